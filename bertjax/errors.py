@@ -1,0 +1,37 @@
+"""The errors that a user of bertjax can cause, one class for each kind of mistake.
+
+Each message says in one line what was wrong, what was found and what to do. The command line prints
+that line and exits with code 2.
+"""
+
+
+class BertjaxError(Exception):
+    """Base of all errors that bertjax raises on purpose."""
+
+
+class ConfigError(BertjaxError):
+    """A model's configuration that bertjax does not understand or does not support."""
+
+
+class CheckpointError(BertjaxError):
+    """Weights that are missing, damaged, of another shape or of another model family."""
+
+
+class InputError(BertjaxError):
+    """Token ids, masks or positions that the model cannot take."""
+
+
+class OverrideError(BertjaxError):
+    """An override that names no existing head or does not fit the model or the input."""
+
+
+class DataError(BertjaxError):
+    """Examples that cannot be found, read or understood."""
+
+
+class OutputError(BertjaxError):
+    """Results that cannot be written where they were asked for."""
+
+
+class MissingDependencyError(BertjaxError):
+    """An optional package that is needed for what was asked and is not installed."""
