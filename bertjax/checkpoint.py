@@ -1,0 +1,176 @@
+"""One table of names: HuggingFace's tensors <-> bertjax's parameters, both ways.
+
+`files.read_weights` gives tensors under HuggingFace's names; a model's parameters have paths such as
+`bert.encoder.layers.3.attention.query.kernel`. Each row of `TABLE` says which belong together and how the
+array is laid out: PyTorch stores a linear map as `[outputs, inputs]` with the heads merged into one axis,
+bertjax as `[inputs, outputs]` with the heads as an axis of their own.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from bertjax.config import BertConfig
+from bertjax.errors import CheckpointError
+
+AS_IS, TRANSPOSED, INTO_HEADS, HEAD_BIAS, OUT_OF_HEADS = "as is", "transposed", "into heads", "head bias", "out of heads"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A tensor's name in HuggingFace's files, the path of its parameter, and its layout in the file."""
+
+    tensor: str
+    parameter: str
+    layout: str = AS_IS
+
+
+def _linear(tensor: str, parameter: str, kernel: str = TRANSPOSED, bias: str = AS_IS) -> tuple[Row, Row]:
+    return Row(f"{tensor}.weight", f"{parameter}.kernel", kernel), Row(f"{tensor}.bias", f"{parameter}.bias", bias)
+
+
+def _norm(tensor: str, parameter: str) -> tuple[Row, Row]:
+    return Row(f"{tensor}.weight", f"{parameter}.scale"), Row(f"{tensor}.bias", f"{parameter}.bias")
+
+
+_LAYER, _OURS = "bert.encoder.layer.{layer}", "bert.encoder.layers.{layer}"
+
+TABLE: tuple[Row, ...] = (
+    Row("bert.embeddings.word_embeddings.weight", "bert.embeddings.word"),
+    Row("bert.embeddings.position_embeddings.weight", "bert.embeddings.position"),
+    Row("bert.embeddings.token_type_embeddings.weight", "bert.embeddings.token_type"),
+    *_norm("bert.embeddings.LayerNorm", "bert.embeddings.norm"),
+    *_linear(f"{_LAYER}.attention.self.query", f"{_OURS}.attention.query", INTO_HEADS, HEAD_BIAS),
+    *_linear(f"{_LAYER}.attention.self.key", f"{_OURS}.attention.key", INTO_HEADS, HEAD_BIAS),
+    *_linear(f"{_LAYER}.attention.self.value", f"{_OURS}.attention.value", INTO_HEADS, HEAD_BIAS),
+    *_linear(f"{_LAYER}.attention.output.dense", f"{_OURS}.attention.output", OUT_OF_HEADS),
+    *_norm(f"{_LAYER}.attention.output.LayerNorm", f"{_OURS}.attention_norm"),
+    *_linear(f"{_LAYER}.intermediate.dense", f"{_OURS}.intermediate"),
+    *_linear(f"{_LAYER}.output.dense", f"{_OURS}.output"),
+    *_norm(f"{_LAYER}.output.LayerNorm", f"{_OURS}.output_norm"),
+    *_linear("bert.pooler.dense", "bert.pooler.dense"),
+    *_linear("cls.predictions.transform.dense", "predictions.transform"),
+    *_norm("cls.predictions.transform.LayerNorm", "predictions.norm"),
+    Row("cls.predictions.decoder.weight", "predictions.decoder"),
+    Row("cls.predictions.bias", "predictions.bias"),
+    *_linear("cls.seq_relationship", "seq_relationship"),
+    *_linear("classifier", "classifier"),
+    *_linear("qa_outputs", "qa_outputs"),
+)
+
+WORD_EMBEDDINGS, DECODER = TABLE[0].tensor, "cls.predictions.decoder.weight"
+_BY_PARAMETER = {row.parameter: row for row in TABLE}
+_BY_TENSOR = {row.tensor: row for row in TABLE}
+
+
+def row_of_parameter(path: str) -> Row:
+    """The table's row for a parameter's path, with its layer number filled in.
+
+    >>> row_of_parameter("bert.encoder.layers.3.attention.query.kernel").tensor
+    'bert.encoder.layer.3.attention.self.query.weight'
+    """
+    found = re.search(r"(?<=\.layers\.)\d+", path)
+    if found is None:
+        return _BY_PARAMETER[path]
+    row = _BY_PARAMETER[path.replace(f".layers.{found[0]}.", ".layers.{layer}.")]
+    return Row(row.tensor.replace("{layer}", found[0]), path, row.layout)
+
+
+def is_known(tensor: str) -> bool:
+    """Whether any BERT class of bertjax has this tensor.
+
+    >>> is_known("classifier.weight"), is_known("lm_head.weight")
+    (True, False)
+    """
+    return re.sub(r"(?<=^bert\.encoder\.layer\.)\d+", "{layer}", tensor) in _BY_TENSOR
+
+
+def to_parameter(array: np.ndarray, layout: str, config: BertConfig) -> np.ndarray:
+    """A tensor of the file in bertjax's layout (a view where NumPy can)."""
+    heads, head_dim = config.num_attention_heads, config.head_dim
+    if layout == TRANSPOSED:
+        return array.T
+    if layout == INTO_HEADS:
+        return array.T.reshape(array.shape[1], heads, head_dim)
+    if layout == OUT_OF_HEADS:
+        return array.T.reshape(heads, head_dim, array.shape[0])
+    return array.reshape(heads, head_dim) if layout == HEAD_BIAS else array
+
+
+def to_tensor(array: np.ndarray, layout: str) -> np.ndarray:
+    """A parameter in the file's layout: the inverse of `to_parameter`."""
+    if layout == TRANSPOSED:
+        array = array.T
+    elif layout == INTO_HEADS:
+        array = array.reshape(array.shape[0], -1).T
+    elif layout == OUT_OF_HEADS:
+        array = array.reshape(-1, array.shape[-1]).T
+    elif layout == HEAD_BIAS:
+        array = array.reshape(-1)
+    return np.ascontiguousarray(array)
+
+
+def tensor_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
+    """The shape in the file of a parameter of this shape."""
+    if layout == TRANSPOSED:
+        return shape[::-1]
+    if layout == INTO_HEADS:
+        return (shape[1] * shape[2], shape[0])
+    if layout == OUT_OF_HEADS:
+        return (shape[2], shape[0] * shape[1])
+    return (shape[0] * shape[1],) if layout == HEAD_BIAS else shape
+
+
+def read_parameters(
+    weights: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]], config: BertConfig
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """The parameters that a model asks for, from the tensors of a checkpoint.
+
+    Args:
+        weights: tensors under canonical names (`files.read_weights`).
+        shapes: shape of each parameter wanted, by its path.
+        config: the model's configuration.
+
+    Returns: the parameters found, in bertjax's layout and the file's dtype; and the names of the tensors that
+        are missing although a model can do without (pooler and task heads).
+
+    Raises:
+        CheckpointError: a tensor of the encoder is missing, one has another shape than the config asks for,
+            or the file has more layers than the config.
+    """
+    rows = {path: row_of_parameter(path) for path in shapes}
+    missing = [row.tensor for row in rows.values() if row.tensor not in weights]
+    vital = [name for name in missing if name.startswith(("bert.embeddings.", "bert.encoder."))]
+    if vital:
+        more = f" and {len(vital) - 1} more" if len(vital) > 1 else ""
+        raise CheckpointError(f"the checkpoint has no tensor {vital[0]}{more}: it is incomplete or another architecture")
+    _refuse_surplus(weights, config)
+    for path, row in rows.items():
+        if row.tensor in weights and weights[row.tensor].shape != tensor_shape(shapes[path], row.layout):
+            raise CheckpointError(
+                f"tensor {row.tensor} has shape {weights[row.tensor].shape}, but the config asks for "
+                f"{tensor_shape(shapes[path], row.layout)}"
+            )
+    found = {
+        path: to_parameter(weights[row.tensor], row.layout, config)
+        for path, row in rows.items()
+        if row.tensor in weights
+    }
+    return found, missing
+
+
+def _refuse_surplus(weights: Mapping[str, np.ndarray], config: BertConfig) -> None:
+    """More layers in the file than in the config would load as a wrong model without a word."""
+    layers = {int(found[1]) for name in weights if (found := re.match(r"bert\.encoder\.layer\.(\d+)\.", name))}
+    if layers and max(layers) >= config.num_hidden_layers:
+        raise CheckpointError(
+            f"the checkpoint has {max(layers) + 1} layers, but num_hidden_layers is {config.num_hidden_layers}"
+        )
+
+
+def write_parameters(parameters: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The tensors, under canonical names and in HuggingFace's layout, of a model's parameters."""
+    rows = {path: row_of_parameter(path) for path in parameters}
+    return {row.tensor: to_tensor(np.asarray(parameters[path]), row.layout) for path, row in rows.items()}

@@ -1,0 +1,174 @@
+"""Checks of what a user hands to a model, before any of it is computed.
+
+Shapes and dtypes are always checked; values only where there are values (inside `jax.jit` there are none).
+JAX itself would clamp an id outside the vocabulary and broadcast a wrong shape without a word.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike
+
+from bertjax.config import BertConfig
+from bertjax.errors import InputError, OverrideError
+from bertjax.types import Edges, HeadOutputs, HeadWeights, Inputs, Numerics, Overrides
+
+
+def is_traced(array: Any) -> bool:
+    """Whether JAX is tracing: there is a shape, but no values to look at."""
+    return isinstance(array, jax.core.Tracer)
+
+
+def prepare_inputs(
+    config: BertConfig,
+    numerics: Numerics,
+    input_ids: ArrayLike | Any,
+    attention_mask: ArrayLike | Any | None = None,
+    token_type_ids: ArrayLike | Any | None = None,
+    position_ids: ArrayLike | Any | None = None,
+) -> Inputs:
+    """Check a model's arguments and fill in what was left out, as HuggingFace does.
+
+    Args:
+        input_ids: integers `[batch, token]`.
+        attention_mask: 1 or True for real tokens, `[batch, token]`, or `[batch, query, key]`; default all real.
+        token_type_ids: integers `[batch, token]`; default 0.
+        position_ids: integers `[batch, token]`; default 0, 1, 2 ... whatever the padding.
+
+    Raises:
+        InputError: wrong shape or dtype, a sequence longer than the position embeddings, an id out of range,
+            a mask with other values than 0 and 1.
+    """
+    ids = _integers(input_ids, "input_ids", None, config.vocab_size, "vocab_size")
+    batch, tokens = ids.shape
+    longest = config.max_position_embeddings
+    if position_ids is None and tokens > longest:
+        raise InputError(f"input_ids has {tokens} tokens, but the model has max_position_embeddings {longest}")
+    positions = np.broadcast_to(np.arange(tokens, dtype=np.int32), ids.shape)
+    if position_ids is not None:
+        positions = _integers(position_ids, "position_ids", ids.shape, longest, "max_position_embeddings")
+    types: Any = np.zeros(ids.shape, np.int32)
+    if token_type_ids is not None:
+        types = _integers(token_type_ids, "token_type_ids", ids.shape, config.type_vocab_size, "type_vocab_size")
+    keep = np.ones(ids.shape, np.int32) if attention_mask is None else attention_mask
+    return Inputs(
+        jnp.asarray(ids), _mask(keep, batch, tokens, numerics), jnp.asarray(types), jnp.asarray(positions)
+    )
+
+
+def _integers(values: Any, name: str, shape: tuple[int, ...] | None, limit: int, limit_name: str) -> Any:
+    array = values if isinstance(values, jax.Array) else np.asarray(values)
+    if not jnp.issubdtype(array.dtype, jnp.integer):
+        raise InputError(f"{name} must be integers, found {array.dtype}")
+    if array.ndim != 2 or array.size == 0:
+        raise InputError(f"{name} must have shape [batch, token] and not be empty, found {array.shape}")
+    if shape is not None and array.shape != shape:
+        raise InputError(f"{name} has shape {array.shape}, but input_ids has {shape}")
+    if not is_traced(array):
+        low, high = int(array.min()), int(array.max())
+        if low < 0 or high >= limit:
+            wrong = low if low < 0 else high
+            raise InputError(f"{name} holds {wrong}, outside 0 to {limit - 1} ({limit_name} is {limit})")
+    return array.astype(np.int32)
+
+
+def _mask(values: Any, batch: int, tokens: int, numerics: Numerics) -> Array:
+    array = values if isinstance(values, jax.Array) else np.asarray(values)
+    if array.shape not in ((batch, tokens), (batch, tokens, tokens)):
+        raise InputError(
+            f"attention_mask has shape {array.shape}, expected {(batch, tokens)} or {(batch, tokens, tokens)}"
+        )
+    if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == np.bool_):
+        raise InputError(f"attention_mask must be int, bool or float, found {array.dtype}")
+    if not is_traced(array) and not bool(((array == 0) | (array == 1)).all()):
+        raise InputError(
+            "attention_mask must hold 1 for real tokens and 0 for padding only (no additive mask such as -10000)"
+        )
+    array = jnp.asarray(array).astype(numerics.wide)
+    return array[:, None] if array.ndim == 2 else array
+
+
+def check_overrides(config: BertConfig, overrides: Overrides, inputs: Inputs) -> None:
+    """Refuse overrides that do not fit the model or the input.
+
+    Raises:
+        OverrideError: wrong shape or dtype, a head, layer, example or token that does not exist, values that
+            are not finite, weights on padding, a donor with another number of tokens.
+    """
+    heads = (config.num_hidden_layers, config.num_attention_heads)
+    for name in ("weights_gate", "uniform", "output_gate"):
+        array = getattr(overrides, name)
+        _check_array(array, name)
+        if array.shape != heads:
+            hint = " (a stack of overrides goes through jax.vmap)" if array.shape[-2:] == heads else ""
+            raise OverrideError(f"overrides.{name} has shape {array.shape}, but the model has {heads} heads{hint}")
+    batch, tokens = inputs.input_ids.shape
+    if overrides.weights is not None:
+        _check_entries(overrides.weights, "weights", heads, (batch, tokens, tokens), inputs)
+        _check_padding(overrides.weights, inputs)
+    if overrides.outputs is not None:
+        _check_entries(overrides.outputs, "outputs", heads, (batch, tokens, config.head_dim), inputs)
+    if overrides.edges is not None:
+        _check_edges(overrides.edges, {"layer": heads[0], "head": heads[1], "example": batch, "query": tokens, "key": tokens})
+
+
+def _check_array(array: Any, name: str) -> None:
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise OverrideError(f"overrides.{name} must be floats, found {array.dtype}")
+    if not is_traced(array) and not bool(jnp.isfinite(array).all()):
+        raise OverrideError(f"overrides.{name} holds values that are not finite")
+
+
+def _check_indices(indices: Any, name: str, size: int, unused: int = 0) -> None:
+    """Indices below size; -`unused` (0 or 1) is the lowest allowed."""
+    if is_traced(indices) or indices.size == 0:
+        return
+    low, high = int(indices.min()), int(indices.max())
+    if low < -unused or high >= size:
+        raise OverrideError(f"overrides name {name} {low if low < -unused else high}, but there are {size} (from 0)")
+
+
+def _check_entries(
+    entries: HeadWeights | HeadOutputs, name: str, heads: tuple[int, int], shape: tuple[int, int, int], inputs: Inputs
+) -> None:
+    """Replacement entries fit the model's heads and the input's examples and tokens."""
+    _check_array(entries.values, f"{name}.values")
+    _check_indices(entries.layer, "layer", heads[0], unused=1)
+    _check_indices(entries.head, "head", heads[1])
+    found = entries.values.shape[1:]
+    free = 1 if name == "weights" else 2  # how many leading axes may be 1 and shared
+    fits = len(found) == 3 and all(
+        have == want or (have == 1 and axis < free) for axis, (have, want) in enumerate(zip(found, shape, strict=True))
+    )
+    if not fits:
+        raise OverrideError(
+            f"overrides.{name} were given for [batch, query, {'key' if free == 1 else 'head_dim'}] {found}, "
+            f"but the input asks for {shape}: donor and receiver need equally many tokens"
+        )
+    if not (is_traced(entries.donor_tokens) or is_traced(inputs.keep)):
+        have = np.asarray(entries.donor_tokens)
+        want = np.asarray(inputs.keep).max(axis=1).sum(axis=-1).astype(int)
+        differ = (have >= 0) & (have != want[None]) & (np.asarray(entries.layer) >= 0)[:, None]
+        if differ.any():
+            entry, example = np.argwhere(differ)[0]
+            raise OverrideError(
+                f"overrides.{name} patch example {example} of {want[example]} tokens from a donor of "
+                f"{np.broadcast_to(have, differ.shape)[entry, example]}: both need equally many"
+            )
+
+
+def _check_padding(entries: HeadWeights, inputs: Inputs) -> None:
+    """Weights on padding would be dropped without a word."""
+    if is_traced(entries.values) or is_traced(inputs.keep):
+        return
+    if bool(((np.asarray(entries.values) != 0) & (np.asarray(inputs.keep) == 0)[None]).any()):
+        raise OverrideError("overrides.weights put weight on a padding token: padding keeps weight 0")
+
+
+def _check_edges(edges: Edges, sizes: dict[str, int]) -> None:
+    for name in ("keep", "gate", "value"):
+        _check_array(getattr(edges, name), f"edges.{name}")
+    for name, size in sizes.items():
+        _check_indices(getattr(edges, name), name, size, unused=1 if name in ("layer", "example") else 0)

@@ -1,0 +1,328 @@
+"""The configuration of a BERT model, read from HuggingFace's config.json and guarded.
+
+A key of config.json that bertjax ignored could change what the model computes without a word. So each key
+is handled (a field of `BertConfig`), or listed here as harmless, or refused by name with its value.
+"""
+
+import json
+import math
+import reprlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+from bertjax.errors import ConfigError
+
+ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu", "tanh")
+"""The values of `hidden_act` that bertjax computes, by HuggingFace's names."""
+
+PROBLEM_TYPES = (None, "regression", "single_label_classification", "multi_label_classification")
+
+# Without a model_type, only these tell a BERT's config.json from any other JSON object.
+_TELLING = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
+
+# Keys that change nothing at the values given, and are refused at any other.
+_HARMLESS_ONLY_AT: dict[str, tuple[Any, ...]] = {
+    "position_embedding_type": ("absolute", None),
+    "is_decoder": (False, None),
+    "add_cross_attention": (False, None),
+    "is_encoder_decoder": (False, None),
+    "tie_encoder_decoder": (False, None),
+    "cross_attention_hidden_size": (None,),
+    "pruned_heads": ({}, [], None),
+    "quantization_config": (None,),
+    "per_layer_config": ({}, None),
+    "auto_map": ({}, None),  # the model's own code, which may compute anything
+}
+
+# Keys that never change what an encoder computes, by what they are about.
+_HARMLESS_BY_SUBJECT = {
+    "where the file comes from": """
+        _name_or_path name_or_path name _commit_hash transformers_version transformers.js_config language
+        model_name finetuning_task task_specific_params total_flos base_model_prefix custom_pipelines
+        sentence_transformers sbert_ce_default_activation_function is_composition""",
+    "a pooler that Google's multilingual configs describe and no BERT has": """
+        directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head
+        pooler_type""",
+    "how PyTorch stores, runs or returns the same numbers": """
+        torch_dtype dtype use_bfloat16 torchscript xla_device gradient_checkpointing chunk_size_feed_forward
+        use_cache output_past output_attentions output_hidden_states return_dict tie_last_hidden_states
+        attn_implementation _attn_implementation _attn_implementation_internal _attn_implementation_autoset
+        _flash_attn_2_enabled experts_implementation _experts_implementation _experts_implementation_internal
+        tf_legacy_loss loss_type _num_labels""",
+    "tokens, for tokenisers and generation": """
+        tokenizer_class do_lower_case prefix bos_token_id eos_token_id eos_token_ids sep_token_id cls_token_id
+        mask_token_id unk_token_id decoder_start_token_id forced_bos_token_id forced_eos_token_id""",
+    "generation, which an encoder does not do": """
+        max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature
+        top_k top_p min_p typical_p epsilon_cutoff eta_cutoff repetition_penalty encoder_repetition_penalty
+        length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids num_return_sequences
+        output_scores return_dict_in_generate remove_invalid_values exponential_decay_length_penalty
+        suppress_tokens begin_suppress_tokens num_assistant_tokens num_assistant_tokens_schedule
+        assistant_confidence_threshold assistant_lookbehind target_lookbehind""",
+}
+_HARMLESS = frozenset(" ".join(_HARMLESS_BY_SUBJECT.values()).split())
+
+
+def numbered_labels(count: int) -> tuple[tuple[int, str], ...]:
+    """Name `count` labels as HuggingFace does where a config names none.
+
+    >>> numbered_labels(2)
+    ((0, 'LABEL_0'), (1, 'LABEL_1'))
+    """
+    return tuple((number, f"LABEL_{number}") for number in range(count))
+
+
+@dataclass(frozen=True)
+class BertConfig:
+    """The sizes and settings of a BERT, with HuggingFace's names and defaults (those of BERT-base).
+
+    Frozen and hashable, so that it can be a static argument of `jax.jit`. `id2label` is a tuple of
+    (number, name) pairs for the same reason.
+
+    Raises:
+        ConfigError: a value of the wrong type or out of range, or sizes that do not fit each other.
+
+    >>> config = BertConfig(hidden_size=24, num_attention_heads=3)
+    >>> config.head_dim, config.num_labels
+    (8, 2)
+    """
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    classifier_dropout: float | None = None
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
+    pad_token_id: int | None = 0
+    tie_word_embeddings: bool = True
+    id2label: tuple[tuple[int, str], ...] = numbered_labels(2)
+    problem_type: str | None = None
+    architectures: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_sizes(self)
+        _check_numbers(self)
+        _check_choices(self)
+        _check_names(self)
+
+    @property
+    def head_dim(self) -> int:
+        """The width of one head's queries, keys and values."""
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def num_labels(self) -> int:
+        """How many labels a classifying head has."""
+        return len(self.id2label)
+
+    @property
+    def label2id(self) -> dict[str, int]:
+        """The number of each label, by its name."""
+        return {name: number for number, name in self.id2label}
+
+    @classmethod
+    def from_dict(cls, mapping: Mapping[str, Any]) -> Self:
+        """Make a config of what a config.json holds, refusing what bertjax does not understand.
+
+        Where `id2label` and `label2id` disagree, `id2label` counts, as in HuggingFace. `num_labels` alone
+        numbers the labels; it also outranks an `id2label` that holds nothing but HuggingFace's two
+        placeholders, which transformers 2 left behind.
+
+        Args:
+            mapping: the JSON object, or what `to_dict` of a HuggingFace config gives.
+
+        Returns:
+            The config, keys that are absent at HuggingFace's defaults.
+
+        Raises:
+            ConfigError: a key or value that bertjax does not know, does not support or finds wrong.
+
+        >>> BertConfig.from_dict({"model_type": "bert", "hidden_size": 96}).head_dim
+        8
+        """
+        _check_model_type(mapping)
+        handled = {field.name for field in fields(cls)}
+        known: dict[str, Any] = {}
+        for key, value in mapping.items():
+            if key in handled:
+                known[key] = value
+            elif key not in ("model_type", "label2id", "num_labels"):
+                _check_harmless(key, value)
+        known["id2label"] = _labels(mapping)
+        known["architectures"] = _architectures(mapping.get("architectures"))
+        return cls(**known)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Self:
+        """Read a config.json; arguments, returns and errors as in `from_dict`.
+
+        Raises:
+            ConfigError: also where the file cannot be read or holds no JSON object.
+        """
+        try:
+            mapping = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot read the configuration ({error.strerror})") from None
+        except (ValueError, RecursionError) as error:  # JSON and Unicode errors are ValueErrors
+            raise ConfigError(f"{path}: is no valid JSON ({error})") from None
+        if not isinstance(mapping, dict):
+            raise ConfigError(f"{path}: must hold a JSON object, found {_show(mapping)}")
+        try:
+            return cls.from_dict(mapping)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
+
+    @classmethod
+    def from_directory(cls, directory: str | Path) -> Self:
+        """Read the config.json of a model's directory, as `from_file` does."""
+        path = Path(directory) / "config.json"
+        if Path(directory).is_dir() and not path.exists():
+            raise ConfigError(f"{directory}: has no config.json; give the directory of a HuggingFace model")
+        return cls.from_file(path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give what a config.json holds; `from_dict` and transformers make an equal config of it.
+
+        >>> BertConfig.from_dict(BertConfig().to_dict()) == BertConfig()
+        True
+        """
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["id2label"] = {str(number): name for number, name in self.id2label}
+        values["architectures"] = list(self.architectures) or None
+        return {"model_type": "bert", **values, "label2id": self.label2id}
+
+
+def _show(value: Any) -> str:
+    return reprlib.repr(value)  # shortened: some values are whole tables
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_sizes(config: BertConfig) -> None:
+    sizes = (*_TELLING, "intermediate_size", "max_position_embeddings", "type_vocab_size")
+    for name in sizes:
+        value = getattr(config, name)
+        if not _is_int(value) or value < 1:
+            raise ConfigError(f"{name} must be a positive integer, found {_show(value)}")
+    if config.hidden_size % config.num_attention_heads:
+        raise ConfigError(
+            f"hidden_size {config.hidden_size} cannot be divided into {config.num_attention_heads} heads "
+            "(num_attention_heads) of equal width"
+        )
+    pad = config.pad_token_id
+    if pad is not None and not (_is_int(pad) and 0 <= pad < config.vocab_size):
+        raise ConfigError(
+            f"pad_token_id must be a token id below vocab_size {config.vocab_size}, found {_show(pad)}"
+        )
+
+
+def _check_numbers(config: BertConfig) -> None:
+    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
+        value = getattr(config, name)
+        if value is None and name == "classifier_dropout":
+            continue
+        if not _is_number(value) or not 0 <= value <= 1:
+            raise ConfigError(f"{name} must be a number from 0 to 1, found {_show(value)}")
+        object.__setattr__(config, name, float(value))  # JSON writes 0 for 0.0
+    for name in ("layer_norm_eps", "initializer_range"):
+        value = getattr(config, name)
+        if not _is_number(value) or value < 0 or (value == 0 and name == "layer_norm_eps"):
+            raise ConfigError(f"{name} must be a positive number, found {_show(value)}")
+        object.__setattr__(config, name, float(value))
+
+
+def _check_choices(config: BertConfig) -> None:
+    if config.hidden_act not in ACTIVATIONS:
+        raise ConfigError(
+            f"hidden_act {_show(config.hidden_act)} is not supported; supported are {', '.join(ACTIVATIONS)}"
+        )
+    if config.problem_type not in PROBLEM_TYPES:
+        raise ConfigError(f"problem_type {_show(config.problem_type)} is none of {PROBLEM_TYPES[1:]}")
+    if not isinstance(config.tie_word_embeddings, bool):
+        raise ConfigError(
+            f"tie_word_embeddings must be true or false, found {_show(config.tie_word_embeddings)}"
+        )
+
+
+def _check_names(config: BertConfig) -> None:
+    pairs, classes = config.id2label, config.architectures
+    if not pairs or [pair[0] for pair in pairs] != list(range(len(pairs))):
+        raise ConfigError(f"id2label must number its labels 0, 1, 2 ..., found {_show(pairs)}")
+    if not all(isinstance(name, str) for _, name in pairs):
+        raise ConfigError(f"id2label must name each label with a string, found {_show(pairs)}")
+    if not all(isinstance(name, str) for name in classes):
+        raise ConfigError(f"architectures must be names of classes, found {_show(classes)}")
+
+
+def _check_model_type(mapping: Mapping[str, Any]) -> None:
+    model_type = mapping.get("model_type")
+    if model_type not in (None, "bert"):
+        raise ConfigError(f"model_type is {_show(model_type)}; bertjax loads only 'bert'")
+    absent = [key for key in _TELLING if key not in mapping]
+    if model_type is None and absent:
+        raise ConfigError(f"has neither model_type nor {absent[0]}: this is not the configuration of a BERT")
+
+
+def _check_harmless(key: str, value: Any) -> None:
+    if key in _HARMLESS_ONLY_AT:
+        allowed = _HARMLESS_ONLY_AT[key]
+        if value not in allowed:
+            raise ConfigError(f"{key} is {_show(value)}; bertjax supports only {allowed[0]!r}")
+    elif key not in _HARMLESS:
+        raise ConfigError(
+            f"bertjax does not know the key {key!r} (value {_show(value)}), which may change the model; "
+            "remove it from config.json if it does not"
+        )
+
+
+def _architectures(value: Any) -> tuple[str, ...]:
+    if value is not None and not isinstance(value, list | tuple):
+        raise ConfigError(f"architectures must be a list of names, found {_show(value)}")
+    return tuple(value or ())
+
+
+def _labels(mapping: Mapping[str, Any]) -> tuple[tuple[int, str], ...]:
+    """Put together what `id2label`, `label2id`, `num_labels` and its old private form say."""
+    pairs = _numbered(mapping, "id2label", number_first=True)
+    count = mapping.get("num_labels")
+    if pairs is None and count is None:
+        pairs = _numbered(mapping, "label2id", number_first=False)
+        count = mapping.get("_num_labels") if pairs is None else None
+    if count is None:
+        return numbered_labels(2) if pairs is None else pairs
+    if not _is_int(count) or count < 1:
+        raise ConfigError(f"num_labels must be a positive integer, found {_show(count)}")
+    if pairs is None or pairs == numbered_labels(2):
+        return numbered_labels(count)
+    if len(pairs) != count:
+        raise ConfigError(f"num_labels is {count}, but id2label names {len(pairs)} labels")
+    return pairs
+
+
+def _numbered(mapping: Mapping[str, Any], key: str, number_first: bool) -> tuple[tuple[int, str], ...] | None:
+    """Sort a table of labels by number; JSON's keys are strings, so numbers may be too."""
+    table = mapping.get(key)
+    if table is None:
+        return None
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{key} must be a table of labels, found {_show(table)}")
+    items = table.items() if number_first else ((number, name) for name, number in table.items())
+    try:
+        return tuple(sorted((int(number), name) for number, name in items))
+    except (TypeError, ValueError):
+        raise ConfigError(f"{key} must number its labels 0, 1, 2 ..., found {_show(table)}") from None

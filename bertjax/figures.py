@@ -1,0 +1,352 @@
+"""Pictures of a sweep's scores, drawn from saved results: no model is needed.
+
+Colours: red where the score falls, blue where it rises, white at the base (ColorBrewer's RdBu, which
+colour-blind people can read); signs and numbers say the same, so nothing hangs on colour alone. Scores
+come as metrics define them and are drawn in points, 100 times that. Figures are made through
+matplotlib's object interface on the Agg canvas, in its default style whatever style the user has set:
+no window, no global figure, and equal input gives an equal file.
+"""
+
+import io
+import os
+from contextlib import suppress
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from bertjax.errors import DataError, OutputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = "RdBu"
+INK, GREY, PALE = "#1a1a1a", "#6b6b6b", "#e3e3e3"
+HATCHED: dict[str, Any] = {"facecolor": PALE, "edgecolor": "#a0a0a0", "hatch": "/////", "linewidth": 0}
+WIDTH, LEFT, RIGHT = 8.0, 0.62, 1.72  # inches; 8 inches are 800 pixels where 100 count as an inch
+PIXELS_PER_INCH = 200  # twice what a README shows, for fine screens
+SMALLEST_RANGE = 0.05  # points: below this, colours would show nothing but rounding
+OUTLIER = 3.0  # times the 90th percentile of the changes: the scale ends there at the latest
+STEPS = [1, 2, 4, 5, 10]  # between ticks
+
+Map = Float[np.ndarray, "layers heads"]
+Outline = tuple[int, int, Any]
+
+
+def draw_heads(
+    path: str | os.PathLike[str],
+    scores: Float[np.ndarray, "..."],
+    base: float,
+    title: str,
+    subtitle: str = "",
+    metric_label: str = "Score",
+) -> None:
+    """Draws the layers x heads map: each head's score when it is ablated, against the base score.
+
+    Layer 0 is at the top and head 0 at the left: the order of the array, of `summary.json` and of a
+    printed table such as Michel et al. 2019, table 1, so that the picture can be read beside them.
+    The numbers in the cells (where there is room) are changes in points. The colours are centred on
+    the base; where a few heads lie far beyond the rest the scale stops at 3 times the 90th percentile
+    of the changes, so that they do not bleach the others: the colour bar then ends in an arrow and
+    the legend says how many lie beyond.
+
+    Args:
+        path: the PNG to write, whole or not at all; an older one is replaced.
+        scores: `[layers, heads]`, as the metric defines them (not in points); NaN where undefined:
+            those cells are grey and hatched.
+        base: the score without any ablation.
+        title: the picture's title, one line.
+        subtitle: smaller, below it; long ones are broken into lines.
+        metric_label: what the score is, for the colour bar.
+
+    Raises:
+        DataError: `scores` is no map or the base is undefined.
+        OutputError: the file cannot be written.
+
+    Source: Kovaleva et al. 2019, section 4.6 and figure 8, which show scores in this way.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     draw_heads(f"{folder}/heads.png", np.array([[0.86, 0.85, 0.87]]), 0.86, "A model of one layer")
+    ...     os.listdir(folder)
+    ['heads.png']
+    """
+    from matplotlib.style import context
+
+    changes = _changes(scores, base, ndim=2, axes="[layers, heads]")
+    layers, heads = changes.shape
+    limit = _limit(changes)
+    wide = min((WIDTH - LEFT - RIGHT) / heads, 1.1)
+    high = max(min(wide * 0.8, 0.5), 1.3 / layers)
+    with context("default"):
+        outlines = _outlines(changes)
+        entries = [look for _, _, look in outlines] + _notes(changes, limit)
+        bottom = 0.68 + 0.2 * ((len(entries) + 1) // 2)
+        figure = _page(title, subtitle, bottom, layers * high)
+        axes = _axes(figure, LEFT, bottom, heads * wide, layers * high)
+        _draw_cells(axes, changes, limit, outlines)
+        if wide >= 0.3:
+            _write_changes(axes, changes, limit, size=min(8.0, wide * 17))
+        _draw_colour_bar(figure, axes, changes, limit, base, metric_label)
+        _draw_legend(figure, entries)
+        _save(figure, path)
+
+
+def draw_layers(
+    path: str | os.PathLike[str],
+    scores: Float[np.ndarray, "..."],
+    base: float,
+    title: str,
+    subtitle: str = "",
+    metric_label: str = "Score",
+) -> None:
+    """Draws what ablating each whole layer does: one bar per layer, left and right of the base score.
+
+    Args:
+        path, base, title, subtitle, metric_label: as in `draw_heads`.
+        scores: `[layers]`, as the metric defines them (not in points); NaN where undefined.
+
+    Raises:
+        DataError: `scores` is no list of layers or the base is undefined.
+        OutputError: the file cannot be written.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     draw_layers(f"{folder}/layers.png", np.array([0.83, 0.87]), 0.86, "A model of two layers")
+    ...     os.listdir(folder)
+    ['layers.png']
+    """
+    from matplotlib.style import context
+
+    changes = _changes(scores, base, ndim=1, axes="[layers]")
+    height, bottom = max(len(changes) * 0.32, 0.7), 0.75
+    with context("default"):
+        figure = _page(title, subtitle, bottom, height)
+        axes = _axes(figure, LEFT, bottom, WIDTH - LEFT - 0.35, height)
+        _draw_bars(axes, changes)
+        _label_bars(axes, changes, base, metric_label)
+        _save(figure, path)
+
+
+def format_change(points: float) -> str:
+    """A change in points with its sign, at most 5 characters below 100 points.
+
+    >>> [format_change(points) for points in (-0.904, 0.001, 0.3, -31.25)]
+    ['−0.90', '0.00', '+0.30', '−31.2']
+    """
+    text = f"{points:+.2f}" if abs(points) < 9.995 else f"{points:+.1f}"
+    return "0.00" if float(text) == 0 else text.replace("-", "−")
+
+
+def _changes(scores: Float[np.ndarray, "..."], base: float, ndim: int, axes: str) -> Float[np.ndarray, "..."]:
+    """The changes against the base in points, NaN where a score is undefined."""
+    if scores.ndim != ndim or 0 in scores.shape:
+        raise DataError(f"found scores of shape {list(scores.shape)}: this picture needs {axes}")
+    if not np.isfinite(base):
+        raise DataError(f"the base score is {base}: nothing can change against it, evaluate more examples")
+    return np.where(np.isfinite(scores), 100 * (scores.astype(np.float64) - base), np.nan)
+
+
+def _limit(changes: Map) -> float:
+    """Where the colours end on both sides of the base, in points: at the largest change unless it is odd."""
+    sizes = np.abs(changes[np.isfinite(changes)])
+    if not sizes.size:
+        return 1.0
+    largest, bound = float(sizes.max()), OUTLIER * float(np.quantile(sizes, 0.9, method="lower"))
+    return max(min(largest, bound) if bound > 0 else largest, SMALLEST_RANGE)
+
+
+def _page(title: str, subtitle: str, bottom: float, height: float) -> "Figure":
+    """A figure with its headings and room for a drawing of that height, that far above its lower edge."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    title, subtitle = fill(title, 68), fill(subtitle, 110)
+    title_height = 0.24 * (title.count("\n") + 1)
+    subtitle_height = 0.17 * (subtitle.count("\n") + 1) if subtitle else 0
+    total = bottom + height + title_height + subtitle_height + 0.32
+    figure = Figure(figsize=(WIDTH, total), dpi=PIXELS_PER_INCH, facecolor="white")
+    FigureCanvasAgg(figure)
+    look: dict[str, Any] = {"ha": "left", "va": "top", "parse_math": False}  # a $ in a name is no formula
+    figure.text(0.2 / WIDTH, 1 - 0.16 / total, title, fontsize=13, weight="bold", color=INK, **look)
+    place = 1 - (0.2 + title_height) / total
+    figure.text(0.2 / WIDTH, place, subtitle, fontsize=9, color=GREY, **look)
+    return figure
+
+
+def _axes(figure: "Figure", left: float, bottom: float, width: float, height: float) -> "Axes":
+    """Axes at a place given in inches, without frame or tick marks."""
+    wide, high = figure.get_size_inches()
+    axes = figure.add_axes((left / wide, bottom / high, width / wide, height / high))
+    axes.tick_params(length=0, labelsize=8.5, colors=INK)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    return axes
+
+
+def _draw_cells(axes: "Axes", changes: Map, limit: float, outlines: list[Outline]) -> None:
+    from matplotlib.patches import Rectangle
+
+    (layers, heads), cells = changes.shape, np.ma.masked_invalid(changes)
+    axes.pcolormesh(cells, cmap=COLOURS, vmin=-limit, vmax=limit, edgecolors="white", linewidth=0.8)
+    for layer, head in np.argwhere(np.isnan(changes)):
+        axes.add_patch(Rectangle((head, layer), 1, 1, **HATCHED))
+    for layer, head, look in outlines:
+        outline = Rectangle((head, layer), 1, 1, clip_on=False, zorder=3)
+        outline.update_from(look)
+        axes.add_patch(outline)
+    axes.set_xticks(np.arange(heads) + 0.5, [str(head) for head in range(heads)])
+    axes.set_yticks(np.arange(layers) + 0.5, [str(layer) for layer in range(layers)])
+    axes.set_ylim(layers, 0)
+    axes.set_xlabel("head", fontsize=9.5, color=INK)
+    axes.set_ylabel("layer", fontsize=9.5, color=INK)
+
+
+def _write_changes(axes: "Axes", changes: Map, limit: float, size: float) -> None:
+    """The numbers in the cells, white on dark colours and dark on light ones."""
+    import matplotlib
+
+    colours = matplotlib.colormaps[COLOURS](np.nan_to_num(changes) / (2 * limit) + 0.5)
+    light = colours[..., :3] @ np.array([0.299, 0.587, 0.114]) > 0.55
+    for layer, head in np.argwhere(np.isfinite(changes)):
+        text, ink = format_change(changes[layer, head]), INK if light[layer, head] else "white"
+        axes.text(head + 0.5, layer + 0.5, text, fontsize=size, color=ink, ha="center", va="center_baseline")
+
+
+def _draw_colour_bar(
+    figure: "Figure", axes: "Axes", changes: Map, limit: float, base: float, metric_label: str
+) -> None:
+    """The scale beside the map: scores in points, the base among them with a line across."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    box, (width, height) = axes.get_position(), figure.get_size_inches()
+    tall = box.height * height
+    bar_axes = _axes(figure, box.x1 * width + 0.2, box.y0 * height, 0.17, tall)
+    below, above = (changes < -limit).any(), (changes > limit).any()
+    extend = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[int(below), int(above)]
+    colours = ScalarMappable(norm=Normalize(-limit, limit), cmap=COLOURS)
+    bar = figure.colorbar(colours, cax=bar_axes, extend=extend, extendfrac=0.06)
+    bar.outline.set_visible(False)
+    ticks, labels = _ticks(-limit, limit, base, most=max(4, min(10, int(2.6 * tall))), separator="  ")
+    bar.set_ticks(ticks, labels=labels)
+    bar_axes.tick_params(length=0, labelsize=8.5, colors=INK)
+    bar_axes.get_yticklabels()[ticks.index(0.0)].set_fontweight("bold")
+    bar_axes.axhline(0, color=INK, linewidth=1.6)
+    place, caption = (box.x1 + 0.2 / width, box.y0 - 0.1 / height), f"{metric_label}\nin points (change)"
+    figure.text(*place, caption, fontsize=8.5, color=INK, va="top", parse_math=False)
+
+
+def _ticks(low: float, high: float, base: float, most: int, separator: str) -> tuple[list[float], list[str]]:
+    """Places in points around the base, and for each the score there with the change or "base"."""
+    from matplotlib.ticker import MaxNLocator
+
+    found = np.round(MaxNLocator(most, steps=STEPS).tick_values(low, high), 6)
+    ticks = [float(tick) for tick in found if low <= tick <= high]
+    digits = next(digits for digits in range(7) if np.allclose(np.round(ticks, digits), ticks, atol=1e-9))
+    changes = ["base" if tick == 0 else f"{tick:+.{digits}f}".replace("-", "−") for tick in ticks]
+    scores = [f"{100 * base + tick:.{max(2, digits)}f}" for tick in ticks]
+    return ticks, [f"{score}{separator}({change})" for score, change in zip(scores, changes, strict=True)]
+
+
+def _outlines(changes: Map) -> list[Outline]:
+    """Layer, head and outline of the largest loss (solid) and the largest gain (dashed), where there are."""
+    from matplotlib.patches import Rectangle
+
+    found: list[Outline] = []
+    known = np.nan_to_num(changes)  # an undefined head is neither a loss nor a gain
+    kinds = ((known.argmin(), "−", "largest loss", "-"), (known.argmax(), "+", "largest gain", (0, (2, 1))))
+    for place, sign, words, style in kinds:
+        layer, head = divmod(int(place), changes.shape[1])
+        change = format_change(known[layer, head])
+        if change.startswith(sign):
+            look = Rectangle((0, 0), 1, 1, fill=False, edgecolor=INK, linewidth=1.7, linestyle=style)
+            look.set_label(f"{words}: head {layer}.{head}, {change}")
+            found.append((layer, head, look))
+    return found
+
+
+def _notes(changes: Map, limit: float) -> list[Any]:
+    """Legend entries for what the colours cannot show."""
+    import matplotlib
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    darkest = matplotlib.colormaps[COLOURS]([0.0, 1.0])
+    below, above = int((changes < -limit).sum()), int((changes > limit).sum())
+    undefined = int(np.isnan(changes).sum())
+    notes: list[Any] = []
+    for count, side, marker, colour in ((below, "below", "v", darkest[0]), (above, "above", "^", darkest[1])):
+        if count:
+            label = f"{_count(count)} {side} the colour scale"
+            notes.append(Line2D([], [], color=colour, marker=marker, linestyle="none", label=label))
+    if undefined:
+        notes.append(Patch(label=f"{_count(undefined)} with an undefined score", **HATCHED))
+    elif np.abs(changes).max() < 0.005:
+        notes.append(Patch(fill=False, linewidth=0, label="no head changes the score"))
+    return notes
+
+
+def _count(heads: int) -> str:
+    return f"{heads} head" if heads == 1 else f"{heads} heads"
+
+
+def _draw_legend(figure: "Figure", entries: list[Any]) -> None:
+    """Two columns, read row by row (matplotlib fills column by column)."""
+    handles = entries[::2] + entries[1::2]
+    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.15 / WIDTH, 0.0), "ncols": 2}
+    look: dict[str, Any] = {"frameon": False, "fontsize": 8.5, "labelcolor": INK, "columnspacing": 2.5}
+    figure.legend(handles=handles, handlelength=1.5, handleheight=1.0, **place, **look)
+
+
+def _draw_bars(axes: "Axes", changes: Float[np.ndarray, " layers"]) -> None:
+    """A bar for each layer, its change written at its end."""
+    import matplotlib
+
+    loss, gain = matplotlib.colormaps[COLOURS]([0.12, 0.88])
+    lengths = np.nan_to_num(changes)
+    colours = [loss if length < 0 else gain for length in lengths]
+    axes.barh(np.arange(len(lengths)), lengths, height=0.72, color=colours)
+    for layer, (length, undefined) in enumerate(zip(lengths, np.isnan(changes), strict=True)):
+        text, ink = ("undefined", GREY) if undefined else (format_change(length), INK)
+        side = "right" if length < 0 else "left"
+        axes.text(length, layer, f" {text} ", ha=side, va="center_baseline", fontsize=8.5, color=ink)
+    axes.axvline(0, color=INK, linewidth=1.6)
+
+
+def _label_bars(axes: "Axes", changes: Float[np.ndarray, " layers"], base: float, metric_label: str) -> None:
+    """Layers counted downwards; below, the scores in points with the changes they are."""
+    known = np.append(changes[np.isfinite(changes)], 0.0)
+    low, high = float(known.min()), float(known.max())
+    room = 0.13 * max(high - low, 10 * SMALLEST_RANGE)  # for the numbers at the ends of the bars
+    low, high = low - room * (1 if low < 0 or high == 0 else 0.15), high + room
+    ticks, labels = _ticks(low, high, base, most=6, separator="\n")
+    axes.set_xlim(low, high)
+    axes.set_xticks(ticks, labels)
+    axes.set_yticks(np.arange(len(changes)), [str(layer) for layer in range(len(changes))])
+    axes.set_ylim(len(changes) - 0.5, -0.5)
+    axes.set_xlabel(f"{metric_label} in points (change)", fontsize=9.5, color=INK)
+    axes.set_ylabel("layer", fontsize=9.5, color=INK)
+    axes.grid(axis="x", color=PALE, linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def _save(figure: "Figure", path: str | os.PathLike[str]) -> None:
+    """Writes the PNG whole or not at all, without anything in it that changes from run to run."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", metadata={"Software": None})
+    target = Path(path)
+    temporary = target.with_name(f".{target.stem}.{os.getpid()}.tmp.png")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(buffer.getvalue())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise OutputError(f"cannot write {target}: {error.strerror}; choose another place") from error

@@ -1,0 +1,298 @@
+"""Weight files: reading every format that HuggingFace BERTs come in, writing safetensors.
+
+All formats give the same canonical names and layouts, described in `bertjax.weight_names`, and keep the
+dtype of the file. Broken files are refused with a `CheckpointError`, never read in part.
+"""
+
+import hashlib
+import json
+import pickle
+import re
+import struct
+import warnings
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from bertjax.atomic import atomic_write, encode_json, staged, write_json
+from bertjax.errors import CheckpointError, MissingDependencyError, OutputError
+from bertjax.weight_names import (
+    DECODER_BIAS,
+    DECODER_WEIGHT,
+    MLM_BIAS,
+    WORD_EMBEDDINGS,
+    canonical_weights,
+    from_flax,
+)
+
+__all__ = [
+    "WEIGHT_FILES",
+    "CheckpointWarning",
+    "atomic_write",
+    "find_weights",
+    "hash_weights",
+    "read_weights",
+    "write_json",
+    "write_weights",
+]
+
+DTYPES = ("float32", "float16", "bfloat16", "float64")
+
+# What PyTorch's loader and Flax's were seen to raise on damaged files.
+_TORCH_ERRORS = (
+    pickle.UnpicklingError,
+    RuntimeError,
+    EOFError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    struct.error,
+    OSError,
+)
+_FLAX_ERRORS = (ValueError, TypeError, LookupError, OverflowError, RecursionError, OSError)
+
+
+class CheckpointWarning(UserWarning):
+    """Weights that were read but may not be what the user wants, such as NaN."""
+
+
+def find_weights(directory: str | Path) -> Path:
+    """Find the file that `read_weights` reads: the first of `WEIGHT_FILES` in the directory.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    directory = Path(directory)
+    for name in WEIGHT_FILES:
+        if (directory / name).is_file():
+            return directory / name
+    if not directory.is_dir():
+        raise CheckpointError(f"{directory}: no such directory")
+    raise CheckpointError(f"{directory}: has no weights; looked for {', '.join(WEIGHT_FILES)}")
+
+
+def read_weights(directory: str | Path) -> dict[str, np.ndarray]:
+    """Read a checkpoint's tensors under canonical names (see `bertjax.weight_names`).
+
+    Args:
+        directory: of a HuggingFace model; the first of `WEIGHT_FILES` that it holds is read.
+
+    Returns: arrays in the file's dtype, views of the file where its format allows.
+
+    Raises:
+        CheckpointError: no weights, damaged ones, ones that would run code, that are no floats, or that are
+            not a BERT's.
+        MissingDependencyError: the file is PyTorch's and PyTorch is not installed.
+
+    Warns:
+        CheckpointWarning: tensors hold NaN or infinity; they are named.
+    """
+    path = find_weights(directory)
+    extension = Path(path.name.removesuffix(".index.json")).suffix
+    read = _READERS[extension]
+    weights = read(path) if path.suffix == extension else _read_shards(path, read)
+    try:
+        weights = canonical_weights(from_flax(weights) if extension == ".msgpack" else weights)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from None
+    _check_values(path, weights)
+    return weights
+
+
+def write_weights(
+    directory: str | Path, weights: Mapping[str, np.ndarray], config: Mapping[str, Any]
+) -> None:
+    """Write `model.safetensors` and `config.json`, which `transformers` (PyTorch) reads; both or neither.
+
+    Where there is a decoder weight of its own (not tied to the word embeddings), its bias is written too, as
+    PyTorch then keeps it apart from `cls.predictions.bias`.
+
+    Args:
+        directory: made where it does not exist.
+        weights: tensors under HuggingFace's names and in its layouts.
+        config: what `BertConfig.to_dict` gives.
+
+    Raises:
+        OutputError: the directory cannot be written; what was there before stays.
+    """
+    directory, settings_json = Path(directory), encode_json(dict(config))
+    arrays = {name: np.require(array, requirements="C") for name, array in weights.items()}
+    if DECODER_WEIGHT in arrays and MLM_BIAS in arrays:
+        arrays.setdefault(DECODER_BIAS, arrays[MLM_BIAS])
+    with staged(directory / "model.safetensors", directory / "config.json") as (tensors, settings):
+        settings.write_bytes(settings_json)
+        try:
+            save_file(arrays, tensors, metadata={"format": "pt"})
+        except SafetensorError as error:  # also for a full disk
+            raise OutputError(f"cannot write model.safetensors in {directory}: {_one_line(error)}") from error
+
+
+def hash_weights(weights: Mapping[str, np.ndarray]) -> str:
+    """Hash names, dtypes, shapes and bytes with sha256: the same for the same weights in any file format.
+
+    A decoder weight equal to the word embeddings is left out: it is tied, and formats differ in whether they
+    store a tied tensor twice.
+
+    Args:
+        weights: tensors under canonical names, in any order.
+
+    >>> hash_weights({"classifier.bias": np.zeros(3, np.float32)})[:8]
+    '49d2f2a5'
+    """
+    digest = hashlib.sha256()
+    for name, array in sorted(weights.items()):
+        if name == DECODER_WEIGHT and _same(array, weights.get(WORD_EMBEDDINGS)):
+            continue
+        digest.update(f"{name} {array.dtype.name} {array.shape}\n".encode())
+        digest.update(_bytes(array).data)
+    return digest.hexdigest()
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _same(first: np.ndarray, second: np.ndarray | None) -> bool:
+    if second is None or first.dtype != second.dtype or first.shape != second.shape:
+        return False
+    return np.array_equal(_bytes(first), _bytes(second))
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def _check_values(path: Path, weights: Mapping[str, np.ndarray]) -> None:
+    """Refuse what is no float; warn of what is no finite number."""
+    broken = []
+    for name, array in weights.items():
+        if array.dtype.name not in DTYPES:
+            raise CheckpointError(
+                f"{path}: {name} is of dtype {array.dtype}, must be one of {', '.join(DTYPES)}"
+            )
+        if not np.isfinite(array).all():
+            broken.append(name)
+    if broken:
+        more = f" and {len(broken) - 4} more" if len(broken) > 4 else ""
+        message = f"{path}: NaN or infinity in {', '.join(broken[:4])}{more}; outputs will not be finite"
+        warnings.warn(message, CheckpointWarning, stacklevel=3)
+
+
+def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError, LookupError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path}: damaged, or no safetensors file ({_one_line(error)})") from error
+
+
+def _read_torch(path: Path) -> dict[str, np.ndarray]:
+    """Read tensors only: a pickle that asks for anything else is refused before it runs."""
+    try:
+        import torch
+    except ImportError:
+        hint = "is PyTorch's format; install it with `pip install bertjax[torch]`, or convert to safetensors"
+        raise MissingDependencyError(f"{path}: {hint}") from None
+    try:  # files of PyTorch before 1.6 are no zip archives and cannot be mapped into memory
+        state = torch.load(str(path), map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except _TORCH_ERRORS as error:
+        raise CheckpointError(f"{path}: {_torch_reason(error)}") from error
+    if not isinstance(state, Mapping):
+        raise CheckpointError(f"{path}: must hold a table of tensors, found a {type(state).__name__}")
+    return {name: _torch_array(path, name, tensor) for name, tensor in state.items()}
+
+
+def _torch_reason(error: BaseException) -> str:
+    """Tell code in a pickle from damage; PyTorch's own message spans many lines and advises to run it."""
+    asked = re.search(r"(?:GLOBAL|[Uu]nsupported (?:global|class|operand|reduce)\S*:?) ([\w.]+)", str(error))
+    if asked is not None and isinstance(error, pickle.UnpicklingError):
+        return f"refused: it asks to run or build {asked[1]}, and only tensors are read from a pickle"
+    return f"damaged, or no PyTorch weights ({_one_line(error)})"
+
+
+def _torch_array(path: Path, name: Any, tensor: Any) -> np.ndarray:
+    import torch
+
+    if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+        raise CheckpointError(f"{path}: {name!r} must name a tensor, found a {type(tensor).__name__}")
+    tensor = tensor.detach()
+    try:
+        if tensor.dtype == torch.bfloat16:  # NumPy has no such dtype of its own
+            return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        return tensor.numpy()
+    except (TypeError, RuntimeError) as error:  # sparse, quantised, 8 bits ...
+        raise CheckpointError(f"{path}: {name} is no plain array ({_one_line(error)})") from error
+
+
+def _read_flax(path: Path) -> dict[str, np.ndarray]:
+    """Read the tree of an old FlaxBert, as arrays by their path joined with slashes."""
+    from flax.serialization import msgpack_restore
+    from flax.traverse_util import flatten_dict
+
+    try:
+        tree = msgpack_restore(path.read_bytes())
+        if not isinstance(tree, dict):
+            raise ValueError(f"holds a {type(tree).__name__}, not a tree")
+        flat = flatten_dict(tree, sep="/")
+    except _FLAX_ERRORS as error:
+        raise CheckpointError(f"{path}: damaged, or no Flax weights ({_one_line(error)})") from error
+    for name, array in flat.items():
+        if not isinstance(array, np.ndarray):
+            raise CheckpointError(f"{path}: {name} must be an array, found a {type(array).__name__}")
+    return flat
+
+
+_READERS: dict[str, Callable[[Path], dict[str, np.ndarray]]] = {
+    ".safetensors": _read_safetensors,
+    ".bin": _read_torch,
+    ".msgpack": _read_flax,
+}
+WEIGHT_FILES: tuple[str, ...] = tuple(
+    name + index
+    for name in ("model.safetensors", "pytorch_model.bin", "flax_model.msgpack")
+    for index in ("", ".index.json")
+)
+"""The names under which weights are looked for, in this order; an index lists a large model's shards."""
+
+
+def _read_shards(index: Path, read: Callable[[Path], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Read the shards that an index lists; each must hold exactly the tensors that the index says."""
+    places = _read_index(index)
+    weights: dict[str, np.ndarray] = {}
+    for shard in sorted(set(places.values())):
+        path = index.parent / shard
+        if not path.is_file():
+            raise CheckpointError(f"{path}: missing, although {index.name} lists it")
+        tensors = read(path)
+        wrong = {name for name, place in places.items() if place == shard} ^ tensors.keys()
+        if wrong:
+            name = min(wrong)
+            says = "lacks" if name in places else "holds"
+            raise CheckpointError(f"{path}: {says} the tensor {name}, and {index.name} says otherwise")
+        weights |= tensors
+    return weights
+
+
+def _read_index(index: Path) -> dict[str, str]:
+    """Read which tensor lies in which shard; shards lie beside the index and nowhere else."""
+    try:
+        places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise CheckpointError(
+            f"{index}: is no index of shards with a weight_map ({_one_line(error)})"
+        ) from error
+    if not isinstance(places, dict) or not places:
+        raise CheckpointError(f"{index}: weight_map must name the file of each tensor")
+    for name, shard in places.items():
+        if not isinstance(shard, str) or shard in ("", ".", "..") or re.search(r"[/\\\0]", shard):
+            raise CheckpointError(
+                f"{index}: {name} is said to lie in {shard!r}, not in a file of this directory"
+            )
+    return places

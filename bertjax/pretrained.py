@@ -1,0 +1,210 @@
+"""What all models share: calling them, loading them from a checkpoint and saving them."""
+
+import dataclasses
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array
+
+from bertjax import checkpoint
+from bertjax.checks import check_overrides, prepare_inputs
+from bertjax.config import BertConfig
+from bertjax.files import CheckpointWarning, hash_weights, read_weights, write_weights
+from bertjax.locate import locate
+from bertjax.types import Inputs, ModelOutput, Numerics, Overrides
+
+
+class PretrainedModel(nnx.Module):
+    """Base of `BertModel` and of the models with task heads."""
+
+    config: BertConfig
+    numerics: Numerics
+
+    def forward(self, inputs: Inputs, overrides: Overrides | None = None) -> ModelOutput:
+        """The pure computation; each class has its own."""
+        raise TypeError(f"{type(self).__name__} has no computation of its own: use BertModel or a task model")
+
+    def inputs(self, input_ids: Any, attention_mask: Any = None, token_type_ids: Any = None, position_ids: Any = None) -> Inputs:
+        """Check the arguments of a call and complete them: what `forward` takes. Raises `InputError`."""
+        return prepare_inputs(self.config, self.numerics, input_ids, attention_mask, token_type_ids, position_ids)
+
+    def __call__(
+        self,
+        input_ids: Any,
+        attention_mask: Any = None,
+        token_type_ids: Any = None,
+        position_ids: Any = None,
+        overrides: Overrides | None = None,
+    ) -> ModelOutput:
+        """Run the model, compiled once for each shape of input.
+
+        Args:
+            input_ids: integers `[batch, token]`, NumPy, JAX or nested lists.
+            attention_mask: 1 or True for real tokens: `[batch, token]`, or `[batch, query, key]`.
+            token_type_ids: segment 0 or 1 of each token, `[batch, token]`.
+            position_ids: `[batch, token]`; default 0, 1, 2 ...
+            overrides: what to change in which heads (`bertjax.overrides`).
+
+        Returns: a `ModelOutput`; fields that the model has no part for are None.
+
+        Raises:
+            InputError: ids, masks or positions that do not fit the model.
+            OverrideError: overrides that do not fit the model or the input.
+        """
+        inputs = self.inputs(input_ids, attention_mask, token_type_ids, position_ids)
+        if overrides is not None:
+            check_overrides(self.config, overrides, inputs)
+        return _run(*nnx.split(self), inputs, overrides)
+
+    def parameters(self) -> dict[str, Array]:
+        """All parameters by path, e.g. `bert.encoder.layers.0.attention.query.kernel`.
+
+        `BertModel`'s own paths begin with `bert.` here too, so that they mean the same in every class.
+        """
+        return _by_path(nnx.split(self)[1])
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """All parameters under HuggingFace's names and in its layout."""
+        return checkpoint.write_parameters({name: np.asarray(value) for name, value in self.parameters().items()})
+
+    def weights_hash(self) -> str:
+        """sha256 of the weights, the same whatever file format they came from."""
+        return hash_weights(self.weights())
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | Path,
+        *,
+        dtype: Any = jnp.float32,
+        precision: str | None = None,
+        config: BertConfig | None = None,
+        revision: str | None = None,
+        local_files_only: bool = False,
+        cache_dir: str | Path | None = None,
+        token: str | bool | None = None,
+        seed: int = 0,
+        **options: Any,
+    ) -> Self:
+        """Load a checkpoint of HuggingFace's `transformers`.
+
+        Args:
+            name_or_path: a directory, a hub id such as 'bert-base-uncased', or 'package:NAME' for weights that
+                an installed Python package carries.
+            dtype: of the computation; parameters are kept in float32 (float64 for float64), as FlaxBertModel did.
+            precision: of matrix products: 'highest' (default in float32), 'high' or 'default'.
+            config: in place of the checkpoint's own, e.g. with another number of labels.
+            revision: branch, tag or commit on the hub.
+            local_files_only: do not ask the network.
+            cache_dir: of the hub's files.
+            token: for private repositories.
+            seed: for parts that the checkpoint lacks; each is named in a `CheckpointWarning`.
+            options: for the class, such as `add_pooling_layer=False` of `BertModel`.
+
+        Raises:
+            ConfigError: a configuration that bertjax does not support.
+            CheckpointError: missing, damaged or unfitting weights.
+            MissingDependencyError: `pytorch_model.bin` without PyTorch.
+        """
+        directory = locate(
+            name_or_path, revision=revision, local_files_only=local_files_only, cache_dir=cache_dir, token=token
+        )
+        config = config or BertConfig.from_directory(directory)
+        numerics = make_numerics(dtype, precision)
+        weights = read_weights(directory)
+        config = _untie_if_different(config, weights)
+        return build(partial(cls._create, config, directory, numerics, options), weights, config, seed)
+
+    @classmethod
+    def _create(cls, config: BertConfig, directory: Path, numerics: Numerics, options: dict[str, Any], key: Array) -> Self:
+        """A freshly initialised model for this checkpoint; classes that read more files override it."""
+        return cls(config, key, numerics, **options)  # type: ignore[call-arg]
+
+    def save_pretrained(self, directory: str | Path) -> None:
+        """Write `config.json` and `model.safetensors`, which `transformers` (PyTorch) reads.
+
+        Raises:
+            OutputError: the directory cannot be written; what was there before stays.
+        """
+        directory = Path(directory)
+        weights = self.weights()
+        if type(self).__name__ in ("BertModel", "BertForSentenceEmbedding"):
+            weights = {name.removeprefix("bert."): value for name, value in weights.items()}
+        write_weights(directory, weights, self.config.to_dict() | {"architectures": [self._architecture()]})
+
+    def _architecture(self) -> str:
+        return type(self).__name__
+
+
+@partial(jax.jit, static_argnums=0)
+def _run(graphdef: Any, state: Any, inputs: Inputs, overrides: Overrides | None) -> ModelOutput:
+    return nnx.merge(graphdef, state).forward(inputs, overrides)
+
+
+def make_numerics(dtype: Any, precision: str | None = None) -> Numerics:
+    """`Numerics` from a dtype in any of NumPy's or JAX's spellings.
+
+    >>> make_numerics("bfloat16")
+    Numerics(dtype='bfloat16', precision='default')
+    """
+    name = jnp.dtype(dtype).name
+    return Numerics(name, precision or ("highest" if name in ("float32", "float64") else "default"))
+
+
+def build(create: Callable[[Array], Any], weights: dict[str, np.ndarray], config: BertConfig, seed: int) -> Any:
+    """A model whose parameters are those of a checkpoint; what the checkpoint lacks is initialised anew.
+
+    Raises:
+        CheckpointError: the weights do not fit.
+    """
+    unknown = sorted(name for name in weights if not checkpoint.is_known(name))
+    if unknown:
+        _warn(f"tensors that no BERT class knows were not used: {_enumerate(unknown)}")
+    graphdef, state = nnx.split(nnx.eval_shape(create, jax.random.key(0)))
+    shapes = _by_path(state)
+    found, missing = checkpoint.read_parameters(weights, {p: v.shape for p, v in shapes.items()}, config)
+    fresh: dict[str, Any] = {}
+    if missing:
+        _warn(f"not in the checkpoint and initialised anew: {_enumerate(missing)}")
+        fresh = _by_path(nnx.split(create(jax.random.key(seed)))[1])
+    leaves = [
+        jnp.asarray(found[path], shape.dtype) if path in found else fresh[path] for path, shape in shapes.items()
+    ]
+    return nnx.merge(graphdef, jax.tree.unflatten(jax.tree.structure(state), leaves))
+
+
+def _by_path(state: Any) -> dict[str, Any]:
+    """Leaves of a module's state by path, in the order of the state's leaves."""
+    named = {}
+    for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
+        name = ".".join(str(part.key) for part in path if isinstance(part, jax.tree_util.DictKey))
+        named[name if not name.startswith(("embeddings.", "encoder.", "pooler.")) else f"bert.{name}"] = leaf
+    return named
+
+
+def _untie_if_different(config: BertConfig, weights: dict[str, np.ndarray]) -> BertConfig:
+    """A file whose decoder differs from the word embeddings is not tied, whatever its config says (as in transformers)."""
+    both = checkpoint.DECODER in weights and checkpoint.WORD_EMBEDDINGS in weights
+    if not (config.tie_word_embeddings and both):
+        return config
+    if np.array_equal(weights[checkpoint.DECODER], weights[checkpoint.WORD_EMBEDDINGS]):
+        return config
+    _warn(
+        f"the config ties {checkpoint.DECODER} to the word embeddings, but the file holds another one: it is used"
+    )
+    return dataclasses.replace(config, tie_word_embeddings=False)
+
+
+def _enumerate(names: list[str]) -> str:
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, CheckpointWarning, stacklevel=4)

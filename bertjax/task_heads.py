@@ -1,0 +1,312 @@
+"""BERT with a head for a task: classification, masked words, next sentence, tokens, answers, sentence vectors."""
+
+import json
+from pathlib import Path
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float
+
+from bertjax import ops
+from bertjax.config import BertConfig
+from bertjax.errors import ConfigError
+from bertjax.atomic import write_json
+from bertjax.locate import locate
+from bertjax.model import BertModel, Dense, LayerNorm
+from bertjax.pretrained import PretrainedModel
+from bertjax.types import Inputs, ModelOutput, Numerics, Overrides
+
+
+class TaskModel(PretrainedModel):
+    """A `BertModel` under `bert` and, in the subclass, a head that `finish` applies to its output."""
+
+    def __init__(self, config: BertConfig, key: Array, numerics: Numerics | None, *, add_pooling_layer: bool):
+        self.config, self.numerics = config, numerics or Numerics()
+        self.bert = BertModel(config, key, self.numerics, add_pooling_layer=add_pooling_layer)
+
+    @property
+    def body(self) -> BertModel:
+        """The encoder below the head."""
+        return self.bert
+
+    def finish(self, output: ModelOutput) -> dict[str, Array]:
+        """The head's own fields of `ModelOutput`, from the encoder's output."""
+        raise TypeError(f"{type(self).__name__} has no head: use one of its subclasses")
+
+    def forward(self, inputs: Inputs, overrides: Overrides | None = None) -> ModelOutput:
+        """The whole computation on checked inputs; pure, for use inside `jax.jit`."""
+        return self._with_head(self.bert.forward(inputs, overrides))
+
+    def forward_from(
+        self,
+        hidden: Float[Array, "batch token embed"],
+        keep: Float[Array, "batch #query key"],
+        first_layer: int,
+        overrides: Overrides | None = None,
+    ) -> ModelOutput:
+        """`forward` from the hidden states that enter `first_layer`; its record holds the layers that ran."""
+        return self._with_head(self.bert.forward_from(hidden, keep, first_layer, overrides))
+
+    def _with_head(self, output: ModelOutput) -> ModelOutput:
+        fields = {"pooler_output": output.pooler_output} | self.finish(output)
+        return ModelOutput(output.last_hidden_state, output.record, **fields)
+
+
+def _two_keys(key: Array | None) -> tuple[Array, Array]:
+    first, second = jax.random.split(jax.random.key(0) if key is None else key)
+    return first, second
+
+
+def _linear_head(config: BertConfig, labels: int, key: Array, model: TaskModel) -> Dense:
+    return Dense(key, (config.hidden_size, labels), (labels,), config.initializer_range, model.numerics)
+
+
+def _apply(head: Dense, x: Array, numerics: Numerics) -> Array:
+    return ops.dense(x, head.kernel[...], head.bias[...], numerics)
+
+
+class BertForSequenceClassification(TaskModel):
+    """A linear classifier on the pooled [CLS]; `logits` are `[batch, labels]` in wide floats.
+
+    With one label it is a regression (STS-B).
+    """
+
+    def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
+        body, head = _two_keys(key)
+        super().__init__(config, body, numerics, add_pooling_layer=True)
+        self.classifier = _linear_head(config, config.num_labels, head, self)
+
+    def finish(self, output: ModelOutput) -> dict[str, Array]:
+        """Logits of each label."""
+        assert output.pooler_output is not None
+        return {"logits": _apply(self.classifier, output.pooler_output, self.numerics)}
+
+
+class BertForTokenClassification(TaskModel):
+    """A linear classifier on every token; `logits` are `[batch, token, labels]`."""
+
+    def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
+        body, head = _two_keys(key)
+        super().__init__(config, body, numerics, add_pooling_layer=False)
+        self.classifier = _linear_head(config, config.num_labels, head, self)
+
+    def finish(self, output: ModelOutput) -> dict[str, Array]:
+        """Logits of each label for each token."""
+        return {"logits": _apply(self.classifier, output.last_hidden_state, self.numerics)}
+
+
+class BertForQuestionAnswering(TaskModel):
+    """Scores of each token as the answer's start and end: `start_logits` and `end_logits`, `[batch, token]`."""
+
+    def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
+        body, head = _two_keys(key)
+        super().__init__(config, body, numerics, add_pooling_layer=False)
+        self.qa_outputs = _linear_head(config, 2, head, self)
+
+    def finish(self, output: ModelOutput) -> dict[str, Array]:
+        """Start and end logits."""
+        logits = _apply(self.qa_outputs, output.last_hidden_state, self.numerics)
+        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
+
+class BertForNextSentencePrediction(TaskModel):
+    """Does the second segment follow the first? `logits` are `[batch, 2]`: follows, is random."""
+
+    def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
+        body, head = _two_keys(key)
+        super().__init__(config, body, numerics, add_pooling_layer=True)
+        self.seq_relationship = _linear_head(config, 2, head, self)
+
+    def finish(self, output: ModelOutput) -> dict[str, Array]:
+        """Logits of 'follows' and 'is random'."""
+        assert output.pooler_output is not None
+        return {"logits": _apply(self.seq_relationship, output.pooler_output, self.numerics)}
+
+
+class MaskedLMHead(nnx.Module):
+    """Dense, activation, norm, then a product with the word embeddings (tied) or with a decoder of its own."""
+
+    def __init__(self, config: BertConfig, key: Array, numerics: Numerics):
+        width, std = config.hidden_size, config.initializer_range
+        first, second = jax.random.split(key)
+        self.transform = Dense(first, (width, width), (width,), std, numerics)
+        self.norm = LayerNorm(width, config.layer_norm_eps, numerics)
+        self.bias = nnx.Param(jnp.zeros(config.vocab_size, numerics.wide))
+        self.decoder = None
+        if not config.tie_word_embeddings:
+            self.decoder = nnx.Param(std * jax.random.normal(second, (config.vocab_size, width), numerics.wide))
+        self.activation, self.numerics = config.hidden_act, numerics
+
+    def __call__(
+        self, hidden: Float[Array, "batch token embed"], words: Float[Array, "vocab embed"]
+    ) -> Float[Array, "batch token vocab"]:
+        """Logits of each word; `words` are the word embeddings."""
+        x = self.norm(ops.ACTIVATIONS[self.activation](_apply(self.transform, hidden, self.numerics)))
+        decoder = words if self.decoder is None else self.decoder[...]
+        return ops.contract("bte,ve->btv", x, decoder, self.numerics) + self.bias[...][None, None]
+
+
+class BertForMaskedLM(TaskModel):
+    """Scores of every vocabulary entry for every token; `logits` are `[batch, token, vocab]`."""
+
+    def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
+        body, head = _two_keys(key)
+        super().__init__(config, body, numerics, add_pooling_layer=False)
+        self.predictions = MaskedLMHead(config, head, self.numerics)
+
+    def finish(self, output: ModelOutput) -> dict[str, Array]:
+        """Logits of each word."""
+        return {"logits": self.predictions(output.last_hidden_state, self.bert.embeddings.word[...])}
+
+
+class BertForPreTraining(TaskModel):
+    """Both heads of pre-training: `logits` (or `prediction_logits`) and `seq_relationship_logits`."""
+
+    def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
+        body, head = _two_keys(key)
+        words, sentences = jax.random.split(head)
+        super().__init__(config, body, numerics, add_pooling_layer=True)
+        self.predictions = MaskedLMHead(config, words, self.numerics)
+        self.seq_relationship = _linear_head(config, 2, sentences, self)
+
+    def finish(self, output: ModelOutput) -> dict[str, Array]:
+        """Logits of both heads."""
+        assert output.pooler_output is not None
+        return {
+            "logits": self.predictions(output.last_hidden_state, self.bert.embeddings.word[...]),
+            "seq_relationship_logits": _apply(self.seq_relationship, output.pooler_output, self.numerics),
+        }
+
+
+class BertForSentenceEmbedding(TaskModel):
+    """One vector for each text, as sentence-transformers makes it: `sentence_embedding`, `[batch, embed]`.
+
+    Args:
+        pooling: 'mean' over the real tokens, or 'cls'.
+        normalize: scale the vector to length 1.
+        max_length: tokens after which a text is cut, or None for all that the model takes.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        key: Array | None = None,
+        numerics: Numerics | None = None,
+        *,
+        pooling: str = "mean",
+        normalize: bool = True,
+        max_length: int | None = None,
+    ):
+        if pooling not in ("mean", "cls"):
+            raise ConfigError(f"pooling {pooling!r} is not one of 'mean', 'cls'")
+        super().__init__(config, _two_keys(key)[0], numerics, add_pooling_layer=False)
+        self.pooling, self.normalize, self.max_length = pooling, normalize, max_length
+
+    def finish(self, output: ModelOutput) -> dict[str, Array]:
+        """The pooled vector, in wide floats."""
+        hidden = output.last_hidden_state.astype(self.numerics.wide)
+        if self.pooling == "cls":
+            vector = hidden[:, 0]
+        else:
+            real = jnp.max(output.record.keep, axis=1)
+            total = jnp.einsum("bt,bte->be", real, hidden, precision="highest")
+            vector = total / jnp.maximum(jnp.sum(real, axis=-1, keepdims=True), 1e-9)
+        if self.normalize:  # sentence-transformers divides by the same floored length
+            vector = vector / jnp.maximum(jnp.linalg.norm(vector, axis=-1, keepdims=True), 1e-12)
+        return {"sentence_embedding": vector}
+
+    @classmethod
+    def _create(cls, config: BertConfig, directory: Path, numerics: Numerics, options: dict[str, Any], key: Array) -> Self:
+        return cls(config, key, numerics, **(read_pooling(directory) | options))
+
+    def _architecture(self) -> str:
+        return "BertModel"
+
+    def save_pretrained(self, directory: str | Path) -> None:
+        """Write the encoder for `transformers` and the pooling for sentence-transformers. Raises `OutputError`."""
+        super().save_pretrained(directory)
+        directory = Path(directory)
+        (directory / "1_Pooling").mkdir(exist_ok=True)
+        modes = {"word_embedding_dimension": self.config.hidden_size}
+        for mode, name in (("cls", "cls_token"), ("mean", "mean_tokens")):
+            modes[f"pooling_mode_{name}"] = self.pooling == mode
+        write_json(directory / "1_Pooling" / "config.json", modes)
+        write_json(directory / "sentence_bert_config.json", {"max_seq_length": self.max_length, "do_lower_case": False})
+        parts = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")][: 2 + self.normalize]
+        write_json(
+            directory / "modules.json",
+            [
+                {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+                for i, (path, kind) in enumerate(parts)
+            ],
+        )
+
+
+def read_pooling(directory: Path) -> dict[str, Any]:
+    """`pooling`, `normalize` and `max_length` from a sentence-transformers directory.
+
+    Without `modules.json` the vector is the normalised mean, the commonest form.
+
+    Raises:
+        ConfigError: a module other than Transformer, Pooling and Normalize, or a pooling other than mean and CLS.
+    """
+    if not (directory / "modules.json").is_file():
+        return {}
+    kinds = {module["type"].rsplit(".", 1)[-1]: module.get("path", "") for module in _read(directory / "modules.json")}
+    other = set(kinds) - {"Transformer", "Pooling", "Normalize"}
+    if other or "Pooling" not in kinds:
+        found = ", ".join(sorted(other)) if other else "no Pooling"
+        raise ConfigError(f"{directory / 'modules.json'}: bertjax knows Transformer, Pooling, Normalize; found {found}")
+    path = directory / kinds["Pooling"] / "config.json"
+    modes = {name for name, value in _read(path).items() if name.startswith("pooling_mode") and value}
+    names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+    if len(modes) != 1 or not modes <= set(names):
+        raise ConfigError(f"{path}: pooling {sorted(modes)} is not supported, only mean or CLS")
+    settings = directory / "sentence_bert_config.json"
+    longest = _read(settings).get("max_seq_length") if settings.is_file() else None
+    return {"pooling": names[modes.pop()], "normalize": "Normalize" in kinds, "max_length": longest}
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read as JSON ({error})") from error
+
+
+CLASSES: dict[str, type[PretrainedModel]] = {
+    cls.__name__: cls
+    for cls in (
+        BertModel,
+        BertForSequenceClassification,
+        BertForMaskedLM,
+        BertForNextSentencePrediction,
+        BertForPreTraining,
+        BertForTokenClassification,
+        BertForQuestionAnswering,
+        BertForSentenceEmbedding,
+    )
+}
+
+
+def load(name_or_path: str | Path, **options: Any) -> Any:
+    """Load a checkpoint as the class that its config names; a sentence-transformers one as sentence embedding.
+
+    Args:
+        name_or_path: directory, hub id or 'package:NAME'.
+        options: as for `PretrainedModel.from_pretrained`.
+
+    Raises:
+        ConfigError: the config names no class of bertjax's.
+    """
+    hub = {name: options[name] for name in ("revision", "local_files_only", "cache_dir", "token") if name in options}
+    directory = locate(name_or_path, **hub)
+    if (directory / "modules.json").is_file():
+        return BertForSentenceEmbedding.from_pretrained(directory, **options)
+    names = BertConfig.from_directory(directory).architectures or ("BertModel",)
+    for name in names:
+        if name in CLASSES:
+            return CLASSES[name].from_pretrained(directory, **options)
+    raise ConfigError(f"architectures {list(names)} in {directory}: none is one of {', '.join(CLASSES)}")

@@ -1,0 +1,234 @@
+"""The tasks that examples belong to, and the examples themselves.
+
+A `Task` says which columns hold texts and labels and which metrics judge it; `Examples` are texts with
+labels, wherever they came from. The public face is `bertjax.data`.
+"""
+
+import difflib
+import hashlib
+import json
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float32, Int32
+
+from bertjax.errors import DataError
+
+CUSTOM = "custom"
+SAMPLE = "qnli-sample"
+
+_BINARY = ("f1", "accuracy")
+_ENTAILMENT = ("entailment", "not_entailment")
+_THREE_WAY = ("entailment", "neutral", "contradiction")
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a task's columns are called and how its outputs are judged.
+
+    Args:
+        name: the name on the command line and in results.
+        text_columns: one or two columns of texts, as GLUE's own TSV files call them.
+        label_column: the column of labels, likewise.
+        label_names: the classes, in the order of their numbers; None for regression.
+        metrics: names of metrics, the main one first.
+        folder: GLUE's folder; empty where GLUE has none.
+        config: the configuration of TensorFlow Datasets' `glue`; empty where there is none.
+        renamed: the text columns in TensorFlow Datasets and on the HuggingFace hub.
+        section: `matched` or `mismatched` where the evaluation splits are named so.
+
+    Source: Wang et al. 2018, GLUE, table 1 (metrics); the class numbers are those of GLUE's loaders.
+
+    >>> TASKS["mrpc"].metrics, TASKS["stsb"].kind
+    (('f1', 'accuracy'), 'regression')
+    """
+
+    name: str
+    text_columns: tuple[str, ...]
+    label_column: str
+    label_names: tuple[str, ...] | None
+    metrics: tuple[str, ...]
+    folder: str = ""
+    config: str = ""
+    renamed: tuple[str, ...] = ()
+    section: str = ""
+
+    @property
+    def kind(self) -> Literal["classification", "regression"]:
+        """Whether labels are class numbers or real numbers."""
+        return "regression" if self.label_names is None else "classification"
+
+
+_S12 = ("sentence1", "sentence2")
+_Q12 = ("question1", "question2")
+_MNLI = Task(
+    "mnli", _S12, "gold_label", _THREE_WAY, ("accuracy",), "MNLI", "mnli", ("premise", "hypothesis"), "matched"
+)
+_QNLI = Task("qnli", ("question", "sentence"), "label", _ENTAILMENT, ("accuracy",), "QNLI", "qnli")
+
+TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        # GLUE reports F1 and accuracy for the two paraphrase tasks; F1 comes first, so it is the main one.
+        Task(
+            "mrpc",
+            ("#1 String", "#2 String"),
+            "Quality",
+            ("not_equivalent", "equivalent"),
+            _BINARY,
+            "MRPC",
+            "mrpc",
+            _S12,
+        ),
+        Task("stsb", _S12, "score", None, ("pearson", "spearman"), "STS-B", "stsb"),
+        Task("sst2", ("sentence",), "label", ("negative", "positive"), ("accuracy",), "SST-2", "sst2"),
+        Task("qqp", _Q12, "is_duplicate", ("not_duplicate", "duplicate"), _BINARY, "QQP", "qqp"),
+        Task("rte", _S12, "label", _ENTAILMENT, ("accuracy",), "RTE", "rte"),
+        _QNLI,
+        _MNLI,
+        replace(_MNLI, name="mnli-mm", section="mismatched"),
+        Task("cola", ("sentence",), "label", ("unacceptable", "acceptable"), ("matthews",), "CoLA", "cola"),
+        replace(_QNLI, name=SAMPLE, folder="", config=""),
+    )
+}
+
+_OTHER_SPELLINGS = {"mnlim": "mnli", "mnlimatched": "mnli", "mnlimismatched": "mnli-mm", "sst": "sst2"}
+
+
+def plain_name(text: str) -> str:
+    """A name without capitals and punctuation: `STS-B` and `sts_b` become `stsb`."""
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def task_named(name: str) -> Task:
+    """The task of that name, in any common spelling.
+
+    Args:
+        name: such as `mrpc`, `MRPC`, `sts-b`, `glue/sst2` or `mnli_mismatched`.
+
+    Raises:
+        DataError: there is no such task.
+
+    >>> task_named("STS-B").name, task_named("mnli_mismatched").name
+    ('stsb', 'mnli-mm')
+    """
+    plain = plain_name(name.lower().removeprefix("glue/"))
+    known = {plain_name(key): key for key in TASKS} | _OTHER_SPELLINGS
+    if plain in known:
+        return TASKS[known[plain]]
+    near = difflib.get_close_matches(plain, known, n=1)
+    hint = f"; did you mean {known[near[0]]}?" if near else "."
+    raise DataError(f"no task is called {name!r}{hint} Known: {', '.join(TASKS)}; {CUSTOM} for your own file")
+
+
+def split_named(task: Task, split: str) -> str:
+    """The split's full name in GLUE: `dev` is `validation`, and MNLI's carries the task's section.
+
+    Args:
+        task: whose split it is.
+        split: `train`, `validation` (or `dev`) or `test`; for MNLI also such as `validation_matched`.
+
+    Raises:
+        DataError: there is no such split.
+
+    >>> split_named(TASKS["mnli"], "dev"), split_named(TASKS["rte"], "dev")
+    ('validation_matched', 'validation')
+    """
+    base, _, section = split.partition("_")
+    base = {"dev": "validation"}.get(base, base)
+    sections = ("", "matched", "mismatched") if task.section and base != "train" else ("",)
+    if base not in ("train", "validation", "test") or section not in sections:
+        raise DataError(f"{task.name} has no split {split!r}; there are train, validation and test")
+    if base == "train" or not task.section:
+        return base
+    return f"{base}_{section or task.section}"
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Texts with their labels, in the order of their source.
+
+    Args:
+        task: what they are examples of.
+        ids: one per example: the row number that GLUE's loaders call `idx`, or the source's own.
+        first: the texts, or the first of each pair.
+        second: the second of each pair, or None.
+        labels: class numbers (int32, -1 where unlabelled) or scores (float32, NaN where unlabelled).
+        source: one line that says where they came from.
+        split: which part of the task's data.
+
+    Raises:
+        DataError: the columns are not equally long.
+
+    >>> from bertjax.data import load_examples
+    >>> examples = load_examples("qnli-sample").head(2)
+    >>> len(examples), examples.labels.dtype.name
+    (2, 'int32')
+    """
+
+    task: Task
+    ids: tuple[int, ...] | tuple[str, ...]
+    first: tuple[str, ...]
+    second: tuple[str, ...] | None
+    labels: Int32[np.ndarray, " examples"] | Float32[np.ndarray, " examples"]
+    source: str
+    split: str
+
+    def __post_init__(self) -> None:
+        second = len(self.first) if self.second is None else len(self.second)
+        lengths = len(self.ids), len(self.first), second, len(self.labels)
+        if len(set(lengths)) != 1:
+            raise DataError(f"ids, first, second and labels must be equally many; they are {lengths}")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def sha256(self) -> str:
+        """A hash of ids, texts and labels: the same for the same data from any source."""
+        digest = hashlib.sha256()
+        second = self.second or (None,) * len(self)
+        for row in zip(self.ids, self.first, second, self.labels.tolist(), strict=True):
+            # NaN is written as a string: json has no number for it.
+            line = json.dumps([*row[:3], row[3] if row[3] == row[3] else "unlabelled"])
+            digest.update(line.encode() + b"\n")
+        return digest.hexdigest()
+
+    def take(self, indices: Sequence[int]) -> "Examples":
+        """The examples at these positions, in the order given.
+
+        Args:
+            indices: positions from 0, not ids.
+        """
+        second = self.second and tuple(self.second[i] for i in indices)
+        ids, first = tuple(self.ids[i] for i in indices), tuple(self.first[i] for i in indices)
+        labels = self.labels[np.asarray(indices, dtype=np.int64)]
+        return replace(self, ids=ids, first=first, second=second, labels=labels)
+
+    def head(self, count: int) -> "Examples":
+        """The first `count` examples, or all where there are fewer."""
+        return self.take(range(min(count, len(self))))
+
+
+def draw(count: int, size: int, seed: int) -> list[int]:
+    """Draw `size` of `count` positions at random without repetition, in ascending order.
+
+    Each position gets a number from Python's `random.random`, the one stream of random numbers that
+    is promised to stay the same from version to version; the smallest numbers are drawn.
+
+    Args:
+        count: how many there are.
+        size: how many to draw; all are drawn where there are fewer.
+        seed: same seed, same draw.
+
+    >>> draw(10, 3, seed=1)
+    [0, 8, 9]
+    """
+    generator = random.Random(seed)
+    keys = [generator.random() for _ in range(count)]
+    return sorted(sorted(range(count), key=keys.__getitem__)[:size])

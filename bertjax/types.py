@@ -1,0 +1,252 @@
+"""The values that cross a border between bertjax's parts, and the glossary of their axes.
+
+Axes, always by these names and in this order of letters in an einsum:
+
+    b batch       examples that are computed together
+    t token       positions of an example (q query: the one that attends; k key: the one attended to)
+    h heads       attention heads of one layer, counted from 0
+    d head_dim    width of one head: embed / heads
+    e embed       width of the hidden states
+    m mlp         width of the feed-forward layer
+    layers        counted from 0; `layers_plus_1` where the embeddings' output stands before layer 0's
+    vocab, labels, examples, ablations    as the words say
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, TypeVar, dataclass_transform
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from bertjax.errors import InputError
+
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True)
+def record(cls: type[T]) -> type[T]:
+    """Make a class a frozen dataclass that JAX sees as a tree of its fields.
+
+    `jax.tree_util.register_dataclass` would rebuild it through `__init__`; JAX also rebuilds trees with
+    objects that are no arrays (in `vmap`'s axis specifications, say), which the shape checks of the tests
+    would refuse. So it is rebuilt without.
+    """
+    cls = dataclass(frozen=True)(cls)
+    names = tuple(field.name for field in dataclasses.fields(cls))  # type: ignore[arg-type]
+
+    def flatten_with_keys(value: Any) -> tuple[tuple[tuple[Any, Any], ...], None]:
+        return tuple((jax.tree_util.GetAttrKey(name), getattr(value, name)) for name in names), None
+
+    def flatten(value: Any) -> tuple[tuple[Any, ...], None]:
+        return tuple(getattr(value, name) for name in names), None
+
+    def unflatten(_: None, children: Any) -> Any:
+        value = object.__new__(cls)
+        for name, child in zip(names, children, strict=True):
+            object.__setattr__(value, name, child)
+        return value
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    return cls
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """In which number formats a model computes.
+
+    Args:
+        dtype: name of the dtype of matrix products' inputs and of hidden states: 'float32', 'bfloat16',
+            'float16' or 'float64' (the last under `jax_enable_x64` alone).
+        precision: matrix-product precision as `jax.lax.Precision` names it. 'highest' keeps float32
+            products float32 on GPU (no TF32) and TPU (no bfloat16 passes); a CPU always does.
+
+    Softmax, norms, activations and the sums inside matrix products use `wide`: float32, or float64 where
+    dtype is.
+
+    Raises:
+        InputError: a dtype or precision that there is not, or float64 while JAX has it switched off.
+
+    >>> Numerics("bfloat16").wide.name
+    'float32'
+    """
+
+    dtype: str = "float32"
+    precision: str = "highest"
+
+    def __post_init__(self) -> None:
+        if self.dtype not in ("float32", "bfloat16", "float16", "float64"):
+            raise InputError(f"dtype {self.dtype!r} is not one of float32, bfloat16, float16, float64")
+        if self.precision not in ("default", "high", "highest"):
+            raise InputError(f"precision {self.precision!r} is not one of default, high, highest")
+        if self.dtype == "float64" and not jax.config.read("jax_enable_x64"):
+            raise InputError("dtype float64 needs jax.config.update('jax_enable_x64', True) before any array is made")
+
+    @property
+    def wide(self) -> np.dtype:
+        """The dtype of softmax, norms and accumulation, and of stored parameters."""
+        return np.dtype("float64") if self.dtype == "float64" else np.dtype("float32")
+
+
+@record
+class Inputs:
+    """What a model reads, complete and checked.
+
+    Args:
+        input_ids: word-piece ids.
+        keep: 1 where the query may attend to the key, 0 where not (padding); query axis 1 where all
+            queries share it.
+        token_type_ids: segment of each token.
+        position_ids: position of each token, from 0.
+    """
+
+    input_ids: Int[Array, "batch token"]
+    keep: Float[Array, "batch #query key"]
+    token_type_ids: Int[Array, "batch token"]
+    position_ids: Int[Array, "batch token"]
+
+
+@record
+class HeadWeights:
+    """Replacement attention weights for single heads.
+
+    Entry i replaces the weights of head `head[i]` in layer `layer[i]`; layer -1 is an entry that does
+    nothing (it fills up shorter lists in a stack). `donor_tokens` counts the real tokens of each example
+    the weights were taken from, -1 where they come from no other run.
+    """
+
+    layer: Int[Array, "entries"]
+    head: Int[Array, "entries"]
+    values: Float[Array, "entries #batch query key"]
+    donor_tokens: Int[Array, "entries #batch"]
+
+
+@record
+class HeadOutputs:
+    """Replacement outputs (before the output projection) for single heads; entries as in `HeadWeights`."""
+
+    layer: Int[Array, "entries"]
+    head: Int[Array, "entries"]
+    values: Float[Array, "entries #batch #query head_dim"]
+    donor_tokens: Int[Array, "entries #batch"]
+
+
+@record
+class Edges:
+    """Overrides of single weights at (layer, head, query, key).
+
+    `example` is the row of the batch, -1 for every row. A weight's share before the softmax is multiplied by
+    `keep` (0 forbids the edge, and the rest of the row takes its share); after it the weight becomes
+    `gate * weight + (1 - gate) * value`. Layer -1 is an entry that does nothing.
+    """
+
+    layer: Int[Array, "edges"]
+    example: Int[Array, "edges"]
+    head: Int[Array, "edges"]
+    query: Int[Array, "edges"]
+    key: Int[Array, "edges"]
+    keep: Float[Array, "edges"]
+    gate: Float[Array, "edges"]
+    value: Float[Array, "edges"]
+
+
+@record
+class Overrides:
+    """What to change inside a model's attention, as data: a tree of arrays that can be stacked and differentiated.
+
+    For each head, with `n` the number of keys that the query may attend to:
+
+        weights = weights_gate * learned + (1 - weights_gate) * (uniform / n + replacement)
+        output  = output_gate * (weights @ values) + (1 - output_gate) * replacement
+
+    Gates of 1 leave the learned head. Make them with the constructors in `bertjax.overrides`, which check.
+
+    Args:
+        weights_gate: share of the learned attention weights.
+        uniform: share of uniform weights in what replaces them: 1 or 0.
+        output_gate: share of the head's own output; with no entry in `outputs` a factor on the output.
+        weights: given weights, or None.
+        outputs: given outputs (a mean, another run's), or None.
+        edges: single edges, or None.
+    """
+
+    weights_gate: Float[Array, "layers heads"]
+    uniform: Float[Array, "layers heads"]
+    output_gate: Float[Array, "layers heads"]
+    weights: HeadWeights | None = None
+    outputs: HeadOutputs | None = None
+    edges: Edges | None = None
+
+
+@record
+class AttentionRecord:
+    """The inside of one layer's attention, after overrides."""
+
+    queries: Float[Array, "batch query heads head_dim"]
+    keys: Float[Array, "batch key heads head_dim"]
+    values: Float[Array, "batch key heads head_dim"]
+    weights: Float[Array, "batch heads query key"]
+    head_outputs: Float[Array, "batch query heads head_dim"]
+
+
+@record
+class EncoderRecord:
+    """The inside of all layers: the fields of `AttentionRecord` stacked, and what the layers passed on."""
+
+    queries: Float[Array, "layers batch query heads head_dim"]
+    keys: Float[Array, "layers batch key heads head_dim"]
+    values: Float[Array, "layers batch key heads head_dim"]
+    weights: Float[Array, "layers batch heads query key"]
+    head_outputs: Float[Array, "layers batch query heads head_dim"]
+    hidden_states: Float[Array, "layers_plus_1 batch token embed"]
+    keep: Float[Array, "batch #query key"]
+
+
+@record
+class ModelOutput:
+    """What a model returns; each class of model fills the fields that it has, the others are None.
+
+    Names and meanings are HuggingFace's where it has them.
+
+    Args:
+        last_hidden_state: output of the last layer.
+        record: queries, keys, values, weights, head outputs and hidden states of all layers.
+        pooler_output: tanh projection of the last [CLS], if the model has a pooler.
+        logits: of the task head; for pre-training those of the masked-LM head.
+        seq_relationship_logits: next-sentence logits of `BertForPreTraining`.
+        start_logits: of question answering.
+        end_logits: of question answering.
+        sentence_embedding: pooled and normalised sentence vector.
+    """
+
+    last_hidden_state: Float[Array, "batch token embed"]
+    record: EncoderRecord
+    pooler_output: Float[Array, "batch embed"] | None = None
+    logits: Float[Array, "batch *labels"] | None = None
+    seq_relationship_logits: Float[Array, "batch 2"] | None = None
+    start_logits: Float[Array, "batch token"] | None = None
+    end_logits: Float[Array, "batch token"] | None = None
+    sentence_embedding: Float[Array, "batch embed"] | None = None
+
+    @property
+    def attentions(self) -> Float[Array, "layers batch heads query key"]:
+        """Attention weights of all layers, after overrides."""
+        return self.record.weights
+
+    @property
+    def hidden_states(self) -> Float[Array, "layers_plus_1 batch token embed"]:
+        """Output of the embeddings, then of each layer."""
+        return self.record.hidden_states
+
+    @property
+    def prediction_logits(self) -> Float[Array, "batch *labels"] | None:
+        """HuggingFace's name for the masked-LM logits of `BertForPreTraining`."""
+        return self.logits
+
+
+def float_array(values: Any) -> Float[Array, "..."]:
+    """`values` as an array of JAX's default float dtype unless it has a float dtype already."""
+    array = jnp.asarray(values)
+    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
