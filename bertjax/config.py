@@ -10,7 +10,7 @@ import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from bertjax.errors import ConfigError
 
@@ -21,6 +21,14 @@ PROBLEM_TYPES = (None, "regression", "single_label_classification", "multi_label
 
 # Without a model_type, only these tell a BERT's config.json from any other JSON object.
 _TELLING = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
+
+_RANGES = {
+    "hidden_dropout_prob": (0.0, 1.0, "a number from 0 to 1"),
+    "attention_probs_dropout_prob": (0.0, 1.0, "a number from 0 to 1"),
+    "classifier_dropout": (0.0, 1.0, "a number from 0 to 1"),
+    "initializer_range": (0.0, math.inf, "a number of at least 0"),
+    "layer_norm_eps": (math.ulp(0.0), math.inf, "a positive number"),  # ulp: the smallest there is
+}
 
 # Keys that change nothing at the values given, and are refused at any other.
 _HARMLESS_ONLY_AT: dict[str, tuple[Any, ...]] = {
@@ -109,10 +117,10 @@ class BertConfig:
     architectures: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_sizes(self)
-        _check_numbers(self)
-        _check_choices(self)
-        _check_names(self)
+        for name, value in _checked(
+            {field.name: getattr(self, field.name) for field in fields(self)}
+        ).items():
+            object.__setattr__(self, name, value)
 
     @property
     def head_dim(self) -> int:
@@ -130,7 +138,7 @@ class BertConfig:
         return {name: number for number, name in self.id2label}
 
     @classmethod
-    def from_dict(cls, mapping: Mapping[str, Any]) -> Self:
+    def from_dict(cls, mapping: Mapping[str, Any]) -> "BertConfig":
         """Make a config of what a config.json holds, refusing what bertjax does not understand.
 
         Where `id2label` and `label2id` disagree, `id2label` counts, as in HuggingFace. `num_labels` alone
@@ -150,19 +158,18 @@ class BertConfig:
         8
         """
         _check_model_type(mapping)
-        handled = {field.name for field in fields(cls)}
-        known: dict[str, Any] = {}
+        known = {field.name: field.default for field in fields(cls)}
         for key, value in mapping.items():
-            if key in handled:
+            if key in known:
                 known[key] = value
             elif key not in ("model_type", "label2id", "num_labels"):
                 _check_harmless(key, value)
         known["id2label"] = _labels(mapping)
         known["architectures"] = _architectures(mapping.get("architectures"))
-        return cls(**known)
+        return cls(**_checked(known))
 
     @classmethod
-    def from_file(cls, path: str | Path) -> Self:
+    def from_file(cls, path: str | Path) -> "BertConfig":
         """Read a config.json; arguments, returns and errors as in `from_dict`.
 
         Raises:
@@ -182,7 +189,7 @@ class BertConfig:
             raise ConfigError(f"{path}: {error}") from None
 
     @classmethod
-    def from_directory(cls, directory: str | Path) -> Self:
+    def from_directory(cls, directory: str | Path) -> "BertConfig":
         """Read the config.json of a model's directory, as `from_file` does."""
         path = Path(directory) / "config.json"
         if Path(directory).is_dir() and not path.exists():
@@ -213,60 +220,60 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _check_sizes(config: BertConfig) -> None:
-    sizes = (*_TELLING, "intermediate_size", "max_position_embeddings", "type_vocab_size")
-    for name in sizes:
-        value = getattr(config, name)
-        if not _is_int(value) or value < 1:
-            raise ConfigError(f"{name} must be a positive integer, found {_show(value)}")
-    if config.hidden_size % config.num_attention_heads:
+def _checked(values: dict[str, Any]) -> dict[str, Any]:
+    """Check a config's fields; give them with each number that may be a fraction as a float."""
+    _check_sizes(values)
+    _check_choices(values)
+    _check_names(values)
+    return values | _floats(values)
+
+
+def _check_sizes(values: dict[str, Any]) -> None:
+    for name in (*_TELLING, "intermediate_size", "max_position_embeddings", "type_vocab_size"):
+        if not _is_int(values[name]) or values[name] < 1:
+            raise ConfigError(f"{name} must be a positive integer, found {_show(values[name])}")
+    width, heads = values["hidden_size"], values["num_attention_heads"]
+    if width % heads:
         raise ConfigError(
-            f"hidden_size {config.hidden_size} cannot be divided into {config.num_attention_heads} heads "
-            "(num_attention_heads) of equal width"
+            f"hidden_size {width} cannot be divided into num_attention_heads {heads} equal parts"
         )
-    pad = config.pad_token_id
-    if pad is not None and not (_is_int(pad) and 0 <= pad < config.vocab_size):
+    pad, limit = values["pad_token_id"], values["vocab_size"]
+    if pad is not None and not (_is_int(pad) and 0 <= pad < limit):
+        raise ConfigError(f"pad_token_id must be a token id below vocab_size {limit}, found {_show(pad)}")
+
+
+def _check_choices(values: dict[str, Any]) -> None:
+    for name, allowed in (("hidden_act", ACTIVATIONS), ("problem_type", PROBLEM_TYPES)):
+        if values[name] not in allowed:
+            raise ConfigError(f"{name} is {_show(values[name])}; bertjax supports only {allowed}")
+    if not isinstance(values["tie_word_embeddings"], bool):
         raise ConfigError(
-            f"pad_token_id must be a token id below vocab_size {config.vocab_size}, found {_show(pad)}"
-        )
-
-
-def _check_numbers(config: BertConfig) -> None:
-    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
-        value = getattr(config, name)
-        if value is None and name == "classifier_dropout":
-            continue
-        if not _is_number(value) or not 0 <= value <= 1:
-            raise ConfigError(f"{name} must be a number from 0 to 1, found {_show(value)}")
-        object.__setattr__(config, name, float(value))  # JSON writes 0 for 0.0
-    for name in ("layer_norm_eps", "initializer_range"):
-        value = getattr(config, name)
-        if not _is_number(value) or value < 0 or (value == 0 and name == "layer_norm_eps"):
-            raise ConfigError(f"{name} must be a positive number, found {_show(value)}")
-        object.__setattr__(config, name, float(value))
-
-
-def _check_choices(config: BertConfig) -> None:
-    if config.hidden_act not in ACTIVATIONS:
-        raise ConfigError(
-            f"hidden_act {_show(config.hidden_act)} is not supported; supported are {', '.join(ACTIVATIONS)}"
-        )
-    if config.problem_type not in PROBLEM_TYPES:
-        raise ConfigError(f"problem_type {_show(config.problem_type)} is none of {PROBLEM_TYPES[1:]}")
-    if not isinstance(config.tie_word_embeddings, bool):
-        raise ConfigError(
-            f"tie_word_embeddings must be true or false, found {_show(config.tie_word_embeddings)}"
+            f"tie_word_embeddings must be true or false, found {_show(values['tie_word_embeddings'])}"
         )
 
 
-def _check_names(config: BertConfig) -> None:
-    pairs, classes = config.id2label, config.architectures
-    if not pairs or [pair[0] for pair in pairs] != list(range(len(pairs))):
+def _check_names(values: dict[str, Any]) -> None:
+    pairs = values["id2label"]
+    if not isinstance(pairs, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+        raise ConfigError(f"id2label must be a tuple of (number, name) pairs, found {_show(pairs)}")
+    if not pairs or [number for number, _ in pairs] != list(range(len(pairs))):
         raise ConfigError(f"id2label must number its labels 0, 1, 2 ..., found {_show(pairs)}")
     if not all(isinstance(name, str) for _, name in pairs):
         raise ConfigError(f"id2label must name each label with a string, found {_show(pairs)}")
-    if not all(isinstance(name, str) for name in classes):
-        raise ConfigError(f"architectures must be names of classes, found {_show(classes)}")
+    if not all(isinstance(name, str) for name in values["architectures"]):
+        raise ConfigError(f"architectures must be names of classes, found {_show(values['architectures'])}")
+
+
+def _floats(values: dict[str, Any]) -> dict[str, float]:
+    floats = {}
+    for name, (low, high, range_in_words) in _RANGES.items():
+        value = values[name]
+        if value is None and name == "classifier_dropout":
+            continue
+        if not _is_number(value) or not low <= value <= high:
+            raise ConfigError(f"{name} must be {range_in_words}, found {_show(value)}")
+        floats[name] = float(value)  # JSON writes 0 for 0.0
+    return floats
 
 
 def _check_model_type(mapping: Mapping[str, Any]) -> None:
@@ -290,13 +297,13 @@ def _check_harmless(key: str, value: Any) -> None:
         )
 
 
-def _architectures(value: Any) -> tuple[str, ...]:
+def _architectures(value: Any) -> tuple[Any, ...]:
     if value is not None and not isinstance(value, list | tuple):
         raise ConfigError(f"architectures must be a list of names, found {_show(value)}")
     return tuple(value or ())
 
 
-def _labels(mapping: Mapping[str, Any]) -> tuple[tuple[int, str], ...]:
+def _labels(mapping: Mapping[str, Any]) -> tuple[tuple[int, Any], ...]:
     """Put together what `id2label`, `label2id`, `num_labels` and its old private form say."""
     pairs = _numbered(mapping, "id2label", number_first=True)
     count = mapping.get("num_labels")
@@ -314,7 +321,7 @@ def _labels(mapping: Mapping[str, Any]) -> tuple[tuple[int, str], ...]:
     return pairs
 
 
-def _numbered(mapping: Mapping[str, Any], key: str, number_first: bool) -> tuple[tuple[int, str], ...] | None:
+def _numbered(mapping: Mapping[str, Any], key: str, number_first: bool) -> tuple[tuple[int, Any], ...] | None:
     """Sort a table of labels by number; JSON's keys are strings, so numbers may be too."""
     table = mapping.get(key)
     if table is None:

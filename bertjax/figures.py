@@ -9,7 +9,6 @@ no window, no global figure, and equal input gives an equal file.
 
 import io
 import os
-from contextlib import suppress
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from bertjax.errors import DataError, OutputError
+from bertjax.atomic import atomic_write
+from bertjax.errors import DataError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,13 +57,13 @@ def draw_heads(
         path: the PNG to write, whole or not at all; an older one is replaced.
         scores: `[layers, heads]`, as the metric defines them (not in points); NaN where undefined:
             those cells are grey and hatched.
-        base: the score without any ablation.
+        base: the score without any ablation; NaN where undefined: then no cell has a colour.
         title: the picture's title, one line.
         subtitle: smaller, below it; long ones are broken into lines.
         metric_label: what the score is, for the colour bar.
 
     Raises:
-        DataError: `scores` is no map or the base is undefined.
+        DataError: `scores` is no map.
         OutputError: the file cannot be written.
 
     Source: Kovaleva et al. 2019, section 4.6 and figure 8, which show scores in this way.
@@ -110,7 +110,7 @@ def draw_layers(
         scores: `[layers]`, as the metric defines them (not in points); NaN where undefined.
 
     Raises:
-        DataError: `scores` is no list of layers or the base is undefined.
+        DataError: `scores` is no list of layers.
         OutputError: the file cannot be written.
 
     >>> import tempfile
@@ -142,12 +142,11 @@ def format_change(points: float) -> str:
 
 
 def _changes(scores: Float[np.ndarray, "..."], base: float, ndim: int, axes: str) -> Float[np.ndarray, "..."]:
-    """The changes against the base in points, NaN where a score is undefined."""
+    """The changes against the base in points, NaN where either score is undefined."""
     if scores.ndim != ndim or 0 in scores.shape:
         raise DataError(f"found scores of shape {list(scores.shape)}: this picture needs {axes}")
-    if not np.isfinite(base):
-        raise DataError(f"the base score is {base}: nothing can change against it, evaluate more examples")
-    return np.where(np.isfinite(scores), 100 * (scores.astype(np.float64) - base), np.nan)
+    changes = 100 * (scores.astype(np.float64) - base)
+    return np.where(np.isfinite(changes), changes, np.nan)
 
 
 def _limit(changes: Map) -> float:
@@ -195,8 +194,9 @@ def _draw_cells(axes: "Axes", changes: Map, limit: float, outlines: list[Outline
     for layer, head in np.argwhere(np.isnan(changes)):
         axes.add_patch(Rectangle((head, layer), 1, 1, **HATCHED))
     for layer, head, look in outlines:
-        outline = Rectangle((head, layer), 1, 1, clip_on=False, zorder=3)
+        outline = Rectangle((head, layer), 1, 1)
         outline.update_from(look)
+        outline.set(clip_on=False, zorder=3)
         axes.add_patch(outline)
     axes.set_xticks(np.arange(heads) + 0.5, [str(head) for head in range(heads)])
     axes.set_yticks(np.arange(layers) + 0.5, [str(layer) for layer in range(layers)])
@@ -210,7 +210,7 @@ def _write_changes(axes: "Axes", changes: Map, limit: float, size: float) -> Non
     import matplotlib
 
     colours = matplotlib.colormaps[COLOURS](np.nan_to_num(changes) / (2 * limit) + 0.5)
-    light = colours[..., :3] @ np.array([0.299, 0.587, 0.114]) > 0.55
+    light = colours[..., :3] ** 2.2 @ np.array([0.2126, 0.7152, 0.0722]) > 0.2  # equal contrast to both inks
     for layer, head in np.argwhere(np.isfinite(changes)):
         text, ink = format_change(changes[layer, head]), INK if light[layer, head] else "white"
         axes.text(head + 0.5, layer + 0.5, text, fontsize=size, color=ink, ha="center", va="center_baseline")
@@ -233,7 +233,6 @@ def _draw_colour_bar(
     bar.outline.set_visible(False)
     ticks, labels = _ticks(-limit, limit, base, most=max(4, min(10, int(2.6 * tall))), separator="  ")
     bar.set_ticks(ticks, labels=labels)
-    bar_axes.tick_params(length=0, labelsize=8.5, colors=INK)
     bar_axes.get_yticklabels()[ticks.index(0.0)].set_fontweight("bold")
     bar_axes.axhline(0, color=INK, linewidth=1.6)
     place, caption = (box.x1 + 0.2 / width, box.y0 - 0.1 / height), f"{metric_label}\nin points (change)"
@@ -249,12 +248,15 @@ def _ticks(low: float, high: float, base: float, most: int, separator: str) -> t
     digits = next(digits for digits in range(7) if np.allclose(np.round(ticks, digits), ticks, atol=1e-9))
     changes = ["base" if tick == 0 else f"{tick:+.{digits}f}".replace("-", "−") for tick in ticks]
     scores = [f"{100 * base + tick:.{max(2, digits)}f}" for tick in ticks]
+    if not np.isfinite(base):
+        scores = ["" if tick else "undefined" for tick in ticks]
     return ticks, [f"{score}{separator}({change})" for score, change in zip(scores, changes, strict=True)]
 
 
 def _outlines(changes: Map) -> list[Outline]:
     """Layer, head and outline of the largest loss (solid) and the largest gain (dashed), where there are."""
     from matplotlib.patches import Rectangle
+    from matplotlib.patheffects import withStroke
 
     found: list[Outline] = []
     known = np.nan_to_num(changes)  # an undefined head is neither a loss nor a gain
@@ -264,6 +266,7 @@ def _outlines(changes: Map) -> list[Outline]:
         change = format_change(known[layer, head])
         if change.startswith(sign):
             look = Rectangle((0, 0), 1, 1, fill=False, edgecolor=INK, linewidth=1.7, linestyle=style)
+            look.set_path_effects([withStroke(linewidth=3.6, foreground="white")])  # seen on dark cells too
             look.set_label(f"{words}: head {layer}.{head}, {change}")
             found.append((layer, head, look))
     return found
@@ -281,25 +284,23 @@ def _notes(changes: Map, limit: float) -> list[Any]:
     notes: list[Any] = []
     for count, side, marker, colour in ((below, "below", "v", darkest[0]), (above, "above", "^", darkest[1])):
         if count:
-            label = f"{_count(count)} {side} the colour scale"
+            label = f"heads {side} the colour scale: {count}"
             notes.append(Line2D([], [], color=colour, marker=marker, linestyle="none", label=label))
     if undefined:
-        notes.append(Patch(label=f"{_count(undefined)} with an undefined score", **HATCHED))
+        notes.append(Patch(label=f"heads with an undefined change: {undefined}", **HATCHED))
     elif np.abs(changes).max() < 0.005:
         notes.append(Patch(fill=False, linewidth=0, label="no head changes the score"))
     return notes
 
 
-def _count(heads: int) -> str:
-    return f"{heads} head" if heads == 1 else f"{heads} heads"
-
-
 def _draw_legend(figure: "Figure", entries: list[Any]) -> None:
     """Two columns, read row by row (matplotlib fills column by column)."""
     handles = entries[::2] + entries[1::2]
-    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.15 / WIDTH, 0.0), "ncols": 2}
     look: dict[str, Any] = {"frameon": False, "fontsize": 8.5, "labelcolor": INK, "columnspacing": 2.5}
-    figure.legend(handles=handles, handlelength=1.5, handleheight=1.0, **place, **look)
+    size = {"handlelength": 1.5, "handleheight": 1.0}
+    figure.legend(
+        handles=handles, loc="lower left", bbox_to_anchor=(0.15 / WIDTH, 0), ncols=2, **size, **look
+    )
 
 
 def _draw_bars(axes: "Axes", changes: Float[np.ndarray, " layers"]) -> None:
@@ -335,18 +336,7 @@ def _label_bars(axes: "Axes", changes: Float[np.ndarray, " layers"], base: float
 
 
 def _save(figure: "Figure", path: str | os.PathLike[str]) -> None:
-    """Writes the PNG whole or not at all, without anything in it that changes from run to run."""
+    """Writes the PNG whole or not at all, without the version and date that would make it differ."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", metadata={"Software": None})
-    target = Path(path)
-    temporary = target.with_name(f".{target.stem}.{os.getpid()}.tmp.png")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(buffer.getvalue())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
-        raise OutputError(f"cannot write {target}: {error.strerror}; choose another place") from error
+    atomic_write(Path(path), buffer.getvalue())

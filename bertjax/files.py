@@ -145,7 +145,7 @@ def hash_weights(weights: Mapping[str, np.ndarray]) -> str:
         weights: tensors under canonical names, in any order.
 
     >>> hash_weights({"classifier.bias": np.zeros(3, np.float32)})[:8]
-    '49d2f2a5'
+    '5902de5f'
     """
     digest = hashlib.sha256()
     for name, array in sorted(weights.items()):
@@ -265,17 +265,19 @@ WEIGHT_FILES: tuple[str, ...] = tuple(
 def _read_shards(index: Path, read: Callable[[Path], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Read the shards that an index lists; each must hold exactly the tensors that the index says."""
     places = _read_index(index)
+    shards = sorted(set(places.values()))
+    absent = [shard for shard in shards if not (index.parent / shard).is_file()]
+    if absent:
+        raise CheckpointError(f"{index.parent / absent[0]}: missing, although {index.name} lists it")
     weights: dict[str, np.ndarray] = {}
-    for shard in sorted(set(places.values())):
-        path = index.parent / shard
-        if not path.is_file():
-            raise CheckpointError(f"{path}: missing, although {index.name} lists it")
-        tensors = read(path)
+    for shard in shards:
+        tensors = read(index.parent / shard)
         wrong = {name for name, place in places.items() if place == shard} ^ tensors.keys()
         if wrong:
-            name = min(wrong)
-            says = "lacks" if name in places else "holds"
-            raise CheckpointError(f"{path}: {says} the tensor {name}, and {index.name} says otherwise")
+            does = "holds" if min(wrong) in tensors else "lacks"
+            raise CheckpointError(
+                f"{index.parent / shard}: {does} the tensor {min(wrong)}, against what {index.name} says"
+            )
         weights |= tensors
     return weights
 

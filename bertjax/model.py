@@ -5,12 +5,10 @@ inside, and can be called alone. `forward` is the pure computation, for use insi
 calling a model checks its input and runs `forward` compiled.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, ArrayLike, Float
 
 from bertjax import ops
 from bertjax.config import BertConfig
@@ -77,7 +75,7 @@ class Attention(nnx.Module):
         hidden: Float[Array, "batch token embed"],
         keep: Float[Array, "batch #query key"],
         overrides: Overrides | None = None,
-        layer: int = 0,
+        layer: ArrayLike = 0,
     ) -> tuple[Float[Array, "batch token embed"], AttentionRecord]:
         """The sum of all heads' outputs in wide floats, and all that happened inside."""
         queries, keys, values = (
@@ -114,7 +112,7 @@ class Layer(nnx.Module):
         hidden: Float[Array, "batch token embed"],
         keep: Float[Array, "batch #query key"],
         overrides: Overrides | None = None,
-        layer: int = 0,
+        layer: ArrayLike = 0,
     ) -> tuple[Float[Array, "batch token embed"], AttentionRecord]:
         """The layer's output, and its attention's record. `layer` says which row of the overrides is meant."""
         attended, inside = self.attention(hidden, keep, overrides, layer)
@@ -141,19 +139,31 @@ class Encoder(nnx.Module):
         hidden: Float[Array, "batch token embed"],
         keep: Float[Array, "batch #query key"],
         overrides: Overrides | None = None,
-        first_layer: int = 0,
     ) -> tuple[Float[Array, "batch token embed"], EncoderRecord]:
-        """Run the layers from `first_layer` on; the record holds those that ran."""
+        """Run all layers; the record holds what happened inside."""
         hidden_states, inside = [hidden], []
         for number, layer in enumerate(self.layers):
-            if number >= first_layer:
-                hidden, record = layer(hidden, keep, overrides, number)
-                hidden_states.append(hidden)
-                inside.append(record)
-        stacked: Any = jax.tree.map(lambda *parts: jnp.stack(parts), *inside)
-        names = ("queries", "keys", "values", "weights", "head_outputs")
-        parts = {name: getattr(stacked, name) for name in names}
-        return hidden, EncoderRecord(**parts, hidden_states=jnp.stack(hidden_states), keep=keep)
+            hidden, record = layer(hidden, keep, overrides, number)
+            hidden_states.append(hidden)
+            inside.append(record)
+        stacked: AttentionRecord = jax.tree.map(lambda *parts: jnp.stack(parts), *inside)
+        return hidden, _encoder_record(stacked, jnp.stack(hidden_states), keep)
+
+    def no_layers(
+        self, hidden: Float[Array, "batch token embed"], keep: Float[Array, "batch #query key"]
+    ) -> EncoderRecord:
+        """The record of no layer at all, for a head on hidden states that were computed elsewhere."""
+        shapes = jax.eval_shape(lambda: self.layers[0](hidden, keep)[1])
+        empty: AttentionRecord = jax.tree.map(lambda part: jnp.zeros((0, *part.shape), part.dtype), shapes)
+        return _encoder_record(empty, hidden[None], keep)
+
+
+def _encoder_record(
+    layers: AttentionRecord, hidden_states: Float[Array, "layers_plus_1 batch token embed"], keep: Array
+) -> EncoderRecord:
+    """Put the stacked records of some layers beside their hidden states."""
+    parts = (layers.queries, layers.keys, layers.values, layers.weights, layers.head_outputs)
+    return EncoderRecord(*parts, hidden_states=hidden_states, keep=keep)
 
 
 class Pooler(nnx.Module):
@@ -207,16 +217,6 @@ class BertModel(PretrainedModel):
         """The whole computation on checked inputs; pure, for use inside `jax.jit`."""
         return self.finish(*self.encoder(self.embeddings(inputs), inputs.keep, overrides))
 
-    def forward_from(
-        self,
-        hidden: Float[Array, "batch token embed"],
-        keep: Float[Array, "batch #query key"],
-        first_layer: int,
-        overrides: Overrides | None = None,
-    ) -> ModelOutput:
-        """`forward` from the hidden states that enter `first_layer`; its record holds the layers that ran."""
-        return self.finish(*self.encoder(hidden, keep, overrides, first_layer))
-
     @property
     def body(self) -> "BertModel":
         """The encoder itself; in a task model the encoder below the head."""
@@ -226,8 +226,3 @@ class BertModel(PretrainedModel):
         """Add the pooler to the encoder's result."""
         pooled = None if self.pooler is None else self.pooler(hidden)
         return ModelOutput(hidden, record, pooler_output=pooled)
-
-
-def token_positions(batch: int, tokens: int) -> Int[Array, "batch token"]:
-    """0, 1, 2 ... for each example: HuggingFace's positions, which count padding on the left too."""
-    return jnp.broadcast_to(jnp.arange(tokens, dtype=jnp.int32)[None], (batch, tokens))

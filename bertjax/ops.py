@@ -10,7 +10,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from bertjax.types import Edges, HeadOutputs, HeadWeights, Numerics, Overrides
 
@@ -132,7 +132,7 @@ def blend(gate: Array, learned: Array, replacement: Array) -> Array:
 
 
 def override_keep(
-    keep: Float[Array, "batch #query key"], edges: Edges | None, layer: int, heads: int, tokens: int
+    keep: Float[Array, "batch #query key"], edges: Edges | None, layer: ArrayLike, heads: int, tokens: int
 ) -> Float[Array, "batch #heads #query key"]:
     """What multiplies each key's share in `attention_weights`: the mask, and the edges forbidden in this layer."""
     if edges is None:
@@ -147,7 +147,7 @@ def override_weights(
     learned: Float[Array, "batch heads query key"],
     keep: Float[Array, "batch #query key"],
     overrides: Overrides,
-    layer: int,
+    layer: ArrayLike,
 ) -> Float[Array, "batch heads query key"]:
     """A layer's attention weights after the overrides of weights and of single edges."""
     gate = overrides.weights_gate[layer][None, :, None, None].astype(learned.dtype)
@@ -160,7 +160,7 @@ def override_weights(
 
 
 def override_outputs(
-    learned: Float[Array, "batch query heads head_dim"], overrides: Overrides, layer: int
+    learned: Float[Array, "batch query heads head_dim"], overrides: Overrides, layer: ArrayLike
 ) -> Float[Array, "batch query heads head_dim"]:
     """A layer's head outputs after the overrides of outputs."""
     gate = overrides.output_gate[layer][None, None, :, None].astype(learned.dtype)
@@ -171,7 +171,7 @@ def override_outputs(
 
 
 def _place(
-    into: Float[Array, "batch heads query _"], entries: HeadWeights | HeadOutputs, layer: int
+    into: Float[Array, "batch heads query _"], entries: HeadWeights | HeadOutputs, layer: ArrayLike
 ) -> Float[Array, "batch heads query _"]:
     """Add the entries of this layer to their heads."""
     values = jnp.moveaxis(entries.values.astype(into.dtype), 0, 1)
@@ -179,7 +179,7 @@ def _place(
     return into.at[:, entries.head].add(jnp.where(here, values, 0), mode="drop")
 
 
-def _active(edges: Edges, layer: int, batch: int) -> Array:
+def _active(edges: Edges, layer: ArrayLike, batch: int) -> Array:
     """Which edges apply to which example in this layer: `[batch, edges]`, bool."""
     rows: Int[Array, "batch"] = jnp.arange(batch, dtype=edges.example.dtype)
     every = edges.example[None] < 0
@@ -187,7 +187,7 @@ def _active(edges: Edges, layer: int, batch: int) -> Array:
 
 
 def _override_edges(
-    weights: Float[Array, "batch heads query key"], edges: Edges | None, layer: int
+    weights: Float[Array, "batch heads query key"], edges: Edges | None, layer: ArrayLike
 ) -> Float[Array, "batch heads query key"]:
     """Replace single weights by the values of fixed edges."""
     if edges is None:

@@ -5,7 +5,7 @@ there on purpose (a row of padding alone has weights 0 here and uniform ones in 
 Needs the extra `torch`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,11 @@ from jaxtyping import Array, Float, Int
 
 from bertjax import overrides, plain
 from bertjax.config import BertConfig
+from bertjax.data import load_examples
 from bertjax.errors import CheckpointError, MissingDependencyError
+from bertjax.locate import locate
+from bertjax.task_heads import load
+from bertjax.tokenizer import Tokenizer, collate
 from bertjax.types import ModelOutput
 
 Arguments = dict[str, Int[np.ndarray, "batch token"]]
@@ -209,3 +213,34 @@ def random_arguments(config: BertConfig, batch: int, tokens: int, seed: int = 0)
     ids = generator.integers(0, config.vocab_size, (batch, tokens), dtype=np.int32)
     types = (np.arange(tokens)[None] >= lengths[:, None] // 2).astype(np.int32) * mask
     return {"input_ids": ids * mask, "attention_mask": mask, "token_type_ids": types * (config.type_vocab_size > 1)}
+
+
+def check_model(
+    name: str, precision: str, examples: int, progress: Callable[[float, float], None] = lambda done, total: None
+) -> list[Difference]:
+    """Compare a checkpoint with PyTorch on real sentence pairs: all components, then every head's overrides.
+
+    The sentences are the first of the sample that is shipped; a checkpoint without a tokenizer gets random ids.
+
+    Returns: one row for each component, and one for each override over all heads.
+    """
+    directory = locate(name)
+    model = load(directory, dtype=precision)
+    reference = load_torch(model, directory)
+    arguments = _sentences(model, directory, examples)
+    progress(1, 6)
+    rows = compare(model, reference, arguments)
+    progress(2, 6)
+    for number, mode in enumerate(("uniform", "zero")):
+        rows.append(worst(compare_overrides(model, reference, arguments, mode), f"{mode}, each head"))
+        progress(4 + 2 * number, 6)
+    return rows
+
+
+def _sentences(model: Any, directory: Path, examples: int) -> Arguments:
+    if not any((directory / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
+        return random_arguments(model.config, examples, min(32, model.config.max_position_embeddings))
+    tokenizer = Tokenizer.from_pretrained(directory)
+    sample = load_examples("qnli-sample", limit=examples)
+    longest = min(128, model.config.max_position_embeddings)
+    return collate(tokenizer.encode(sample.first, sample.second, longest), None, tokenizer.pad_id)

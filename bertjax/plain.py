@@ -1,20 +1,21 @@
-"""The sweep in its simplest form: one function of an override, `jax.vmap`ped over a stack of overrides.
+"""The sweep in its simplest form: an experiment is a function of an override, `jax.vmap`ped over a stack of them.
 
-It is the oracle for faster engines. One exact economy is built in and can be switched off: an override
-changes nothing below its first layer, so ablations are grouped by that layer and start from the hidden
-states that the unablated run has there (`share_prefix`).
+`run` is the oracle: every override of a stack as a full forward pass of one batch. `sweep` is the same
+experiment over a whole data set, layer by layer, so that one small compiled step serves all layers; and since
+an override changes nothing below its first layer, each ablation starts there, from the hidden states of the
+unablated run (`share_prefix=False` starts all of them at layer 0).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, ArrayLike, Float, Shaped
 
 from bertjax.errors import InputError
 from bertjax.overrides import stack
@@ -57,8 +58,15 @@ def run(model: Any, inputs: Inputs, overrides: Overrides, readout: Readout) -> S
 
     Returns: the readouts.
     """
-    graphdef, state = nnx.split(model)
-    return _chunk_from(graphdef, state, _embed(graphdef, state, inputs), inputs.keep, overrides, readout, 0)
+    return _run(*nnx.split(model), inputs, overrides, readout)
+
+
+@partial(jax.jit, static_argnums=(0, 4))
+def _run(
+    graphdef: Any, state: Any, inputs: Inputs, overrides: Overrides, readout: Readout
+) -> Shaped[Array, "ablations batch *readout"]:
+    model = nnx.merge(graphdef, state)
+    return jax.vmap(lambda override: readout(model.forward(inputs, override)))(overrides)
 
 
 def sweep(
@@ -86,23 +94,31 @@ def sweep(
 
     Returns: base and ablated outputs, float32 (float64 for a float64 model).
     """
-    graphdef, state = nnx.split(model)
-    layers = model.config.num_hidden_layers
-    chunks = list(_chunks(overrides, layers if share_prefix else 0, chunk_size))
+    layers = [nnx.split(layer) for layer in model.body.encoder.layers]
+    head, embeddings = nnx.split(model), nnx.split(model.body.embeddings)
+    depth = len(layers)
+    chunks = list(_chunks(overrides, depth if share_prefix else 0, chunk_size))
     examples = 1 + max(max(indices) for indices, _ in batches)
     base: Any = None
     outputs: Any = None
     for indices, arguments in batches:
         inputs = model.inputs(**arguments)
-        hidden_states, first = _base(graphdef, state, inputs, readout)
+        prefixes = [_embed(*embeddings, inputs)]
+        for graphdef, state in layers:
+            prefixes.append(_layer(graphdef, state, prefixes[-1], inputs.keep))
+        first = np.asarray(_read(*head, prefixes[-1][None], inputs.keep, readout))[0]
         if base is None:
             base = np.zeros((examples, *first.shape[1:]), first.dtype)
             outputs = np.zeros((len(overrides), *base.shape), first.dtype)
         base[np.asarray(indices)] = first
-        for members, layer, stacked in chunks:
-            found = _chunk_from(graphdef, state, hidden_states[layer], inputs.keep, stacked, readout, layer)
-            outputs[np.asarray(members)[:, None], np.asarray(indices)[None]] = np.asarray(found)[: len(members)]
-            progress(len(members) * (layers - layer) * len(indices))
+        for members, start, stacked in chunks:
+            hidden = prefixes[start]
+            for number in range(start, depth):
+                step = _branch if number == start else _continue
+                hidden = step(*layers[number], hidden, inputs.keep, stacked, number)
+            found = np.asarray(_read(*head, hidden, inputs.keep, readout))[: len(members)]
+            outputs[np.asarray(members)[:, None], np.asarray(indices)[None]] = found
+            progress(len(members) * (depth - start) * len(indices))
     return Swept(base, outputs)
 
 
@@ -141,33 +157,45 @@ def _chunks(
             yield some, layer, stack(filled)
 
 
+Hidden: TypeAlias = Float[Array, "batch token embed"]
+Branches: TypeAlias = Float[Array, "ablations batch token embed"]
+Keep: TypeAlias = Float[Array, "batch #query key"]
+
+
 @partial(jax.jit, static_argnums=0)
-def _embed(graphdef: Any, state: Any, inputs: Inputs) -> Float[Array, "batch token embed"]:
-    return nnx.merge(graphdef, state).body.embeddings(inputs)
+def _embed(graphdef: Any, state: Any, inputs: Inputs) -> Hidden:
+    return nnx.merge(graphdef, state)(inputs)
 
 
-@partial(jax.jit, static_argnums=(0, 3))
-def _base(graphdef: Any, state: Any, inputs: Inputs, readout: Readout) -> tuple[Array, Array]:
-    output = nnx.merge(graphdef, state).forward(inputs)
-    return output.hidden_states, readout(output)
+@partial(jax.jit, static_argnums=0)
+def _layer(graphdef: Any, state: Any, hidden: Hidden, keep: Keep) -> Hidden:
+    return nnx.merge(graphdef, state)(hidden, keep)[0]
 
 
-@partial(jax.jit, static_argnums=(0, 5, 6))
-def _chunk_from(
-    graphdef: Any,
-    state: Any,
-    hidden: Float[Array, "batch token embed"],
-    keep: Float[Array, "batch #query key"],
-    overrides: Overrides,
-    readout: Readout,
-    layer: int,
+@partial(jax.jit, static_argnums=0)
+def _branch(
+    graphdef: Any, state: Any, hidden: Hidden, keep: Keep, overrides: Overrides, number: ArrayLike
+) -> Branches:
+    """One layer for each override, all from the same hidden states: what precedes the override runs once."""
+    layer = nnx.merge(graphdef, state)
+    return jax.vmap(lambda override: layer(hidden, keep, override, number)[0])(overrides)
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=2)
+def _continue(
+    graphdef: Any, state: Any, hidden: Branches, keep: Keep, overrides: Overrides, number: ArrayLike
+) -> Branches:
+    """One layer for each override, each from hidden states of its own."""
+    layer = nnx.merge(graphdef, state)
+    return jax.vmap(lambda own, override: layer(own, keep, override, number)[0])(hidden, overrides)
+
+
+@partial(jax.jit, static_argnums=(0, 4))
+def _read(
+    graphdef: Any, state: Any, hidden: Branches, keep: Keep, readout: Readout
 ) -> Shaped[Array, "ablations batch *readout"]:
     model = nnx.merge(graphdef, state)
-
-    def experiment(override: Overrides) -> Array:
-        return readout(model.forward_from(hidden, keep, layer, override))
-
-    return jax.vmap(experiment)(overrides)
+    return jax.vmap(lambda own: readout(model.finish(own, model.body.encoder.no_layers(own, keep))))(hidden)
 
 
 def mean_head_outputs(

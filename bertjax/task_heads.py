@@ -16,11 +16,11 @@ from bertjax.atomic import write_json
 from bertjax.locate import locate
 from bertjax.model import BertModel, Dense, LayerNorm
 from bertjax.pretrained import PretrainedModel
-from bertjax.types import Inputs, ModelOutput, Numerics, Overrides
+from bertjax.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides
 
 
 class TaskModel(PretrainedModel):
-    """A `BertModel` under `bert` and, in the subclass, a head that `finish` applies to its output."""
+    """A `BertModel` under `bert` and, in the subclass, a head that `head` applies to its output."""
 
     def __init__(self, config: BertConfig, key: Array, numerics: Numerics | None, *, add_pooling_layer: bool):
         self.config, self.numerics = config, numerics or Numerics()
@@ -31,7 +31,7 @@ class TaskModel(PretrainedModel):
         """The encoder below the head."""
         return self.bert
 
-    def finish(self, output: ModelOutput) -> dict[str, Array]:
+    def head(self, output: ModelOutput) -> dict[str, Array]:
         """The head's own fields of `ModelOutput`, from the encoder's output."""
         raise TypeError(f"{type(self).__name__} has no head: use one of its subclasses")
 
@@ -39,18 +39,12 @@ class TaskModel(PretrainedModel):
         """The whole computation on checked inputs; pure, for use inside `jax.jit`."""
         return self._with_head(self.bert.forward(inputs, overrides))
 
-    def forward_from(
-        self,
-        hidden: Float[Array, "batch token embed"],
-        keep: Float[Array, "batch #query key"],
-        first_layer: int,
-        overrides: Overrides | None = None,
-    ) -> ModelOutput:
-        """`forward` from the hidden states that enter `first_layer`; its record holds the layers that ran."""
-        return self._with_head(self.bert.forward_from(hidden, keep, first_layer, overrides))
+    def finish(self, hidden: Float[Array, "batch token embed"], record: EncoderRecord) -> ModelOutput:
+        """Pooler and head on the last hidden states."""
+        return self._with_head(self.bert.finish(hidden, record))
 
     def _with_head(self, output: ModelOutput) -> ModelOutput:
-        fields = {"pooler_output": output.pooler_output} | self.finish(output)
+        fields = {"pooler_output": output.pooler_output} | self.head(output)
         return ModelOutput(output.last_hidden_state, output.record, **fields)
 
 
@@ -78,7 +72,7 @@ class BertForSequenceClassification(TaskModel):
         super().__init__(config, body, numerics, add_pooling_layer=True)
         self.classifier = _linear_head(config, config.num_labels, head, self)
 
-    def finish(self, output: ModelOutput) -> dict[str, Array]:
+    def head(self, output: ModelOutput) -> dict[str, Array]:
         """Logits of each label."""
         assert output.pooler_output is not None
         return {"logits": _apply(self.classifier, output.pooler_output, self.numerics)}
@@ -92,7 +86,7 @@ class BertForTokenClassification(TaskModel):
         super().__init__(config, body, numerics, add_pooling_layer=False)
         self.classifier = _linear_head(config, config.num_labels, head, self)
 
-    def finish(self, output: ModelOutput) -> dict[str, Array]:
+    def head(self, output: ModelOutput) -> dict[str, Array]:
         """Logits of each label for each token."""
         return {"logits": _apply(self.classifier, output.last_hidden_state, self.numerics)}
 
@@ -105,7 +99,7 @@ class BertForQuestionAnswering(TaskModel):
         super().__init__(config, body, numerics, add_pooling_layer=False)
         self.qa_outputs = _linear_head(config, 2, head, self)
 
-    def finish(self, output: ModelOutput) -> dict[str, Array]:
+    def head(self, output: ModelOutput) -> dict[str, Array]:
         """Start and end logits."""
         logits = _apply(self.qa_outputs, output.last_hidden_state, self.numerics)
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
@@ -119,7 +113,7 @@ class BertForNextSentencePrediction(TaskModel):
         super().__init__(config, body, numerics, add_pooling_layer=True)
         self.seq_relationship = _linear_head(config, 2, head, self)
 
-    def finish(self, output: ModelOutput) -> dict[str, Array]:
+    def head(self, output: ModelOutput) -> dict[str, Array]:
         """Logits of 'follows' and 'is random'."""
         assert output.pooler_output is not None
         return {"logits": _apply(self.seq_relationship, output.pooler_output, self.numerics)}
@@ -156,7 +150,7 @@ class BertForMaskedLM(TaskModel):
         super().__init__(config, body, numerics, add_pooling_layer=False)
         self.predictions = MaskedLMHead(config, head, self.numerics)
 
-    def finish(self, output: ModelOutput) -> dict[str, Array]:
+    def head(self, output: ModelOutput) -> dict[str, Array]:
         """Logits of each word."""
         return {"logits": self.predictions(output.last_hidden_state, self.bert.embeddings.word[...])}
 
@@ -171,7 +165,7 @@ class BertForPreTraining(TaskModel):
         self.predictions = MaskedLMHead(config, words, self.numerics)
         self.seq_relationship = _linear_head(config, 2, sentences, self)
 
-    def finish(self, output: ModelOutput) -> dict[str, Array]:
+    def head(self, output: ModelOutput) -> dict[str, Array]:
         """Logits of both heads."""
         assert output.pooler_output is not None
         return {
@@ -204,7 +198,7 @@ class BertForSentenceEmbedding(TaskModel):
         super().__init__(config, _two_keys(key)[0], numerics, add_pooling_layer=False)
         self.pooling, self.normalize, self.max_length = pooling, normalize, max_length
 
-    def finish(self, output: ModelOutput) -> dict[str, Array]:
+    def head(self, output: ModelOutput) -> dict[str, Array]:
         """The pooled vector, in wide floats."""
         hidden = output.last_hidden_state.astype(self.numerics.wide)
         if self.pooling == "cls":

@@ -67,7 +67,15 @@ class Task:
 _S12 = ("sentence1", "sentence2")
 _Q12 = ("question1", "question2")
 _MNLI = Task(
-    "mnli", _S12, "gold_label", _THREE_WAY, ("accuracy",), "MNLI", "mnli", ("premise", "hypothesis"), "matched"
+    "mnli",
+    _S12,
+    "gold_label",
+    _THREE_WAY,
+    ("accuracy",),
+    "MNLI",
+    "mnli",
+    ("premise", "hypothesis"),
+    "matched",
 )
 _QNLI = Task("qnli", ("question", "sentence"), "label", _ENTAILMENT, ("accuracy",), "QNLI", "qnli")
 
@@ -98,6 +106,11 @@ TASKS: dict[str, Task] = {
 }
 
 _OTHER_SPELLINGS = {"mnlim": "mnli", "mnlimatched": "mnli", "mnlimismatched": "mnli-mm", "sst": "sst2"}
+
+
+def default_metrics(label_names: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The metrics of a custom task: those of GLUE's tasks of its kind."""
+    return ("pearson", "spearman") if label_names is None else ("accuracy",)
 
 
 def plain_name(text: str) -> str:
@@ -172,7 +185,7 @@ class Examples:
     """
 
     task: Task
-    ids: tuple[int, ...] | tuple[str, ...]
+    ids: tuple[int | str, ...]
     first: tuple[str, ...]
     second: tuple[str, ...] | None
     labels: Int32[np.ndarray, " examples"] | Float32[np.ndarray, " examples"]

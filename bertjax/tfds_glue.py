@@ -7,20 +7,18 @@ and features of the official one, and `tfds.data_source("glue/mrpc", data_dir=..
 
 import contextlib
 import io
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bertjax.errors import DataError, MissingDependencyError, OutputError
-from bertjax.local_files import glue_file, read_examples
-from bertjax.tasks import TASKS, Examples, Task, split_named, task_named
-
-# What damaged or foreign files make TensorFlow Datasets and array_record raise.
-_READ_ERRORS = (OSError, RuntimeError, ValueError, KeyError, IndexError, TypeError)
+from bertjax.local_files import glue_folder, read_examples, split_file
+from bertjax.tasks import TASKS, Examples, Task, task_named
 
 
 @dataclass(frozen=True)
@@ -64,47 +62,62 @@ def read(task: Task, split: str, data_dir: str | Path | None = None) -> Examples
         MissingDependencyError: tensorflow-datasets is not installed.
     """
     tfds = _tfds()
-    where = {} if data_dir is None else {"data_dir": str(Path(data_dir).expanduser())}
-    try:
-        builder = tfds.builder(f"glue/{task.config}", **where)
-        splits = {name: info.num_examples for name, info in builder.info.splits.items()}
-    except _READ_ERRORS as error:
-        raise _unreadable(f"glue/{task.config}", data_dir, error) from error
+    given = {} if data_dir is None else {"data_dir": str(Path(data_dir).expanduser())}
+    with _reading(f"glue/{task.config}", data_dir):
+        builder = tfds.builder(f"glue/{task.config}", **given)
+        splits = {name: int(info.num_examples) for name, info in builder.info.splits.items()}
+        files = dict((builder.info.metadata or {}).items()).get("prepared_from", {})
     if split not in splits:
         raise _absent(task, split, builder, list(splits))
+    with _reading(builder.data_path, data_dir):
+        rows = sorted(_rows(builder, split), key=lambda row: int(row["idx"]))
+        if len(rows) != splits[split]:
+            raise ValueError(f"{len(rows)} rows of {split}, not {splits[split]}")
+        made = f", prepared from {files[split]}" if split in files else ""
+        where = f"{builder.info.full_name} {split} in {builder.data_dir}"
+        source = f"TensorFlow Datasets {where} ({len(rows)} rows{made})"
+        return _examples(task, split, rows, source)
+
+
+@contextlib.contextmanager
+def _reading(what: object, data_dir: str | Path | None) -> Iterator[None]:
+    """One line for whatever damaged files make TensorFlow Datasets and array_record raise."""
+    from google.protobuf.json_format import ParseError  # type: ignore[import-untyped]
+
+    known = (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, AssertionError)
+    try:
+        yield
+    except (*known, ParseError) as error:
+        reason = (str(error).splitlines() or [""])[0].rpartition('}": ')[2][
+            :120
+        ]  # less the builder's arguments
+        raise DataError(
+            f"{what}: cannot be read ({type(error).__name__}: {reason}); prepare it again with bertjax data "
+            f"prepare --from GLUE_DIR --data-dir {data_dir or 'DIR'} --overwrite"
+        ) from error
+
+
+def _rows(builder: Any, split: str) -> list[dict[str, Any]]:
     try:
         source = builder.as_data_source(split)
-        rows = sorted(source.__getitems__(range(len(source))), key=lambda row: int(row["idx"]))
     except NotImplementedError as error:
         raise DataError(
-            f"{builder.data_path}: prepared as {builder.info.file_format.value}, which only TensorFlow reads; "
+            f"{builder.data_path}: prepared as {builder.info.file_format.value}, which needs TensorFlow; "
             "prepare it with file_format='array_record' or with bertjax data prepare"
         ) from error
-    except _READ_ERRORS as error:
-        raise _unreadable(builder.data_path, data_dir, error) from error
-    return _examples(task, split, rows, _source_line(builder, split, len(rows)))
-
-
-def _unreadable(what: object, data_dir: str | Path | None, error: BaseException) -> DataError:
-    reason = (str(error).splitlines() or [""])[0][:120]
-    again = f"bertjax data prepare --from GLUE_DIR --data-dir {data_dir or 'DIR'} --overwrite"
-    return DataError(f"{what}: cannot be read ({type(error).__name__}: {reason}); prepare it again with {again}")
+    return list(source.__getitems__(range(len(source))))
 
 
 def _absent(task: Task, split: str, builder: Any, splits: list[str]) -> DataError:
     if splits:
-        return DataError(f"{builder.data_path}: has no split {split} of {task.name}; it has {', '.join(splits)}")
+        return DataError(
+            f"{builder.data_path}: has no split {split} of {task.name}; it has {', '.join(splits)}"
+        )
     root = builder.data_path.parents[2]
     return DataError(
         f"glue/{task.config} is not prepared in {root}; prepare it from GLUE's TSV files with bertjax data "
-        f"prepare --from GLUE_DIR --data-dir {root}, or give the files themselves with --data"
+        f"prepare --from GLUE_DIR --data-dir {root}, or give the files themselves as data"
     )
-
-
-def _source_line(builder: Any, split: str, rows: int) -> str:
-    files = dict((builder.info.metadata or {}).items()).get("prepared_from", {})
-    made = f", prepared from {files[split]}" if split in files else ""
-    return f"TensorFlow Datasets {builder.info.full_name} {split} in {builder.data_dir} ({rows} rows{made})"
 
 
 def _examples(task: Task, split: str, rows: Sequence[Mapping[str, Any]], source: str) -> Examples:
@@ -143,14 +156,106 @@ def prepare(
         OutputError: `data_dir` cannot be written.
     """
     tfds, root = _tfds(), Path(glue_dir).expanduser()
-    named = [task_named(name) for name in tasks] if tasks else [task for task in TASKS.values() if task.config]
+    named = [task_named(name) for name in tasks] if tasks else list(TASKS.values())
     prepared: list[Prepared] = []
-    # MNLI's two sections are one configuration: prepare it once.
-    for task in {task.config: task for task in reversed(named)}.values():
-        files = _files(root, task, required=bool(tasks))
+    # MNLI's two sections are one configuration: it is prepared once.
+    for config in dict.fromkeys(task.config for task in named if task.config):
+        files = _files(root, TASKS[config])
+        if tasks and not files:
+            raise DataError(
+                f"{root}: no TSV files of {config} found; expected {TASKS[config].folder}/dev.tsv"
+            )
         if files:
-            prepared += _prepare_task(tfds, task, files, Path(data_dir).expanduser(), overwrite)
+            prepared += _prepare(tfds, TASKS[config], files, Path(data_dir).expanduser(), overwrite)
     if not prepared:
-        folders = ", ".join(task.folder for task in TASKS.values() if task.folder and task.name != "mnli-mm")
-        raise DataError(f"{root}: no task of GLUE found; expected folders such as {folders} with dev.tsv in them")
+        folders = ", ".join(dict.fromkeys(task.folder for task in TASKS.values() if task.folder))
+        raise DataError(
+            f"{root}: no task of GLUE found; expected folders {folders} with files such as dev.tsv"
+        )
     return prepared
+
+
+def _files(root: Path, task: Task) -> dict[str, Path]:
+    """The file of each split that is there."""
+    folder = glue_folder(root, task)
+    sections = ("_matched", "_mismatched") if task.section else ("",)
+    splits = ["train", *(base + section for base in ("validation", "test") for section in sections)]
+    found = {split: split_file(folder, split, parts=True) for split in splits} if folder else {}
+    return {split: path for split, path in found.items() if path is not None}
+
+
+def _prepare(
+    tfds: Any, task: Task, files: dict[str, Path], data_dir: Path, overwrite: bool
+) -> list[Prepared]:
+    """Prepare one configuration under a temporary name in `data_dir` and rename it when it is complete."""
+    path = data_dir / "glue" / task.config / str(tfds.builder_cls("glue").BUILDER_CONFIGS[0].version)
+    if (path / "dataset_info.json").exists() and not overwrite:
+        return _already_there(tfds, task, path, data_dir)
+    # All files are read before anything is written: a mistake in one must not cost the others' work.
+    splits = {split: read_examples(file, task, split) for split, file in files.items()}
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="incomplete.", dir=data_dir) as temporary:
+            made = _write(tfds, task, splits, {split: file.name for split, file in files.items()}, temporary)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists():
+                os.replace(path, Path(temporary) / "replaced")  # deleted with the temporary directory
+            os.replace(made, path)
+    except OSError as error:
+        raise OutputError(
+            f"{data_dir}: cannot be written ({error.strerror or error}); give another"
+        ) from error
+    return [Prepared(task.name, split, len(rows), f"from {rows.source}") for split, rows in splits.items()]
+
+
+def _already_there(tfds: Any, task: Task, path: Path, data_dir: Path) -> list[Prepared]:
+    with _reading(path, data_dir):
+        splits = tfds.builder(f"glue/{task.config}", data_dir=str(data_dir)).info.splits
+        rows = {name: int(info.num_examples) for name, info in splits.items()}
+    note = f"already prepared in {path}, left as it is (overwrite replaces it)"
+    return [Prepared(task.name, name, count, note) for name, count in rows.items()]
+
+
+def _write(tfds: Any, task: Task, splits: dict[str, Examples], files: dict[str, str], directory: str) -> Path:
+    """Let TensorFlow Datasets write the splits, in its own format, below `directory`."""
+    from tensorflow_datasets.text.glue import Glue
+
+    class LocalGlue(Glue, skip_registration=True):  # type: ignore[call-arg]
+        """The official builder with rows from memory in place of downloads."""
+
+        name = "glue"
+
+        def _info(self) -> Any:
+            info = super()._info()
+            return tfds.core.DatasetInfo(
+                builder=self,
+                description=info.description,
+                features=info.features,
+                homepage=info.homepage,
+                citation=info.citation,
+                metadata=tfds.core.MetadataDict(prepared_from=files),
+            )
+
+        def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
+            return {split: _records(task, examples) for split, examples in splits.items()}
+
+        def _generate_examples(self) -> None: ...
+
+    builder = LocalGlue(config=task.config, data_dir=directory)
+    tfds.disable_progress_bar()
+    with contextlib.redirect_stdout(io.StringIO()):  # it reports a download, which there is not
+        builder.download_and_prepare(file_format="array_record", download_dir=directory)
+    made = Path(builder.data_dir)
+    for file in made.iterdir():
+        with file.open("rb") as written:
+            os.fsync(written.fileno())
+    return made
+
+
+def _records(task: Task, examples: Examples) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows as the official builder makes them, unlabelled ones with -1."""
+    columns = task.renamed or task.text_columns
+    labels = np.where(np.isnan(examples.labels), -1, examples.labels).astype(examples.labels.dtype)
+    texts = (examples.first,) if examples.second is None else (examples.first, examples.second)
+    for idx, *row, label in zip(examples.ids, *texts, labels.tolist(), strict=True):
+        yield idx, {**dict(zip(columns, row, strict=True)), "label": label, "idx": idx}

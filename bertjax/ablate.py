@@ -1,0 +1,320 @@
+"""The main job: ablate every head (or layer) of a model on a task, and write what came out.
+
+`ablate` runs it and writes a directory: `summary.json` (scores and where they come from), `outputs.npz`
+(outputs for each ablation and example), `examples.jsonl` (ids, labels, texts), `attention.npz` (tokens and
+weights of a few examples) and `heads.png` or `layers.png`.
+"""
+
+import platform
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Shaped
+
+from bertjax import overrides as ov
+from bertjax import plain
+from bertjax.data import Examples, load_examples
+from bertjax.errors import InputError
+from bertjax.locate import DEFAULT_MODEL, locate
+from bertjax.metrics import METRICS, score
+from bertjax.plain import Swept
+from bertjax.results import Entry, Results, check_directory, write_results
+from bertjax.task_heads import BertForSentenceEmbedding, load
+from bertjax.task_outputs import (
+    Encoded,
+    batch_rows,
+    encode_examples,
+    metrics_of,
+    positive_label,
+    sampled_attention,
+    sweep_examples,
+)
+from bertjax.tokenizer import Tokenizer
+from bertjax.types import Overrides
+
+MODES = {
+    "uniform": "attention weights 1/n for every query over the n real tokens of the example "
+    "([CLS] and [SEP] count, padding does not); values and output projection stay (Kovaleva et al. 2019)",
+    "zero": "the head's output before the output projection times 0 (Michel et al. 2019)",
+    "mean": "the head's output replaced at every token by its mean over the real tokens of the evaluated examples",
+}
+SAMPLED_EXAMPLES, SAMPLED_ABLATIONS = 8, 5
+
+
+class NoEffectWarning(UserWarning):
+    """An ablation changed no output of any example."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to ablate, on which examples, and how; the options of `bertjax ablate`.
+
+    Args:
+        model: directory, hub id or 'package:NAME'.
+        task: name of a task.
+        output: directory for the results; None for a name made of task, mode and what is ablated.
+        mode: one of `MODES`.
+        ablate: 'heads' (each alone) or 'layers' (each whole).
+        heads: only these heads, e.g. ("3.0", "2.7"); None for all.
+        limit: so many examples, drawn with `seed`; None for all.
+        batch_size: texts that are computed together.
+        chunk_size: ablations that are computed together.
+        max_length: tokens after which texts are cut; None for the model's own or 128.
+        precision: 'float32' or 'bfloat16'.
+        seed: of the draw of examples.
+        readout: 'auto' by the kind of checkpoint, or 'similarity' to treat any BERT as a sentence embedder.
+        overwrite: replace results that are there.
+        split, data, data_dir, text_columns, label_column, label_names: as in `data.load_examples`.
+    """
+
+    model: str = DEFAULT_MODEL
+    task: str = "qnli-sample"
+    output: str | None = None
+    mode: str = "uniform"
+    ablate: str = "heads"
+    heads: tuple[str, ...] | None = None
+    limit: int | None = None
+    batch_size: int = 32
+    chunk_size: int = 12
+    max_length: int | None = None
+    precision: str = "float32"
+    seed: int = 0
+    readout: str = "auto"
+    overwrite: bool = False
+    split: str = "validation"
+    data: str | None = None
+    data_dir: str | None = None
+    text_columns: tuple[str, ...] | None = None
+    label_column: str | None = None
+    label_names: tuple[str, ...] | None = None
+
+    @property
+    def directory(self) -> Path:
+        """Where the results go."""
+        return Path(self.output or f"bertjax-{self.task}-{self.mode}-{self.ablate}").expanduser()
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """One thing to ablate: a head, or a whole layer (head None)."""
+
+    layer: int
+    head: int | None
+
+    @property
+    def name(self) -> str:
+        """`3.0` for a head, `3` for a layer."""
+        return str(self.layer) if self.head is None else f"{self.layer}.{self.head}"
+
+
+def ablate(
+    settings: Settings,
+    say: Callable[[str], None] = lambda line: None,
+    progress: Callable[[float, float], None] = lambda done, total: None,
+) -> Results:
+    """Run the whole job and write its directory.
+
+    Args:
+        settings: what to do.
+        say: is told each step in a line.
+        progress: is told work done and work in all.
+
+    Returns: the results as written.
+
+    Raises:
+        OutputError: the directory cannot be written or holds results already.
+        BertjaxError: whatever is wrong with model, data or settings; found before the sweep begins.
+    """
+    started = time.time()
+    check_directory(settings.directory, settings.overwrite)
+    directory = locate(settings.model)
+    model = _load_model(settings, directory)
+    ablations = list_ablations(settings, model.config)
+    examples = _load_examples(settings)
+    encoded = encode_examples(model, Tokenizer.from_pretrained(directory), examples, settings.max_length)
+    say(f"{type(model).__name__} {settings.model}: {len(ablations)} {settings.ablate}, mode {settings.mode}")
+    say(f"{examples.task.name}: {len(examples)} examples, {sum(map(len, encoded.rows)):,} tokens ({examples.source})")
+    overrides = make_overrides(settings, model, encoded, ablations)
+    swept = _sweep(settings, model, encoded, overrides, progress)
+    seconds = time.time() - started
+    entries, base = score_ablations(encoded.kind, examples, swept, ablations)
+    silent = _warn_if_silent(swept, ablations)
+    attention = _sample(model, encoded, entries, overrides)
+    summary = {
+        **_provenance(settings, model, examples, encoded),
+        "seconds": round(seconds, 3),
+        "without_effect": silent,
+        "base": base,
+    }
+    return write_results(settings.directory, Results(summary, entries, swept, examples, attention, model.config))
+
+
+def _load_model(settings: Settings, directory: Path) -> Any:
+    if settings.mode not in MODES:
+        raise InputError(f"mode {settings.mode!r} is not one of {', '.join(MODES)}")
+    if settings.precision not in ("float32", "bfloat16"):
+        raise InputError(f"precision {settings.precision!r} is not one of float32, bfloat16")
+    if settings.readout == "similarity":
+        return BertForSentenceEmbedding.from_pretrained(directory, dtype=settings.precision)
+    return load(directory, dtype=settings.precision)
+
+
+def _load_examples(settings: Settings) -> Examples:
+    return load_examples(
+        settings.task,
+        split=settings.split,
+        data=settings.data,
+        data_dir=settings.data_dir,
+        text_columns=settings.text_columns,
+        label_column=settings.label_column,
+        label_names=settings.label_names,
+        limit=settings.limit,
+        seed=settings.seed,
+    )
+
+
+def list_ablations(settings: Settings, config: Any) -> list[Ablation]:
+    """Every ablation that the settings ask for.
+
+    Raises:
+        OverrideError: a head that does not exist.
+        InputError: something other than heads or layers.
+    """
+    if settings.ablate == "layers" and settings.heads is None:
+        return [Ablation(layer, None) for layer in range(config.num_hidden_layers)]
+    if settings.ablate != "heads":
+        raise InputError(f"ablate takes heads or layers (and heads where some are named), found {settings.ablate!r}")
+    heads = [ov.parse_head(head, config) for head in settings.heads or ()] or ov.every_head(config)
+    return [Ablation(*head) for head in dict.fromkeys(heads)]
+
+
+def make_overrides(
+    settings: Settings, model: Any, encoded: Encoded, ablations: Sequence[Ablation]
+) -> list[Overrides]:
+    """The override of each ablation; mode 'mean' runs the model once over all examples for its means."""
+    config = model.config
+    constructor: Callable[..., Overrides] = {"uniform": ov.uniform, "zero": ov.zero, "mean": ov.mean}[settings.mode]
+    rest: tuple[Any, ...] = ()
+    if settings.mode == "mean":
+        rows = range(len(encoded.rows))
+        batches = batch_rows(encoded, rows, settings.batch_size, config.max_position_embeddings)
+        rest = (plain.mean_head_outputs(model, [_without_repeats(*batch) for batch in batches]),)
+    return [
+        constructor(config, ov.heads_of_layer(config, one.layer) if one.head is None else [(one.layer, one.head)], *rest)
+        for one in ablations
+    ]
+
+
+def _without_repeats(places: Sequence[int], arguments: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A filled-up batch repeats examples, which would count twice in a mean: mask the repeats."""
+    first = np.array([places.index(place) == number for number, place in enumerate(places)])
+    return {**arguments, "attention_mask": arguments["attention_mask"] * first[:, None].astype(np.int32)}
+
+
+def _sweep(
+    settings: Settings,
+    model: Any,
+    encoded: Encoded,
+    overrides: Sequence[Overrides],
+    progress: Callable[[float, float], None],
+) -> Swept:
+    total = plain.work(overrides, model.config.num_hidden_layers, len(encoded.rows))
+    done = 0.0
+
+    def advance(part: float) -> None:
+        nonlocal done
+        done += part
+        progress(min(done, total), total)
+
+    progress(0, total)
+    options = {"batch_size": settings.batch_size, "chunk_size": settings.chunk_size, "progress": advance}
+    return sweep_examples(model, encoded, overrides, **options)
+
+
+def score_ablations(
+    kind: str, examples: Examples, swept: Swept, ablations: Sequence[Ablation]
+) -> tuple[list[Entry], dict[str, float]]:
+    """Scores of all ablations by every metric of the task, and of the base run.
+
+    Returns: one entry for each ablation, scored by the main metric with all metrics beside it; and the base's
+        scores by metric, the main one first.
+    """
+    task = examples.task
+    names, positive = metrics_of(kind, task), positive_label(kind, task)
+    base = {name: float(score(name, swept.base[None], examples.labels, positive)[0]) for name in names}
+    scores = {name: score(name, swept.outputs, examples.labels, positive) for name in names}
+    entries = [
+        Entry(one.layer, one.head, {name: float(scores[name][number]) for name in names}, base[names[0]])
+        for number, one in enumerate(ablations)
+    ]
+    return entries, base
+
+
+def _warn_if_silent(swept: Swept, ablations: Sequence[Ablation]) -> list[str]:
+    """Name the ablations that changed no output by more than rounding: often a mistake, never silent."""
+    scale = 64 * float(np.finfo(np.float32).eps) * max(1.0, float(np.abs(swept.base).max()))
+    changes = np.abs(swept.outputs - swept.base[None]).reshape(len(ablations), -1).max(axis=1)
+    silent = [one.name for one, change in zip(ablations, changes, strict=True) if change <= scale]
+    if silent:
+        some = ", ".join(silent[:6]) + (f" and {len(silent) - 6} more" if len(silent) > 6 else "")
+        warnings.warn(f"ablating {some} changed no output of any example", NoEffectWarning, stacklevel=3)
+    return silent
+
+
+def _sample(
+    model: Any, encoded: Encoded, entries: Sequence[Entry], overrides: Sequence[Overrides]
+) -> dict[str, Shaped[np.ndarray, "..."]]:
+    """Attention of examples spread evenly over the data: base, and the ablations with the largest effects."""
+    count = min(SAMPLED_EXAMPLES, encoded.examples)
+    chosen = np.linspace(0, encoded.examples - 1, count).round().astype(int)
+    order = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
+    arrays = sampled_attention(model, encoded, chosen.tolist(), [None, *(overrides[number] for number in order)])
+    names = ["base", *(Ablation(entries[number].layer, entries[number].head).name for number in order)]
+    return {"examples": chosen, "runs": np.array(names), **arrays}
+
+
+def _provenance(settings: Settings, model: Any, examples: Examples, encoded: Encoded) -> dict[str, Any]:
+    names = metrics_of(encoded.kind, examples.task)
+    return {
+        "command": " ".join(sys.argv),
+        "settings": {**asdict(settings), "output": str(settings.directory)},
+        "model": {
+            "name": settings.model,
+            "class": type(model).__name__,
+            "layers": model.config.num_hidden_layers,
+            "heads": model.config.num_attention_heads,
+            "weights_sha256": model.weights_hash(),
+        },
+        "data": {
+            "task": examples.task.name,
+            "split": examples.split,
+            "source": examples.source,
+            "examples": len(examples),
+            "truncated": encoded.truncated,
+            "sha256": examples.sha256,
+        },
+        "mode": {"name": settings.mode, "definition": MODES[settings.mode]},
+        "outputs": encoded.kind,
+        "metrics": list(names),
+        "metric": {"name": names[0], "label": METRICS[names[0]].label},
+        "versions": _versions(),
+        "device": {"platform": jax.default_backend(), "kind": jax.devices()[0].device_kind},
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in ("bertjax", "jax", "jaxlib", "flax", "numpy", "tokenizers", "scikit-learn", "scipy"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found

@@ -1,0 +1,197 @@
+"""The `bertjax` command. User mistakes end in one line and exit code 2, never in a traceback."""
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+from bertjax.errors import BertjaxError
+
+EXIT_FAILED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line and exit with code 2."""
+        self.exit(EXIT_MISTAKE, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Returns: 0; 1 where a comparison failed; 2 for a user's mistake; 130 when interrupted.
+    """
+    options = _parser().parse_args(arguments)
+    warnings.showwarning = _show_warning
+    try:
+        return int(options.run(options))
+    except BertjaxError as error:
+        print(f"bertjax: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return EXIT_MISTAKE
+    except KeyboardInterrupt:
+        print("bertjax: interrupted; nothing was written", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has gone
+        return EXIT_FAILED
+
+
+def _show_warning(message: Any, category: type[Warning], *rest: Any, **options: Any) -> None:
+    print(f"bertjax: warning: {message}", file=sys.stderr)
+
+
+def _parser() -> Parser:
+    from bertjax import __version__
+
+    parser = Parser(prog="bertjax", description="BERT in JAX/Flax for people who study what attention heads do.")
+    parser.add_argument("--version", action="version", version=f"bertjax {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
+    _add_ablate(commands)
+    _add_parity(commands)
+    _add_data(commands)
+    return parser
+
+
+def _add_ablate(commands: Any) -> None:
+    from bertjax.ablate import MODES, Settings
+
+    text = "Disable every head (or layer) of a model in turn, score it on a task, and write table, map and outputs."
+    parser = commands.add_parser("ablate", help="what each head does for a task", description=text)
+    parser.set_defaults(run=_run_ablate)
+    defaults = {field.name: field.default for field in fields(Settings) if field.default is not MISSING}
+
+    def add(name: str, help: str, **more: Any) -> None:
+        default = defaults[name]
+        shown = "" if default in (None, False) else f" (default {default})"
+        if "action" not in more and isinstance(default, int) and not isinstance(default, bool):
+            more = {"type": int, **more}
+        parser.add_argument("--" + name.replace("_", "-"), help=help + shown, default=default, **more)
+
+    add("model", "directory, hub id, or package:NAME", metavar="M")
+    add("task", "task of GLUE (mrpc, stsb, sst2, qqp, rte, qnli, mnli, mnli-mm, cola), qnli-sample, custom", metavar="T")
+    add("mode", "what takes the head's place", choices=list(MODES))
+    add("ablate", "each head alone, or each whole layer", choices=["heads", "layers"])
+    add("heads", "only these heads, as LAYER.HEAD", nargs="+", metavar="L.H")
+    add("output", "directory for the results (default bertjax-TASK-MODE-heads)", metavar="DIR")
+    add("overwrite", "replace results that are in DIR", action="store_true")
+    add("limit", "only N examples, drawn with the seed", type=_positive, metavar="N")
+    add("seed", "of the draw", metavar="S")
+    add("batch_size", "texts computed together", type=_positive, metavar="N")
+    add("chunk_size", "ablations computed together", type=_positive, metavar="N")
+    add("max_length", "cut texts after so many tokens (default the model's own, or 128)", type=_positive, metavar="N")
+    add("precision", "of the computation", choices=["float32", "bfloat16"])
+    add("readout", "auto, or similarity: any BERT as a sentence embedder", choices=["auto", "similarity"])
+    add("split", "part of the data", metavar="NAME")
+    add("data", "GLUE directory, or a .tsv or .jsonl file, in place of TensorFlow Datasets", metavar="PATH")
+    add("data_dir", "directory of TensorFlow Datasets", metavar="DIR")
+    add("text_columns", "one or two columns of your file that hold the texts", nargs="+", metavar="COLUMN")
+    add("label_column", "the column of your file that holds the labels", metavar="COLUMN")
+    add("label_names", "your labels in the order of their numbers", nargs="+", metavar="NAME")
+
+
+def _add_parity(commands: Any) -> None:
+    from bertjax.locate import DEFAULT_MODEL
+
+    text = "Compare a checkpoint with PyTorch, component by component; exit code 1 if any difference is too large."
+    parser = commands.add_parser("parity", help="compare with PyTorch", description=text)
+    parser.set_defaults(run=_run_parity)
+    parser.add_argument("--model", default=DEFAULT_MODEL, metavar="M", help="directory, hub id, or package:NAME")
+    parser.add_argument("--precision", default="float32", choices=["float32", "float64"], help="(default float32)")
+    parser.add_argument("--examples", type=_positive, default=8, metavar="N", help="real sentence pairs (default 8)")
+
+
+def _add_data(commands: Any) -> None:
+    parser = commands.add_parser("data", help="prepare data sets", description="Prepare data sets.")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=Parser)
+    text = "Build the TensorFlow Datasets copy of GLUE tasks from GLUE's own TSV files, without network."
+    prepare = actions.add_parser("prepare", help="build a TFDS copy from local files", description=text)
+    prepare.set_defaults(run=_run_prepare)
+    prepare.add_argument("--from", dest="source", required=True, metavar="GLUE_DIR", help="with MRPC/dev.tsv and so on")
+    prepare.add_argument("--data-dir", metavar="DIR", help="TFDS directory (default TFDS's own)")
+    prepare.add_argument("--tasks", nargs="+", metavar="T", help="only these tasks")
+    prepare.add_argument("--overwrite", action="store_true", help="build again what is there")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not at least 1")
+    return number
+
+
+def _run_ablate(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from bertjax.ablate import Settings, ablate
+    from bertjax.report import ablation_table
+
+    console = Console()
+    values = {field.name: getattr(options, field.name) for field in fields(Settings)}
+    settings = Settings(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    with _progress_bar("ablating") as advance:
+        results = ablate(settings, say=lambda line: console.print(line, highlight=False), progress=advance)
+    entries = [entry.to_dict() for entry in results.entries]
+    console.print(ablation_table(entries, results.base, results.summary["metric"]["label"]))
+    console.print(f"results in {settings.directory}, map in {settings.directory / 'heads.png'}", highlight=False)
+    return 0
+
+
+class _progress_bar:
+    """A bar with the time left, on standard error; used as `with _progress_bar(text) as advance`."""
+
+    def __init__(self, text: str):
+        from rich import progress
+        from rich.console import Console
+
+        columns = [progress.TextColumn(text), progress.BarColumn(), progress.TaskProgressColumn()]
+        columns += [progress.TimeElapsedColumn(), progress.TextColumn("left"), progress.TimeRemainingColumn()]
+        self._bar = progress.Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task: Any = None
+
+    def __enter__(self) -> Callable[[float, float], None]:
+        self._bar.start()
+        return self._advance
+
+    def _advance(self, done: float, total: float) -> None:
+        if self._task is None:
+            self._task = self._bar.add_task("", total=total)
+        self._bar.update(self._task, completed=done)
+
+    def __exit__(self, *error: Any) -> None:
+        self._bar.stop()
+
+
+def _run_parity(options: argparse.Namespace) -> int:
+    import jax
+
+    if options.precision == "float64":
+        jax.config.update("jax_enable_x64", True)
+    from bertjax.parity import check_model
+    from bertjax.report import parity_table
+
+    with _progress_bar("comparing") as advance:
+        rows = check_model(options.model, options.precision, options.examples, advance)
+    from rich.console import Console
+
+    Console().print(parity_table(rows))
+    failed = [row.component for row in rows if not row.passed]
+    print(f"{len(failed)} of {len(rows)} components differ too much" if failed else f"all {len(rows)} components agree")
+    return EXIT_FAILED if failed else 0
+
+
+def _run_prepare(options: argparse.Namespace) -> int:
+    from bertjax.tfds_glue import prepare
+
+    for row in prepare(Path(options.source), options.data_dir, options.tasks, overwrite=options.overwrite):
+        print(*row)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

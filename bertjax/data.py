@@ -1,0 +1,136 @@
+"""Task examples: GLUE by name, GLUE's TSV files, a file of one's own, or the sample that is shipped.
+
+This is the public face of `tasks.py`, `local_files.py` and `tfds_glue.py`.
+"""
+
+import importlib.resources
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bertjax import tfds_glue
+from bertjax.errors import DataError
+from bertjax.local_files import glue_file, read_examples
+from bertjax.tasks import (
+    CUSTOM,
+    SAMPLE,
+    TASKS,
+    Examples,
+    Task,
+    default_metrics,
+    draw,
+    split_named,
+    task_named,
+)
+
+__all__ = ["TASKS", "Examples", "Task", "draw", "load_examples", "task_named"]
+
+
+def load_examples(
+    task: str | None,
+    *,
+    split: str = "validation",
+    data: str | Path | None = None,
+    data_dir: str | Path | None = None,
+    text_columns: Sequence[str] | None = None,
+    label_column: str | None = None,
+    id_column: str | None = None,
+    label_names: Sequence[str] | None = None,
+    limit: int | None = None,
+    seed: int | None = None,
+) -> Examples:
+    """Examples of a task, in the order of their source.
+
+    Args:
+        task: the name of a task of GLUE in any common spelling, `qnli-sample` (shipped with bertjax),
+            or `custom` or None for a file of your own.
+        split: `train`, `validation` or `test`; a test split may lack labels. Of a file, its own name
+            counts first.
+        data: a GLUE directory, a task's folder of it, or a `.tsv` or `.jsonl` file (also `.gz`); TSV is
+            read without quoting. Where None, TensorFlow Datasets is read.
+        data_dir: TensorFlow Datasets' directory; its own default where None.
+        text_columns: one or two columns of your file, in place of the task's.
+        label_column: likewise; `label` for a custom task.
+        id_column: likewise; otherwise `index` or `idx` if it holds different whole numbers, else rows
+            are counted from 0.
+        label_names: the classes in the order of their numbers, in place of the task's. For a custom task
+            they are otherwise taken from the labels: names in alphabetical order, whole numbers in
+            ascending order; other numbers make a regression, as `()` does.
+        limit: take so many, the first or, with a seed, at random.
+        seed: of the random choice; without `limit` it does nothing.
+
+    Returns:
+        The examples; their `source` says where they came from.
+
+    Raises:
+        DataError: they cannot be found, read or understood.
+        MissingDependencyError: TensorFlow Datasets is needed and not installed.
+
+    >>> examples = load_examples("qnli-sample", limit=5, seed=0)
+    >>> len(examples), examples.task.label_names
+    (5, ('entailment', 'not_entailment'))
+    """
+    if limit is not None and limit < 1:
+        raise DataError(f"limit is {limit}; it must be at least 1")
+    own = task is None or task.lower() == CUSTOM
+    chosen = _custom(text_columns, label_column) if task is None or own else task_named(task)
+    if label_names is not None:
+        names = tuple(label_names) or None
+        chosen = replace(chosen, label_names=names, metrics=default_metrics(names) if own else chosen.metrics)
+    if data is None and (own or text_columns or label_column or id_column or label_names is not None):
+        raise DataError("columns or label names are of your own file; give the .tsv or .jsonl file as data")
+    if chosen.name == SAMPLE:
+        return _limited(_shipped(chosen, split, data), limit, seed)
+    if data is None:
+        return _limited(tfds_glue.read(chosen, split_named(chosen, split), data_dir), limit, seed)
+    path, part = _file_and_split(Path(data).expanduser(), chosen, split)
+    infer = own and label_names is None
+    examples = read_examples(path, chosen, part, text_columns, label_column, id_column, infer)
+    return _limited(examples, limit, seed)
+
+
+def _custom(text_columns: Sequence[str] | None, label_column: str | None) -> Task:
+    if not text_columns or len(text_columns) > 2:
+        found = ", ".join(text_columns or ("none",))
+        raise DataError(f"a custom task needs the names of one or two text columns; found {found}")
+    return Task(CUSTOM, tuple(text_columns), label_column or "label", None, default_metrics(None))
+
+
+def _shipped(task: Task, split: str, data: str | Path | None) -> Examples:
+    if data is not None:
+        raise DataError(f"{SAMPLE} comes with bertjax and takes no data; for your own QNLI file use qnli")
+    if split_named(task, split) != "validation":
+        raise DataError(f"{SAMPLE} has no split {split!r}; it is a part of QNLI's validation split")
+    resource = importlib.resources.files("bertjax") / "samples" / "qnli_sample.tsv"
+    with importlib.resources.as_file(resource) as path:
+        examples = read_examples(path, task, "validation")
+    source = (
+        f"bertjax/samples/{resource.name} ({len(examples)} pairs of QNLI validation; SQuAD, CC BY-SA 4.0)"
+    )
+    return replace(examples, source=source)
+
+
+def _file_and_split(path: Path, task: Task, split: str) -> tuple[Path, str]:
+    """The file to read, and the split it holds: of a file given itself, its name may say that."""
+    if not path.exists():
+        raise DataError(f"{path}: no such file or directory; check the path")
+    if path.is_dir():
+        if task.name == CUSTOM:
+            raise DataError(f"{path}: is a directory; a custom task needs a .tsv or .jsonl file")
+        split = split_named(task, split)
+        return glue_file(path, task, split), split
+    found = re.match(r"(train|dev|validation|test)(_matched|_mismatched)?(?![a-zA-Z])", path.name)
+    if split != "validation" or found is None:
+        return path, split
+    return path, split_named(task, found[1] + (found[2] or "" if task.section else ""))
+
+
+def _limited(examples: Examples, limit: int | None, seed: int | None) -> Examples:
+    if limit is None or limit >= len(examples):
+        return examples
+    if seed is None:
+        taken, how = examples.head(limit), f"the first {limit} taken"
+    else:
+        taken, how = examples.take(draw(len(examples), limit, seed)), f"{limit} drawn with seed {seed}"
+    return replace(taken, source=f"{examples.source}, {how}")

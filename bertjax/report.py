@@ -1,0 +1,124 @@
+"""What a sweep found, for people to read, from its saved results: no model is needed.
+
+The table for the terminal is here; the pictures come from `bertjax.figures`. Scores come as metrics
+define them and are shown in points, 100 times that. "Change" is always the score with the ablation
+less the base score, so that a helpful head has a negative one.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from bertjax.errors import DataError
+from bertjax.figures import draw_heads, draw_layers
+
+__all__ = ["ablation_table", "draw_heads", "draw_layers"]
+
+BAR_WIDTH = 30  # characters
+NOTHING = 0.005  # points: less is printed as 0.00
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One ablation: its name `L.H` or `L`, its score and its change, both in points."""
+
+    name: str
+    score: float
+    change: float
+
+
+def ablation_table(
+    entries: Sequence[Mapping[str, Any]], base: float | None, metric_label: str, count: int = 10
+) -> Table:
+    """The ablations that cost most and those that gain most, as two blocks to print with rich.
+
+    An ablation is in the first block if the score falls with it, in the second if it rises, and in
+    neither if it changes nothing (within 0.005 points) or its change is undefined; a last line counts
+    those.
+
+    Args:
+        entries: one for each ablation, as in `summary.json`: "layer", "head" (absent or None for a
+            whole layer) and "score" as the metric defines it (not in points; None or NaN where it is
+            undefined). Other keys are ignored.
+        base: the score without any ablation; None or NaN where undefined, as every change is then.
+        metric_label: what the score is, such as "Spearman correlation".
+        count: how many to show in each block at most.
+
+    Returns:
+        A table for a terminal or a text file of 80 columns.
+
+    Raises:
+        DataError: there are no entries, or one is incomplete.
+
+    >>> from rich.console import Console
+    >>> found = [{"layer": 0, "head": 0, "score": 0.86}, {"layer": 0, "head": 1, "score": 0.87}]
+    >>> Console(width=80).print(ablation_table(found, 0.8672, "Accuracy"))  # doctest: +ELLIPSIS
+    Accuracy without ablation: 86.72...
+    """
+    if not entries:
+        raise DataError("there are no ablations to show: the results hold no entry")
+    base = math.nan if base is None else base
+    rows = [_row(entry, base) for entry in entries]
+    kind = "head" if any("." in row.name for row in rows) else "layer"
+    helpful = sorted((row for row in rows if row.change <= -NOTHING), key=lambda row: row.change)
+    harmful = sorted((row for row in rows if row.change >= NOTHING), key=lambda row: -row.change)
+    longest = max((abs(row.change) for row in helpful + harmful), default=1.0)
+    table = Table.grid()
+    table.add_row(Text(f"{metric_label} without ablation: {_points(base)}"))
+    table.add_row(Text("Change: the score with the ablation minus that, in points"))
+    for words, verb, colour, block in (
+        ("helpful", "lowers", "red", helpful),
+        ("harmful", "raises", "bright_blue", harmful),
+    ):
+        shown = f"{min(count, len(block))} of {len(block)}" if block else "none"
+        title = f"Most {words} {kind}s: ablating one {verb} the score ({shown})"
+        table.add_row(Text(f"\n{title}", style="bold"))
+        if block:
+            table.add_row(_block(block[:count], kind, longest, colour))
+    if note := _left_out(rows):
+        table.add_row(Text("\n" + note))
+    return table
+
+
+def _points(score: float) -> str:
+    return "undefined" if math.isnan(score) else f"{100 * score:.2f}"
+
+
+def _row(entry: Mapping[str, Any], base: float) -> _Row:
+    try:
+        layer, head, score = entry["layer"], entry.get("head"), entry["score"]
+    except KeyError as error:
+        raise DataError(
+            f"an ablation has no {error}, found {dict(entry)}: are these results whole?"
+        ) from error
+    score = math.nan if score is None else 100 * score
+    return _Row(f"{layer}" if head is None else f"{layer}.{head}", score, score - 100 * base)
+
+
+def _block(rows: Sequence[_Row], kind: str, longest: float, colour: str) -> Table:
+    """One block of the table; bars of both blocks are to the same scale."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for title in ("rank", kind, "score", "change"):
+        table.add_column(title, justify="right")
+    table.add_column("")
+    for rank, row in enumerate(rows, start=1):
+        bar = ProgressBar(
+            longest, abs(row.change), width=BAR_WIDTH, complete_style=colour, finished_style=colour
+        )
+        table.add_row(str(rank), row.name, f"{row.score:.2f}", Text(f"{row.change:+.2f}", style=colour), bar)
+    return table
+
+
+def _left_out(rows: Sequence[_Row]) -> str:
+    """How many are in neither block, and why; nothing if there are none."""
+    same = sum(abs(row.change) < NOTHING for row in rows)
+    undefined = sum(math.isnan(row.change) for row in rows)
+    reasons = (("score unchanged", same), ("change undefined", undefined))
+    counts = ", ".join(f"{reason}: {number}" for reason, number in reasons if number)
+    return f"In neither block, of {len(rows)} ablations: {counts}" if counts else ""

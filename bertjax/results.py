@@ -1,0 +1,185 @@
+"""What a sweep leaves behind: a directory from which everything can be computed and drawn again.
+
+    summary.json    provenance, base scores, one entry for each ablation with layer, head, score, delta
+    outputs.npz     base [examples(, labels)], outputs [ablations, examples(, labels)], layer and head
+                    [ablations] (head -1: the whole layer), ids and labels [examples]
+    examples.jsonl  id, label and texts of each example, in the same order
+    attention.npz   tokens and attention weights of a few examples, base and largest effects
+    heads.png       the map (layers.png when whole layers were ablated)
+
+`summary.json` is written last: where it is, the rest is complete.
+"""
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from bertjax.atomic import encode_json, staged
+from bertjax.config import BertConfig
+from bertjax.data import Examples
+from bertjax.errors import OutputError
+from bertjax.figures import draw_heads, draw_layers
+from bertjax.plain import Swept
+
+FILES = ("outputs.npz", "examples.jsonl", "attention.npz", "heads.png", "layers.png", "summary.json")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The scores of one ablation.
+
+    Args:
+        layer: from 0.
+        head: from 0; None for the whole layer.
+        scores: by metric, the main one first.
+        base: the main score without ablation.
+    """
+
+    layer: int
+    head: int | None
+    scores: dict[str, float]
+    base: float
+
+    @property
+    def score(self) -> float:
+        """By the main metric; NaN where it is undefined."""
+        return next(iter(self.scores.values()))
+
+    @property
+    def delta(self) -> float:
+        """Score minus base."""
+        return self.score - self.base
+
+    @property
+    def effect(self) -> float:
+        """Size of the change, -1 where it is undefined: for sorting."""
+        return abs(self.delta) if math.isfinite(self.delta) else -1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in `summary.json`, where an undefined number is null."""
+        head = {"layer": self.layer, "head": self.head, "score": self.score, "delta": self.delta}
+        return {name: _finite(value) for name, value in head.items()} | {
+            "scores": {name: _finite(value) for name, value in self.scores.items()}
+        }
+
+
+@dataclass(frozen=True)
+class Results:
+    """All that one job found; `summary` holds provenance and the base's scores by metric under 'base'."""
+
+    summary: dict[str, Any]
+    entries: list[Entry]
+    swept: Swept
+    examples: Examples
+    attention: dict[str, Shaped[np.ndarray, "..."]]
+    config: BertConfig
+
+    @property
+    def base(self) -> float:
+        """The main score without ablation."""
+        return float(self.summary["base"][self.summary["metric"]["name"]])
+
+
+def check_directory(directory: Path, overwrite: bool) -> None:
+    """Make sure that results can be written, before anything is computed.
+
+    Raises:
+        OutputError: it is no directory, cannot be made or written, or holds results and `overwrite` is false.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        probe = directory / f".bertjax-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise OutputError(f"cannot write to {directory}: {error.strerror or error}") from error
+    if (directory / "summary.json").exists() and not overwrite:
+        raise OutputError(f"{directory} holds results already: give another --output, or --overwrite to replace them")
+
+
+def write_results(directory: Path, results: Results) -> Results:
+    """Write all files, each whole or not at all; `summary.json` last.
+
+    Returns: the results.
+
+    Raises:
+        OutputError: something cannot be written; what was there before stays.
+    """
+    layers = all(entry.head is None for entry in results.entries)
+    picture = directory / ("layers.png" if layers else "heads.png")
+    names = ["outputs.npz", "examples.jsonl", "attention.npz", picture.name, "summary.json"]
+    with staged(*(directory / name for name in names)) as (outputs, examples, attention, drawn, summary):
+        np.savez_compressed(outputs, **_arrays(results))
+        examples.write_text(_lines(results.examples), encoding="utf-8")
+        np.savez_compressed(attention, **results.attention)  # type: ignore[arg-type]
+        draw(drawn, results, layers)
+        summary.write_bytes(encode_json(_summary(results)))
+    for name in set(FILES) - set(names):
+        (directory / name).unlink(missing_ok=True)  # a picture of the results that were there before
+    return results
+
+
+def draw(path: Path, results: Results, layers: bool) -> None:
+    """The picture: a map of heads, or one bar for each layer."""
+    summary, metric = results.summary, results.summary["metric"]["label"]
+    what = {"uniform": "made uniform", "zero": "set to zero", "mean": "replaced by its mean"}[summary["mode"]["name"]]
+    model, data = summary["model"]["name"], summary["data"]
+    where = f"{model} on {data['task']}, {data['examples']:,} examples"
+    if layers:
+        scores = np.array([entry.score for entry in results.entries])
+        draw_layers(path, scores, results.base, f"{metric} with all heads of one layer {what}", where, metric)
+    else:
+        scores = score_map(results.entries, results.config)
+        draw_heads(path, scores, results.base, f"{metric} with one head {what}", where, metric)
+
+
+def score_map(entries: Sequence[Entry], config: BertConfig) -> Float[np.ndarray, "layers heads"]:
+    """Main scores as a map, NaN where a head was not ablated."""
+    scores = np.full((config.num_hidden_layers, config.num_attention_heads), np.nan)
+    for entry in entries:
+        if entry.head is not None:
+            scores[entry.layer, entry.head] = entry.score
+    return scores
+
+
+def _arrays(results: Results) -> dict[str, Any]:
+    heads = [-1 if entry.head is None else entry.head for entry in results.entries]
+    return {
+        "base": results.swept.base,
+        "outputs": results.swept.outputs,
+        "layer": np.array([entry.layer for entry in results.entries], np.int32),
+        "head": np.array(heads, np.int32),
+        "ids": np.array(results.examples.ids),
+        "labels": results.examples.labels,
+    }
+
+
+def _lines(examples: Examples) -> str:
+    seconds = examples.second or (None,) * len(examples)
+    rows = zip(examples.ids, examples.labels.tolist(), examples.first, seconds, strict=True)
+    return "".join(
+        json.dumps(
+            {"id": name, "label": _finite(label), "first": first} | ({} if second is None else {"second": second}),
+            ensure_ascii=False,
+        )
+        + "\n"
+        for name, label, first, second in rows
+    )
+
+
+def _summary(results: Results) -> dict[str, Any]:
+    base = {name: _finite(value) for name, value in results.summary["base"].items()}
+    entries = [entry.to_dict() for entry in results.entries]
+    return {**results.summary, "base": {"score": _finite(results.base), "scores": base}, "ablations": entries}
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: null stands for it."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,224 @@
+"""From a task's examples to the outputs that its metrics read, base and ablated.
+
+Two kinds of model can do a task: one with a classification head, whose outputs are logits, and a sentence
+embedder, whose output for a pair is the cosine similarity of its two vectors.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from bertjax import plain
+from bertjax.data import Examples, Task
+from bertjax.errors import ConfigError, DataError, InputError
+from bertjax.plain import Swept
+from bertjax.task_heads import BertForSentenceEmbedding, BertForSequenceClassification
+from bertjax.tokenizer import Encoding, Tokenizer, batches_by_length, collate
+from bertjax.types import Overrides
+
+# Sentence vectors of all ablations wait in memory for their partners; so many bytes at a time.
+VECTOR_BYTES = 512 * 2**20
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Examples as the model reads them.
+
+    Args:
+        kind: 'logits' (one row for each example) or 'similarity' (two: all first texts, then all second).
+        rows: the tokenised texts or pairs.
+        pad_id: the padding token's id.
+        examples: how many examples there are.
+        label_order: for logits: column of the model's output for each of the task's labels.
+    """
+
+    kind: Literal["logits", "similarity"]
+    rows: tuple[Encoding, ...]
+    pad_id: int
+    examples: int
+    label_order: tuple[int, ...] = ()
+
+    @property
+    def truncated(self) -> int:
+        """How many examples lost tokens to the maximum length."""
+        return len({row % self.examples for row, encoding in enumerate(self.rows) if encoding.truncated})
+
+    def rows_of(self, example: int) -> tuple[int, ...]:
+        """The rows that belong to an example."""
+        return (example,) if self.kind == "logits" else (example, example + self.examples)
+
+
+def encode_examples(model: Any, tokenizer: Tokenizer, examples: Examples, max_length: int | None = None) -> Encoded:
+    """Tokenise examples for a model.
+
+    Args:
+        model: a `BertForSequenceClassification` or `BertForSentenceEmbedding`.
+        max_length: tokens after which a text (pair) is cut; default what the model says, else 128 for pairs as
+            GLUE's reference scripts do.
+
+    Raises:
+        ConfigError: the model has no outputs that the task's metrics could read.
+        InputError: the maximum length is beyond the model's positions, or the tokenizer's ids beyond its vocabulary.
+    """
+    positions = model.config.max_position_embeddings
+    length = max_length or getattr(model, "max_length", None) or min(128, positions)
+    if length > positions:
+        raise InputError(f"max_length {length} is more than the model's max_position_embeddings {positions}")
+    if tokenizer.vocab_size > model.config.vocab_size:
+        raise InputError(
+            f"the tokenizer has {tokenizer.vocab_size} tokens, the model only {model.config.vocab_size}: "
+            "they do not belong together"
+        )
+    if isinstance(model, BertForSentenceEmbedding):
+        if examples.second is None:
+            raise ConfigError(f"a sentence embedder scores pairs, but {examples.task.name} has single texts")
+        rows = tokenizer.encode([*examples.first, *examples.second], max_length=length)
+        return Encoded("similarity", tuple(rows), tokenizer.pad_id, len(examples))
+    if not isinstance(model, BertForSequenceClassification):
+        raise ConfigError(
+            f"{type(model).__name__} has no output for {examples.task.name}: give a checkpoint of "
+            "BertForSequenceClassification or of sentence-transformers"
+        )
+    order = label_order(model.config.id2label, examples.task)
+    rows = tokenizer.encode(examples.first, examples.second, max_length=length)
+    return Encoded("logits", tuple(rows), tokenizer.pad_id, len(examples), order)
+
+
+def label_order(id2label: Sequence[tuple[int, str]], task: Task) -> tuple[int, ...]:
+    """Which of the model's outputs stands for each label of the task.
+
+    Models name their labels; some checkpoints number them otherwise than GLUE does. Where the names are the
+    task's own, they decide; where they are LABEL_0, LABEL_1 ..., GLUE's order is assumed.
+
+    Raises:
+        ConfigError: the model has another number of labels, or other names.
+    """
+    wanted = task.label_names or ("score",)
+    names = [_plain(name) for _, name in sorted(id2label)]
+    if len(names) != len(wanted):
+        raise ConfigError(f"the model has {len(names)} labels, but {task.name} has {len(wanted)}: {', '.join(wanted)}")
+    plain_names = [_plain(name) for name in wanted]
+    if task.label_names is None or names == [f"label{i}" for i in range(len(names))]:
+        return tuple(range(len(wanted)))
+    if sorted(names) != sorted(plain_names):
+        raise ConfigError(
+            f"the model's labels {', '.join(name for _, name in sorted(id2label))} are not {task.name}'s "
+            f"{', '.join(wanted)}: name them in the model's config.json (id2label)"
+        )
+    return tuple(names.index(name) for name in plain_names)
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
+def batch_rows(
+    encoded: Encoded, rows: Sequence[int], batch_size: int, positions: int
+) -> list[tuple[Sequence[int], dict[str, np.ndarray]]]:
+    """Batches of rows of similar length: positions within `rows`, and the model's arguments."""
+    lengths = [len(encoded.rows[row]) for row in rows]
+    return [
+        (places, collate([encoded.rows[rows[place]] for place in places], length, encoded.pad_id))
+        for places, length in batches_by_length(lengths, batch_size, max_length=positions)
+    ]
+
+
+def sweep_examples(
+    model: Any,
+    encoded: Encoded,
+    overrides: Sequence[Overrides],
+    *,
+    batch_size: int,
+    chunk_size: int,
+    progress: Callable[[float], None] = lambda part: None,
+) -> Swept:
+    """Base and ablated outputs of every example.
+
+    Returns: logits `[ablations, examples, labels]` in the task's order of labels, or similarities
+        `[ablations, examples]` in [-1, 1].
+    """
+    positions = model.config.max_position_embeddings
+    options: dict[str, Any] = {"chunk_size": chunk_size, "progress": progress}
+    if encoded.kind == "logits":
+        batches = batch_rows(encoded, range(encoded.examples), batch_size, positions)
+        swept = plain.sweep(model, batches, overrides, plain.logits, **options)
+        order = list(encoded.label_order)
+        return Swept(swept.base[..., order], swept.outputs[..., order])
+    pairs = max(1, VECTOR_BYTES // (8 * model.config.hidden_size * (len(overrides) + 1)))
+    blocks = []
+    for start in range(0, encoded.examples, pairs):
+        some = range(start, min(start + pairs, encoded.examples))
+        rows = [*some, *(example + encoded.examples for example in some)]
+        batches = batch_rows(encoded, rows, batch_size, positions)
+        vectors = plain.sweep(model, batches, overrides, plain.sentence_embedding, **options)
+        blocks.append((cosine(*np.split(vectors.base, 2)), cosine(*np.split(vectors.outputs, 2, axis=1))))
+    base, outputs = (np.concatenate(parts, axis=-1) for parts in zip(*blocks, strict=True))
+    return Swept(base, outputs)
+
+
+def cosine(
+    first: Float[np.ndarray, "*examples embed"], second: Float[np.ndarray, "*examples embed"]
+) -> Float[np.ndarray, "*examples"]:
+    """Cosine similarity of vectors, summed in float64, given in the vectors' dtype.
+
+    >>> cosine(np.array([[3.0, 4.0]]), np.array([[4.0, 3.0]]))
+    array([0.96])
+    """
+    sums = [
+        np.einsum("...e,...e->...", left, right, dtype=np.float64)
+        for left, right in ((first, second), (first, first), (second, second))
+    ]
+    return (sums[0] / np.maximum(np.sqrt(sums[1] * sums[2]), 1e-12)).astype(first.dtype)
+
+
+def metrics_of(kind: str, task: Task) -> tuple[str, ...]:
+    """Which metrics judge a task, the main one first.
+
+    Logits are judged by GLUE's own; similarities by rank correlation (regression) or by how well they tell the
+    yes pairs from the no pairs (classification).
+    """
+    if kind == "logits":
+        return task.metrics
+    return ("spearman", "pearson") if task.kind == "regression" else ("roc_auc", "average_precision")
+
+
+def positive_label(kind: str, task: Task) -> int:
+    """The label that counts as yes: for similarities entailment or paraphrase, else 1.
+
+    Raises:
+        DataError: similarities, and neither is among the task's labels.
+    """
+    names = task.label_names or ()
+    if kind == "logits" or not names:
+        return 1
+    for number, name in enumerate(names):
+        if _plain(name) in ("entailment", "equivalent", "duplicate", "yes", "1", "true", "similar"):
+            return number
+    raise DataError(f"none of {task.name}'s labels {', '.join(names)} says that a pair is similar: name one 'yes'")
+
+
+def sampled_attention(
+    model: Any, encoded: Encoded, examples: Sequence[int], overrides: Sequence[Overrides | None]
+) -> dict[str, Shaped[np.ndarray, "..."]]:
+    """Tokens and attention weights of some examples, without and with overrides.
+
+    Args:
+        examples: positions of the examples.
+        overrides: runs to record; None is the base run.
+
+    Returns: for sample s and text t (0, and 1 for the second text of a similarity) the arrays `tokens_s_t`
+        `[token]` and `weights_s_t` `[runs, layers, heads, query, key]`, cut to the real tokens.
+    """
+    kept: dict[str, Any] = {}
+    rows = [row for example in examples for row in encoded.rows_of(example)]
+    arguments = collate([encoded.rows[row] for row in rows], None, encoded.pad_id)
+    weights = [np.asarray(model(**arguments, overrides=one).attentions, np.float32) for one in overrides]
+    per_example = len(rows) // len(examples)
+    for place, row in enumerate(rows):
+        name, length = f"{place // per_example}_{place % per_example}", len(encoded.rows[row])
+        kept[f"tokens_{name}"] = np.array(encoded.rows[row].tokens)
+        kept[f"weights_{name}"] = np.stack([run[:, place, :, :length, :length] for run in weights])
+    return kept

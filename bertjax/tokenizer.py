@@ -1,0 +1,280 @@
+"""Texts to token ids, and token ids to padded batches.
+
+Where a checkpoint has a `tokenizer.json`, the `tokenizers` library reads it; where it has only a
+`vocab.txt`, transformers builds the same kind of tokenizer from it.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+from jaxtyping import Int32
+
+from bertjax.errors import DataError, InputError, MissingDependencyError
+
+# Padded lengths. Each is a compilation of about a second, so there are few; the step grows with the length,
+# which keeps padding near a tenth of what is computed, for short texts as for long ones.
+BUCKETS = (
+    *range(8, 32, 4),
+    *range(32, 64, 8),
+    *range(64, 128, 16),
+    *range(128, 256, 32),
+    *range(256, 513, 64),
+)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """One text, or pair of texts, as tokens.
+
+    Args:
+        input_ids: the tokens' numbers, with [CLS] first and [SEP] after each text.
+        token_type_ids: 0 for the first text and its special tokens, 1 for the second.
+        tokens: the word pieces themselves.
+        offsets: each token's first character and one past its last, counted in its own text; (0, 0)
+            for special tokens.
+        truncated: whether tokens were cut off.
+    """
+
+    input_ids: tuple[int, ...]
+    token_type_ids: tuple[int, ...]
+    tokens: tuple[str, ...]
+    offsets: tuple[tuple[int, int], ...]
+    truncated: bool
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+
+class Tokenizer:
+    """A checkpoint's tokenizer.
+
+    Args:
+        backend: the tokenizer of the `tokenizers` library; its padding and truncation are switched off.
+        names: what the special tokens are called, where not [PAD], [CLS] and [SEP].
+
+    Raises:
+        DataError: a special token is not in the vocabulary.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer, names: dict[str, str] | None = None):
+        backend.no_padding()
+        backend.no_truncation()
+        self._backend = backend
+        special = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"} | (names or {})
+        ids = {key: backend.token_to_id(special[key]) for key in ("pad_token", "cls_token", "sep_token")}
+        found = [number for number in ids.values() if number is not None]
+        if len(found) < len(ids):
+            missing = ", ".join(special[key] for key, number in ids.items() if number is None)
+            raise DataError(f"the tokenizer's vocabulary lacks {missing}; is this a BERT's?")
+        self.pad_id, self.cls_id, self.sep_id = found
+
+    @classmethod
+    def from_pretrained(cls, directory: str | Path) -> "Tokenizer":
+        """The tokenizer of a checkpoint in a local directory.
+
+        Args:
+            directory: holds `tokenizer.json`, or `vocab.txt`; settings in `tokenizer_config.json`, such
+                as `do_lower_case`, hold for both.
+
+        Raises:
+            DataError: neither file is there, or one is damaged.
+            MissingDependencyError: there is only `vocab.txt` and transformers is not installed.
+        """
+        directory = Path(directory)
+        settings = _read_json(directory / "special_tokens_map.json") | _read_json(
+            directory / "tokenizer_config.json"
+        )
+        if (directory / "tokenizer.json").is_file():
+            backend = _from_json(directory / "tokenizer.json", settings)
+        elif (directory / "vocab.txt").is_file():
+            backend = _from_vocabulary(directory)
+        else:
+            raise DataError(f"{directory}: no tokenizer; looked for tokenizer.json and vocab.txt")
+        return cls(backend, _token_names(settings))
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of different tokens, added ones included."""
+        return int(self._backend.get_vocab_size(with_added_tokens=True))
+
+    def encode(
+        self, first: Sequence[str], second: Sequence[str] | None = None, max_length: int | None = None
+    ) -> list[Encoding]:
+        """Tokenise texts, or pairs of texts.
+
+        Args:
+            first: the texts, or the first of each pair.
+            second: the second of each pair.
+            max_length: cut what is longer, special tokens included, as HuggingFace's `longest_first`
+                does: of a pair, from the longer text.
+
+        Raises:
+            InputError: no list of texts, texts unequal in number, or no room for the special tokens.
+        """
+        if isinstance(first, str) or isinstance(second, str):
+            raise InputError("encode takes lists of texts, found one text; put it in a list")
+        if second is not None and len(first) != len(second):
+            raise InputError(
+                f"there are {len(first)} first texts and {len(second)} second ones; give equally many"
+            )
+        special = self._backend.num_special_tokens_to_add(is_pair=second is not None)
+        if max_length is not None and max_length < special:
+            raise InputError(f"max_length is {max_length}; the special tokens alone are {special}")
+        if max_length is None:
+            self._backend.no_truncation()
+        else:
+            self._backend.enable_truncation(max_length, strategy="longest_first")
+        texts = list(first) if second is None else list(zip(first, second, strict=True))
+        return [_encoding(found) for found in self._backend.encode_batch(texts)]
+
+
+def _encoding(found: tokenizers.Encoding) -> Encoding:
+    return Encoding(
+        input_ids=tuple(found.ids),
+        token_type_ids=tuple(found.type_ids),
+        tokens=tuple(found.tokens),
+        offsets=tuple(found.offsets),
+        truncated=bool(found.overflowing),
+    )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty where there is no file."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); fetch the checkpoint again") from error
+    if not isinstance(found, dict):
+        raise DataError(f"{path}: holds no JSON object; fetch the checkpoint again")
+    return found
+
+
+def _token_names(settings: dict[str, Any]) -> dict[str, str]:
+    """What special tokens are called: a name, or an object with the name as its content."""
+    found = {key: settings.get(key) for key in ("pad_token", "cls_token", "sep_token")}
+    plain = {key: value.get("content") if isinstance(value, dict) else value for key, value in found.items()}
+    return {key: value for key, value in plain.items() if isinstance(value, str)}
+
+
+def _from_json(path: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
+    content = _read_json(path)
+    model = content.get("model")
+    # The library raises plain Exception for a file that it cannot use, so look before.
+    if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict | list):
+        raise DataError(f"{path}: holds no tokenizer model with a vocabulary; fetch the checkpoint again")
+    if model.get("type", "WordPiece") == "WordPiece" and model.get("unk_token") not in model["vocab"]:
+        raise DataError(f"{path}: its vocabulary lacks the unknown token {model.get('unk_token')!r}")
+    normalizer = content.get("normalizer")
+    if isinstance(normalizer, dict) and normalizer.get("type") == "BertNormalizer":
+        # transformers lets tokenizer_config.json overrule what tokenizer.json says here.
+        names = {"do_lower_case": "lowercase", "strip_accents": "strip_accents"}
+        names["tokenize_chinese_chars"] = "handle_chinese_chars"
+        normalizer.update({there: settings[here] for here, there in names.items() if here in settings})
+    return tokenizers.Tokenizer.from_str(json.dumps(content))
+
+
+def _from_vocabulary(directory: Path) -> tokenizers.Tokenizer:
+    try:
+        from transformers import BertTokenizer
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{directory}: has only vocab.txt, which needs transformers ({error}); install transformers"
+        ) from error
+    try:
+        return BertTokenizer.from_pretrained(str(directory)).backend_tokenizer
+    except (OSError, ValueError) as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise DataError(
+            f"{directory}/vocab.txt: cannot be read ({reason}); fetch the checkpoint again"
+        ) from error
+
+
+def collate(
+    encodings: Sequence[Encoding], length: int | None = None, pad_id: int = 0
+) -> dict[str, Int32[np.ndarray, "batch token"]]:
+    """Pad encodings on the right into one batch.
+
+    Args:
+        encodings: at least one.
+        length: tokens per row; the longest encoding's where None.
+        pad_id: the padding token's number; the mask is 0 there.
+
+    Returns:
+        `input_ids`, `attention_mask` and `token_type_ids`, each [batch, token].
+
+    Raises:
+        InputError: there is no encoding, or one is longer than `length`.
+
+    >>> pair = Encoding((2, 7, 3, 8, 3), (0, 0, 0, 1, 1), ("",) * 5, ((0, 0),) * 5, False)
+    >>> collate([pair], length=6)["attention_mask"]
+    array([[1, 1, 1, 1, 1, 0]], dtype=int32)
+    """
+    if not encodings:
+        raise InputError("there is nothing to collate; give at least one encoding")
+    longest = max(len(encoding) for encoding in encodings)
+    width = longest if length is None else length
+    if longest > width:
+        raise InputError(
+            f"an encoding has {longest} tokens, but the batch only {width}; encode with max_length"
+        )
+    shape = len(encodings), width
+    batch = {name: np.zeros(shape, np.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
+    batch["input_ids"][:] = pad_id
+    for row, encoding in enumerate(encodings):
+        batch["input_ids"][row, : len(encoding)] = encoding.input_ids
+        batch["attention_mask"][row, : len(encoding)] = 1
+        batch["token_type_ids"][row, : len(encoding)] = encoding.token_type_ids
+    return batch
+
+
+def batches_by_length(
+    lengths: Sequence[int], batch_size: int, buckets: Sequence[int] = BUCKETS, max_length: int | None = None
+) -> list[tuple[tuple[int, ...], int]]:
+    """Batches of examples of similar length, with few different shapes.
+
+    Examples are sorted by length and cut into batches from the longest down; each batch is padded to
+    the bucket of its longest. So only the batch of the shortest examples can be incomplete. It is filled
+    up by repeating its last example, so that every batch of one padded length has one shape: write
+    results by index, where a repeat writes the same again, and leave repeats out of sums over a batch.
+    Where there is only one batch, it stays as it is.
+
+    Args:
+        lengths: tokens of each example.
+        batch_size: examples in a batch.
+        buckets: padded lengths to choose from, ascending; what is longer than the last is padded to
+            the next multiple of it.
+        max_length: no batch is padded further than this (a model's number of positions).
+
+    Returns:
+        For each batch, the longest first: the examples' positions in `lengths`, and the padded length.
+
+    Raises:
+        InputError: a length is below 1 or above `max_length`, or `batch_size` is below 1.
+
+    >>> batches_by_length([5, 30, 6, 28, 7], batch_size=2)
+    [((1, 3), 32), ((4, 2), 8), ((0, 0), 8)]
+    """
+    if batch_size < 1 or not buckets:
+        raise InputError(f"batch_size is {batch_size} with {len(buckets)} buckets; both must be at least 1")
+    limit = max_length or max(lengths, default=1) + buckets[-1]
+    wrong = [length for length in lengths if not 1 <= length <= limit]
+    if wrong:
+        raise InputError(f"an example has {wrong[0]} tokens; there must be from 1 to {limit}")
+    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+    batches = []
+    for start in range(0, len(order), batch_size):
+        batch = order[start : start + batch_size]
+        longest = lengths[batch[0]]
+        step = buckets[-1]
+        padded = next((b for b in buckets if b >= longest), -(-longest // step) * step)
+        if start:
+            batch += batch[-1:] * (batch_size - len(batch))
+        batches.append((tuple(batch), min(padded, limit)))
+    return batches

@@ -1,0 +1,296 @@
+"""The report: a table that sorts and counts rightly, pictures that show what they claim to show."""
+
+import io
+import os
+import re
+import subprocess
+import sys
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.image import imread
+from rich.console import Console
+
+from bertjax import figures
+from bertjax.errors import DataError, OutputError
+from bertjax.figures import format_change
+from bertjax.report import ablation_table, draw_heads, draw_layers
+
+BASE, LABEL = 0.8672, "Spearman correlation"
+
+
+def made_up(layers: int, heads: int) -> np.ndarray:
+    """Scores like those of a real sweep: most near the base, few far below, some above."""
+    rng = np.random.default_rng(3)
+    changes = -0.15 * np.abs(rng.standard_t(3, size=(layers, heads))) + 0.08 * rng.normal(
+        size=(layers, heads)
+    )
+    return BASE + np.clip(changes, -0.9, 0.3) / 100
+
+
+def entries_of(scores: np.ndarray) -> list[dict]:
+    """Entries of `summary.json` for a map of scores, NaN written as null is read."""
+    return [
+        {"layer": layer, "head": head, "score": None if np.isnan(score) else float(score), "delta": 0.0}
+        for (layer, head), score in np.ndenumerate(scores)
+    ]
+
+
+def printed(entries: list[dict], base: float = BASE, count: int = 10, encoding: str = "utf-8") -> str:
+    """What a user sees who sends the table to a file of 80 columns."""
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    Console(file=file, width=80).print(ablation_table(entries, base, LABEL, count))
+    file.seek(0)
+    return file.read()
+
+
+def blocks(text: str) -> list[list[tuple[str, str, str]]]:
+    """Name, score and change of each row, for the helpful and for the harmful block."""
+    row = re.compile(r"^ *\d+[ |]+(\d+(?:\.\d+)?)[ |]+(\S+)[ |]+([+-]\S+)", re.MULTILINE)
+    return [row.findall(block) for block in text.split("Most ")[1:]]
+
+
+def test_the_table_ranks_losses_first_and_gains_second():
+    scores = np.array([[0.86, 0.87, 0.8672], [0.85, 0.8772, 0.8662]])
+    helpful, harmful = blocks(printed(entries_of(scores)))
+    assert helpful == [("1.0", "85.00", "-1.72"), ("0.0", "86.00", "-0.72"), ("1.2", "86.62", "-0.10")]
+    assert harmful == [("1.1", "87.72", "+1.00"), ("0.1", "87.00", "+0.28")]
+
+
+def test_the_table_shows_at_most_count_rows_and_says_of_how_many():
+    scores = made_up(6, 12)
+    text = printed(entries_of(scores), count=7)
+    helpful, harmful = blocks(text)
+    assert len(helpful) == len(harmful) == 7
+    assert f"(7 of {(scores < BASE - 5e-5).sum()})" in text
+    assert helpful[0][0] == "{}.{}".format(*np.unravel_index(scores.argmin(), scores.shape))
+
+
+def test_no_head_is_in_both_blocks_and_the_rest_is_counted():
+    text = printed(entries_of(np.array([[BASE, np.nan, 0.9, BASE + 4e-5]])))
+    assert blocks(text) == [[], [("0.2", "90.00", "+3.28")]]
+    assert "lowers the score (none)" in text
+    assert "of 4 ablations: score unchanged: 2, change undefined: 1" in text
+
+
+@pytest.mark.parametrize("base", [None, float("nan")])
+def test_an_undefined_base_leaves_every_change_undefined(base):
+    text = printed(entries_of(np.array([[0.5, 0.25, np.nan]])), base)
+    assert f"{LABEL} without ablation: undefined" in text
+    assert "of 3 ablations: change undefined: 3" in text
+    assert blocks(text) == [[], []]
+
+
+def test_whole_layers_are_called_layers():
+    entries = [{"layer": 0, "head": None, "score": 0.8}, {"layer": 11, "score": 0.9}]
+    text = printed(entries)
+    assert [[row[0] for row in block] for block in blocks(text)] == [["0"], ["11"]]
+    assert "Most helpful layers" in text
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "cp1252"])
+def test_the_table_fits_80_columns_and_any_encoding(encoding):
+    text = printed(entries_of(made_up(24, 16) - 0.3), encoding=encoding)
+    assert max(map(len, text.splitlines())) <= 80
+    assert len(blocks(text)[0]) == 10  # not wrapped
+    assert "…" not in text
+
+
+def test_bars_are_to_one_scale():
+    lines = printed(entries_of(np.array([[BASE - 0.02, BASE + 0.01]])), encoding="ascii").splitlines()
+    lengths = [line.count("-") for line in lines if re.match(r" +1 \|", line)]
+    assert lengths == [1 + 30, 15]  # the first line's minus sign counts too
+
+
+@pytest.mark.parametrize(
+    ("entries", "base", "words"),
+    [
+        ([], BASE, "no ablations"),
+        ([{"layer": 3, "head": 1}], BASE, "'score'"),
+    ],
+)
+def test_a_table_of_nothing_is_an_error(entries, base, words):
+    with pytest.raises(DataError, match=words):
+        ablation_table(entries, base, LABEL)
+
+
+def test_changes_are_written_with_their_sign_and_short():
+    assert [format_change(x) for x in (0.0, -0.004, 0.006, -9.994, -9.996, 100.0)] == [
+        *("0.00", "0.00", "+0.01", "−9.99", "−10.0", "+100.0"),
+    ]
+
+
+@pytest.fixture
+def caught(monkeypatch):
+    """Figures as objects in place of files."""
+    found: list = []
+    monkeypatch.setattr(figures, "_save", lambda figure, path: found.append(figure))
+    return found
+
+
+def legend_of(figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def cell_texts(figure) -> dict[tuple[int, int], str]:
+    """The numbers in the cells by (layer, head)."""
+    return {(int(t.get_position()[1]), int(t.get_position()[0])): t.get_text() for t in figure.axes[0].texts}
+
+
+def test_the_map_is_centred_on_the_base_and_says_so(caught):
+    scores = made_up(6, 12)
+    draw_heads("unused", scores, BASE, "Title", "Subtitle", LABEL)
+    heads, bar = caught[0].axes
+    low, high = heads.collections[0].get_clim()
+    assert low == -high < 0
+    np.testing.assert_allclose(heads.collections[0].get_array(), 100 * (scores - BASE))
+    labels = {label.get_text(): label.get_fontweight() for label in bar.get_yticklabels()}
+    assert labels["86.72  (base)"] == "bold"
+    assert [line.get_ydata()[0] for line in bar.lines][-1] == 0  # the line across at the base
+    assert any(LABEL in text.get_text() for text in caught[0].texts)
+
+
+def test_layers_run_down_and_heads_across_both_from_0(caught):
+    draw_heads("unused", made_up(4, 7), BASE, "Title")
+    axes = caught[0].axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == list("0123456")
+    assert [label.get_text() for label in axes.get_yticklabels()] == list("0123")
+    assert axes.yaxis_inverted()
+    assert not axes.xaxis_inverted()
+
+
+def test_the_largest_loss_and_gain_are_outlined_and_named(caught):
+    scores = np.full((3, 5), BASE)
+    scores[2, 4], scores[0, 1], scores[1, 1] = BASE - 0.009, BASE + 0.003, np.nan
+    draw_heads("unused", scores, BASE, "Title")
+    assert "largest loss: head 2.4, −0.90" in legend_of(caught[0])
+    assert "largest gain: head 0.1, +0.30" in legend_of(caught[0])
+    outlined = [patch.get_xy() for patch in caught[0].axes[0].patches if not patch.get_fill()]
+    assert sorted(outlined) == [(1, 0), (4, 2)]
+    assert cell_texts(caught[0])[2, 4] == "−0.90"
+
+
+def test_undefined_scores_are_hatched_and_counted(caught):
+    scores = made_up(3, 5)
+    scores[1, 4] = scores[2, 0] = np.nan
+    draw_heads("unused", scores, BASE, "Title")
+    hatched = [patch.get_xy() for patch in caught[0].axes[0].patches if patch.get_hatch()]
+    assert sorted(hatched) == [(0, 2), (4, 1)]
+    assert "heads with an undefined change: 2" in legend_of(caught[0])
+    assert set(cell_texts(caught[0])) == {(i, j) for i in range(3) for j in range(5)} - {(1, 4), (2, 0)}
+
+
+def test_an_undefined_base_is_drawn_as_such(caught):
+    draw_heads("unused", np.full((2, 3), 0.5), float("nan"), "Title")
+    draw_layers("unused", np.full(4, 0.5), float("nan"), "Title")
+    assert "heads with an undefined change: 6" in legend_of(caught[0])
+    assert "undefined  (base)" in [label.get_text() for label in caught[0].axes[1].get_yticklabels()]
+    assert {text.get_text().strip() for text in caught[1].axes[0].texts} == {"undefined"}
+
+
+def test_one_extreme_head_does_not_wash_out_the_rest(caught):
+    scores = made_up(6, 12)
+    scores[3, 0] = BASE - 0.30
+    draw_heads("unused", scores, BASE, "Title")
+    limit = caught[0].axes[0].collections[0].get_clim()[1]
+    assert limit < 2
+    assert "heads below the colour scale: 1" in legend_of(caught[0])
+    assert cell_texts(caught[0])[3, 0] == "−30.0"
+
+
+@pytest.mark.parametrize("change", [0.0, 1e-9])
+def test_rounding_gets_no_colour(caught, change):
+    draw_heads("unused", np.full((3, 4), BASE + change), BASE, "Title")
+    assert caught[0].axes[0].collections[0].get_clim()[1] >= 0.05
+    assert legend_of(caught[0]) == ["no head changes the score"]
+
+
+def test_numbers_can_be_read_on_every_colour(caught):
+    draw_heads("unused", BASE + np.linspace(-0.01, 0.01, 72).reshape(6, 12), BASE, "Title")
+    mesh = caught[0].axes[0].collections[0]
+
+    def luminance(colour) -> float:  # WCAG 2.2, relative luminance
+        rgb = np.asarray(to_rgb(colour))
+        linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+        return linear @ [0.2126, 0.7152, 0.0722]
+
+    faces = mesh.to_rgba(mesh.get_array()).reshape(-1, 4)
+    for face, text in zip(faces, caught[0].axes[0].texts, strict=True):
+        dark, light = sorted((luminance(face), luminance(text.get_color())))
+        assert (light + 0.05) / (dark + 0.05) > 4
+
+
+def test_layers_become_bars_around_the_base(caught):
+    draw_layers("unused", np.array([0.80, BASE, np.nan, 0.88]), BASE, "Title", "", LABEL)
+    axes = caught[0].axes[0]
+    np.testing.assert_allclose([bar.get_width() for bar in axes.patches], [-6.72, 0, 0, 1.28])
+    assert [text.get_text().strip() for text in axes.texts] == ["−6.72", "0.00", "undefined", "+1.28"]
+    assert axes.yaxis_inverted()
+    assert "86.72\n(base)" in [label.get_text() for label in axes.get_xticklabels()]
+    assert axes.get_xlim()[0] < -6.72 < 1.28 < axes.get_xlim()[1]
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        *(made_up(*shape) for shape in ((1, 1), (1, 12), (6, 12), (12, 1), (24, 16))),
+        *(np.full(shape, value) for shape in ((1, 1), (2, 3)) for value in (BASE, np.nan)),
+        np.array([[BASE, np.nan], [BASE + 0.002, BASE + 0.001]]),
+    ],
+    ids=lambda scores: "x".join(map(str, scores.shape)),
+)
+def test_every_map_becomes_a_picture_of_readme_width(scores, tmp_path):
+    draw_heads(tmp_path / "heads.png", scores, BASE, "A $title with _signs", "word " * 50, LABEL)
+    draw_layers(tmp_path / "layers.png", scores[:, 0], BASE, "A $title with _signs")
+    for name in ("heads.png", "layers.png"):
+        picture = imread(tmp_path / name)
+        assert picture.shape[1] == 1600
+        assert 300 < picture.shape[0] < 2600
+    assert sorted(os.listdir(tmp_path)) == ["heads.png", "layers.png"]
+
+
+def test_equal_scores_give_equal_bytes_in_any_style(tmp_path):
+    scores = made_up(5, 3)
+    draw_heads(tmp_path / "a.png", scores, BASE, "Title")
+    with matplotlib.rc_context({"figure.facecolor": "black", "font.size": 30, "hatch.linewidth": 5}):
+        draw_heads(tmp_path / "b.png", scores, BASE, "Title")
+        assert matplotlib.rcParams["font.size"] == 30  # the user's style is left as it was
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+    assert not re.search(rb"tEXt|iTXt|tIME", (tmp_path / "a.png").read_bytes())
+
+
+@pytest.mark.parametrize("draw", [draw_heads, draw_layers])
+def test_a_picture_that_cannot_be_written_is_one_line(draw, tmp_path):
+    (tmp_path / "file").touch()
+    scores = np.full((2, 3) if draw is draw_heads else 2, 0.5)
+    for path in (tmp_path / "file" / "heads.png", tmp_path):
+        with pytest.raises(OutputError) as caught:
+            draw(path, scores, 0.5, "Title")
+        assert "\n" not in str(caught.value)
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("draw", "scores", "base", "words"),
+    [
+        (draw_heads, np.zeros(3), 0.5, r"\[3\].*\[layers, heads\]"),
+        (draw_heads, np.zeros((0, 3)), 0.5, r"\[0, 3\]"),
+        (draw_layers, np.zeros((2, 3)), 0.5, r"\[2, 3\].*\[layers\]"),
+    ],
+)
+def test_scores_that_make_no_picture_are_an_error(draw, scores, base, words, tmp_path):
+    with pytest.raises(DataError, match=words):
+        draw(tmp_path / "heads.png", scores, base, "Title")
+    assert not os.listdir(tmp_path)
+
+
+def test_the_heavy_libraries_load_when_needed_and_pyplot_never(tmp_path):
+    code = """
+import sys, numpy, bertjax.metrics, bertjax.report
+assert not {"matplotlib", "sklearn", "scipy.stats"} & set(sys.modules)
+bertjax.report.draw_heads(sys.argv[1], numpy.full((2, 3), 0.5), 0.5, "Title")
+assert "matplotlib.pyplot" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "heads.png")], check=True)
