@@ -55,8 +55,8 @@ def draw_heads(
 
     Args:
         path: the PNG to write, whole or not at all; an older one is replaced.
-        scores: `[layers, heads]`, as the metric defines them (not in points); NaN where undefined:
-            those cells are grey and hatched.
+        scores: `[layers, heads]`, as the metric defines them (not in points); NaN where undefined
+            or not measured: those cells are grey and hatched.
         base: the score without any ablation; NaN where undefined: then no cell has a colour.
         title: the picture's title, one line.
         subtitle: smaller, below it; long ones are broken into lines.
@@ -287,7 +287,7 @@ def _notes(changes: Map, limit: float) -> list[Any]:
             label = f"heads {side} the colour scale: {count}"
             notes.append(Line2D([], [], color=colour, marker=marker, linestyle="none", label=label))
     if undefined:
-        notes.append(Patch(label=f"heads with an undefined change: {undefined}", **HATCHED))
+        notes.append(Patch(label=f"heads without a result: {undefined}", **HATCHED))
     elif np.abs(changes).max() < 0.005:
         notes.append(Patch(fill=False, linewidth=0, label="no head changes the score"))
     return notes

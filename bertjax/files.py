@@ -55,6 +55,7 @@ _TORCH_ERRORS = (
     AttributeError,
     AssertionError,
     struct.error,
+    zipfile.BadZipFile,
     OSError,
 )
 _FLAX_ERRORS = (ValueError, TypeError, LookupError, OverflowError, RecursionError, OSError)

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,9 @@ from bertjax.config import BertConfig
 from bertjax.files import CheckpointWarning, hash_weights, read_weights, write_weights
 from bertjax.locate import locate
 from bertjax.types import Inputs, ModelOutput, Numerics, Overrides
+
+
+M = TypeVar("M", bound="PretrainedModel")
 
 
 class PretrainedModel(nnx.Module):
@@ -80,7 +83,7 @@ class PretrainedModel(nnx.Module):
 
     @classmethod
     def from_pretrained(
-        cls,
+        cls: type[M],
         name_or_path: str | Path,
         *,
         dtype: Any = jnp.float32,
@@ -92,7 +95,7 @@ class PretrainedModel(nnx.Module):
         token: str | bool | None = None,
         seed: int = 0,
         **options: Any,
-    ) -> Self:
+    ) -> M:
         """Load a checkpoint of HuggingFace's `transformers`.
 
         Args:
@@ -123,7 +126,7 @@ class PretrainedModel(nnx.Module):
         return build(partial(cls._create, config, directory, numerics, options), weights, config, seed)
 
     @classmethod
-    def _create(cls, config: BertConfig, directory: Path, numerics: Numerics, options: dict[str, Any], key: Array) -> Self:
+    def _create(cls: type[M], config: BertConfig, directory: Path, numerics: Numerics, options: dict[str, Any], key: Array) -> M:
         """A freshly initialised model for this checkpoint; classes that read more files override it."""
         return cls(config, key, numerics, **options)  # type: ignore[call-arg]
 

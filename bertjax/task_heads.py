@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -212,7 +212,9 @@ class BertForSentenceEmbedding(TaskModel):
         return {"sentence_embedding": vector}
 
     @classmethod
-    def _create(cls, config: BertConfig, directory: Path, numerics: Numerics, options: dict[str, Any], key: Array) -> Self:
+    def _create(
+        cls, config: BertConfig, directory: Path, numerics: Numerics, options: dict[str, Any], key: Array
+    ) -> "BertForSentenceEmbedding":
         return cls(config, key, numerics, **(read_pooling(directory) | options))
 
     def _architecture(self) -> str:

@@ -10,7 +10,7 @@ import transformers
 from bertjax.config import ACTIVATIONS, BertConfig, numbered_labels
 from bertjax.errors import ConfigError
 
-SMALL = {
+SMALL: dict[str, Any] = {
     "model_type": "bert",
     "vocab_size": 31,
     "hidden_size": 12,
@@ -20,7 +20,7 @@ SMALL = {
     "max_position_embeddings": 11,
     "type_vocab_size": 5,
 }
-BASE_SIZES = {
+BASE_SIZES: dict[str, Any] = {
     "attention_probs_dropout_prob": 0.1,
     "hidden_act": "gelu",
     "hidden_dropout_prob": 0.1,
@@ -35,7 +35,7 @@ BASE_SIZES = {
     "vocab_size": 30522,
 }
 # What the config.json files of well-known checkpoints hold beside the sizes.
-REAL = {
+REAL: dict[str, dict[str, Any]] = {
     "google-bert, 2019": {
         "architectures": ["BertForMaskedLM"],
         "gradient_checkpointing": False,
@@ -138,6 +138,7 @@ def refusal(mapping: dict[str, Any]) -> str:
 def test_real_config_files_are_read_as_transformers_reads_them(name: str) -> None:
     ours = BertConfig.from_dict(BASE_SIZES | REAL[name])
     theirs = transformers.BertConfig.from_dict(BASE_SIZES | REAL[name])
+    assert theirs.id2label is not None
     assert ours.id2label == tuple(theirs.id2label.items())
     assert ours.architectures == tuple(theirs.architectures or ())
     assert ours.head_dim == 64
@@ -152,7 +153,9 @@ def test_real_config_files_are_read_as_transformers_reads_them(name: str) -> Non
 
 
 def test_defaults_are_those_of_transformers() -> None:
-    assert BertConfig.from_dict(transformers.BertConfig().to_dict()) == BertConfig()
+    theirs = transformers.BertConfig().to_dict()
+    assert BertConfig.from_dict(theirs) == BertConfig()
+    assert transformers.BertConfig.from_dict(BertConfig().to_dict()).to_dict() == theirs
 
 
 def test_transformers_reads_back_an_equal_config(tmp_path: Path) -> None:

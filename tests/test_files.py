@@ -73,7 +73,7 @@ def flax_tree(arrays: Arrays) -> dict[str, Any]:
 def write_shards(directory: Path, name: str, write: Callable[[Path, Any], object], parts: list[Any]) -> None:
     """Two shards and their index; `parts` are flat tables of names."""
     stem, extension = name.split(".")
-    places = {}
+    places: dict[str, str] = {}
     for number, part in enumerate(parts, start=1):
         shard = f"{stem}-{number:05d}-of-00002.{extension}"
         write(directory / shard, part)
@@ -125,7 +125,15 @@ def test_every_format_gives_the_same_tensors_and_the_same_hash(
 def test_formats_are_tried_in_the_stated_order(
     tmp_path: Path, state: dict[str, torch.Tensor], expected: Arrays
 ) -> None:
-    for number, name in enumerate(reversed(WEIGHT_FILES)):
+    order = [
+        "model.safetensors",
+        "model.safetensors.index.json",
+        "pytorch_model.bin",
+        "pytorch_model.bin.index.json",
+        "flax_model.msgpack",
+        "flax_model.msgpack.index.json",
+    ]
+    for number, name in enumerate(reversed(order)):
         marked = expected | {MLM_BIAS: np.full(31, number, np.float32)}
         write_format(tmp_path, name, {key: torch.tensor(value) for key, value in marked.items()}, marked)
         assert read_weights(tmp_path)[MLM_BIAS][0] == number

@@ -36,9 +36,14 @@ def test_transformers_loads_what_was_written_with_nothing_missing(tmp_path: Path
     import torch
     import transformers
 
-    sizes = {"vocab_size": 31, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3}
     config = transformers.BertConfig(
-        **sizes, intermediate_size=7, max_position_embeddings=11, tie_word_embeddings=tied
+        vocab_size=31,
+        hidden_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=7,
+        max_position_embeddings=11,
+        tie_word_embeddings=tied,
     )
     model = transformers.BertForPreTraining(config).eval()
     for parameter in model.parameters():
@@ -153,8 +158,7 @@ def test_writers_that_go_by_the_suffix_are_served(tmp_path: Path) -> None:
 
 def test_several_files_move_in_the_order_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     moved: list[str] = []
-    replace = os.replace
-    monkeypatch.setattr(os, "replace", lambda old, new: (moved.append(Path(new).name), replace(old, new)))
+    monkeypatch.setattr(os, "replace", lambda _, new: moved.append(Path(new).name))
     with staged(tmp_path / "b", tmp_path / "a") as temporaries:
         for temporary in temporaries:
             temporary.write_text("new")

@@ -93,11 +93,10 @@ def test_one_column_of_values_is_the_same_as_none(rng):
 
 
 def test_sums_are_in_float64_whatever_the_outputs_are(rng):
-    values, labels = rng.normal(size=(ABLATIONS, EXAMPLES)).astype(np.float16), rng.uniform(0, 5, EXAMPLES)
-    # far from 0 the spread of float16 numbers survives only where it is summed in more digits
-    shifted = (values + np.float16(100)).astype(np.float16)
-    expected = [scipy.stats.pearsonr(value.astype(np.float64), labels).statistic for value in shifted]
-    np.testing.assert_allclose(score("pearson", shifted, labels), expected, rtol=0, atol=1e-12)
+    mean = Metric("mean", "Mean", "values", "numbers", lambda values, labels, positive: values.mean(axis=1))
+    values = rng.normal(size=(ABLATIONS, EXAMPLES)).astype(np.float16)
+    expected = values.astype(np.float64).mean(axis=1)
+    np.testing.assert_allclose(score(mean, values, np.zeros(EXAMPLES)), expected, rtol=0, atol=1e-12)
 
 
 def test_examples_without_a_label_are_left_out(rng):
@@ -149,12 +148,6 @@ def test_constant_similarities_rank_no_better_than_chance():
 
 def test_predictions_are_the_first_of_the_largest_logits():
     assert predictions_from_logits(np.array([[[0.0, 3.0, 3.0], [2.0, -1.0, 2.0]]])).tolist() == [[1, 0]]
-
-
-def test_a_metric_of_ones_own_can_be_passed(rng):
-    mean = Metric("mean", "Mean", "values", "numbers", lambda values, labels, positive: values.mean(axis=1))
-    values = rng.normal(size=(ABLATIONS, EXAMPLES))
-    np.testing.assert_allclose(score(mean, values, np.zeros(EXAMPLES)), values.mean(axis=1))
 
 
 def test_every_metric_is_under_its_own_name():

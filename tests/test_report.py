@@ -104,16 +104,10 @@ def test_bars_are_to_one_scale():
     assert lengths == [1 + 30, 15]  # the first line's minus sign counts too
 
 
-@pytest.mark.parametrize(
-    ("entries", "base", "words"),
-    [
-        ([], BASE, "no ablations"),
-        ([{"layer": 3, "head": 1}], BASE, "'score'"),
-    ],
-)
-def test_a_table_of_nothing_is_an_error(entries, base, words):
+@pytest.mark.parametrize(("entries", "words"), [([], "no ablations"), ([{"layer": 3, "head": 1}], "'score'")])
+def test_a_table_of_nothing_is_an_error(entries, words):
     with pytest.raises(DataError, match=words):
-        ablation_table(entries, base, LABEL)
+        ablation_table(entries, BASE, LABEL)
 
 
 def test_changes_are_written_with_their_sign_and_short():
@@ -178,14 +172,14 @@ def test_undefined_scores_are_hatched_and_counted(caught):
     draw_heads("unused", scores, BASE, "Title")
     hatched = [patch.get_xy() for patch in caught[0].axes[0].patches if patch.get_hatch()]
     assert sorted(hatched) == [(0, 2), (4, 1)]
-    assert "heads with an undefined change: 2" in legend_of(caught[0])
+    assert "heads without a result: 2" in legend_of(caught[0])
     assert set(cell_texts(caught[0])) == {(i, j) for i in range(3) for j in range(5)} - {(1, 4), (2, 0)}
 
 
 def test_an_undefined_base_is_drawn_as_such(caught):
     draw_heads("unused", np.full((2, 3), 0.5), float("nan"), "Title")
     draw_layers("unused", np.full(4, 0.5), float("nan"), "Title")
-    assert "heads with an undefined change: 6" in legend_of(caught[0])
+    assert "heads without a result: 6" in legend_of(caught[0])
     assert "undefined  (base)" in [label.get_text() for label in caught[0].axes[1].get_yticklabels()]
     assert {text.get_text().strip() for text in caught[1].axes[0].texts} == {"undefined"}
 
@@ -273,16 +267,16 @@ def test_a_picture_that_cannot_be_written_is_one_line(draw, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("draw", "scores", "base", "words"),
+    ("draw", "scores", "words"),
     [
-        (draw_heads, np.zeros(3), 0.5, r"\[3\].*\[layers, heads\]"),
-        (draw_heads, np.zeros((0, 3)), 0.5, r"\[0, 3\]"),
-        (draw_layers, np.zeros((2, 3)), 0.5, r"\[2, 3\].*\[layers\]"),
+        (draw_heads, np.zeros(3), r"\[3\].*\[layers, heads\]"),
+        (draw_heads, np.zeros((0, 3)), r"\[0, 3\]"),
+        (draw_layers, np.zeros((2, 3)), r"\[2, 3\].*\[layers\]"),
     ],
 )
-def test_scores_that_make_no_picture_are_an_error(draw, scores, base, words, tmp_path):
+def test_scores_that_make_no_picture_are_an_error(draw, scores, words, tmp_path):
     with pytest.raises(DataError, match=words):
-        draw(tmp_path / "heads.png", scores, base, "Title")
+        draw(tmp_path / "heads.png", scores, 0.5, "Title")
     assert not os.listdir(tmp_path)
 
 

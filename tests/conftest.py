@@ -1,0 +1,48 @@
+"""Fixtures that several test files share: strict numerics, tiny models, their twins in PyTorch."""
+
+import os
+
+# One thread pool for each test process is enough, and PyTorch's and XLA's would fight over two cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import jax
+import numpy as np
+import pytest
+
+from bertjax import BertConfig
+from tests.tiny import SIZES
+
+
+@pytest.fixture(autouse=True)
+def strict_numerics():
+    """No silent promotion of dtypes or ranks anywhere in bertjax."""
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
+        yield
+
+
+@pytest.fixture
+def x64():
+    """Float64 for the length of a test."""
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture(params=sorted(SIZES))
+def config(request) -> BertConfig:
+    """Tiny models of several sizes, odd numbers of heads among them."""
+    return BertConfig(**SIZES[request.param])
+
+
+@pytest.fixture
+def small() -> BertConfig:
+    """One tiny model whose sizes are pairwise different."""
+    return BertConfig(**SIZES["three heads"])
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Random numbers that differ from run to run; a failure prints the seed."""
+    seed = int(np.random.SeedSequence().generate_state(1)[0])
+    print(f"seed {seed}")
+    return np.random.default_rng(seed)

@@ -1,0 +1,206 @@
+"""Claims about tokenising, padding and batching; transformers' own tokenizer is the reference."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import BertTokenizer
+
+from bertjax.errors import DataError, InputError
+from bertjax.tokenizer import BUCKETS, Encoding, Tokenizer, batches_by_length, collate
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PIECES = [
+    *SPECIAL,
+    "the",
+    "cat",
+    "Cat",
+    "##s",
+    "sat",
+    "e",
+    "é",
+    "on",
+    "mat",
+    "##ted",
+    "un",
+    "##able",
+    "!",
+    "'",
+    "中",
+]
+FIRST = ["The cats sat on the mat!", "Cat", "unsatable É 中國 the the", "", "zebra 'cat'", "on [MASK] mat"]
+SECOND = ["the mat", "the cats sat on the matted mat ! !", "on", "cat", "the [SEP] cat", "é"]
+
+
+def write_vocabulary(directory: Path, **settings: object) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    return directory
+
+
+def write_both_forms(directory: Path, **settings: object) -> tuple[Path, Path]:
+    """A directory with `vocab.txt` only, and one with `tokenizer.json` that pads and cuts by itself."""
+    slow = write_vocabulary(directory / "slow", **settings)
+    fast = directory / "fast"
+    tokenizer = BertTokenizer.from_pretrained(slow)
+    tokenizer.save_pretrained(fast)
+    backend = tokenizer.backend_tokenizer
+    backend.enable_padding(length=13)
+    backend.enable_truncation(4)
+    backend.save(str(fast / "tokenizer.json"))
+    return slow, fast
+
+
+@pytest.mark.parametrize("settings", [{}, {"do_lower_case": False}, {"strip_accents": False}])
+@pytest.mark.parametrize("max_length", [None, 9, 7, 6, 5, 4, 3])
+@pytest.mark.parametrize("pairs", [False, True])
+def test_both_forms_encode_as_transformers_does(
+    settings: dict[str, object], max_length: int | None, pairs: bool, tmp_path: Path
+) -> None:
+    slow, fast = write_both_forms(tmp_path, **settings)
+    texts = (FIRST, SECOND) if pairs else (FIRST,)
+    strategy = "do_not_truncate" if max_length is None else "longest_first"
+    options = {"return_offsets_mapping": True, "return_token_type_ids": True}
+    reference = BertTokenizer.from_pretrained(slow)(
+        *texts, truncation=strategy, max_length=max_length, **options
+    )
+    whole = BertTokenizer.from_pretrained(slow)(*texts)["input_ids"]
+    for directory in (slow, fast):
+        found = Tokenizer.from_pretrained(directory).encode(*texts, max_length=max_length)
+        assert [list(one.input_ids) for one in found] == reference["input_ids"]
+        assert [list(one.token_type_ids) for one in found] == reference["token_type_ids"]
+        assert [list(one.offsets) for one in found] == reference["offset_mapping"]
+        assert [[PIECES[number] for number in one.input_ids] for one in found] == [
+            list(one.tokens) for one in found
+        ]
+        assert [one.truncated for one in found] == [
+            len(a) < len(b) for a, b in zip(found, whole, strict=True)
+        ]
+
+
+def test_offsets_count_characters_of_each_tokens_own_text(tmp_path: Path) -> None:
+    slow, _ = write_both_forms(tmp_path)
+    (pair,) = Tokenizer.from_pretrained(slow).encode(["É the cats"], ["中 mat"])
+    assert pair.tokens == ("[CLS]", "e", "the", "cat", "##s", "[SEP]", "中", "mat", "[SEP]")
+    assert pair.offsets == ((0, 0), (0, 1), (2, 5), (6, 9), (9, 10), (0, 0), (0, 1), (2, 5), (0, 0))
+    assert pair.token_type_ids == (0, 0, 0, 0, 0, 0, 1, 1, 1)
+
+
+def test_the_settings_beside_tokenizer_json_overrule_it_as_in_transformers(tmp_path: Path) -> None:
+    _, fast = write_both_forms(tmp_path, do_lower_case=True)
+    (fast / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
+    (found,) = Tokenizer.from_pretrained(fast).encode(["Cat"])
+    assert list(found.input_ids) == BertTokenizer.from_pretrained(fast)("Cat")["input_ids"] == [2, 7, 3]
+
+
+def test_a_limit_of_one_call_does_not_cut_the_next(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_pretrained(write_vocabulary(tmp_path))
+    before = tokenizer.encode(FIRST)
+    tokenizer.encode(FIRST, max_length=3)
+    assert tokenizer.encode(FIRST) == before
+
+
+def test_special_tokens_are_found_by_their_own_names(tmp_path: Path) -> None:
+    directory = write_vocabulary(tmp_path / "plain")
+    plain = Tokenizer.from_pretrained(directory)
+    assert (plain.pad_id, plain.cls_id, plain.sep_id, plain.vocab_size) == (0, 2, 3, len(PIECES))
+    _, fast = write_both_forms(tmp_path)
+    (fast / "special_tokens_map.json").write_text(json.dumps({"pad_token": "the"}))
+    (fast / "tokenizer_config.json").write_text(json.dumps({"sep_token": {"content": "on"}}))
+    renamed = Tokenizer.from_pretrained(fast)
+    assert (renamed.pad_id, renamed.cls_id, renamed.sep_id) == (5, 2, 12)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "no tokenizer; looked for tokenizer.json and vocab.txt"),
+        ({"tokenizer.json": '{"model": {"vo'}, "tokenizer.json: cannot be read"),
+        ({"tokenizer.json": "[]"}, "tokenizer.json: holds no JSON object"),
+        ({"tokenizer.json": "{}"}, "tokenizer.json: holds no tokenizer model"),
+        ({"tokenizer.json": '{"model": {"type": "WordPiece", "vocab": {}}}'}, "lacks the unknown token"),
+        (
+            {"vocab.txt": "[UNK]\n[CLS]\n[PAD]\nthe\n", "tokenizer_config.json": "{"},
+            "config.json: cannot be read",
+        ),
+    ],
+)
+def test_what_is_wrong_with_the_files_is_said_in_one_line(
+    files: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=message) as raised:
+        Tokenizer.from_pretrained(tmp_path)
+    assert str(tmp_path) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_vocabulary_without_special_tokens_is_refused(tmp_path: Path) -> None:
+    _, fast = write_both_forms(tmp_path)
+    content = json.loads((fast / "tokenizer.json").read_text())
+    del content["model"]["vocab"]["[CLS]"]
+    content["added_tokens"] = []
+    content["post_processor"] = None
+    (fast / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r"vocabulary lacks \[CLS\]"):
+        Tokenizer.from_pretrained(fast)
+
+
+def test_wrong_calls_of_encode_are_refused(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_pretrained(write_vocabulary(tmp_path))
+    with pytest.raises(InputError, match="found one text; put it in a list"):
+        tokenizer.encode("the cat")
+    with pytest.raises(InputError, match="2 first texts and 1 second"):
+        tokenizer.encode(["the", "cat"], ["sat"])
+    with pytest.raises(InputError, match="max_length is 2; the special tokens alone are 3"):
+        tokenizer.encode(["the"], ["cat"], max_length=2)
+    assert tokenizer.encode([]) == []
+
+
+def encoding(length: int) -> Encoding:
+    ids = tuple(range(4, 4 + length))
+    return Encoding(ids, (1,) * length, ("x",) * length, ((0, 1),) * length, False)
+
+
+def test_collate_pads_on_the_right_with_the_padding_token() -> None:
+    batch = collate([encoding(2), encoding(3)], length=5, pad_id=9)
+    assert batch["input_ids"].tolist() == [[4, 5, 9, 9, 9], [4, 5, 6, 9, 9]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 0, 0, 0], [1, 1, 1, 0, 0]]
+    assert batch["token_type_ids"].tolist() == [[1, 1, 0, 0, 0], [1, 1, 1, 0, 0]]
+    assert {array.dtype for array in batch.values()} == {np.dtype(np.int32)}
+    assert collate([encoding(2), encoding(3)])["input_ids"].shape == (2, 3)
+    with pytest.raises(InputError, match="has 3 tokens, but the batch only 2"):
+        collate([encoding(3)], length=2)
+    with pytest.raises(InputError, match="nothing to collate"):
+        collate([])
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 100, 333])
+def test_batches_hold_every_example_and_have_one_shape_per_length(count: int) -> None:
+    lengths = np.random.default_rng(count).integers(3, 200, count).tolist()
+    batches = batches_by_length(lengths, batch_size=16)
+    assert {index for indices, _ in batches for index in indices} == set(range(count))
+    shapes = {(len(indices), padded) for indices, padded in batches}
+    assert len(shapes) == len({padded for _, padded in batches})
+    assert {padded for _, padded in batches} <= set(BUCKETS)
+    assert all(lengths[index] <= padded for indices, padded in batches for index in indices)
+    repeats = sum(len(indices) for indices, _ in batches) - count
+    assert repeats == (-count % 16 if count > 16 else 0)
+
+
+def test_short_examples_are_not_padded_to_long_ones() -> None:
+    batches = batches_by_length([90, 5, 6, 89, 7, 88], batch_size=3)
+    assert batches == [((0, 3, 5), 96), ((4, 2, 1), 8)]
+
+
+def test_padding_stops_at_the_models_positions_and_goes_beyond_the_buckets() -> None:
+    assert batches_by_length([18], 4, max_length=19) == [((0,), 19)]
+    assert batches_by_length([21], 4, buckets=(8, 10)) == [((0,), 30)]
+    assert batches_by_length([], 4) == []
+    with pytest.raises(InputError, match="has 20 tokens; there must be from 1 to 19"):
+        batches_by_length([18, 20], 4, max_length=19)
+    with pytest.raises(InputError, match="batch_size is 0"):
+        batches_by_length([1], 0)
