@@ -188,12 +188,19 @@ def _from_vocabulary(directory: Path) -> tokenizers.Tokenizer:
             f"{directory}: has only vocab.txt, which needs transformers ({error}); install transformers"
         ) from error
     try:
-        return BertTokenizer.from_pretrained(str(directory)).backend_tokenizer
+        tokenizer = BertTokenizer.from_pretrained(str(directory))
     except (OSError, ValueError) as error:
         reason = (str(error).splitlines() or [""])[0]
         raise DataError(
             f"{directory}/vocab.txt: cannot be read ({reason}); fetch the checkpoint again"
         ) from error
+    # transformers would number a missing special token anew, beyond the model's embeddings.
+    vocabulary = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
+    special = tokenizer.unk_token, tokenizer.pad_token, tokenizer.cls_token, tokenizer.sep_token
+    missing = [token for token in special if token not in vocabulary]
+    if missing:
+        raise DataError(f"{directory}/vocab.txt: lacks {', '.join(missing)}; is this a BERT's vocabulary?")
+    return tokenizer.backend_tokenizer
 
 
 def collate(

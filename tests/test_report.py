@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
+from matplotlib.text import Text
 from rich.console import Console
 
 from bertjax import figures
@@ -18,7 +19,7 @@ from bertjax.errors import DataError, OutputError
 from bertjax.figures import format_change
 from bertjax.report import ablation_table, draw_heads, draw_layers
 
-BASE, LABEL = 0.8672, "Spearman correlation"
+BASE, LABEL, TITLE = 0.8672, "Spearman correlation", "A title that is no formula: $_$ and $x^^$"
 
 
 def made_up(layers: int, heads: int) -> np.ndarray:
@@ -236,8 +237,8 @@ def test_layers_become_bars_around_the_base(caught):
     ids=lambda scores: "x".join(map(str, scores.shape)),
 )
 def test_every_map_becomes_a_picture_of_readme_width(scores, tmp_path):
-    draw_heads(tmp_path / "heads.png", scores, BASE, "A $title with _signs", "word " * 50, LABEL)
-    draw_layers(tmp_path / "layers.png", scores[:, 0], BASE, "A $title with _signs")
+    draw_heads(tmp_path / "heads.png", scores, BASE, TITLE, "", LABEL)
+    draw_layers(tmp_path / "layers.png", scores[:, 0], BASE, TITLE)
     for name in ("heads.png", "layers.png"):
         picture = imread(tmp_path / name)
         assert picture.shape[1] == 1600
@@ -245,12 +246,27 @@ def test_every_map_becomes_a_picture_of_readme_width(scores, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["heads.png", "layers.png"]
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (6, 12), (24, 16)])
+def test_every_word_is_inside_the_picture(shape, caught):
+    scores = made_up(*shape)
+    draw_heads("unused", scores, BASE, TITLE * 3, "Many a word " * 20, "Matthews correlation")
+    draw_layers("unused", scores[:, 0], BASE, TITLE * 3, "Many a word " * 20, "Matthews correlation")
+    for figure in caught:
+        figure.draw_without_rendering()  # places the words
+        for text in figure.findobj(Text, include_self=False):
+            if text.get_text().strip() and text.get_visible():
+                box = text.get_window_extent()
+                assert 0 <= box.x0 < box.x1 <= figure.bbox.width, text
+                assert 0 <= box.y0 < box.y1 <= figure.bbox.height, text
+
+
 def test_equal_scores_give_equal_bytes_in_any_style(tmp_path):
     scores = made_up(5, 3)
+    scores[2, 1] = np.nan
     draw_heads(tmp_path / "a.png", scores, BASE, "Title")
-    with matplotlib.rc_context({"figure.facecolor": "black", "font.size": 30, "hatch.linewidth": 5}):
+    with matplotlib.rc_context({"font.family": "serif", "hatch.linewidth": 5}):
         draw_heads(tmp_path / "b.png", scores, BASE, "Title")
-        assert matplotlib.rcParams["font.size"] == 30  # the user's style is left as it was
+        assert matplotlib.rcParams["hatch.linewidth"] == 5  # the user's style is left as it was
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
     assert not re.search(rb"tEXt|iTXt|tIME", (tmp_path / "a.png").read_bytes())
 
