@@ -121,6 +121,8 @@ def test_special_tokens_are_found_by_their_own_names(tmp_path: Path) -> None:
         ({"tokenizer.json": "[]"}, "tokenizer.json: holds no JSON object"),
         ({"tokenizer.json": "{}"}, "tokenizer.json: holds no tokenizer model"),
         ({"tokenizer.json": '{"model": {"type": "WordPiece", "vocab": {}}}'}, "lacks the unknown token"),
+        ({"vocab.txt": "[UNK]\n[CLS]\n[PAD]\nthe\n"}, r"vocab.txt: lacks \[SEP\]; is this a BERT's"),
+        ({"vocab.txt": ""}, r"vocab.txt: lacks \[UNK\], \[PAD\]"),
         (
             {"vocab.txt": "[UNK]\n[CLS]\n[PAD]\nthe\n", "tokenizer_config.json": "{"},
             "config.json: cannot be read",

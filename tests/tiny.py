@@ -1,11 +1,14 @@
 """Tiny models for tests: sizes, random inputs, and the same weights in PyTorch."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 
 from bertjax import BertConfig
-from bertjax.pretrained import make_numerics
+from bertjax.pretrained import _by_path, make_numerics
 
 # Weights of standard deviation 0.3 make attention and hidden states far from uniform, as in a trained model.
 SIZES = {
@@ -55,13 +58,23 @@ def arguments(config: BertConfig, rng: np.random.Generator, batch: int = 4, toke
     return {"input_ids": ids, "attention_mask": mask.astype(np.int64), "token_type_ids": types}
 
 
+@functools.cache
+def _blank(cls, config: BertConfig, numerics, options: tuple):
+    """Structure, shapes and paths of a model; nothing is computed, so nothing is compiled."""
+    graphdef, state = nnx.split(nnx.eval_shape(lambda: cls(config, None, numerics, **dict(options))))
+    return graphdef, jax.tree.structure(state), _by_path(state)
+
+
 def random_model(cls, config: BertConfig, dtype="float32", seed: int = 0, **options):
     """A bertjax model whose every parameter is random: biases and norms too, which start as 0 and 1."""
-    model = cls(config, jax.random.key(seed), make_numerics(dtype), **options)
-    keys = jax.random.split(jax.random.key(seed + 1), len(jax.tree.leaves(model)))
-    leaves, structure = jax.tree.flatten(model)
-    noisy = [x + 0.2 * jax.random.normal(k, x.shape, x.dtype) for x, k in zip(leaves, keys, strict=True)]
-    return jax.tree.unflatten(structure, noisy)
+    graphdef, structure, shapes = _blank(cls, config, make_numerics(dtype), tuple(options.items()))
+    rng = np.random.default_rng(seed)
+    leaves = [
+        path.endswith("norm.scale") + config.initializer_range * rng.normal(size=leaf.shape)
+        for path, leaf in shapes.items()
+    ]
+    arrays = [jnp.asarray(x, leaf.dtype) for x, leaf in zip(leaves, shapes.values(), strict=True)]
+    return nnx.merge(graphdef, jax.tree.unflatten(structure, arrays))
 
 
 def largest_difference(ours, theirs, real=None) -> float:
