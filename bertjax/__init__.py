@@ -13,6 +13,7 @@ from bertjax.task_heads import (
     BertForTokenClassification,
     load,
 )
+from bertjax.tokenizer import Tokenizer, collate
 from bertjax.types import Numerics, Overrides
 
 __version__ = "0.1.0"
@@ -29,6 +30,8 @@ __all__ = [
     "BertModel",
     "Numerics",
     "Overrides",
+    "Tokenizer",
+    "collate",
     "load",
     "overrides",
 ]

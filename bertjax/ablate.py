@@ -23,6 +23,7 @@ from bertjax import overrides as ov
 from bertjax import plain
 from bertjax.data import Examples, load_examples
 from bertjax.errors import InputError
+from bertjax.files import hash_weights, read_weights
 from bertjax.locate import DEFAULT_MODEL, locate
 from bertjax.metrics import METRICS, score
 from bertjax.plain import Swept
@@ -65,8 +66,8 @@ class Settings:
         ablate: 'heads' (each alone) or 'layers' (each whole).
         heads: only these heads, e.g. ("3.0", "2.7"); None for all.
         limit: so many examples, drawn with `seed`; None for all.
-        batch_size: texts that are computed together.
-        chunk_size: ablations that are computed together.
+        batch_size: texts that are computed together; None for 4 on a CPU, 64 elsewhere.
+        chunk_size: ablations that are computed together; None for as many as suit the device.
         max_length: tokens after which texts are cut; None for the model's own or 128.
         precision: 'float32' or 'bfloat16'.
         seed: of the draw of examples.
@@ -82,8 +83,8 @@ class Settings:
     ablate: str = "heads"
     heads: tuple[str, ...] | None = None
     limit: int | None = None
-    batch_size: int = 32
-    chunk_size: int = 12
+    batch_size: int | None = None
+    chunk_size: int | None = None
     max_length: int | None = None
     precision: str = "float32"
     seed: int = 0
@@ -95,6 +96,11 @@ class Settings:
     text_columns: tuple[str, ...] | None = None
     label_column: str | None = None
     label_names: tuple[str, ...] | None = None
+
+    @property
+    def texts_at_once(self) -> int:
+        """`batch_size`, or what suits the device."""
+        return self.batch_size or (4 if jax.default_backend() == "cpu" else 64)
 
     @property
     def directory(self) -> Path:
@@ -149,7 +155,7 @@ def ablate(
     silent = _warn_if_silent(swept, ablations)
     attention = _sample(model, encoded, entries, overrides)
     summary = {
-        **_provenance(settings, model, examples, encoded),
+        **_provenance(settings, directory, model, examples, encoded),
         "seconds": round(seconds, 3),
         "without_effect": silent,
         "base": base,
@@ -205,7 +211,7 @@ def make_overrides(
     rest: tuple[Any, ...] = ()
     if settings.mode == "mean":
         rows = range(len(encoded.rows))
-        batches = batch_rows(encoded, rows, settings.batch_size, config.max_position_embeddings)
+        batches = batch_rows(encoded, rows, settings.texts_at_once, config.max_position_embeddings)
         rest = (plain.mean_head_outputs(model, [_without_repeats(*batch) for batch in batches]),)
     return [
         constructor(config, ov.heads_of_layer(config, one.layer) if one.head is None else [(one.layer, one.head)], *rest)
@@ -235,7 +241,7 @@ def _sweep(
         progress(min(done, total), total)
 
     progress(0, total)
-    options = {"batch_size": settings.batch_size, "chunk_size": settings.chunk_size, "progress": advance}
+    options: dict[str, Any] = {"batch_size": settings.texts_at_once, "chunk_size": settings.chunk_size, "progress": advance}
     return sweep_examples(model, encoded, overrides, **options)
 
 
@@ -281,7 +287,9 @@ def _sample(
     return {"examples": chosen, "runs": np.array(names), **arrays}
 
 
-def _provenance(settings: Settings, model: Any, examples: Examples, encoded: Encoded) -> dict[str, Any]:
+def _provenance(
+    settings: Settings, directory: Path, model: Any, examples: Examples, encoded: Encoded
+) -> dict[str, Any]:
     names = metrics_of(encoded.kind, examples.task)
     return {
         "command": " ".join(sys.argv),
@@ -291,7 +299,7 @@ def _provenance(settings: Settings, model: Any, examples: Examples, encoded: Enc
             "class": type(model).__name__,
             "layers": model.config.num_hidden_layers,
             "heads": model.config.num_attention_heads,
-            "weights_sha256": model.weights_hash(),
+            "weights_sha256": hash_weights(read_weights(directory)),
         },
         "data": {
             "task": examples.task.name,

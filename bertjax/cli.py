@@ -82,8 +82,8 @@ def _add_ablate(commands: Any) -> None:
     add("overwrite", "replace results that are in DIR", action="store_true")
     add("limit", "only N examples, drawn with the seed", type=_positive, metavar="N")
     add("seed", "of the draw", metavar="S")
-    add("batch_size", "texts computed together", type=_positive, metavar="N")
-    add("chunk_size", "ablations computed together", type=_positive, metavar="N")
+    add("batch_size", "texts computed together (default by device)", type=_positive, metavar="N")
+    add("chunk_size", "ablations computed together (default by device)", type=_positive, metavar="N")
     add("max_length", "cut texts after so many tokens (default the model's own, or 128)", type=_positive, metavar="N")
     add("precision", "of the computation", choices=["float32", "bfloat16"])
     add("readout", "auto, or similarity: any BERT as a sentence embedder", choices=["auto", "similarity"])
@@ -134,11 +134,12 @@ def _run_ablate(options: argparse.Namespace) -> int:
     console = Console()
     values = {field.name: getattr(options, field.name) for field in fields(Settings)}
     settings = Settings(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    picture = "heads.png" if settings.ablate == "heads" else "layers.png"
     with _progress_bar("ablating") as advance:
         results = ablate(settings, say=lambda line: console.print(line, highlight=False), progress=advance)
     entries = [entry.to_dict() for entry in results.entries]
     console.print(ablation_table(entries, results.base, results.summary["metric"]["label"]))
-    console.print(f"results in {settings.directory}, map in {settings.directory / 'heads.png'}", highlight=False)
+    console.print(f"results in {settings.directory}, picture in {settings.directory / picture}", highlight=False)
     return 0
 
 

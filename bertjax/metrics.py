@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int, Num, Shaped
 from bertjax.errors import DataError
 
 UNLABELLED = -1
-"""The label of an example that has none, as in GLUE's test sets; NaN means the same."""
+"""The class of an example that has none, as in GLUE's test sets; NaN means the same, and alone does so for numbers."""
 
 Outputs = Int[np.ndarray, "ablations examples"] | Float[np.ndarray, "ablations examples"]
 Labels = Int[np.ndarray, " examples"] | Float[np.ndarray, " examples"]
@@ -54,7 +54,7 @@ def score(
 ) -> Scores:
     """Scores every ablation of a sweep; NaN where the score is undefined (see the module's text).
 
-    Examples without a label (-1 or NaN) are left out. All sums are in float64.
+    Examples without a label (NaN, or -1 for a class) are left out. All sums are in float64.
 
     Args:
         metric: a name in `METRICS`, or a Metric of your own.
@@ -82,7 +82,9 @@ def score(
     read = predictions_from_logits if metric.reads == "predictions" else _values
     readings = read(outputs)
     numbers = np.asarray(labels, dtype=np.float64)
-    labelled = ~np.isnan(numbers) & (numbers != UNLABELLED)
+    labelled = ~np.isnan(numbers)
+    if metric.targets == "classes":  # a regression may well have a target of -1
+        labelled &= numbers != UNLABELLED
     if not labelled.any():
         raise DataError(
             f"none of the {len(numbers)} examples has a label: {metric.label} needs labelled examples"

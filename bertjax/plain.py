@@ -6,7 +6,7 @@ an override changes nothing below its first layer, each ablation starts there, f
 unablated run (`share_prefix=False` starts all of them at layer 0).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -75,7 +75,7 @@ def sweep(
     overrides: Sequence[Overrides],
     readout: Readout,
     *,
-    chunk_size: int = 16,
+    chunk_size: int | None = None,
     share_prefix: bool = True,
     progress: Callable[[float], None] = lambda part: None,
 ) -> Swept:
@@ -87,7 +87,7 @@ def sweep(
             indices of all batches together are 0 to examples - 1, an index may come twice (filling).
         overrides: one for each ablation.
         readout: what to keep of each run.
-        chunk_size: at most so many ablations are computed at once.
+        chunk_size: at most so many ablations are computed at once; default by `tokens_at_once`.
         share_prefix: start each ablation from the base run's hidden states at its first overridden layer.
             Without it each ablation is a full forward pass.
         progress: called with the finished part of the work, in runs of one layer on one example.
@@ -97,7 +97,8 @@ def sweep(
     layers = [nnx.split(layer) for layer in model.body.encoder.layers]
     head, embeddings = nnx.split(model), nnx.split(model.body.embeddings)
     depth = len(layers)
-    chunks = list(_chunks(overrides, depth if share_prefix else 0, chunk_size))
+    starts = [first_layer(one, depth) if share_prefix else 0 for one in overrides]
+    chunks: dict[int, list[tuple[list[int], int, Overrides]]] = {}
     examples = 1 + max(max(indices) for indices, _ in batches)
     base: Any = None
     outputs: Any = None
@@ -111,7 +112,10 @@ def sweep(
             base = np.zeros((examples, *first.shape[1:]), first.dtype)
             outputs = np.zeros((len(overrides), *base.shape), first.dtype)
         base[np.asarray(indices)] = first
-        for members, start, stacked in chunks:
+        size = chunk_size or max(1, tokens_at_once() // inputs.input_ids.size)
+        if size not in chunks:
+            chunks[size] = _chunks(overrides, starts, size)
+        for members, start, stacked in chunks[size]:
             hidden = prefixes[start]
             for number in range(start, depth):
                 step = _branch if number == start else _continue
@@ -138,23 +142,32 @@ def first_layer(overrides: Overrides, layers: int) -> int:
 
 
 def _chunks(
-    overrides: Sequence[Overrides], layers: int, chunk_size: int
-) -> Iterator[tuple[list[int], int, Overrides]]:
+    overrides: Sequence[Overrides], starts: Sequence[int], chunk_size: int
+) -> list[tuple[list[int], int, Overrides]]:
     """Groups of overrides with the same first layer: their numbers, that layer, and the stack of them.
 
-    Within a group all stacks are equally large, so that each layer compiles once; the last is filled up.
+    Within a group all stacks are equally large, so that each size compiles once; the last is filled up.
     """
     if chunk_size < 1:
         raise InputError(f"chunk_size must be at least 1, found {chunk_size}")
-    groups: dict[int, list[int]] = {}
-    for number, one in enumerate(overrides):
-        groups.setdefault(first_layer(one, layers) if layers else 0, []).append(number)
-    for layer, members in sorted(groups.items()):
+    chunks = []
+    for layer in sorted(set(starts)):
+        members = [number for number, start in enumerate(starts) if start == layer]
         size = -(-len(members) // -(-len(members) // chunk_size))
         for start in range(0, len(members), size):
             some = members[start : start + size]
             filled = [overrides[number] for number in some + some[-1:] * (size - len(some))]
-            yield some, layer, stack(filled)
+            chunks.append((some, layer, stack(filled)))
+    return chunks
+
+
+def tokens_at_once() -> int:
+    """How many tokens, times ablations, a step should hold.
+
+    A CPU is fastest when a step's hidden states stay in its caches (measured: `benchmarks/RESULTS.md`); an
+    accelerator needs many to be busy.
+    """
+    return 1536 if jax.default_backend() == "cpu" else 65536
 
 
 Hidden: TypeAlias = Float[Array, "batch token embed"]

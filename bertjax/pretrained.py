@@ -16,7 +16,7 @@ from jaxtyping import Array
 from bertjax import checkpoint
 from bertjax.checks import check_overrides, prepare_inputs
 from bertjax.config import BertConfig
-from bertjax.files import CheckpointWarning, hash_weights, read_weights, write_weights
+from bertjax.files import CheckpointWarning, read_weights, write_weights
 from bertjax.locate import locate
 from bertjax.types import Inputs, ModelOutput, Numerics, Overrides
 
@@ -76,10 +76,6 @@ class PretrainedModel(nnx.Module):
     def weights(self) -> dict[str, np.ndarray]:
         """All parameters under HuggingFace's names and in its layout."""
         return checkpoint.write_parameters({name: np.asarray(value) for name, value in self.parameters().items()})
-
-    def weights_hash(self) -> str:
-        """sha256 of the weights, the same whatever file format they came from."""
-        return hash_weights(self.weights())
 
     @classmethod
     def from_pretrained(

@@ -18,7 +18,7 @@ from rich.text import Text
 from bertjax.errors import DataError
 from bertjax.figures import draw_heads, draw_layers
 
-__all__ = ["ablation_table", "draw_heads", "draw_layers"]
+__all__ = ["ablation_table", "draw_heads", "draw_layers", "parity_table"]
 
 BAR_WIDTH = 30  # characters
 NOTHING = 0.005  # points: less is printed as 0.00
@@ -122,3 +122,20 @@ def _left_out(rows: Sequence[_Row]) -> str:
     reasons = (("score unchanged", same), ("change undefined", undefined))
     counts = ", ".join(f"{reason}: {number}" for reason, number in reasons if number)
     return f"In neither block, of {len(rows)} ablations: {counts}" if counts else ""
+
+
+def parity_table(rows: Sequence[Any]) -> Table:
+    """The differences to PyTorch, one row for each component.
+
+    Args:
+        rows: `parity.Difference`s, or anything with their fields.
+    """
+    table = Table(title="Difference to PyTorch at real tokens (padding left out)", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("component")
+    for name in ("largest", "mean", "allowed"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for row in rows:
+        verdict = "[green]pass[/]" if row.passed else "[bold red]FAIL[/]"
+        table.add_row(row.component, *(f"{x:.1e}" for x in (row.largest, row.mean, row.tolerance)), verdict)
+    return table

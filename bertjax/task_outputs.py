@@ -132,7 +132,7 @@ def sweep_examples(
     overrides: Sequence[Overrides],
     *,
     batch_size: int,
-    chunk_size: int,
+    chunk_size: int | None = None,
     progress: Callable[[float], None] = lambda part: None,
 ) -> Swept:
     """Base and ablated outputs of every example.

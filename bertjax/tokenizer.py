@@ -15,6 +15,7 @@ import tokenizers
 from jaxtyping import Int32
 
 from bertjax.errors import DataError, InputError, MissingDependencyError
+from bertjax.locate import locate
 
 # Padded lengths. Each is a compilation of about a second, so there are few; the step grows with the length,
 # which keeps padding near a tenth of what is computed, for short texts as for long ones.
@@ -74,18 +75,18 @@ class Tokenizer:
         self.pad_id, self.cls_id, self.sep_id = found
 
     @classmethod
-    def from_pretrained(cls, directory: str | Path) -> "Tokenizer":
-        """The tokenizer of a checkpoint in a local directory.
+    def from_pretrained(cls, name_or_path: str | Path) -> "Tokenizer":
+        """The tokenizer of a checkpoint.
 
         Args:
-            directory: holds `tokenizer.json`, or `vocab.txt`; settings in `tokenizer_config.json`, such
-                as `do_lower_case`, hold for both.
+            name_or_path: as for a model. The directory holds `tokenizer.json`, or `vocab.txt`; settings in
+                `tokenizer_config.json`, such as `do_lower_case`, hold for both.
 
         Raises:
             DataError: neither file is there, or one is damaged.
             MissingDependencyError: there is only `vocab.txt` and transformers is not installed.
         """
-        directory = Path(directory)
+        directory = locate(name_or_path)
         settings = _read_json(directory / "special_tokens_map.json") | _read_json(
             directory / "tokenizer_config.json"
         )

@@ -1,0 +1,223 @@
+"""The main job from files to files, on a tiny model and made-up sentences."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import bertjax
+from bertjax import overrides as ov
+from bertjax.ablate import NoEffectWarning, Settings, ablate
+from bertjax.cli import main
+from bertjax.data import TASKS
+from bertjax.errors import ConfigError, InputError, OutputError, OverrideError
+from bertjax.metrics import score
+from bertjax.task_outputs import label_order, positive_label
+from tests.tiny import largest_difference
+from tests.workshop import SENTENCES, make_classifier, make_embedder, write_pairs
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    return make_classifier(tmp_path_factory.mktemp("classifier"))
+
+
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory):
+    return make_embedder(tmp_path_factory.mktemp("embedder"))
+
+
+@pytest.fixture
+def settings(classifier, tmp_path):
+    """All heads of the classifier on ten made-up paraphrase pairs."""
+    data = write_pairs(tmp_path / "pairs.tsv", 10)
+    return Settings(model=str(classifier), task="mrpc", data=str(data), output=str(tmp_path / "out"), batch_size=3)
+
+
+def summary_of(settings):
+    return json.loads((settings.directory / "summary.json").read_text())
+
+
+def test_all_files_are_written_and_agree_with_each_other(settings):
+    ablate(settings)
+    summary, arrays = summary_of(settings), np.load(settings.directory / "outputs.npz")
+    names = {path.name for path in settings.directory.iterdir()}
+    assert names == {"summary.json", "outputs.npz", "examples.jsonl", "attention.npz", "heads.png"}
+    assert arrays["outputs"].shape == (6, 10, 2)
+    assert list(zip(arrays["layer"].tolist(), arrays["head"].tolist(), strict=True)) == [
+        (entry["layer"], entry["head"]) for entry in summary["ablations"]
+    ]
+    for name in ("f1", "accuracy"):
+        scores = score(name, arrays["outputs"], arrays["labels"])
+        found = np.array([entry["scores"][name] for entry in summary["ablations"]], float)
+        assert np.array_equal(scores, found, equal_nan=True)
+        assert summary["base"]["scores"][name] == score(name, arrays["base"][None], arrays["labels"])[0]
+    deltas = [entry["delta"] for entry in summary["ablations"]]
+    assert deltas == [entry["score"] - summary["base"]["score"] for entry in summary["ablations"]]
+    lines = [json.loads(line) for line in (settings.directory / "examples.jsonl").read_text().splitlines()]
+    assert [line["id"] for line in lines] == arrays["ids"].tolist() == list(range(10))
+    assert lines[0]["first"] in SENTENCES
+    assert (settings.directory / "heads.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_summary_says_where_everything_came_from(settings):
+    ablate(settings)
+    summary = summary_of(settings)
+    assert summary["model"]["name"] == settings.model
+    assert len(summary["model"]["weights_sha256"]) == len(summary["data"]["sha256"]) == 64
+    assert summary["data"]["examples"] == 10
+    assert "1/n" in summary["mode"]["definition"]
+    assert {"python", "jax", "flax", "bertjax"} <= set(summary["versions"])
+    assert summary["device"]["platform"] == "cpu"
+    assert summary["settings"]["precision"] == "float32"
+
+
+@pytest.mark.parametrize("mode", ["uniform", "zero", "mean"])
+def test_outputs_are_those_of_single_runs(settings, mode):
+    results = ablate(replace(settings, mode=mode))
+    model = bertjax.load(settings.model)
+    encodings = _encode(settings, results.examples)
+    outputs = []
+    for encoding in encodings:  # one by one, without padding: the means are over all real tokens
+        call = {"input_ids": [encoding.input_ids], "token_type_ids": [encoding.token_type_ids]}
+        outputs.append((call, model(**call).record.head_outputs))
+    means = np.concatenate([np.asarray(found[:, 0]) for _, found in outputs], axis=1).mean(axis=1)
+    for number, head in enumerate(ov.every_head(model.config)):
+        make = {"uniform": ov.uniform, "zero": ov.zero, "mean": lambda c, h: ov.mean(c, h, means.astype(np.float32))}[mode]
+        override = make(model.config, [head])
+        expected = np.concatenate([model(**call, overrides=override).logits for call, _ in outputs])
+        assert largest_difference(results.swept.outputs[number], expected) < 1e-4
+
+
+def _encode(settings, examples):
+    from bertjax.tokenizer import Tokenizer
+
+    return Tokenizer.from_pretrained(settings.model).encode(examples.first, examples.second)
+
+
+def test_whole_layers(settings):
+    results = ablate(replace(settings, ablate="layers"))
+    assert [(entry.layer, entry.head) for entry in results.entries] == [(0, None), (1, None)]
+    assert (settings.directory / "layers.png").is_file()
+    model = bertjax.load(settings.model)
+    encoding = _encode(settings, results.examples)[4]
+    call = {"input_ids": [encoding.input_ids], "token_type_ids": [encoding.token_type_ids]}
+    expected = model(**call, overrides=ov.uniform(model.config, ov.heads_of_layer(model.config, 1))).logits[0]
+    assert largest_difference(results.swept.outputs[1, 4], expected) < 1e-4
+
+
+def test_pairs_are_scored_by_similarity_with_a_sentence_embedder(settings, embedder):
+    results = ablate(replace(settings, model=str(embedder), heads=("1.1", "0.2")))
+    assert [(entry.layer, entry.head) for entry in results.entries] == [(1, 1), (0, 2)]
+    assert list(results.summary["base"]) == ["roc_auc", "average_precision"]
+    model = bertjax.load(embedder)
+    for side, texts in enumerate((results.examples.first, results.examples.second)):
+        encodings = _encode(replace(settings, model=str(embedder)), results.examples.take(range(10)))
+        assert len(encodings) == 10
+        assert len(texts) == 10, side
+    from bertjax.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.from_pretrained(embedder)
+    override = ov.uniform(model.config, ["1.1"])
+    vectors = [
+        np.asarray(model([tokenizer.encode([text])[0].input_ids], overrides=override).sentence_embedding[0])
+        for text in (results.examples.first[7], results.examples.second[7])
+    ]
+    cosine = vectors[0] @ vectors[1] / np.linalg.norm(vectors[0]) / np.linalg.norm(vectors[1])
+    assert abs(results.swept.outputs[0, 7] - cosine) < 1e-5
+
+
+def test_attention_of_the_largest_effects_is_kept(settings):
+    results = ablate(settings)
+    kept = np.load(settings.directory / "attention.npz")
+    assert kept["runs"][0] == "base"
+    assert len(kept["runs"]) == 6
+    effects = {f"{entry.layer}.{entry.head}": entry.effect for entry in results.entries}
+    assert min(effects[name] for name in kept["runs"][1:]) >= max(
+        [effect for name, effect in effects.items() if name not in kept["runs"]], default=0
+    )
+    assert len(kept["examples"]) == 8
+    tokens, weights = kept["tokens_3_0"], kept["weights_3_0"]
+    assert tokens[0] == "[CLS]"
+    assert weights.shape == (6, 2, 3, len(tokens), len(tokens))
+    assert largest_difference(weights.sum(-1), np.ones(weights.shape[:-1])) < 1e-5
+    layer, head = map(int, str(kept["runs"][1]).split("."))
+    assert largest_difference(weights[1, layer, head], np.full((len(tokens),) * 2, 1 / len(tokens))) < 1e-6
+
+
+def test_a_limit_draws_by_seed(settings):
+    ids = [ablate(replace(settings, limit=4, seed=seed, overwrite=True)).examples.ids for seed in (1, 1, 2)]
+    assert len(ids[0]) == 4
+    assert ids[0] == ids[1] != ids[2]
+
+
+def test_results_are_not_replaced_unless_asked(settings):
+    ablate(settings)
+    before = (settings.directory / "summary.json").read_bytes()
+    with pytest.raises(OutputError, match="--overwrite"):
+        ablate(replace(settings, mode="zero"))
+    assert (settings.directory / "summary.json").read_bytes() == before
+    ablate(replace(settings, mode="zero", ablate="layers", overwrite=True))
+    assert not (settings.directory / "heads.png").exists()
+
+
+def test_a_failure_while_writing_leaves_nothing_half_written(settings, monkeypatch):
+    def fail(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("bertjax.results.draw_heads", fail)
+    with pytest.raises(OutputError, match="No space left"):
+        ablate(settings)
+    assert list(settings.directory.iterdir()) == []
+
+
+def test_an_ablation_without_effect_is_warned_about(classifier, settings, tmp_path):
+    model = bertjax.load(classifier)
+    kernel = model.bert.encoder.layers[1].attention.output.kernel
+    kernel[...] = kernel[...].at[2].set(0)
+    copy = make_classifier(tmp_path / "copy", model)
+    with pytest.warns(NoEffectWarning, match=r"ablating 1\.2 changed no output"):
+        ablate(replace(settings, model=str(copy)))
+    assert summary_of(settings)["without_effect"] == ["1.2"]
+
+
+def test_bfloat16_is_near_float32(settings):
+    exact = ablate(settings).swept.outputs
+    coarse = ablate(replace(settings, precision="bfloat16", overwrite=True)).swept.outputs
+    assert 1e-5 < largest_difference(coarse, exact) < 0.2
+
+
+def test_labels_in_another_order_are_put_in_the_task_s():
+    rte = TASKS["rte"]
+    assert label_order(((0, "LABEL_0"), (1, "LABEL_1")), rte) == (0, 1)
+    assert label_order(((0, "not_entailment"), (1, "entailment")), rte) == (1, 0)
+    assert label_order(((0, "CONTRADICTION"), (1, "ENTAILMENT"), (2, "NEUTRAL")), TASKS["mnli"]) == (1, 2, 0)
+    with pytest.raises(ConfigError, match="3 labels, but rte has 2"):
+        label_order(((0, "a"), (1, "b"), (2, "c")), rte)
+    with pytest.raises(ConfigError, match="id2label"):
+        label_order(((0, "yes"), (1, "no")), rte)
+    assert positive_label("similarity", rte) == 0
+    assert positive_label("similarity", TASKS["qqp"]) == 1
+
+
+def test_settings_that_cannot_be_are_refused_before_anything_is_computed(settings, embedder):
+    for change, error, message in (
+        ({"mode": "delete"}, InputError, "uniform, zero, mean"),
+        ({"precision": "float8"}, InputError, "float32, bfloat16"),
+        ({"heads": ("2.0",)}, OverrideError, "no head 2.0"),
+        ({"max_length": 100}, InputError, "max_position_embeddings 40"),
+        ({"task": "mnli", "text_columns": ("#1 String", "#2 String"), "label_column": "Quality"}, Exception, "."),
+    ):
+        with pytest.raises(error, match=message):
+            ablate(replace(settings, **change))
+    assert not (settings.directory / "summary.json").exists()
+
+
+def test_the_command_prints_the_table(settings, capsys):
+    arguments = ["--model", settings.model, "--task", "mrpc", "--data", settings.data, "--output", settings.output]
+    assert main(["ablate", *arguments, "--mode", "zero", "--limit", "6"]) == 0
+    printed = capsys.readouterr().out
+    assert "F1" in printed
+    assert "change" in printed.lower()
+    assert "heads.png" in printed

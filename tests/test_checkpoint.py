@@ -1,0 +1,165 @@
+"""Checkpoints: there and back without loss, and never a wrong model without a word."""
+
+import json
+import warnings
+
+import jax
+import numpy as np
+import pytest
+
+import bertjax
+from bertjax import BertConfig, BertForMaskedLM, BertForSentenceEmbedding, BertForSequenceClassification, BertModel
+from bertjax.checkpoint import TABLE, is_known, row_of_parameter, tensor_shape, to_parameter, to_tensor
+from bertjax.errors import CheckpointError, ConfigError
+from bertjax.files import CheckpointWarning, read_weights, write_weights
+from bertjax.task_heads import CLASSES
+from tests.tiny import arguments, random_model, tree_equal
+
+
+@pytest.mark.parametrize("name", sorted(CLASSES))
+def test_load_save_load_is_exact_to_the_bit(config, name, tmp_path):
+    model = random_model(CLASSES[name], config)
+    model.save_pretrained(tmp_path / "first")
+    first = CLASSES[name].from_pretrained(tmp_path / "first")
+    first.save_pretrained(tmp_path / "second")
+    second = CLASSES[name].from_pretrained(tmp_path / "second")
+    assert tree_equal(model, first)
+    assert tree_equal(first, second)
+    files = [sorted((p.name, p.read_bytes()) for p in (tmp_path / d).iterdir() if p.is_file()) for d in ("first", "second")]
+    assert files[0] == files[1]
+    assert type(bertjax.load(tmp_path / "first")) is CLASSES[name]
+
+
+def test_every_layout_has_its_inverse(small, rng):
+    shapes = {"as is": (4, 5), "transposed": (4, 5), "into heads": (12, 3, 4), "head bias": (3, 4), "out of heads": (3, 4, 12)}
+    assert {row.layout for row in TABLE} == set(shapes)
+    for layout, shape in shapes.items():
+        array = rng.normal(size=shape)
+        tensor = to_tensor(array, layout)
+        assert tensor.shape == tensor_shape(shape, layout)
+        assert np.array_equal(to_parameter(tensor, layout, small), array)
+
+
+def test_every_parameter_of_every_class_has_its_own_tensor(small):
+    for cls in CLASSES.values():
+        tensors = [row_of_parameter(path).tensor for path in random_model(cls, small).parameters()]
+        assert len(set(tensors)) == len(tensors)
+        assert all(is_known(tensor) for tensor in tensors)
+
+
+@pytest.fixture
+def saved(small, tmp_path):
+    """A saved classifier and its tensors, to be damaged."""
+    model = random_model(BertForSequenceClassification, small)
+    model.save_pretrained(tmp_path)
+    return model, tmp_path, dict(read_weights(tmp_path)), json.loads((tmp_path / "config.json").read_text())
+
+
+QUERY = "bert.encoder.layer.1.attention.self.query.weight"
+
+DAMAGE = {
+    "missing layer": (lambda w, c: [w.pop(k) for k in list(w) if ".layer.1." in k], r"no tensor bert.encoder.layer.1.*and 15 more"),
+    "wrong shape": (lambda w, c: w.update({QUERY: w[QUERY][:, :7]}), r"query.weight has shape \(12, 7\).*\(12, 12\)"),
+    "fewer layers in the config": (lambda w, c: c.update(num_hidden_layers=1), "2 layers, but num_hidden_layers is 1"),
+    "more layers in the config": (lambda w, c: c.update(num_hidden_layers=3), "no tensor bert.encoder.layer.2"),
+    "another width": (lambda w, c: c.update(intermediate_size=8), "intermediate"),
+    "another vocabulary": (lambda w, c: c.update(vocab_size=40), r"word_embeddings.weight has shape \(41, 12\)"),
+    "another number of labels": (lambda w, c: c.update(id2label={"0": "a", "1": "b", "2": "c"}, label2id={"a": 0, "b": 1, "c": 2}), "classifier.weight"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_weights_that_do_not_fit_the_config_are_refused(saved, name):
+    _, directory, weights, config = saved
+    damage, message = DAMAGE[name]
+    damage(weights, config)
+    write_weights(directory, weights, config)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        bertjax.load(directory)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_head_that_is_missing_is_made_anew_and_named(saved, rng):
+    model, directory, weights, config = saved
+    write_weights(directory, {k: v for k, v in weights.items() if "classifier" not in k and "pooler" not in k}, config)
+    with pytest.warns(CheckpointWarning, match=r"anew: bert.pooler.*classifier.weight"):
+        first = bertjax.load(directory, seed=1)
+    with pytest.warns(CheckpointWarning, match="anew"):
+        again, other = bertjax.load(directory, seed=1), bertjax.load(directory, seed=2)
+    assert tree_equal(first, again)
+    assert not tree_equal(first, other)
+    assert np.abs(first.classifier.kernel[...]).max() > 0
+    call = arguments(model.config, rng)
+    assert tree_equal(first(**call).hidden_states, model(**call).hidden_states)
+
+
+def test_heads_that_the_class_does_not_want_are_left_without_a_word(saved):
+    _, directory, _, _ = saved
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert isinstance(BertModel.from_pretrained(directory), BertModel)
+
+
+def test_tensors_that_nobody_knows_are_named(saved):
+    _, directory, weights, config = saved
+    write_weights(directory, weights | {"adapter.down.weight": np.ones((2, 3), np.float32)}, config)
+    with pytest.warns(CheckpointWarning, match="adapter.down.weight"):
+        bertjax.load(directory)
+
+
+def test_a_decoder_that_differs_is_used_although_the_config_ties_it(small, tmp_path, rng):
+    model = random_model(BertForMaskedLM, small)
+    decoder = rng.normal(size=(41, 12)).astype(np.float32)
+    weights = model.weights() | {"cls.predictions.decoder.weight": decoder}
+    write_weights(tmp_path, weights, model.config.to_dict() | {"architectures": ["BertForMaskedLM"]})
+    with pytest.warns(CheckpointWarning, match="ties cls.predictions.decoder.weight"):
+        loaded = bertjax.load(tmp_path)
+    assert np.array_equal(loaded.predictions.decoder[...], decoder)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_files_are_computed_in_float32(small, tmp_path, dtype):
+    model = random_model(BertModel, small)
+    halves = {name: jax.numpy.asarray(value, dtype) for name, value in model.weights().items()}
+    write_weights(tmp_path, {k: np.asarray(v) for k, v in halves.items()}, small.to_dict() | {"architectures": ["BertModel"]})
+    loaded = bertjax.load(tmp_path)
+    assert {str(x.dtype) for x in jax.tree.leaves(loaded)} == {"float32"}
+    expected = {name: np.asarray(value, np.float32) for name, value in halves.items()}
+    assert all(np.array_equal(expected[name], value) for name, value in loaded.weights().items())
+
+
+def test_options_of_from_pretrained_that_do_not_exist_are_errors(saved):
+    with pytest.raises(TypeError, match="output_attention"):
+        BertModel.from_pretrained(saved[1], output_attention=True)
+
+
+def test_a_model_without_pooler_can_be_asked_for(saved, rng):
+    model = BertModel.from_pretrained(saved[1], add_pooling_layer=False)
+    assert model([[1, 2]]).pooler_output is None
+
+
+def test_sentence_transformers_directories_keep_their_pooling(small, tmp_path):
+    made = random_model(BertForSentenceEmbedding, small, pooling="cls", normalize=False, max_length=13)
+    made.save_pretrained(tmp_path)
+    loaded = bertjax.load(tmp_path)
+    assert (loaded.pooling, loaded.normalize, loaded.max_length) == ("cls", False, 13)
+    modules = json.loads((tmp_path / "modules.json").read_text())
+    modules.append({"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"})
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ConfigError, match="found Dense"):
+        bertjax.load(tmp_path)
+
+
+def test_an_unknown_architecture_is_refused(saved):
+    _, directory, weights, config = saved
+    write_weights(directory, weights, config | {"architectures": ["BertForMultipleChoice"]})
+    with pytest.raises(ConfigError, match="BertForMultipleChoice"):
+        bertjax.load(directory)
+
+
+def test_another_number_of_labels_can_be_asked_for(saved):
+    model, directory, *_ = saved
+    four = tuple((i, f"LABEL_{i}") for i in range(4))
+    config = BertConfig(**{**{f: getattr(model.config, f) for f in model.config.__dataclass_fields__}, "id2label": four})
+    with pytest.raises(CheckpointError, match=r"classifier.weight has shape \(2, 12\).*\(4, 12\)"):
+        BertForSequenceClassification.from_pretrained(directory, config=config)

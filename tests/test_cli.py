@@ -1,0 +1,96 @@
+"""What a user types wrong gives one clear line and exit code 2."""
+
+import subprocess
+import sys
+
+import pytest
+
+from bertjax.cli import main
+from tests.workshop import make_classifier, write_pairs
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A directory with a model, a data file and wrong things beside them."""
+    directory = tmp_path_factory.mktemp("place")
+    make_classifier(directory / "model")
+    write_pairs(directory / "pairs.tsv", 4)
+    (directory / "latin.tsv").write_bytes("Quality\t#1 String\t#2 String\n1\tcaf\xe9\tb\n".encode("latin-1"))
+    (directory / "file").write_text("no directory")
+    return directory
+
+
+WRONG = {
+    "no such task": ("ablate --task nonsense", "no task is called 'nonsense'"),
+    "no such model": ("ablate --model ./nowhere", "nowhere"),
+    "no such head": ("ablate --model model --task mrpc --data pairs.tsv --heads 99.0", "no head 99.0"),
+    "no head at all": ("ablate --model model --task mrpc --data pairs.tsv --heads 99", "LAYER.HEAD"),
+    "unreadable file": ("ablate --model model --task mrpc --data latin.tsv", "latin.tsv"),
+    "no such file": ("ablate --model model --task mrpc --data nowhere.tsv", "nowhere.tsv"),
+    "output is a file": ("ablate --output file", "cannot write to file"),
+    "output below a file": ("ablate --output file/below", "cannot write to file/below"),
+    "no such mode": ("ablate --mode remove", "--mode"),
+    "limit of nothing": ("ablate --limit 0", "not at least 1"),
+    "no such option": ("ablate --head-mask 1", "--head-mask"),
+    "no command": ("", "COMMAND"),
+    "data not prepared": ("ablate --model model --task rte --data-dir empty", "bertjax data prepare"),
+    "nothing to prepare": ("data prepare --from nowhere --data-dir tfds", "nowhere"),
+    "no such model for parity": ("parity --model ./nowhere", "nowhere"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_mistake_gives_one_line_and_exit_code_2(place, monkeypatch, capsys, name):
+    monkeypatch.chdir(place)
+    arguments, message = WRONG[name]
+    try:
+        code = main(arguments.split())
+    except SystemExit as end:
+        code = end.code
+    complaint = capsys.readouterr().err.strip()
+    assert code == 2
+    assert message in complaint
+    assert len(complaint.splitlines()) == 1
+
+
+def test_a_directory_that_may_not_be_written(tmp_path, capsys, monkeypatch):
+    # As root every directory can be written, so the system's answer is put in its mouth.
+    def refuse(path, *arguments, **options):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.touch", refuse)
+    assert main(["ablate", "--output", str(tmp_path)]) == 2
+    assert f"cannot write to {tmp_path}: Permission denied" in capsys.readouterr().err
+
+
+def test_interrupting_writes_nothing(place, monkeypatch, capsys):
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bertjax.ablate.sweep_examples", interrupt)
+    monkeypatch.chdir(place)
+    assert main("ablate --model model --task mrpc --data pairs.tsv --output interrupted".split()) == 130
+    assert list((place / "interrupted").iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["", "ablate", "parity", "data", "data prepare"])
+def test_help_exists_and_exits_0(command, capsys):
+    with pytest.raises(SystemExit) as end:
+        main([*command.split(), "--help"])
+    assert end.value.code == 0
+    assert "usage: bertjax" in capsys.readouterr().out
+
+
+def test_importing_bertjax_leaves_heavy_packages_alone():
+    heavy = ["torch", "tensorflow", "tensorflow_datasets", "matplotlib", "transformers", "sklearn"]
+    code = f"import sys, bertjax; print([name for name in {heavy} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_a_mistake_in_a_real_process_prints_no_traceback(place):
+    command = [sys.executable, "-m", "bertjax.cli", "ablate", "--task", "nonsense"]
+    found = subprocess.run(command, capture_output=True, text=True, cwd=place)
+    assert found.returncode == 2
+    assert found.stderr.startswith("bertjax: error: no task is called 'nonsense'")
+    assert len(found.stderr.strip().splitlines()) == 1

@@ -1,0 +1,133 @@
+"""The ladder against PyTorch: every component of every model, every head's overrides; the comparison itself."""
+
+import jax
+import numpy as np
+import pytest
+
+import bertjax
+from bertjax import BertConfig, parity
+from bertjax import overrides as ov
+from bertjax.cli import main
+from bertjax.locate import DEFAULT_MODEL, locate
+from bertjax.task_heads import CLASSES
+from tests.tiny import SIZES, arguments, random_model
+
+pytestmark = pytest.mark.needs_torch
+
+
+def saved_by_torch(name: str, config: BertConfig, directory, **changes):
+    """A random checkpoint written by `transformers` itself; every parameter is random, biases and norms too."""
+    import torch
+    import transformers
+
+    torch.manual_seed(int(np.random.SeedSequence().generate_state(1)[0]))
+    settings = {**config.to_dict(), **changes, "architectures": None}
+    if "num_labels" in changes:
+        settings = {key: value for key, value in settings.items() if key not in ("id2label", "label2id")}
+    name = "BertModel" if name == "BertForSentenceEmbedding" else name
+    model = getattr(transformers, name)(transformers.BertConfig(**settings))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.2 * torch.randn_like(parameter)
+    model.save_pretrained(directory)
+    return directory
+
+
+@pytest.mark.parametrize("name", sorted(CLASSES))
+@pytest.mark.parametrize("size", sorted(SIZES))
+def test_every_component_agrees_in_float64(name, size, tmp_path, rng, x64):
+    config = BertConfig(**SIZES[size])
+    directory = saved_by_torch(name, config, tmp_path, num_labels=3)
+    model = CLASSES[name].from_pretrained(directory, dtype="float64")
+    reference = parity.load_torch(model, directory)
+    for left in (False, True):
+        rows = parity.compare(model, reference, arguments(config, rng, left=left))
+        assert all(row.tolerance == 1e-10 for row in rows)
+        assert [row for row in rows if not row.passed] == []
+    assert len(rows) >= 1 + 2 * config.num_hidden_layers + (name != "BertForSentenceEmbedding")
+
+
+@pytest.mark.parametrize("mode", ["uniform", "zero"])
+def test_overrides_of_every_head_agree_in_float64(mode, config, tmp_path, rng, x64):
+    directory = saved_by_torch("BertModel", config, tmp_path)
+    model = bertjax.BertModel.from_pretrained(directory, dtype="float64")
+    rows = parity.compare_overrides(model, parity.load_torch(model, directory), arguments(config, rng), mode)
+    assert len(rows) == config.num_hidden_layers * config.num_attention_heads
+    assert [row for row in rows if not row.passed] == []
+
+
+def test_untied_decoder_agrees_in_float64(small, tmp_path, rng, x64):
+    directory = saved_by_torch("BertForMaskedLM", small, tmp_path, tie_word_embeddings=False)
+    model = bertjax.load(directory, dtype="float64")
+    assert model.predictions.decoder is not None
+    rows = parity.compare(model, parity.load_torch(model, directory), arguments(small, rng))
+    assert [row for row in rows if not row.passed] == []
+
+
+def test_the_comparison_finds_a_difference(small, tmp_path, rng):
+    directory = saved_by_torch("BertModel", small, tmp_path)
+    model = bertjax.load(directory)
+    reference = parity.load_torch(model, directory)
+    bias = model.encoder.layers[1].attention.value.bias
+    bias[...] = bias[...] + 1e-3
+    rows = parity.compare(model, reference, arguments(small, rng))
+    failed = [row.component for row in rows if not row.passed]
+    assert failed == ["layer 1: output", "pooler"]
+    assert not parity.worst(rows, "all").passed
+
+
+def test_the_comparison_of_overrides_finds_a_difference(small, tmp_path, rng, monkeypatch):
+    directory = saved_by_torch("BertModel", small, tmp_path)
+    model = bertjax.load(directory)
+    monkeypatch.setattr(ov, "zero", lambda config, heads: ov.factor(config, heads, 0.01))
+    rows = parity.compare_overrides(model, parity.load_torch(model, directory), arguments(small, rng), "zero")
+    assert not any(row.passed for row in rows)
+
+
+def test_gradients_of_gates_on_a_real_parameterisation_are_finite(small, tmp_path, rng):
+    directory = saved_by_torch("BertForSequenceClassification", small, tmp_path)
+    model, call = bertjax.load(directory), arguments(small, rng)
+    base = ov.uniform(small, ov.every_head(small), gate=1.0)
+
+    def total(gates):
+        return model(**call, overrides=ov._replace(base, weights_gate=gates)).logits.sum()
+
+    assert np.isfinite(jax.grad(total)(base.weights_gate)).all()
+
+
+def test_the_real_model_agrees_in_float32_on_real_sentences():
+    rows = parity.check_model(DEFAULT_MODEL, "float32", examples=5)
+    assert [row for row in rows if not row.passed] == []
+    assert len(rows) == 1 + 6 * 2 + 2  # embeddings, weights and output of 6 layers, two overrides of all heads
+    tolerances = {row.tolerance for row in rows}
+    assert tolerances == {2e-5, 5e-6}
+
+
+def test_the_command_prints_a_table_and_fails_on_a_difference(small, tmp_path, capsys, monkeypatch):
+    directory = saved_by_torch("BertForSequenceClassification", small, tmp_path)
+    assert main(["parity", "--model", str(directory), "--examples", "3"]) == 0
+    printed = capsys.readouterr().out
+    assert "layer 1: attention weights" in printed
+    assert "pass" in printed
+    assert "FAIL" not in printed
+    monkeypatch.setitem(parity.TOLERANCES["float32"], "attention weights", 0.0)
+    assert main(["parity", "--model", str(directory), "--examples", "3"]) == 1
+    assert "FAIL" in capsys.readouterr().out
+
+
+def test_a_saved_model_is_complete_for_transformers(config, tmp_path, rng):
+    import transformers
+
+    for name, cls in CLASSES.items():
+        directory = tmp_path / name
+        random_model(cls, config).save_pretrained(directory)
+        torch_name = "BertModel" if name == "BertForSentenceEmbedding" else name
+        _, report = getattr(transformers, torch_name).from_pretrained(directory, output_loading_info=True)
+        missing = {key for key in report["missing_keys"] if not (key.startswith("pooler.") and torch_name != name)}
+        assert not missing, name
+        assert not report["unexpected_keys"], name
+        assert not report["mismatched_keys"], name
+
+
+def test_the_default_model_is_found_without_network():
+    assert (locate(DEFAULT_MODEL) / "model.safetensors").is_file()

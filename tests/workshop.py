@@ -1,0 +1,65 @@
+"""Made-up sentences, and tiny checkpoints with a tokenizer that knows them."""
+
+from pathlib import Path
+
+import numpy as np
+
+from bertjax import BertConfig, BertForSentenceEmbedding, BertForSequenceClassification
+from tests.tiny import random_model
+
+SENTENCES = (
+    "the cat sat on the mat",
+    "a dog ran",
+    "the dog sat near a red door and slept",
+    "red doors are old",
+    "cats sleep",
+    "an old man saw the cat near the door",
+    "he ran home",
+)
+PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "##s", "##ept", "##ed")
+WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()} | {"sl"})
+SIZES = {
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 7,
+    "max_position_embeddings": 40,
+    "initializer_range": 0.5,
+}
+
+
+def make_config() -> BertConfig:
+    """A tiny model for the vocabulary of the sentences."""
+    return BertConfig(vocab_size=len(PIECES) + len(WORDS), **SIZES)
+
+
+def add_tokenizer(directory: Path) -> Path:
+    """A word-piece tokenizer of the made-up words, as `tokenizer.json`."""
+    from tokenizers import BertWordPieceTokenizer
+
+    vocabulary = {piece: number for number, piece in enumerate([*PIECES, *WORDS])}
+    BertWordPieceTokenizer(vocabulary, lowercase=True).save(str(directory / "tokenizer.json"))
+    return directory
+
+
+def make_classifier(directory: Path, model=None) -> Path:
+    """A random classifier of two labels."""
+    (model or random_model(BertForSequenceClassification, make_config())).save_pretrained(directory)
+    return add_tokenizer(directory)
+
+
+def make_embedder(directory: Path) -> Path:
+    """A random sentence embedder."""
+    random_model(BertForSentenceEmbedding, make_config()).save_pretrained(directory)
+    return add_tokenizer(directory)
+
+
+def write_pairs(path: Path, count: int) -> Path:
+    """A file in MRPC's layout: pairs of the sentences, labels that alternate in no simple order."""
+    rng = np.random.default_rng(0)
+    rows = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
+    for number in range(count):
+        first, second = rng.choice(len(SENTENCES), 2, replace=False)
+        rows.append(f"{(number * 5) % 7 % 2}\t{number}\t{number + 100}\t{SENTENCES[first]}\t{SENTENCES[second]}")
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path
