@@ -202,19 +202,22 @@ def list_ablations(settings: Settings, config: Any) -> list[Ablation]:
     return [Ablation(*head) for head in dict.fromkeys(heads)]
 
 
-def make_overrides(
-    settings: Settings, model: Any, encoded: Encoded, ablations: Sequence[Ablation]
-) -> list[Overrides]:
+def make_overrides(settings: Settings, model: Any, encoded: Encoded, ablations: Sequence[Ablation]) -> list[Overrides]:
     """The override of each ablation; mode 'mean' runs the model once over all examples for its means."""
     config = model.config
-    constructor: Callable[..., Overrides] = {"uniform": ov.uniform, "zero": ov.zero, "mean": ov.mean}[settings.mode]
+    constructors: dict[str, Any] = {"uniform": ov.uniform, "zero": ov.zero, "mean": ov.mean}[settings.mode]
     rest: tuple[Any, ...] = ()
     if settings.mode == "mean":
         rows = range(len(encoded.rows))
         batches = batch_rows(encoded, rows, settings.texts_at_once, config.max_position_embeddings)
         rest = (plain.mean_head_outputs(model, [_without_repeats(*batch) for batch in batches]),)
+    constructor = constructors[settings.mode]
     return [
-        constructor(config, ov.heads_of_layer(config, one.layer) if one.head is None else [(one.layer, one.head)], *rest)
+        constructor(
+            config,
+            ov.heads_of_layer(config, one.layer) if one.head is None else [(one.layer, one.head)],
+            *rest,
+        )
         for one in ablations
     ]
 
@@ -232,7 +235,7 @@ def _sweep(
     overrides: Sequence[Overrides],
     progress: Callable[[float, float], None],
 ) -> Swept:
-    total = plain.work(overrides, model.config.num_hidden_layers, len(encoded.rows))
+    total = float(plain.work(overrides, model.config.num_hidden_layers, len(encoded.rows)))
     done = 0.0
 
     def advance(part: float) -> None:
@@ -240,8 +243,12 @@ def _sweep(
         done += part
         progress(min(done, total), total)
 
-    progress(0, total)
-    options: dict[str, Any] = {"batch_size": settings.texts_at_once, "chunk_size": settings.chunk_size, "progress": advance}
+    progress(0.0, total)
+    options: dict[str, Any] = {
+        "batch_size": settings.texts_at_once,
+        "chunk_size": settings.chunk_size,
+        "progress": advance,
+    }
     return sweep_examples(model, encoded, overrides, **options)
 
 

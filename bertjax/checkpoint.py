@@ -15,7 +15,13 @@ import numpy as np
 from bertjax.config import BertConfig
 from bertjax.errors import CheckpointError
 
-AS_IS, TRANSPOSED, INTO_HEADS, HEAD_BIAS, OUT_OF_HEADS = "as is", "transposed", "into heads", "head bias", "out of heads"
+AS_IS, TRANSPOSED, INTO_HEADS, HEAD_BIAS, OUT_OF_HEADS = (
+    "as is",
+    "transposed",
+    "into heads",
+    "head bias",
+    "out of heads",
+)
 
 
 @dataclass(frozen=True)
@@ -145,7 +151,9 @@ def read_parameters(
     vital = [name for name in missing if name.startswith(("bert.embeddings.", "bert.encoder."))]
     if vital:
         more = f" and {len(vital) - 1} more" if len(vital) > 1 else ""
-        raise CheckpointError(f"the checkpoint has no tensor {vital[0]}{more}: it is incomplete or another architecture")
+        raise CheckpointError(
+            f"the checkpoint has no tensor {vital[0]}{more}: it is incomplete or another architecture"
+        )
     _refuse_surplus(weights, config)
     for path, row in rows.items():
         if row.tensor in weights and weights[row.tensor].shape != tensor_shape(shapes[path], row.layout):

@@ -53,9 +53,7 @@ def prepare_inputs(
     if token_type_ids is not None:
         types = _integers(token_type_ids, "token_type_ids", ids.shape, config.type_vocab_size, "type_vocab_size")
     keep = np.ones(ids.shape, np.int32) if attention_mask is None else attention_mask
-    return Inputs(
-        jnp.asarray(ids), _mask(keep, batch, tokens, numerics), jnp.asarray(types), jnp.asarray(positions)
-    )
+    return Inputs(jnp.asarray(ids), _mask(keep, batch, tokens, numerics), jnp.asarray(types), jnp.asarray(positions))
 
 
 def _integers(values: Any, name: str, shape: tuple[int, ...] | None, limit: int, limit_name: str) -> Any:
@@ -111,7 +109,10 @@ def check_overrides(config: BertConfig, overrides: Overrides, inputs: Inputs) ->
     if overrides.outputs is not None:
         _check_entries(overrides.outputs, "outputs", heads, (batch, tokens, config.head_dim), inputs)
     if overrides.edges is not None:
-        _check_edges(overrides.edges, {"layer": heads[0], "head": heads[1], "example": batch, "query": tokens, "key": tokens})
+        _check_edges(
+            overrides.edges,
+            {"layer": heads[0], "head": heads[1], "example": batch, "query": tokens, "key": tokens},
+        )
 
 
 def _check_array(array: Any, name: str) -> None:
@@ -131,7 +132,11 @@ def _check_indices(indices: Any, name: str, size: int, unused: int = 0) -> None:
 
 
 def _check_entries(
-    entries: HeadWeights | HeadOutputs, name: str, heads: tuple[int, int], shape: tuple[int, int, int], inputs: Inputs
+    entries: HeadWeights | HeadOutputs,
+    name: str,
+    heads: tuple[int, int],
+    shape: tuple[int, int, int],
+    inputs: Inputs,
 ) -> None:
     """Replacement entries fit the model's heads and the input's examples and tokens."""
     _check_array(entries.values, f"{name}.values")

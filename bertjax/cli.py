@@ -74,7 +74,11 @@ def _add_ablate(commands: Any) -> None:
         parser.add_argument("--" + name.replace("_", "-"), help=help + shown, default=default, **more)
 
     add("model", "directory, hub id, or package:NAME", metavar="M")
-    add("task", "task of GLUE (mrpc, stsb, sst2, qqp, rte, qnli, mnli, mnli-mm, cola), qnli-sample, custom", metavar="T")
+    add(
+        "task",
+        "task of GLUE (mrpc, stsb, sst2, qqp, rte, qnli, mnli, mnli-mm, cola), qnli-sample, custom",
+        metavar="T",
+    )
     add("mode", "what takes the head's place", choices=list(MODES))
     add("ablate", "each head alone, or each whole layer", choices=["heads", "layers"])
     add("heads", "only these heads, as LAYER.HEAD", nargs="+", metavar="L.H")
@@ -84,9 +88,19 @@ def _add_ablate(commands: Any) -> None:
     add("seed", "of the draw", metavar="S")
     add("batch_size", "texts computed together (default by device)", type=_positive, metavar="N")
     add("chunk_size", "ablations computed together (default by device)", type=_positive, metavar="N")
-    add("max_length", "cut texts after so many tokens (default the model's own, or 128)", type=_positive, metavar="N")
+    add(
+        "max_length",
+        "cut texts after so many tokens (default the model's own, or 128)",
+        type=_positive,
+        metavar="N",
+    )
     add("precision", "of the computation", choices=["float32", "bfloat16"])
     add("readout", "auto, or similarity: any BERT as a sentence embedder", choices=["auto", "similarity"])
+    _add_source(add)
+
+
+def _add_source(add: Callable[..., None]) -> None:
+    """Where the examples come from."""
     add("split", "part of the data", metavar="NAME")
     add("data", "GLUE directory, or a .tsv or .jsonl file, in place of TensorFlow Datasets", metavar="PATH")
     add("data_dir", "directory of TensorFlow Datasets", metavar="DIR")
@@ -132,40 +146,49 @@ def _run_ablate(options: argparse.Namespace) -> int:
     from bertjax.report import ablation_table
 
     console = Console()
-    values = {field.name: getattr(options, field.name) for field in fields(Settings)}
-    settings = Settings(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    given: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(Settings)}
+    changed: dict[str, Any] = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
+    settings = Settings(**(given | changed))
     picture = "heads.png" if settings.ablate == "heads" else "layers.png"
-    with _progress_bar("ablating") as advance:
-        results = ablate(settings, say=lambda line: console.print(line, highlight=False), progress=advance)
+    with _ProgressBar("ablating") as advance:
+        results = ablate(
+            settings, say=lambda line: console.print(line, highlight=False, soft_wrap=True), progress=advance
+        )
     entries = [entry.to_dict() for entry in results.entries]
     console.print(ablation_table(entries, results.base, results.summary["metric"]["label"]))
-    console.print(f"results in {settings.directory}, picture in {settings.directory / picture}", highlight=False)
+    console.print(
+        f"results in {settings.directory}, picture in {settings.directory / picture}",
+        highlight=False,
+        soft_wrap=True,
+    )
     return 0
 
 
-class _progress_bar:
-    """A bar with the time left, on standard error; used as `with _progress_bar(text) as advance`."""
+class _ProgressBar:
+    """A bar with the time left, on standard error where that is a terminal: `with _ProgressBar(text) as advance`."""
 
     def __init__(self, text: str):
         from rich import progress
         from rich.console import Console
 
+        console = Console(stderr=True)
         columns = [progress.TextColumn(text), progress.BarColumn(), progress.TaskProgressColumn()]
         columns += [progress.TimeElapsedColumn(), progress.TextColumn("left"), progress.TimeRemainingColumn()]
-        self._bar = progress.Progress(*columns, console=Console(stderr=True), transient=True)
+        self._bar = progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task: Any = None
 
     def __enter__(self) -> Callable[[float, float], None]:
-        self._bar.start()
         return self._advance
 
     def _advance(self, done: float, total: float) -> None:
         if self._task is None:
+            self._bar.start()
             self._task = self._bar.add_task("", total=total)
         self._bar.update(self._task, completed=done)
 
     def __exit__(self, *error: Any) -> None:
-        self._bar.stop()
+        if self._task is not None:
+            self._bar.stop()
 
 
 def _run_parity(options: argparse.Namespace) -> int:
@@ -176,7 +199,7 @@ def _run_parity(options: argparse.Namespace) -> int:
     from bertjax.parity import check_model
     from bertjax.report import parity_table
 
-    with _progress_bar("comparing") as advance:
+    with _ProgressBar("comparing") as advance:
         rows = check_model(options.model, options.precision, options.examples, advance)
     from rich.console import Console
 
@@ -190,7 +213,7 @@ def _run_prepare(options: argparse.Namespace) -> int:
     from bertjax.tfds_glue import prepare
 
     for row in prepare(Path(options.source), options.data_dir, options.tasks, overwrite=options.overwrite):
-        print(*row)
+        print(f"{row.task} {row.split}: {row.rows} rows{row.note and f' ({row.note})'}")
     return 0
 
 

@@ -117,9 +117,7 @@ class BertConfig:
     architectures: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, value in _checked(
-            {field.name: getattr(self, field.name) for field in fields(self)}
-        ).items():
+        for name, value in _checked({field.name: getattr(self, field.name) for field in fields(self)}).items():
             object.__setattr__(self, name, value)
 
     @property
@@ -234,9 +232,7 @@ def _check_sizes(values: dict[str, Any]) -> None:
             raise ConfigError(f"{name} must be a positive integer, found {_show(values[name])}")
     width, heads = values["hidden_size"], values["num_attention_heads"]
     if width % heads:
-        raise ConfigError(
-            f"hidden_size {width} cannot be divided into num_attention_heads {heads} equal parts"
-        )
+        raise ConfigError(f"hidden_size {width} cannot be divided into num_attention_heads {heads} equal parts")
     pad, limit = values["pad_token_id"], values["vocab_size"]
     if pad is not None and not (_is_int(pad) and 0 <= pad < limit):
         raise ConfigError(f"pad_token_id must be a token id below vocab_size {limit}, found {_show(pad)}")
@@ -247,9 +243,7 @@ def _check_choices(values: dict[str, Any]) -> None:
         if values[name] not in allowed:
             raise ConfigError(f"{name} is {_show(values[name])}; bertjax supports only {allowed}")
     if not isinstance(values["tie_word_embeddings"], bool):
-        raise ConfigError(
-            f"tie_word_embeddings must be true or false, found {_show(values['tie_word_embeddings'])}"
-        )
+        raise ConfigError(f"tie_word_embeddings must be true or false, found {_show(values['tie_word_embeddings'])}")
 
 
 def _check_names(values: dict[str, Any]) -> None:

@@ -105,9 +105,7 @@ def _shipped(task: Task, split: str, data: str | Path | None) -> Examples:
     resource = importlib.resources.files("bertjax") / "samples" / "qnli_sample.tsv"
     with importlib.resources.as_file(resource) as path:
         examples = read_examples(path, task, "validation")
-    source = (
-        f"bertjax/samples/{resource.name} ({len(examples)} pairs of QNLI validation; SQuAD, CC BY-SA 4.0)"
-    )
+    source = f"bertjax/samples/{resource.name} ({len(examples)} pairs of QNLI validation; SQuAD, CC BY-SA 4.0)"
     return replace(examples, source=source)
 
 

@@ -298,9 +298,7 @@ def _draw_legend(figure: "Figure", entries: list[Any]) -> None:
     handles = entries[::2] + entries[1::2]
     look: dict[str, Any] = {"frameon": False, "fontsize": 8.5, "labelcolor": INK, "columnspacing": 2.5}
     size = {"handlelength": 1.5, "handleheight": 1.0}
-    figure.legend(
-        handles=handles, loc="lower left", bbox_to_anchor=(0.15 / WIDTH, 0), ncols=2, **size, **look
-    )
+    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.15 / WIDTH, 0), ncols=2, **size, **look)
 
 
 def _draw_bars(axes: "Axes", changes: Float[np.ndarray, " layers"]) -> None:

@@ -108,9 +108,7 @@ def read_weights(directory: str | Path) -> dict[str, np.ndarray]:
     return weights
 
 
-def write_weights(
-    directory: str | Path, weights: Mapping[str, np.ndarray], config: Mapping[str, Any]
-) -> None:
+def write_weights(directory: str | Path, weights: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> None:
     """Write `model.safetensors` and `config.json`, which `transformers` (PyTorch) reads; both or neither.
 
     Where there is a decoder weight of its own (not tied to the word embeddings), its bias is written too, as
@@ -176,9 +174,7 @@ def _check_values(path: Path, weights: Mapping[str, np.ndarray]) -> None:
     broken = []
     for name, array in weights.items():
         if array.dtype.name not in DTYPES:
-            raise CheckpointError(
-                f"{path}: {name} is of dtype {array.dtype}, must be one of {', '.join(DTYPES)}"
-            )
+            raise CheckpointError(f"{path}: {name} is of dtype {array.dtype}, must be one of {', '.join(DTYPES)}")
         if not np.isfinite(array).all():
             broken.append(name)
     if broken:
@@ -288,14 +284,10 @@ def _read_index(index: Path) -> dict[str, str]:
     try:
         places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise CheckpointError(
-            f"{index}: is no index of shards with a weight_map ({_one_line(error)})"
-        ) from error
+        raise CheckpointError(f"{index}: is no index of shards with a weight_map ({_one_line(error)})") from error
     if not isinstance(places, dict) or not places:
         raise CheckpointError(f"{index}: weight_map must name the file of each tensor")
     for name, shard in places.items():
         if not isinstance(shard, str) or shard in ("", ".", "..") or re.search(r"[/\\\0]", shard):
-            raise CheckpointError(
-                f"{index}: {name} is said to lie in {shard!r}, not in a file of this directory"
-            )
+            raise CheckpointError(f"{index}: {name} is said to lie in {shard!r}, not in a file of this directory")
     return places

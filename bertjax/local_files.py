@@ -39,9 +39,7 @@ def glue_file(directory: Path, task: Task, split: str) -> Path:
     path = split_file(folder, split)
     if path is None:
         names = [path.name for path in _listing(folder) if path.name.endswith(SUFFIXES)]
-        found = (
-            f"found {', '.join(names)}; any of them can be given itself" if names else "found no .tsv file"
-        )
+        found = f"found {', '.join(names)}; any of them can be given itself" if names else "found no .tsv file"
         nor = f" nor a folder {task.folder}" if folder == directory and task.folder else ""
         raise DataError(f"{folder}: no {_stem(split)}.tsv for {task.name} {split}{nor}; {found}")
     return path
@@ -85,9 +83,7 @@ def _listing(directory: Path) -> list[Path]:
     try:
         return sorted(directory.iterdir())
     except OSError as error:
-        raise DataError(
-            f"{directory}: cannot be listed ({error.strerror or error}); check the path"
-        ) from error
+        raise DataError(f"{directory}: cannot be listed ({error.strerror or error}); check the path") from error
 
 
 def read_examples(
@@ -179,9 +175,7 @@ def _ids(table: Table, name: str | None) -> tuple[int | str, ...]:
     for row, value in enumerate(values):
         before = seen.setdefault(str(value), row)
         if before != row:
-            raise table.error(
-                row, f"id {value!r} of column {name!r} was already on line {table.lines[before]}"
-            )
+            raise table.error(row, f"id {value!r} of column {name!r} was already on line {table.lines[before]}")
     numbers = [_integer(value) for value in values]
     whole = tuple(number for number in numbers if number is not None)
     return whole if len(whole) == len(values) else tuple(str(value) for value in values)

@@ -126,9 +126,7 @@ def _in_package(package: str) -> Path:
     if not modules:
         raise CheckpointError(f"package:{package}: no installed package has this name; install it with pip")
     tops = [Path(top) for module in modules for top in module.submodule_search_locations or ()]
-    depths = {
-        file.parent: len(file.relative_to(top).parts) for top in tops for file in top.rglob("config.json")
-    }
+    depths = {file.parent: len(file.relative_to(top).parts) for top in tops for file in top.rglob("config.json")}
     found = sorted(folder for folder, depth in depths.items() if depth == min(depths.values()))
     if not found:
         raise CheckpointError(f"package:{package}: holds no model (there is no config.json in it)")
@@ -150,9 +148,7 @@ def _wanted(files: Iterable[str]) -> list[str]:
     return []
 
 
-def _from_hub(
-    name: str, revision: str | None, cache_dir: str | Path | None, token: str | bool | None
-) -> Path:
+def _from_hub(name: str, revision: str | None, cache_dir: str | Path | None, token: str | bool | None) -> Path:
     try:
         timeout = constants.HF_HUB_ETAG_TIMEOUT
         listing = HfApi(token=token).model_info(name, revision=revision, timeout=timeout)
@@ -167,9 +163,7 @@ def _from_hub(
             "safetensors, pytorch_model.bin or flax_model.msgpack"
         )
     try:
-        return Path(
-            snapshot_download(name, revision=revision, cache_dir=cache_dir, token=token, allow_patterns=files)
-        )
+        return Path(snapshot_download(name, revision=revision, cache_dir=cache_dir, token=token, allow_patterns=files))
     except _HUB_ERRORS as error:
         raise CheckpointError(f"{name}: the download failed: {_reason(error)}") from error
 
@@ -203,9 +197,7 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, LocalTokenNotFoundError):
         return "token=True was given, but `hf auth login` has stored none"
     if isinstance(error, GatedRepoError):
-        return (
-            "the repository is gated: accept its terms on the Hub's page and give a token (`hf auth login`)"
-        )
+        return "the repository is gated: accept its terms on the Hub's page and give a token (`hf auth login`)"
     if isinstance(error, RepositoryNotFoundError):
         return "the Hub has no such repository, or it is private and needs a token (`hf auth login`)"
     if status in (401, 403):

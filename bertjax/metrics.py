@@ -86,9 +86,7 @@ def score(
     if metric.targets == "classes":  # a regression may well have a target of -1
         labelled &= numbers != UNLABELLED
     if not labelled.any():
-        raise DataError(
-            f"none of the {len(numbers)} examples has a label: {metric.label} needs labelled examples"
-        )
+        raise DataError(f"none of the {len(numbers)} examples has a label: {metric.label} needs labelled examples")
     if metric.targets == "classes":
         numbers = _classes(metric, numbers, labelled, outputs)
     elif not np.isfinite(numbers[labelled]).all():

@@ -8,7 +8,6 @@ Needs the extra `torch`.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +40,7 @@ FIELDS = {
     "start_logits": "start logits",
     "end_logits": "end logits",
 }
+PER_EXAMPLE = ("pooler_output", "seq_relationship_logits")
 
 
 @dataclass(frozen=True)
@@ -99,19 +99,21 @@ def compare(model: Any, reference: Any, arguments: Arguments) -> list[Difference
     """
     ours, theirs = model(**arguments), run_torch(reference, arguments)
     real = np.asarray(arguments["attention_mask"]).astype(bool)
-    row = partial(_difference, tolerances=TOLERANCES[model.numerics.dtype])
-    rows = [row("embeddings", "hidden states", ours.hidden_states[0], theirs.hidden_states[0], real)]
+
+    def row(component: str, kind: str, mine: Any, other: Any, where: np.ndarray = real) -> Difference:
+        return _difference(component, mine, other, where, TOLERANCES[model.numerics.dtype][kind])
+
+    rows = [row("embeddings", "hidden states", ours.hidden_states[0], theirs.hidden_states[0])]
     for layer in range(model.config.num_hidden_layers):
         weights = [np.moveaxis(np.asarray(x), 1, 2) for x in (ours.attentions[layer], theirs.attentions[layer])]
-        rows.append(row(f"layer {layer}: attention weights", "attention weights", *weights, real))
+        rows.append(row(f"layer {layer}: attention weights", "attention weights", *weights))
         states = ours.hidden_states[layer + 1], theirs.hidden_states[layer + 1]
-        rows.append(row(f"layer {layer}: output", "hidden states", *states, real))
+        rows.append(row(f"layer {layer}: output", "hidden states", *states))
     for field, name in FIELDS.items():
         mine, other = getattr(ours, field, None), getattr(theirs, field, None)
         if mine is not None and other is not None:
-            per_token = mine.shape[:2] == real.shape and field not in ("pooler_output", "seq_relationship_logits")
-            everywhere = np.ones(mine.shape[0], bool)
-            rows.append(row(name, "outputs", mine, other, real if per_token else everywhere))
+            per_token = field not in PER_EXAMPLE and mine.shape[:2] == real.shape
+            rows.append(row(name, "outputs", mine, other, real if per_token else np.ones(mine.shape[0], bool)))
     return rows
 
 
@@ -137,7 +139,7 @@ def compare_overrides(
             with patched_attention(reference, head, mode, real):
                 theirs = run_torch(reference, arguments).hidden_states[-1]
             name = f"{mode} {head[0]}.{head[1]}: last hidden state"
-            rows.append(_difference(name, "hidden states", ours, theirs, real, TOLERANCES[model.numerics.dtype]))
+            rows.append(_difference(name, ours, theirs, real, TOLERANCES[model.numerics.dtype]["hidden states"]))
     return rows
 
 
@@ -158,9 +160,7 @@ def run_torch(reference: Any, arguments: Arguments) -> Any:
 
 
 @contextmanager
-def patched_attention(
-    reference: Any, head: tuple[int, int], mode: str, real: np.ndarray
-) -> Iterator[None]:
+def patched_attention(reference: Any, head: tuple[int, int], mode: str, real: np.ndarray) -> Iterator[None]:
     """`transformers`' eager attention with one head made uniform (1/n over real tokens) or zero."""
     import torch
     from transformers.models.bert import modeling_bert
@@ -192,13 +192,11 @@ def _last_hidden_state(output: ModelOutput) -> Float[Array, "batch token embed"]
     return output.last_hidden_state
 
 
-def _difference(
-    component: str, kind: str, ours: Any, theirs: Any, real: np.ndarray, tolerances: dict[str, float]
-) -> Difference:
+def _difference(component: str, ours: Any, theirs: Any, real: np.ndarray, tolerance: float) -> Difference:
     """Compare where `real` is true (over the leading axes)."""
     ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     apart = np.abs(ours - theirs)[real]
-    return Difference(component, float(apart.max()), float(apart.mean()), tolerances[kind])
+    return Difference(component, float(apart.max()), float(apart.mean()), tolerance)
 
 
 def random_arguments(config: BertConfig, batch: int, tokens: int, seed: int = 0) -> Arguments:
@@ -212,11 +210,18 @@ def random_arguments(config: BertConfig, batch: int, tokens: int, seed: int = 0)
     mask = (np.arange(tokens)[None] < lengths[:, None]).astype(np.int32)
     ids = generator.integers(0, config.vocab_size, (batch, tokens), dtype=np.int32)
     types = (np.arange(tokens)[None] >= lengths[:, None] // 2).astype(np.int32) * mask
-    return {"input_ids": ids * mask, "attention_mask": mask, "token_type_ids": types * (config.type_vocab_size > 1)}
+    return {
+        "input_ids": ids * mask,
+        "attention_mask": mask,
+        "token_type_ids": types * (config.type_vocab_size > 1),
+    }
 
 
 def check_model(
-    name: str, precision: str, examples: int, progress: Callable[[float, float], None] = lambda done, total: None
+    name: str,
+    precision: str,
+    examples: int,
+    progress: Callable[[float, float], None] = lambda done, total: None,
 ) -> list[Difference]:
     """Compare a checkpoint with PyTorch on real sentence pairs: all components, then every head's overrides.
 
@@ -228,12 +233,12 @@ def check_model(
     model = load(directory, dtype=precision)
     reference = load_torch(model, directory)
     arguments = _sentences(model, directory, examples)
-    progress(1, 6)
+    progress(1.0, 6.0)
     rows = compare(model, reference, arguments)
-    progress(2, 6)
+    progress(2.0, 6.0)
     for number, mode in enumerate(("uniform", "zero")):
         rows.append(worst(compare_overrides(model, reference, arguments, mode), f"{mode}, each head"))
-        progress(4 + 2 * number, 6)
+        progress(4.0 + 2.0 * number, 6.0)
     return rows
 
 

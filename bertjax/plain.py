@@ -47,7 +47,9 @@ class Swept:
     outputs: Shaped[np.ndarray, "ablations examples *readout"]
 
 
-def run(model: Any, inputs: Inputs, overrides: Overrides, readout: Readout) -> Shaped[Array, "ablations batch *readout"]:
+def run(
+    model: Any, inputs: Inputs, overrides: Overrides, readout: Readout
+) -> Shaped[Array, "ablations batch *readout"]:
     """The experiment itself: every override of a stack on one batch, each as a full forward pass.
 
     Args:
@@ -112,7 +114,7 @@ def sweep(
             base = np.zeros((examples, *first.shape[1:]), first.dtype)
             outputs = np.zeros((len(overrides), *base.shape), first.dtype)
         base[np.asarray(indices)] = first
-        size = chunk_size or max(1, tokens_at_once() // inputs.input_ids.size)
+        size = max(1, tokens_at_once() // inputs.input_ids.size) if chunk_size is None else chunk_size
         if size not in chunks:
             chunks[size] = _chunks(overrides, starts, size)
         for members, start, stacked in chunks[size]:
@@ -122,7 +124,7 @@ def sweep(
                 hidden = step(*layers[number], hidden, inputs.keep, stacked, number)
             found = np.asarray(_read(*head, hidden, inputs.keep, readout))[: len(members)]
             outputs[np.asarray(members)[:, None], np.asarray(indices)[None]] = found
-            progress(len(members) * (depth - start) * len(indices))
+            progress(float(len(members) * (depth - start) * len(indices)))
     return Swept(base, outputs)
 
 
@@ -186,9 +188,7 @@ def _layer(graphdef: Any, state: Any, hidden: Hidden, keep: Keep) -> Hidden:
 
 
 @partial(jax.jit, static_argnums=0)
-def _branch(
-    graphdef: Any, state: Any, hidden: Hidden, keep: Keep, overrides: Overrides, number: ArrayLike
-) -> Branches:
+def _branch(graphdef: Any, state: Any, hidden: Hidden, keep: Keep, overrides: Overrides, number: ArrayLike) -> Branches:
     """One layer for each override, all from the same hidden states: what precedes the override runs once."""
     layer = nnx.merge(graphdef, state)
     return jax.vmap(lambda override: layer(hidden, keep, override, number)[0])(overrides)

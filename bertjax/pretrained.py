@@ -18,8 +18,7 @@ from bertjax.checks import check_overrides, prepare_inputs
 from bertjax.config import BertConfig
 from bertjax.files import CheckpointWarning, read_weights, write_weights
 from bertjax.locate import locate
-from bertjax.types import Inputs, ModelOutput, Numerics, Overrides
-
+from bertjax.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides
 
 M = TypeVar("M", bound="PretrainedModel")
 
@@ -30,11 +29,22 @@ class PretrainedModel(nnx.Module):
     config: BertConfig
     numerics: Numerics
 
+    @property
+    def body(self) -> Any:
+        """The `BertModel` itself; in a task model the one below the head."""
+        raise TypeError(f"{type(self).__name__} has no encoder: use BertModel or a task model")
+
+    def finish(self, hidden: Array, record: EncoderRecord) -> ModelOutput:
+        """What follows the encoder; each class has its own."""
+        raise TypeError(f"{type(self).__name__} has no computation of its own: use BertModel or a task model")
+
     def forward(self, inputs: Inputs, overrides: Overrides | None = None) -> ModelOutput:
         """The pure computation; each class has its own."""
         raise TypeError(f"{type(self).__name__} has no computation of its own: use BertModel or a task model")
 
-    def inputs(self, input_ids: Any, attention_mask: Any = None, token_type_ids: Any = None, position_ids: Any = None) -> Inputs:
+    def inputs(
+        self, input_ids: Any, attention_mask: Any = None, token_type_ids: Any = None, position_ids: Any = None
+    ) -> Inputs:
         """Check the arguments of a call and complete them: what `forward` takes. Raises `InputError`."""
         return prepare_inputs(self.config, self.numerics, input_ids, attention_mask, token_type_ids, position_ids)
 
@@ -113,7 +123,11 @@ class PretrainedModel(nnx.Module):
             MissingDependencyError: `pytorch_model.bin` without PyTorch.
         """
         directory = locate(
-            name_or_path, revision=revision, local_files_only=local_files_only, cache_dir=cache_dir, token=token
+            name_or_path,
+            revision=revision,
+            local_files_only=local_files_only,
+            cache_dir=cache_dir,
+            token=token,
         )
         config = config or BertConfig.from_directory(directory)
         numerics = make_numerics(dtype, precision)
@@ -122,7 +136,14 @@ class PretrainedModel(nnx.Module):
         return build(partial(cls._create, config, directory, numerics, options), weights, config, seed)
 
     @classmethod
-    def _create(cls: type[M], config: BertConfig, directory: Path, numerics: Numerics, options: dict[str, Any], key: Array) -> M:
+    def _create(
+        cls: type[M],
+        config: BertConfig,
+        directory: Path,
+        numerics: Numerics,
+        options: dict[str, Any],
+        key: Array,
+    ) -> M:
         """A freshly initialised model for this checkpoint; classes that read more files override it."""
         return cls(config, key, numerics, **options)  # type: ignore[call-arg]
 
@@ -173,9 +194,7 @@ def build(create: Callable[[Array], Any], weights: dict[str, np.ndarray], config
     if missing:
         _warn(f"not in the checkpoint and initialised anew: {_enumerate(missing)}")
         fresh = _by_path(nnx.split(create(jax.random.key(seed)))[1])
-    leaves = [
-        jnp.asarray(found[path], shape.dtype) if path in found else fresh[path] for path, shape in shapes.items()
-    ]
+    leaves = [jnp.asarray(found[path], shape.dtype) if path in found else fresh[path] for path, shape in shapes.items()]
     return nnx.merge(graphdef, jax.tree.unflatten(jax.tree.structure(state), leaves))
 
 
@@ -189,15 +208,13 @@ def _by_path(state: Any) -> dict[str, Any]:
 
 
 def _untie_if_different(config: BertConfig, weights: dict[str, np.ndarray]) -> BertConfig:
-    """A file whose decoder differs from the word embeddings is not tied, whatever its config says (as in transformers)."""
+    """A decoder that differs from the word embeddings is not tied, whatever the config says (as in transformers)."""
     both = checkpoint.DECODER in weights and checkpoint.WORD_EMBEDDINGS in weights
     if not (config.tie_word_embeddings and both):
         return config
     if np.array_equal(weights[checkpoint.DECODER], weights[checkpoint.WORD_EMBEDDINGS]):
         return config
-    _warn(
-        f"the config ties {checkpoint.DECODER} to the word embeddings, but the file holds another one: it is used"
-    )
+    _warn(f"the config ties {checkpoint.DECODER} to the word embeddings, but the file holds another one: it is used")
     return dataclasses.replace(config, tie_word_embeddings=False)
 
 

@@ -94,9 +94,7 @@ def _row(entry: Mapping[str, Any], base: float) -> _Row:
     try:
         layer, head, score = entry["layer"], entry.get("head"), entry["score"]
     except KeyError as error:
-        raise DataError(
-            f"an ablation has no {error}, found {dict(entry)}: are these results whole?"
-        ) from error
+        raise DataError(f"an ablation has no {error}, found {dict(entry)}: are these results whole?") from error
     score = math.nan if score is None else 100 * score
     return _Row(f"{layer}" if head is None else f"{layer}.{head}", score, score - 100 * base)
 
@@ -108,9 +106,7 @@ def _block(rows: Sequence[_Row], kind: str, longest: float, colour: str) -> Tabl
         table.add_column(title, justify="right")
     table.add_column("")
     for rank, row in enumerate(rows, start=1):
-        bar = ProgressBar(
-            longest, abs(row.change), width=BAR_WIDTH, complete_style=colour, finished_style=colour
-        )
+        bar = ProgressBar(longest, abs(row.change), width=BAR_WIDTH, complete_style=colour, finished_style=colour)
         table.add_row(str(rank), row.name, f"{row.score:.2f}", Text(f"{row.change:+.2f}", style=colour), bar)
     return table
 
@@ -130,7 +126,9 @@ def parity_table(rows: Sequence[Any]) -> Table:
     Args:
         rows: `parity.Difference`s, or anything with their fields.
     """
-    table = Table(title="Difference to PyTorch at real tokens (padding left out)", title_justify="left", box=SIMPLE_HEAD)
+    table = Table(
+        title="Difference to PyTorch at real tokens (padding left out)", title_justify="left", box=SIMPLE_HEAD
+    )
     table.add_column("component")
     for name in ("largest", "mean", "allowed"):
         table.add_column(name, justify="right")

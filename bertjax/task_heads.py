@@ -10,9 +10,9 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from bertjax import ops
+from bertjax.atomic import write_json
 from bertjax.config import BertConfig
 from bertjax.errors import ConfigError
-from bertjax.atomic import write_json
 from bertjax.locate import locate
 from bertjax.model import BertModel, Dense, LayerNorm
 from bertjax.pretrained import PretrainedModel
@@ -128,9 +128,9 @@ class MaskedLMHead(nnx.Module):
         self.transform = Dense(first, (width, width), (width,), std, numerics)
         self.norm = LayerNorm(width, config.layer_norm_eps, numerics)
         self.bias = nnx.Param(jnp.zeros(config.vocab_size, numerics.wide))
-        self.decoder = None
-        if not config.tie_word_embeddings:
-            self.decoder = nnx.Param(std * jax.random.normal(second, (config.vocab_size, width), numerics.wide))
+        shape = (config.vocab_size, width)
+        tied = config.tie_word_embeddings
+        self.decoder = None if tied else nnx.Param(std * jax.random.normal(second, shape, numerics.wide))
         self.activation, self.numerics = config.hidden_act, numerics
 
     def __call__(
@@ -229,7 +229,10 @@ class BertForSentenceEmbedding(TaskModel):
         for mode, name in (("cls", "cls_token"), ("mean", "mean_tokens")):
             modes[f"pooling_mode_{name}"] = self.pooling == mode
         write_json(directory / "1_Pooling" / "config.json", modes)
-        write_json(directory / "sentence_bert_config.json", {"max_seq_length": self.max_length, "do_lower_case": False})
+        write_json(
+            directory / "sentence_bert_config.json",
+            {"max_seq_length": self.max_length, "do_lower_case": False},
+        )
         parts = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")][: 2 + self.normalize]
         write_json(
             directory / "modules.json",

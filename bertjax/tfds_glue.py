@@ -88,9 +88,7 @@ def _reading(what: object, data_dir: str | Path | None) -> Iterator[None]:
     try:
         yield
     except (*known, ParseError) as error:
-        reason = (str(error).splitlines() or [""])[0].rpartition('}": ')[2][
-            :120
-        ]  # less the builder's arguments
+        reason = (str(error).splitlines() or [""])[0].rpartition('}": ')[2][:120]  # less the builder's arguments
         raise DataError(
             f"{what}: cannot be read ({type(error).__name__}: {reason}); prepare it again with bertjax data "
             f"prepare --from GLUE_DIR --data-dir {data_dir or 'DIR'} --overwrite"
@@ -110,9 +108,7 @@ def _rows(builder: Any, split: str) -> list[dict[str, Any]]:
 
 def _absent(task: Task, split: str, builder: Any, splits: list[str]) -> DataError:
     if splits:
-        return DataError(
-            f"{builder.data_path}: has no split {split} of {task.name}; it has {', '.join(splits)}"
-        )
+        return DataError(f"{builder.data_path}: has no split {split} of {task.name}; it has {', '.join(splits)}")
     root = builder.data_path.parents[2]
     return DataError(
         f"glue/{task.config} is not prepared in {root}; prepare it from GLUE's TSV files with bertjax data "
@@ -162,16 +158,12 @@ def prepare(
     for config in dict.fromkeys(task.config for task in named if task.config):
         files = _files(root, TASKS[config])
         if tasks and not files:
-            raise DataError(
-                f"{root}: no TSV files of {config} found; expected {TASKS[config].folder}/dev.tsv"
-            )
+            raise DataError(f"{root}: no TSV files of {config} found; expected {TASKS[config].folder}/dev.tsv")
         if files:
             prepared += _prepare(tfds, TASKS[config], files, Path(data_dir).expanduser(), overwrite)
     if not prepared:
         folders = ", ".join(dict.fromkeys(task.folder for task in TASKS.values() if task.folder))
-        raise DataError(
-            f"{root}: no task of GLUE found; expected folders {folders} with files such as dev.tsv"
-        )
+        raise DataError(f"{root}: no task of GLUE found; expected folders {folders} with files such as dev.tsv")
     return prepared
 
 
@@ -184,9 +176,7 @@ def _files(root: Path, task: Task) -> dict[str, Path]:
     return {split: path for split, path in found.items() if path is not None}
 
 
-def _prepare(
-    tfds: Any, task: Task, files: dict[str, Path], data_dir: Path, overwrite: bool
-) -> list[Prepared]:
+def _prepare(tfds: Any, task: Task, files: dict[str, Path], data_dir: Path, overwrite: bool) -> list[Prepared]:
     """Prepare one configuration under a temporary name in `data_dir` and rename it when it is complete."""
     path = data_dir / "glue" / task.config / str(tfds.builder_cls("glue").BUILDER_CONFIGS[0].version)
     if (path / "dataset_info.json").exists() and not overwrite:
@@ -202,9 +192,7 @@ def _prepare(
                 os.replace(path, Path(temporary) / "replaced")  # deleted with the temporary directory
             os.replace(made, path)
     except OSError as error:
-        raise OutputError(
-            f"{data_dir}: cannot be written ({error.strerror or error}); give another"
-        ) from error
+        raise OutputError(f"{data_dir}: cannot be written ({error.strerror or error}); give another") from error
     return [Prepared(task.name, split, len(rows), f"from {rows.source}") for split, rows in splits.items()]
 
 

@@ -87,9 +87,7 @@ class Tokenizer:
             MissingDependencyError: there is only `vocab.txt` and transformers is not installed.
         """
         directory = locate(name_or_path)
-        settings = _read_json(directory / "special_tokens_map.json") | _read_json(
-            directory / "tokenizer_config.json"
-        )
+        settings = _read_json(directory / "special_tokens_map.json") | _read_json(directory / "tokenizer_config.json")
         if (directory / "tokenizer.json").is_file():
             backend = _from_json(directory / "tokenizer.json", settings)
         elif (directory / "vocab.txt").is_file():
@@ -120,9 +118,7 @@ class Tokenizer:
         if isinstance(first, str) or isinstance(second, str):
             raise InputError("encode takes lists of texts, found one text; put it in a list")
         if second is not None and len(first) != len(second):
-            raise InputError(
-                f"there are {len(first)} first texts and {len(second)} second ones; give equally many"
-            )
+            raise InputError(f"there are {len(first)} first texts and {len(second)} second ones; give equally many")
         special = self._backend.num_special_tokens_to_add(is_pair=second is not None)
         if max_length is not None and max_length < special:
             raise InputError(f"max_length is {max_length}; the special tokens alone are {special}")
@@ -192,9 +188,7 @@ def _from_vocabulary(directory: Path) -> tokenizers.Tokenizer:
         tokenizer = BertTokenizer.from_pretrained(str(directory))
     except (OSError, ValueError) as error:
         reason = (str(error).splitlines() or [""])[0]
-        raise DataError(
-            f"{directory}/vocab.txt: cannot be read ({reason}); fetch the checkpoint again"
-        ) from error
+        raise DataError(f"{directory}/vocab.txt: cannot be read ({reason}); fetch the checkpoint again") from error
     # transformers would number a missing special token anew, beyond the model's embeddings.
     vocabulary = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
     special = tokenizer.unk_token, tokenizer.pad_token, tokenizer.cls_token, tokenizer.sep_token
@@ -229,9 +223,7 @@ def collate(
     longest = max(len(encoding) for encoding in encodings)
     width = longest if length is None else length
     if longest > width:
-        raise InputError(
-            f"an encoding has {longest} tokens, but the batch only {width}; encode with max_length"
-        )
+        raise InputError(f"an encoding has {longest} tokens, but the batch only {width}; encode with max_length")
     shape = len(encodings), width
     batch = {name: np.zeros(shape, np.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
     batch["input_ids"][:] = pad_id

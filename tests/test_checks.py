@@ -16,11 +16,17 @@ WRONG_INPUTS = {
     "float ids": ({"input_ids": [[1.0, 2.0]]}, "must be integers, found float64"),
     "one example without batch": ({"input_ids": [1, 2]}, r"\[batch, token\].*\(2,\)"),
     "no example": ({"input_ids": np.zeros((0, 3), int)}, "not be empty"),
-    "mask of another shape": ({"input_ids": IDS, "attention_mask": np.ones((2, 4))}, r"\(2, 4\), expected \(2, 3\)"),
+    "mask of another shape": (
+        {"input_ids": IDS, "attention_mask": np.ones((2, 4))},
+        r"\(2, 4\), expected \(2, 3\)",
+    ),
     "additive mask": ({"input_ids": IDS, "attention_mask": [[0.0, 0.0, -1e4]] * 2}, "no additive mask"),
     "mask of words": ({"input_ids": IDS, "attention_mask": [["a", "b", "c"]] * 2}, "int, bool or float"),
     "segments of another shape": ({"input_ids": IDS, "token_type_ids": [[0, 1]]}, r"\(1, 2\).*\(2, 3\)"),
-    "no such segment": ({"input_ids": IDS, "token_type_ids": IDS * 0 + 2}, "token_type_ids holds 2.*type_vocab_size"),
+    "no such segment": (
+        {"input_ids": IDS, "token_type_ids": IDS * 0 + 2},
+        "token_type_ids holds 2.*type_vocab_size",
+    ),
     "no such position": ({"input_ids": IDS, "position_ids": IDS * 0 + 19}, "position_ids holds 19"),
 }
 

@@ -69,7 +69,8 @@ def test_interrupting_writes_nothing(place, monkeypatch, capsys):
 
     monkeypatch.setattr("bertjax.ablate.sweep_examples", interrupt)
     monkeypatch.chdir(place)
-    assert main("ablate --model model --task mrpc --data pairs.tsv --output interrupted".split()) == 130
+    arguments = ["--model", "model", "--task", "mrpc", "--data", "pairs.tsv", "--output", "interrupted"]
+    assert main(["ablate", *arguments]) == 130
     assert list((place / "interrupted").iterdir()) == []
 
 

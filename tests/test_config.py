@@ -280,9 +280,7 @@ def test_labels_that_contradict_each_other_are_refused() -> None:
     assert "num_labels is 4" in refusal(SMALL | {"num_labels": 4, "id2label": {"0": "a", "1": "b"}})
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b'{"hidden_size": ', b"[1, 2]", b"null", b"\xff\xfe", b"[" * 100_000]
-)
+@pytest.mark.parametrize("content", [b"", b'{"hidden_size": ', b"[1, 2]", b"null", b"\xff\xfe", b"[" * 100_000])
 def test_broken_files_are_refused_in_one_line_with_their_path(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "config.json"
     path.write_bytes(content)

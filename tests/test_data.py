@@ -130,9 +130,7 @@ def test_a_test_split_may_lack_labels_and_no_other_may(tmp_path: Path) -> None:
 
 def test_jsonl_with_the_hubs_column_names_reads_like_glues_tsv(tmp_path: Path) -> None:
     write_mrpc(tmp_path / "dev.tsv")
-    rows = [
-        {"sentence1": text, "sentence2": text[::-1], "label": i % 2, "idx": i} for i, text in enumerate(TEXTS)
-    ]
+    rows = [{"sentence1": text, "sentence2": text[::-1], "label": i % 2, "idx": i} for i, text in enumerate(TEXTS)]
     path = tmp_path / "mine.jsonl.gz"
     path.write_bytes(gzip.compress("\n".join(json.dumps(row) for row in rows).encode()))
     assert load_examples("mrpc", data=path).sha256 == load_examples("mrpc", data=tmp_path / "dev.tsv").sha256
@@ -231,9 +229,7 @@ def test_an_empty_tuple_of_label_names_asks_for_regression(tmp_path: Path) -> No
         ("dev.csv", b"sentence1,sentence2\n", "ends in .tsv, .tsv.gz, .jsonl"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_in_one_line(
-    name: str, content: bytes, message: str, tmp_path: Path
-) -> None:
+def test_what_is_wrong_with_a_file_is_said_in_one_line(name: str, content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message) as raised:
         load_examples("rte", data=tmp_path / name)

@@ -155,9 +155,7 @@ def test_an_archive_of_pytorch_before_1_6_is_read(tmp_path: Path, state: dict[st
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64, ml_dtypes.bfloat16])
-def test_the_files_dtype_is_kept_by_safetensors_and_msgpack(
-    tmp_path: Path, dtype: Any, expected: Arrays
-) -> None:
+def test_the_files_dtype_is_kept_by_safetensors_and_msgpack(tmp_path: Path, dtype: Any, expected: Arrays) -> None:
     arrays = {name: array.astype(dtype) for name, array in expected.items()}
     for name in ("model.safetensors", "flax_model.msgpack"):
         directory = tmp_path / name
@@ -183,23 +181,17 @@ def renamed(arrays: Arrays, rename: Callable[[str], str]) -> Arrays:
     [
         lambda name: f"module.{name}",
         lambda name: name.removeprefix("bert."),
-        lambda name: name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
-            "LayerNorm.bias", "LayerNorm.beta"
-        ),
+        lambda name: name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"),
     ],
 )
-def test_other_spellings_become_canonical(
-    tmp_path: Path, rename: Callable[[str], str], expected: Arrays
-) -> None:
+def test_other_spellings_become_canonical(tmp_path: Path, rename: Callable[[str], str], expected: Arrays) -> None:
     write_format(tmp_path, "model.safetensors", {}, renamed(expected, rename))
     assert_equal(read_weights(tmp_path), expected)
 
 
 def test_a_bare_flax_model_is_read(tmp_path: Path, expected: Arrays) -> None:
     encoder = {name: array for name, array in expected.items() if name.startswith("bert.")}
-    write_format(
-        tmp_path, "flax_model.msgpack", {}, renamed(encoder, lambda name: name.removeprefix("bert."))
-    )
+    write_format(tmp_path, "flax_model.msgpack", {}, renamed(encoder, lambda name: name.removeprefix("bert.")))
     assert_equal(read_weights(tmp_path), encoder)
 
 

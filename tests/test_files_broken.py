@@ -102,9 +102,7 @@ def test_tensors_that_are_no_plain_arrays_are_refused_by_name(tmp_path: Path) ->
         assert WORDS in refusal(tmp_path)
 
 
-def test_without_pytorch_its_format_asks_for_the_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pytorch_its_format_asks_for_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingDependencyError, match=r"pip install bertjax\[torch\]"):
@@ -225,9 +223,7 @@ def test_the_first_flax_layout_with_heads_apart_is_refused(tmp_path: Path) -> No
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_nan_and_infinity_are_warned_of_by_name(tmp_path: Path, value: float, arrays: Arrays) -> None:
     arrays[QUERY][2, 3] = value
-    save_file(
-        {name: array.astype(np.float16) for name, array in arrays.items()}, tmp_path / "model.safetensors"
-    )
+    save_file({name: array.astype(np.float16) for name, array in arrays.items()}, tmp_path / "model.safetensors")
     with pytest.warns(CheckpointWarning, match=QUERY) as caught:
         read_weights(tmp_path)
     assert WORDS not in str(caught[0].message)

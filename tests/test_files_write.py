@@ -56,9 +56,7 @@ def test_transformers_loads_what_was_written_with_nothing_missing(tmp_path: Path
     back, report = load(tmp_path / "ours", output_loading_info=True)
     assert not any(report.values())
     ids = torch.tensor([[1, 7, 30, 2, 5]])
-    torch.testing.assert_close(
-        back.eval()(ids).prediction_logits, model(ids).prediction_logits, rtol=0, atol=0
-    )
+    torch.testing.assert_close(back.eval()(ids).prediction_logits, model(ids).prediction_logits, rtol=0, atol=0)
     again = read_weights(tmp_path / "ours")
     assert again.keys() == weights.keys()
     assert hash_weights(again) == hash_weights(weights)
@@ -80,10 +78,7 @@ def test_any_layout_and_dtype_comes_back_bit_for_bit(tmp_path: Path) -> None:
 def test_weights_are_readable_by_whom_new_files_are(tmp_path: Path) -> None:
     (tmp_path / "plain").touch()
     write_weights(tmp_path, made_up(), CONFIG)
-    modes = {
-        stat.S_IMODE((tmp_path / name).stat().st_mode)
-        for name in ("plain", "model.safetensors", "config.json")
-    }
+    modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "model.safetensors", "config.json")}
     assert len(modes) == 1
 
 
@@ -170,9 +165,7 @@ def test_json_is_strict(tmp_path: Path, value: Any) -> None:
     write_json(tmp_path / "summary.json", {"score": 0.25, "text": "naïve"})
     with pytest.raises(OutputError, match="NaN"):
         write_json(tmp_path / "summary.json", {"score": value})
-    assert (tmp_path / "summary.json").read_text(
-        encoding="utf-8"
-    ) == '{\n  "score": 0.25,\n  "text": "naïve"\n}\n'
+    assert (tmp_path / "summary.json").read_text(encoding="utf-8") == '{\n  "score": 0.25,\n  "text": "naïve"\n}\n'
 
 
 def test_the_hash_sees_names_dtypes_shapes_and_values_but_not_order_or_layout() -> None:

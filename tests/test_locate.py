@@ -156,9 +156,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         thread.join()
 
 
-def test_a_directory_is_itself_whatever_else_its_name_could_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_is_itself_whatever_else_its_name_could_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "some-lab" / "tiny-bert").mkdir(parents=True)
     assert locate(REPOSITORY) == Path(REPOSITORY)
@@ -167,9 +165,7 @@ def test_a_directory_is_itself_whatever_else_its_name_could_be(
     assert locate("~/some-lab") == tmp_path / "some-lab"
 
 
-@pytest.mark.parametrize(
-    "name", ["./nope", "/abs/nope", "~/nope", "a/b/c", "nope/", "x" * 300, "two words", ""]
-)
+@pytest.mark.parametrize("name", ["./nope", "/abs/nope", "~/nope", "a/b/c", "nope/", "x" * 300, "two words", ""])
 def test_what_can_be_no_hub_id_is_no_such_directory(name: str) -> None:
     assert "no such directory" in refusal(name)
 
@@ -220,10 +216,7 @@ def test_the_default_model_is_the_installed_package_or_else_the_hubs(
 
 
 def test_every_format_that_is_read_would_be_downloaded_in_the_same_order() -> None:
-    order = [
-        [number for number, regex in enumerate(module._WEIGHTS) if regex.fullmatch(name)]
-        for name in WEIGHT_FILES
-    ]
+    order = [[number for number, regex in enumerate(module._WEIGHTS) if regex.fullmatch(name)] for name in WEIGHT_FILES]
     assert order == [[0], [0], [1], [1], [2], [2]]
 
 
@@ -247,14 +240,10 @@ def test_every_format_that_is_read_would_be_downloaded_in_the_same_order() -> No
         ),
     ],
 )
-def test_only_the_files_needed_are_downloaded(
-    hub: Hub, tmp_path: Path, held: set[str], expected: set[str]
-) -> None:
+def test_only_the_files_needed_are_downloaded(hub: Hub, tmp_path: Path, held: set[str], expected: set[str]) -> None:
     hub.files = frozenset(held | SMALL_FILES | UNWANTED)
     found = locate(REPOSITORY, cache_dir=tmp_path, token="hf_secret")
-    assert {
-        str(path.relative_to(found)) for path in found.rglob("*") if path.is_file()
-    } == expected | SMALL_FILES
+    assert {str(path.relative_to(found)) for path in found.rglob("*") if path.is_file()} == expected | SMALL_FILES
     assert sorted(hub.downloads) == sorted(expected | SMALL_FILES)
     assert hub.tokens == {"Bearer hf_secret"}
 

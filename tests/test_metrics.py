@@ -87,9 +87,7 @@ def test_the_positive_class_can_be_chosen(rng):
 
 def test_one_column_of_values_is_the_same_as_none(rng):
     values, labels = rng.normal(size=(ABLATIONS, EXAMPLES)), rng.uniform(0, 5, EXAMPLES)
-    np.testing.assert_array_equal(
-        score("pearson", values, labels), score("pearson", values[..., None], labels)
-    )
+    np.testing.assert_array_equal(score("pearson", values, labels), score("pearson", values[..., None], labels))
 
 
 def test_sums_are_in_float64_whatever_the_outputs_are(rng):
@@ -103,15 +101,11 @@ def test_examples_without_a_label_are_left_out(rng):
     values, labels = rng.normal(size=(ABLATIONS, EXAMPLES)), rng.uniform(0, 5, EXAMPLES)
     labels[[2, 11]] = np.nan, -1
     kept = np.delete(np.arange(EXAMPLES), [2, 11])
-    np.testing.assert_array_equal(
-        score("pearson", values, labels), score("pearson", values[:, kept], labels[kept])
-    )
+    np.testing.assert_array_equal(score("pearson", values, labels), score("pearson", values[:, kept], labels[kept]))
     logits, classes = rng.normal(size=(ABLATIONS, EXAMPLES, 2)), rng.integers(0, 2, EXAMPLES)
     classes[[0, 5]] = -1
     kept = np.delete(np.arange(EXAMPLES), [0, 5])
-    np.testing.assert_array_equal(
-        score("accuracy", logits, classes), score("accuracy", logits[:, kept], classes[kept])
-    )
+    np.testing.assert_array_equal(score("accuracy", logits, classes), score("accuracy", logits[:, kept], classes[kept]))
 
 
 @pytest.mark.parametrize("name", ["pearson", "spearman"])

@@ -37,7 +37,7 @@ def expect(model, call, base, override, weights=None, outputs=None):
     assert largest_difference(after.record.head_outputs[LAYER][:, :, HEAD], outputs) < CLOSE
     others = np.array([head for head in range(3) if head != HEAD])
     assert largest_difference(after.attentions[LAYER][:, others], base.attentions[LAYER][:, others]) < CLOSE
-    assert largest_difference(after.hidden_states[:LAYER + 1], base.hidden_states[:LAYER + 1]) < CLOSE
+    assert largest_difference(after.hidden_states[: LAYER + 1], base.hidden_states[: LAYER + 1]) < CLOSE
     assert largest_difference(after.last_hidden_state, base.last_hidden_state, call["attention_mask"]) > 1e-3
 
 
@@ -86,13 +86,19 @@ def test_weights_and_outputs_are_patched_from_another_run(small, run, rng):
     model, call, base = run
     other = dict(call, input_ids=rng.integers(0, small.vocab_size, call["input_ids"].shape))
     donor = model(**other)
-    expect(model, call, base, ov.patched_weights(small, ["1.2"], donor), np.asarray(donor.attentions[LAYER][:, HEAD]))
+    expect(
+        model,
+        call,
+        base,
+        ov.patched_weights(small, ["1.2"], donor),
+        np.asarray(donor.attentions[LAYER][:, HEAD]),
+    )
     outputs = np.asarray(donor.record.head_outputs[LAYER][:, :, HEAD])
     expect(model, call, base, ov.patched_outputs(small, ["1.2"], donor), outputs=outputs)
 
 
-def test_patching_all_heads_of_the_first_layer_carries_the_donor_over(small, run, rng):
-    model, call, base = run
+def test_patching_all_heads_of_the_first_layer_carries_the_donor_over(small, run):
+    model, call, _ = run
     donor = model(**dict(call, token_type_ids=1 - call["token_type_ids"]))
     heads = ov.heads_of_layer(small, 0)
     after = model(**call, overrides=ov.patched_outputs(small, heads, donor))
@@ -131,7 +137,9 @@ def test_the_identity_changes_nothing_at_all(config, rng, dtype):
         zeros = jnp.zeros((config.num_hidden_layers, config.num_attention_heads, config.head_dim))
         head = (0, 0)
         replaced = ov.combine(
-            ov.mean(config, [head], zeros + 7), ov.uniform(config, [head]), ov.fixed_edges(config, {(0, 0, 1, 1): 0.5})
+            ov.mean(config, [head], zeros + 7),
+            ov.uniform(config, [head]),
+            ov.fixed_edges(config, {(0, 0, 1, 1): 0.5}),
         )
         ones = jnp.ones_like(replaced.weights_gate)
         idle = ov._replace(
@@ -165,7 +173,7 @@ def test_overrides_of_several_kinds_combine(small, run):
 
 
 def test_a_stack_of_different_kinds_runs_under_vmap_like_each_alone(small, run, rng):
-    model, call, base = run
+    model, call, _ = run
     donor = model(**dict(call, input_ids=rng.integers(0, small.vocab_size, call["input_ids"].shape)))
     single = [
         ov.identity(small),
@@ -206,13 +214,19 @@ MISTAKES = {
     "a string of heads": (lambda c: ov.zero(c, "1.0"), "must be a list"),
     "twice": (lambda c: ov.zero(c, ["1.0", (1, 0)]), "1.0 is named twice"),
     "factor not finite": (lambda c: ov.factor(c, ["0.0"], np.nan), "finite"),
-    "means of another shape": (lambda c: ov.mean(c, ["0.0"], jnp.ones((2, 3, 5))), r"\(2, 3, 5\).*\(2, 3, 4\)"),
+    "means of another shape": (
+        lambda c: ov.mean(c, ["0.0"], jnp.ones((2, 3, 5))),
+        r"\(2, 3, 5\).*\(2, 3, 4\)",
+    ),
     "means not finite": (lambda c: ov.mean(c, ["0.0"], jnp.full((2, 3, 4), jnp.inf)), "finite"),
     "weights not square": (lambda c: ov.fixed(c, {"0.0": np.ones((4, 5))}), r"\(4, 5\).*query, key"),
     "edge of no head": (lambda c: ov.forbidden_edges(c, [(0, 5, 0, 0)]), "no head 0.5"),
     "edge twice": (lambda c: ov.forbidden_edges(c, [(0, 1, 0, 0)] * 2), "twice"),
     "edge negative": (lambda c: ov.fixed_edges(c, {(0, 1, -1, 0): 0.5}), "negative"),
-    "clash": (lambda c: ov.combine(ov.uniform(c, ["0.1"]), ov.uniform(c, ["0.1"])), "both|two.*weights of head 0.1"),
+    "clash": (
+        lambda c: ov.combine(ov.uniform(c, ["0.1"]), ov.uniform(c, ["0.1"])),
+        "both|two.*weights of head 0.1",
+    ),
     "nothing to stack": (lambda c: ov.stack([]), "at least one"),
 }
 
@@ -231,7 +245,10 @@ MISFITS = {
     "gate not finite": (lambda c, out: ov.uniform(c, ["0.0"], gate=np.nan), "not finite"),
     "fixed for other tokens": (lambda c, out: ov.fixed(c, {"0.0": np.eye(8)}), r"\(1, 8, 8\).*\(4, 9, 9\)"),
     "fixed on padding": (lambda c, out: ov.fixed(c, {"0.0": np.ones((9, 9))}), "padding keeps weight 0"),
-    "edge beyond the tokens": (lambda c, out: ov.forbidden_edges(c, [(0, 0, 0, 9)]), "key 9, but there are 9"),
+    "edge beyond the tokens": (
+        lambda c, out: ov.forbidden_edges(c, [(0, 0, 0, 9)]),
+        "key 9, but there are 9",
+    ),
     "edge beyond the batch": (lambda c, out: ov.forbidden_edges(c, [(0, 0, 0, 1)], 4), "example 4"),
     "donor of fewer examples": (
         lambda c, out: ov.patched_weights(c, ["0.0"], out),

@@ -14,7 +14,10 @@ CLOSE = 2e-5  # float32 logits of size 1 to 10 through four layers
 @pytest.fixture
 def job(config, rng):
     """A classifier, five examples in two batches of other order (one index twice), and overrides of many kinds."""
-    model, call = random_model(BertForSequenceClassification, config), arguments(config, rng, batch=5, tokens=8)
+    model, call = (
+        random_model(BertForSequenceClassification, config),
+        arguments(config, rng, batch=5, tokens=8),
+    )
     rows = [(3, 0), (1, 4), (2, 2)]
     batches = [(indices, {name: value[list(indices)] for name, value in call.items()}) for indices in rows]
     last = config.num_hidden_layers - 1
@@ -86,7 +89,10 @@ def test_mean_head_outputs_are_means_over_real_tokens(small, rng):
     model, call = random_model(BertModel, small), arguments(small, rng)
     outputs, real = np.asarray(model(**call).record.head_outputs), call["attention_mask"].astype(bool)
     expected = outputs[:, real].mean(axis=1)
-    parts = [{name: value[:1] for name, value in call.items()}, {name: value[1:] for name, value in call.items()}]
+    parts = [
+        {name: value[:1] for name, value in call.items()},
+        {name: value[1:] for name, value in call.items()},
+    ]
     assert largest_difference(plain.mean_head_outputs(model, parts), expected) < 1e-6
 
 

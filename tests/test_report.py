@@ -25,9 +25,7 @@ BASE, LABEL, TITLE = 0.8672, "Spearman correlation", "A title that is no formula
 def made_up(layers: int, heads: int) -> np.ndarray:
     """Scores like those of a real sweep: most near the base, few far below, some above."""
     rng = np.random.default_rng(3)
-    changes = -0.15 * np.abs(rng.standard_t(3, size=(layers, heads))) + 0.08 * rng.normal(
-        size=(layers, heads)
-    )
+    changes = -0.15 * np.abs(rng.standard_t(3, size=(layers, heads))) + 0.08 * rng.normal(size=(layers, heads))
     return BASE + np.clip(changes, -0.9, 0.3) / 100
 
 

@@ -8,10 +8,11 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "bertjax"
 
 # Left to right: a file imports only from its left.
-ORDER = """
-errors types config atomic weight_names files checkpoint ops locate checks pretrained model task_heads overrides
-plain tasks tables local_files tfds_glue tokenizer data parity metrics figures report task_outputs results ablate cli
-""".split()
+ORDER = [
+    *("errors", "types", "config", "atomic", "weight_names", "files", "checkpoint", "ops", "locate", "checks"),
+    *("pretrained", "model", "task_heads", "overrides", "plain", "tasks", "tables", "local_files", "tfds_glue"),
+    *("tokenizer", "data", "parity", "metrics", "figures", "report", "task_outputs", "results", "ablate", "cli"),
+]
 FLAX = {"model", "task_heads", "pretrained", "plain", "files"}
 NNX = {"Module", "Param", "List", "split", "merge", "eval_shape"}
 FILES = sorted(PACKAGE.glob("*.py"))
@@ -45,7 +46,9 @@ def test_flax_stays_in_its_rooms_and_within_what_lasts(path):
     modules = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     if path.stem not in FLAX:
         assert not any(module.split(".")[0] == "flax" for module in modules)
-    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "nnx"}
+    used = {
+        node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "nnx"
+    }
     assert used <= NNX
 
 

@@ -101,9 +101,7 @@ def test_class_names_and_columns_are_those_of_the_official_builder() -> None:
             assert official.data_dir == task.folder
 
 
-def test_an_official_copy_whose_rows_are_numbered_otherwise_gives_the_same_mrpc(
-    glue: Path, tmp_path: Path
-) -> None:
+def test_an_official_copy_whose_rows_are_numbered_otherwise_gives_the_same_mrpc(glue: Path, tmp_path: Path) -> None:
     local = load_examples("mrpc", data=glue)
     ids = (9, 18, 25, 32, 33, 37, 40)  # TensorFlow Datasets counts MRPC's rows over train and validation
     official = Examples(local.task, ids, local.first, local.second, local.labels, "", "validation")
@@ -190,15 +188,11 @@ def test_what_cannot_be_prepared_is_refused(glue: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_not_prepared_is_said_in_one_line_with_the_command(glue: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=f"bertjax data prepare --from GLUE_DIR --data-dir {tmp_path},"
-    ) as raised:
+    with pytest.raises(DataError, match=f"bertjax data prepare --from GLUE_DIR --data-dir {tmp_path},") as raised:
         load_examples("rte", data_dir=tmp_path)
     assert "\n" not in str(raised.value)
     prepare(glue, tmp_path, ["stsb"])
-    with pytest.raises(
-        DataError, match=r"has no split train of stsb; it has validation, test|test, validation"
-    ):
+    with pytest.raises(DataError, match=r"has no split train of stsb; it has validation, test|test, validation"):
         load_examples("stsb", split="train", data_dir=tmp_path)
 
 

@@ -63,21 +63,15 @@ def test_both_forms_encode_as_transformers_does(
     texts = (FIRST, SECOND) if pairs else (FIRST,)
     strategy = "do_not_truncate" if max_length is None else "longest_first"
     options = {"return_offsets_mapping": True, "return_token_type_ids": True}
-    reference = BertTokenizer.from_pretrained(slow)(
-        *texts, truncation=strategy, max_length=max_length, **options
-    )
+    reference = BertTokenizer.from_pretrained(slow)(*texts, truncation=strategy, max_length=max_length, **options)
     whole = BertTokenizer.from_pretrained(slow)(*texts)["input_ids"]
     for directory in (slow, fast):
         found = Tokenizer.from_pretrained(directory).encode(*texts, max_length=max_length)
         assert [list(one.input_ids) for one in found] == reference["input_ids"]
         assert [list(one.token_type_ids) for one in found] == reference["token_type_ids"]
         assert [list(one.offsets) for one in found] == reference["offset_mapping"]
-        assert [[PIECES[number] for number in one.input_ids] for one in found] == [
-            list(one.tokens) for one in found
-        ]
-        assert [one.truncated for one in found] == [
-            len(a) < len(b) for a, b in zip(found, whole, strict=True)
-        ]
+        assert [[PIECES[number] for number in one.input_ids] for one in found] == [list(one.tokens) for one in found]
+        assert [one.truncated for one in found] == [len(a) < len(b) for a, b in zip(found, whole, strict=True)]
 
 
 def test_offsets_count_characters_of_each_tokens_own_text(tmp_path: Path) -> None:
@@ -129,9 +123,7 @@ def test_special_tokens_are_found_by_their_own_names(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_the_files_is_said_in_one_line(
-    files: dict[str, str], message: str, tmp_path: Path
-) -> None:
+def test_what_is_wrong_with_the_files_is_said_in_one_line(files: dict[str, str], message: str, tmp_path: Path) -> None:
     for name, content in files.items():
         (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=message) as raised:

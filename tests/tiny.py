@@ -36,7 +36,7 @@ SIZES = {
     "five heads": {
         "vocab_size": 37,
         "hidden_size": 30,
-        "num_hidden_layers": 4,
+        "num_hidden_layers": 3,
         "num_attention_heads": 5,
         "intermediate_size": 17,
         "max_position_embeddings": 16,
@@ -48,7 +48,9 @@ SIZES = {
 }
 
 
-def arguments(config: BertConfig, rng: np.random.Generator, batch: int = 4, tokens: int = 9, left: bool = False) -> dict:
+def arguments(
+    config: BertConfig, rng: np.random.Generator, batch: int = 4, tokens: int = 9, left: bool = False
+) -> dict:
     """Random ids with padding (on the right, or on the left), segments that change half way."""
     lengths = np.array([tokens, 1, *rng.integers(2, tokens, batch - 2)])
     places = np.arange(tokens)[None]

@@ -1,0 +1,71 @@
+"""Every snippet and command of the README runs."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bertjax.cli import main
+from tests.workshop import SENTENCES, write_pairs
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+COMMANDS = [line for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    """A directory in which the README's file names exist, with made-up contents."""
+    directory = tmp_path_factory.mktemp("desk")
+    for folder in ("MRPC", "STS-B"):
+        (directory / "GLUE_DIR" / folder).mkdir(parents=True)
+    write_pairs(directory / "GLUE_DIR" / "MRPC" / "dev.tsv", 5)
+    columns = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore"
+    rows = [f"{i}\tx\tx\tx\t{i}\tx\tx\t{SENTENCES[i]}\t{SENTENCES[-i]}\t{(i * 3) % 5}.5" for i in range(1, 6)]
+    (directory / "GLUE_DIR" / "STS-B" / "dev.tsv").write_text("\n".join([columns, *rows]) + "\n")
+    pairs = [f"{SENTENCES[i]}\t{SENTENCES[-i]}\t{('no', 'yes')[i % 2]}" for i in range(1, 6)]
+    (directory / "pairs.tsv").write_text("\n".join(["first\tsecond\tlabel", *pairs]) + "\n")
+    return directory
+
+
+def test_the_snippets_run_one_after_another(capsys):
+    assert len(SNIPPETS) == 2
+    names: dict = {}
+    for snippet in SNIPPETS:
+        exec(snippet, names)
+    printed = capsys.readouterr().out
+    assert "(6, 2, 12," in printed
+    assert "(72, 2, 384)" in printed
+    before, after = re.findall(r"similarity ([\d.]+)", printed)
+    assert before != after
+
+
+def test_the_two_commands_are_make_targets():
+    targets = [command.split()[1] for command in COMMANDS if command.startswith("make ")]
+    assert targets == ["demo", "test"]
+    for target, expected in zip(targets, ("bertjax ablate --output demo-output --overwrite", "-m pytest"), strict=True):
+        plan = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True)
+        assert expected in plan.stdout
+
+
+@pytest.mark.needs_torch
+def test_the_parity_command_runs():
+    command = next(command for command in COMMANDS if command.startswith("bertjax parity"))
+    assert main(shlex.split(command)[1:] + ["--examples", "2"]) == 0
+
+
+def test_the_other_commands_run_in_the_order_given(desk, monkeypatch):
+    monkeypatch.chdir(desk)
+    commands = [c for c in COMMANDS if c.startswith("bertjax ") and not c.startswith("bertjax parity")]
+    assert len(commands) == 6
+    for number, command in enumerate(commands):
+        arguments = shlex.split(command)[1:]
+        if arguments[0] == "ablate":
+            # Few heads and examples: how the words are understood is what is tested, not the machine's patience.
+            fewer = [] if "layers" in arguments else ["--heads", "5.3", "5.5"]
+            arguments += ["--limit", "5", *fewer, "--output", f"out{number}"]
+        assert main(arguments) == 0, command
+        assert arguments[0] != "ablate" or (desk / f"out{number}" / "summary.json").is_file()
