@@ -205,13 +205,12 @@ def list_ablations(settings: Settings, config: Any) -> list[Ablation]:
 def make_overrides(settings: Settings, model: Any, encoded: Encoded, ablations: Sequence[Ablation]) -> list[Overrides]:
     """The override of each ablation; mode 'mean' runs the model once over all examples for its means."""
     config = model.config
-    constructors: dict[str, Any] = {"uniform": ov.uniform, "zero": ov.zero, "mean": ov.mean}[settings.mode]
+    constructor: Any = {"uniform": ov.uniform, "zero": ov.zero, "mean": ov.mean}[settings.mode]
     rest: tuple[Any, ...] = ()
     if settings.mode == "mean":
         rows = range(len(encoded.rows))
         batches = batch_rows(encoded, rows, settings.texts_at_once, config.max_position_embeddings)
         rest = (plain.mean_head_outputs(model, [_without_repeats(*batch) for batch in batches]),)
-    constructor = constructors[settings.mode]
     return [
         constructor(
             config,

@@ -54,7 +54,7 @@ def test_the_two_commands_are_make_targets():
 @pytest.mark.needs_torch
 def test_the_parity_command_runs():
     command = next(command for command in COMMANDS if command.startswith("bertjax parity"))
-    assert main(shlex.split(command)[1:] + ["--examples", "2"]) == 0
+    assert main([*shlex.split(command)[1:], "--examples", "2"]) == 0
 
 
 def test_the_other_commands_run_in_the_order_given(desk, monkeypatch):
