@@ -105,7 +105,8 @@ class Settings:
     @property
     def directory(self) -> Path:
         """Where the results go."""
-        return Path(self.output or f"bertjax-{self.task}-{self.mode}-{self.ablate}").expanduser()
+        default = f"bertjax-{self.task}-{self.mode}-{self.ablate}".replace("/", "-")
+        return Path(self.output or default).expanduser()
 
 
 @dataclass(frozen=True)

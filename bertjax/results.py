@@ -88,14 +88,14 @@ class Results:
 
 
 def check_directory(directory: Path, overwrite: bool) -> None:
-    """Make sure that results can be written, before anything is computed.
+    """Make sure that results can be written, before anything is computed; the directory itself is made later.
 
     Raises:
-        OutputError: it is no directory, cannot be made or written, or holds results and `overwrite` is false.
+        OutputError: it is no directory, cannot be written, or holds results and `overwrite` is false.
     """
+    existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        probe = directory / f".bertjax-{os.getpid()}"
+        probe = existing / f".bertjax-{os.getpid()}"
         probe.touch()
         probe.unlink()
     except OSError as error:

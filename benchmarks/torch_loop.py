@@ -1,0 +1,82 @@
+"""Are the ablated scores those of a loop in PyTorch, and how long does each take?
+
+Every head of the default model is disabled on pairs of a task (STS-B by default), once by `bertjax` and once by a
+loop over `transformers` with a patched eager attention, sorted by length, batch 32. Prints the largest difference
+of a score over all heads, and the ratio of the times.
+
+    python -m benchmarks.torch_loop --data GLUE_DIR --limit 300        about 5 minutes on two CPU cores
+"""
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import bertjax
+from benchmarks.common import describe_machine
+from bertjax import overrides, parity
+from bertjax.data import load_examples
+from bertjax.locate import DEFAULT_MODEL, locate
+from bertjax.metrics import score
+from bertjax.plain import Swept
+from bertjax.task_outputs import Encoded, batch_rows, cosine, encode_examples, metrics_of, positive_label, sweep_examples
+
+BATCH = 32
+
+
+def torch_similarities(reference: Any, encoded: Encoded, head: tuple[int, int] | None, mode: str) -> np.ndarray:
+    """Cosine similarities of all pairs, mean pooling, in PyTorch; one head disabled, or none."""
+    vectors = np.zeros((len(encoded.rows), reference.config.hidden_size), np.float32)
+    for places, call in batch_rows(encoded, range(len(encoded.rows)), BATCH, 512):
+        real = call["attention_mask"].astype(bool)
+        if head is None:
+            hidden = parity.run_torch(reference, call).last_hidden_state.numpy()
+        else:
+            with parity.patched_attention(reference, head, mode, real):
+                hidden = parity.run_torch(reference, call).last_hidden_state.numpy()
+        vectors[list(places)] = (hidden * real[..., None]).sum(1) / real.sum(1, keepdims=True)
+    return cosine(*np.split(vectors, 2))
+
+
+def run_both(model: Any, reference: Any, encoded: Encoded, mode: str) -> tuple[Swept, Swept, float, float]:
+    """Outputs and seconds of both."""
+    heads = overrides.every_head(model.config)
+    constructor = {"uniform": overrides.uniform, "zero": overrides.zero}[mode]
+    start = time.perf_counter()
+    ours = sweep_examples(model, encoded, [constructor(model.config, [head]) for head in heads], batch_size=4)
+    middle = time.perf_counter()
+    base = torch_similarities(reference, encoded, None, mode)
+    theirs = Swept(base, np.stack([torch_similarities(reference, encoded, head, mode) for head in heads]))
+    return ours, theirs, middle - start, time.perf_counter() - middle
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--task", default="stsb")
+    parser.add_argument("--data", help="GLUE directory")
+    parser.add_argument("--limit", type=int, default=300)
+    parser.add_argument("--mode", default="uniform", choices=["uniform", "zero"])
+    options = parser.parse_args()
+    directory = locate(DEFAULT_MODEL)
+    model = bertjax.load(directory)
+    examples = load_examples(options.task, data=options.data, limit=options.limit, seed=0)
+    encoded = encode_examples(model, bertjax.Tokenizer.from_pretrained(directory), examples)
+    ours, theirs, our_time, their_time = run_both(model, parity.load_torch(model, directory), encoded, options.mode)
+    table = Table(title=f"{options.task}, {len(examples)} pairs, mode {options.mode}; {describe_machine()}")
+    for name in ("metric", "base here", "base PyTorch", "largest difference of a head's score"):
+        table.add_column(name, justify="right")
+    for name in metrics_of(encoded.kind, examples.task):
+        positive = positive_label(encoded.kind, examples.task)
+        scores = [score(name, swept.outputs, examples.labels, positive) for swept in (ours, theirs)]
+        bases = [score(name, swept.base[None], examples.labels, positive)[0] for swept in (ours, theirs)]
+        table.add_row(name, *(f"{base:.6f}" for base in bases), f"{np.abs(scores[0] - scores[1]).max():.1e}")
+    Console().print(table)
+    print(f"bertjax {our_time:.0f} s with compilation, PyTorch loop {their_time:.0f} s, {their_time / our_time:.2f} times")
+
+
+if __name__ == "__main__":
+    main()
