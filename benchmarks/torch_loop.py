@@ -22,7 +22,15 @@ from bertjax.data import load_examples
 from bertjax.locate import DEFAULT_MODEL, locate
 from bertjax.metrics import score
 from bertjax.plain import Swept
-from bertjax.task_outputs import Encoded, batch_rows, cosine, encode_examples, metrics_of, positive_label, sweep_examples
+from bertjax.task_outputs import (
+    Encoded,
+    batch_rows,
+    cosine,
+    encode_examples,
+    metrics_of,
+    positive_label,
+    sweep_examples,
+)
 
 BATCH = 32
 
@@ -75,7 +83,8 @@ def main() -> None:
         bases = [score(name, swept.base[None], examples.labels, positive)[0] for swept in (ours, theirs)]
         table.add_row(name, *(f"{base:.6f}" for base in bases), f"{np.abs(scores[0] - scores[1]).max():.1e}")
     Console().print(table)
-    print(f"bertjax {our_time:.0f} s with compilation, PyTorch loop {their_time:.0f} s, {their_time / our_time:.2f} times")
+    ratio = their_time / our_time
+    print(f"bertjax {our_time:.0f} s with compilation, PyTorch loop {their_time:.0f} s: {ratio:.2f} times")
 
 
 if __name__ == "__main__":

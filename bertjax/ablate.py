@@ -5,13 +5,10 @@
 weights of a few examples) and `heads.png` or `layers.png`.
 """
 
-import platform
-import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +20,11 @@ from bertjax import overrides as ov
 from bertjax import plain
 from bertjax.data import Examples, load_examples
 from bertjax.errors import InputError
-from bertjax.files import hash_weights, read_weights
 from bertjax.locate import DEFAULT_MODEL, locate
-from bertjax.metrics import METRICS, score
+from bertjax.metrics import score
 from bertjax.plain import Swept
-from bertjax.results import Entry, Results, check_directory, write_results
+from bertjax.provenance import provenance
+from bertjax.results import Entry, Results, check_directory, write_outputs, write_results
 from bertjax.task_heads import BertForSentenceEmbedding, load
 from bertjax.task_outputs import (
     Encoded,
@@ -149,14 +146,18 @@ def ablate(
     encoded = encode_examples(model, Tokenizer.from_pretrained(directory), examples, settings.max_length)
     say(f"{type(model).__name__} {settings.model}: {len(ablations)} {settings.ablate}, mode {settings.mode}")
     say(f"{examples.task.name}: {len(examples)} examples, {sum(map(len, encoded.rows)):,} tokens ({examples.source})")
+    _check_scorable(encoded, examples)
     overrides = make_overrides(settings, model, encoded, ablations)
     swept = _sweep(settings, model, encoded, overrides, progress)
     seconds = time.time() - started
+    write_outputs(settings.directory, swept, examples, [(one.layer, one.head) for one in ablations])
     entries, base = score_ablations(encoded.kind, examples, swept, ablations)
     silent = _warn_if_silent(swept, ablations)
     attention = _sample(model, encoded, entries, overrides)
     summary = {
-        **_provenance(settings, directory, model, examples, encoded),
+        **provenance(model, directory, settings.model, examples, encoded),
+        "settings": {**asdict(settings), "output": str(settings.directory)},
+        "mode": {"name": settings.mode, "definition": MODES[settings.mode]},
         "seconds": round(seconds, 3),
         "without_effect": silent,
         "base": base,
@@ -164,11 +165,22 @@ def ablate(
     return write_results(settings.directory, Results(summary, entries, swept, examples, attention, model.config))
 
 
+def _check_scorable(encoded: Encoded, examples: Examples) -> None:
+    """Score outputs that are all 0: what is wrong with labels or metrics comes out before the sweep, not after."""
+    shape = (1, len(examples), len(encoded.label_order)) if encoded.kind == "logits" else (1, len(examples))
+    nothing = Swept(np.zeros(shape[1:]), np.zeros(shape))
+    score_ablations(encoded.kind, examples, nothing, [Ablation(0, 0)])
+
+
 def _load_model(settings: Settings, directory: Path) -> Any:
     if settings.mode not in MODES:
         raise InputError(f"mode {settings.mode!r} is not one of {', '.join(MODES)}")
     if settings.precision not in ("float32", "bfloat16"):
         raise InputError(f"precision {settings.precision!r} is not one of float32, bfloat16")
+    if settings.readout not in ("auto", "similarity"):
+        raise InputError(f"readout {settings.readout!r} is not one of auto, similarity")
+    if settings.heads and settings.ablate == "layers":
+        raise InputError("--heads names single heads: it cannot go with --ablate layers")
     if settings.readout == "similarity":
         return BertForSentenceEmbedding.from_pretrained(directory, dtype=settings.precision)
     return load(directory, dtype=settings.precision)
@@ -195,10 +207,10 @@ def list_ablations(settings: Settings, config: Any) -> list[Ablation]:
         OverrideError: a head that does not exist.
         InputError: something other than heads or layers.
     """
-    if settings.ablate == "layers" and settings.heads is None:
+    if settings.ablate == "layers":
         return [Ablation(layer, None) for layer in range(config.num_hidden_layers)]
     if settings.ablate != "heads":
-        raise InputError(f"ablate takes heads or layers (and heads where some are named), found {settings.ablate!r}")
+        raise InputError(f"ablate takes heads or layers, found {settings.ablate!r}")
     heads = [ov.parse_head(head, config) for head in settings.heads or ()] or ov.every_head(config)
     return [Ablation(*head) for head in dict.fromkeys(heads)]
 
@@ -289,47 +301,8 @@ def _sample(
     count = min(SAMPLED_EXAMPLES, encoded.examples)
     chosen = np.linspace(0, encoded.examples - 1, count).round().astype(int)
     order = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
-    arrays = sampled_attention(model, encoded, chosen.tolist(), [None, *(overrides[number] for number in order)])
+    arrays = sampled_attention(
+        model, encoded, chosen.tolist(), [ov.identity(model.config), *(overrides[number] for number in order)]
+    )
     names = ["base", *(Ablation(entries[number].layer, entries[number].head).name for number in order)]
     return {"examples": chosen, "runs": np.array(names), **arrays}
-
-
-def _provenance(
-    settings: Settings, directory: Path, model: Any, examples: Examples, encoded: Encoded
-) -> dict[str, Any]:
-    names = metrics_of(encoded.kind, examples.task)
-    return {
-        "command": " ".join(sys.argv),
-        "settings": {**asdict(settings), "output": str(settings.directory)},
-        "model": {
-            "name": settings.model,
-            "class": type(model).__name__,
-            "layers": model.config.num_hidden_layers,
-            "heads": model.config.num_attention_heads,
-            "weights_sha256": hash_weights(read_weights(directory)),
-        },
-        "data": {
-            "task": examples.task.name,
-            "split": examples.split,
-            "source": examples.source,
-            "examples": len(examples),
-            "truncated": encoded.truncated,
-            "sha256": examples.sha256,
-        },
-        "mode": {"name": settings.mode, "definition": MODES[settings.mode]},
-        "outputs": encoded.kind,
-        "metrics": list(names),
-        "metric": {"name": names[0], "label": METRICS[names[0]].label},
-        "versions": _versions(),
-        "device": {"platform": jax.default_backend(), "kind": jax.devices()[0].device_kind},
-    }
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in ("bertjax", "jax", "jaxlib", "flax", "numpy", "tokenizers", "scikit-learn", "scipy"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found

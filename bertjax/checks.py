@@ -56,8 +56,15 @@ def prepare_inputs(
     return Inputs(jnp.asarray(ids), _mask(keep, batch, tokens, numerics), jnp.asarray(types), jnp.asarray(positions))
 
 
+def _array(values: Any, name: str) -> Any:
+    try:
+        return values if isinstance(values, jax.Array) else np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"{name} has rows of different lengths: pad them (bertjax.collate)") from error
+
+
 def _integers(values: Any, name: str, shape: tuple[int, ...] | None, limit: int, limit_name: str) -> Any:
-    array = values if isinstance(values, jax.Array) else np.asarray(values)
+    array = _array(values, name)
     if not jnp.issubdtype(array.dtype, jnp.integer):
         raise InputError(f"{name} must be integers, found {array.dtype}")
     if array.ndim != 2 or array.size == 0:
@@ -73,7 +80,7 @@ def _integers(values: Any, name: str, shape: tuple[int, ...] | None, limit: int,
 
 
 def _mask(values: Any, batch: int, tokens: int, numerics: Numerics) -> Array:
-    array = values if isinstance(values, jax.Array) else np.asarray(values)
+    array = _array(values, "attention_mask")
     if array.shape not in ((batch, tokens), (batch, tokens, tokens)):
         raise InputError(
             f"attention_mask has shape {array.shape}, expected {(batch, tokens)} or {(batch, tokens, tokens)}"
@@ -110,6 +117,7 @@ def check_overrides(config: BertConfig, overrides: Overrides, inputs: Inputs) ->
         _check_entries(overrides.outputs, "outputs", heads, (batch, tokens, config.head_dim), inputs)
     if overrides.edges is not None:
         _check_edges(
+            inputs,
             overrides.edges,
             {"layer": heads[0], "head": heads[1], "example": batch, "query": tokens, "key": tokens},
         )
@@ -118,7 +126,7 @@ def check_overrides(config: BertConfig, overrides: Overrides, inputs: Inputs) ->
 def _check_array(array: Any, name: str) -> None:
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise OverrideError(f"overrides.{name} must be floats, found {array.dtype}")
-    if not is_traced(array) and not bool(jnp.isfinite(array).all()):
+    if not is_traced(array) and not bool(np.isfinite(np.asarray(array, np.float64)).all()):
         raise OverrideError(f"overrides.{name} holds values that are not finite")
 
 
@@ -152,15 +160,15 @@ def _check_entries(
             f"overrides.{name} were given for [batch, query, {'key' if free == 1 else 'head_dim'}] {found}, "
             f"but the input asks for {shape}: donor and receiver need equally many tokens"
         )
-    if not (is_traced(entries.donor_tokens) or is_traced(inputs.keep)):
-        have = np.asarray(entries.donor_tokens)
-        want = np.asarray(inputs.keep).max(axis=1).sum(axis=-1).astype(int)
-        differ = (have >= 0) & (have != want[None]) & (np.asarray(entries.layer) >= 0)[:, None]
+    if not (is_traced(entries.donor_mask) or is_traced(inputs.keep)):
+        have, want = np.asarray(entries.donor_mask), np.asarray(inputs.keep).max(axis=1).astype(int)
+        differ = ((have >= 0) & (have != want[None])).any(axis=-1) & (np.asarray(entries.layer) >= 0)[:, None]
         if differ.any():
             entry, example = np.argwhere(differ)[0]
+            donor = np.broadcast_to(have, (have.shape[0], *want.shape))[entry, example].sum()
             raise OverrideError(
-                f"overrides.{name} patch example {example} of {want[example]} tokens from a donor of "
-                f"{np.broadcast_to(have, differ.shape)[entry, example]}: both need equally many"
+                f"overrides.{name} patch example {example} of {want[example].sum()} tokens from a donor of {donor}: "
+                "both need equally many tokens, in the same places"
             )
 
 
@@ -172,8 +180,29 @@ def _check_padding(entries: HeadWeights, inputs: Inputs) -> None:
         raise OverrideError("overrides.weights put weight on a padding token: padding keeps weight 0")
 
 
-def _check_edges(edges: Edges, sizes: dict[str, int]) -> None:
+def _check_edges(inputs: Inputs, edges: Edges, sizes: dict[str, int]) -> None:
     for name in ("keep", "gate", "value"):
         _check_array(getattr(edges, name), f"edges.{name}")
     for name, size in sizes.items():
         _check_indices(getattr(edges, name), name, size, unused=1 if name in ("layer", "example") else 0)
+    if any(is_traced(leaf) for leaf in (edges.value, edges.gate, edges.layer, inputs.keep)):
+        return
+    given = (np.asarray(edges.layer) >= 0) & ((1 - np.asarray(edges.gate)) * np.asarray(edges.value) != 0)
+    keep = np.broadcast_to(np.asarray(inputs.keep), (sizes["example"], sizes["query"], sizes["key"]))
+    for number in np.flatnonzero(given):
+        example, query, key = (int(part[number]) for part in (edges.example, edges.query, edges.key))
+        rows = range(sizes["example"]) if example < 0 else [example]
+        padding = [row for row in rows if keep[row, query, key] == 0]
+        if padding:
+            raise OverrideError(
+                f"edge to key {key} is padding in example {padding[0]}, which keeps weight 0: name the examples "
+                "that it is meant for"
+            )
+
+
+def check_stack(config: BertConfig, overrides: Overrides, inputs: Inputs) -> None:
+    """`check_overrides` for each override of a stack (for its shapes alone inside `jax.jit`)."""
+    if not any(is_traced(leaf) for leaf in jax.tree.leaves(overrides)):
+        overrides = jax.tree.map(np.asarray, overrides)
+        for number in range(overrides.weights_gate.shape[0]):
+            check_overrides(config, jax.tree.map(lambda leaf, n=number: leaf[n], overrides), inputs)

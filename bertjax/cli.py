@@ -1,6 +1,7 @@
 """The `bertjax` command. User mistakes end in one line and exit code 2, never in a traceback."""
 
 import argparse
+import io
 import os
 import sys
 import warnings
@@ -27,15 +28,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns: 0; 1 where a comparison failed; 2 for a user's mistake; 130 when interrupted.
     """
-    options = _parser().parse_args(arguments)
     warnings.showwarning = _show_warning
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot print must not cost the results
+            stream.reconfigure(errors="replace")
     try:
+        options = _parser().parse_args(arguments)
         return int(options.run(options))
     except BertjaxError as error:
         print(f"bertjax: error: {' '.join(str(error).split())}", file=sys.stderr)
         return EXIT_MISTAKE
     except KeyboardInterrupt:
-        print("bertjax: interrupted; nothing was written", file=sys.stderr)
+        print("bertjax: interrupted; no unfinished file was left", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has gone
@@ -133,10 +137,9 @@ def _add_data(commands: Any) -> None:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not at least 1")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)
 
 
 def _run_ablate(options: argparse.Namespace) -> int:

@@ -149,14 +149,6 @@ class Encoder(nnx.Module):
         stacked: AttentionRecord = jax.tree.map(lambda *parts: jnp.stack(parts), *inside)
         return hidden, _encoder_record(stacked, jnp.stack(hidden_states), keep)
 
-    def no_layers(
-        self, hidden: Float[Array, "batch token embed"], keep: Float[Array, "batch #query key"]
-    ) -> EncoderRecord:
-        """The record of no layer at all, for a head on hidden states that were computed elsewhere."""
-        shapes = jax.eval_shape(lambda: self.layers[0](hidden, keep)[1])
-        empty: AttentionRecord = jax.tree.map(lambda part: jnp.zeros((0, *part.shape), part.dtype), shapes)
-        return _encoder_record(empty, hidden[None], keep)
-
 
 def _encoder_record(
     layers: AttentionRecord, hidden_states: Float[Array, "layers_plus_1 batch token embed"], keep: Array
@@ -215,14 +207,20 @@ class BertModel(PretrainedModel):
 
     def forward(self, inputs: Inputs, overrides: Overrides | None = None) -> ModelOutput:
         """The whole computation on checked inputs; pure, for use inside `jax.jit`."""
-        return self.finish(*self.encoder(self.embeddings(inputs), inputs.keep, overrides))
+        hidden, record = self.encoder(self.embeddings(inputs), inputs.keep, overrides)
+        return self.finish(hidden, inputs.keep, record)
 
     @property
     def body(self) -> "BertModel":
         """The encoder itself; in a task model the encoder below the head."""
         return self
 
-    def finish(self, hidden: Float[Array, "batch token embed"], record: EncoderRecord) -> ModelOutput:
-        """Add the pooler to the encoder's result."""
+    def finish(
+        self,
+        hidden: Float[Array, "batch token embed"],
+        keep: Float[Array, "batch #query key"],
+        record: EncoderRecord | None = None,
+    ) -> ModelOutput:
+        """Add the pooler to the last hidden states."""
         pooled = None if self.pooler is None else self.pooler(hidden)
         return ModelOutput(hidden, record, pooler_output=pooled)

@@ -156,7 +156,7 @@ def override_weights(
     if overrides.weights is not None:
         replacement = _place(jnp.broadcast_to(replacement, learned.shape), overrides.weights, layer)
         replacement = jnp.where(keep[:, None] > 0, replacement, 0)  # padding never gets a weight
-    return _override_edges(blend(gate, learned, replacement), overrides.edges, layer)
+    return _override_edges(blend(gate, learned, replacement), keep, overrides.edges, layer)
 
 
 def override_outputs(
@@ -187,7 +187,10 @@ def _active(edges: Edges, layer: ArrayLike, batch: int) -> Array:
 
 
 def _override_edges(
-    weights: Float[Array, "batch heads query key"], edges: Edges | None, layer: ArrayLike
+    weights: Float[Array, "batch heads query key"],
+    keep: Float[Array, "batch #query key"],
+    edges: Edges | None,
+    layer: ArrayLike,
 ) -> Float[Array, "batch heads query key"]:
     """Replace single weights by the values of fixed edges."""
     if edges is None:
@@ -196,4 +199,5 @@ def _override_edges(
     where = (slice(None), edges.head, edges.query, edges.key)
     gate = jnp.where(active, edges.gate[None].astype(weights.dtype), 1)
     added = jnp.where(active, ((1 - edges.gate) * edges.value)[None].astype(weights.dtype), 0)
-    return weights.at[where].multiply(gate, mode="drop").at[where].add(added, mode="drop")
+    changed = weights.at[where].multiply(gate, mode="drop").at[where].add(added, mode="drop")
+    return jnp.where(keep[:, None] > 0, changed, 0)  # padding never gets a weight

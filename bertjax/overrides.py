@@ -10,9 +10,10 @@ Vig et al. 2020; forbidden edges, Geva et al. 2023.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from operator import index
 from typing import Any, TypeAlias
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -20,7 +21,27 @@ from jaxtyping import Array, Float
 from bertjax.checks import is_traced
 from bertjax.config import BertConfig
 from bertjax.errors import OverrideError
+from bertjax.joining import combine, stack
 from bertjax.types import Edges, HeadOutputs, HeadWeights, ModelOutput, Overrides, float_array
+
+__all__ = [
+    "Head",
+    "combine",
+    "every_head",
+    "factor",
+    "fixed",
+    "fixed_edges",
+    "forbidden_edges",
+    "heads_of_layer",
+    "identity",
+    "mean",
+    "parse_head",
+    "patched_outputs",
+    "patched_weights",
+    "stack",
+    "uniform",
+    "zero",
+]
 
 Head: TypeAlias = str | tuple[int, int]
 Entries: TypeAlias = HeadWeights | HeadOutputs
@@ -40,7 +61,10 @@ def parse_head(head: Head, config: BertConfig) -> tuple[int, int]:
         if found is None:
             raise OverrideError(f"{head!r} names no head: write LAYER.HEAD, e.g. 3.0")
         head = (int(found[1]), int(found[2]))
-    layer, number = int(head[0]), int(head[1])
+    try:
+        layer, number = (index(part) for part in head)
+    except (TypeError, ValueError) as error:
+        raise OverrideError(f"{head!r} names no head: give LAYER.HEAD or a pair of whole numbers") from error
     layers, heads = config.num_hidden_layers, config.num_attention_heads
     if not (0 <= layer < layers and 0 <= number < heads):
         raise OverrideError(
@@ -81,14 +105,14 @@ def uniform(config: BertConfig, heads: Iterable[Head], gate: float | Array = 0.0
            [0., 1., 1.]], dtype=float32)
     """
     base, where = identity(config), _indices(config, heads)
-    return _replace(base, weights_gate=base.weights_gate.at[where].set(gate), uniform=base.uniform.at[where].set(1))
+    return replace(base, weights_gate=base.weights_gate.at[where].set(gate), uniform=base.uniform.at[where].set(1))
 
 
 def factor(config: BertConfig, heads: Iterable[Head], factor: float | Array) -> Overrides:
     """Multiply the heads' outputs, before the output projection, by a factor."""
     base, where = identity(config), _indices(config, heads)
     _require_finite(factor, "a factor")
-    return _replace(base, output_gate=base.output_gate.at[where].set(factor))
+    return replace(base, output_gate=base.output_gate.at[where].set(factor))
 
 
 def zero(config: BertConfig, heads: Iterable[Head]) -> Overrides:
@@ -96,7 +120,11 @@ def zero(config: BertConfig, heads: Iterable[Head]) -> Overrides:
     return factor(config, heads, 0.0)
 
 
-def mean(config: BertConfig, heads: Iterable[Head], means: Float[Array, "layers heads head_dim"]) -> Overrides:
+def mean(
+    config: BertConfig,
+    heads: Iterable[Head],
+    means: Float[Array, "layers heads head_dim"] | Float[np.ndarray, "layers heads head_dim"],
+) -> Overrides:
     """Replace the heads' outputs by one vector for each head, the same at every token.
 
     Args:
@@ -128,15 +156,15 @@ def patched_weights(config: BertConfig, heads: Iterable[Head], donor: ModelOutpu
     Donor and receiver need equally many tokens, example by example; that is checked when the model is called.
     """
     heads = _parse(config, heads)
-    values = [_of_donor(donor.record.weights, head, config)[:, head[1]] for head in heads]
-    return _weights(config, heads, values, _real_tokens(donor))
+    values = [_of_donor(donor.attentions, head, config)[:, head[1]] for head in heads]
+    return _weights(config, heads, values, _mask_of(donor))
 
 
 def patched_outputs(config: BertConfig, heads: Iterable[Head], donor: ModelOutput) -> Overrides:
     """Take the heads' outputs (before the output projection) from another run of the model."""
     heads = _parse(config, heads)
-    values = [_of_donor(donor.record.head_outputs, head, config)[:, :, head[1]] for head in heads]
-    return _outputs(config, heads, values, _real_tokens(donor))
+    values = [_of_donor(donor.inside.head_outputs, head, config)[:, :, head[1]] for head in heads]
+    return _outputs(config, heads, values, _mask_of(donor))
 
 
 def forbidden_edges(
@@ -155,39 +183,6 @@ def fixed_edges(
 ) -> Overrides:
     """Give single edges `(layer, head, query, key)` a weight; the rest of the row stays as learned."""
     return _edges(config, list(edges), example, [1.0] * len(edges), [0.0] * len(edges), list(edges.values()))
-
-
-def combine(*overrides: Overrides) -> Overrides:
-    """Join overrides of different heads, or of weights and outputs of one head.
-
-    Raises:
-        OverrideError: two of them override the same weights or the same output.
-    """
-    if not overrides:
-        raise OverrideError("combine needs at least one override")
-    first, *rest = overrides
-    for other in rest:
-        first = _combine_two(first, other)
-    return first
-
-
-def stack(overrides: Sequence[Overrides]) -> Overrides:
-    """Put overrides beside each other along a new first axis, for `jax.vmap`.
-
-    Shorter lists of entries are filled up with entries that do nothing (layer -1).
-    """
-    if not overrides:
-        raise OverrideError("stack needs at least one override")
-    columns = {name: _align([getattr(one, name) for one in overrides]) for name in ("weights", "outputs", "edges")}
-    aligned = [
-        _replace(one, **{name: column[i] for name, column in columns.items()}) for i, one in enumerate(overrides)
-    ]
-    return jax.tree.map(lambda *arrays: jnp.stack(arrays), *aligned)
-
-
-def _replace(overrides: Overrides, **changes: Any) -> Overrides:
-    fields = {name: getattr(overrides, name) for name in overrides.__dataclass_fields__}
-    return Overrides(**(fields | changes))
 
 
 def _parse(config: BertConfig, heads: Iterable[Head]) -> list[tuple[int, int]]:
@@ -211,8 +206,8 @@ def _require_finite(value: Any, what: str) -> None:
         raise OverrideError(f"{what} must be finite")
 
 
-def _real_tokens(donor: ModelOutput) -> Array:
-    return jnp.sum(jnp.max(donor.record.keep, axis=1), axis=-1).astype(jnp.int32)
+def _mask_of(donor: ModelOutput) -> Array:
+    return jnp.max(donor.inside.keep, axis=1).astype(jnp.int32)
 
 
 def _of_donor(stacked: Array, head: tuple[int, int], config: BertConfig) -> Array:
@@ -222,33 +217,41 @@ def _of_donor(stacked: Array, head: tuple[int, int], config: BertConfig) -> Arra
 
 
 def _entry_indices(
-    heads: list[tuple[int, int]], values: list[Array], donor_tokens: Array | None
+    heads: list[tuple[int, int]], values: list[Array], donor_mask: Array | None
 ) -> tuple[Array, Array, Array, Array]:
-    """Layer, head, values and donor's tokens of entries whose values are broadcast to one shape."""
+    """Layer, head, values and donor's mask of entries whose values are broadcast to one shape."""
     if not heads:
         raise OverrideError("no head was named")
     for value in values:
         _require_finite(value, "replacement values")
     shape = jnp.broadcast_shapes(*(value.shape for value in values))
     together = jnp.stack([jnp.broadcast_to(value, shape) for value in values])
-    tokens = jnp.full((1,), -1, jnp.int32) if donor_tokens is None else donor_tokens
+    mask = jnp.full((1, 1), -1, jnp.int32) if donor_mask is None else donor_mask
     layer, number = (jnp.array([head[axis] for head in heads], jnp.int32) for axis in (0, 1))
-    return layer, number, together, jnp.broadcast_to(tokens[None], (len(heads), tokens.shape[0]))
+    return layer, number, together, jnp.broadcast_to(mask[None], (len(heads), *mask.shape))
 
 
 def _weights(
-    config: BertConfig, heads: list[tuple[int, int]], values: list[Array], donor_tokens: Array | None = None
+    config: BertConfig, heads: list[tuple[int, int]], values: list[Array], donor_mask: Array | None = None
 ) -> Overrides:
-    base, entries = identity(config), HeadWeights(*_entry_indices(heads, values, donor_tokens))
-    return _replace(base, weights_gate=base.weights_gate.at[_indices(config, heads)].set(0), weights=entries)
+    base, entries = identity(config), HeadWeights(*_entry_indices(heads, values, donor_mask))
+    return replace(base, weights_gate=base.weights_gate.at[_indices(config, heads)].set(0), weights=entries)
 
 
 def _outputs(
-    config: BertConfig, heads: Iterable[Head], values: list[Array], donor_tokens: Array | None = None
+    config: BertConfig, heads: Iterable[Head], values: list[Array], donor_mask: Array | None = None
 ) -> Overrides:
     parsed = _parse(config, heads)
-    base, entries = identity(config), HeadOutputs(*_entry_indices(parsed, values, donor_tokens))
-    return _replace(base, output_gate=base.output_gate.at[_indices(config, parsed)].set(0), outputs=entries)
+    base, entries = identity(config), HeadOutputs(*_entry_indices(parsed, values, donor_mask))
+    return replace(base, output_gate=base.output_gate.at[_indices(config, parsed)].set(0), outputs=entries)
+
+
+def _parse_edge(edge: Sequence[int]) -> tuple[int, int, int, int]:
+    try:
+        layer, head, query, key = (index(part) for part in edge)
+    except (TypeError, ValueError) as error:
+        raise OverrideError(f"{edge!r} is no edge: give (layer, head, query, key) as whole numbers") from error
+    return layer, head, query, key
 
 
 def _edges(
@@ -259,6 +262,7 @@ def _edges(
     gate: list[float],
     value: list[float],
 ) -> Overrides:
+    edges = [_parse_edge(edge) for edge in edges]
     if len(set(edges)) < len(edges):
         raise OverrideError("an edge is named twice")
     for layer, head, query, key in edges:
@@ -271,67 +275,4 @@ def _edges(
     layers, heads, queries, keys = np.array(edges, dtype=np.int32).reshape(-1, 4).T
     rows = np.full(len(edges), -1 if example is None else example, np.int32)
     places = [jnp.asarray(array) for array in (layers, rows, heads, queries, keys)]
-    return _replace(identity(config), edges=Edges(*places, *(jnp.array(x, float) for x in (keep, gate, value))))
-
-
-def _combine_two(first: Overrides, second: Overrides) -> Overrides:
-    changed = [(one.weights_gate != 1, one.output_gate != 1) for one in (first, second)]
-    for mine, other, what in zip(*changed, ("weights", "output"), strict=True):
-        clash = mine & other
-        if not is_traced(clash) and bool(clash.any()):
-            layer, head = np.argwhere(np.asarray(clash))[0]
-            raise OverrideError(f"two overrides change the {what} of head {layer}.{head}")
-    parts = {}
-    for name in ("weights", "outputs", "edges"):
-        both = [part for part in (getattr(first, name), getattr(second, name)) if part is not None]
-        parts[name] = _concatenate(both) if len(both) == 2 else (both or [None])[0]
-    return Overrides(
-        first.weights_gate * second.weights_gate,
-        first.uniform + second.uniform,
-        first.output_gate * second.output_gate,
-        **parts,
-    )
-
-
-def _concatenate(parts: list[Any]) -> Any:
-    """Join two lists of entries; values for all examples are repeated beside values for each."""
-    if not isinstance(parts[0], Edges):
-        parts = _same_shape(parts)
-    return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *parts)
-
-
-def _same_shape(parts: list[Any]) -> list[Any]:
-    """Broadcast the values (and donor's tokens) of several lists of entries to one shape, entries apart."""
-    shape = jnp.broadcast_shapes(*(part.values.shape[1:] for part in parts))
-    batch = max(part.donor_tokens.shape[1] for part in parts)
-    return [
-        type(part)(
-            part.layer,
-            part.head,
-            jnp.broadcast_to(part.values, (part.values.shape[0], *shape)),
-            jnp.broadcast_to(part.donor_tokens, (part.donor_tokens.shape[0], batch)),
-        )
-        for part in parts
-    ]
-
-
-def _align(parts: list[Any]) -> list[Any]:
-    """Give several lists of entries, None among them, equal shapes."""
-    present = [part for part in parts if part is not None]
-    if not present:
-        return parts
-    if not isinstance(present[0], Edges):
-        present = _same_shape(present)
-    count = max(part.layer.shape[0] for part in present)
-    filled = iter([_fill(part, count) for part in present])
-    nothing = _fill(jax.tree.map(lambda x: x[:0], present[0]), count)
-    return [nothing if part is None else next(filled) for part in parts]
-
-
-def _fill(part: Any, count: int) -> Any:
-    """Add entries that do nothing until there are `count`."""
-    missing = count - part.layer.shape[0]
-    padded = jax.tree.map(lambda x: jnp.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1)), part)
-    fields = {name: getattr(padded, name) for name in padded.__dataclass_fields__}
-    fields["layer"] = jnp.where(jnp.arange(count) < part.layer.shape[0], padded.layer, -1)
-    return type(part)(**fields)
+    return replace(identity(config), edges=Edges(*places, *(jnp.array(x, float) for x in (keep, gate, value))))

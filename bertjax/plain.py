@@ -17,7 +17,9 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, ArrayLike, Float, Shaped
 
-from bertjax.errors import InputError
+from bertjax.checks import check_overrides, check_stack
+from bertjax.config import BertConfig
+from bertjax.errors import InputError, OverrideError
 from bertjax.overrides import stack
 from bertjax.pretrained import PretrainedModel
 from bertjax.types import EncoderRecord, Inputs, ModelOutput, Overrides
@@ -60,6 +62,7 @@ def run(
 
     Returns: the readouts.
     """
+    check_stack(model.config, overrides, inputs)
     return _run(*nnx.split(model), inputs, overrides, readout)
 
 
@@ -88,13 +91,17 @@ def sweep(
         batches: pairs of example indices and the arguments of a call (`input_ids`, `attention_mask` ...); the
             indices of all batches together are 0 to examples - 1, an index may come twice (filling).
         overrides: one for each ablation.
-        readout: what to keep of each run.
+        readout: what to keep of each run; there is no record of the layers in it, which `run` has.
         chunk_size: at most so many ablations are computed at once; default by `tokens_at_once`.
         share_prefix: start each ablation from the base run's hidden states at its first overridden layer.
             Without it each ablation is a full forward pass.
         progress: called with the finished part of the work, in runs of one layer on one example.
 
     Returns: base and ablated outputs, float32 (float64 for a float64 model).
+
+    Raises:
+        OverrideError: overrides that do not fit the model, or that are for single examples (use `run`).
+        InputError: inputs that do not fit, or outputs that are not finite without any override.
     """
     layers = [nnx.split(layer) for layer in model.body.encoder.layers]
     head, embeddings = nnx.split(model), nnx.split(model.body.embeddings)
@@ -106,10 +113,14 @@ def sweep(
     outputs: Any = None
     for indices, arguments in batches:
         inputs = model.inputs(**arguments)
+        for one in overrides if base is None else [one for one in overrides if one.edges is not None]:
+            _check_for_all(model.config, one, inputs)
         prefixes = [_embed(*embeddings, inputs)]
         for graphdef, state in layers:
             prefixes.append(_layer(graphdef, state, prefixes[-1], inputs.keep))
         first = np.asarray(_read(*head, prefixes[-1][None], inputs.keep, readout))[0]
+        if not np.isfinite(first).all():
+            raise InputError("the model's own outputs are not finite: look for NaN or infinity in its weights")
         if base is None:
             base = np.zeros((examples, *first.shape[1:]), first.dtype)
             outputs = np.zeros((len(overrides), *base.shape), first.dtype)
@@ -126,6 +137,15 @@ def sweep(
             outputs[np.asarray(members)[:, None], np.asarray(indices)[None]] = found
             progress(float(len(members) * (depth - start) * len(indices)))
     return Swept(base, outputs)
+
+
+def _check_for_all(config: BertConfig, overrides: Overrides, inputs: Inputs) -> None:
+    """An override in a sweep means the same in every example, whatever its length."""
+    edges, outputs = overrides.edges, overrides.outputs
+    single = edges is not None and bool((np.asarray(edges.example) >= 0).any())
+    if single or overrides.weights is not None or (outputs is not None and outputs.values.shape[1:3] != (1, 1)):
+        raise OverrideError("an override for single examples or tokens cannot be swept: use plain.run on one batch")
+    check_overrides(config, overrides, inputs)
 
 
 def work(overrides: Sequence[Overrides], layers: int, examples: int, share_prefix: bool = True) -> int:
@@ -208,7 +228,7 @@ def _read(
     graphdef: Any, state: Any, hidden: Branches, keep: Keep, readout: Readout
 ) -> Shaped[Array, "ablations batch *readout"]:
     model = nnx.merge(graphdef, state)
-    return jax.vmap(lambda own: readout(model.finish(own, model.body.encoder.no_layers(own, keep))))(hidden)
+    return jax.vmap(lambda own: readout(model.finish(own, keep)))(hidden)
 
 
 def mean_head_outputs(
@@ -231,6 +251,6 @@ def mean_head_outputs(
 
 @partial(jax.jit, static_argnums=0)
 def _sum_head_outputs(graphdef: Any, state: Any, inputs: Inputs) -> tuple[Array, Array]:
-    inside: EncoderRecord = nnx.merge(graphdef, state).forward(inputs).record
+    inside: EncoderRecord = nnx.merge(graphdef, state).forward(inputs).inside
     real = jnp.max(inside.keep, axis=1)
     return jnp.einsum("lbqhd,bq->lhd", inside.head_outputs, real, precision="highest"), jnp.sum(real)

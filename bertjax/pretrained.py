@@ -34,7 +34,7 @@ class PretrainedModel(nnx.Module):
         """The `BertModel` itself; in a task model the one below the head."""
         raise TypeError(f"{type(self).__name__} has no encoder: use BertModel or a task model")
 
-    def finish(self, hidden: Array, record: EncoderRecord) -> ModelOutput:
+    def finish(self, hidden: Array, keep: Array, record: EncoderRecord | None = None) -> ModelOutput:
         """What follows the encoder; each class has its own."""
         raise TypeError(f"{type(self).__name__} has no computation of its own: use BertModel or a task model")
 

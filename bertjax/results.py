@@ -28,7 +28,7 @@ from bertjax.errors import OutputError
 from bertjax.figures import draw_heads, draw_layers
 from bertjax.plain import Swept
 
-FILES = ("outputs.npz", "examples.jsonl", "attention.npz", "heads.png", "layers.png", "summary.json")
+DERIVED = ("summary.json", "attention.npz", "heads.png", "layers.png")
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ def check_directory(directory: Path, overwrite: bool) -> None:
     Raises:
         OutputError: it is no directory, cannot be written, or holds results and `overwrite` is false.
     """
-    existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     try:
+        existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
         probe = existing / f".bertjax-{os.getpid()}"
         probe.touch()
         probe.unlink()
@@ -104,25 +104,45 @@ def check_directory(directory: Path, overwrite: bool) -> None:
         raise OutputError(f"{directory} holds results already: give another --output, or --overwrite to replace them")
 
 
+def write_outputs(
+    directory: Path, swept: Swept, examples: Examples, ablations: Sequence[tuple[int, int | None]]
+) -> None:
+    """Write `outputs.npz` and `examples.jsonl`: what took the time to compute is safe before anything is made of it.
+
+    Results that were there before are no longer complete then, so their `summary.json` goes first.
+
+    Raises:
+        OutputError: they cannot be written.
+    """
+    arrays = {
+        "base": swept.base,
+        "outputs": swept.outputs,
+        "layer": np.array([layer for layer, _ in ablations], np.int32),
+        "head": np.array([-1 if head is None else head for _, head in ablations], np.int32),
+        "ids": np.array(examples.ids),
+        "labels": examples.labels,
+    }
+    with staged(directory / "outputs.npz", directory / "examples.jsonl") as (outputs, lines):
+        np.savez_compressed(outputs, **arrays)  # type: ignore[arg-type]
+        lines.write_text(_lines(examples), encoding="utf-8")
+        for name in DERIVED:
+            (directory / name).unlink(missing_ok=True)
+
+
 def write_results(directory: Path, results: Results) -> Results:
-    """Write all files, each whole or not at all; `summary.json` last.
+    """Write what is made of the outputs, each file whole or not at all; `summary.json` last.
 
     Returns: the results.
 
     Raises:
-        OutputError: something cannot be written; what was there before stays.
+        OutputError: something cannot be written.
     """
     layers = all(entry.head is None for entry in results.entries)
-    picture = directory / ("layers.png" if layers else "heads.png")
-    names = ["outputs.npz", "examples.jsonl", "attention.npz", picture.name, "summary.json"]
-    with staged(*(directory / name for name in names)) as (outputs, examples, attention, drawn, summary):
-        np.savez_compressed(outputs, **_arrays(results))
-        examples.write_text(_lines(results.examples), encoding="utf-8")
+    names = ("attention.npz", "layers.png" if layers else "heads.png", "summary.json")
+    with staged(*(directory / name for name in names)) as (attention, drawn, summary):
         np.savez_compressed(attention, **results.attention)  # type: ignore[arg-type]
         draw(drawn, results, layers)
         summary.write_bytes(encode_json(_summary(results)))
-    for name in set(FILES) - set(names):
-        (directory / name).unlink(missing_ok=True)  # a picture of the results that were there before
     return results
 
 
@@ -147,18 +167,6 @@ def score_map(entries: Sequence[Entry], config: BertConfig) -> Float[np.ndarray,
         if entry.head is not None:
             scores[entry.layer, entry.head] = entry.score
     return scores
-
-
-def _arrays(results: Results) -> dict[str, Any]:
-    heads = [-1 if entry.head is None else entry.head for entry in results.entries]
-    return {
-        "base": results.swept.base,
-        "outputs": results.swept.outputs,
-        "layer": np.array([entry.layer for entry in results.entries], np.int32),
-        "head": np.array(heads, np.int32),
-        "ids": np.array(results.examples.ids),
-        "labels": results.examples.labels,
-    }
 
 
 def _lines(examples: Examples) -> str:

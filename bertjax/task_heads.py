@@ -31,20 +31,25 @@ class TaskModel(PretrainedModel):
         """The encoder below the head."""
         return self.bert
 
-    def head(self, output: ModelOutput) -> dict[str, Array]:
+    def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
         """The head's own fields of `ModelOutput`, from the encoder's output."""
         raise TypeError(f"{type(self).__name__} has no head: use one of its subclasses")
 
     def forward(self, inputs: Inputs, overrides: Overrides | None = None) -> ModelOutput:
         """The whole computation on checked inputs; pure, for use inside `jax.jit`."""
-        return self._with_head(self.bert.forward(inputs, overrides))
+        return self._with_head(self.bert.forward(inputs, overrides), inputs.keep)
 
-    def finish(self, hidden: Float[Array, "batch token embed"], record: EncoderRecord) -> ModelOutput:
+    def finish(
+        self,
+        hidden: Float[Array, "batch token embed"],
+        keep: Float[Array, "batch #query key"],
+        record: EncoderRecord | None = None,
+    ) -> ModelOutput:
         """Pooler and head on the last hidden states."""
-        return self._with_head(self.bert.finish(hidden, record))
+        return self._with_head(self.bert.finish(hidden, keep, record), keep)
 
-    def _with_head(self, output: ModelOutput) -> ModelOutput:
-        fields = {"pooler_output": output.pooler_output} | self.head(output)
+    def _with_head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> ModelOutput:
+        fields = {"pooler_output": output.pooler_output} | self.head(output, keep)
         return ModelOutput(output.last_hidden_state, output.record, **fields)
 
 
@@ -72,7 +77,7 @@ class BertForSequenceClassification(TaskModel):
         super().__init__(config, body, numerics, add_pooling_layer=True)
         self.classifier = _linear_head(config, config.num_labels, head, self)
 
-    def head(self, output: ModelOutput) -> dict[str, Array]:
+    def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
         """Logits of each label."""
         assert output.pooler_output is not None
         return {"logits": _apply(self.classifier, output.pooler_output, self.numerics)}
@@ -86,7 +91,7 @@ class BertForTokenClassification(TaskModel):
         super().__init__(config, body, numerics, add_pooling_layer=False)
         self.classifier = _linear_head(config, config.num_labels, head, self)
 
-    def head(self, output: ModelOutput) -> dict[str, Array]:
+    def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
         """Logits of each label for each token."""
         return {"logits": _apply(self.classifier, output.last_hidden_state, self.numerics)}
 
@@ -99,7 +104,7 @@ class BertForQuestionAnswering(TaskModel):
         super().__init__(config, body, numerics, add_pooling_layer=False)
         self.qa_outputs = _linear_head(config, 2, head, self)
 
-    def head(self, output: ModelOutput) -> dict[str, Array]:
+    def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
         """Start and end logits."""
         logits = _apply(self.qa_outputs, output.last_hidden_state, self.numerics)
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
@@ -113,7 +118,7 @@ class BertForNextSentencePrediction(TaskModel):
         super().__init__(config, body, numerics, add_pooling_layer=True)
         self.seq_relationship = _linear_head(config, 2, head, self)
 
-    def head(self, output: ModelOutput) -> dict[str, Array]:
+    def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
         """Logits of 'follows' and 'is random'."""
         assert output.pooler_output is not None
         return {"logits": _apply(self.seq_relationship, output.pooler_output, self.numerics)}
@@ -150,7 +155,7 @@ class BertForMaskedLM(TaskModel):
         super().__init__(config, body, numerics, add_pooling_layer=False)
         self.predictions = MaskedLMHead(config, head, self.numerics)
 
-    def head(self, output: ModelOutput) -> dict[str, Array]:
+    def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
         """Logits of each word."""
         return {"logits": self.predictions(output.last_hidden_state, self.bert.embeddings.word[...])}
 
@@ -165,7 +170,7 @@ class BertForPreTraining(TaskModel):
         self.predictions = MaskedLMHead(config, words, self.numerics)
         self.seq_relationship = _linear_head(config, 2, sentences, self)
 
-    def head(self, output: ModelOutput) -> dict[str, Array]:
+    def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
         """Logits of both heads."""
         assert output.pooler_output is not None
         return {
@@ -198,13 +203,13 @@ class BertForSentenceEmbedding(TaskModel):
         super().__init__(config, _two_keys(key)[0], numerics, add_pooling_layer=False)
         self.pooling, self.normalize, self.max_length = pooling, normalize, max_length
 
-    def head(self, output: ModelOutput) -> dict[str, Array]:
+    def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
         """The pooled vector, in wide floats."""
         hidden = output.last_hidden_state.astype(self.numerics.wide)
         if self.pooling == "cls":
             vector = hidden[:, 0]
         else:
-            real = jnp.max(output.record.keep, axis=1)
+            real = jnp.max(keep, axis=1)
             total = jnp.einsum("bt,bte->be", real, hidden, precision="highest")
             vector = total / jnp.maximum(jnp.sum(real, axis=-1, keepdims=True), 1e-9)
         if self.normalize:  # sentence-transformers divides by the same floored length
@@ -253,26 +258,32 @@ def read_pooling(directory: Path) -> dict[str, Any]:
     """
     if not (directory / "modules.json").is_file():
         return {}
-    kinds = {module["type"].rsplit(".", 1)[-1]: module.get("path", "") for module in _read(directory / "modules.json")}
+    modules = _read(directory / "modules.json", list)
+    if not all(isinstance(module, dict) and isinstance(module.get("type"), str) for module in modules):
+        raise ConfigError(f"{directory / 'modules.json'}: not a list of modules with a type each")
+    kinds = {module["type"].rsplit(".", 1)[-1]: module.get("path", "") for module in modules}
     other = set(kinds) - {"Transformer", "Pooling", "Normalize"}
     if other or "Pooling" not in kinds:
         found = ", ".join(sorted(other)) if other else "no Pooling"
         raise ConfigError(f"{directory / 'modules.json'}: bertjax knows Transformer, Pooling, Normalize; found {found}")
     path = directory / kinds["Pooling"] / "config.json"
-    modes = {name for name, value in _read(path).items() if name.startswith("pooling_mode") and value}
+    modes = {name for name, value in _read(path, dict).items() if name.startswith("pooling_mode") and value}
     names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
     if len(modes) != 1 or not modes <= set(names):
         raise ConfigError(f"{path}: pooling {sorted(modes)} is not supported, only mean or CLS")
     settings = directory / "sentence_bert_config.json"
-    longest = _read(settings).get("max_seq_length") if settings.is_file() else None
+    longest = _read(settings, dict).get("max_seq_length") if settings.is_file() else None
     return {"pooling": names[modes.pop()], "normalize": "Normalize" in kinds, "max_length": longest}
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path, kind: type) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read as JSON ({error})") from error
+    if not isinstance(found, kind):
+        raise ConfigError(f"{path}: holds no JSON {'object' if kind is dict else 'list'}")
+    return found
 
 
 CLASSES: dict[str, type[PretrainedModel]] = {
@@ -302,6 +313,7 @@ def load(name_or_path: str | Path, **options: Any) -> Any:
     """
     hub = {name: options[name] for name in ("revision", "local_files_only", "cache_dir", "token") if name in options}
     directory = locate(name_or_path, **hub)
+    options = {name: value for name, value in options.items() if name not in hub}
     if (directory / "modules.json").is_file():
         return BertForSentenceEmbedding.from_pretrained(directory, **options)
     names = BertConfig.from_directory(directory).architectures or ("BertModel",)

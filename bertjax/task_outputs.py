@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Array, Float, Shaped
 
 from bertjax import plain
 from bertjax.data import Examples, Task
 from bertjax.errors import ConfigError, DataError, InputError
+from bertjax.joining import stack
 from bertjax.plain import Swept
 from bertjax.task_heads import BertForSentenceEmbedding, BertForSequenceClassification
 from bertjax.tokenizer import Encoding, Tokenizer, batches_by_length, collate
-from bertjax.types import Overrides
+from bertjax.types import ModelOutput, Overrides
 
 # Sentence vectors of all ablations wait in memory for their partners; so many bytes at a time.
 VECTOR_BYTES = 512 * 2**20
@@ -72,6 +73,9 @@ def encode_examples(model: Any, tokenizer: Tokenizer, examples: Examples, max_le
             f"the tokenizer has {tokenizer.vocab_size} tokens, the model only {model.config.vocab_size}: "
             "they do not belong together"
         )
+    pairs = not isinstance(model, BertForSentenceEmbedding) and examples.second is not None
+    if length <= 2 + pairs:
+        raise InputError(f"max_length {length} leaves no room for a text beside [CLS] and [SEP]")
     if isinstance(model, BertForSentenceEmbedding):
         if examples.second is None:
             raise ConfigError(f"a sentence embedder scores pairs, but {examples.task.name} has single texts")
@@ -97,18 +101,19 @@ def label_order(id2label: Sequence[tuple[int, str]], task: Task) -> tuple[int, .
         ConfigError: the model has another number of labels, or other names.
     """
     wanted = task.label_names or ("score",)
-    names = [_plain(name) for _, name in sorted(id2label)]
+    names = tuple(name for _, name in sorted(id2label))
     if len(names) != len(wanted):
         raise ConfigError(f"the model has {len(names)} labels, but {task.name} has {len(wanted)}: {', '.join(wanted)}")
-    plain_names = [_plain(name) for name in wanted]
-    if task.label_names is None or names == [f"label{i}" for i in range(len(names))]:
+    generic = tuple(f"LABEL_{number}" for number in range(len(names)))
+    if task.label_names is None or names in (generic, wanted):
         return tuple(range(len(wanted)))
-    if sorted(names) != sorted(plain_names):
+    theirs, ours = [_plain(name) for name in names], [_plain(name) for name in wanted]
+    if len(set(ours)) < len(ours) or sorted(theirs) != sorted(ours):
         raise ConfigError(
-            f"the model's labels {', '.join(name for _, name in sorted(id2label))} are not {task.name}'s "
-            f"{', '.join(wanted)}: name them in the model's config.json (id2label)"
+            f"the model's labels {', '.join(names)} are not {task.name}'s {', '.join(wanted)}: "
+            "name them alike in the model's config.json (id2label)"
         )
-    return tuple(names.index(name) for name in plain_names)
+    return tuple(theirs.index(name) for name in ours)
 
 
 def _plain(name: str) -> str:
@@ -194,31 +199,46 @@ def positive_label(kind: str, task: Task) -> int:
     names = task.label_names or ()
     if kind == "logits" or not names:
         return 1
+    meanings: tuple[str, ...] = ("entailment", "equivalent", "duplicate", "similar")
+    if len(names) == 2:
+        meanings += ("yes", "true", "1")
     for number, name in enumerate(names):
-        if _plain(name) in ("entailment", "equivalent", "duplicate", "yes", "1", "true", "similar"):
+        if _plain(name) in meanings:
             return number
-    raise DataError(f"none of {task.name}'s labels {', '.join(names)} says that a pair is similar: name one 'yes'")
+    raise DataError(
+        f"none of {task.name}'s labels {', '.join(names)} says that a pair is similar: call one of two labels 'yes', "
+        "or give ratings as a regression (--label-names with nothing behind it)"
+    )
 
 
 def sampled_attention(
-    model: Any, encoded: Encoded, examples: Sequence[int], overrides: Sequence[Overrides | None]
+    model: Any, encoded: Encoded, examples: Sequence[int], overrides: Sequence[Overrides]
 ) -> dict[str, Shaped[np.ndarray, "..."]]:
     """Tokens and attention weights of some examples, without and with overrides.
 
     Args:
         examples: positions of the examples.
-        overrides: runs to record; None is the base run.
+        overrides: runs to record (the identity for the base).
 
     Returns: for sample s and text t (0, and 1 for the second text of a similarity) the arrays `tokens_s_t`
         `[token]` and `weights_s_t` `[runs, layers, heads, query, key]`, cut to the real tokens.
     """
-    kept: dict[str, Any] = {}
     rows = [row for example in examples for row in encoded.rows_of(example)]
-    arguments = collate([encoded.rows[row] for row in rows], None, encoded.pad_id)
-    weights = [np.asarray(model(**arguments, overrides=one).attentions, np.float32) for one in overrides]
     per_example = len(rows) // len(examples)
-    for place, row in enumerate(rows):
-        name, length = f"{place // per_example}_{place % per_example}", len(encoded.rows[row])
-        kept[f"tokens_{name}"] = np.array(encoded.rows[row].tokens)
-        kept[f"weights_{name}"] = np.stack([run[:, place, :, :length, :length] for run in weights])
-    return kept
+    inputs = model.inputs(**collate([encoded.rows[row] for row in rows], None, encoded.pad_id))
+    kept: dict[str, list[np.ndarray]] = {}
+    for one in overrides:  # one after another, each cut at once: uncut, all of them would not fit into memory
+        weights = np.asarray(plain.run(model, inputs, stack([one]), _attentions)[0])
+        for place, row in enumerate(rows):
+            length = len(encoded.rows[row])
+            name = f"weights_{place // per_example}_{place % per_example}"
+            kept.setdefault(name, []).append(weights[:, place, :, :length, :length].astype(np.float32))
+    tokens = {
+        f"tokens_{place // per_example}_{place % per_example}": np.array(encoded.rows[row].tokens)
+        for place, row in enumerate(rows)
+    }
+    return tokens | {name: np.stack(runs) for name, runs in kept.items()}
+
+
+def _attentions(output: ModelOutput) -> Float[Array, "layers batch heads query key"]:
+    return output.attentions

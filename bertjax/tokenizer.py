@@ -75,18 +75,19 @@ class Tokenizer:
         self.pad_id, self.cls_id, self.sep_id = found
 
     @classmethod
-    def from_pretrained(cls, name_or_path: str | Path) -> "Tokenizer":
+    def from_pretrained(cls, name_or_path: str | Path, **hub: Any) -> "Tokenizer":
         """The tokenizer of a checkpoint.
 
         Args:
             name_or_path: as for a model. The directory holds `tokenizer.json`, or `vocab.txt`; settings in
                 `tokenizer_config.json`, such as `do_lower_case`, hold for both.
+            hub: `revision`, `local_files_only`, `cache_dir`, `token`, as for a model.
 
         Raises:
             DataError: neither file is there, or one is damaged.
             MissingDependencyError: there is only `vocab.txt` and transformers is not installed.
         """
-        directory = locate(name_or_path)
+        directory = locate(name_or_path, **hub)
         settings = _read_json(directory / "special_tokens_map.json") | _read_json(directory / "tokenizer_config.json")
         if (directory / "tokenizer.json").is_file():
             backend = _from_json(directory / "tokenizer.json", settings)

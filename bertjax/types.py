@@ -113,14 +113,14 @@ class HeadWeights:
     """Replacement attention weights for single heads.
 
     Entry i replaces the weights of head `head[i]` in layer `layer[i]`; layer -1 is an entry that does
-    nothing (it fills up shorter lists in a stack). `donor_tokens` counts the real tokens of each example
-    the weights were taken from, -1 where they come from no other run.
+    nothing (it fills up shorter lists in a stack). `donor_mask` is the attention mask of the run that the
+    weights were taken from, -1 where they come from no other run.
     """
 
     layer: Int[Array, "entries"]
     head: Int[Array, "entries"]
     values: Float[Array, "entries #batch query key"]
-    donor_tokens: Int[Array, "entries #batch"]
+    donor_mask: Int[Array, "entries #batch #token"]
 
 
 @record
@@ -130,7 +130,7 @@ class HeadOutputs:
     layer: Int[Array, "entries"]
     head: Int[Array, "entries"]
     values: Float[Array, "entries #batch #query head_dim"]
-    donor_tokens: Int[Array, "entries #batch"]
+    donor_mask: Int[Array, "entries #batch #token"]
 
 
 @record
@@ -212,7 +212,8 @@ class ModelOutput:
 
     Args:
         last_hidden_state: output of the last layer.
-        record: queries, keys, values, weights, head outputs and hidden states of all layers.
+        record: queries, keys, values, weights, head outputs and hidden states of all layers; None in a readout of
+            `plain.sweep`, which keeps the last hidden state alone.
         pooler_output: tanh projection of the last [CLS], if the model has a pooler.
         logits: of the task head; for pre-training those of the masked-LM head.
         seq_relationship_logits: next-sentence logits of `BertForPreTraining`.
@@ -222,7 +223,7 @@ class ModelOutput:
     """
 
     last_hidden_state: Float[Array, "batch token embed"]
-    record: EncoderRecord
+    record: EncoderRecord | None
     pooler_output: Float[Array, "batch embed"] | None = None
     logits: Float[Array, "batch *labels"] | None = None
     seq_relationship_logits: Float[Array, "batch 2"] | None = None
@@ -231,14 +232,21 @@ class ModelOutput:
     sentence_embedding: Float[Array, "batch embed"] | None = None
 
     @property
+    def inside(self) -> EncoderRecord:
+        """The record, where there is one. Raises `InputError` where there is none."""
+        if self.record is None:
+            raise InputError("this run kept no record of its layers: plain.run does, plain.sweep does not")
+        return self.record
+
+    @property
     def attentions(self) -> Float[Array, "layers batch heads query key"]:
         """Attention weights of all layers, after overrides."""
-        return self.record.weights
+        return self.inside.weights
 
     @property
     def hidden_states(self) -> Float[Array, "layers_plus_1 batch token embed"]:
         """Output of the embeddings, then of each layer."""
-        return self.record.hidden_states
+        return self.inside.hidden_states
 
     @property
     def prediction_logits(self) -> Float[Array, "batch *labels"] | None:

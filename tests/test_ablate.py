@@ -11,7 +11,7 @@ from bertjax import overrides as ov
 from bertjax.ablate import NoEffectWarning, Settings, ablate
 from bertjax.cli import main
 from bertjax.data import TASKS
-from bertjax.errors import ConfigError, InputError, OutputError, OverrideError
+from bertjax.errors import ConfigError, DataError, InputError, OutputError, OverrideError
 from bertjax.metrics import score
 from bertjax.task_outputs import label_order, positive_label
 from tests.tiny import largest_difference
@@ -162,14 +162,33 @@ def test_results_are_not_replaced_unless_asked(settings):
     assert not (settings.directory / "heads.png").exists()
 
 
-def test_a_failure_while_writing_leaves_nothing_half_written(settings, monkeypatch):
+def test_a_failure_while_drawing_keeps_what_took_the_time(settings, monkeypatch):
     def fail(*arguments, **options):
         raise OSError(28, "No space left on device")
 
+    ablate(settings)
     monkeypatch.setattr("bertjax.results.draw_heads", fail)
     with pytest.raises(OutputError, match="No space left"):
-        ablate(settings)
-    assert list(settings.directory.iterdir()) == []
+        ablate(replace(settings, mode="zero", overwrite=True))
+    # The outputs are whole and new; nothing of the old results is left beside them that would not fit.
+    assert {path.name for path in settings.directory.iterdir()} == {"outputs.npz", "examples.jsonl"}
+    assert np.load(settings.directory / "outputs.npz")["outputs"].shape == (6, 10, 2)
+
+
+def test_what_cannot_be_scored_is_refused_before_the_sweep(settings, embedder, tmp_path, monkeypatch):
+    monkeypatch.setattr("bertjax.ablate.sweep_examples", lambda *a, **o: pytest.fail("the sweep began"))
+    rows = ["first\tsecond\tlabel", *(f"{SENTENCES[i]}\t{SENTENCES[i + 1]}\t{'AB'[i % 2]}" for i in range(5))]
+    (tmp_path / "ab.tsv").write_text("\n".join(rows) + "\n")
+    custom = replace(settings, task="custom", data=str(tmp_path / "ab.tsv"), text_columns=("first", "second"))
+    with pytest.raises(DataError, match="A, B says that a pair is similar"):
+        ablate(replace(custom, model=str(embedder)))
+    ratings = ["first\tsecond\tlabel", *(f"{SENTENCES[i]}\t{SENTENCES[i + 1]}\t{i}" for i in range(5))]
+    (tmp_path / "ab.tsv").write_text("\n".join(ratings) + "\n")
+    with pytest.raises(DataError, match="as a regression"):
+        ablate(replace(custom, model=str(embedder)))
+    with pytest.raises(ConfigError, match="2 labels, but custom has 5"):
+        ablate(custom)
+    assert not settings.directory.exists()
 
 
 def test_an_ablation_without_effect_is_warned_about(classifier, settings, tmp_path):
@@ -197,6 +216,10 @@ def test_labels_in_another_order_are_put_in_the_task_s():
         label_order(((0, "a"), (1, "b"), (2, "c")), rte)
     with pytest.raises(ConfigError, match="id2label"):
         label_order(((0, "yes"), (1, "no")), rte)
+    signs = replace(rte, label_names=("-", "+"))
+    assert label_order(((0, "-"), (1, "+")), signs) == (0, 1)
+    with pytest.raises(ConfigError, match="id2label"):
+        label_order(((0, "+"), (1, "-")), signs)
     assert positive_label("similarity", rte) == 0
     assert positive_label("similarity", TASKS["qqp"]) == 1
 

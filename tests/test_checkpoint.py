@@ -184,6 +184,22 @@ def test_sentence_transformers_directories_keep_their_pooling(small, tmp_path):
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(ConfigError, match="found Dense"):
         bertjax.load(tmp_path)
+    for broken in ('["x"]', '[{"path": ""}]', "{}", "[", "3"):
+        (tmp_path / "modules.json").write_text(broken)
+        with pytest.raises(ConfigError, match=r"modules\.json"):
+            bertjax.load(tmp_path)
+
+
+def test_a_revision_is_resolved_once(saved, monkeypatch):
+    asked = []
+
+    def locate(name, **options):
+        asked.append((name, options))
+        return saved[1]
+
+    monkeypatch.setattr("bertjax.task_heads.locate", locate)
+    assert isinstance(bertjax.load("some/model", revision="v2"), BertForSequenceClassification)
+    assert asked == [("some/model", {"revision": "v2"})]
 
 
 def test_an_unknown_architecture_is_refused(saved):

@@ -16,6 +16,7 @@ WRONG_INPUTS = {
     "float ids": ({"input_ids": [[1.0, 2.0]]}, "must be integers, found float64"),
     "one example without batch": ({"input_ids": [1, 2]}, r"\[batch, token\].*\(2,\)"),
     "no example": ({"input_ids": np.zeros((0, 3), int)}, "not be empty"),
+    "rows of different lengths": ({"input_ids": [[1, 2], [3]]}, "different lengths: pad them"),
     "mask of another shape": (
         {"input_ids": IDS, "attention_mask": np.ones((2, 4))},
         r"\(2, 4\), expected \(2, 3\)",

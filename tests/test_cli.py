@@ -30,7 +30,7 @@ WRONG = {
     "output is a file": ("ablate --output file", "cannot write to file"),
     "output below a file": ("ablate --output file/below", "cannot write to file/below"),
     "no such mode": ("ablate --mode remove", "--mode"),
-    "limit of nothing": ("ablate --limit 0", "not at least 1"),
+    "limit of nothing": ("ablate --limit 0", "at least 1"),
     "no such option": ("ablate --head-mask 1", "--head-mask"),
     "no command": ("", "COMMAND"),
     "data not prepared": ("ablate --model model --task rte --data-dir empty", "bertjax data prepare"),
@@ -71,7 +71,7 @@ def test_interrupting_writes_nothing(place, monkeypatch, capsys):
     monkeypatch.chdir(place)
     arguments = ["--model", "model", "--task", "mrpc", "--data", "pairs.tsv", "--output", "interrupted"]
     assert main(["ablate", *arguments]) == 130
-    assert "nothing was written" in capsys.readouterr().err
+    assert "no unfinished file" in capsys.readouterr().err
     assert not (place / "interrupted").exists()
 
 

@@ -1,6 +1,8 @@
 """Every kind of override against NumPy on the record of an unchanged run, and every mistake refused."""
 
 import dataclasses
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -142,7 +144,7 @@ def test_the_identity_changes_nothing_at_all(config, rng, dtype):
             ov.fixed_edges(config, {(0, 0, 1, 1): 0.5}),
         )
         ones = jnp.ones_like(replaced.weights_gate)
-        idle = ov._replace(
+        idle = dataclasses.replace(
             replaced,
             weights_gate=ones,
             output_gate=ones,
@@ -196,7 +198,7 @@ def test_gradients_of_gates_agree_with_differences(small, rng, x64):
     base = ov.combine(ov.uniform(small, ov.every_head(small)), ov.mean(small, ov.every_head(small), means))
 
     def total(gates):
-        override = ov._replace(base, weights_gate=gates[0], output_gate=gates[1])
+        override = dataclasses.replace(base, weights_gate=gates[0], output_gate=gates[1])
         return jnp.sum(jnp.sin(model(**call, overrides=override).last_hidden_state))
 
     for value in (0.0, 1.0):
@@ -227,6 +229,22 @@ MISTAKES = {
         lambda c: ov.combine(ov.uniform(c, ["0.1"]), ov.uniform(c, ["0.1"])),
         "both|two.*weights of head 0.1",
     ),
+    "clash behind an open gate": (
+        lambda c: ov.combine(ov.uniform(c, ["0.1"], gate=1.0), ov.fixed(c, {"0.1": np.eye(4, dtype=np.float32)})),
+        "two overrides change the weights of head 0.1",
+    ),
+    "clash of outputs": (
+        lambda c: ov.combine(ov.zero(c, ["1.1"]), ov.mean(c, ["1.1"], np.ones((2, 3, 4), np.float32))),
+        "the output of head 1.1",
+    ),
+    "one edge twice": (
+        lambda c: ov.combine(ov.fixed_edges(c, {(0, 1, 2, 3): 0.5}), ov.forbidden_edges(c, [(0, 1, 2, 3)], example=1)),
+        r"the edge \(0, 1, 2, 3\)",
+    ),
+    "a forbidden edge of a uniform head": (
+        lambda c: ov.combine(ov.forbidden_edges(c, [(0, 1, 2, 3)]), ov.uniform(c, ["0.1"])),
+        "acts on learned weights only",
+    ),
     "nothing to stack": (lambda c: ov.stack([]), "at least one"),
 }
 
@@ -236,6 +254,30 @@ def test_a_mistake_in_a_constructor_is_refused(small, name):
     make, message = MISTAKES[name]
     with pytest.raises(OverrideError, match=message):
         make(small)
+
+
+def test_heads_that_are_no_pairs_of_whole_numbers_are_refused_where_nobody_checks_types():
+    # In a process of its own: here the tests' own type checks would get in first.
+    code = """if True:
+        from bertjax import BertConfig, overrides as ov
+        from bertjax.errors import OverrideError
+        config = BertConfig()
+        for make in (
+            lambda: ov.zero(config, [(0.5, 0)]),
+            lambda: ov.zero(config, [5]),
+            lambda: ov.zero(config, [(1, 0, 2)]),
+            lambda: ov.forbidden_edges(config, [(0, 1, 2)]),
+            lambda: ov.forbidden_edges(config, [(0, 1, 1.5, 2)]),
+        ):
+            try:
+                make()
+            except OverrideError as error:
+                print(error)
+    """
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    lines = found.stdout.splitlines()
+    assert ["names no head" in line for line in lines] == [True, True, True, False, False]
+    assert ["is no edge" in line for line in lines] == [False, False, False, True, True]
 
 
 MISFITS = {
@@ -254,6 +296,11 @@ MISFITS = {
         lambda c, out: ov.patched_weights(c, ["0.0"], out),
         "equally many",
     ),
+    "edge to padding": (
+        lambda c, out: ov.fixed_edges(c, {(0, 0, 0, 8): 0.5}),
+        "padding in example 1",
+    ),
+    "donor padded on the other side": (lambda c, out: ov.patched_outputs(c, ["0.0"], out), "in the same places"),
     "donor of other real tokens": (lambda c, out: ov.patched_outputs(c, ["0.0"], out), "equally many"),
 }
 
@@ -265,6 +312,8 @@ def test_an_override_that_does_not_fit_the_call_is_refused(small, run, name):
         base = model(call["input_ids"], np.ones((4, 9)))
     if name == "donor of fewer examples":
         base = model(**{key: value[:2] for key, value in call.items()})
+    if name == "donor padded on the other side":
+        base = model(call["input_ids"], call["attention_mask"][:, ::-1])
     override = MISFITS[name][0](small, base)
     with pytest.raises(OverrideError, match=MISFITS[name][1]) as caught:
         model(**call, overrides=override)

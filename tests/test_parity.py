@@ -1,5 +1,7 @@
 """The ladder against PyTorch: every component of every model, every head's overrides; the comparison itself."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -91,7 +93,7 @@ def test_gradients_of_gates_on_a_real_parameterisation_are_finite(small, tmp_pat
     base = ov.uniform(small, ov.every_head(small), gate=1.0)
 
     def total(gates):
-        return model(**call, overrides=ov._replace(base, weights_gate=gates)).logits.sum()
+        return model(**call, overrides=dataclasses.replace(base, weights_gate=gates)).logits.sum()
 
     assert np.isfinite(jax.grad(total)(base.weights_gate)).all()
 

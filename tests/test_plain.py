@@ -1,11 +1,13 @@
 """The sweep equals the oracle, and the oracle equals single runs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from bertjax import BertForSentenceEmbedding, BertForSequenceClassification, BertModel, plain
 from bertjax import overrides as ov
-from bertjax.errors import InputError
+from bertjax.errors import InputError, OverrideError
 from tests.tiny import arguments, largest_difference, random_model
 
 CLOSE = 2e-5  # float32 logits of size 1 to 10 through four layers
@@ -46,6 +48,14 @@ def test_the_oracle_is_a_loop_of_single_runs(small, rng):
     found = plain.run(model, model.inputs(**call), ov.stack(several), plain.logits)
     for one, outputs in zip(several, found, strict=True):
         assert largest_difference(outputs, model(**call, overrides=one).logits) < CLOSE
+
+
+def test_a_sweep_agrees_with_the_oracle_on_each_batch(job):
+    model, _, batches, several = job
+    swept, stacked = plain.sweep(model, batches, several, plain.logits), ov.stack(several)
+    for indices, call in batches:
+        found = plain.run(model, model.inputs(**call), stacked, plain.logits)
+        assert largest_difference(swept.outputs[:, list(indices)], found) < CLOSE
 
 
 def test_all_144_heads_of_a_12_by_12_model_run_in_one_call(rng):
@@ -104,6 +114,39 @@ def test_readouts_that_a_model_does_not_have_are_refused(small, rng):
         plain.sweep(BertModel(small), [(range(4), call)], [ov.identity(small)], plain.sentence_embedding)
     with pytest.raises(InputError, match="chunk_size"):
         plain.sweep(BertModel(small), [(range(4), call)], [ov.identity(small)], _pooled, chunk_size=0)
+
+
+def _embeddings_output(output):
+    return output.hidden_states[0]
+
+
+def test_what_a_sweep_cannot_do_is_refused(small, rng):
+    model, call = random_model(BertModel, small), arguments(small, rng)
+    batches = [(range(4), call)]
+    with pytest.raises(InputError, match=r"no record of its layers: plain\.run does"):
+        plain.sweep(model, batches, [ov.identity(small)], _embeddings_output)
+    for single in (
+        ov.fixed_edges(small, {(0, 0, 0, 0): 0.5}, example=0),
+        ov.patched_weights(small, ["0.0"], model(**call)),
+        ov.patched_outputs(small, ["0.0"], model(**call)),
+    ):
+        with pytest.raises(OverrideError, match=r"plain\.run on one batch"):
+            plain.sweep(model, batches, [single], _pooled)
+    deeper = random_model(BertModel, replace(small, num_hidden_layers=3))
+    for run in (
+        lambda: plain.sweep(deeper, batches, [ov.identity(small)], _pooled),
+        lambda: plain.run(deeper, deeper.inputs(**call), ov.stack([ov.identity(small)] * 2), _pooled),
+    ):
+        with pytest.raises(OverrideError, match=r"\(2, 3\), but the model has \(3, 3\)"):
+            run()
+
+
+def test_outputs_that_are_not_finite_stop_a_sweep_at_once(small, rng):
+    model = random_model(BertModel, small)
+    kernel = model.pooler.dense.kernel
+    kernel[...] = kernel[...].at[0, 0].set(np.nan)
+    with pytest.raises(InputError, match="not finite"):
+        plain.sweep(model, [(range(4), arguments(small, rng))], [ov.identity(small)], _pooled)
 
 
 def test_a_sentence_vector_is_the_normalised_mean_of_real_tokens(small, rng):

@@ -10,8 +10,9 @@ PACKAGE = Path(__file__).parent.parent / "bertjax"
 # Left to right: a file imports only from its left.
 ORDER = [
     *("errors", "types", "config", "atomic", "weight_names", "files", "checkpoint", "ops", "locate", "checks"),
-    *("pretrained", "model", "task_heads", "overrides", "plain", "tasks", "tables", "local_files", "tfds_glue"),
-    *("tokenizer", "data", "parity", "metrics", "figures", "report", "task_outputs", "results", "ablate", "cli"),
+    *("pretrained", "model", "task_heads", "joining", "overrides", "plain"),
+    *("tasks", "tables", "local_files", "tfds_glue", "tokenizer", "data", "parity"),
+    *("metrics", "figures", "report", "task_outputs", "provenance", "results", "ablate", "cli"),
 ]
 FLAX = {"model", "task_heads", "pretrained", "plain", "files"}
 NNX = {"Module", "Param", "List", "split", "merge", "eval_shape"}

@@ -1,0 +1,58 @@
+"""Where results come from: enough to make them again."""
+
+import platform
+import shlex
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from bertjax.data import Examples
+from bertjax.files import hash_weights, read_weights
+from bertjax.metrics import METRICS
+from bertjax.task_outputs import Encoded, metrics_of
+
+
+def provenance(model: Any, directory: Path, name: str, examples: Examples, encoded: Encoded) -> dict[str, Any]:
+    """Command, model, data, outputs, versions and device, for `summary.json`.
+
+    Args:
+        directory: the model's; the hash is of all weights in its files.
+        name: what the user called the model.
+    """
+    names = metrics_of(encoded.kind, examples.task)
+    return {
+        "command": shlex.join(sys.argv),
+        "model": {
+            "name": name,
+            "class": type(model).__name__,
+            "layers": model.config.num_hidden_layers,
+            "heads": model.config.num_attention_heads,
+            "weights_sha256": hash_weights(read_weights(directory)),
+        },
+        "data": {
+            "task": examples.task.name,
+            "split": examples.split,
+            "source": examples.source,
+            "examples": len(examples),
+            "truncated": encoded.truncated,
+            "sha256": examples.sha256,
+        },
+        "outputs": encoded.kind,
+        "metrics": list(names),
+        "metric": {"name": names[0], "label": METRICS[names[0]].label},
+        "versions": _versions(),
+        "device": {"platform": jax.default_backend(), "kind": jax.devices()[0].device_kind},
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in ("bertjax", "jax", "jaxlib", "flax", "numpy", "tokenizers", "scikit-learn", "scipy"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
