@@ -61,7 +61,8 @@ def _heads_changed(one: Overrides) -> tuple[np.ndarray, np.ndarray]:
     outputs = np.asarray(one.output_gate) != 1
     for taken, entries in ((weights, one.weights), (outputs, one.outputs)):
         if entries is not None:
-            taken[np.asarray(entries.layer), np.asarray(entries.head)] = True
+            used = np.asarray(entries.layer) >= 0
+            taken[np.asarray(entries.layer)[used], np.asarray(entries.head)[used]] = True
     return weights, outputs
 
 
@@ -89,7 +90,8 @@ def _refuse_clash(first: Overrides, second: Overrides) -> None:
 def _places(edges: Edges, where: np.ndarray | None = None) -> list[tuple[int, ...]]:
     """Layer, head, query, key and example of each edge."""
     columns = np.stack([np.asarray(x) for x in (edges.layer, edges.head, edges.query, edges.key, edges.example)], 1)
-    return [tuple(row) for row in (columns if where is None else columns[where]).tolist()]
+    used = columns[:, 0] >= 0
+    return [tuple(row) for row in columns[used if where is None else used & where].tolist()]
 
 
 def _concatenate(parts: list[Any]) -> Any:

@@ -233,6 +233,13 @@ MISTAKES = {
         lambda c: ov.combine(ov.uniform(c, ["0.1"], gate=1.0), ov.fixed(c, {"0.1": np.eye(4, dtype=np.float32)})),
         "two overrides change the weights of head 0.1",
     ),
+    "clash behind the gate of given weights": (
+        lambda c: ov.combine(
+            dataclasses.replace(ov.fixed(c, {"0.1": np.eye(4, dtype=np.float32)}), weights_gate=jnp.ones((2, 3))),
+            ov.uniform(c, ["0.1"]),
+        ),
+        "two overrides change the weights of head 0.1",
+    ),
     "clash of outputs": (
         lambda c: ov.combine(ov.zero(c, ["1.1"]), ov.mean(c, ["1.1"], np.ones((2, 3, 4), np.float32))),
         "the output of head 1.1",
