@@ -124,17 +124,19 @@ def mean(
     config: BertConfig,
     heads: Iterable[Head],
     means: Float[Array, "layers heads head_dim"] | Float[np.ndarray, "layers heads head_dim"],
+    gate: float | Array = 0.0,
 ) -> Overrides:
     """Replace the heads' outputs by one vector for each head, the same at every token.
 
     Args:
         means: usually the mean output over the real tokens of all examples (`plain.mean_head_outputs`).
+        gate: share of the heads' own outputs that is left, 0 to 1.
     """
     values = float_array(means)
     shape = (config.num_hidden_layers, config.num_attention_heads, config.head_dim)
     if values.shape != shape:
         raise OverrideError(f"means have shape {values.shape}, expected [layers, heads, head_dim] {shape}")
-    return _outputs(config, heads, [values[head][None, None] for head in _parse(config, heads)])
+    return _outputs(config, heads, [values[head][None, None] for head in _parse(config, heads)], gate=gate)
 
 
 def fixed(config: BertConfig, weights: Mapping[Head, Any]) -> Overrides:
@@ -239,11 +241,15 @@ def _weights(
 
 
 def _outputs(
-    config: BertConfig, heads: Iterable[Head], values: list[Array], donor_mask: Array | None = None
+    config: BertConfig,
+    heads: Iterable[Head],
+    values: list[Array],
+    donor_mask: Array | None = None,
+    gate: float | Array = 0.0,
 ) -> Overrides:
     parsed = _parse(config, heads)
     base, entries = identity(config), HeadOutputs(*_entry_indices(parsed, values, donor_mask))
-    return replace(base, output_gate=base.output_gate.at[_indices(config, parsed)].set(0), outputs=entries)
+    return replace(base, output_gate=base.output_gate.at[_indices(config, parsed)].set(gate), outputs=entries)
 
 
 def _parse_edge(edge: Sequence[int]) -> tuple[int, int, int, int]:

@@ -34,6 +34,11 @@ class PretrainedModel(nnx.Module):
         """The `BertModel` itself; in a task model the one below the head."""
         raise TypeError(f"{type(self).__name__} has no encoder: use BertModel or a task model")
 
+    @property
+    def fields_of_first_token(self) -> frozenset[str]:
+        """The fields of `ModelOutput` that are computed from [CLS]'s last hidden state alone."""
+        return frozenset({"pooler_output"})
+
     def finish(self, hidden: Array, keep: Array, record: EncoderRecord | None = None) -> ModelOutput:
         """What follows the encoder; each class has its own."""
         raise TypeError(f"{type(self).__name__} has no computation of its own: use BertModel or a task model")

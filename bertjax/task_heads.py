@@ -77,6 +77,11 @@ class BertForSequenceClassification(TaskModel):
         super().__init__(config, body, numerics, add_pooling_layer=True)
         self.classifier = _linear_head(config, config.num_labels, head, self)
 
+    @property
+    def fields_of_first_token(self) -> frozenset[str]:
+        """Pooler and classifier."""
+        return super().fields_of_first_token | {"logits"}
+
     def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
         """Logits of each label."""
         assert output.pooler_output is not None
@@ -117,6 +122,11 @@ class BertForNextSentencePrediction(TaskModel):
         body, head = _two_keys(key)
         super().__init__(config, body, numerics, add_pooling_layer=True)
         self.seq_relationship = _linear_head(config, 2, head, self)
+
+    @property
+    def fields_of_first_token(self) -> frozenset[str]:
+        """Pooler and classifier."""
+        return super().fields_of_first_token | {"logits"}
 
     def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
         """Logits of 'follows' and 'is random'."""
@@ -170,6 +180,11 @@ class BertForPreTraining(TaskModel):
         self.predictions = MaskedLMHead(config, words, self.numerics)
         self.seq_relationship = _linear_head(config, 2, sentences, self)
 
+    @property
+    def fields_of_first_token(self) -> frozenset[str]:
+        """Pooler and next-sentence classifier."""
+        return super().fields_of_first_token | {"seq_relationship_logits"}
+
     def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
         """Logits of both heads."""
         assert output.pooler_output is not None
@@ -202,6 +217,11 @@ class BertForSentenceEmbedding(TaskModel):
             raise ConfigError(f"pooling {pooling!r} is not one of 'mean', 'cls'")
         super().__init__(config, _two_keys(key)[0], numerics, add_pooling_layer=False)
         self.pooling, self.normalize, self.max_length = pooling, normalize, max_length
+
+    @property
+    def fields_of_first_token(self) -> frozenset[str]:
+        """The sentence vector, where it is [CLS]'s."""
+        return super().fields_of_first_token | ({"sentence_embedding"} if self.pooling == "cls" else set())
 
     def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
         """The pooled vector, in wide floats."""

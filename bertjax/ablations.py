@@ -1,0 +1,153 @@
+"""What to ablate: sets of heads, each head with the way in which it is overridden, as plain values.
+
+`Overrides` are arrays for one run; an `Ablation` is their short, hashable description, from which a plan can see
+what two runs have in common. `to_overrides` makes the arrays.
+"""
+
+import itertools
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from bertjax import overrides as ov
+from bertjax.config import BertConfig
+from bertjax.errors import InputError, OverrideError
+from bertjax.types import Overrides
+
+# What each mode does, given the share of the head that is replaced: how much of the output becomes that of uniform
+# weights, how much of it is removed, and how much of the head's mean output is added.
+COEFFICIENTS = {"uniform": (1.0, 0.0, 0.0), "zero": (0.0, 1.0, 0.0), "mean": (0.0, 1.0, 1.0)}
+
+
+@dataclass(frozen=True, order=True)
+class Change:
+    """What happens to one head.
+
+    Args:
+        layer, head: which, from 0.
+        mode: 'uniform' (Kovaleva et al. 2019), 'zero' (Michel et al. 2019) or 'mean'.
+        share: how much of the head is replaced, 1 for all of it.
+    """
+
+    layer: int
+    head: int
+    mode: str = "uniform"
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.mode not in COEFFICIENTS:
+            raise InputError(f"mode {self.mode!r} is not one of {', '.join(COEFFICIENTS)}")
+        if not np.isfinite(self.share):
+            raise InputError(f"the share of head {self.layer}.{self.head} that is replaced must be finite")
+
+    @property
+    def coefficients(self) -> tuple[float, float, float]:
+        """Shares of the uniform output, of the output removed, and of the mean added."""
+        uniform, removed, mean = COEFFICIENTS[self.mode]
+        return uniform * self.share, removed * self.share, mean * self.share
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """A set of heads that are overridden together.
+
+    Args:
+        name: for tables and figures, e.g. '3.0', or '3' for a whole layer.
+        changes: what happens to each of its heads, sorted; none for the base run.
+    """
+
+    name: str
+    changes: tuple[Change, ...]
+
+    def __post_init__(self) -> None:
+        heads = [(change.layer, change.head) for change in self.changes]
+        if len(set(heads)) < len(heads):
+            raise InputError(f"ablation {self.name} names a head twice")
+        object.__setattr__(self, "changes", tuple(sorted(self.changes)))
+
+
+def ablation(config: BertConfig, heads: Iterable[ov.Head], mode: str = "uniform", name: str | None = None) -> Ablation:
+    """The ablation of some heads, all in one mode.
+
+    Raises:
+        OverrideError: a head that does not exist.
+
+    >>> ablation(BertConfig(), ["3.0", "1.7"]).name
+    '1.7+3.0'
+    """
+    parsed = sorted(ov.parse_head(head, config) for head in heads)
+    changes = tuple(Change(layer, head, mode) for layer, head in parsed)
+    return Ablation(name or "+".join(f"{layer}.{head}" for layer, head in parsed) or "base", changes)
+
+
+def single_heads(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
+    """Every head alone."""
+    return [ablation(config, [head], mode) for head in ov.every_head(config)]
+
+
+def whole_layers(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
+    """Every layer alone, all of its heads together."""
+    return [
+        ablation(config, ov.heads_of_layer(config, layer), mode, str(layer))
+        for layer in range(config.num_hidden_layers)
+    ]
+
+
+def head_pairs(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
+    """Every pair of heads: 10,296 for a 12 x 12 model."""
+    return [ablation(config, pair, mode) for pair in itertools.combinations(ov.every_head(config), 2)]
+
+
+def all_but_one(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
+    """All heads but one, for every head; named after the head that is left: 'all but 3.0'."""
+    every = ov.every_head(config)
+    return [
+        ablation(config, [other for other in every if other != head], mode, f"all but {head[0]}.{head[1]}")
+        for head in every
+    ]
+
+
+def cumulative(config: BertConfig, order: Sequence[ov.Head], mode: str = "uniform") -> list[Ablation]:
+    """The first head of an order, the first two, and so on; named 'first 1', 'first 2' ..."""
+    return [ablation(config, order[:count], mode, f"first {count}") for count in range(1, len(order) + 1)]
+
+
+def random_subsets(config: BertConfig, size: int, count: int, seed: int = 0, mode: str = "uniform") -> list[Ablation]:
+    """`count` sets of `size` different heads, drawn with `seed`; a set may come twice.
+
+    Raises:
+        InputError: more heads than the model has, or none.
+    """
+    every = ov.every_head(config)
+    if not 1 <= size <= len(every):
+        raise InputError(f"a subset of {size} heads cannot be drawn: the model has {len(every)}")
+    draw = random.Random(seed)
+    return [ablation(config, draw.sample(every, size), mode) for _ in range(count)]
+
+
+def to_overrides(
+    config: BertConfig, one: Ablation, means: Float[np.ndarray, "layers heads head_dim"] | None = None
+) -> Overrides:
+    """The arrays that an ablation stands for.
+
+    Args:
+        means: outputs that mode 'mean' puts in place of the heads' own.
+
+    Raises:
+        OverrideError: a head that does not exist, or mode 'mean' without means.
+    """
+    kinds: dict[tuple[str, float], list[ov.Head]] = {}
+    for change in one.changes:
+        kinds.setdefault((change.mode, 1 - change.share), []).append((change.layer, change.head))
+    parts = [ov.identity(config)]
+    for (mode, gate), heads in kinds.items():
+        if mode == "mean":
+            if means is None:
+                raise OverrideError(f"ablation {one.name} replaces heads by their mean outputs: give means")
+            parts.append(ov.mean(config, heads, means, gate))
+        else:
+            parts.append((ov.uniform if mode == "uniform" else ov.factor)(config, heads, gate))
+    return ov.combine(*parts)

@@ -1,0 +1,156 @@
+"""Several examples in one row: no padding is computed, and every row has one shape.
+
+An example keeps its own positions, from 0, and attends to itself alone: `Packed.segments` says which tokens belong
+together. Examples are placed first-fit decreasing (Johnson 1973): the longest first, each into the first row that
+has room.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int32
+
+from bertjax.errors import InputError
+from bertjax.tokenizer import Encoding
+
+# Row lengths are multiples of this.
+STEP = 16
+# Attention's cost for each of its FLOPs, in those of a large matrix product (measured: `benchmarks/RESULTS.md`).
+ATTENTION_WEIGHT = 4.0
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Examples in rows of one length.
+
+    Args:
+        input_ids, token_type_ids, position_ids: as a model reads them; 0 where a slot is empty.
+        segments: which place of its row a token belongs to, counted from 1; 0 where a slot is empty.
+        starts: first token of each place.
+        lengths: tokens of each place; 0 where a row has fewer examples than places.
+        examples: which example is in each place; -1 where there is none.
+    """
+
+    input_ids: Int32[np.ndarray, "rows token"]
+    token_type_ids: Int32[np.ndarray, "rows token"]
+    position_ids: Int32[np.ndarray, "rows token"]
+    segments: Int32[np.ndarray, "rows token"]
+    starts: Int32[np.ndarray, "rows places"]
+    lengths: Int32[np.ndarray, "rows places"]
+    examples: Int32[np.ndarray, "rows places"]
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self.segments.shape[0]
+
+    @property
+    def row_length(self) -> int:
+        """Slots of a row."""
+        return self.segments.shape[1]
+
+    @property
+    def filled(self) -> float:
+        """Share of the slots that hold a token."""
+        return float((self.segments > 0).mean())
+
+
+def pack(examples: Sequence[Encoding], row_length: int, *, one_per_row: bool = False) -> Packed:
+    """Place examples into rows.
+
+    Args:
+        examples: tokenised texts or pairs.
+        row_length: slots of a row.
+        one_per_row: give each example a row of its own.
+
+    Raises:
+        InputError: no examples, one without tokens, or one longer than a row.
+
+    >>> texts = [Encoding((2, 5, 3), (0, 0, 0), (), (), False), Encoding((2, 3), (0, 0), (), (), False)]
+    >>> pack(texts, 6).segments
+    array([[1, 1, 1, 2, 2, 0]], dtype=int32)
+    """
+    lengths = _lengths(examples)
+    if lengths.max() > row_length:
+        raise InputError(f"an example has {lengths.max()} tokens, but a row only {row_length}")
+    rows = [[number] for number in range(len(lengths))] if one_per_row else first_fit(lengths, row_length)
+    places = max(len(row) for row in rows)
+    tokens = {
+        name: np.zeros((len(rows), row_length), np.int32) for name in ("input_ids", "token_type_ids", "position_ids")
+    }
+    segments = np.zeros((len(rows), row_length), np.int32)
+    starts, sizes = np.zeros((2, len(rows), places), np.int32)
+    members = np.full((len(rows), places), -1, np.int32)
+    for number, row in enumerate(rows):
+        at = 0
+        for place, example in enumerate(row):
+            encoding, length = examples[example], int(lengths[example])
+            here = (number, slice(at, at + length))
+            tokens["input_ids"][here] = encoding.input_ids
+            tokens["token_type_ids"][here] = encoding.token_type_ids
+            tokens["position_ids"][here] = np.arange(length)
+            segments[here] = place + 1
+            starts[number, place], sizes[number, place], members[number, place] = at, length, example
+            at += length
+    return Packed(**tokens, segments=segments, starts=starts, lengths=sizes, examples=members)
+
+
+def _lengths(examples: Sequence[Encoding]) -> Int32[np.ndarray, "examples"]:
+    if not examples:
+        raise InputError("there are no examples")
+    lengths = np.array([len(example) for example in examples], np.int32)
+    if lengths.min() < 1:
+        raise InputError(f"example {int(lengths.argmin())} has no tokens")
+    return lengths
+
+
+def first_fit(lengths: Int32[np.ndarray, "examples"], row_length: int) -> list[list[int]]:
+    """Which examples go into which row: first-fit decreasing.
+
+    Examples of equal length are placed together: into each row, from the first, as many as it has room for. That is
+    what placing them one after another comes to.
+
+    >>> first_fit(np.array([3, 5, 2, 4], np.int32), 7)
+    [[1, 2], [3, 0]]
+    """
+    order = np.argsort(-lengths, kind="stable")
+    room = np.zeros(0, np.int64)
+    rows: list[list[int]] = []
+    for length in np.unique(lengths)[::-1]:
+        members = order[lengths[order] == length].tolist()
+        fits = room // length
+        before = np.cumsum(fits) - fits
+        takes = np.clip(len(members) - before, 0, fits)
+        missing, per_row = len(members) - int(takes.sum()), row_length // int(length)
+        fresh = -(-missing // per_row)
+        takes = np.concatenate([takes, np.full(fresh, per_row)])
+        if fresh:
+            takes[-1] = missing - per_row * (fresh - 1)
+        room = np.concatenate([room, np.full(fresh, row_length)]) - takes * length
+        rows += [[] for _ in range(fresh)]
+        for row in np.flatnonzero(takes):
+            rows[row] += members[: takes[row]]
+            members = members[takes[row] :]
+    return rows
+
+
+def choose_row_length(lengths: Sequence[int], hidden_size: int, intermediate_size: int, most: int = 512) -> int:
+    """The row length that costs least: long rows are filled better, but attention grows with them.
+
+    Args:
+        lengths: tokens of each example.
+        hidden_size, intermediate_size: of the model.
+        most: no row is longer than this, unless an example is.
+
+    Returns: a multiple of `STEP`.
+    """
+    array = np.asarray(lengths, np.int32)
+    shortest = -(-int(array.max()) // STEP) * STEP
+    linear = 2 * hidden_size * (4 * hidden_size + 2 * intermediate_size)
+
+    def cost(row_length: int) -> float:
+        slots = len(first_fit(array, row_length)) * row_length
+        return slots * (linear + ATTENTION_WEIGHT * 4 * row_length * hidden_size)
+
+    return min(range(shortest, max(shortest, most) + 1, STEP), key=cost)

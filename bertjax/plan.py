@@ -1,0 +1,111 @@
+"""Which runs a collection of ablations needs: a trie by layer, in which runs share what they have in common.
+
+An override in layer l changes nothing below l. So a run's hidden states are its parent's up to the first layer in
+which it differs, and only from there on its own. Root is the run without any override.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from bertjax.ablations import Ablation, Change
+from bertjax.config import BertConfig
+from bertjax.errors import InputError
+from bertjax.overrides import parse_head
+
+
+@dataclass(eq=False)
+class Node:
+    """A run that differs from its parent in one layer.
+
+    Args:
+        layer: that layer; -1 for the root.
+        changes: what it overrides there, beyond what its parent overrides below.
+        ablations: numbers of the ablations that are this run; empty where it is only a step on the way.
+        children: runs that branch off it, by the layer in which they do.
+    """
+
+    layer: int
+    changes: tuple[Change, ...]
+    ablations: list[int] = field(default_factory=list)
+    children: dict[int, "list[Node]"] = field(default_factory=dict)
+
+    def ends(self, layers: int) -> int:
+        """The layer before which its hidden states are last needed: `layers` if they are read."""
+        return layers if self.ablations else max(self.children, default=self.layer + 1)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The trie of some ablations.
+
+    Args:
+        root: the run without any override; it stands for ablation -1.
+        ablations: as they were given.
+        layers, heads: of the model.
+        duplicates: how many ablations are the same set as one before them, or as the base.
+    """
+
+    root: Node
+    ablations: tuple[Ablation, ...]
+    layers: int
+    heads: int
+    duplicates: int
+
+    def nodes(self) -> Iterator[Node]:
+        """All runs, each before those that branch off it."""
+        waiting = [self.root]
+        while waiting:
+            node = waiting.pop()
+            yield node
+            waiting += [child for layer in sorted(node.children, reverse=True) for child in node.children[layer][::-1]]
+
+    def states(self) -> list[int]:
+        """How many runs have hidden states of their own after each layer."""
+        counts = [0] * self.layers
+        for node in self.nodes():
+            for layer in range(max(node.layer, 0), node.ends(self.layers)):
+                counts[layer] += 1
+        return counts
+
+    def modes(self) -> set[str]:
+        """The modes that occur."""
+        return {change.mode for one in self.ablations for change in one.changes}
+
+
+def make_plan(config: BertConfig, ablations: Sequence[Ablation]) -> Plan:
+    """Order ablations as a trie by layer. Equal sets become one run.
+
+    Raises:
+        InputError: no ablations.
+        OverrideError: a head that the model does not have.
+
+    >>> from bertjax.ablations import single_heads
+    >>> make_plan(BertConfig(), single_heads(BertConfig())).states()
+    [13, 25, 37, 49, 61, 73, 85, 97, 109, 121, 133, 145]
+    """
+    if not ablations:
+        raise InputError("there is nothing to ablate")
+    root = Node(-1, (), [-1])
+    found: dict[tuple[int, tuple[Change, ...]], Node] = {}
+    duplicates = 0
+    for number, one in enumerate(ablations):
+        node = root
+        for layer, changes in _by_layer(config, one):
+            key = (id(node), changes)
+            if key not in found:
+                found[key] = Node(layer, changes)
+                node.children.setdefault(layer, []).append(found[key])
+            node = found[key]
+        duplicates += bool(node.ablations)
+        node.ablations.append(number)
+    return Plan(root, tuple(ablations), config.num_hidden_layers, config.num_attention_heads, duplicates)
+
+
+def _by_layer(config: BertConfig, one: Ablation) -> list[tuple[int, tuple[Change, ...]]]:
+    """An ablation's changes, layer by layer; what changes nothing is left out."""
+    layers: dict[int, list[Change]] = {}
+    for change in one.changes:
+        parse_head((change.layer, change.head), config)
+        if change.share != 0:
+            layers.setdefault(change.layer, []).append(change)
+    return [(layer, tuple(layers[layer])) for layer in sorted(layers)]

@@ -1,0 +1,281 @@
+"""The steps of a sweep, each compiled once: embed, one layer, one layer for many runs at once, the last layer, read.
+
+All layers go through the same compiled functions, their weights are arguments. Rows hold several examples
+(`packing.py`); `segments` says which tokens belong together.
+
+Two steps compute less than a layer's full work, both exactly. `branch` runs attention once for all runs that differ
+from one parent in this layer: the output projection is linear in the heads' outputs, so a run adds only what its
+changed heads change. `last` computes only [CLS], where nothing else is read: one query for each example, and since
+`q . (W_K x) = (W_K' q) . x` and `sum_t a_t (W_V x_t) = W_V (sum_t a_t x_t)`, no other token's key or value.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from bertjax import ops
+from bertjax.types import Numerics, record
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What all layers of a model have in common, and what is known when a step is compiled."""
+
+    activation: str
+    epsilon: float
+    numerics: Numerics
+
+
+@record
+class LayerWeights:
+    """One layer's parameters, as the steps read them: kernels in the dtype of computation, the rest in wide floats."""
+
+    qkv_kernel: Float[Array, "embed three heads head_dim"]
+    qkv_bias: Float[Array, "three heads head_dim"]
+    output_kernel: Float[Array, "heads head_dim embed"]
+    output_bias: Float[Array, "embed"]
+    attention_scale: Float[Array, "embed"]
+    attention_bias: Float[Array, "embed"]
+    inner_kernel: Float[Array, "embed mlp"]
+    inner_bias: Float[Array, "mlp"]
+    outer_kernel: Float[Array, "mlp embed"]
+    outer_bias: Float[Array, "embed"]
+    outer_norm_scale: Float[Array, "embed"]
+    outer_norm_bias: Float[Array, "embed"]
+
+
+def layer_weights(layer: Any, numerics: Numerics) -> LayerWeights:
+    """The parameters of a `bertjax.model.Layer`."""
+    attention, parts = layer.attention, (layer.attention.query, layer.attention.key, layer.attention.value)
+    return LayerWeights(
+        jnp.stack([part.kernel[...] for part in parts], axis=1).astype(numerics.dtype),
+        jnp.stack([part.bias[...] for part in parts]),
+        attention.output.kernel[...].astype(numerics.dtype),
+        attention.output.bias[...],
+        layer.attention_norm.scale[...],
+        layer.attention_norm.bias[...],
+        layer.intermediate.kernel[...].astype(numerics.dtype),
+        layer.intermediate.bias[...],
+        layer.output.kernel[...].astype(numerics.dtype),
+        layer.output.bias[...],
+        layer.output_norm.scale[...],
+        layer.output_norm.bias[...],
+    )
+
+
+@record
+class Changes:
+    """What several runs change in one layer; None where no run of the whole sweep does such a thing.
+
+    A head's output becomes `(1 - uniform - removed) * own + uniform * (output of uniform weights) + mean * means`.
+
+    Args:
+        uniform, removed, mean: for each run and head.
+        means: the heads' mean outputs in this layer.
+    """
+
+    uniform: Float[Array, "runs heads"] | None
+    removed: Float[Array, "runs heads"] | None
+    mean: Float[Array, "runs heads"] | None
+    means: Float[Array, "heads head_dim"] | None
+
+
+@record
+class Rows:
+    """Where the examples of some rows are; as in `packing.Packed`."""
+
+    segments: Int[Array, "batch token"]
+    starts: Int[Array, "batch places"]
+
+
+def advance(
+    weights: LayerWeights,
+    hidden: Float[Array, "batch token embed"],
+    rows: Rows,
+    changes: Changes | None,
+    recipe: Recipe,
+) -> Float[Array, "batch token embed"]:
+    """One layer for rows that each have hidden states, and changes, of their own."""
+    own, uniform = _attention(weights, hidden, rows, recipe.numerics)
+    if changes is not None:
+        own = _change(own, uniform, changes)
+    merged = _merge(own, weights, recipe.numerics)
+    return _after_attention(merged + hidden.astype(merged.dtype), weights, recipe)
+
+
+def branch(
+    weights: LayerWeights,
+    hidden: Float[Array, "batch token embed"],
+    rows: Rows,
+    changes: Changes,
+    recipe: Recipe,
+) -> Float[Array, "runs batch token embed"]:
+    """One layer for several runs that all start from the same hidden states: attention is computed once."""
+    own, uniform = _attention(weights, hidden, rows, recipe.numerics)
+    merged = _merge(own, weights, recipe.numerics)
+    attended = (merged + hidden.astype(merged.dtype))[None]
+    for share, difference in _differences(own, uniform, changes):
+        through = ops.contract("bthd,hde->hbte", difference, weights.output_kernel, recipe.numerics)
+        attended = attended + jnp.einsum("rh,hbte->rbte", share, through, precision="highest")
+    return _after_attention(attended, weights, recipe)
+
+
+def last_advance(
+    weights: LayerWeights,
+    hidden: Float[Array, "batch token embed"],
+    rows: Rows,
+    changes: Changes | None,
+    recipe: Recipe,
+) -> Float[Array, "batch places embed"]:
+    """The last layer at [CLS] alone, for rows that each have hidden states, and changes, of their own."""
+    first, own, uniform = _first_tokens(weights, hidden, rows, recipe.numerics)
+    if changes is not None:
+        own = _change(own, uniform, changes)
+    merged = _merge(own, weights, recipe.numerics)
+    return _after_attention(merged + first.astype(merged.dtype), weights, recipe)
+
+
+def last_branch(
+    weights: LayerWeights,
+    hidden: Float[Array, "batch token embed"],
+    rows: Rows,
+    changes: Changes,
+    recipe: Recipe,
+) -> Float[Array, "runs batch places embed"]:
+    """The last layer at [CLS] alone, for several runs that all start from the same hidden states."""
+    first, own, uniform = _first_tokens(weights, hidden, rows, recipe.numerics)
+    changed = _change(own[None], uniform[None], changes)
+    merged = _merge(changed, weights, recipe.numerics)
+    return _after_attention(merged + first.astype(merged.dtype)[None], weights, recipe)
+
+
+def examples_apart(
+    hidden: Float[Array, "batch token embed"], rows: Rows, lengths: Int[Array, "batch places"], longest: int
+) -> tuple[Float[Array, "examples longest embed"], Float[Array, "examples 1 longest"]]:
+    """Packed hidden states as one padded example after another, and what of them is real.
+
+    Args:
+        lengths: tokens of each place, 0 where a row has fewer examples.
+        longest: tokens of the longest example.
+    """
+    batch, tokens, embed = hidden.shape
+    offsets = jnp.arange(longest)[None, None]
+    places = jnp.minimum(rows.starts[:, :, None] + offsets, tokens - 1)
+    apart = jnp.take_along_axis(hidden, places.reshape(batch, -1)[:, :, None], axis=1)
+    keep = (offsets < lengths[:, :, None]).astype(jnp.float32)
+    return apart.reshape(-1, longest, embed), keep.reshape(-1, 1, longest)
+
+
+def _attention(
+    weights: LayerWeights, hidden: Float[Array, "batch token embed"], rows: Rows, numerics: Numerics
+) -> tuple[Float[Array, "batch token heads head_dim"], Float[Array, "batch token heads head_dim"]]:
+    """All heads' outputs: their own, and those that uniform weights would give."""
+    projected = ops.contract("bte,eshd->btshd", hidden, weights.qkv_kernel, numerics) + weights.qkv_bias[None, None]
+    queries, keys, values = (projected[:, :, part].astype(numerics.dtype) for part in range(3))
+    keep = _same_segment(rows.segments, numerics)
+    learned = ops.attention_weights(ops.attention_scores(queries, keys, numerics), keep[:, None])
+    return ops.mix(learned, values, numerics), _segment_means(values, rows, numerics)
+
+
+def _same_segment(segments: Int[Array, "batch token"], numerics: Numerics) -> Float[Array, "batch query key"]:
+    """1 where a query and a key belong to the same example."""
+    same = (segments[:, :, None] == segments[:, None]) & (segments > 0)[:, None]
+    return same.astype(numerics.wide)
+
+
+def _membership(rows: Rows, numerics: Numerics) -> Float[Array, "batch places token"]:
+    """1 where a token belongs to a place's example."""
+    numbers = 1 + jnp.arange(rows.starts.shape[1], dtype=rows.segments.dtype)
+    return (rows.segments[:, None] == numbers[None, :, None]).astype(numerics.wide)
+
+
+def _segment_means(
+    values: Float[Array, "batch token heads head_dim"], rows: Rows, numerics: Numerics
+) -> Float[Array, "batch token heads head_dim"]:
+    """At each token the mean of all values of its example."""
+    members = _membership(rows, numerics)
+    means = ops.contract("bpt,bthd->bphd", members, values, numerics)
+    means = means / jnp.maximum(members.sum(-1), 1)[:, :, None, None]
+    return jnp.einsum("bpt,bphd->bthd", members, means, precision="highest")
+
+
+def _first_tokens(
+    weights: LayerWeights, hidden: Float[Array, "batch token embed"], rows: Rows, numerics: Numerics
+) -> tuple[
+    Float[Array, "batch places embed"],
+    Float[Array, "batch places heads head_dim"],
+    Float[Array, "batch places heads head_dim"],
+]:
+    """Hidden states of each example's [CLS], and all heads' outputs there: their own, and those of uniform weights.
+
+    The bias of the keys adds the same to all scores of a query, which a softmax does not see.
+    """
+    query_kernel, key_kernel, value_kernel = (weights.qkv_kernel[:, part] for part in range(3))
+    first = jnp.take_along_axis(hidden, rows.starts[:, :, None], axis=1)
+    queries = ops.contract("bpe,ehd->bphd", first, query_kernel, numerics) + weights.qkv_bias[0][None, None]
+    reaching = ops.contract("bphd,ehd->bphe", queries.astype(numerics.dtype), key_kernel, numerics)
+    scores = ops.contract("bphe,bte->bhpt", reaching, hidden, numerics) * queries.shape[-1] ** -0.5
+    members = _membership(rows, numerics)
+    learned = ops.attention_weights(scores, members[:, None])
+    equal = members / jnp.maximum(members.sum(-1, keepdims=True), 1)
+
+    def through(mixed: Array) -> Array:
+        return ops.contract("bphe,ehd->bphd", mixed, value_kernel, numerics) + weights.qkv_bias[2][None, None]
+
+    own = through(ops.contract("bhpt,bte->bphe", learned, hidden, numerics))
+    mean = ops.contract("bpt,bte->bpe", equal, hidden, numerics)
+    uniform = ops.contract("bpe,ehd->bphd", mean, value_kernel, numerics) + weights.qkv_bias[2][None, None]
+    return first, own, uniform
+
+
+def _per_head(share: Float[Array, "runs heads"], outputs: Array) -> Array:
+    """Shares with axes of length 1 where head outputs `[runs, ..., heads, head_dim]` have more."""
+    runs, heads = share.shape
+    return share.reshape(runs, *[1] * (outputs.ndim - 3), heads, 1).astype(outputs.dtype)
+
+
+def _change(own: Array, uniform: Array, changes: Changes) -> Array:
+    """Head outputs after the changes; the first axis of all is `runs`, or 1."""
+    kept, added = 1.0, []
+    if changes.uniform is not None:
+        share = _per_head(changes.uniform, own)
+        kept, added = kept - share, [share * uniform]
+    if changes.removed is not None:
+        kept = kept - _per_head(changes.removed, own)
+    if changes.mean is not None and changes.means is not None:
+        means = changes.means.reshape(*[1] * (own.ndim - 2), *changes.means.shape).astype(own.dtype)
+        added.append(_per_head(changes.mean, own) * means)
+    return sum(added, start=kept * own)
+
+
+def _differences(own: Array, uniform: Array, changes: Changes) -> list[tuple[Array, Array]]:
+    """What `_change` adds to the heads' own outputs: pairs of shares `[runs, heads]` and what they are shares of."""
+    pairs = []
+    if changes.uniform is not None:
+        pairs.append((changes.uniform, uniform - own))
+    if changes.removed is not None:
+        pairs.append((changes.removed, -own))
+    if changes.mean is not None and changes.means is not None:
+        pairs.append((changes.mean, jnp.broadcast_to(changes.means[None, None].astype(own.dtype), own.shape)))
+    return pairs
+
+
+def _merge(outputs: Float[Array, "... heads head_dim"], weights: LayerWeights, numerics: Numerics) -> Array:
+    """The output projection."""
+    merged = ops.contract("...hd,hde->...e", outputs, weights.output_kernel, numerics)
+    return merged + jnp.expand_dims(weights.output_bias, range(merged.ndim - 1))
+
+
+def _after_attention(attended: Float[Array, "... embed"], weights: LayerWeights, recipe: Recipe) -> Array:
+    """Norm, feed-forward, norm. `attended` has the residual added."""
+    norm = partial(ops.layer_norm, epsilon=recipe.epsilon, numerics=recipe.numerics)
+    hidden = norm(attended, weights.attention_scale, weights.attention_bias)
+    inner = ops.ACTIVATIONS[recipe.activation](
+        ops.dense(hidden, weights.inner_kernel, weights.inner_bias, recipe.numerics)
+    )
+    outer = ops.dense(inner, weights.outer_kernel, weights.outer_bias, recipe.numerics)
+    return norm(outer + hidden.astype(outer.dtype), weights.outer_norm_scale, weights.outer_norm_bias)
