@@ -7,7 +7,7 @@ compiled step, whatever runs and chunks are in it; so each kind of step is compi
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,8 @@ from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
 from bertjax import steps
 from bertjax.ablations import Change
+from bertjax.checks import prepare_inputs
+from bertjax.errors import InputError
 from bertjax.packing import Packed
 from bertjax.plan import Node, Plan
 from bertjax.pretrained import PretrainedModel
@@ -91,6 +93,7 @@ class BlockRunner:
         self.weights = [steps.layer_weights(layer, numerics) for layer in model.body.encoder.layers]
         self.embeddings, self.head = nnx.split(model.body.embeddings), nnx.split(model)
         self.packed = _whole_chunks(packed, blocks.rows)
+        self.inputs = _check(model, self.packed)
         self.chunks = self.packed.rows // blocks.rows
         self.modes = plan.modes()
         self.means = None if means is None else jnp.asarray(means, numerics.wide)
@@ -109,12 +112,8 @@ class BlockRunner:
 
     def embed(self, chunks: Sequence[int]) -> Array:
         """A block of the embeddings of chunks."""
-        where, packed = self._where(chunks), self.packed
-        ids, types, positions = (
-            jnp.asarray(x[where]) for x in (packed.input_ids, packed.token_type_ids, packed.position_ids)
-        )
-        keep = jnp.ones((ids.shape[0], 1, ids.shape[1]), self.recipe.numerics.wide)
-        return _embed(*self.embeddings, Inputs(ids, keep, types, positions), len(chunks))
+        where = self._where(chunks)
+        return _embed(*self.embeddings, jax.tree.map(lambda array: array[where], self.inputs), len(chunks))
 
     def changes(self, layer: int, several: Sequence[tuple[Change, ...]]) -> Changes | None:
         """The arrays of what several runs change in a layer; None if they change nothing."""
@@ -175,6 +174,20 @@ class BlockRunner:
         return self.packed.examples[self._where([chunk])]
 
 
+def _check(model: PretrainedModel, packed: Packed) -> Inputs:
+    """What the embeddings read. Raises `InputError` where it does not fit the model."""
+    longest, most = int(packed.lengths.max()), model.config.max_position_embeddings
+    if longest > most:
+        raise InputError(f"an example has {longest} tokens, but the model has max_position_embeddings {most}")
+    return prepare_inputs(
+        model.config,
+        model.numerics,
+        packed.input_ids,
+        token_type_ids=packed.token_type_ids,
+        position_ids=packed.position_ids,
+    )
+
+
 def _whole_chunks(packed: Packed, rows: int) -> Packed:
     """Fill up with empty rows to whole chunks."""
     missing = -packed.rows % rows
@@ -211,7 +224,8 @@ def reads_first_token_only(model: PretrainedModel, readout: Readout) -> bool:
     return asked - {"asked"} <= model.fields_of_first_token
 
 
-Block = Shaped[Array, "runs rows token embed"]
+Block: TypeAlias = Float[Array, "runs rows token embed"]
+FirstTokens: TypeAlias = Float[Array, "runs rows places embed"]
 
 
 @partial(jax.jit, static_argnums=(0, 3))
@@ -231,8 +245,11 @@ def _over_rows(changes: Changes | None, rows: int) -> Changes | None:
     """Changes of runs as changes of their rows, one run's rows after another's."""
     if changes is None:
         return None
-    shares = (changes.uniform, changes.removed, changes.mean)
-    return Changes(*(None if share is None else jnp.repeat(share, rows, axis=0) for share in shares), changes.means)
+    uniform, removed, mean = (
+        None if share is None else jnp.repeat(share, rows, axis=0)
+        for share in (changes.uniform, changes.removed, changes.mean)
+    )
+    return Changes(uniform, removed, mean, changes.means)
 
 
 def _flat(hidden: Array) -> Float[Array, "batch token embed"]:
@@ -246,7 +263,9 @@ def _advance(weights: LayerWeights, hidden: Block, rows: Rows, changes: Changes 
 
 
 @partial(jax.jit, static_argnums=4)
-def _last_advance(weights: LayerWeights, hidden: Block, rows: Rows, changes: Changes | None, recipe: Recipe) -> Block:
+def _last_advance(
+    weights: LayerWeights, hidden: Block, rows: Rows, changes: Changes | None, recipe: Recipe
+) -> FirstTokens:
     after = steps.last_advance(weights, _flat(hidden), rows, _over_rows(changes, hidden.shape[1]), recipe)
     return after.reshape(*hidden.shape[:2], *after.shape[1:])
 
@@ -261,12 +280,14 @@ def _branch(
 @partial(jax.jit, static_argnums=5)
 def _last_branch(
     weights: LayerWeights, block: Block, index: ArrayLike, rows: Rows, changes: Changes, recipe: Recipe
-) -> Block:
+) -> FirstTokens:
     return steps.last_branch(weights, block[index], rows, changes, recipe)
 
 
 @partial(jax.jit, static_argnums=(0, 3))
-def _read_first(graphdef: Any, state: Any, hidden: Block, readout: Readout) -> Shaped[Array, "runs rows places *readout"]:
+def _read_first(
+    graphdef: Any, state: Any, hidden: FirstTokens, readout: Readout
+) -> Shaped[Array, "runs rows places *readout"]:
     model = nnx.merge(graphdef, state)
     first = hidden.reshape(-1, 1, hidden.shape[-1])
     found = readout(model.finish(first, jnp.ones((first.shape[0], 1, 1), model.numerics.wide)))

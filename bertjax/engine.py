@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Shaped
 
 from bertjax.ablations import Ablation
 from bertjax.blocks import BlockRunner, Readout, Slot, Step, choose_blocks
-from bertjax.errors import InputError
+from bertjax.errors import InputError, OverrideError
 from bertjax.packing import choose_row_length, pack
 from bertjax.plan import Node, Plan, make_plan
 from bertjax.pretrained import PretrainedModel
@@ -78,7 +78,11 @@ def sweep(
     started = time.monotonic()
     config = model.config
     plan = make_plan(config, ablations)
-    length = row_length or choose_row_length([len(one) for one in examples], config.hidden_size, config.intermediate_size)
+    if means is None and "mean" in plan.modes():
+        raise OverrideError("mode 'mean' replaces heads by their mean outputs: give means")
+    length = row_length or choose_row_length(
+        [len(one) for one in examples], config.hidden_size, config.intermediate_size
+    )
     packed = pack(examples, length, one_per_row=one_per_row)
     blocks = choose_blocks(packed.rows, length, config.num_attention_heads, tokens_at_once or default_tokens())
     runner = BlockRunner(model, packed, plan, readout, blocks, means)
@@ -146,7 +150,11 @@ class _Schedule:
     def run(self, chunks: Sequence[int]) -> None:
         """All runs on these chunks."""
         root = self.runner.plan.root
-        self._arrive(0, self.runner.embed([*chunks, *[chunks[-1]] * (self.size - len(chunks))]), [(root, chunk) for chunk in chunks])
+        self._arrive(
+            0,
+            self.runner.embed([*chunks, *[chunks[-1]] * (self.size - len(chunks))]),
+            [(root, chunk) for chunk in chunks],
+        )
         while True:
             full = [layer for layer in range(self.layers) if len(self.steps[layer]) >= self.size]
             some = [layer for layer in range(self.layers) if self.steps[layer]]

@@ -15,7 +15,7 @@ from bertjax.errors import InputError
 from bertjax.tokenizer import Encoding
 
 # Row lengths are multiples of this.
-STEP = 16
+STEP = 8
 # Attention's cost for each of its FLOPs, in those of a large matrix product (measured: `benchmarks/RESULTS.md`).
 ATTENTION_WEIGHT = 4.0
 

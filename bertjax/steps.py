@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -240,10 +239,12 @@ def _per_head(share: Float[Array, "runs heads"], outputs: Array) -> Array:
 
 def _change(own: Array, uniform: Array, changes: Changes) -> Array:
     """Head outputs after the changes; the first axis of all is `runs`, or 1."""
-    kept, added = 1.0, []
+    kept: Any = 1.0
+    added: list[Array] = []
     if changes.uniform is not None:
         share = _per_head(changes.uniform, own)
-        kept, added = kept - share, [share * uniform]
+        kept = kept - share
+        added.append(share * uniform)
     if changes.removed is not None:
         kept = kept - _per_head(changes.removed, own)
     if changes.mean is not None and changes.means is not None:

@@ -9,6 +9,7 @@ from flax import nnx
 
 from bertjax import BertConfig
 from bertjax.pretrained import _by_path, make_numerics
+from bertjax.tokenizer import Encoding
 
 # Weights of standard deviation 0.3 make attention and hidden states far from uniform, as in a trained model.
 SIZES = {
@@ -89,3 +90,17 @@ def tree_equal(first, second) -> bool:
     """Whether two trees hold the same numbers, bit for bit (0 and -0 count as the same)."""
     pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
     return all(bool(jnp.array_equal(a, b)) for a, b in pairs)
+
+
+def encodings(config: BertConfig, rng: np.random.Generator, lengths) -> list[Encoding]:
+    """Tokenised texts of random ids, with random segments."""
+    return [
+        Encoding(
+            tuple(rng.integers(0, config.vocab_size, length).tolist()),
+            tuple(rng.integers(0, config.type_vocab_size, length).tolist()),
+            ("",) * int(length),
+            ((0, 0),) * int(length),
+            False,
+        )
+        for length in lengths
+    ]

@@ -1,0 +1,175 @@
+"""The engine equals the oracle, whatever the model, the plan, the packing and the size of its steps."""
+
+import functools
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertjax import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForPreTraining,
+    BertForSentenceEmbedding,
+    BertForSequenceClassification,
+    BertModel,
+    collate,
+    engine,
+    plain,
+)
+from bertjax import ablations as ab
+from bertjax import overrides as ov
+from bertjax.blocks import Blocks, choose_blocks, reads_first_token_only
+from bertjax.errors import InputError, OverrideError
+from tests.tiny import SIZES, encodings, largest_difference, random_model
+
+CLOSE = {"float32": 2e-5, "float64": 1e-10}
+
+
+def pooled(output):
+    return output.pooler_output
+
+
+def word_logits_of_first(output):
+    return output.logits[:, 0]
+
+
+def sum_over_tokens(output):
+    return output.last_hidden_state[:, 0] * 1.0
+
+
+READOUTS = {
+    "logits": (BertForSequenceClassification, plain.logits, {}),
+    "pooled": (BertModel, pooled, {}),
+    "mean": (BertForSentenceEmbedding, plain.sentence_embedding, {}),
+    "cls": (BertForSentenceEmbedding, plain.sentence_embedding, {"pooling": "cls"}),
+    "words": (BertForMaskedLM, word_logits_of_first, {}),
+    "hidden": (BertModel, sum_over_tokens, {}),
+}
+
+
+@functools.cache
+def model_of(size, readout, dtype):
+    cls, _, options = READOUTS[readout]
+    return random_model(cls, BertConfig(**SIZES[size]), dtype, **options)
+
+
+def oracle(model, examples, ablations, readout, means=None):
+    """Every ablation as a full forward pass of all examples, padded."""
+    overrides = ov.stack([ab.to_overrides(model.config, one, means) for one in ablations])
+    return plain.run(model, model.inputs(**collate(examples)), overrides, readout)
+
+
+def collections(config):
+    """Sets of heads in mixed modes, of any size, some of them alike: for each head its mode and share."""
+    heads = [(layer, head) for layer in range(config.num_hidden_layers) for head in range(config.num_attention_heads)]
+    change = st.tuples(st.sampled_from(sorted(ab.COEFFICIENTS)), st.sampled_from([1.0, 0.3]))
+    return st.lists(st.dictionaries(st.sampled_from(heads), change, max_size=len(heads)), min_size=1, max_size=9)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.data())
+def test_the_engine_is_the_oracle(data):
+    size, name = data.draw(st.sampled_from(sorted(SIZES))), data.draw(st.sampled_from(sorted(READOUTS)))
+    dtype = data.draw(st.sampled_from(sorted(CLOSE)))
+    with jax.enable_x64(dtype == "float64"):
+        model = model_of(size, name, dtype)
+        rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+        lengths = data.draw(st.lists(st.integers(1, 11), min_size=1, max_size=7))
+        examples = encodings(model.config, rng, lengths)
+        ablations = [
+            ab.Ablation(str(number), tuple(ab.Change(*head, *how) for head, how in one.items()))
+            for number, one in enumerate(data.draw(collections(model.config)))
+        ]
+        shape = (model.config.num_hidden_layers, model.config.num_attention_heads, model.config.head_dim)
+        means = rng.normal(size=shape).astype(model.numerics.wide)
+        found = engine.sweep(
+            model,
+            examples,
+            ablations,
+            READOUTS[name][1],
+            means=means,
+            row_length=data.draw(st.sampled_from([11, 16, 24])),
+            one_per_row=data.draw(st.booleans()),
+            tokens_at_once=data.draw(st.sampled_from([1, 48, 96])),
+        )
+        expected = oracle(model, examples, ablations, READOUTS[name][1], means)
+    assert largest_difference(found.outputs, expected) <= CLOSE[dtype]
+
+
+@pytest.mark.parametrize("name", sorted(READOUTS))
+@pytest.mark.parametrize("mode", sorted(ab.COEFFICIENTS))
+def test_all_heads_and_layers_in_every_mode_and_readout(small, rng, name, mode):
+    model = model_of("three heads", name, "float32")
+    examples = encodings(small, rng, [3, 9, 1, 5, 5, 2])
+    ablations = [*ab.single_heads(small, mode), *ab.whole_layers(small, mode), ab.Ablation("base", ())]
+    means = rng.normal(size=(2, 3, 4)).astype(np.float32)
+    found = engine.sweep(model, examples, ablations, READOUTS[name][1], means=means, row_length=16, tokens_at_once=48)
+    expected = oracle(model, examples, ablations, READOUTS[name][1], means)
+    assert largest_difference(found.outputs, expected) < CLOSE["float32"]
+    assert np.array_equal(found.base, found.outputs[-1])
+    assert largest_difference(found.outputs[0], found.base) > 1e-4
+
+
+def test_order_packing_and_size_of_steps_change_nothing_but_rounding(small, rng):
+    model = model_of("three heads", "logits", "float32")
+    examples = encodings(small, rng, rng.integers(1, 10, 20))
+    ablations = [*ab.single_heads(small), *ab.head_pairs(small, "zero")]
+    first = engine.sweep(model, examples, ablations, plain.logits)
+    order = rng.permutation(20)
+    second = engine.sweep(
+        model, [examples[i] for i in order], ablations[::-1], plain.logits, row_length=19, tokens_at_once=60
+    )
+    assert largest_difference(first.outputs[::-1][:, order], second.outputs) < CLOSE["float32"]
+    again = engine.sweep(model, examples, ablations, plain.logits)
+    assert np.array_equal(first.outputs, again.outputs)
+
+
+def test_only_what_asks_for_no_other_token_is_computed_at_cls_alone():
+    expected = {"logits": True, "pooled": True, "mean": False, "cls": True, "words": False, "hidden": False}
+    for name, alone in expected.items():
+        assert reads_first_token_only(model_of("three heads", name, "float32"), READOUTS[name][1]) == alone
+    both = random_model(BertForPreTraining, BertConfig(**SIZES["three heads"]))
+    assert reads_first_token_only(both, lambda output: output.seq_relationship_logits)
+    assert not reads_first_token_only(both, lambda output: output.prediction_logits[:, 0])
+    assert not reads_first_token_only(both, lambda output: output.pooler_output + output.logits[:, 0, :12])
+
+
+def test_blocks_hold_whole_layers_of_heads_and_waste_no_rows():
+    assert choose_blocks(1000, 128, 16, 1536) == Blocks(rows=1, runs=8)
+    assert choose_blocks(175, 128, 12, 65536) == Blocks(rows=35, runs=12)
+    assert choose_blocks(3, 512, 12, 256) == Blocks(rows=1, runs=1)
+
+
+def test_progress_counts_every_run_on_every_chunk(small, rng):
+    done = []
+    examples = encodings(small, rng, [7] * 5)
+    model = model_of("three heads", "logits", "float32")
+    engine.sweep(
+        model, examples, ab.single_heads(small), plain.logits, row_length=8, tokens_at_once=24, progress=done.append
+    )
+    assert sum(done) == 5 * 7  # one row for each example, a chunk for each row, six heads and the base
+
+
+def test_what_cannot_be_swept_is_refused(small, rng):
+    model, examples = model_of("three heads", "logits", "float32"), encodings(small, rng, [3, 5])
+    with pytest.raises(OverrideError, match="give means"):
+        engine.sweep(model, examples, ab.single_heads(small, "mean"), plain.logits)
+    with pytest.raises(InputError, match="no logits"):
+        engine.sweep(model_of("three heads", "pooled", "float32"), examples, ab.single_heads(small), plain.logits)
+    with pytest.raises(InputError, match="20 tokens, but the model has max_position_embeddings 19"):
+        engine.sweep(model, encodings(small, rng, [20]), ab.single_heads(small), plain.logits)
+    wrong = replace(examples[0], input_ids=(1, 41, 2))
+    with pytest.raises(InputError, match="41, outside 0 to 40"):
+        engine.sweep(model, [wrong], ab.single_heads(small), plain.logits)
+
+
+def test_outputs_that_are_not_finite_stop_a_sweep(small, rng):
+    model = random_model(BertModel, small)
+    kernel = model.pooler.dense.kernel
+    kernel[...] = kernel[...].at[0, 0].set(np.nan)
+    with pytest.raises(InputError, match="not finite"):
+        engine.sweep(model, encodings(small, rng, [3, 5]), ab.single_heads(small), pooled)

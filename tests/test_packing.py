@@ -1,0 +1,66 @@
+"""Packing: every token once, examples apart, rows full."""
+
+import numpy as np
+import pytest
+
+from bertjax.errors import InputError
+from bertjax.packing import STEP, choose_row_length, first_fit, pack
+from tests.tiny import encodings
+
+
+def slow_first_fit(lengths, row_length):
+    """One example after another, the longest first, into the first row with room."""
+    rows, room = [], []
+    for example in sorted(range(len(lengths)), key=lambda example: -lengths[example]):
+        length = lengths[example]
+        row = next((row for row, left in enumerate(room) if left >= length), None)
+        if row is None:
+            rows.append([])
+            room.append(row_length)
+            row = len(rows) - 1
+        rows[row].append(example)
+        room[row] -= length
+    return rows
+
+
+def test_first_fit_decreasing_is_that_of_one_example_after_another(rng):
+    for _ in range(50):
+        lengths = rng.integers(1, 30, rng.integers(1, 60)).astype(np.int32)
+        row_length = int(rng.integers(30, 70))
+        found = first_fit(lengths, row_length)
+        assert [sorted(row) for row in found] == [sorted(row) for row in slow_first_fit(lengths.tolist(), row_length)]
+
+
+@pytest.mark.parametrize("one_per_row", [False, True])
+def test_every_token_of_every_example_is_in_one_place(small, rng, one_per_row):
+    examples = encodings(small, rng, rng.integers(1, 13, 23))
+    packed = pack(examples, 17, one_per_row=one_per_row)
+    assert sorted(packed.examples[packed.examples >= 0].tolist()) == list(range(23))
+    for row, place in np.argwhere(packed.examples >= 0):
+        example, start = examples[packed.examples[row, place]], packed.starts[row, place]
+        here = slice(start, start + packed.lengths[row, place])
+        assert packed.input_ids[row, here].tolist() == list(example.input_ids)
+        assert packed.token_type_ids[row, here].tolist() == list(example.token_type_ids)
+        assert packed.position_ids[row, here].tolist() == list(range(len(example)))
+        assert (packed.segments[row] == place + 1).sum() == len(example)
+    assert (packed.lengths[packed.examples < 0] == 0).all()
+    assert (packed.segments > 0).sum() == sum(map(len, examples))
+    assert packed.filled == (packed.segments > 0).mean()
+    assert packed.rows == (23 if one_per_row else len(first_fit(packed.lengths[packed.lengths > 0], 17)))
+
+
+def test_the_row_length_fits_the_longest_and_fills_rows(rng):
+    lengths = rng.integers(9, 90, 400)
+    row_length = choose_row_length(lengths.tolist(), 768, 3072)
+    assert row_length >= lengths.max()
+    assert row_length % STEP == 0
+    assert lengths.sum() / (len(first_fit(lengths.astype(np.int32), row_length)) * row_length) > 0.9
+
+
+def test_what_cannot_be_packed_is_refused(small, rng):
+    with pytest.raises(InputError, match="no examples"):
+        pack([], 8)
+    with pytest.raises(InputError, match="9 tokens, but a row only 8"):
+        pack(encodings(small, rng, [9]), 8)
+    with pytest.raises(InputError, match="example 1 has no tokens"):
+        pack(encodings(small, rng, [3, 0]), 8)
