@@ -162,7 +162,7 @@ def examples_apart(
         longest: tokens of the longest example.
     """
     batch, tokens, embed = hidden.shape
-    offsets = jnp.arange(longest)[None, None]
+    offsets = jnp.arange(longest, dtype=rows.starts.dtype)[None, None]
     places = jnp.minimum(rows.starts[:, :, None] + offsets, tokens - 1)
     apart = jnp.take_along_axis(hidden, places.reshape(batch, -1)[:, :, None], axis=1)
     keep = (offsets < lengths[:, :, None]).astype(jnp.float32)
