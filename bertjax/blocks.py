@@ -169,9 +169,13 @@ class BlockRunner:
         rows = Rows(jnp.asarray(self.packed.segments[where]), jnp.asarray(self.packed.starts[where]))
         return _read(*self.head, hidden, rows, jnp.asarray(self.packed.lengths[where]), self.longest, self.readout)
 
-    def examples(self, chunk: int) -> np.ndarray:
-        """Which example is in each place of a chunk's rows; -1 where there is none."""
-        return self.packed.examples[self._where([chunk])]
+    def examples(self, chunk: int) -> tuple[np.ndarray, np.ndarray]:
+        """The examples of a chunk, and for each the places `[examples, texts]` of its texts, rows flattened."""
+        where = self._where([chunk])
+        numbers, texts = self.packed.examples[where].reshape(-1), self.packed.texts[where].reshape(-1)
+        order = np.lexsort((texts, numbers))[(numbers < 0).sum() :]
+        members = np.unique(numbers[order])
+        return members, order.reshape(len(members), -1)
 
 
 def _check(model: PretrainedModel, packed: Packed) -> Inputs:

@@ -18,13 +18,17 @@ from jaxtyping import Array, Float, Shaped
 from bertjax.ablations import Ablation
 from bertjax.blocks import BlockRunner, Readout, Slot, Step, choose_blocks
 from bertjax.errors import InputError, OverrideError
-from bertjax.packing import choose_row_length, pack
+from bertjax.packing import choose_row_length, pack, total_lengths
 from bertjax.plan import Node, Plan, make_plan
 from bertjax.pretrained import PretrainedModel
 from bertjax.tokenizer import Encoding
 
 # Readouts that wait for the device while the host goes on.
 AHEAD = 16
+# Activations inside the feed-forward layer for which a CPU is fastest: about 10 MB of float32.
+CACHED_FLOATS = 2_500_000
+
+Combine = Callable[..., np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -48,10 +52,11 @@ class SweepResult:
 
 def sweep(
     model: PretrainedModel,
-    examples: Sequence[Encoding],
+    examples: Sequence[Encoding] | Sequence[Sequence[Encoding]],
     ablations: Sequence[Ablation],
     readout: Readout,
     *,
+    combine: Combine | None = None,
     means: Float[np.ndarray, "layers heads head_dim"] | None = None,
     row_length: int | None = None,
     one_per_row: bool = False,
@@ -62,9 +67,10 @@ def sweep(
 
     Args:
         model: any model of bertjax.
-        examples: tokenised texts or pairs.
+        examples: tokenised texts or pairs; or for each example several that are run apart, equally many everywhere.
         ablations: sets of heads (`bertjax.ablations`).
         readout: what to keep of each run; a function defined once, since each new one is compiled anew.
+        combine: makes one output of the readouts of an example's texts, `[examples, *readout]` each: a similarity.
         means: the heads' outputs that mode 'mean' puts in place of their own.
         row_length: slots of a row; default what costs least for these examples.
         one_per_row: do not pack several examples into a row.
@@ -80,33 +86,45 @@ def sweep(
     plan = make_plan(config, ablations)
     if means is None and "mean" in plan.modes():
         raise OverrideError("mode 'mean' replaces heads by their mean outputs: give means")
-    length = row_length or choose_row_length(
-        [len(one) for one in examples], config.hidden_size, config.intermediate_size
-    )
-    packed = pack(examples, length, one_per_row=one_per_row)
-    blocks = choose_blocks(packed.rows, length, config.num_attention_heads, tokens_at_once or default_tokens())
+    texts = [(one,) if isinstance(one, Encoding) else tuple(one) for one in examples]
+    length = row_length or choose_row_length(total_lengths(texts), config.hidden_size, config.intermediate_size)
+    packed = pack(texts, length, one_per_row=one_per_row)
+    tokens = tokens_at_once or default_tokens(config.intermediate_size)
+    blocks = choose_blocks(packed.rows, length, config.num_attention_heads, tokens)
     runner = BlockRunner(model, packed, plan, readout, blocks, means)
-    results = _Results(len(examples), len(ablations), runner, progress)
+    results = _Results(len(examples), len(ablations), runner, combine or only_text, progress)
     for start in range(0, runner.chunks, blocks.runs):
         _Schedule(runner, results).run(range(start, min(start + blocks.runs, runner.chunks)))
     results.drain()
     return SweepResult(*results.arrays(), tuple(ablations), plan, time.monotonic() - started)
 
 
-def default_tokens() -> int:
+def only_text(vectors: Shaped[np.ndarray, "*readout"]) -> Shaped[np.ndarray, "*readout"]:
+    """What stands for an example of a single text: its readout."""
+    return vectors
+
+
+def default_tokens(intermediate_size: int) -> int:
     """How many tokens a step should hold.
 
-    A CPU is fastest when a step's hidden states stay in its caches (measured: `benchmarks/RESULTS.md`); an
-    accelerator needs many to be busy.
+    A CPU is fastest when the widest activations of a step, those inside the feed-forward layer, stay in its caches
+    (measured: `benchmarks/RESULTS.md`); an accelerator needs many tokens to be busy.
     """
-    return 1536 if jax.default_backend() == "cpu" else 65536
+    return max(64, CACHED_FLOATS // intermediate_size) if jax.default_backend() == "cpu" else 65536
 
 
 class _Results:
     """The outputs, filled in as readouts arrive."""
 
-    def __init__(self, examples: int, ablations: int, runner: BlockRunner, progress: Callable[[float], None]):
-        self.size, self.runner, self.progress = (ablations + 1, examples), runner, progress
+    def __init__(
+        self,
+        examples: int,
+        ablations: int,
+        runner: BlockRunner,
+        combine: Combine,
+        progress: Callable[[float], None],
+    ):
+        self.size, self.runner, self.combine, self.progress = (ablations + 1, examples), runner, combine, progress
         self.waiting: deque[tuple[Array, list[tuple[Node, int]]]] = deque()
         self.outputs: Any = None
 
@@ -123,14 +141,15 @@ class _Results:
 
     def _fill(self, found: Array, slots: list[tuple[Node, int]]) -> None:
         values = np.asarray(found)
-        if self.outputs is None:
-            self.outputs = np.zeros((*self.size, *values.shape[3:]), values.dtype)
         for slot, (node, chunk) in enumerate(slots):
-            members = self.runner.examples(chunk)
-            here = values[slot][members >= 0]
+            members, places = self.runner.examples(chunk)
+            texts = values[slot].reshape(-1, *values.shape[3:])[places]
+            here = self.combine(*np.moveaxis(texts, 1, 0))
+            if self.outputs is None:
+                self.outputs = np.zeros((*self.size, *here.shape[1:]), here.dtype)
             if -1 in node.ablations and not np.isfinite(here).all():
                 raise InputError("the model's own outputs are not finite: look for NaN or infinity in its weights")
-            self.outputs[np.array(node.ablations)[:, None] + 1, members[members >= 0][None]] = here
+            self.outputs[np.array(node.ablations)[:, None] + 1, members[None]] = here
         self.progress(float(len(slots)))
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:

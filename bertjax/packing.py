@@ -15,7 +15,7 @@ from bertjax.errors import InputError
 from bertjax.tokenizer import Encoding
 
 # Row lengths are multiples of this.
-STEP = 8
+STEP = 4
 # Attention's cost for each of its FLOPs, in those of a large matrix product (measured: `benchmarks/RESULTS.md`).
 ATTENTION_WEIGHT = 4.0
 
@@ -30,6 +30,7 @@ class Packed:
         starts: first token of each place.
         lengths: tokens of each place; 0 where a row has fewer examples than places.
         examples: which example is in each place; -1 where there is none.
+        texts: which of its texts.
     """
 
     input_ids: Int32[np.ndarray, "rows token"]
@@ -39,6 +40,7 @@ class Packed:
     starts: Int32[np.ndarray, "rows places"]
     lengths: Int32[np.ndarray, "rows places"]
     examples: Int32[np.ndarray, "rows places"]
+    texts: Int32[np.ndarray, "rows places"]
 
     @property
     def rows(self) -> int:
@@ -56,53 +58,61 @@ class Packed:
         return float((self.segments > 0).mean())
 
 
-def pack(examples: Sequence[Encoding], row_length: int, *, one_per_row: bool = False) -> Packed:
+def pack(examples: Sequence[Sequence[Encoding]], row_length: int, *, one_per_row: bool = False) -> Packed:
     """Place examples into rows.
 
     Args:
-        examples: tokenised texts or pairs.
+        examples: the tokenised texts of each, which attend to themselves alone but stay in one row.
         row_length: slots of a row.
         one_per_row: give each example a row of its own.
 
     Raises:
-        InputError: no examples, one without tokens, or one longer than a row.
+        InputError: no examples, a text without tokens, or an example longer than a row.
 
     >>> texts = [Encoding((2, 5, 3), (0, 0, 0), (), (), False), Encoding((2, 3), (0, 0), (), (), False)]
-    >>> pack(texts, 6).segments
+    >>> pack([texts[:1], texts[1:]], 6).segments
     array([[1, 1, 1, 2, 2, 0]], dtype=int32)
     """
-    lengths = _lengths(examples)
+    lengths = total_lengths(examples)
     if lengths.max() > row_length:
         raise InputError(f"an example has {lengths.max()} tokens, but a row only {row_length}")
     rows = [[number] for number in range(len(lengths))] if one_per_row else first_fit(lengths, row_length)
-    places = max(len(row) for row in rows)
-    tokens = {
-        name: np.zeros((len(rows), row_length), np.int32) for name in ("input_ids", "token_type_ids", "position_ids")
-    }
-    segments = np.zeros((len(rows), row_length), np.int32)
-    starts, sizes = np.zeros((2, len(rows), places), np.int32)
-    members = np.full((len(rows), places), -1, np.int32)
+    packed = _empty(len(rows), row_length, max(sum(len(examples[example]) for example in row) for row in rows))
     for number, row in enumerate(rows):
-        at = 0
-        for place, example in enumerate(row):
-            encoding, length = examples[example], int(lengths[example])
-            here = (number, slice(at, at + length))
-            tokens["input_ids"][here] = encoding.input_ids
-            tokens["token_type_ids"][here] = encoding.token_type_ids
-            tokens["position_ids"][here] = np.arange(length)
-            segments[here] = place + 1
-            starts[number, place], sizes[number, place], members[number, place] = at, length, example
-            at += length
-    return Packed(**tokens, segments=segments, starts=starts, lengths=sizes, examples=members)
+        start = place = 0
+        for example in row:
+            for text, encoding in enumerate(examples[example]):
+                _put(packed, number, place, start, encoding)
+                packed.examples[number, place], packed.texts[number, place] = example, text
+                start, place = start + len(encoding), place + 1
+    return packed
 
 
-def _lengths(examples: Sequence[Encoding]) -> Int32[np.ndarray, "examples"]:
+def total_lengths(examples: Sequence[Sequence[Encoding]]) -> Int32[np.ndarray, "examples"]:
+    """Tokens of each example, all of its texts together. Raises `InputError` where there are none."""
     if not examples:
         raise InputError("there are no examples")
-    lengths = np.array([len(example) for example in examples], np.int32)
-    if lengths.min() < 1:
-        raise InputError(f"example {int(lengths.argmin())} has no tokens")
-    return lengths
+    for number, texts in enumerate(examples):
+        if not texts or min(map(len, texts)) < 1:
+            raise InputError(f"example {number} has no tokens")
+    return np.array([sum(map(len, texts)) for texts in examples], np.int32)
+
+
+def _empty(rows: int, row_length: int, places: int) -> Packed:
+    tokens = np.zeros((4, rows, row_length), np.int32)
+    starts, lengths, texts = np.zeros((3, rows, places), np.int32)
+    examples = np.full((rows, places), -1, np.int32)
+    return Packed(tokens[0], tokens[1], tokens[2], tokens[3], starts, lengths, examples, texts)
+
+
+def _put(packed: Packed, row: int, place: int, start: int, encoding: Encoding) -> None:
+    """Write a text into a row."""
+    here = (row, slice(start, start + len(encoding)))
+    packed.input_ids[here] = encoding.input_ids
+    packed.token_type_ids[here] = encoding.token_type_ids
+    packed.position_ids[here] = np.arange(len(encoding))
+    packed.segments[here] = place + 1
+    packed.starts[row, place], packed.lengths[row, place] = start, len(encoding)
 
 
 def first_fit(lengths: Int32[np.ndarray, "examples"], row_length: int) -> list[list[int]]:

@@ -173,3 +173,21 @@ def test_outputs_that_are_not_finite_stop_a_sweep(small, rng):
     kernel[...] = kernel[...].at[0, 0].set(np.nan)
     with pytest.raises(InputError, match="not finite"):
         engine.sweep(model, encodings(small, rng, [3, 5]), ab.single_heads(small), pooled)
+
+
+def test_an_example_of_two_texts_gives_one_output(small, rng):
+    model = model_of("three heads", "mean", "float32")
+    first, second = encodings(small, rng, rng.integers(1, 8, 9)), encodings(small, rng, rng.integers(1, 8, 9))
+    ablations = ab.single_heads(small)
+    found = engine.sweep(
+        model,
+        list(zip(first, second, strict=True)),
+        ablations,
+        plain.sentence_embedding,
+        combine=lambda left, right: (left * right).sum(-1),
+        row_length=17,
+        tokens_at_once=51,
+    )
+    apart = [oracle(model, texts, ablations, plain.sentence_embedding) for texts in (first, second)]
+    assert found.base.shape == (9,)
+    assert largest_difference(found.outputs, (apart[0] * apart[1]).sum(-1)) < CLOSE["float32"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bertjax.errors import InputError
-from bertjax.packing import STEP, choose_row_length, first_fit, pack
+from bertjax.packing import STEP, choose_row_length, first_fit, pack, total_lengths
 from tests.tiny import encodings
 
 
@@ -33,20 +33,24 @@ def test_first_fit_decreasing_is_that_of_one_example_after_another(rng):
 
 @pytest.mark.parametrize("one_per_row", [False, True])
 def test_every_token_of_every_example_is_in_one_place(small, rng, one_per_row):
-    examples = encodings(small, rng, rng.integers(1, 13, 23))
+    examples = [encodings(small, rng, rng.integers(1, 9, count)) for count in rng.integers(1, 3, 23)]
     packed = pack(examples, 17, one_per_row=one_per_row)
-    assert sorted(packed.examples[packed.examples >= 0].tolist()) == list(range(23))
+    found = [(packed.examples[at], packed.texts[at]) for at in map(tuple, np.argwhere(packed.examples >= 0))]
+    assert sorted(found) == [(number, text) for number, texts in enumerate(examples) for text in range(len(texts))]
     for row, place in np.argwhere(packed.examples >= 0):
-        example, start = examples[packed.examples[row, place]], packed.starts[row, place]
+        example = examples[packed.examples[row, place]][packed.texts[row, place]]
+        start = packed.starts[row, place]
         here = slice(start, start + packed.lengths[row, place])
         assert packed.input_ids[row, here].tolist() == list(example.input_ids)
         assert packed.token_type_ids[row, here].tolist() == list(example.token_type_ids)
         assert packed.position_ids[row, here].tolist() == list(range(len(example)))
         assert (packed.segments[row] == place + 1).sum() == len(example)
     assert (packed.lengths[packed.examples < 0] == 0).all()
-    assert (packed.segments > 0).sum() == sum(map(len, examples))
+    assert (packed.segments > 0).sum() == sum(len(text) for texts in examples for text in texts)
     assert packed.filled == (packed.segments > 0).mean()
-    assert packed.rows == (23 if one_per_row else len(first_fit(packed.lengths[packed.lengths > 0], 17)))
+    assert packed.rows == (23 if one_per_row else len(first_fit(total_lengths(examples), 17)))
+    for number in range(23):
+        assert len({row for row, _ in np.argwhere(packed.examples == number)}) == 1  # the texts share a row
 
 
 def test_the_row_length_fits_the_longest_and_fills_rows(rng):
@@ -61,6 +65,6 @@ def test_what_cannot_be_packed_is_refused(small, rng):
     with pytest.raises(InputError, match="no examples"):
         pack([], 8)
     with pytest.raises(InputError, match="9 tokens, but a row only 8"):
-        pack(encodings(small, rng, [9]), 8)
+        pack([encodings(small, rng, [4, 5])], 8)
     with pytest.raises(InputError, match="example 1 has no tokens"):
-        pack(encodings(small, rng, [3, 0]), 8)
+        pack([encodings(small, rng, [3]), encodings(small, rng, [2, 0])], 8)
