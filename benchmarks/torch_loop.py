@@ -18,6 +18,7 @@ from rich.table import Table
 import bertjax
 from benchmarks.common import describe_machine
 from bertjax import overrides, parity
+from bertjax.ablations import single_heads
 from bertjax.data import load_examples
 from bertjax.locate import DEFAULT_MODEL, locate
 from bertjax.metrics import score
@@ -52,9 +53,8 @@ def torch_similarities(reference: Any, encoded: Encoded, head: tuple[int, int] |
 def run_both(model: Any, reference: Any, encoded: Encoded, mode: str) -> tuple[Swept, Swept, float, float]:
     """Outputs and seconds of both."""
     heads = overrides.every_head(model.config)
-    constructor = {"uniform": overrides.uniform, "zero": overrides.zero}[mode]
     start = time.perf_counter()
-    ours = sweep_examples(model, encoded, [constructor(model.config, [head]) for head in heads], batch_size=4)
+    ours = sweep_examples(model, encoded, single_heads(model.config, mode))
     middle = time.perf_counter()
     base = torch_similarities(reference, encoded, None, mode)
     theirs = Swept(base, np.stack([torch_similarities(reference, encoded, head, mode) for head in heads]))

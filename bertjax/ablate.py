@@ -14,14 +14,16 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Float, Shaped
 
-from bertjax import overrides as ov
 from bertjax import plain
+from bertjax.ablations import Ablation, Change, ablation, single_heads, to_overrides, whole_layers
 from bertjax.data import Examples, load_examples
+from bertjax.engine import Progress
 from bertjax.errors import InputError
 from bertjax.locate import DEFAULT_MODEL, locate
 from bertjax.metrics import score
+from bertjax.overrides import parse_head
 from bertjax.plain import Swept
 from bertjax.provenance import provenance
 from bertjax.results import Entry, Results, check_directory, write_outputs, write_results
@@ -34,9 +36,9 @@ from bertjax.task_outputs import (
     positive_label,
     sampled_attention,
     sweep_examples,
+    sweep_plainly,
 )
 from bertjax.tokenizer import Tokenizer
-from bertjax.types import Overrides
 
 MODES = {
     "uniform": "attention weights 1/n for every query over the n real tokens of the example "
@@ -63,8 +65,10 @@ class Settings:
         ablate: 'heads' (each alone) or 'layers' (each whole).
         heads: only these heads, e.g. ("3.0", "2.7"); None for all.
         limit: so many examples, drawn with `seed`; None for all.
-        batch_size: texts that are computed together; None for 4 on a CPU, 64 elsewhere.
-        chunk_size: ablations that are computed together; None for as many as suit the device.
+        engine: 'fast' (`bertjax.engine`) or 'plain' (`bertjax.plain`, the simple form that the fast one is tested
+            against).
+        batch_size: for 'plain': texts that are computed together; None for 4 on a CPU, 64 elsewhere.
+        chunk_size: for 'plain': ablations that are computed together; None for as many as suit the device.
         max_length: tokens after which texts are cut; None for the model's own or 128.
         precision: 'float32' or 'bfloat16'.
         seed: of the draw of examples.
@@ -80,6 +84,7 @@ class Settings:
     ablate: str = "heads"
     heads: tuple[str, ...] | None = None
     limit: int | None = None
+    engine: str = "fast"
     batch_size: int | None = None
     chunk_size: int | None = None
     max_length: int | None = None
@@ -106,23 +111,10 @@ class Settings:
         return Path(self.output or default).expanduser()
 
 
-@dataclass(frozen=True)
-class Ablation:
-    """One thing to ablate: a head, or a whole layer (head None)."""
-
-    layer: int
-    head: int | None
-
-    @property
-    def name(self) -> str:
-        """`3.0` for a head, `3` for a layer."""
-        return str(self.layer) if self.head is None else f"{self.layer}.{self.head}"
-
-
 def ablate(
     settings: Settings,
     say: Callable[[str], None] = lambda line: None,
-    progress: Callable[[float, float], None] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> Results:
     """Run the whole job and write its directory.
 
@@ -147,13 +139,13 @@ def ablate(
     say(f"{type(model).__name__} {settings.model}: {len(ablations)} {settings.ablate}, mode {settings.mode}")
     say(f"{examples.task.name}: {len(examples)} examples, {sum(map(len, encoded.rows)):,} tokens ({examples.source})")
     _check_scorable(encoded, examples)
-    overrides = make_overrides(settings, model, encoded, ablations)
-    swept = _sweep(settings, model, encoded, overrides, progress)
+    means = _means(settings, model, encoded)
+    swept = _sweep(settings, model, encoded, ablations, means, progress)
     seconds = time.time() - started
-    write_outputs(settings.directory, swept, examples, [(one.layer, one.head) for one in ablations])
+    write_outputs(settings.directory, swept, examples, [place(one) for one in ablations])
     entries, base = score_ablations(encoded.kind, examples, swept, ablations)
     silent = _warn_if_silent(swept, ablations)
-    attention = _sample(model, encoded, entries, overrides)
+    attention = _sample(model, encoded, entries, ablations, means)
     summary = {
         **provenance(model, directory, settings.model, examples, encoded),
         "settings": {**asdict(settings), "output": str(settings.directory)},
@@ -169,7 +161,7 @@ def _check_scorable(encoded: Encoded, examples: Examples) -> None:
     """Score outputs that are all 0: what is wrong with labels or metrics comes out before the sweep, not after."""
     shape = (1, len(examples), len(encoded.label_order)) if encoded.kind == "logits" else (1, len(examples))
     nothing = Swept(np.zeros(shape[1:]), np.zeros(shape))
-    score_ablations(encoded.kind, examples, nothing, [Ablation(0, 0)])
+    score_ablations(encoded.kind, examples, nothing, [Ablation("0.0", (Change(0, 0),))])
 
 
 def _load_model(settings: Settings, directory: Path) -> Any:
@@ -177,6 +169,8 @@ def _load_model(settings: Settings, directory: Path) -> Any:
         raise InputError(f"mode {settings.mode!r} is not one of {', '.join(MODES)}")
     if settings.precision not in ("float32", "bfloat16"):
         raise InputError(f"precision {settings.precision!r} is not one of float32, bfloat16")
+    if settings.engine not in ("fast", "plain"):
+        raise InputError(f"engine {settings.engine!r} is not one of fast, plain")
     if settings.readout not in ("auto", "similarity"):
         raise InputError(f"readout {settings.readout!r} is not one of auto, similarity")
     if settings.heads and settings.ablate == "layers":
@@ -208,30 +202,28 @@ def list_ablations(settings: Settings, config: Any) -> list[Ablation]:
         InputError: something other than heads or layers.
     """
     if settings.ablate == "layers":
-        return [Ablation(layer, None) for layer in range(config.num_hidden_layers)]
+        return whole_layers(config, settings.mode)
     if settings.ablate != "heads":
         raise InputError(f"ablate takes heads or layers, found {settings.ablate!r}")
-    heads = [ov.parse_head(head, config) for head in settings.heads or ()] or ov.every_head(config)
-    return [Ablation(*head) for head in dict.fromkeys(heads)]
+    if not settings.heads:
+        return single_heads(config, settings.mode)
+    heads = [parse_head(head, config) for head in settings.heads]
+    return [ablation(config, [head], settings.mode) for head in dict.fromkeys(heads)]
 
 
-def make_overrides(settings: Settings, model: Any, encoded: Encoded, ablations: Sequence[Ablation]) -> list[Overrides]:
-    """The override of each ablation; mode 'mean' runs the model once over all examples for its means."""
-    config = model.config
-    constructor: Any = {"uniform": ov.uniform, "zero": ov.zero, "mean": ov.mean}[settings.mode]
-    rest: tuple[Any, ...] = ()
-    if settings.mode == "mean":
-        rows = range(len(encoded.rows))
-        batches = batch_rows(encoded, rows, settings.texts_at_once, config.max_position_embeddings)
-        rest = (plain.mean_head_outputs(model, [_without_repeats(*batch) for batch in batches]),)
-    return [
-        constructor(
-            config,
-            ov.heads_of_layer(config, one.layer) if one.head is None else [(one.layer, one.head)],
-            *rest,
-        )
-        for one in ablations
-    ]
+def place(one: Ablation) -> tuple[int, int | None]:
+    """Layer and head of an ablation; head None for a whole layer."""
+    first, *rest = one.changes
+    return first.layer, None if rest else first.head
+
+
+def _means(settings: Settings, model: Any, encoded: Encoded) -> Float[np.ndarray, "layers heads head_dim"] | None:
+    """For mode 'mean', the heads' mean outputs over all examples."""
+    if settings.mode != "mean":
+        return None
+    rows = range(len(encoded.rows))
+    batches = batch_rows(encoded, rows, settings.texts_at_once, model.config.max_position_embeddings)
+    return plain.mean_head_outputs(model, [_without_repeats(*batch) for batch in batches])
 
 
 def _without_repeats(places: Sequence[int], arguments: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -244,24 +236,15 @@ def _sweep(
     settings: Settings,
     model: Any,
     encoded: Encoded,
-    overrides: Sequence[Overrides],
-    progress: Callable[[float, float], None],
+    ablations: Sequence[Ablation],
+    means: Float[np.ndarray, "layers heads head_dim"] | None,
+    progress: Progress,
 ) -> Swept:
-    total = float(plain.work(overrides, model.config.num_hidden_layers, len(encoded.rows)))
-    done = 0.0
-
-    def advance(part: float) -> None:
-        nonlocal done
-        done += part
-        progress(min(done, total), total)
-
-    progress(0.0, total)
-    options: dict[str, Any] = {
-        "batch_size": settings.texts_at_once,
-        "chunk_size": settings.chunk_size,
-        "progress": advance,
-    }
-    return sweep_examples(model, encoded, overrides, **options)
+    if settings.engine == "fast":
+        return sweep_examples(model, encoded, ablations, means=means, progress=progress)
+    overrides = [to_overrides(model.config, one, means) for one in ablations]
+    options: dict[str, Any] = {"batch_size": settings.texts_at_once, "chunk_size": settings.chunk_size}
+    return sweep_plainly(model, encoded, overrides, **options, progress=progress)
 
 
 def score_ablations(
@@ -277,7 +260,7 @@ def score_ablations(
     base = {name: float(score(name, swept.base[None], examples.labels, positive)[0]) for name in names}
     scores = {name: score(name, swept.outputs, examples.labels, positive) for name in names}
     entries = [
-        Entry(one.layer, one.head, {name: float(scores[name][number]) for name in names}, base[names[0]])
+        Entry(*place(one), {name: float(scores[name][number]) for name in names}, base[names[0]])
         for number, one in enumerate(ablations)
     ]
     return entries, base
@@ -295,14 +278,17 @@ def _warn_if_silent(swept: Swept, ablations: Sequence[Ablation]) -> list[str]:
 
 
 def _sample(
-    model: Any, encoded: Encoded, entries: Sequence[Entry], overrides: Sequence[Overrides]
+    model: Any,
+    encoded: Encoded,
+    entries: Sequence[Entry],
+    ablations: Sequence[Ablation],
+    means: Float[np.ndarray, "layers heads head_dim"] | None,
 ) -> dict[str, Shaped[np.ndarray, "..."]]:
     """Attention of examples spread evenly over the data: base, and the ablations with the largest effects."""
     count = min(SAMPLED_EXAMPLES, encoded.examples)
     chosen = np.linspace(0, encoded.examples - 1, count).round().astype(int)
     order = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
-    arrays = sampled_attention(
-        model, encoded, chosen.tolist(), [ov.identity(model.config), *(overrides[number] for number in order)]
-    )
-    names = ["base", *(Ablation(entries[number].layer, entries[number].head).name for number in order)]
-    return {"examples": chosen, "runs": np.array(names), **arrays}
+    runs = [Ablation("base", ()), *(ablations[number] for number in order)]
+    overrides = [to_overrides(model.config, one, means) for one in runs]
+    arrays = sampled_attention(model, encoded, chosen.tolist(), overrides)
+    return {"examples": chosen, "runs": np.array([one.name for one in runs]), **arrays}

@@ -90,8 +90,9 @@ def _add_ablate(commands: Any) -> None:
     add("overwrite", "replace results that are in DIR", action="store_true")
     add("limit", "only N examples, drawn with the seed", type=_positive, metavar="N")
     add("seed", "of the draw", metavar="S")
-    add("batch_size", "texts computed together (default by device)", type=_positive, metavar="N")
-    add("chunk_size", "ablations computed together (default by device)", type=_positive, metavar="N")
+    add("engine", "fast shares work between ablations; plain is one vmapped run for each", choices=["fast", "plain"])
+    add("batch_size", "with --engine plain: texts computed together (default by device)", type=_positive, metavar="N")
+    add("chunk_size", "with --engine plain: ablations computed together", type=_positive, metavar="N")
     add(
         "max_length",
         "cut texts after so many tokens (default the model's own, or 128)",

@@ -23,12 +23,13 @@ from bertjax.plan import Node, Plan, make_plan
 from bertjax.pretrained import PretrainedModel
 from bertjax.tokenizer import Encoding
 
-# Readouts that wait for the device while the host goes on.
-AHEAD = 16
+# Steps that the host hands to the device before it waits for the first of them.
+AHEAD = 8
 # Activations inside the feed-forward layer for which a CPU is fastest: about 10 MB of float32.
 CACHED_FLOATS = 2_500_000
 
 Combine = Callable[..., np.ndarray]
+Progress = Callable[[float, float], None]
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def sweep(
     row_length: int | None = None,
     one_per_row: bool = False,
     tokens_at_once: int | None = None,
-    progress: Callable[[float], None] = lambda part: None,
+    progress: Progress = lambda done, total: None,
 ) -> SweepResult:
     """Run every ablation on every example.
 
@@ -75,7 +76,7 @@ def sweep(
         row_length: slots of a row; default what costs least for these examples.
         one_per_row: do not pack several examples into a row.
         tokens_at_once: size of a step; default what suits the device.
-        progress: called with the finished part of the work, in readouts of one run on one chunk of rows.
+        progress: is told the work done and the work in all, in layers of one run on one chunk of rows.
 
     Raises:
         OverrideError: a head that the model does not have, or mode 'mean' without means.
@@ -92,9 +93,11 @@ def sweep(
     tokens = tokens_at_once or default_tokens(config.intermediate_size)
     blocks = choose_blocks(packed.rows, length, config.num_attention_heads, tokens)
     runner = BlockRunner(model, packed, plan, readout, blocks, means)
-    results = _Results(len(examples), len(ablations), runner, combine or only_text, progress)
+    results = _Results(len(examples), len(ablations), runner, combine or only_text)
+    pace = _Pace(sum(plan.states()) * runner.chunks, progress)
     for start in range(0, runner.chunks, blocks.runs):
-        _Schedule(runner, results).run(range(start, min(start + blocks.runs, runner.chunks)))
+        _Schedule(runner, results, pace).run(range(start, min(start + blocks.runs, runner.chunks)))
+    pace.finish()
     results.drain()
     return SweepResult(*results.arrays(), tuple(ablations), plan, time.monotonic() - started)
 
@@ -122,16 +125,15 @@ class _Results:
         ablations: int,
         runner: BlockRunner,
         combine: Combine,
-        progress: Callable[[float], None],
     ):
-        self.size, self.runner, self.combine, self.progress = (ablations + 1, examples), runner, combine, progress
+        self.size, self.runner, self.combine = (ablations + 1, examples), runner, combine
         self.waiting: deque[tuple[Array, list[tuple[Node, int]]]] = deque()
         self.outputs: Any = None
 
     def add(self, found: Array, slots: list[tuple[Node, int]]) -> None:
         """A readout of a block whose slots are these runs on these chunks."""
         self.waiting.append((found, slots))
-        if len(self.waiting) > AHEAD:
+        if len(self.waiting) > AHEAD:  # by then the device has come that far
             self._fill(*self.waiting.popleft())
 
     def drain(self) -> None:
@@ -150,18 +152,43 @@ class _Results:
             if -1 in node.ablations and not np.isfinite(here).all():
                 raise InputError("the model's own outputs are not finite: look for NaN or infinity in its weights")
             self.outputs[np.array(node.ablations)[:, None] + 1, members[None]] = here
-        self.progress(float(len(slots)))
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """Outputs of the base run and of the ablations."""
         return self.outputs[0], self.outputs[1:]
 
 
+class _Pace:
+    """Keeps the host a few steps ahead of the device, no more, and tells how far the device has come."""
+
+    def __init__(self, total: int, progress: Progress):
+        self.done, self.total, self.progress = 0, total, progress
+        self.running: deque[tuple[Array, int]] = deque()
+        progress(0.0, float(total))
+
+    def add(self, block: Array, runs: int) -> None:
+        """A step for so many runs was handed to the device."""
+        self.running.append((block, runs))
+        while len(self.running) > AHEAD:
+            self._wait()
+
+    def finish(self) -> None:
+        """Wait for all steps."""
+        while self.running:
+            self._wait()
+
+    def _wait(self) -> None:
+        block, runs = self.running.popleft()
+        block.block_until_ready()
+        self.done += runs
+        self.progress(float(self.done), float(self.total))
+
+
 class _Schedule:
     """The order in which a plan runs on a group of chunks."""
 
-    def __init__(self, runner: BlockRunner, results: _Results):
-        self.runner, self.results, self.layers = runner, results, runner.layers
+    def __init__(self, runner: BlockRunner, results: _Results, pace: _Pace):
+        self.runner, self.results, self.pace, self.layers = runner, results, pace, runner.layers
         self.size = runner.blocks.runs
         self.steps: list[deque[Step]] = [deque() for _ in range(self.layers)]
         self.branches: list[tuple[int, Slot, list[Node]]] = []
@@ -206,8 +233,10 @@ class _Schedule:
         count = min(self.size, len(self.steps[layer]))
         several = [self.steps[layer].popleft() for _ in range(count)]
         block = self.runner.advance(layer, several)
+        self.pace.add(block, count)
         self._arrive(layer + 1, block, [(step.node, step.source.chunk) for step in several])
 
     def _branch(self, layer: int, parent: Slot, children: list[Node]) -> None:
         block = self.runner.branch(layer, parent, children)
+        self.pace.add(block, len(children))
         self._arrive(layer + 1, block, [(child, parent.chunk) for child in children])

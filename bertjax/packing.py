@@ -145,7 +145,9 @@ def first_fit(lengths: Int32[np.ndarray, "examples"], row_length: int) -> list[l
     return rows
 
 
-def choose_row_length(lengths: Sequence[int], hidden_size: int, intermediate_size: int, most: int = 512) -> int:
+def choose_row_length(
+    lengths: Int32[np.ndarray, "examples"], hidden_size: int, intermediate_size: int, most: int = 512
+) -> int:
     """The row length that costs least: long rows are filled better, but attention grows with them.
 
     Args:
@@ -155,12 +157,11 @@ def choose_row_length(lengths: Sequence[int], hidden_size: int, intermediate_siz
 
     Returns: a multiple of `STEP`.
     """
-    array = np.asarray(lengths, np.int32)
-    shortest = -(-int(array.max()) // STEP) * STEP
+    shortest = -(-int(lengths.max()) // STEP) * STEP
     linear = 2 * hidden_size * (4 * hidden_size + 2 * intermediate_size)
 
     def cost(row_length: int) -> float:
-        slots = len(first_fit(array, row_length)) * row_length
+        slots = len(first_fit(lengths, row_length)) * row_length
         return slots * (linear + ATTENTION_WEIGHT * 4 * row_length * hidden_size)
 
     return min(range(shortest, max(shortest, most) + 1, STEP), key=cost)

@@ -222,10 +222,9 @@ def _first_tokens(
     learned = ops.attention_weights(scores, members[:, None])
     equal = members / jnp.maximum(members.sum(-1, keepdims=True), 1)
 
-    def through(mixed: Array) -> Array:
-        return ops.contract("bphe,ehd->bphd", mixed, value_kernel, numerics) + weights.qkv_bias[2][None, None]
-
-    own = through(ops.contract("bhpt,bte->bphe", learned, hidden, numerics))
+    # (XLA's CPU backend has no bfloat16 product whose output has its axes in the order that comes next.)
+    mixed = ops.contract("bhpt,bte->bhpe", learned, hidden, numerics).swapaxes(1, 2)
+    own = ops.contract("bphe,ehd->bphd", mixed, value_kernel, numerics) + weights.qkv_bias[2][None, None]
     mean = ops.contract("bpt,bte->bpe", equal, hidden, numerics)
     uniform = ops.contract("bpe,ehd->bphd", mean, value_kernel, numerics) + weights.qkv_bias[2][None, None]
     return first, own, uniform

@@ -4,15 +4,17 @@ Two kinds of model can do a task: one with a classification head, whose outputs 
 embedder, whose output for a pair is the cosine similarity of its two vectors.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from bertjax import plain
+from bertjax import engine, plain
+from bertjax.ablations import Ablation
 from bertjax.data import Examples, Task
+from bertjax.engine import Progress
 from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.joining import stack
 from bertjax.plain import Swept
@@ -134,19 +136,49 @@ def batch_rows(
 def sweep_examples(
     model: Any,
     encoded: Encoded,
-    overrides: Sequence[Overrides],
+    ablations: Sequence[Ablation],
     *,
-    batch_size: int,
-    chunk_size: int | None = None,
-    progress: Callable[[float], None] = lambda part: None,
+    means: Float[np.ndarray, "layers heads head_dim"] | None = None,
+    progress: Progress = lambda done, total: None,
 ) -> Swept:
-    """Base and ablated outputs of every example.
+    """Base and ablated outputs of every example, by the engine.
+
+    Args:
+        means: outputs that mode 'mean' puts in place of the heads' own.
+        progress: is told the work done and the work in all.
 
     Returns: logits `[ablations, examples, labels]` in the task's order of labels, or similarities
         `[ablations, examples]` in [-1, 1].
     """
-    positions = model.config.max_position_embeddings
-    options: dict[str, Any] = {"chunk_size": chunk_size, "progress": progress}
+    options: dict[str, Any] = {"means": means, "progress": progress}
+    if encoded.kind == "logits":
+        found = engine.sweep(model, encoded.rows, ablations, plain.logits, **options)
+        order = list(encoded.label_order)
+        return Swept(found.base[..., order], found.outputs[..., order])
+    texts = [tuple(encoded.rows[row] for row in encoded.rows_of(example)) for example in range(encoded.examples)]
+    found = engine.sweep(model, texts, ablations, plain.sentence_embedding, combine=cosine, **options)
+    return Swept(found.base, found.outputs)
+
+
+def sweep_plainly(
+    model: Any,
+    encoded: Encoded,
+    overrides: Sequence[Overrides],
+    *,
+    batch_size: int,
+    chunk_size: int | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Swept:
+    """The same as `sweep_examples`, by `plain.sweep`: `jax.vmap` over stacks of overrides, padded batches."""
+    positions, work = model.config.max_position_embeddings, 0.0
+    total = float(plain.work(overrides, model.config.num_hidden_layers, len(encoded.rows)))
+
+    def advance(part: float) -> None:
+        nonlocal work
+        work += part
+        progress(min(work, total), total)
+
+    options: dict[str, Any] = {"chunk_size": chunk_size, "progress": advance}
     if encoded.kind == "logits":
         batches = batch_rows(encoded, range(encoded.examples), batch_size, positions)
         swept = plain.sweep(model, batches, overrides, plain.logits, **options)

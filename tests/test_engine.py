@@ -114,6 +114,17 @@ def test_all_heads_and_layers_in_every_mode_and_readout(small, rng, name, mode):
     assert largest_difference(found.outputs[0], found.base) > 1e-4
 
 
+@pytest.mark.parametrize("name", sorted(READOUTS))
+def test_bfloat16_is_near_float32(small, rng, name):
+    examples, ablations = encodings(small, rng, [3, 9, 1, 5]), ab.single_heads(small)
+    exact, coarse = (
+        engine.sweep(model_of("three heads", name, dtype), examples, ablations, READOUTS[name][1], row_length=12)
+        for dtype in ("float32", "bfloat16")
+    )
+    apart = largest_difference(exact.outputs, coarse.outputs) / np.abs(exact.outputs).max()
+    assert 1e-5 < apart < 0.1
+
+
 def test_order_packing_and_size_of_steps_change_nothing_but_rounding(small, rng):
     model = model_of("three heads", "logits", "float32")
     examples = encodings(small, rng, rng.integers(1, 10, 20))
@@ -144,14 +155,19 @@ def test_blocks_hold_whole_layers_of_heads_and_waste_no_rows():
     assert choose_blocks(3, 512, 12, 256) == Blocks(rows=1, runs=1)
 
 
-def test_progress_counts_every_run_on_every_chunk(small, rng):
-    done = []
+def test_progress_counts_every_layer_of_every_run_on_every_chunk(small, rng):
+    told = []
     examples = encodings(small, rng, [7] * 5)
     model = model_of("three heads", "logits", "float32")
+    sizes = {"row_length": 8, "tokens_at_once": 24}
     engine.sweep(
-        model, examples, ab.single_heads(small), plain.logits, row_length=8, tokens_at_once=24, progress=done.append
+        model, examples, ab.single_heads(small), plain.logits, **sizes, progress=lambda *both: told.append(both)
     )
-    assert sum(done) == 5 * 7  # one row for each example, a chunk for each row, six heads and the base
+    work = 5 * (1 + 3 + 1 + 3 + 3)  # a chunk for each example; the base and three heads, then three heads more
+    assert [total for _, total in told] == [work] * len(told)
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert told[0][0] == 0
+    assert told[-1][0] == work
 
 
 def test_what_cannot_be_swept_is_refused(small, rng):
