@@ -56,6 +56,16 @@ def choose_blocks(rows: int, row_length: int, heads: int, tokens: int) -> Blocks
     return Blocks(-(-rows // chunks), runs)
 
 
+def is_worth_branching(children: int, runs: int, short: bool) -> bool:
+    """Whether a step that shares attention costs less for so many children than one full layer for each.
+
+    Args:
+        runs: slots of a block; the step computes all of them.
+        short: whether it is computed at [CLS] alone, where attention is nearly all there is.
+    """
+    return children > (1 if short else BRANCH_SHARE * runs)
+
+
 @dataclass(frozen=True)
 class Slot:
     """Where the hidden states of one run on one chunk are: one entry of a block."""
@@ -137,10 +147,8 @@ class BlockRunner:
         return self.first_only and layer == self.layers - 1
 
     def is_worth_branching(self, layer: int, children: int) -> bool:
-        """Whether a step that shares attention costs less for so many children than one full layer for each."""
-        if self.is_short(layer):
-            return children > 1
-        return children > BRANCH_SHARE * self.blocks.runs
+        """Whether so many children should branch off in a step of their own."""
+        return is_worth_branching(children, self.blocks.runs, self.is_short(layer))
 
     def advance(self, layer: int, several: Sequence[Step]) -> Array:
         """A block after a layer. Fewer than `runs` steps are filled up by the last."""

@@ -1,0 +1,82 @@
+"""The cost of a plan: FLOPs against XLA's own count, and against counting by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bertjax import BertConfig, BertModel, steps
+from bertjax import ablations as ab
+from bertjax.blocks import Blocks
+from bertjax.cost import Work, count_work, flops, price
+from bertjax.plan import make_plan
+from bertjax.steps import Changes, Recipe, Rows
+
+BASE = BertConfig()
+WIDE = BertConfig(vocab_size=10, num_hidden_layers=1)
+
+
+def xla_flops(step, *arguments):
+    """What XLA counts for a compiled step."""
+    compiled = jax.jit(step, static_argnums=len(arguments) - 1).lower(*arguments).compile()
+    return compiled.cost_analysis()["flops"]
+
+
+@pytest.mark.parametrize(
+    ("step", "work"),
+    [
+        (steps.advance, Work(full=1)),
+        (steps.branch, Work(shared=1, branched=4)),
+        (steps.last_advance, Work(last_full=1)),
+        (steps.last_branch, Work(last_shared=1, last_branched=4)),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_flops_are_those_that_xla_counts(step, work):
+    batch, tokens, places = 3, 64, 2
+    model = BertModel(WIDE)
+    weights = steps.layer_weights(model.encoder.layers[0], model.numerics)
+    rows = Rows(jnp.ones((batch, tokens), jnp.int32), jnp.zeros((batch, places), jnp.int32))
+    branches = step in (steps.branch, steps.last_branch)
+    changes = Changes(jnp.ones((4, 12)), None, None, None) if branches else None
+    hidden = jnp.zeros((batch, tokens, 768))
+    found = xla_flops(step, weights, hidden, rows, changes, Recipe("gelu", 1e-12, model.numerics))
+    expected = flops(work, WIDE, float(batch * tokens), float(tokens), float(batch * places))
+    assert found == pytest.approx(expected, rel=0.05)
+
+
+def test_the_work_of_all_single_heads():
+    plan = make_plan(BASE, ab.single_heads(BASE))
+    # A layer for the base, and for each head all layers above its own; 12 heads branch off in each layer at once.
+    alone = sum(1 + 12 * layer for layer in range(11))
+    assert count_work(plan, 12, first_only=False) == Work(alone + 1 + 12 * 11, 12, 144)
+    assert count_work(plan, 12, first_only=True) == Work(alone, 11, 132, 1 + 12 * 11, 1, 12)
+    assert count_work(plan, 6, first_only=True).shared == 22
+
+
+def test_the_saving_is_that_of_the_design():
+    # In products of embed x embed for each token, attention itself left out: 20,880 against 10,800 or 9,108.
+    plan, square = make_plan(BASE, ab.single_heads(BASE)), 2.0 * BASE.hidden_size**2
+    assert 145 * flops(Work(full=12), BASE, 1.0, 0.0, 0.0) / square == 20880
+    every = flops(count_work(plan, 12, first_only=False), BASE, 1.0, 0.0, 0.0, kinds=0) / square
+    first = flops(count_work(plan, 12, first_only=True), BASE, 1.0, 0.0, 0.0, kinds=0) / square
+    assert every == pytest.approx(10800, rel=0.01)
+    assert first == pytest.approx(9108, rel=0.01)
+
+
+def test_few_children_are_no_branch_and_shared_runs_are_counted_once():
+    several = [ab.ablation(BASE, ["2.0"]), ab.ablation(BASE, ["2.1", "5.0"]), ab.ablation(BASE, ["2.1", "5.0"])]
+    # The base through 12 layers; 2.0 through 10; 2.1 up to layer 5, where 5.0 goes on through 7.
+    assert count_work(make_plan(BASE, several), 12, first_only=False) == Work(full=12 + 10 + 3 + 7)
+
+
+def test_a_price_says_what_filling_up_costs(rng):
+    plan = make_plan(BASE, ab.single_heads(BASE))
+    lengths = rng.integers(20, 60, 40).tolist()
+    cost = price(plan, BASE, Blocks(1, 12), rows=20, row_length=128, lengths=lengths, first_only=True)
+    assert cost.plain > 2 * cost.necessary
+    assert cost.flops > cost.necessary * 20 * 128 / sum(lengths)
+    assert cost.states == tuple(range(13, 146, 12))
+    assert cost.state_bytes == 20 * 128 * 768 * 4
+    assert cost.output_bytes == 145 * 40 * 4
+    assert np.isfinite(cost.flops)
