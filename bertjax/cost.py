@@ -99,10 +99,10 @@ def flops(
         + work.shared * (attention + (1 + kinds) * merge)
         + work.branched * (inner + 2 * kinds * config.num_attention_heads * embed)
     )
-    # At [CLS]: queries through W_Q and W_K, values through W_V twice (own and uniform weights), and for each head
-    # every token's hidden state twice.
-    first = examples * (4 * merge + 4 * config.num_attention_heads * span * embed)
-    total += (work.last_full + work.last_shared) * first
+    # At [CLS]: queries through W_Q and W_K, values through W_V (in a branch those of uniform weights too), and for
+    # each head every token's hidden state twice.
+    first = examples * (3 * merge + 4 * config.num_attention_heads * span * embed)
+    total += (work.last_full + work.last_shared) * first + work.last_shared * examples * merge
     return total + (work.last_full + work.last_branched) * examples * (merge + inner)
 
 
