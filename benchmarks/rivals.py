@@ -1,0 +1,108 @@
+"""The sweep as its rivals do it: in PyTorch, one pass for each head, and all masks at once with `torch.func.vmap`.
+
+A rival's passes are all alike, whichever head is disabled, so some are timed and scaled to all. The passes that are
+timed disable no head: a head mask costs a rival nothing worth counting.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AttentionInterface, BertConfig, BertForSequenceClassification
+from transformers.utils import logging
+
+from bertjax import collate
+from bertjax.tokenizer import Encoding
+
+PADDED, BATCH = 128, 32
+
+
+@dataclass
+class Rival:
+    """A way of doing the whole sweep.
+
+    Args:
+        name: for the table.
+        timed: how many runs (of all) one call of `run` times.
+        run: does that many, and returns the seconds that all would take.
+        warm: whatever must be done once before.
+    """
+
+    name: str
+    timed: int
+    run: Callable[[], float]
+    warm: Callable[[], Any] = lambda: None
+
+
+def torch_batches(examples: Sequence[Encoding], size: int, width: int | None) -> list[dict[str, torch.Tensor]]:
+    """Batches in the given order (padded to `width`), or sorted by length and padded to each batch's longest."""
+    ordered = examples if width else sorted(examples, key=len)
+    cut = [ordered[start : start + size] for start in range(0, len(ordered), size)]
+    return [{name: torch.as_tensor(array).long() for name, array in collate(some, width).items()} for some in cut]
+
+
+def torch_rival(
+    name: str, directory: Path, attention: str, dtype: torch.dtype, batches: list[dict[str, Any]], runs: int, timed: int
+) -> Rival:
+    """`transformers`' BERT, one pass for each run."""
+    model = BertForSequenceClassification.from_pretrained(directory, attn_implementation=attention, dtype=dtype).eval()
+
+    def run() -> float:
+        started = time.perf_counter()
+        with torch.inference_mode():
+            for _ in range(timed):
+                for batch in batches:
+                    model(**batch)
+        return (time.perf_counter() - started) / timed * runs
+
+    return Rival(name, timed, run)
+
+
+def vmap_rival(directory: Path, batches: list[dict[str, Any]], runs: int, timed: int) -> Rival:
+    """`torch.func.vmap` of a masked model over a stack of head masks."""
+    masks: list[torch.Tensor] = []
+
+    def masked(module: Any, query: Any, key: Any, value: Any, mask: Any, scaling: float, **rest: Any) -> Any:
+        scores = query @ key.transpose(2, 3) * scaling
+        weights = torch.softmax(scores if mask is None else scores + mask, dim=-1)
+        outputs = weights @ value * masks[0][module.layer_idx][None, :, None, None]
+        return outputs.transpose(1, 2), weights
+
+    AttentionInterface.register("masked", masked)
+    model = BertForSequenceClassification.from_pretrained(directory, attn_implementation="masked").eval()
+    config = model.config
+    stack = torch.ones(timed, config.num_hidden_layers, config.num_attention_heads)
+    for number in range(timed):
+        stack[number, number // config.num_attention_heads, number % config.num_attention_heads] = 0
+
+    def one(mask: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        masks[:] = [mask]
+        keep = batch["attention_mask"][:, None, None].to(mask.dtype)
+        return model(**{**batch, "attention_mask": (1 - keep) * -1e9}).logits
+
+    def run() -> float:
+        started = time.perf_counter()
+        with torch.no_grad():
+            for batch in batches:
+                torch.func.vmap(one, in_dims=(0, None))(stack, batch)
+        return (time.perf_counter() - started) / timed * runs
+
+    return Rival("torch.func.vmap, batch 8", timed, run)
+
+
+def make_checkpoint(directory: Path, size: dict[str, Any]) -> None:
+    """A random checkpoint of these sizes; speed does not depend on the weights."""
+    logging.disable_progress_bar()
+    torch.manual_seed(0)
+    BertForSequenceClassification(BertConfig(**size)).eval().save_pretrained(directory)
+
+
+def random_examples(lengths: Sequence[int], vocabulary: int) -> list[Encoding]:
+    """Texts of random tokens."""
+    rng = np.random.default_rng(0)
+    drawn = [tuple(rng.integers(0, vocabulary, length).tolist()) for length in lengths]
+    return [Encoding(ids, (0,) * len(ids), ("",) * len(ids), ((0, 0),) * len(ids), False) for ids in drawn]

@@ -1,0 +1,251 @@
+"""How fast is the sweep, against its rivals, on the same data and the same machine?
+
+Single-head ablations of a BERT with random weights (speed does not depend on them) on examples of real lengths:
+MRPC's or QNLI's (validation sets, word pieces of bert-base-uncased, `lengths.json`). All rivals are timed in turn,
+several rounds of them, and the table shows medians. The runs of a rival are all alike, so some of them are timed and
+scaled to all; "timed" says how many.
+
+    python -m benchmarks.sweep                      BERT-base, 32 MRPC pairs; about 20 minutes on two CPU cores
+    python -m benchmarks.sweep --json sweep.json --only torch_padded torch_sorted_sdpa
+"""
+
+import argparse
+import contextlib
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import bertjax
+from benchmarks.common import describe_machine
+from benchmarks.rivals import (
+    BATCH,
+    PADDED,
+    Rival,
+    make_checkpoint,
+    random_examples,
+    torch_batches,
+    torch_rival,
+    vmap_rival,
+)
+from bertjax import engine, plain
+from bertjax.ablations import Ablation, single_heads, to_overrides
+from bertjax.atomic import write_json
+from bertjax.blocks import Blocks
+from bertjax.cost import price
+from bertjax.plan import make_plan
+from bertjax.tokenizer import Encoding, batches_by_length
+
+SIZES: dict[str, dict[str, int]] = {
+    "base": {},
+    "large": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
+    "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
+}
+RIVALS = (
+    "torch_padded",
+    "torch_sorted_sdpa",
+    "torch_sorted_sdpa_bfloat16",
+    "plain",
+    "torch_vmap",
+    "engine_bfloat16",
+)
+
+
+def matmul_rate(size: int = 2048, repeats: int = 20) -> float:
+    """FLOP/s of a large float32 matrix product by XLA: the best of some."""
+    x = jax.random.normal(jax.random.key(0), (size, size))
+    product = jax.jit(lambda left, right: jnp.matmul(left, right, precision="highest"))
+    best = float("inf")
+    for _ in range(repeats + 1):
+        started = time.perf_counter()
+        product(x, x).block_until_ready()
+        best = min(best, time.perf_counter() - started)
+    return 2 * size**3 / best
+
+
+def peak_memory() -> int | None:
+    """Peak resident bytes since `forget_peak`; None where the system does not say."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def forget_peak() -> None:
+    """Let `peak_memory` start anew."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def engine_rival(name: str, model: Any, examples: list[Encoding]) -> Rival:
+    """The engine: the whole sweep. Heads of the last two layers are enough to compile all steps."""
+    ablations = single_heads(model.config)
+    few = [one for one in ablations if one.changes[0].layer >= model.config.num_hidden_layers - 2]
+
+    def run(some: list[Ablation]) -> float:
+        return engine.sweep(model, examples, some, plain.logits).seconds
+
+    return Rival(name, len(ablations) + 1, lambda: run(ablations), lambda: run(few))
+
+
+def plain_rival(model: Any, examples: list[Encoding], timed: int) -> Rival:
+    """Plain `jax.vmap`: a full forward pass for each run, batches sorted by length."""
+    every = single_heads(model.config)
+    overrides = [to_overrides(model.config, one) for one in every[:: max(1, len(every) // timed)][:timed]]
+    batches = [
+        (places, bertjax.collate([examples[place] for place in places], length))
+        for places, length in batches_by_length([len(one) for one in examples], 8)
+    ]
+
+    def run() -> float:
+        started = time.perf_counter()
+        plain.sweep(model, batches, overrides, plain.logits, share_prefix=False)
+        return (time.perf_counter() - started) / (len(overrides) + 1) * (len(every) + 1)
+
+    return Rival("plain jax.vmap, batch 8", len(overrides), run, run)
+
+
+def make_rivals(names: list[str], directory: Path, examples: list[Encoding], timed: int) -> dict[str, Rival]:
+    """All rivals that were asked for, by key."""
+    import torch
+
+    model = bertjax.load(directory)
+    runs = len(single_heads(model.config)) + 1
+    rivals: dict[str, Rival] = {}
+    rivals["engine"] = engine_rival("engine, float32", model, examples)
+    if "torch_padded" in names:
+        batches = torch_batches(examples, BATCH, PADDED)
+        name = f"PyTorch eager, padded {PADDED}, batch {BATCH}"
+        rivals["torch_padded"] = torch_rival(name, directory, "eager", torch.float32, batches, runs, timed)
+    for key, dtype in (("torch_sorted_sdpa", torch.float32), ("torch_sorted_sdpa_bfloat16", torch.bfloat16)):
+        for size in (8, 32) if key in names else ():
+            label = f"PyTorch SDPA, sorted, batch {size}" + (", bfloat16" if dtype == torch.bfloat16 else "")
+            batches = torch_batches(examples, size, None)
+            rivals[f"{key}_{size}"] = torch_rival(label, directory, "sdpa", dtype, batches, runs, timed)
+    if "plain" in names:
+        rivals["plain"] = plain_rival(model, examples, timed)
+    if "torch_vmap" in names:
+        rivals["torch_vmap"] = vmap_rival(directory, torch_batches(examples, 8, None), runs, timed)
+    if "engine_bfloat16" in names:
+        coarse = bertjax.load(directory, dtype="bfloat16")
+        rivals["engine_bfloat16"] = engine_rival("engine, bfloat16", coarse, examples)
+    return rivals
+
+
+def time_all(rivals: dict[str, Rival], rounds: int, say: Callable[[str], None]) -> dict[str, dict[str, Any]]:
+    """Seconds of every rival in every round, after one that is not counted (it compiles), and peak memory."""
+    found: dict[str, dict[str, Any]] = {key: {"seconds": [], "peak_bytes": None} for key in rivals}
+    for number in range(rounds):
+        for key, rival in list(rivals.items()):
+            forget_peak()
+            try:
+                seconds = rival.run()
+            except (RuntimeError, NotImplementedError) as error:
+                say(f"{rival.name} does not run: {str(error).splitlines()[0]}")
+                del rivals[key], found[key]
+                continue
+            found[key]["seconds"].append(seconds)
+            found[key]["peak_bytes"] = peak_memory()
+            say(f"round {number + 1}: {rival.name}: {seconds:.1f} s")
+    return found
+
+
+def warm_up(rivals: dict[str, Rival]) -> float:
+    """Compile and load. Returns the seconds that XLA compiled for the engine in float32."""
+    compiling: list[float] = []
+
+    def listen(event: str, duration_secs: float, **_: str | int) -> None:
+        if "backend_compile" in event:
+            compiling.append(duration_secs)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    rivals["engine"].warm()
+    spent = sum(compiling)
+    for rival in rivals.values():
+        rival.warm()
+    return spent
+
+
+def ratios(found: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """Each rival's median over the engine's; of two batch sizes the faster."""
+    medians = {key: statistics.median(one["seconds"]) for key, one in found.items()}
+    for key in ("torch_sorted_sdpa", "torch_sorted_sdpa_bfloat16"):
+        both = [medians.pop(f"{key}_{size}") for size in (8, 32) if f"{key}_{size}" in medians]
+        if both:
+            medians[key] = min(both)
+    ours = medians.pop("engine")
+    return {key: seconds / ours for key, seconds in medians.items()}
+
+
+def show(
+    console: Console, rivals: dict[str, Rival], found: dict[str, dict[str, Any]], necessary: float, rate: float
+) -> None:
+    """The table."""
+    table = Table(title=describe_machine())
+    for column in ("", "timed", "seconds", "spread", "ratio", "GFLOP/s", "share", "GB"):
+        table.add_column(column, justify="left" if not column else "right")
+    ours = statistics.median(found["engine"]["seconds"])
+    for key, one in found.items():
+        seconds = statistics.median(one["seconds"])
+        spread = f"{min(one['seconds']):.0f}-{max(one['seconds']):.0f}"
+        peak = "-" if one["peak_bytes"] is None else f"{one['peak_bytes'] / 1e9:.1f}"
+        timed = f"{rivals[key].timed}x{len(one['seconds'])}"
+        speed = necessary / seconds
+        speeds = (f"{speed / 1e9:.0f}", f"{speed / rate:.2f}") if key.startswith("engine") else ("", "")
+        table.add_row(rivals[key].name, timed, f"{seconds:.1f}", spread, f"{seconds / ours:.2f}", *speeds, peak)
+    console.print(table)
+    console.print("timed: runs x rounds; ratio: to the engine in float32; GFLOP/s: of necessary work;")
+    console.print("share: of the matmul rate; GB: peak resident memory of the process meanwhile")
+
+
+def main() -> None:
+    """Print the table, and write it as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=list(SIZES), default="base")
+    parser.add_argument("--lengths", choices=["mrpc", "qnli"], default="mrpc")
+    parser.add_argument("--length", type=int, help="all examples this long, in place of real lengths")
+    parser.add_argument("--examples", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--timed", type=int, default=10, help="runs of a rival that are timed in each round")
+    parser.add_argument("--only", nargs="+", choices=RIVALS, default=list(RIVALS), help="beside the engine in float32")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    console = Console()
+    every = json.loads((Path(__file__).parent / "lengths.json").read_text())[options.lengths]
+    drawn = np.random.default_rng(0).choice(every, options.examples, replace=options.examples > len(every)).tolist()
+    lengths = [options.length] * options.examples if options.length else drawn
+    with tempfile.TemporaryDirectory() as folder:
+        make_checkpoint(Path(folder), SIZES[options.size])
+        model = bertjax.load(folder)
+        examples = random_examples(lengths, model.config.vocab_size)
+        rivals = make_rivals(options.only, Path(folder), examples, options.timed)
+        compiling = warm_up(rivals)
+        found = time_all(rivals, options.rounds, console.print)
+    plan = make_plan(model.config, single_heads(model.config))
+    necessary = price(plan, model.config, Blocks(1, model.config.num_attention_heads), 1, 1, lengths, True).necessary
+    rate = matmul_rate()
+    show(console, rivals, found, necessary, rate)
+    console.print(f"{options.examples} examples, {sum(lengths):,} tokens; necessary work {necessary / 1e12:.1f} TFLOP;")
+    console.print(f"matmul rate {rate / 1e9:.0f} GFLOP/s; compiling {compiling:.1f} s")
+    if options.json:
+        facts = {
+            "machine": describe_machine(),
+            "options": {**vars(options), "json": str(options.json)},
+            "ratios": ratios(found),
+        }
+        more = {"necessary_flops": necessary, "matmul_flops_per_second": rate, "compile_seconds": compiling}
+        write_json(options.json, {**facts, **more, "rivals": found})
+
+
+if __name__ == "__main__":
+    main()
