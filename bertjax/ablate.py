@@ -21,6 +21,7 @@ from bertjax.ablations import Ablation, Change, ablation, single_heads, to_overr
 from bertjax.data import Examples, load_examples
 from bertjax.engine import Progress
 from bertjax.errors import InputError
+from bertjax.journal import count_parts, discard_journal, is_unfinished
 from bertjax.locate import DEFAULT_MODEL, locate
 from bertjax.metrics import score
 from bertjax.overrides import parse_head
@@ -73,7 +74,8 @@ class Settings:
         precision: 'float32' or 'bfloat16'.
         seed: of the draw of examples.
         readout: 'auto' by the kind of checkpoint, or 'similarity' to treat any BERT as a sentence embedder.
-        overwrite: replace results that are there.
+        overwrite: replace results that are there; an unfinished sweep with the same settings goes on all the same.
+        resume: go on with an unfinished sweep; a plain rerun does so too, but refuses a directory that is complete.
         split, data, data_dir, text_columns, label_column, label_names: as in `data.load_examples`.
     """
 
@@ -92,6 +94,7 @@ class Settings:
     seed: int = 0
     readout: str = "auto"
     overwrite: bool = False
+    resume: bool = False
     split: str = "validation"
     data: str | None = None
     data_dir: str | None = None
@@ -103,6 +106,11 @@ class Settings:
     def texts_at_once(self) -> int:
         """`batch_size`, or what suits the device."""
         return self.batch_size or (4 if jax.default_backend() == "cpu" else 64)
+
+    @property
+    def journal(self) -> Path:
+        """Where the finished parts of a sweep are kept until its results are written."""
+        return self.directory / "journal"
 
     @property
     def directory(self) -> Path:
@@ -126,11 +134,12 @@ def ablate(
     Returns: the results as written.
 
     Raises:
-        OutputError: the directory cannot be written or holds results already.
+        OutputError: the directory cannot be written, holds results already, or an unfinished sweep of other settings.
+        SweepInterrupted: Ctrl-C; what is finished is kept, and the same call goes on.
         BertjaxError: whatever is wrong with model, data or settings; found before the sweep begins.
     """
     started = time.time()
-    check_directory(settings.directory, settings.overwrite)
+    check_directory(settings.directory, settings.overwrite or is_unfinished(settings.journal))
     directory = locate(settings.model)
     model = _load_model(settings, directory)
     ablations = list_ablations(settings, model.config)
@@ -139,6 +148,8 @@ def ablate(
     say(f"{type(model).__name__} {settings.model}: {len(ablations)} {settings.ablate}, mode {settings.mode}")
     say(f"{examples.task.name}: {len(examples)} examples, {sum(map(len, encoded.rows)):,} tokens ({examples.source})")
     _check_scorable(encoded, examples)
+    if is_unfinished(settings.journal):
+        say(f"{settings.directory} holds {count_parts(settings.journal)} finished parts of a sweep: going on with them")
     means = _means(settings, model, encoded)
     swept = _sweep(settings, model, encoded, ablations, means, progress)
     seconds = time.time() - started
@@ -154,7 +165,10 @@ def ablate(
         "without_effect": silent,
         "base": base,
     }
-    return write_results(settings.directory, Results(summary, entries, swept, examples, attention, model.config))
+    results = Results(summary, entries, swept, examples, attention, model.config)
+    write_results(settings.directory, results)
+    discard_journal(settings.journal)
+    return results
 
 
 def _check_scorable(encoded: Encoded, examples: Examples) -> None:
@@ -171,6 +185,8 @@ def _load_model(settings: Settings, directory: Path) -> Any:
         raise InputError(f"precision {settings.precision!r} is not one of float32, bfloat16")
     if settings.engine not in ("fast", "plain"):
         raise InputError(f"engine {settings.engine!r} is not one of fast, plain")
+    if settings.resume and settings.engine == "plain":
+        raise InputError("--engine plain keeps no journal: there is nothing to resume")
     if settings.readout not in ("auto", "similarity"):
         raise InputError(f"readout {settings.readout!r} is not one of auto, similarity")
     if settings.heads and settings.ablate == "layers":
@@ -241,9 +257,10 @@ def _sweep(
     progress: Progress,
 ) -> Swept:
     if settings.engine == "fast":
-        return sweep_examples(model, encoded, ablations, means=means, progress=progress)
+        options: dict[str, Any] = {"journal": settings.journal, "replace_journal": settings.overwrite}
+        return sweep_examples(model, encoded, ablations, means=means, **options, progress=progress)
     overrides = [to_overrides(model.config, one, means) for one in ablations]
-    options: dict[str, Any] = {"batch_size": settings.texts_at_once, "chunk_size": settings.chunk_size}
+    options = {"batch_size": settings.texts_at_once, "chunk_size": settings.chunk_size}
     return sweep_plainly(model, encoded, overrides, **options, progress=progress)
 
 

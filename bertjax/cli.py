@@ -6,11 +6,11 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bertjax.errors import BertjaxError
+from bertjax.errors import BertjaxError, SweepInterrupted
 
 EXIT_FAILED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -38,6 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BertjaxError as error:
         print(f"bertjax: error: {' '.join(str(error).split())}", file=sys.stderr)
         return EXIT_MISTAKE
+    except SweepInterrupted as interruption:
+        print(f"bertjax: interrupted; {interruption}: the same command goes on from there", file=sys.stderr)
+        return EXIT_INTERRUPTED
     except KeyboardInterrupt:
         print("bertjax: interrupted; no unfinished file was left", file=sys.stderr)
         return EXIT_INTERRUPTED
@@ -88,6 +91,7 @@ def _add_ablate(commands: Any) -> None:
     add("heads", "only these heads, as LAYER.HEAD", nargs="+", metavar="L.H")
     add("output", "directory for the results (default bertjax-TASK-MODE-heads)", metavar="DIR")
     add("overwrite", "replace results that are in DIR", action="store_true")
+    add("resume", "go on with an unfinished sweep in DIR; the same command alone does so too", action="store_true")
     add("limit", "only N examples, drawn with the seed", type=_positive, metavar="N")
     add("seed", "of the draw", metavar="S")
     add("engine", "fast shares work between ablations; plain is one vmapped run for each", choices=["fast", "plain"])
@@ -147,12 +151,21 @@ def _run_ablate(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from bertjax.ablate import Settings, ablate
+    from bertjax.journal import is_unfinished
     from bertjax.report import ablation_table
+    from bertjax.results import read_complete
 
     console = Console()
     given: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(Settings)}
     changed: dict[str, Any] = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
     settings = Settings(**(given | changed))
+    if settings.resume and not is_unfinished(settings.journal):
+        summary = read_complete(settings.directory, asdict(settings))
+        if summary is not None:
+            console.print(ablation_table(summary["ablations"], summary["base"]["score"], summary["metric"]["label"]))
+            console.print(f"{settings.directory} is complete already", highlight=False, soft_wrap=True)
+            return 0
+        console.print(f"nothing to resume in {settings.directory}: from the beginning", highlight=False, soft_wrap=True)
     picture = "heads.png" if settings.ablate == "heads" else "layers.png"
     with _ProgressBar("ablating") as advance:
         results = ablate(

@@ -1,14 +1,10 @@
-"""The sweep: all ablations of a plan on all examples, each hidden state computed once.
-
-Where a run has many children in a layer, they are branched off in one step that runs attention once; a run that goes
-on alone waits until a block is full, whatever other runs are in it. Full blocks of the deepest layer go first, so
-that few hidden states are alive at a time.
-"""
+"""The sweep: all ablations on all examples, each hidden state computed once, nothing lost when interrupted."""
 
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,20 +12,24 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from bertjax.ablations import Ablation
-from bertjax.blocks import BlockRunner, Readout, Slot, Step, choose_blocks
-from bertjax.errors import InputError, OverrideError
-from bertjax.packing import choose_row_length, pack, total_lengths
+from bertjax.blocks import BlockRunner, Blocks, Readout, choose_blocks
+from bertjax.config import BertConfig
+from bertjax.errors import InputError, OverrideError, SweepInterrupted
+from bertjax.fingerprint import facts_of
+from bertjax.journal import Journal, open_journal
+from bertjax.packing import choose_row_length, first_fit, pack, total_lengths
+from bertjax.parts import Part, split
 from bertjax.plan import Node, Plan, make_plan
 from bertjax.pretrained import PretrainedModel
+from bertjax.schedule import AHEAD, Pace, Progress, Schedule, run_base
 from bertjax.tokenizer import Encoding
 
-# Steps that the host hands to the device before it waits for the first of them.
-AHEAD = 8
 # Activations inside the feed-forward layer for which a CPU is fastest: about 10 MB of float32.
 CACHED_FLOATS = 2_500_000
+# Steps after which the outputs are written down: seconds on a CPU and on an accelerator, whose steps are short.
+STEPS_OF_PART = {"cpu": 96, "other": 2048}
 
 Combine = Callable[..., np.ndarray]
-Progress = Callable[[float, float], None]
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,8 @@ def sweep(
     row_length: int | None = None,
     one_per_row: bool = False,
     tokens_at_once: int | None = None,
+    journal: str | Path | None = None,
+    replace_journal: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> SweepResult:
     """Run every ablation on every example.
@@ -76,30 +78,75 @@ def sweep(
         row_length: slots of a row; default what costs least for these examples.
         one_per_row: do not pack several examples into a row.
         tokens_at_once: size of a step; default what suits the device.
+        journal: a directory in which finished parts are kept, and from which a sweep goes on that was killed;
+            its outputs are then the same bytes as those of one that was not.
+        replace_journal: discard the journal of another sweep that is there.
         progress: is told the work done and the work in all, in layers of one run on one chunk of rows.
 
     Raises:
+        OutputError: the journal is of another sweep, or cannot be written.
+        SweepInterrupted: Ctrl-C; with a journal, what is finished is in it.
         OverrideError: a head that the model does not have, or mode 'mean' without means.
         InputError: examples that do not fit the model, or outputs that are not finite without any override.
     """
     started = time.monotonic()
-    config = model.config
-    plan = make_plan(config, ablations)
+    plan = make_plan(model.config, ablations)
     if means is None and "mean" in plan.modes():
         raise OverrideError("mode 'mean' replaces heads by their mean outputs: give means")
     texts = [(one,) if isinstance(one, Encoding) else tuple(one) for one in examples]
-    length = row_length or choose_row_length(total_lengths(texts), config.hidden_size, config.intermediate_size)
-    packed = pack(texts, length, one_per_row=one_per_row)
-    tokens = tokens_at_once or default_tokens(config.intermediate_size)
-    blocks = choose_blocks(packed.rows, length, config.num_attention_heads, tokens)
-    runner = BlockRunner(model, packed, plan, readout, blocks, means)
-    results = _Results(len(examples), len(ablations), runner, combine or only_text)
-    pace = _Pace(sum(plan.states()) * runner.chunks, progress)
-    for start in range(0, runner.chunks, blocks.runs):
-        _Schedule(runner, results, pace).run(range(start, min(start + blocks.runs, runner.chunks)))
-    pace.finish()
-    results.drain()
-    return SweepResult(*results.arrays(), tuple(ablations), plan, time.monotonic() - started)
+    combine = combine or only_text
+    sizes = _choose_sizes(model, texts, row_length, one_per_row, tokens_at_once)
+    notes = None
+    if journal is not None:
+        facts = facts_of(model, texts, plan, readout, combine, means)
+        notes = open_journal(Path(journal), facts, sizes, replace=replace_journal)
+        sizes = dict(notes.sizes)
+    packed = pack(texts, sizes["row_length"], one_per_row=bool(sizes["one_per_row"]))
+    runner = BlockRunner(model, packed, plan, readout, Blocks(sizes["rows"], sizes["runs"]), means)
+    parts = split(plan, runner.chunks, sizes["runs"], sizes["steps_of_part"] * sizes["runs"])
+    outputs = _Outputs(len(texts), len(ablations), runner, combine, notes)
+    _run_parts(runner, parts, outputs, progress)
+    return SweepResult(*outputs.arrays(), tuple(ablations), plan, time.monotonic() - started)
+
+
+def _choose_sizes(
+    model: PretrainedModel,
+    texts: Sequence[Sequence[Encoding]],
+    row_length: int | None,
+    one_per_row: bool,
+    tokens_at_once: int | None,
+) -> dict[str, int]:
+    """The sizes of all pieces, for a sweep that begins."""
+    config = model.config
+    lengths = total_lengths(texts)
+    length = row_length or choose_row_length(lengths, config.hidden_size, config.intermediate_size)
+    rows = len(texts) if one_per_row else len(first_fit(lengths, length))
+    blocks = choose_blocks(rows, length, config.num_attention_heads, tokens_at_once or default_tokens(config))
+    steps = STEPS_OF_PART.get(jax.default_backend(), STEPS_OF_PART["other"])
+    sizes = {"row_length": length, "one_per_row": int(one_per_row), "rows": blocks.rows, "runs": blocks.runs}
+    return {**sizes, "steps_of_part": steps}
+
+
+def _run_parts(runner: BlockRunner, parts: Sequence[Part], outputs: "_Outputs", progress: Progress) -> None:
+    """Run what is not finished yet, group by group."""
+    missing = [part for part in parts if not outputs.restore(part)]
+    groups = {part.chunks: [one for one in missing if one.chunks == part.chunks] for part in missing}
+    total = sum(part.work for part in parts) + runner.layers * runner.chunks
+    ahead = sum(part.work for part in missing) + runner.layers * sum(map(len, groups))
+    pace = Pace(total - ahead, total, progress)
+    schedule = Schedule(runner, outputs.add, pace)
+    try:
+        for chunks, several in groups.items():
+            base = run_base(runner, chunks, pace)
+            for part in several:
+                schedule.run(part, base)
+                outputs.finish(part)
+        pace.finish()
+        outputs.drain()
+    except KeyboardInterrupt as interruption:
+        if outputs.journal is None:
+            raise
+        raise SweepInterrupted(len(parts) - len(missing) + outputs.finished, len(parts)) from interruption
 
 
 def only_text(vectors: Shaped[np.ndarray, "*readout"]) -> Shaped[np.ndarray, "*readout"]:
@@ -107,136 +154,78 @@ def only_text(vectors: Shaped[np.ndarray, "*readout"]) -> Shaped[np.ndarray, "*r
     return vectors
 
 
-def default_tokens(intermediate_size: int) -> int:
+def default_tokens(config: BertConfig) -> int:
     """How many tokens a step should hold.
 
     A CPU is fastest when the widest activations of a step, those inside the feed-forward layer, stay in its caches
     (measured: `benchmarks/RESULTS.md`); an accelerator needs many tokens to be busy.
     """
-    return max(64, CACHED_FLOATS // intermediate_size) if jax.default_backend() == "cpu" else 65536
+    return max(64, CACHED_FLOATS // config.intermediate_size) if jax.default_backend() == "cpu" else 65536
 
 
-class _Results:
-    """The outputs, filled in as readouts arrive."""
+class _Outputs:
+    """The outputs, filled in as readouts arrive or from a journal, and written down part by part."""
 
-    def __init__(
-        self,
-        examples: int,
-        ablations: int,
-        runner: BlockRunner,
-        combine: Combine,
-    ):
-        self.size, self.runner, self.combine = (ablations + 1, examples), runner, combine
-        self.waiting: deque[tuple[Array, list[tuple[Node, int]]]] = deque()
+    def __init__(self, examples: int, ablations: int, runner: BlockRunner, combine: Combine, journal: Journal | None):
+        self.size, self.runner, self.combine, self.journal = (ablations + 1, examples), runner, combine, journal
+        self.waiting: deque[tuple[Array, list[tuple[Node, int]]] | Part] = deque()
         self.outputs: Any = None
+        self.finished = 0
 
-    def add(self, found: Array, slots: list[tuple[Node, int]]) -> None:
+    def add(self, found: Array, runs: list[tuple[Node, int]]) -> None:
         """A readout of a block whose slots are these runs on these chunks."""
-        self.waiting.append((found, slots))
-        if len(self.waiting) > AHEAD:  # by then the device has come that far
-            self._fill(*self.waiting.popleft())
+        self.waiting.append((found, runs))
+        while len(self.waiting) > AHEAD:  # by then the device has come that far
+            self._settle()
+
+    def finish(self, part: Part) -> None:
+        """Every readout of this part was added."""
+        self.waiting.append(part)
 
     def drain(self) -> None:
         """Wait for all readouts."""
         while self.waiting:
-            self._fill(*self.waiting.popleft())
+            self._settle()
 
-    def _fill(self, found: Array, slots: list[tuple[Node, int]]) -> None:
+    def restore(self, part: Part) -> bool:
+        """Take a part's outputs from the journal; whether they are there."""
+        found = None if self.journal is None else self.journal.read(part.number)
+        places = self._places(part)
+        if found is None or found.shape[:2] != (places[0].size, places[1].size):
+            return False
+        self._room(found.shape[2:], found.dtype)[places] = found
+        return True
+
+    def _settle(self) -> None:
+        """Wait for the oldest readout, or write down the part that is complete by now."""
+        oldest = self.waiting.popleft()
+        if not isinstance(oldest, Part):
+            self._fill(*oldest)
+        elif self.journal is not None:
+            self.journal.write(oldest.number, self.outputs[self._places(oldest)])
+            self.finished += 1
+
+    def _fill(self, found: Array, runs: list[tuple[Node, int]]) -> None:
         values = np.asarray(found)
-        for slot, (node, chunk) in enumerate(slots):
+        for slot, (node, chunk) in enumerate(runs):
             members, places = self.runner.examples(chunk)
             texts = values[slot].reshape(-1, *values.shape[3:])[places]
             here = self.combine(*np.moveaxis(texts, 1, 0))
-            if self.outputs is None:
-                self.outputs = np.zeros((*self.size, *here.shape[1:]), here.dtype)
             if -1 in node.ablations and not np.isfinite(here).all():
                 raise InputError("the model's own outputs are not finite: look for NaN or infinity in its weights")
-            self.outputs[np.array(node.ablations)[:, None] + 1, members[None]] = here
+            self._room(here.shape[1:], here.dtype)[np.array(node.ablations)[:, None] + 1, members[None]] = here
+
+    def _room(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """The array of all outputs, made when the shape of one is known."""
+        if self.outputs is None:
+            self.outputs = np.zeros((*self.size, *shape), dtype)
+        return self.outputs
+
+    def _places(self, part: Part) -> tuple[np.ndarray, ...]:
+        """Where a part's outputs are among all."""
+        members = np.unique(np.concatenate([self.runner.examples(chunk)[0] for chunk in part.chunks]))
+        return np.ix_(np.array(part.ablations) + 1, members)
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """Outputs of the base run and of the ablations."""
         return self.outputs[0], self.outputs[1:]
-
-
-class _Pace:
-    """Keeps the host a few steps ahead of the device, no more, and tells how far the device has come."""
-
-    def __init__(self, total: int, progress: Progress):
-        self.done, self.total, self.progress = 0, total, progress
-        self.running: deque[tuple[Array, int]] = deque()
-        progress(0.0, float(total))
-
-    def add(self, block: Array, runs: int) -> None:
-        """A step for so many runs was handed to the device."""
-        self.running.append((block, runs))
-        while len(self.running) > AHEAD:
-            self._wait()
-
-    def finish(self) -> None:
-        """Wait for all steps."""
-        while self.running:
-            self._wait()
-
-    def _wait(self) -> None:
-        block, runs = self.running.popleft()
-        block.block_until_ready()
-        self.done += runs
-        self.progress(float(self.done), float(self.total))
-
-
-class _Schedule:
-    """The order in which a plan runs on a group of chunks."""
-
-    def __init__(self, runner: BlockRunner, results: _Results, pace: _Pace):
-        self.runner, self.results, self.pace, self.layers = runner, results, pace, runner.layers
-        self.size = runner.blocks.runs
-        self.steps: list[deque[Step]] = [deque() for _ in range(self.layers)]
-        self.branches: list[tuple[int, Slot, list[Node]]] = []
-
-    def run(self, chunks: Sequence[int]) -> None:
-        """All runs on these chunks."""
-        root = self.runner.plan.root
-        self._arrive(
-            0,
-            self.runner.embed([*chunks, *[chunks[-1]] * (self.size - len(chunks))]),
-            [(root, chunk) for chunk in chunks],
-        )
-        while True:
-            full = [layer for layer in range(self.layers) if len(self.steps[layer]) >= self.size]
-            some = [layer for layer in range(self.layers) if self.steps[layer]]
-            if full:
-                self._advance(full[-1])
-            elif self.branches:
-                self._branch(*self.branches.pop())
-            elif some:
-                self._advance(some[0])
-            else:
-                break
-
-    def _arrive(self, layer: int, block: Array, slots: list[tuple[Node, int]]) -> None:
-        """A block that is about to enter a layer, or has left the last."""
-        if layer == self.layers:
-            reached = [(node, chunk) for node, chunk in slots]
-            self.results.add(self.runner.read(block, [chunk for _, chunk in reached]), reached)
-            return
-        for index, (node, chunk) in enumerate(slots):
-            slot = Slot(block, index, node, chunk)
-            if node.ends(self.layers) > layer:
-                self.steps[layer].append(Step(slot, node, ()))
-            children = list(node.children.get(layer, ()))
-            while self.runner.is_worth_branching(layer, len(children)):
-                self.branches.append((layer, slot, children[: self.size]))
-                children = children[self.size :]
-            self.steps[layer] += [Step(slot, child, child.changes) for child in children]
-
-    def _advance(self, layer: int) -> None:
-        count = min(self.size, len(self.steps[layer]))
-        several = [self.steps[layer].popleft() for _ in range(count)]
-        block = self.runner.advance(layer, several)
-        self.pace.add(block, count)
-        self._arrive(layer + 1, block, [(step.node, step.source.chunk) for step in several])
-
-    def _branch(self, layer: int, parent: Slot, children: list[Node]) -> None:
-        block = self.runner.branch(layer, parent, children)
-        self.pace.add(block, len(children))
-        self._arrive(layer + 1, block, [(child, parent.chunk) for child in children])

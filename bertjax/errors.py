@@ -35,3 +35,11 @@ class OutputError(BertjaxError):
 
 class MissingDependencyError(BertjaxError):
     """An optional package that is needed for what was asked and is not installed."""
+
+
+class SweepInterrupted(KeyboardInterrupt):
+    """Ctrl-C in a sweep that keeps a journal: `finished` of its `parts` are saved in it."""
+
+    def __init__(self, finished: int, parts: int):
+        super().__init__(f"{finished} of {parts} parts are saved")
+        self.finished, self.parts = finished, parts

@@ -33,6 +33,18 @@ class Node:
         """The layer before which its hidden states are last needed: `layers` if they are read."""
         return layers if self.ablations else max(self.children, default=self.layer + 1)
 
+    def subtree(self) -> Iterator["Node"]:
+        """This run and all that branch off it, each before those that branch off it."""
+        waiting = [self]
+        while waiting:
+            node = waiting.pop()
+            yield node
+            waiting += [child for layer in sorted(node.children, reverse=True) for child in node.children[layer][::-1]]
+
+    def work(self, layers: int) -> int:
+        """How many layers of one run it takes to compute this run and all that branch off it."""
+        return sum(node.ends(layers) - max(node.layer, 0) for node in self.subtree())
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -53,11 +65,7 @@ class Plan:
 
     def nodes(self) -> Iterator[Node]:
         """All runs, each before those that branch off it."""
-        waiting = [self.root]
-        while waiting:
-            node = waiting.pop()
-            yield node
-            waiting += [child for layer in sorted(node.children, reverse=True) for child in node.children[layer][::-1]]
+        return self.root.subtree()
 
     def states(self) -> list[int]:
         """How many runs have hidden states of their own after each layer."""

@@ -3,7 +3,6 @@
 import platform
 import shlex
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import jax
 
 from bertjax.data import Examples
 from bertjax.files import hash_weights, read_weights
+from bertjax.fingerprint import package_version
 from bertjax.metrics import METRICS
 from bertjax.task_outputs import Encoded, metrics_of
 
@@ -49,10 +49,5 @@ def provenance(model: Any, directory: Path, name: str, examples: Examples, encod
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in ("bertjax", "jax", "jaxlib", "flax", "numpy", "tokenizers", "scikit-learn", "scipy"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+    names = ("bertjax", "jax", "jaxlib", "flax", "numpy", "tokenizers", "scikit-learn", "scipy")
+    return {"python": platform.python_version(), **{name: package_version(name) for name in names}}

@@ -13,7 +13,7 @@
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ from bertjax.errors import OutputError
 from bertjax.figures import draw_heads, draw_layers
 from bertjax.plain import Swept
 
+# Settings that say how to write results, not which.
+NOT_COMPARED = ("output", "overwrite", "resume")
 DERIVED = ("summary.json", "attention.npz", "heads.png", "layers.png")
 
 
@@ -102,6 +104,31 @@ def check_directory(directory: Path, overwrite: bool) -> None:
         raise OutputError(f"cannot write to {directory}: {error.strerror or error}") from error
     if (directory / "summary.json").exists() and not overwrite:
         raise OutputError(f"{directory} holds results already: give another --output, or --overwrite to replace them")
+
+
+def read_complete(directory: Path, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The summary of a directory that is complete; None where there is none.
+
+    Args:
+        settings: that it must have been made with; how it was to be written does not count.
+
+    Raises:
+        OutputError: it is unreadable, or was made with other settings.
+    """
+    path = directory / "summary.json"
+    if not path.exists():
+        return None
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        there = dict(summary["settings"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise OutputError(f"{path} is damaged: --overwrite replaces it") from error
+    here = json.loads(json.dumps(dict(settings)))
+    differing = [name for name in here if name not in NOT_COMPARED and there.get(name) != here[name]]
+    if differing:
+        what = "; ".join(f"{name} ({there.get(name)} there, {here[name]} here)" for name in differing)
+        raise OutputError(f"{directory} holds results with other settings: {what}")
+    return summary
 
 
 def write_outputs(

@@ -6,6 +6,7 @@ embedder, whose output for a pair is the cosine similarity of its two vectors.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -139,18 +140,22 @@ def sweep_examples(
     ablations: Sequence[Ablation],
     *,
     means: Float[np.ndarray, "layers heads head_dim"] | None = None,
+    journal: Path | None = None,
+    replace_journal: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> Swept:
     """Base and ablated outputs of every example, by the engine.
 
     Args:
         means: outputs that mode 'mean' puts in place of the heads' own.
+        journal, replace_journal: as in `engine.sweep`.
         progress: is told the work done and the work in all.
 
     Returns: logits `[ablations, examples, labels]` in the task's order of labels, or similarities
         `[ablations, examples]` in [-1, 1].
     """
     options: dict[str, Any] = {"means": means, "progress": progress}
+    options |= {"journal": journal, "replace_journal": replace_journal}
     if encoded.kind == "logits":
         found = engine.sweep(model, encoded.rows, ablations, plain.logits, **options)
         order = list(encoded.label_order)

@@ -170,8 +170,9 @@ def test_a_failure_while_drawing_keeps_what_took_the_time(settings, monkeypatch)
     monkeypatch.setattr("bertjax.results.draw_heads", fail)
     with pytest.raises(OutputError, match="No space left"):
         ablate(replace(settings, mode="zero", overwrite=True))
-    # The outputs are whole and new; nothing of the old results is left beside them that would not fit.
-    assert {path.name for path in settings.directory.iterdir()} == {"outputs.npz", "examples.jsonl"}
+    # The outputs are whole and new; nothing of the old results is left beside them that would not fit. The journal
+    # stays until all is written.
+    assert {path.name for path in settings.directory.iterdir()} == {"outputs.npz", "examples.jsonl", "journal"}
     assert np.load(settings.directory / "outputs.npz")["outputs"].shape == (6, 10, 2)
 
 

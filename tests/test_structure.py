@@ -12,7 +12,19 @@ ORDER = [
     *("errors", "types", "config", "atomic", "weight_names", "files", "checkpoint", "ops", "locate", "checks"),
     *("pretrained", "model", "task_heads", "joining", "overrides", "plain"),
     *("tasks", "tables", "local_files", "tfds_glue", "tokenizer", "data", "parity"),
-    *("ablations", "packing", "plan", "steps", "blocks", "cost", "engine"),
+    *(
+        "ablations",
+        "packing",
+        "plan",
+        "steps",
+        "blocks",
+        "cost",
+        "parts",
+        "schedule",
+        "fingerprint",
+        "journal",
+        "engine",
+    ),
     *("metrics", "figures", "report", "task_outputs", "provenance", "results", "ablate", "cli"),
 ]
 FLAX = {"model", "task_heads", "pretrained", "plain", "files", "blocks"}

@@ -1,0 +1,119 @@
+"""The order in which the runs of a plan are computed.
+
+Where a run has many children in a layer, they are branched off in one step that runs attention once; a run that goes
+on alone waits until a block is full, whatever other runs are in it. Full blocks of the deepest layer go first, so
+that few hidden states are alive at a time.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from jaxtyping import Array
+
+from bertjax.blocks import BlockRunner, Slot, Step
+from bertjax.parts import Part
+from bertjax.plan import Node
+
+# Steps that the host hands to the device before it waits for the first of them.
+AHEAD = 8
+
+Progress = Callable[[float, float], None]
+Found = Callable[[Array, list[tuple[Node, int]]], None]
+
+
+class Pace:
+    """Keeps the host a few steps ahead of the device, no more, and tells how far the device has come."""
+
+    def __init__(self, done: int, total: int, progress: Progress):
+        self.done, self.total, self.progress = done, total, progress
+        self.running: deque[tuple[Array, int]] = deque()
+        progress(float(done), float(total))
+
+    def add(self, block: Array, runs: int) -> None:
+        """A step for so many runs was handed to the device."""
+        self.running.append((block, runs))
+        while len(self.running) > AHEAD:
+            self._wait()
+
+    def finish(self) -> None:
+        """Wait for all steps."""
+        while self.running:
+            self._wait()
+
+    def _wait(self) -> None:
+        block, runs = self.running.popleft()
+        block.block_until_ready()
+        self.done += runs
+        self.progress(float(self.done), float(self.total))
+
+
+def run_base(runner: BlockRunner, chunks: range, pace: Pace) -> list[Array]:
+    """The base run on a group of chunks: its hidden states before each layer and after the last."""
+    root = runner.plan.root
+    filled = [*chunks, *[chunks[-1]] * (runner.blocks.runs - len(chunks))]
+    blocks = [runner.embed(filled)]
+    for layer in range(runner.layers):
+        steps = [Step(Slot(blocks[-1], index, root, chunk), root, ()) for index, chunk in enumerate(chunks)]
+        blocks.append(runner.advance(layer, steps))
+        pace.add(blocks[-1], len(chunks))
+    return blocks
+
+
+class Schedule:
+    """Runs one part after another on a group of chunks."""
+
+    def __init__(self, runner: BlockRunner, found: Found, pace: Pace):
+        self.runner, self.found, self.pace, self.layers = runner, found, pace, runner.layers
+        self.size = runner.blocks.runs
+        self.steps: list[deque[Step]] = [deque() for _ in range(self.layers)]
+        self.branches: list[tuple[int, Slot, list[Node]]] = []
+
+    def run(self, part: Part, base: Sequence[Array]) -> None:
+        """All runs of a part, from the base run's hidden states."""
+        root = self.runner.plan.root
+        for layer, children in part.children.items():
+            for index, chunk in enumerate(part.chunks):
+                self._branch_off(layer, Slot(base[layer], index, root, chunk), children)
+        if part.base:
+            self._arrive(self.layers, base[-1], [(root, chunk) for chunk in part.chunks])
+        while True:
+            full = [layer for layer in range(self.layers) if len(self.steps[layer]) >= self.size]
+            some = [layer for layer in range(self.layers) if self.steps[layer]]
+            if full:
+                self._advance(full[-1])
+            elif self.branches:
+                self._branch(*self.branches.pop())
+            elif some:
+                self._advance(some[0])
+            else:
+                break
+
+    def _arrive(self, layer: int, block: Array, runs: list[tuple[Node, int]]) -> None:
+        """A block of runs on chunks that is about to enter a layer, or has left the last."""
+        if layer == self.layers:
+            self.found(self.runner.read(block, [chunk for _, chunk in runs]), runs)
+            return
+        for index, (node, chunk) in enumerate(runs):
+            slot = Slot(block, index, node, chunk)
+            if node.ends(self.layers) > layer:
+                self.steps[layer].append(Step(slot, node, ()))
+            self._branch_off(layer, slot, node.children.get(layer, []))
+
+    def _branch_off(self, layer: int, slot: Slot, children: list[Node]) -> None:
+        """Children of the run in a slot: several in one step, or each in a step with whatever else there is."""
+        while self.runner.is_worth_branching(layer, len(children)):
+            self.branches.append((layer, slot, children[: self.size]))
+            children = children[self.size :]
+        self.steps[layer] += [Step(slot, child, child.changes) for child in children]
+
+    def _advance(self, layer: int) -> None:
+        count = min(self.size, len(self.steps[layer]))
+        several = [self.steps[layer].popleft() for _ in range(count)]
+        block = self.runner.advance(layer, several)
+        self.pace.add(block, count)
+        self._arrive(layer + 1, block, [(step.node, step.source.chunk) for step in several])
+
+    def _branch(self, layer: int, parent: Slot, children: list[Node]) -> None:
+        block = self.runner.branch(layer, parent, children)
+        self.pace.add(block, len(children))
+        self._arrive(layer + 1, block, [(child, parent.chunk) for child in children])
