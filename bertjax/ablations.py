@@ -8,6 +8,7 @@ import itertools
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
@@ -96,9 +97,9 @@ def whole_layers(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
     ]
 
 
-def head_pairs(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
-    """Every pair of heads: 10,296 for a 12 x 12 model."""
-    return [ablation(config, pair, mode) for pair in itertools.combinations(ov.every_head(config), 2)]
+def head_pairs(config: BertConfig, mode: str = "uniform", heads: Iterable[ov.Head] | None = None) -> list[Ablation]:
+    """Every pair of heads, or of some heads: 10,296 for a 12 x 12 model."""
+    return [ablation(config, pair, mode) for pair in itertools.combinations(heads or ov.every_head(config), 2)]
 
 
 def all_but_one(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
@@ -126,6 +127,53 @@ def random_subsets(config: BertConfig, size: int, count: int, seed: int = 0, mod
         raise InputError(f"a subset of {size} heads cannot be drawn: the model has {len(every)}")
     draw = random.Random(seed)
     return [ablation(config, draw.sample(every, size), mode) for _ in range(count)]
+
+
+def read_sets(path: Path, config: BertConfig, mode: str = "uniform") -> list[Ablation]:
+    """Sets of heads from a text file.
+
+    Each line is a set: heads as LAYER.HEAD, apart by spaces or commas; '3.0=zero' gives one a mode of its own. What
+    stands before a colon is the set's name. Empty lines and what follows a # are skipped.
+
+    Args:
+        mode: of heads without one.
+
+    Raises:
+        InputError: the file cannot be read, or a line is no set; with the line's number.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "sets.txt"
+    >>> _ = path.write_text("syntax: 3.0 4.1  # two heads")
+    >>> [(one.name, len(one.changes)) for one in read_sets(path, BertConfig())]
+    [('syntax', 2)]
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read sets from {path}: {error}") from error
+    sets = []
+    for number, line in enumerate(lines, start=1):
+        content = line.split("#")[0].strip()
+        if content:
+            try:
+                sets.append(_parse_set(content, config, mode))
+            except (InputError, OverrideError) as error:
+                raise InputError(f"{path}, line {number}: {error}") from error
+    if not sets:
+        raise InputError(f"{path} holds no set of heads")
+    return sets
+
+
+def _parse_set(content: str, config: BertConfig, mode: str) -> Ablation:
+    """One line of a file of sets."""
+    name, _, heads = content.rpartition(":")
+    changes = []
+    for word in heads.replace(",", " ").split():
+        head, _, own = word.partition("=")
+        changes.append(Change(*ov.parse_head(head, config), own or mode))
+    if not changes:
+        raise InputError("a set needs at least one head")
+    return Ablation(name.strip() or "+".join(heads.replace(",", " ").split()), tuple(changes))
 
 
 def to_overrides(

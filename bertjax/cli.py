@@ -6,13 +6,11 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, asdict, fields
-from pathlib import Path
+from dataclasses import MISSING, fields
 from typing import Any, NoReturn
 
+from bertjax.commands import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, run_ablate, run_parity, run_prepare
 from bertjax.errors import BertjaxError, SweepInterrupted
-
-EXIT_FAILED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130
 
 
 class Parser(argparse.ArgumentParser):
@@ -66,11 +64,11 @@ def _parser() -> Parser:
 
 
 def _add_ablate(commands: Any) -> None:
-    from bertjax.ablate import MODES, Settings
+    from bertjax.settings import COLLECTIONS, MODES, Settings
 
     text = "Disable every head (or layer) of a model in turn, score it on a task, and write table, map and outputs."
     parser = commands.add_parser("ablate", help="what each head does for a task", description=text)
-    parser.set_defaults(run=_run_ablate)
+    parser.set_defaults(run=run_ablate)
     defaults = {field.name: field.default for field in fields(Settings) if field.default is not MISSING}
 
     def add(name: str, help: str, **more: Any) -> None:
@@ -87,8 +85,10 @@ def _add_ablate(commands: Any) -> None:
         metavar="T",
     )
     add("mode", "what takes the head's place", choices=list(MODES))
-    add("ablate", "each head alone, or each whole layer", choices=["heads", "layers"])
-    add("heads", "only these heads, as LAYER.HEAD", nargs="+", metavar="L.H")
+    add("ablate", f"{', '.join(COLLECTIONS)}, or a file with a set of heads in each line", metavar="WHAT")
+    add("heads", "only these heads, as LAYER.HEAD; the order of 'cumulative'", nargs="+", metavar="L.H")
+    add("subset_size", "for 'subsets': heads of each", type=_positive, metavar="K")
+    add("subset_count", "for 'subsets': how many", type=_positive, metavar="N")
     add("output", "directory for the results (default bertjax-TASK-MODE-heads)", metavar="DIR")
     add("overwrite", "replace results that are in DIR", action="store_true")
     add("resume", "go on with an unfinished sweep in DIR; the same command alone does so too", action="store_true")
@@ -105,6 +105,7 @@ def _add_ablate(commands: Any) -> None:
     )
     add("precision", "of the computation", choices=["float32", "bfloat16"])
     add("readout", "auto, or similarity: any BERT as a sentence embedder", choices=["auto", "similarity"])
+    parser.add_argument("--no-compile-cache", action="store_true", help="do not keep compiled steps for the next time")
     _add_source(add)
 
 
@@ -123,7 +124,7 @@ def _add_parity(commands: Any) -> None:
 
     text = "Compare a checkpoint with PyTorch, component by component; exit code 1 if any difference is too large."
     parser = commands.add_parser("parity", help="compare with PyTorch", description=text)
-    parser.set_defaults(run=_run_parity)
+    parser.set_defaults(run=run_parity)
     parser.add_argument("--model", default=DEFAULT_MODEL, metavar="M", help="directory, hub id, or package:NAME")
     parser.add_argument("--precision", default="float32", choices=["float32", "float64"], help="(default float32)")
     parser.add_argument("--examples", type=_positive, default=8, metavar="N", help="real sentence pairs (default 8)")
@@ -134,7 +135,7 @@ def _add_data(commands: Any) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=Parser)
     text = "Build the TensorFlow Datasets copy of GLUE tasks from GLUE's own TSV files, without network."
     prepare = actions.add_parser("prepare", help="build a TFDS copy from local files", description=text)
-    prepare.set_defaults(run=_run_prepare)
+    prepare.set_defaults(run=run_prepare)
     prepare.add_argument("--from", dest="source", required=True, metavar="GLUE_DIR", help="with MRPC/dev.tsv and so on")
     prepare.add_argument("--data-dir", metavar="DIR", help="TFDS directory (default TFDS's own)")
     prepare.add_argument("--tasks", nargs="+", metavar="T", help="only these tasks")
@@ -145,93 +146,6 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
     return int(text)
-
-
-def _run_ablate(options: argparse.Namespace) -> int:
-    from rich.console import Console
-
-    from bertjax.ablate import Settings, ablate
-    from bertjax.journal import is_unfinished
-    from bertjax.report import ablation_table
-    from bertjax.results import read_complete
-
-    console = Console()
-    given: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(Settings)}
-    changed: dict[str, Any] = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
-    settings = Settings(**(given | changed))
-    if settings.resume and not is_unfinished(settings.journal):
-        summary = read_complete(settings.directory, asdict(settings))
-        if summary is not None:
-            console.print(ablation_table(summary["ablations"], summary["base"]["score"], summary["metric"]["label"]))
-            console.print(f"{settings.directory} is complete already", highlight=False, soft_wrap=True)
-            return 0
-        console.print(f"nothing to resume in {settings.directory}: from the beginning", highlight=False, soft_wrap=True)
-    picture = "heads.png" if settings.ablate == "heads" else "layers.png"
-    with _ProgressBar("ablating") as advance:
-        results = ablate(
-            settings, say=lambda line: console.print(line, highlight=False, soft_wrap=True), progress=advance
-        )
-    entries = [entry.to_dict() for entry in results.entries]
-    console.print(ablation_table(entries, results.base, results.summary["metric"]["label"]))
-    console.print(
-        f"results in {settings.directory}, picture in {settings.directory / picture}",
-        highlight=False,
-        soft_wrap=True,
-    )
-    return 0
-
-
-class _ProgressBar:
-    """A bar with the time left, on standard error where that is a terminal: `with _ProgressBar(text) as advance`."""
-
-    def __init__(self, text: str):
-        from rich import progress
-        from rich.console import Console
-
-        console = Console(stderr=True)
-        columns = [progress.TextColumn(text), progress.BarColumn(), progress.TaskProgressColumn()]
-        columns += [progress.TimeElapsedColumn(), progress.TextColumn("left"), progress.TimeRemainingColumn()]
-        self._bar = progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task: Any = None
-
-    def __enter__(self) -> Callable[[float, float], None]:
-        return self._advance
-
-    def _advance(self, done: float, total: float) -> None:
-        if self._task is None:
-            self._bar.start()
-            self._task = self._bar.add_task("", total=total)
-        self._bar.update(self._task, completed=done)
-
-    def __exit__(self, *error: Any) -> None:
-        if self._task is not None:
-            self._bar.stop()
-
-
-def _run_parity(options: argparse.Namespace) -> int:
-    import jax
-
-    if options.precision == "float64":
-        jax.config.update("jax_enable_x64", True)
-    from bertjax.parity import check_model
-    from bertjax.report import parity_table
-
-    with _ProgressBar("comparing") as advance:
-        rows = check_model(options.model, options.precision, options.examples, advance)
-    from rich.console import Console
-
-    Console().print(parity_table(rows))
-    failed = [row.component for row in rows if not row.passed]
-    print(f"{len(failed)} of {len(rows)} components differ too much" if failed else f"all {len(rows)} components agree")
-    return EXIT_FAILED if failed else 0
-
-
-def _run_prepare(options: argparse.Namespace) -> int:
-    from bertjax.tfds_glue import prepare
-
-    for row in prepare(Path(options.source), options.data_dir, options.tasks, overwrite=options.overwrite):
-        print(f"{row.task} {row.split}: {row.rows} rows{row.note and f' ({row.note})'}")
-    return 0
 
 
 if __name__ == "__main__":

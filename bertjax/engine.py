@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Shaped
 
 from bertjax.ablations import Ablation
 from bertjax.blocks import BlockRunner, Blocks, Readout, choose_blocks
+from bertjax.compile_cache import use_compile_cache
 from bertjax.config import BertConfig
 from bertjax.errors import InputError, OverrideError, SweepInterrupted
 from bertjax.fingerprint import facts_of
@@ -90,6 +91,7 @@ def sweep(
         InputError: examples that do not fit the model, or outputs that are not finite without any override.
     """
     started = time.monotonic()
+    use_compile_cache()
     plan = make_plan(model.config, ablations)
     if means is None and "mean" in plan.modes():
         raise OverrideError("mode 'mean' replaces heads by their mean outputs: give means")

@@ -1,7 +1,7 @@
 """The journal of a sweep: what is finished stays, whatever happens to the process.
 
     journal.json   what the sweep is of (`facts`), and the sizes of its pieces
-    part-00000     outputs of a finished part: a sha256 digest of 32 bytes, then an array in NumPy's format
+    part-00000     outputs of a finished part: sha256 of its number and content (32 bytes), then a NumPy array
 
 Every file appears whole or not at all. A part whose digest does not match is computed again. The sizes come from the
 journal when a sweep goes on, not from the memory that happens to be free: the same steps give the same bytes.
@@ -34,7 +34,7 @@ class Journal:
         """The outputs of a part; None where it is not there or damaged."""
         try:
             content = self._path(number).read_bytes()
-            if hashlib.sha256(content[DIGEST_BYTES:]).digest() != content[:DIGEST_BYTES]:
+            if _digest(number, content[DIGEST_BYTES:]) != content[:DIGEST_BYTES]:
                 return None
             return np.load(io.BytesIO(content[DIGEST_BYTES:]), allow_pickle=False)
         except (OSError, ValueError):
@@ -49,10 +49,15 @@ class Journal:
         stream = io.BytesIO()
         np.save(stream, outputs, allow_pickle=False)
         content = stream.getvalue()
-        atomic_write(self._path(number), hashlib.sha256(content).digest() + content)
+        atomic_write(self._path(number), _digest(number, content) + content)
 
     def _path(self, number: int) -> Path:
         return self.directory / f"part-{number:05d}"
+
+
+def _digest(number: int, content: bytes) -> bytes:
+    """Of a part's content and number: a part under another's name is none."""
+    return hashlib.sha256(number.to_bytes(8, "big") + content).digest()
 
 
 def open_journal(

@@ -19,20 +19,20 @@ class Part:
         number: from 0, in the order in which parts run.
         chunks: the group of chunks that fill the slots of a block.
         children: runs that branch off the base run, by layer.
-        base: whether the base run's own outputs belong to this part.
+        base: numbers of the ablations that are the base run itself, if its outputs belong to this part.
         work: layers of one run on one chunk, the base run's not counted.
     """
 
     number: int
     chunks: range
     children: dict[int, list[Node]]
-    base: bool
+    base: list[int]
     work: int
 
     @cached_property
     def ablations(self) -> list[int]:
         """Numbers of the ablations that are in it, -1 for the base; sorted."""
-        found = [-1] if self.base else []
+        found = list(self.base)
         for children in self.children.values():
             for child in children:
                 found += [number for node in child.subtree() for number in node.ablations]
@@ -51,7 +51,8 @@ def split(plan: Plan, chunks: int, runs: int, work: int) -> list[Part]:
     for start in range(0, chunks, runs):
         group = range(start, min(start + runs, chunks))
         for number, (children, amount) in enumerate(_batches(plan, runs, max(1, work // len(group)))):
-            parts.append(Part(len(parts), group, children, number == 0, amount * len(group)))
+            base = plan.root.ablations if number == 0 else []
+            parts.append(Part(len(parts), group, children, base, amount * len(group)))
     return parts
 
 

@@ -1,6 +1,6 @@
 """What a sweep found, for people to read, from its saved results: no model is needed.
 
-The table for the terminal is here; the pictures come from `bertjax.figures`. Scores come as metrics
+The table for the terminal is here; the pictures come from `heads_map.py` and `bars.py`. Scores come as metrics
 define them and are shown in points, 100 times that. "Change" is always the score with the ablation
 less the base score, so that a helpful head has a negative one.
 """
@@ -15,10 +15,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from bertjax.bars import draw_layers, draw_sets
 from bertjax.errors import DataError
-from bertjax.figures import draw_heads, draw_layers
+from bertjax.heads_map import draw_heads
 
-__all__ = ["ablation_table", "draw_heads", "draw_layers", "parity_table"]
+__all__ = ["ablation_table", "draw_heads", "draw_layers", "draw_sets", "parity_table"]
 
 BAR_WIDTH = 30  # characters
 NOTHING = 0.005  # points: less is printed as 0.00
@@ -26,7 +27,7 @@ NOTHING = 0.005  # points: less is printed as 0.00
 
 @dataclass(frozen=True)
 class _Row:
-    """One ablation: its name `L.H` or `L`, its score and its change, both in points."""
+    """One ablation: its name (`L.H`, `L`, or a set's), its score and its change, both in points."""
 
     name: str
     score: float
@@ -43,9 +44,9 @@ def ablation_table(
     those.
 
     Args:
-        entries: one for each ablation, as in `summary.json`: "layer", "head" (absent or None for a
-            whole layer) and "score" as the metric defines it (not in points; None or NaN where it is
-            undefined). Other keys are ignored.
+        entries: one for each ablation, as in `summary.json`: "layer" (None for a set), "head" (absent or
+            None for a whole layer or a set), "name" (may be absent for heads and layers) and "score" as the
+            metric defines it (not in points; None or NaN where it is undefined). Other keys are ignored.
         base: the score without any ablation; None or NaN where undefined, as every change is then.
         metric_label: what the score is, such as "Spearman correlation".
         count: how many to show in each block at most.
@@ -65,7 +66,7 @@ def ablation_table(
         raise DataError("there are no ablations to show: the results hold no entry")
     base = math.nan if base is None else base
     rows = [_row(entry, base) for entry in entries]
-    kind = "head" if any("." in row.name for row in rows) else "layer"
+    kind = _kind(entries)
     helpful = sorted((row for row in rows if row.change <= -NOTHING), key=lambda row: row.change)
     harmful = sorted((row for row in rows if row.change >= NOTHING), key=lambda row: -row.change)
     longest = max((abs(row.change) for row in helpful + harmful), default=1.0)
@@ -86,6 +87,12 @@ def ablation_table(
     return table
 
 
+def _kind(entries: Sequence[Mapping[str, Any]]) -> str:
+    if all(entry.get("head") is not None for entry in entries):
+        return "head"
+    return "layer" if all(entry["layer"] is not None and entry.get("head") is None for entry in entries) else "set"
+
+
 def _points(score: float) -> str:
     return "undefined" if math.isnan(score) else f"{100 * score:.2f}"
 
@@ -96,7 +103,8 @@ def _row(entry: Mapping[str, Any], base: float) -> _Row:
     except KeyError as error:
         raise DataError(f"an ablation has no {error}, found {dict(entry)}: are these results whole?") from error
     score = math.nan if score is None else 100 * score
-    return _Row(f"{layer}" if head is None else f"{layer}.{head}", score, score - 100 * base)
+    name = entry.get("name") or (f"{layer}" if head is None else f"{layer}.{head}")
+    return _Row(name, score, score - 100 * base)
 
 
 def _block(rows: Sequence[_Row], kind: str, longest: float, colour: str) -> Table:

@@ -1,11 +1,11 @@
 """What a sweep leaves behind: a directory from which everything can be computed and drawn again.
 
     summary.json    provenance, base scores, one entry for each ablation with layer, head, score, delta
-    outputs.npz     base [examples(, labels)], outputs [ablations, examples(, labels)], layer and head
-                    [ablations] (head -1: the whole layer), ids and labels [examples]
+    outputs.npz     base [examples(, labels)], outputs [ablations, examples(, labels)], names, layer and head
+                    [ablations] (head -1: the whole layer; layer -1 too: a set), ids and labels [examples]
     examples.jsonl  id, label and texts of each example, in the same order
     attention.npz   tokens and attention weights of a few examples, base and largest effects
-    heads.png       the map (layers.png when whole layers were ablated)
+    heads.png       the map (layers.png where whole layers were ablated, sets.png where other sets were)
 
 `summary.json` is written last: where it is, the rest is complete.
 """
@@ -22,15 +22,17 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from bertjax.atomic import encode_json, staged
+from bertjax.bars import draw_layers, draw_sets
 from bertjax.config import BertConfig
 from bertjax.data import Examples
 from bertjax.errors import OutputError
-from bertjax.figures import draw_heads, draw_layers
+from bertjax.heads_map import draw_heads
 from bertjax.plain import Swept
 
 # Settings that say how to write results, not which.
 NOT_COMPARED = ("output", "overwrite", "resume")
-DERIVED = ("summary.json", "attention.npz", "heads.png", "layers.png")
+Place = tuple[str, int | None, int | None]
+DERIVED = ("summary.json", "attention.npz", "heads.png", "layers.png", "sets.png")
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,17 @@ class Entry:
     """The scores of one ablation.
 
     Args:
-        layer: from 0.
-        head: from 0; None for the whole layer.
+        name: '3.0' for a head, '3' for a whole layer, for other sets what they are called.
+        heads: its heads, '3.0' or, where the mode is not the run's, '3.0=zero'.
+        layer: from 0; None for a set of heads.
+        head: from 0; None for a whole layer or a set.
         scores: by metric, the main one first.
         base: the main score without ablation.
     """
 
-    layer: int
+    name: str
+    heads: tuple[str, ...]
+    layer: int | None
     head: int | None
     scores: dict[str, float]
     base: float
@@ -66,10 +72,9 @@ class Entry:
 
     def to_dict(self) -> dict[str, Any]:
         """As in `summary.json`, where an undefined number is null."""
-        head = {"layer": self.layer, "head": self.head, "score": self.score, "delta": self.delta}
-        return {name: _finite(value) for name, value in head.items()} | {
-            "scores": {name: _finite(value) for name, value in self.scores.items()}
-        }
+        place = {"name": self.name, "heads": list(self.heads), "layer": self.layer, "head": self.head}
+        scores = {name: _finite(value) for name, value in self.scores.items()}
+        return {**place, "score": _finite(self.score), "delta": _finite(self.delta), "scores": scores}
 
 
 @dataclass(frozen=True)
@@ -131,9 +136,7 @@ def read_complete(directory: Path, settings: Mapping[str, Any]) -> dict[str, Any
     return summary
 
 
-def write_outputs(
-    directory: Path, swept: Swept, examples: Examples, ablations: Sequence[tuple[int, int | None]]
-) -> None:
+def write_outputs(directory: Path, swept: Swept, examples: Examples, ablations: Sequence[Place]) -> None:
     """Write `outputs.npz` and `examples.jsonl`: what took the time to compute is safe before anything is made of it.
 
     Results that were there before are no longer complete then, so their `summary.json` goes first.
@@ -144,8 +147,9 @@ def write_outputs(
     arrays = {
         "base": swept.base,
         "outputs": swept.outputs,
-        "layer": np.array([layer for layer, _ in ablations], np.int32),
-        "head": np.array([-1 if head is None else head for _, head in ablations], np.int32),
+        "names": np.array([name for name, _, _ in ablations]),
+        "layer": np.array([-1 if layer is None else layer for _, layer, _ in ablations], np.int32),
+        "head": np.array([-1 if head is None else head for _, _, head in ablations], np.int32),
         "ids": np.array(examples.ids),
         "labels": examples.labels,
     }
@@ -164,34 +168,43 @@ def write_results(directory: Path, results: Results) -> Results:
     Raises:
         OutputError: something cannot be written.
     """
-    layers = all(entry.head is None for entry in results.entries)
-    names = ("attention.npz", "layers.png" if layers else "heads.png", "summary.json")
+    names = ("attention.npz", picture_name(results.entries), "summary.json")
     with staged(*(directory / name for name in names)) as (attention, drawn, summary):
         np.savez_compressed(attention, **results.attention)  # type: ignore[arg-type]
-        draw(drawn, results, layers)
+        draw(drawn, results)
         summary.write_bytes(encode_json(_summary(results)))
     return results
 
 
-def draw(path: Path, results: Results, layers: bool) -> None:
-    """The picture: a map of heads, or one bar for each layer."""
+def picture_name(entries: Sequence[Entry]) -> str:
+    """Which picture shows these: a map of heads, a bar for each layer, or bars for the sets that change most."""
+    if all(entry.head is not None for entry in entries):
+        return "heads.png"
+    return "layers.png" if all(entry.layer is not None and entry.head is None for entry in entries) else "sets.png"
+
+
+def draw(path: Path, results: Results) -> None:
+    """The picture of some results."""
     summary, metric = results.summary, results.summary["metric"]["label"]
     what = {"uniform": "made uniform", "zero": "set to zero", "mean": "replaced by its mean"}[summary["mode"]["name"]]
     model, data = summary["model"]["name"], summary["data"]
     where = f"{model} on {data['task']}, {data['examples']:,} examples"
-    if layers:
-        scores = np.array([entry.score for entry in results.entries])
-        draw_layers(path, scores, results.base, f"{metric} with all heads of one layer {what}", where, metric)
-    else:
+    kind, scores = picture_name(results.entries), np.array([entry.score for entry in results.entries])
+    if kind == "heads.png":
         scores = score_map(results.entries, results.config)
         draw_heads(path, scores, results.base, f"{metric} with one head {what}", where, metric)
+    elif kind == "layers.png":
+        draw_layers(path, scores, results.base, f"{metric} with all heads of one layer {what}", where, metric)
+    else:
+        names = [entry.name for entry in results.entries]
+        draw_sets(path, names, scores, results.base, f"{metric} with sets of heads {what}", where, metric)
 
 
 def score_map(entries: Sequence[Entry], config: BertConfig) -> Float[np.ndarray, "layers heads"]:
     """Main scores as a map, NaN where a head was not ablated."""
     scores = np.full((config.num_hidden_layers, config.num_attention_heads), np.nan)
     for entry in entries:
-        if entry.head is not None:
+        if entry.layer is not None and entry.head is not None:
             scores[entry.layer, entry.head] = entry.score
     return scores
 

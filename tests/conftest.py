@@ -5,6 +5,7 @@ import os
 # One thread pool for each test process is enough, and PyTorch's and XLA's would fight over two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["BERTJAX_COMPILE_CACHE"] = "off"
 
 import importlib.util
 

@@ -8,11 +8,12 @@ import pytest
 
 import bertjax
 from bertjax import overrides as ov
-from bertjax.ablate import NoEffectWarning, Settings, ablate
+from bertjax.ablate import NoEffectWarning, ablate
 from bertjax.cli import main
 from bertjax.data import TASKS
 from bertjax.errors import ConfigError, DataError, InputError, OutputError, OverrideError
 from bertjax.metrics import score
+from bertjax.settings import Settings
 from bertjax.task_outputs import label_order, positive_label
 from tests.tiny import largest_difference
 from tests.workshop import SENTENCES, make_classifier, make_embedder, write_pairs

@@ -14,9 +14,9 @@ from matplotlib.image import imread
 from matplotlib.text import Text
 from rich.console import Console
 
-from bertjax import figures
+from bertjax import bars, heads_map
 from bertjax.errors import DataError, OutputError
-from bertjax.figures import format_change
+from bertjax.page import format_change
 from bertjax.report import ablation_table, draw_heads, draw_layers
 
 BASE, LABEL, TITLE = 0.8672, "Spearman correlation", "A title that is no formula: $_$ and $x^^$"
@@ -119,7 +119,8 @@ def test_changes_are_written_with_their_sign_and_short():
 def caught(monkeypatch):
     """Figures as objects in place of files."""
     found: list = []
-    monkeypatch.setattr(figures, "_save", lambda figure, path: found.append(figure))
+    for module in (heads_map, bars):
+        monkeypatch.setattr(module, "save_page", lambda figure, path: found.append(figure))
     return found
 
 

@@ -12,20 +12,10 @@ ORDER = [
     *("errors", "types", "config", "atomic", "weight_names", "files", "checkpoint", "ops", "locate", "checks"),
     *("pretrained", "model", "task_heads", "joining", "overrides", "plain"),
     *("tasks", "tables", "local_files", "tfds_glue", "tokenizer", "data", "parity"),
-    *(
-        "ablations",
-        "packing",
-        "plan",
-        "steps",
-        "blocks",
-        "cost",
-        "parts",
-        "schedule",
-        "fingerprint",
-        "journal",
-        "engine",
-    ),
-    *("metrics", "figures", "report", "task_outputs", "provenance", "results", "ablate", "cli"),
+    *("ablations", "packing", "plan", "steps", "blocks", "cost"),
+    *("parts", "schedule", "fingerprint", "journal", "compile_cache", "engine"),
+    *("metrics", "page", "heads_map", "bars", "report"),
+    *("task_outputs", "provenance", "results", "settings", "ablate", "commands", "cli"),
 ]
 FLAX = {"model", "task_heads", "pretrained", "plain", "files", "blocks"}
 NNX = {"Module", "Param", "List", "split", "merge", "eval_shape"}

@@ -1,36 +1,33 @@
-"""Pictures of a sweep's scores, drawn from saved results: no model is needed.
+"""The map of heads: what ablating each one does, layers down and heads across."""
 
-Colours: red where the score falls, blue where it rises, white at the base (ColorBrewer's RdBu, which
-colour-blind people can read); signs and numbers say the same, so nothing hangs on colour alone. Scores
-come as metrics define them and are drawn in points, 100 times that. Figures are made through
-matplotlib's object interface on the Agg canvas, in its default style whatever style the user has set:
-no window, no global figure, and equal input gives an equal file.
-"""
-
-import io
 import os
-from pathlib import Path
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
-from bertjax.atomic import atomic_write
-from bertjax.errors import DataError
+from bertjax.page import (
+    COLOURS,
+    INK,
+    LEFT,
+    PALE,
+    RIGHT,
+    SMALLEST_RANGE,
+    WIDTH,
+    add_axes,
+    changes_in_points,
+    choose_ticks,
+    format_change,
+    save_page,
+    start_page,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = "RdBu"
-INK, GREY, PALE = "#1a1a1a", "#6b6b6b", "#e3e3e3"
 HATCHED: dict[str, Any] = {"facecolor": PALE, "edgecolor": "#a0a0a0", "hatch": "/////", "linewidth": 0}
-WIDTH, LEFT, RIGHT = 8.0, 0.62, 1.72  # inches; 8 inches are 800 pixels where 100 count as an inch
-PIXELS_PER_INCH = 200  # twice what a README shows, for fine screens
-SMALLEST_RANGE = 0.05  # points: below this, colours would show nothing but rounding
 OUTLIER = 3.0  # times the 90th percentile of the changes: the scale ends there at the latest
-STEPS = [1, 2, 4, 5, 10]  # between ticks
 
 Map = Float[np.ndarray, "layers heads"]
 Outline = tuple[int, int, Any]
@@ -76,7 +73,7 @@ def draw_heads(
     """
     from matplotlib.style import context
 
-    changes = _changes(scores, base, ndim=2, axes="[layers, heads]")
+    changes = changes_in_points(scores, base, ndim=2, axes="[layers, heads]")
     layers, heads = changes.shape
     limit = _limit(changes)
     wide = min((WIDTH - LEFT - RIGHT) / heads, 1.1)
@@ -85,68 +82,14 @@ def draw_heads(
         outlines = _outlines(changes)
         entries = [look for _, _, look in outlines] + _notes(changes, limit)
         bottom = 0.68 + 0.2 * ((len(entries) + 1) // 2)
-        figure = _page(title, subtitle, bottom, layers * high)
-        axes = _axes(figure, LEFT, bottom, heads * wide, layers * high)
+        figure = start_page(title, subtitle, bottom, layers * high)
+        axes = add_axes(figure, LEFT, bottom, heads * wide, layers * high)
         _draw_cells(axes, changes, limit, outlines)
         if wide >= 0.3:
             _write_changes(axes, changes, limit, size=min(8.0, wide * 17))
         _draw_colour_bar(figure, axes, changes, limit, base, metric_label)
         _draw_legend(figure, entries)
-        _save(figure, path)
-
-
-def draw_layers(
-    path: str | os.PathLike[str],
-    scores: Float[np.ndarray, "..."],
-    base: float,
-    title: str,
-    subtitle: str = "",
-    metric_label: str = "Score",
-) -> None:
-    """Draws what ablating each whole layer does: one bar per layer, left and right of the base score.
-
-    Args:
-        path, base, title, subtitle, metric_label: as in `draw_heads`.
-        scores: `[layers]`, as the metric defines them (not in points); NaN where undefined.
-
-    Raises:
-        DataError: `scores` is no list of layers.
-        OutputError: the file cannot be written.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     draw_layers(f"{folder}/layers.png", np.array([0.83, 0.87]), 0.86, "A model of two layers")
-    ...     os.listdir(folder)
-    ['layers.png']
-    """
-    from matplotlib.style import context
-
-    changes = _changes(scores, base, ndim=1, axes="[layers]")
-    height, bottom = max(len(changes) * 0.32, 0.7), 0.75
-    with context("default"):
-        figure = _page(title, subtitle, bottom, height)
-        axes = _axes(figure, LEFT, bottom, WIDTH - LEFT - 0.35, height)
-        _draw_bars(axes, changes)
-        _label_bars(axes, changes, base, metric_label)
-        _save(figure, path)
-
-
-def format_change(points: float) -> str:
-    """A change in points with its sign, at most 5 characters below 100 points.
-
-    >>> [format_change(points) for points in (-0.904, 0.001, 0.3, -31.25)]
-    ['−0.90', '0.00', '+0.30', '−31.2']
-    """
-    text = f"{points:+.2f}" if abs(points) < 9.995 else f"{points:+.1f}"
-    return "0.00" if float(text) == 0 else text.replace("-", "−")
-
-
-def _changes(scores: Float[np.ndarray, "..."], base: float, ndim: int, axes: str) -> Float[np.ndarray, "..."]:
-    """The changes against the base in points, NaN where either score is undefined."""
-    if scores.ndim != ndim or 0 in scores.shape:
-        raise DataError(f"found scores of shape {list(scores.shape)}: this picture needs {axes}")
-    changes = 100 * (scores.astype(np.float64) - base)
-    return np.where(np.isfinite(changes), changes, np.nan)
+        save_page(figure, path)
 
 
 def _limit(changes: Map) -> float:
@@ -156,34 +99,6 @@ def _limit(changes: Map) -> float:
         return 1.0
     largest, bound = float(sizes.max()), OUTLIER * float(np.quantile(sizes, 0.9, method="lower"))
     return max(min(largest, bound) if bound > 0 else largest, SMALLEST_RANGE)
-
-
-def _page(title: str, subtitle: str, bottom: float, height: float) -> "Figure":
-    """A figure with its headings and room for a drawing of that height, that far above its lower edge."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    title, subtitle = fill(title, 68), fill(subtitle, 110)
-    title_height = 0.24 * (title.count("\n") + 1)
-    subtitle_height = 0.17 * (subtitle.count("\n") + 1) if subtitle else 0
-    total = bottom + height + title_height + subtitle_height + 0.32
-    figure = Figure(figsize=(WIDTH, total), dpi=PIXELS_PER_INCH, facecolor="white")
-    FigureCanvasAgg(figure)
-    look: dict[str, Any] = {"ha": "left", "va": "top", "parse_math": False}  # a $ in a name is no formula
-    figure.text(0.2 / WIDTH, 1 - 0.16 / total, title, fontsize=13, weight="bold", color=INK, **look)
-    place = 1 - (0.2 + title_height) / total
-    figure.text(0.2 / WIDTH, place, subtitle, fontsize=9, color=GREY, **look)
-    return figure
-
-
-def _axes(figure: "Figure", left: float, bottom: float, width: float, height: float) -> "Axes":
-    """Axes at a place given in inches, without frame or tick marks."""
-    wide, high = figure.get_size_inches()
-    axes = figure.add_axes((left / wide, bottom / high, width / wide, height / high))
-    axes.tick_params(length=0, labelsize=8.5, colors=INK)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    return axes
 
 
 def _draw_cells(axes: "Axes", changes: Map, limit: float, outlines: list[Outline]) -> None:
@@ -225,32 +140,18 @@ def _draw_colour_bar(
 
     box, (width, height) = axes.get_position(), figure.get_size_inches()
     tall = box.height * height
-    bar_axes = _axes(figure, box.x1 * width + 0.2, box.y0 * height, 0.17, tall)
+    bar_axes = add_axes(figure, box.x1 * width + 0.2, box.y0 * height, 0.17, tall)
     below, above = (changes < -limit).any(), (changes > limit).any()
     extend = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[int(below), int(above)]
     colours = ScalarMappable(norm=Normalize(-limit, limit), cmap=COLOURS)
     bar = figure.colorbar(colours, cax=bar_axes, extend=extend, extendfrac=0.06)
     bar.outline.set_visible(False)
-    ticks, labels = _ticks(-limit, limit, base, most=max(4, min(10, int(2.6 * tall))), separator="  ")
+    ticks, labels = choose_ticks(-limit, limit, base, most=max(4, min(10, int(2.6 * tall))), separator="  ")
     bar.set_ticks(ticks, labels=labels)
     bar_axes.get_yticklabels()[ticks.index(0.0)].set_fontweight("bold")
     bar_axes.axhline(0, color=INK, linewidth=1.6)
     place, caption = (box.x1 + 0.2 / width, box.y0 - 0.1 / height), f"{metric_label}\nin points (change)"
     figure.text(*place, caption, fontsize=8.5, color=INK, va="top", parse_math=False)
-
-
-def _ticks(low: float, high: float, base: float, most: int, separator: str) -> tuple[list[float], list[str]]:
-    """Places in points around the base, and for each the score there with the change or "base"."""
-    from matplotlib.ticker import MaxNLocator
-
-    found = np.round(MaxNLocator(most, steps=STEPS).tick_values(low, high), 6)
-    ticks = [float(tick) for tick in found if low <= tick <= high]
-    digits = next(digits for digits in range(7) if np.allclose(np.round(ticks, digits), ticks, atol=1e-9))
-    changes = ["base" if tick == 0 else f"{tick:+.{digits}f}".replace("-", "−") for tick in ticks]
-    scores = [f"{100 * base + tick:.{max(2, digits)}f}" for tick in ticks]
-    if not np.isfinite(base):
-        scores = ["" if tick else "undefined" for tick in ticks]
-    return ticks, [f"{score}{separator}({change})" for score, change in zip(scores, changes, strict=True)]
 
 
 def _outlines(changes: Map) -> list[Outline]:
@@ -299,42 +200,3 @@ def _draw_legend(figure: "Figure", entries: list[Any]) -> None:
     look: dict[str, Any] = {"frameon": False, "fontsize": 8.5, "labelcolor": INK, "columnspacing": 2.5}
     size = {"handlelength": 1.5, "handleheight": 1.0}
     figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.15 / WIDTH, 0), ncols=2, **size, **look)
-
-
-def _draw_bars(axes: "Axes", changes: Float[np.ndarray, " layers"]) -> None:
-    """A bar for each layer, its change written at its end."""
-    import matplotlib
-
-    loss, gain = matplotlib.colormaps[COLOURS]([0.12, 0.88])
-    lengths = np.nan_to_num(changes)
-    colours = [loss if length < 0 else gain for length in lengths]
-    axes.barh(np.arange(len(lengths)), lengths, height=0.72, color=colours)
-    for layer, (length, undefined) in enumerate(zip(lengths, np.isnan(changes), strict=True)):
-        text, ink = ("undefined", GREY) if undefined else (format_change(length), INK)
-        side = "right" if length < 0 else "left"
-        axes.text(length, layer, f" {text} ", ha=side, va="center_baseline", fontsize=8.5, color=ink)
-    axes.axvline(0, color=INK, linewidth=1.6)
-
-
-def _label_bars(axes: "Axes", changes: Float[np.ndarray, " layers"], base: float, metric_label: str) -> None:
-    """Layers counted downwards; below, the scores in points with the changes they are."""
-    known = np.append(changes[np.isfinite(changes)], 0.0)
-    low, high = float(known.min()), float(known.max())
-    room = 0.13 * max(high - low, 10 * SMALLEST_RANGE)  # for the numbers at the ends of the bars
-    low, high = low - room * (1 if low < 0 or high == 0 else 0.15), high + room
-    ticks, labels = _ticks(low, high, base, most=6, separator="\n")
-    axes.set_xlim(low, high)
-    axes.set_xticks(ticks, labels)
-    axes.set_yticks(np.arange(len(changes)), [str(layer) for layer in range(len(changes))])
-    axes.set_ylim(len(changes) - 0.5, -0.5)
-    axes.set_xlabel(f"{metric_label} in points (change)", fontsize=9.5, color=INK)
-    axes.set_ylabel("layer", fontsize=9.5, color=INK)
-    axes.grid(axis="x", color=PALE, linewidth=0.8)
-    axes.set_axisbelow(True)
-
-
-def _save(figure: "Figure", path: str | os.PathLike[str]) -> None:
-    """Writes the PNG whole or not at all, without the version and date that would make it differ."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", metadata={"Software": None})
-    atomic_write(Path(path), buffer.getvalue())

@@ -1,0 +1,151 @@
+"""Bars left and right of the base score: for whole layers, and for sets of heads."""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from bertjax.errors import DataError
+from bertjax.page import (
+    COLOURS,
+    GREY,
+    INK,
+    LEFT,
+    PALE,
+    SMALLEST_RANGE,
+    WIDTH,
+    add_axes,
+    changes_in_points,
+    choose_ticks,
+    format_change,
+    save_page,
+    start_page,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_SETS, LONGEST_NAME = 24, 40  # of a picture of sets; characters
+
+
+def draw_layers(
+    path: str | os.PathLike[str],
+    scores: Float[np.ndarray, "..."],
+    base: float,
+    title: str,
+    subtitle: str = "",
+    metric_label: str = "Score",
+) -> None:
+    """Draws what ablating each whole layer does: one bar per layer, left and right of the base score.
+
+    Args:
+        path, base, title, subtitle, metric_label: as in `heads_map.draw_heads`.
+        scores: `[layers]`, as the metric defines them (not in points); NaN where undefined.
+
+    Raises:
+        DataError: `scores` is no list of layers.
+        OutputError: the file cannot be written.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     draw_layers(f"{folder}/layers.png", np.array([0.83, 0.87]), 0.86, "A model of two layers")
+    ...     os.listdir(folder)
+    ['layers.png']
+    """
+    from matplotlib.style import context
+
+    changes = changes_in_points(scores, base, ndim=1, axes="[layers]")
+    with context("default"):
+        figure = _draw_bars_page(changes, base, [str(layer) for layer in range(len(changes))], title, subtitle, LEFT)
+        _label_bars(figure.axes[0], changes, base, metric_label, "layer")
+        save_page(figure, path)
+
+
+def draw_sets(
+    path: str | os.PathLike[str],
+    names: Sequence[str],
+    scores: Float[np.ndarray, "..."],
+    base: float,
+    title: str,
+    subtitle: str = "",
+    metric_label: str = "Score",
+) -> None:
+    """Draws what ablating sets of heads does: a bar for each of the sets that change the score most, at most 24.
+
+    Args:
+        path, base, title, subtitle, metric_label: as in `heads_map.draw_heads`.
+        names: of the sets; long ones are cut.
+        scores: `[sets]`, as the metric defines them (not in points); NaN where undefined.
+
+    Raises:
+        DataError: `scores` is no list, or there are not as many names.
+        OutputError: the file cannot be written.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     draw_sets(f"{folder}/sets.png", ["0.1+1.2", "3.0"], np.array([0.83, 0.87]), 0.86, "Two sets")
+    ...     os.listdir(folder)
+    ['sets.png']
+    """
+    from matplotlib.style import context
+
+    changes = changes_in_points(scores, base, ndim=1, axes="[sets]")
+    if len(names) != len(changes):
+        raise DataError(f"there are {len(changes)} sets, but {len(names)} names")
+    order = np.argsort(-np.nan_to_num(np.abs(changes), nan=-1.0), kind="stable")[:MOST_SETS]
+    shown = sorted(order.tolist(), key=lambda number: -np.nan_to_num(changes[number]))
+    if len(order) < len(changes):
+        subtitle = f"{subtitle}; the {len(order)} of {len(changes):,} sets that change most".removeprefix("; ")
+    labels = [name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…" for name in names]
+    left = 0.35 + 0.078 * max(len(labels[number]) for number in shown)
+    with context("default"):
+        some = [labels[number] for number in shown]
+        figure = _draw_bars_page(changes[shown], base, some, title, subtitle, max(LEFT, left))
+        _label_bars(figure.axes[0], changes[shown], base, metric_label, "")
+        save_page(figure, path)
+
+
+def _draw_bars_page(
+    changes: Float[np.ndarray, " bars"], base: float, names: Sequence[str], title: str, subtitle: str, left: float
+) -> "Figure":
+    """A page with a bar for each of some names."""
+    height, bottom = max(len(changes) * 0.32, 0.7), 0.75
+    figure = start_page(title, subtitle, bottom, height)
+    axes = add_axes(figure, left, bottom, WIDTH - left - 0.35, height)
+    _draw_bars(axes, changes)
+    axes.set_yticks(np.arange(len(changes)), names)
+    return figure
+
+
+def _draw_bars(axes: "Axes", changes: Float[np.ndarray, " bars"]) -> None:
+    """A bar for each change, its change written at its end."""
+    import matplotlib
+
+    loss, gain = matplotlib.colormaps[COLOURS]([0.12, 0.88])
+    lengths = np.nan_to_num(changes)
+    colours = [loss if length < 0 else gain for length in lengths]
+    axes.barh(np.arange(len(lengths)), lengths, height=0.72, color=colours)
+    for place, (length, undefined) in enumerate(zip(lengths, np.isnan(changes), strict=True)):
+        text, ink = ("undefined", GREY) if undefined else (format_change(length), INK)
+        side = "right" if length < 0 else "left"
+        axes.text(length, place, f" {text} ", ha=side, va="center_baseline", fontsize=8.5, color=ink)
+    axes.axvline(0, color=INK, linewidth=1.6)
+
+
+def _label_bars(axes: "Axes", changes: Float[np.ndarray, " bars"], base: float, metric_label: str, what: str) -> None:
+    """Bars from the top downwards; below, the scores in points with the changes they are."""
+    known = np.append(changes[np.isfinite(changes)], 0.0)
+    low, high = float(known.min()), float(known.max())
+    room = 0.13 * max(high - low, 10 * SMALLEST_RANGE)  # for the numbers at the ends of the bars
+    low, high = low - room * (1 if low < 0 or high == 0 else 0.15), high + room
+    ticks, labels = choose_ticks(low, high, base, most=6, separator="\n")
+    axes.set_xlim(low, high)
+    axes.set_xticks(ticks, labels)
+    axes.set_ylim(len(changes) - 0.5, -0.5)
+    axes.set_xlabel(f"{metric_label} in points (change)", fontsize=9.5, color=INK)
+    axes.set_ylabel("layer", fontsize=9.5, color=INK)
+    axes.grid(axis="x", color=PALE, linewidth=0.8)
+    axes.set_axisbelow(True)

@@ -1,0 +1,107 @@
+"""What the commands do once their options are read; each returns the exit code."""
+
+import argparse
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+EXIT_FAILED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130
+
+
+def run_ablate(options: argparse.Namespace) -> int:
+    """`bertjax ablate`."""
+    from bertjax.ablate import ablate
+    from bertjax.compile_cache import SWITCH
+    from bertjax.journal import is_unfinished
+    from bertjax.results import picture_name, read_complete
+
+    if options.no_compile_cache:
+        os.environ[SWITCH] = "off"
+    settings = _settings(options)
+    if settings.resume and not is_unfinished(settings.journal):
+        summary = read_complete(settings.directory, asdict(settings))
+        if summary is not None:
+            _show_scores(summary["ablations"], summary["base"]["score"], summary["metric"]["label"])
+            _say(f"{settings.directory} is complete already")
+            return 0
+        _say(f"nothing to resume in {settings.directory}: from the beginning")
+    with ProgressBar("ablating") as advance:
+        results = ablate(settings, say=_say, progress=advance)
+    _show_scores([entry.to_dict() for entry in results.entries], results.base, results.summary["metric"]["label"])
+    _say(f"results in {settings.directory}, picture in {settings.directory / picture_name(results.entries)}")
+    return 0
+
+
+def _settings(options: argparse.Namespace) -> Any:
+    """`ablate.Settings` of the options, lists as tuples."""
+    from bertjax.settings import Settings
+
+    given: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(Settings)}
+    changed: dict[str, Any] = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
+    return Settings(**(given | changed))
+
+
+def _say(line: str) -> None:
+    Console().print(line, highlight=False, soft_wrap=True)
+
+
+def _show_scores(entries: Sequence[Mapping[str, Any]], base: float | None, label: str) -> None:
+    from bertjax.report import ablation_table
+
+    Console().print(ablation_table(entries, base, label))
+
+
+class ProgressBar:
+    """A bar with the time left, on standard error where that is a terminal: `with ProgressBar(text) as advance`."""
+
+    def __init__(self, text: str):
+        from rich import progress
+
+        console = Console(stderr=True)
+        columns = [progress.TextColumn(text), progress.BarColumn(), progress.TaskProgressColumn()]
+        columns += [progress.TimeElapsedColumn(), progress.TextColumn("left"), progress.TimeRemainingColumn()]
+        self._bar = progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task: Any = None
+
+    def __enter__(self) -> Callable[[float, float], None]:
+        return self._advance
+
+    def _advance(self, done: float, total: float) -> None:
+        if self._task is None:
+            self._bar.start()
+            self._task = self._bar.add_task("", total=total)
+        self._bar.update(self._task, completed=done)
+
+    def __exit__(self, *error: Any) -> None:
+        if self._task is not None:
+            self._bar.stop()
+
+
+def run_parity(options: argparse.Namespace) -> int:
+    """`bertjax parity`."""
+    import jax
+
+    if options.precision == "float64":
+        jax.config.update("jax_enable_x64", True)
+    from bertjax.parity import check_model
+    from bertjax.report import parity_table
+
+    with ProgressBar("comparing") as advance:
+        rows = check_model(options.model, options.precision, options.examples, advance)
+    Console().print(parity_table(rows))
+    failed = [row.component for row in rows if not row.passed]
+    print(f"{len(failed)} of {len(rows)} components differ too much" if failed else f"all {len(rows)} components agree")
+    return EXIT_FAILED if failed else 0
+
+
+def run_prepare(options: argparse.Namespace) -> int:
+    """`bertjax data prepare`."""
+    from bertjax.tfds_glue import prepare
+
+    for row in prepare(Path(options.source), options.data_dir, options.tasks, overwrite=options.overwrite):
+        print(f"{row.task} {row.split}: {row.rows} rows{row.note and f' ({row.note})'}")
+    return 0

@@ -1,0 +1,97 @@
+"""The page that every picture is drawn on: its style, headings, axes, scales and file.
+
+Scores come as metrics define them and are drawn in points, 100 times that. Colours: red where the score falls, blue
+where it rises, white at the base (ColorBrewer's RdBu, which colour-blind people can read); signs and numbers say the
+same, so nothing hangs on colour alone. Figures are made through matplotlib's object interface on the Agg canvas, in
+its default style whatever style the user has set: no window, no global figure, and equal input gives an equal file.
+"""
+
+import io
+import os
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from bertjax.atomic import atomic_write
+from bertjax.errors import DataError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = "RdBu"
+INK, GREY, PALE = "#1a1a1a", "#6b6b6b", "#e3e3e3"
+WIDTH, LEFT, RIGHT = 8.0, 0.62, 1.72  # inches; 8 inches are 800 pixels where 100 count as an inch
+PIXELS_PER_INCH = 200  # twice what a README shows, for fine screens
+SMALLEST_RANGE = 0.05  # points: below this, colours would show nothing but rounding
+STEPS = [1, 2, 4, 5, 10]  # between ticks
+
+
+def format_change(points: float) -> str:
+    """A change in points with its sign, at most 5 characters below 100 points.
+
+    >>> [format_change(points) for points in (-0.904, 0.001, 0.3, -31.25)]
+    ['−0.90', '0.00', '+0.30', '−31.2']
+    """
+    text = f"{points:+.2f}" if abs(points) < 9.995 else f"{points:+.1f}"
+    return "0.00" if float(text) == 0 else text.replace("-", "−")
+
+
+def changes_in_points(scores: Float[np.ndarray, "..."], base: float, ndim: int, axes: str) -> Float[np.ndarray, "..."]:
+    """The changes against the base in points, NaN where either score is undefined."""
+    if scores.ndim != ndim or 0 in scores.shape:
+        raise DataError(f"found scores of shape {list(scores.shape)}: this picture needs {axes}")
+    changes = 100 * (scores.astype(np.float64) - base)
+    return np.where(np.isfinite(changes), changes, np.nan)
+
+
+def start_page(title: str, subtitle: str, bottom: float, height: float) -> "Figure":
+    """A figure with its headings and room for a drawing of that height, that far above its lower edge."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    title, subtitle = fill(title, 68), fill(subtitle, 110)
+    title_height = 0.24 * (title.count("\n") + 1)
+    subtitle_height = 0.17 * (subtitle.count("\n") + 1) if subtitle else 0
+    total = bottom + height + title_height + subtitle_height + 0.32
+    figure = Figure(figsize=(WIDTH, total), dpi=PIXELS_PER_INCH, facecolor="white")
+    FigureCanvasAgg(figure)
+    look: dict[str, Any] = {"ha": "left", "va": "top", "parse_math": False}  # a $ in a name is no formula
+    figure.text(0.2 / WIDTH, 1 - 0.16 / total, title, fontsize=13, weight="bold", color=INK, **look)
+    place = 1 - (0.2 + title_height) / total
+    figure.text(0.2 / WIDTH, place, subtitle, fontsize=9, color=GREY, **look)
+    return figure
+
+
+def add_axes(figure: "Figure", left: float, bottom: float, width: float, height: float) -> "Axes":
+    """Axes at a place given in inches, without frame or tick marks."""
+    wide, high = figure.get_size_inches()
+    axes = figure.add_axes((left / wide, bottom / high, width / wide, height / high))
+    axes.tick_params(length=0, labelsize=8.5, colors=INK)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    return axes
+
+
+def choose_ticks(low: float, high: float, base: float, most: int, separator: str) -> tuple[list[float], list[str]]:
+    """Places in points around the base, and for each the score there with the change or "base"."""
+    from matplotlib.ticker import MaxNLocator
+
+    found = np.round(MaxNLocator(most, steps=STEPS).tick_values(low, high), 6)
+    ticks = [float(tick) for tick in found if low <= tick <= high]
+    digits = next(digits for digits in range(7) if np.allclose(np.round(ticks, digits), ticks, atol=1e-9))
+    changes = ["base" if tick == 0 else f"{tick:+.{digits}f}".replace("-", "−") for tick in ticks]
+    scores = [f"{100 * base + tick:.{max(2, digits)}f}" for tick in ticks]
+    if not np.isfinite(base):
+        scores = ["" if tick else "undefined" for tick in ticks]
+    return ticks, [f"{score}{separator}({change})" for score, change in zip(scores, changes, strict=True)]
+
+
+def save_page(figure: "Figure", path: str | os.PathLike[str]) -> None:
+    """Writes the PNG whole or not at all, without the version and date that would make it differ."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", metadata={"Software": None})
+    atomic_write(Path(path), buffer.getvalue())

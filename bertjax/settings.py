@@ -1,0 +1,166 @@
+"""What a job is: its options as values, checked, and the ablations that they ask for."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+
+from bertjax.ablations import (
+    Ablation,
+    ablation,
+    all_but_one,
+    cumulative,
+    head_pairs,
+    random_subsets,
+    read_sets,
+    whole_layers,
+)
+from bertjax.config import BertConfig
+from bertjax.errors import InputError
+from bertjax.locate import DEFAULT_MODEL
+from bertjax.overrides import every_head, parse_head
+
+# Which sets of heads: for each whether `heads` can narrow it.
+COLLECTIONS = {
+    "heads": True,
+    "layers": False,
+    "pairs": True,
+    "all-but-one": False,
+    "cumulative": True,
+    "subsets": False,
+}
+MODES = {
+    "uniform": "attention weights 1/n for every query over the n real tokens of the example "
+    "([CLS] and [SEP] count, padding does not); values and output projection stay (Kovaleva et al. 2019)",
+    "zero": "the head's output before the output projection times 0 (Michel et al. 2019)",
+    "mean": "the head's output replaced at every token by its mean over the real tokens of the evaluated examples",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to ablate, on which examples, and how; the options of `bertjax ablate`.
+
+    Args:
+        model: directory, hub id or 'package:NAME'.
+        task: name of a task.
+        output: directory for the results; None for a name made of task, mode and what is ablated.
+        mode: one of `MODES`.
+        ablate: one of `COLLECTIONS`, or a file of sets (`ablations.read_sets`).
+        heads: only these heads, e.g. ("3.0", "2.7"); None for all. For 'cumulative' their order.
+        subset_size, subset_count: for 'subsets': heads of each, and how many, drawn with `seed`.
+        limit: so many examples, drawn with `seed`; None for all.
+        engine: 'fast' (`bertjax.engine`) or 'plain' (`bertjax.plain`, the simple form that the fast one is tested
+            against).
+        batch_size: for 'plain': texts that are computed together; None for 4 on a CPU, 64 elsewhere.
+        chunk_size: for 'plain': ablations that are computed together; None for as many as suit the device.
+        max_length: tokens after which texts are cut; None for the model's own or 128.
+        precision: 'float32' or 'bfloat16'.
+        seed: of the draw of examples, and of subsets.
+        readout: 'auto' by the kind of checkpoint, or 'similarity' to treat any BERT as a sentence embedder.
+        overwrite: replace results that are there; an unfinished sweep with the same settings goes on all the same.
+        resume: go on with an unfinished sweep; a plain rerun does so too, but refuses a directory that is complete.
+        split, data, data_dir, text_columns, label_column, label_names: as in `data.load_examples`.
+    """
+
+    model: str = DEFAULT_MODEL
+    task: str = "qnli-sample"
+    output: str | None = None
+    mode: str = "uniform"
+    ablate: str = "heads"
+    heads: tuple[str, ...] | None = None
+    subset_size: int = 2
+    subset_count: int = 100
+    limit: int | None = None
+    engine: str = "fast"
+    batch_size: int | None = None
+    chunk_size: int | None = None
+    max_length: int | None = None
+    precision: str = "float32"
+    seed: int = 0
+    readout: str = "auto"
+    overwrite: bool = False
+    resume: bool = False
+    split: str = "validation"
+    data: str | None = None
+    data_dir: str | None = None
+    text_columns: tuple[str, ...] | None = None
+    label_column: str | None = None
+    label_names: tuple[str, ...] | None = None
+
+    @property
+    def texts_at_once(self) -> int:
+        """`batch_size`, or what suits the device."""
+        return self.batch_size or (4 if jax.default_backend() == "cpu" else 64)
+
+    @property
+    def journal(self) -> Path:
+        """Where the finished parts of a sweep are kept until its results are written."""
+        return self.directory / "journal"
+
+    @property
+    def directory(self) -> Path:
+        """Where the results go."""
+        default = f"bertjax-{self.task}-{self.mode}-{Path(self.ablate).stem}".replace("/", "-")
+        return Path(self.output or default).expanduser()
+
+
+def check_settings(settings: Settings) -> None:
+    """Raise `InputError` for settings that contradict themselves or name what does not exist."""
+    for name, choices in (
+        ("mode", tuple(MODES)),
+        ("precision", ("float32", "bfloat16")),
+        ("engine", ("fast", "plain")),
+        ("readout", ("auto", "similarity")),
+    ):
+        if getattr(settings, name) not in choices:
+            raise InputError(f"{name} {getattr(settings, name)!r} is not one of {', '.join(choices)}")
+    if settings.resume and settings.engine == "plain":
+        raise InputError("--engine plain keeps no journal: there is nothing to resume")
+    if settings.ablate not in COLLECTIONS and not Path(settings.ablate).expanduser().is_file():
+        raise InputError(f"--ablate takes {', '.join(COLLECTIONS)} or a file of sets: found {settings.ablate!r}")
+    if settings.heads and not COLLECTIONS.get(settings.ablate, False):
+        raise InputError(f"--heads names single heads: it cannot go with --ablate {settings.ablate}")
+    if settings.ablate == "cumulative" and not settings.heads:
+        raise InputError("--ablate cumulative needs an order: give --heads, first to last")
+
+
+def list_ablations(settings: Settings, config: BertConfig) -> list[Ablation]:
+    """Every ablation that the settings ask for.
+
+    Raises:
+        OverrideError: a head that does not exist.
+        InputError: a file of sets that is not one, or nothing to ablate.
+    """
+    mode, given = settings.mode, settings.heads
+    heads = list(dict.fromkeys(parse_head(head, config) for head in given)) if given else every_head(config)
+    match settings.ablate:
+        case "heads":
+            return [ablation(config, [head], mode) for head in heads]
+        case "layers":
+            return whole_layers(config, mode)
+        case "pairs":
+            return head_pairs(config, mode, heads)
+        case "all-but-one":
+            return all_but_one(config, mode)
+        case "cumulative":
+            return cumulative(config, heads, mode)
+        case "subsets":
+            return random_subsets(config, settings.subset_size, settings.subset_count, settings.seed, mode)
+    return read_sets(Path(settings.ablate).expanduser(), config, mode)
+
+
+def place(one: Ablation) -> tuple[str, int | None, int | None]:
+    """Name, layer and head of an ablation; head None for a whole layer, layer None too for other sets."""
+    layers = {change.layer for change in one.changes}
+    if len(layers) == 1 and one.name == str(one.changes[0].layer):
+        return one.name, one.changes[0].layer, None
+    if len(one.changes) == 1:
+        return one.name, one.changes[0].layer, one.changes[0].head
+    return one.name, None, None
+
+
+def head_names(one: Ablation) -> tuple[str, ...]:
+    """An ablation's heads, with their modes where those are not all the same."""
+    alike = len({change.mode for change in one.changes}) < 2
+    return tuple(f"{change.layer}.{change.head}" + ("" if alike else f"={change.mode}") for change in one.changes)

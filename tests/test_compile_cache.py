@@ -1,0 +1,49 @@
+"""Compiled steps are kept for the next process, unless the user does not want it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+CHILD = """
+import sys
+import jax
+import jax.numpy as jnp
+jnp.ones(3) + 1  # something was compiled before bertjax chose a cache
+from bertjax.compile_cache import use_compile_cache
+if len(sys.argv) > 1:
+    jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+hits = []
+jax.monitoring.register_event_listener(lambda event, **rest: hits.append(event) if "cache_hits" in event else None)
+directory = use_compile_cache()
+jax.jit(lambda x: jnp.sin(x) * 3)(jnp.arange(7.0)).block_until_ready()
+print(directory, len(hits) > 0)
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    def child(*arguments, **environment):
+        variables = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "BERTJAX_COMPILE_CACHE": "", **environment}
+        variables.pop("JAX_COMPILATION_CACHE_DIR", None)
+        command = [sys.executable, "-c", CHILD, *arguments]
+        return subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
+
+    return child
+
+
+def test_what_was_compiled_is_there_for_the_next_process(run, tmp_path):
+    first, second = run(), run()
+    directory = str(next((tmp_path / "bertjax" / "compiled").iterdir()))
+    assert first.stdout.split() == [directory, "False"]
+    assert second.stdout.split() == [directory, "True"]
+    assert second.stderr == ""
+
+
+def test_the_user_decides(run, tmp_path):
+    assert run(BERTJAX_COMPILE_CACHE="off").stdout.split() == ["None", "False"]
+    assert run(str(tmp_path / "mine")).stdout.split()[0] == str(tmp_path / "mine")
+    assert run(BERTJAX_COMPILE_CACHE=str(tmp_path / "there")).stdout.startswith(str(tmp_path / "there"))
+    (tmp_path / "file").write_text("")
+    assert run(XDG_CACHE_HOME=str(tmp_path / "file")).stdout.split() == ["None", "False"]
