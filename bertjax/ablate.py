@@ -19,6 +19,7 @@ from bertjax import plain
 from bertjax.ablations import Ablation, Change, to_overrides
 from bertjax.data import Examples, load_examples
 from bertjax.engine import Progress
+from bertjax.estimate import Estimate, estimate
 from bertjax.journal import count_parts, discard_journal, is_unfinished
 from bertjax.locate import locate
 from bertjax.metrics import score
@@ -36,6 +37,7 @@ from bertjax.task_outputs import (
     sampled_attention,
     sweep_examples,
     sweep_plainly,
+    what_to_run,
 )
 from bertjax.tokenizer import Tokenizer
 
@@ -69,10 +71,7 @@ def ablate(
     check_settings(settings)
     check_directory(settings.directory, settings.overwrite or is_unfinished(settings.journal))
     directory = locate(settings.model)
-    model = _load_model(settings, directory)
-    ablations = list_ablations(settings, model.config)
-    examples = _load_examples(settings)
-    encoded = encode_examples(model, Tokenizer.from_pretrained(directory), examples, settings.max_length)
+    model, ablations, examples, encoded = _load_job(settings, directory)
     say(f"{type(model).__name__} {settings.model}: {len(ablations)} {settings.ablate}, mode {settings.mode}")
     say(f"{examples.task.name}: {len(examples)} examples, {sum(map(len, encoded.rows)):,} tokens ({examples.source})")
     _check_scorable(encoded, examples)
@@ -97,6 +96,27 @@ def ablate(
     write_results(settings.directory, results)
     discard_journal(settings.journal)
     return results
+
+
+def estimate_job(settings: Settings) -> Estimate:
+    """What `ablate` with these settings will cost; one layer is run to measure the device's rate.
+
+    Raises:
+        BertjaxError: whatever is wrong with model, data or settings.
+    """
+    check_settings(settings)
+    model, ablations, _, encoded = _load_job(settings, locate(settings.model))
+    texts, readout, combine = what_to_run(encoded)
+    return estimate(model, texts, ablations, readout, combine=combine, memory=settings.memory_budget)
+
+
+def _load_job(settings: Settings, directory: Path) -> tuple[Any, list[Ablation], Examples, Encoded]:
+    """Model, ablations, and examples as given and as the model reads them."""
+    model = _load_model(settings, directory)
+    ablations = list_ablations(settings, model.config)
+    examples = _load_examples(settings)
+    encoded = encode_examples(model, Tokenizer.from_pretrained(directory), examples, settings.max_length)
+    return model, ablations, examples, encoded
 
 
 def _check_scorable(encoded: Encoded, examples: Examples) -> None:
@@ -152,7 +172,11 @@ def _sweep(
     progress: Progress,
 ) -> Swept:
     if settings.engine == "fast":
-        options: dict[str, Any] = {"journal": settings.journal, "replace_journal": settings.overwrite}
+        options: dict[str, Any] = {
+            "memory": settings.memory_budget,
+            "journal": settings.journal,
+            "replace_journal": settings.overwrite,
+        }
         return sweep_examples(model, encoded, ablations, means=means, **options, progress=progress)
     overrides = [to_overrides(model.config, one, means) for one in ablations]
     options = {"batch_size": settings.texts_at_once, "chunk_size": settings.chunk_size}

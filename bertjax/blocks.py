@@ -52,7 +52,7 @@ def choose_blocks(rows: int, row_length: int, heads: int, tokens: int) -> Blocks
     """
     fit = max(1, tokens // row_length)
     runs = -(-heads // -(-heads // fit))
-    chunks = -(-rows // max(1, fit // runs))
+    chunks = -(-rows // max(1, round(tokens / row_length / runs)))
     return Blocks(-(-rows // chunks), runs)
 
 
@@ -98,7 +98,7 @@ class BlockRunner:
         means: Float[np.ndarray, "layers heads head_dim"] | None,
     ):
         config, numerics = model.config, model.numerics
-        self.plan, self.blocks, self.layers = plan, blocks, config.num_hidden_layers
+        self.plan, self.blocks, self.config, self.layers = plan, blocks, config, config.num_hidden_layers
         self.recipe = Recipe(config.hidden_act, config.layer_norm_eps, numerics)
         self.weights = [steps.layer_weights(layer, numerics) for layer in model.body.encoder.layers]
         self.embeddings, self.head = nnx.split(model.body.embeddings), nnx.split(model)
@@ -108,8 +108,8 @@ class BlockRunner:
         self.modes = plan.modes()
         self.means = None if means is None else jnp.asarray(means, numerics.wide)
         self.readout = readout
-        self.first_only = reads_first_token_only(model, readout)
         self.longest = int(packed.lengths.max())
+        self.first_only, _ = inspect_readout(model, readout, self.longest)
 
     def rows(self, chunks: Sequence[int]) -> Rows:
         """Where the examples of some chunks' rows are."""
@@ -218,22 +218,28 @@ class _Recording(ModelOutput):
         return object.__getattribute__(self, name)
 
 
-def reads_first_token_only(model: PretrainedModel, readout: Readout) -> bool:
-    """Whether a readout asks for nothing but fields that the model computes from [CLS]."""
+def inspect_readout(model: PretrainedModel, readout: Readout, longest: int) -> tuple[bool, jax.ShapeDtypeStruct]:
+    """What a readout asks for and gives, without running it.
+
+    Args:
+        longest: tokens of the longest text.
+
+    Returns: whether it asks for nothing but fields that the model computes from [CLS]; and what it gives for a
+        single text, `[1, *readout]`.
+    """
     asked: set[str] = set()
-    sizes = model.config
-    hidden = jax.ShapeDtypeStruct((1, 1, sizes.hidden_size), model.numerics.dtype)
+    hidden = jax.ShapeDtypeStruct((1, longest, model.config.hidden_size), model.numerics.dtype)
 
     def probe(hidden: Array) -> Array:
-        output = model.finish(hidden, jnp.ones((1, 1, 1), model.numerics.wide))
+        output = model.finish(hidden, jnp.ones((1, 1, longest), model.numerics.wide))
         watched = object.__new__(_Recording)
         object.__setattr__(watched, "asked", asked)
         for name, value in vars(output).items():
             object.__setattr__(watched, name, value)
         return readout(watched)
 
-    jax.eval_shape(probe, hidden)
-    return asked - {"asked"} <= model.fields_of_first_token
+    given = jax.eval_shape(probe, hidden)
+    return asked - {"asked"} <= model.fields_of_first_token, given
 
 
 Block: TypeAlias = Float[Array, "runs rows token embed"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
 from typing import Any, NoReturn
 
-from bertjax.commands import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, run_ablate, run_parity, run_prepare
+from bertjax.commands import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, run_ablate, run_parity, run_plan, run_prepare
 from bertjax.errors import BertjaxError, SweepInterrupted
 
 
@@ -58,65 +58,92 @@ def _parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"bertjax {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
     _add_ablate(commands)
+    _add_plan(commands)
     _add_parity(commands)
     _add_data(commands)
     return parser
 
 
 def _add_ablate(commands: Any) -> None:
-    from bertjax.settings import COLLECTIONS, MODES, Settings
-
-    text = "Disable every head (or layer) of a model in turn, score it on a task, and write table, map and outputs."
+    text = (
+        "Disable every head (or other sets of heads) of a model in turn, score it on a task, and write what came out."
+    )
     parser = commands.add_parser("ablate", help="what each head does for a task", description=text)
     parser.set_defaults(run=run_ablate)
+    _add_settings(parser)
+
+
+def _add_plan(commands: Any) -> None:
+    text = "What `bertjax ablate` with the same options would cost: work, memory and time on this device."
+    parser = commands.add_parser("plan", help="what a sweep will cost before it runs", description=text)
+    parser.set_defaults(run=run_plan)
+    _add_settings(parser)
+
+
+def _add_settings(parser: Parser) -> None:
+    """The options of a job: one for each field of `Settings`."""
+    from bertjax.settings import Settings
+
     defaults = {field.name: field.default for field in fields(Settings) if field.default is not MISSING}
 
-    def add(name: str, help: str, **more: Any) -> None:
-        default = defaults[name]
-        shown = "" if default in (None, False) else f" (default {default})"
-        if "action" not in more and isinstance(default, int) and not isinstance(default, bool):
-            more = {"type": int, **more}
-        parser.add_argument("--" + name.replace("_", "-"), help=help + shown, default=default, **more)
+    def adder(title: str) -> Callable[..., None]:
+        group = parser.add_argument_group(title)
 
+        def add(name: str, help: str, **more: Any) -> None:
+            default = defaults[name]
+            shown = "" if default in (None, False) else f" (default {default})"
+            if "action" not in more and isinstance(default, int) and not isinstance(default, bool):
+                more = {"type": int, **more}
+            group.add_argument("--" + name.replace("_", "-"), help=help + shown, default=default, **more)
+
+        return add
+
+    _add_what(adder("model, task and heads"))
+    _add_source(adder("examples"))
+    _add_how(adder("computation"))
+    _add_output(adder("results"))
+    parser.add_argument("--no-compile-cache", action="store_true", help="do not keep compiled steps for the next time")
+
+
+def _add_what(add: Callable[..., None]) -> None:
+    from bertjax.settings import COLLECTIONS, MODES
+
+    glue = "mrpc, stsb, sst2, qqp, rte, qnli, mnli, mnli-mm, cola"
     add("model", "directory, hub id, or package:NAME", metavar="M")
-    add(
-        "task",
-        "task of GLUE (mrpc, stsb, sst2, qqp, rte, qnli, mnli, mnli-mm, cola), qnli-sample, custom",
-        metavar="T",
-    )
+    add("task", f"task of GLUE ({glue}), qnli-sample, custom", metavar="T")
     add("mode", "what takes the head's place", choices=list(MODES))
     add("ablate", f"{', '.join(COLLECTIONS)}, or a file with a set of heads in each line", metavar="WHAT")
     add("heads", "only these heads, as LAYER.HEAD; the order of 'cumulative'", nargs="+", metavar="L.H")
     add("subset_size", "for 'subsets': heads of each", type=_positive, metavar="K")
     add("subset_count", "for 'subsets': how many", type=_positive, metavar="N")
-    add("output", "directory for the results (default bertjax-TASK-MODE-heads)", metavar="DIR")
-    add("overwrite", "replace results that are in DIR", action="store_true")
-    add("resume", "go on with an unfinished sweep in DIR; the same command alone does so too", action="store_true")
-    add("limit", "only N examples, drawn with the seed", type=_positive, metavar="N")
-    add("seed", "of the draw", metavar="S")
-    add("engine", "fast shares work between ablations; plain is one vmapped run for each", choices=["fast", "plain"])
-    add("batch_size", "with --engine plain: texts computed together (default by device)", type=_positive, metavar="N")
-    add("chunk_size", "with --engine plain: ablations computed together", type=_positive, metavar="N")
-    add(
-        "max_length",
-        "cut texts after so many tokens (default the model's own, or 128)",
-        type=_positive,
-        metavar="N",
-    )
-    add("precision", "of the computation", choices=["float32", "bfloat16"])
     add("readout", "auto, or similarity: any BERT as a sentence embedder", choices=["auto", "similarity"])
-    parser.add_argument("--no-compile-cache", action="store_true", help="do not keep compiled steps for the next time")
-    _add_source(add)
 
 
 def _add_source(add: Callable[..., None]) -> None:
-    """Where the examples come from."""
     add("split", "part of the data", metavar="NAME")
     add("data", "GLUE directory, or a .tsv or .jsonl file, in place of TensorFlow Datasets", metavar="PATH")
     add("data_dir", "directory of TensorFlow Datasets", metavar="DIR")
     add("text_columns", "one or two columns of your file that hold the texts", nargs="+", metavar="COLUMN")
     add("label_column", "the column of your file that holds the labels", metavar="COLUMN")
     add("label_names", "your labels in the order of their numbers", nargs="+", metavar="NAME")
+    add("limit", "only N examples, drawn with the seed", type=_positive, metavar="N")
+    add("seed", "of the draw of examples and subsets", metavar="S")
+    length = "cut texts after so many tokens (default the model's own, or 128)"
+    add("max_length", length, type=_positive, metavar="N")
+
+
+def _add_how(add: Callable[..., None]) -> None:
+    add("precision", "of the computation", choices=["float32", "bfloat16"])
+    add("engine", "fast shares work between ablations; plain is one vmapped run for each", choices=["fast", "plain"])
+    add("memory", "memory to stay within, e.g. 8GB (default most of what is free)", metavar="SIZE")
+    add("batch_size", "with --engine plain: texts computed together (default by device)", type=_positive, metavar="N")
+    add("chunk_size", "with --engine plain: ablations computed together", type=_positive, metavar="N")
+
+
+def _add_output(add: Callable[..., None]) -> None:
+    add("output", "directory for the results (default bertjax-TASK-MODE-WHAT)", metavar="DIR")
+    add("overwrite", "replace results that are in DIR", action="store_true")
+    add("resume", "go on with an unfinished sweep in DIR; the same command alone does so too", action="store_true")
 
 
 def _add_parity(commands: Any) -> None:

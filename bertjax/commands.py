@@ -15,12 +15,10 @@ EXIT_FAILED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130
 def run_ablate(options: argparse.Namespace) -> int:
     """`bertjax ablate`."""
     from bertjax.ablate import ablate
-    from bertjax.compile_cache import SWITCH
     from bertjax.journal import is_unfinished
     from bertjax.results import picture_name, read_complete
 
-    if options.no_compile_cache:
-        os.environ[SWITCH] = "off"
+    _choose_cache(options)
     settings = _settings(options)
     if settings.resume and not is_unfinished(settings.journal):
         summary = read_complete(settings.directory, asdict(settings))
@@ -34,6 +32,23 @@ def run_ablate(options: argparse.Namespace) -> int:
     _show_scores([entry.to_dict() for entry in results.entries], results.base, results.summary["metric"]["label"])
     _say(f"results in {settings.directory}, picture in {settings.directory / picture_name(results.entries)}")
     return 0
+
+
+def run_plan(options: argparse.Namespace) -> int:
+    """`bertjax plan`."""
+    from bertjax.ablate import estimate_job
+    from bertjax.report import plan_table
+
+    _choose_cache(options)
+    Console().print(plan_table(estimate_job(_settings(options))))
+    return 0
+
+
+def _choose_cache(options: argparse.Namespace) -> None:
+    from bertjax.compile_cache import SWITCH
+
+    if options.no_compile_cache:
+        os.environ[SWITCH] = "off"
 
 
 def _settings(options: argparse.Namespace) -> Any:

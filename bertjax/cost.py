@@ -22,8 +22,7 @@ class Cost:
         necessary: of the same on real tokens alone: attention within examples, no slot empty.
         plain: of one full forward pass for each ablation and the base, on real tokens alone.
         states: runs with hidden states of their own after each layer.
-        state_bytes: hidden states of one run on all rows.
-        output_bytes: what all outputs take, float32, one number for each ablation and example.
+        state_bytes: hidden states of one run on all rows, in float32.
     """
 
     flops: float
@@ -31,7 +30,6 @@ class Cost:
     plain: float
     states: tuple[int, ...]
     state_bytes: int
-    output_bytes: int
 
 
 @dataclass(frozen=True)
@@ -128,5 +126,4 @@ def price(
         (len(plan.ablations) + 1) * flops(full, config, real, span, examples),
         tuple(plan.states()),
         int(slots) * config.hidden_size * 4,
-        (len(plan.ablations) + 1) * len(lengths) * 4,
     )

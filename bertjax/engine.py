@@ -12,18 +12,20 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from bertjax.ablations import Ablation
-from bertjax.blocks import BlockRunner, Blocks, Readout, choose_blocks
+from bertjax.blocks import BlockRunner, Blocks, Readout, inspect_readout
 from bertjax.compile_cache import use_compile_cache
 from bertjax.config import BertConfig
 from bertjax.errors import InputError, OverrideError, SweepInterrupted
 from bertjax.fingerprint import facts_of
 from bertjax.journal import Journal, open_journal
+from bertjax.memory import fit_blocks
 from bertjax.packing import choose_row_length, first_fit, pack, total_lengths
 from bertjax.parts import Part, split
 from bertjax.plan import Node, Plan, make_plan
 from bertjax.pretrained import PretrainedModel
 from bertjax.schedule import AHEAD, Pace, Progress, Schedule, run_base
 from bertjax.tokenizer import Encoding
+from bertjax.types import Numerics
 
 # Activations inside the feed-forward layer for which a CPU is fastest: about 10 MB of float32.
 CACHED_FLOATS = 2_500_000
@@ -63,6 +65,7 @@ def sweep(
     row_length: int | None = None,
     one_per_row: bool = False,
     tokens_at_once: int | None = None,
+    memory: int | None = None,
     journal: str | Path | None = None,
     replace_journal: bool = False,
     progress: Progress = lambda done, total: None,
@@ -78,7 +81,8 @@ def sweep(
         means: the heads' outputs that mode 'mean' puts in place of their own.
         row_length: slots of a row; default what costs least for these examples.
         one_per_row: do not pack several examples into a row.
-        tokens_at_once: size of a step; default what suits the device.
+        tokens_at_once: size of a step at most; default what suits the device.
+        memory: bytes that the process (on a CPU) or the device may hold; default most of what is free.
         journal: a directory in which finished parts are kept, and from which a sweep goes on that was killed;
             its outputs are then the same bytes as those of one that was not.
         replace_journal: discard the journal of another sweep that is there.
@@ -88,16 +92,18 @@ def sweep(
         OutputError: the journal is of another sweep, or cannot be written.
         SweepInterrupted: Ctrl-C; with a journal, what is finished is in it.
         OverrideError: a head that the model does not have, or mode 'mean' without means.
-        InputError: examples that do not fit the model, or outputs that are not finite without any override.
+        InputError: examples that do not fit the model, too little memory, or outputs that are not finite without
+            any override.
     """
     started = time.monotonic()
     use_compile_cache()
     plan = make_plan(model.config, ablations)
     if means is None and "mean" in plan.modes():
         raise OverrideError("mode 'mean' replaces heads by their mean outputs: give means")
-    texts = [(one,) if isinstance(one, Encoding) else tuple(one) for one in examples]
-    combine = combine or only_text
-    sizes = _choose_sizes(model, texts, row_length, one_per_row, tokens_at_once)
+    texts, combine = as_texts(examples), combine or only_text
+    options: dict[str, Any] = {"row_length": row_length, "one_per_row": one_per_row, "tokens_at_once": tokens_at_once}
+    output_bytes = count_output_bytes(model, texts, plan, readout, combine)
+    sizes = choose_sizes(model.config, model.numerics, texts, output_bytes, memory=memory, **options)
     notes = None
     if journal is not None:
         facts = facts_of(model, texts, plan, readout, combine, means)
@@ -111,19 +117,47 @@ def sweep(
     return SweepResult(*outputs.arrays(), tuple(ablations), plan, time.monotonic() - started)
 
 
-def _choose_sizes(
+def as_texts(examples: Sequence[Encoding] | Sequence[Sequence[Encoding]]) -> list[tuple[Encoding, ...]]:
+    """Each example as its texts, one or several. Raises `InputError` where there are none."""
+    texts = [(one,) if isinstance(one, Encoding) else tuple(one) for one in examples]
+    total_lengths(texts)
+    return texts
+
+
+def count_output_bytes(
     model: PretrainedModel,
     texts: Sequence[Sequence[Encoding]],
-    row_length: int | None,
-    one_per_row: bool,
-    tokens_at_once: int | None,
+    plan: Plan,
+    readout: Readout,
+    combine: Combine | None = None,
+) -> int:
+    """Bytes of all outputs."""
+    _, given = inspect_readout(model, readout, max(len(text) for several in texts for text in several))
+    one = (combine or only_text)(*np.ones((len(texts[0]), *given.shape), given.dtype))
+    return (len(plan.ablations) + 1) * len(texts) * one.nbytes
+
+
+def choose_sizes(
+    config: BertConfig,
+    numerics: Numerics,
+    texts: Sequence[Sequence[Encoding]],
+    output_bytes: int,
+    *,
+    row_length: int | None = None,
+    one_per_row: bool = False,
+    tokens_at_once: int | None = None,
+    memory: int | None = None,
 ) -> dict[str, int]:
-    """The sizes of all pieces, for a sweep that begins."""
-    config = model.config
+    """The sizes of all pieces, for a sweep that begins: see `sweep`.
+
+    Raises:
+        InputError: no examples, or too little memory.
+    """
     lengths = total_lengths(texts)
     length = row_length or choose_row_length(lengths, config.hidden_size, config.intermediate_size)
     rows = len(texts) if one_per_row else len(first_fit(lengths, length))
-    blocks = choose_blocks(rows, length, config.num_attention_heads, tokens_at_once or default_tokens(config))
+    tokens, itemsize = tokens_at_once or default_tokens(config), np.dtype(numerics.dtype).itemsize
+    blocks = fit_blocks(config, itemsize, rows, length, tokens, output_bytes, memory)
     steps = STEPS_OF_PART.get(jax.default_backend(), STEPS_OF_PART["other"])
     sizes = {"row_length": length, "one_per_row": int(one_per_row), "rows": blocks.rows, "runs": blocks.runs}
     return {**sizes, "steps_of_part": steps}

@@ -17,9 +17,11 @@ from rich.text import Text
 
 from bertjax.bars import draw_layers, draw_sets
 from bertjax.errors import DataError
+from bertjax.estimate import Estimate
 from bertjax.heads_map import draw_heads
+from bertjax.memory import format_bytes
 
-__all__ = ["ablation_table", "draw_heads", "draw_layers", "draw_sets", "parity_table"]
+__all__ = ["ablation_table", "draw_heads", "draw_layers", "draw_sets", "parity_table", "plan_table"]
 
 BAR_WIDTH = 30  # characters
 NOTHING = 0.005  # points: less is printed as 0.00
@@ -126,6 +128,49 @@ def _left_out(rows: Sequence[_Row]) -> str:
     reasons = (("score unchanged", same), ("change undefined", undefined))
     counts = ", ".join(f"{reason}: {number}" for reason, number in reasons if number)
     return f"In neither block, of {len(rows)} ablations: {counts}" if counts else ""
+
+
+def plan_table(found: Estimate) -> Table:
+    """What a sweep will cost, a line for each thing that it needs.
+
+    Args:
+        found: as `estimate.estimate` gives it.
+    """
+    cost, blocks = found.cost, found.blocks
+    now, before = cost.necessary / 1e12, cost.plain / 1e12
+    runs = f"{found.ablations:,} sets of heads" + (f", {found.duplicates:,} of them twice" if found.duplicates else "")
+    stored, rows = cost.state_bytes * sum(cost.states), f"{blocks.rows} row" + ("s" if blocks.rows > 1 else "")
+    states = ", ".join(str(number) for number in cost.states)
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for name, text in (
+        ("ablations", runs),
+        ("examples", f"{found.examples:,}, {found.tokens:,} tokens"),
+        ("packed", f"{found.rows:,} rows of {found.row_length}, {100 * found.filled:.1f} % filled"),
+        ("hidden states", f"runs with their own after each layer: {states}"),
+        ("", f"{format_bytes(cost.state_bytes)} a run and layer, {format_bytes(stored)} if all were kept"),
+        ("work", f"{now:.3g} TFLOP; a full pass for each: {before:.3g}, {before / now:.1f} times that"),
+        ("steps", f"{blocks.runs} runs on {rows} at a time; {cost.flops / 1e12:.3g} TFLOP with empty slots"),
+        ("outputs", format_bytes(found.output_bytes)),
+        ("peak memory", f"{format_bytes(found.peak_bytes)} at most"),
+        ("rate", f"{found.rate / 1e9:,.0f} GFLOP/s, measured on this device"),
+        ("time", f"about {_duration(found.seconds)}; a full pass for each: {_duration(found.plain_seconds)}"),
+    ):
+        table.add_row(name, text)
+    return table
+
+
+def _duration(seconds: int | float) -> str:
+    """Time in the two largest units that it needs.
+
+    >>> [_duration(seconds) for seconds in (0.5, 48.3, 140, 7500)]
+    ['0.5 s', '48 s', '2 min 20 s', '2 h 5 min']
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes = round(seconds) // 60
+    return f"{minutes} min {round(seconds) % 60} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def parity_table(rows: Sequence[Any]) -> Table:

@@ -18,6 +18,7 @@ from bertjax.ablations import (
 from bertjax.config import BertConfig
 from bertjax.errors import InputError
 from bertjax.locate import DEFAULT_MODEL
+from bertjax.memory import parse_bytes
 from bertjax.overrides import every_head, parse_head
 
 # Which sets of heads: for each whether `heads` can narrow it.
@@ -52,6 +53,7 @@ class Settings:
         limit: so many examples, drawn with `seed`; None for all.
         engine: 'fast' (`bertjax.engine`) or 'plain' (`bertjax.plain`, the simple form that the fast one is tested
             against).
+        memory: how much to stay within, such as '8GB'; None for most of what is free.
         batch_size: for 'plain': texts that are computed together; None for 4 on a CPU, 64 elsewhere.
         chunk_size: for 'plain': ablations that are computed together; None for as many as suit the device.
         max_length: tokens after which texts are cut; None for the model's own or 128.
@@ -73,6 +75,7 @@ class Settings:
     subset_count: int = 100
     limit: int | None = None
     engine: str = "fast"
+    memory: str | None = None
     batch_size: int | None = None
     chunk_size: int | None = None
     max_length: int | None = None
@@ -92,6 +95,11 @@ class Settings:
     def texts_at_once(self) -> int:
         """`batch_size`, or what suits the device."""
         return self.batch_size or (4 if jax.default_backend() == "cpu" else 64)
+
+    @property
+    def memory_budget(self) -> int | None:
+        """`memory` in bytes. Raises `InputError` where it is no amount."""
+        return None if self.memory is None else parse_bytes(self.memory)
 
     @property
     def journal(self) -> Path:
@@ -115,6 +123,8 @@ def check_settings(settings: Settings) -> None:
     ):
         if getattr(settings, name) not in choices:
             raise InputError(f"{name} {getattr(settings, name)!r} is not one of {', '.join(choices)}")
+    if settings.engine == "plain" and settings.memory_budget:
+        raise InputError("--engine plain has no memory budget: give --batch-size and --chunk-size")
     if settings.resume and settings.engine == "plain":
         raise InputError("--engine plain keeps no journal: there is nothing to resume")
     if settings.ablate not in COLLECTIONS and not Path(settings.ablate).expanduser().is_file():

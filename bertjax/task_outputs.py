@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Shaped
 
 from bertjax import engine, plain
 from bertjax.ablations import Ablation
+from bertjax.blocks import Readout
 from bertjax.data import Examples, Task
 from bertjax.engine import Progress
 from bertjax.errors import ConfigError, DataError, InputError
@@ -140,6 +141,7 @@ def sweep_examples(
     ablations: Sequence[Ablation],
     *,
     means: Float[np.ndarray, "layers heads head_dim"] | None = None,
+    memory: int | None = None,
     journal: Path | None = None,
     replace_journal: bool = False,
     progress: Progress = lambda done, total: None,
@@ -148,21 +150,26 @@ def sweep_examples(
 
     Args:
         means: outputs that mode 'mean' puts in place of the heads' own.
-        journal, replace_journal: as in `engine.sweep`.
+        memory, journal, replace_journal: as in `engine.sweep`.
         progress: is told the work done and the work in all.
 
     Returns: logits `[ablations, examples, labels]` in the task's order of labels, or similarities
         `[ablations, examples]` in [-1, 1].
     """
     options: dict[str, Any] = {"means": means, "progress": progress}
-    options |= {"journal": journal, "replace_journal": replace_journal}
-    if encoded.kind == "logits":
-        found = engine.sweep(model, encoded.rows, ablations, plain.logits, **options)
-        order = list(encoded.label_order)
-        return Swept(found.base[..., order], found.outputs[..., order])
+    options |= {"memory": memory, "journal": journal, "replace_journal": replace_journal}
+    texts, readout, combine = what_to_run(encoded)
+    found = engine.sweep(model, texts, ablations, readout, combine=combine, **options)
+    if encoded.kind == "similarity":
+        return Swept(found.base, found.outputs)
+    order = list(encoded.label_order)
+    return Swept(found.base[..., order], found.outputs[..., order])
+
+
+def what_to_run(encoded: Encoded) -> tuple[list[tuple[Encoding, ...]], Readout, engine.Combine | None]:
+    """The texts of each example, what the engine keeps of each text, and what it makes of several."""
     texts = [tuple(encoded.rows[row] for row in encoded.rows_of(example)) for example in range(encoded.examples)]
-    found = engine.sweep(model, texts, ablations, plain.sentence_embedding, combine=cosine, **options)
-    return Swept(found.base, found.outputs)
+    return (texts, plain.logits, None) if encoded.kind == "logits" else (texts, plain.sentence_embedding, cosine)
 
 
 def sweep_plainly(

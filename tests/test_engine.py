@@ -22,7 +22,7 @@ from bertjax import (
 )
 from bertjax import ablations as ab
 from bertjax import overrides as ov
-from bertjax.blocks import Blocks, choose_blocks, reads_first_token_only
+from bertjax.blocks import Blocks, choose_blocks, inspect_readout
 from bertjax.errors import InputError, OverrideError
 from tests.tiny import SIZES, encodings, largest_difference, random_model
 
@@ -142,11 +142,11 @@ def test_order_packing_and_size_of_steps_change_nothing_but_rounding(small, rng)
 def test_only_what_asks_for_no_other_token_is_computed_at_cls_alone():
     expected = {"logits": True, "pooled": True, "mean": False, "cls": True, "words": False, "hidden": False}
     for name, alone in expected.items():
-        assert reads_first_token_only(model_of("three heads", name, "float32"), READOUTS[name][1]) == alone
+        assert inspect_readout(model_of("three heads", name, "float32"), READOUTS[name][1], 5)[0] == alone
     both = random_model(BertForPreTraining, BertConfig(**SIZES["three heads"]))
-    assert reads_first_token_only(both, lambda output: output.seq_relationship_logits)
-    assert not reads_first_token_only(both, lambda output: output.prediction_logits[:, 0])
-    assert not reads_first_token_only(both, lambda output: output.pooler_output + output.logits[:, 0, :12])
+    assert inspect_readout(both, lambda output: output.seq_relationship_logits, 5)[0]
+    assert not inspect_readout(both, lambda output: output.prediction_logits[:, 0], 5)[0]
+    assert not inspect_readout(both, lambda output: output.pooler_output + output.logits[:, 0, :12], 5)[0]
 
 
 def test_blocks_hold_whole_layers_of_heads_and_waste_no_rows():

@@ -13,7 +13,7 @@ ORDER = [
     *("pretrained", "model", "task_heads", "joining", "overrides", "plain"),
     *("tasks", "tables", "local_files", "tfds_glue", "tokenizer", "data", "parity"),
     *("ablations", "packing", "plan", "steps", "blocks", "cost"),
-    *("parts", "schedule", "fingerprint", "journal", "compile_cache", "engine"),
+    *("parts", "schedule", "memory", "fingerprint", "journal", "compile_cache", "engine", "estimate"),
     *("metrics", "page", "heads_map", "bars", "report"),
     *("task_outputs", "provenance", "results", "settings", "ablate", "commands", "cli"),
 ]

@@ -1,0 +1,105 @@
+"""What a sweep will cost, before it runs: work, memory, and time from the measured rate of this device."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from bertjax.ablations import Ablation
+from bertjax.blocks import BlockRunner, Blocks, Readout, Slot, Step
+from bertjax.compile_cache import use_compile_cache
+from bertjax.cost import Cost, Work, flops, price
+from bertjax.engine import Combine, as_texts, choose_sizes, count_output_bytes
+from bertjax.memory import memory_in_use, sweep_bytes
+from bertjax.packing import pack
+from bertjax.plan import make_plan
+from bertjax.pretrained import PretrainedModel
+from bertjax.tokenizer import Encoding
+
+TIMED_STEPS = 5
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The price of a sweep on this device.
+
+    Args:
+        cost: operations, and runs with hidden states of their own.
+        ablations, duplicates: how many sets there are, and how many of them are run with another.
+        examples, tokens: how many.
+        rows, row_length, filled: of the packing; the share of slots that hold a token.
+        blocks: the pieces in which it is computed.
+        peak_bytes: resident memory (of the process, or of an accelerator) at most.
+        output_bytes: of all outputs.
+        rate: operations a second, measured with one layer.
+        seconds, plain_seconds: what the sweep, and a full pass for each ablation, take at that rate; compilation and
+            loading come on top.
+    """
+
+    cost: Cost
+    ablations: int
+    duplicates: int
+    examples: int
+    tokens: int
+    rows: int
+    row_length: int
+    filled: float
+    blocks: Blocks
+    peak_bytes: int
+    output_bytes: int
+    rate: float
+    seconds: float
+    plain_seconds: float
+
+
+def estimate(
+    model: PretrainedModel,
+    examples: Sequence[Encoding] | Sequence[Sequence[Encoding]],
+    ablations: Sequence[Ablation],
+    readout: Readout,
+    *,
+    combine: Combine | None = None,
+    memory: int | None = None,
+) -> Estimate:
+    """What `engine.sweep` would cost with the same arguments; one layer is run to measure the device's rate.
+
+    Raises:
+        InputError: examples that do not fit the model, or too little memory.
+        OverrideError: a head that the model does not have.
+    """
+    use_compile_cache()
+    config, plan, texts = model.config, make_plan(model.config, ablations), as_texts(examples)
+    output_bytes = count_output_bytes(model, texts, plan, readout, combine)
+    sizes = choose_sizes(config, model.numerics, texts, output_bytes, memory=memory)
+    blocks, row_length = Blocks(sizes["rows"], sizes["runs"]), sizes["row_length"]
+    packed = pack(texts, row_length)
+    means = np.zeros((config.num_hidden_layers, config.num_attention_heads, config.head_dim), model.numerics.wide)
+    runner = BlockRunner(model, packed, plan, readout, blocks, means)
+    lengths = [len(text) for several in texts for text in several]
+    cost = price(plan, config, blocks, packed.rows, row_length, lengths, runner.first_only)
+    rate = _measure(runner, row_length)
+    step_bytes = sweep_bytes(config, np.dtype(model.numerics.dtype).itemsize, row_length, blocks)
+    return Estimate(
+        cost,
+        *(len(ablations), plan.duplicates, len(texts), sum(lengths)),
+        *(packed.rows, row_length, packed.filled, blocks),
+        *(memory_in_use() + step_bytes + 2 * output_bytes, output_bytes),
+        *(rate, cost.flops / rate, cost.plain / rate),
+    )
+
+
+def _measure(runner: BlockRunner, row_length: int) -> float:
+    """Operations a second of one layer on one block."""
+    root, runs = runner.plan.root, runner.blocks.runs
+    block = runner.embed([0] * runs)
+    steps = [Step(Slot(block, index, root, 0), root, ()) for index in range(runs)]
+    seconds = []
+    for _ in range(TIMED_STEPS + 1):
+        started = time.perf_counter()
+        runner.advance(0, steps).block_until_ready()
+        seconds.append(time.perf_counter() - started)
+    tokens = runs * runner.blocks.rows * row_length
+    work = Work(last_full=1) if runner.is_short(0) else Work(full=1)
+    return flops(work, runner.config, tokens, row_length, runs * runner.blocks.rows) / median(seconds[1:])

@@ -1,0 +1,121 @@
+"""A sweep stays within the memory that it is given."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from bertjax import BertConfig, BertForSequenceClassification, engine, memory, plain, schedule
+from bertjax import ablations as ab
+from bertjax.blocks import Blocks
+from bertjax.errors import InputError
+from bertjax.memory import fit_blocks, most_blocks, parse_bytes, sweep_bytes
+from tests.tiny import encodings, random_model
+
+DEEP = BertConfig(
+    vocab_size=40,
+    hidden_size=24,
+    num_hidden_layers=6,
+    num_attention_heads=12,
+    intermediate_size=8,
+    max_position_embeddings=20,
+)
+
+
+@pytest.mark.parametrize(
+    "ablations",
+    [
+        ab.single_heads(DEEP),
+        ab.head_pairs(DEEP)[::9],
+        ab.random_subsets(DEEP, 2, 150),
+        ab.random_subsets(DEEP, 5, 150),
+        ab.all_but_one(DEEP),
+    ],
+    ids=["single", "pairs", "two", "five", "all but one"],
+)
+def test_no_more_blocks_are_alive_than_are_counted_on(ablations, rng, monkeypatch):
+    model, most = random_model(BertForSequenceClassification, DEEP), [0]
+    add = schedule.Pace.add
+
+    def count(pace, block, runs):
+        add(pace, block, runs)
+        most[0] = max(most[0], sum(array.shape == (12, 1, 16, 24) for array in jax.live_arrays()))
+
+    monkeypatch.setattr(schedule.Pace, "add", count)
+    examples = encodings(DEEP, rng, rng.integers(3, 10, 24))
+    engine.sweep(model, examples, ablations, plain.logits, row_length=16, tokens_at_once=200)
+    assert 6 < most[0] <= most_blocks(layers=6, runs=12)
+
+
+def test_the_largest_blocks_that_fit(monkeypatch):
+    monkeypatch.setattr(memory, "memory_in_use", lambda: 10**9)
+    config, given = BertConfig(), 10**9
+    for budget in (1.35e9, 1.5e9, 2e9, 8e9):
+        blocks = fit_blocks(config, 4, 1000, 128, 20_000, 0, int(budget))
+        assert given + sweep_bytes(config, 4, 128, blocks) <= budget
+    assert blocks.runs * blocks.rows * 128 > 15_000
+    small = fit_blocks(config, 4, 1000, 128, 20_000, 0, int(1.35e9))
+    assert small.runs * small.rows < blocks.runs * blocks.rows
+    with pytest.raises(InputError, match=r"1\.\d+ GB of memory .* but the budget is 1.1 GB"):
+        fit_blocks(config, 4, 1000, 128, 20_000, 0, int(1.1e9))
+    with pytest.raises(InputError, match="6 GB of it for outputs"):
+        fit_blocks(config, 4, 1000, 128, 20_000, 3 * 10**9, int(5e9))
+
+
+def test_amounts_of_memory():
+    assert [parse_bytes(text) for text in ("8GB", "500 mb", "2g", "1.5K", "77")] == [8e9, 5e8, 2e9, 1500, 77]
+    for text in ("", "many", "-1GB", "8 XB", "0"):
+        with pytest.raises(InputError, match="no amount of memory"):
+            parse_bytes(text)
+
+
+def test_hidden_states_of_every_token_count_as_outputs(rng):
+    model = random_model(BertForSequenceClassification, DEEP)
+    examples = encodings(DEEP, rng, [9, 10, 4])
+
+    def hidden(output):
+        return output.last_hidden_state
+
+    found = engine.sweep(model, examples, ab.single_heads(DEEP)[:3], hidden)
+    assert found.outputs.shape == (3, 3, 10, 24)
+    budget = memory.memory_in_use() + sweep_bytes(DEEP, 4, 12, Blocks(1, 1)) + 10**6
+    with pytest.raises(InputError, match="for outputs"):
+        engine.sweep(model, examples * 1000, ab.single_heads(DEEP), hidden, row_length=12, memory=budget)
+
+
+CHILD = """
+import sys
+import numpy as np
+from bertjax import BertConfig, BertForSequenceClassification, engine, plain
+from bertjax.ablations import single_heads
+from bertjax.plan import make_plan
+from tests.tiny import encodings, random_model
+
+config = BertConfig()
+model = random_model(BertForSequenceClassification, config)
+with open("/proc/self/clear_refs", "w") as file:
+    file.write("5")
+examples = encodings(config, np.random.default_rng(0), [40] * 96)
+heads = single_heads(config)[-24:]
+engine.sweep(model, examples, heads, plain.logits, tokens_at_once=16_000, memory=int(sys.argv[1]))
+print(next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="Linux tells peak memory")
+def test_a_model_of_bert_s_size_stays_within_its_budget():
+    budget = 1_500_000_000
+    command = [sys.executable, "-c", CHILD, str(budget)]
+    peak = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert 700_000_000 < peak <= budget
+
+
+def test_without_a_budget_steps_are_as_large_as_asked_and_with_one_smaller(rng):
+    model = random_model(BertForSequenceClassification, DEEP)
+    texts = [(text,) for text in encodings(DEEP, rng, [10] * 5000)]
+    free = engine.choose_sizes(DEEP, model.numerics, texts, 0, tokens_at_once=40_000)
+    budget = memory.memory_in_use() + memory.COMPILER_BYTES + 20_000_000
+    tight = engine.choose_sizes(DEEP, model.numerics, texts, 0, tokens_at_once=40_000, memory=budget)
+    assert tight["rows"] * tight["runs"] < free["rows"] * free["runs"]
