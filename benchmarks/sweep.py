@@ -37,7 +37,7 @@ from benchmarks.rivals import (
     torch_rival,
     vmap_rival,
 )
-from bertjax import engine, plain
+from bertjax import engine, plain, readouts
 from bertjax.ablations import Ablation, single_heads, to_overrides
 from bertjax.atomic import write_json
 from bertjax.blocks import Blocks
@@ -93,7 +93,7 @@ def engine_rival(name: str, model: Any, examples: list[Encoding]) -> Rival:
     few = [one for one in ablations if one.changes[0].layer >= model.config.num_hidden_layers - 2]
 
     def run(some: list[Ablation]) -> float:
-        return engine.sweep(model, examples, some, plain.logits).seconds
+        return engine.sweep(model, examples, some, readouts.logits).seconds
 
     return Rival(name, len(ablations) + 1, lambda: run(ablations), lambda: run(few))
 
@@ -109,7 +109,7 @@ def plain_rival(model: Any, examples: list[Encoding], timed: int) -> Rival:
 
     def run() -> float:
         started = time.perf_counter()
-        plain.sweep(model, batches, overrides, plain.logits, share_prefix=False)
+        plain.sweep(model, batches, overrides, readouts.logits, share_prefix=False)
         return (time.perf_counter() - started) / (len(overrides) + 1) * (len(every) + 1)
 
     return Rival("plain jax.vmap, batch 8", len(overrides), run, run)

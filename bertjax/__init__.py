@@ -1,7 +1,9 @@
 """bertjax: BERT in JAX/Flax for people who study what attention heads do."""
 
-from bertjax import overrides
+from bertjax import ablations, overrides, readouts
 from bertjax.config import BertConfig
+from bertjax.engine import SweepResult, sweep
+from bertjax.estimation import Estimate, estimate
 from bertjax.model import BertModel
 from bertjax.task_heads import (
     BertForMaskedLM,
@@ -28,10 +30,16 @@ __all__ = [
     "BertForSequenceClassification",
     "BertForTokenClassification",
     "BertModel",
+    "Estimate",
     "Numerics",
     "Overrides",
+    "SweepResult",
     "Tokenizer",
+    "ablations",
     "collate",
+    "estimate",
     "load",
     "overrides",
+    "readouts",
+    "sweep",
 ]

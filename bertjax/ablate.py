@@ -19,7 +19,7 @@ from bertjax import plain
 from bertjax.ablations import Ablation, Change, to_overrides
 from bertjax.data import Examples, load_examples
 from bertjax.engine import Progress
-from bertjax.estimate import Estimate, estimate
+from bertjax.estimation import Estimate, estimate
 from bertjax.journal import count_parts, discard_journal, is_unfinished
 from bertjax.locate import locate
 from bertjax.metrics import score

@@ -16,11 +16,16 @@ from jaxtyping import Float
 from bertjax import overrides as ov
 from bertjax.config import BertConfig
 from bertjax.errors import InputError, OverrideError
-from bertjax.types import Overrides
+from bertjax.types import ModelOutput, Overrides
 
 # What each mode does, given the share of the head that is replaced: how much of the output becomes that of uniform
-# weights, how much of it is removed, and how much of the head's mean output is added.
-COEFFICIENTS = {"uniform": (1.0, 0.0, 0.0), "zero": (0.0, 1.0, 0.0), "mean": (0.0, 1.0, 1.0)}
+# weights, how much of it is removed, and how much of the head's mean output, or its output on a donor, is added.
+COEFFICIENTS = {
+    "uniform": (1.0, 0.0, 0.0, 0.0),
+    "zero": (0.0, 1.0, 0.0, 0.0),
+    "mean": (0.0, 1.0, 1.0, 0.0),
+    "patched": (0.0, 1.0, 0.0, 1.0),
+}
 
 
 @dataclass(frozen=True, order=True)
@@ -29,7 +34,8 @@ class Change:
 
     Args:
         layer, head: which, from 0.
-        mode: 'uniform' (Kovaleva et al. 2019), 'zero' (Michel et al. 2019) or 'mean'.
+        mode: 'uniform' (Kovaleva et al. 2019), 'zero' (Michel et al. 2019), 'mean', or 'patched' (the head's output
+            on another text, as in activation patching).
         share: how much of the head is replaced, 1 for all of it.
     """
 
@@ -40,15 +46,18 @@ class Change:
 
     def __post_init__(self) -> None:
         if self.mode not in COEFFICIENTS:
-            raise InputError(f"mode {self.mode!r} is not one of {', '.join(COEFFICIENTS)}")
+            raise InputError(
+                f"mode {self.mode!r} is not one of {', '.join(COEFFICIENTS)}; fixed weights and single edges are "
+                "overrides that only plain.run and plain.sweep take (--engine plain)"
+            )
         if not np.isfinite(self.share):
             raise InputError(f"the share of head {self.layer}.{self.head} that is replaced must be finite")
 
     @property
-    def coefficients(self) -> tuple[float, float, float]:
-        """Shares of the uniform output, of the output removed, and of the mean added."""
-        uniform, removed, mean = COEFFICIENTS[self.mode]
-        return uniform * self.share, removed * self.share, mean * self.share
+    def coefficients(self) -> tuple[float, float, float, float]:
+        """Shares of the uniform output, of the output removed, of the mean added, and of the donor's output added."""
+        uniform, removed, mean, patched = COEFFICIENTS[self.mode]
+        return uniform * self.share, removed * self.share, mean * self.share, patched * self.share
 
 
 @dataclass(frozen=True)
@@ -177,15 +186,19 @@ def _parse_set(content: str, config: BertConfig, mode: str) -> Ablation:
 
 
 def to_overrides(
-    config: BertConfig, one: Ablation, means: Float[np.ndarray, "layers heads head_dim"] | None = None
+    config: BertConfig,
+    one: Ablation,
+    means: Float[np.ndarray, "layers heads head_dim"] | None = None,
+    donor: ModelOutput | None = None,
 ) -> Overrides:
     """The arrays that an ablation stands for.
 
     Args:
         means: outputs that mode 'mean' puts in place of the heads' own.
+        donor: another run of the model, whose head outputs mode 'patched' puts there.
 
     Raises:
-        OverrideError: a head that does not exist, or mode 'mean' without means.
+        OverrideError: a head that does not exist, mode 'mean' without means or 'patched' without a donor.
     """
     kinds: dict[tuple[str, float], list[ov.Head]] = {}
     for change in one.changes:
@@ -196,6 +209,10 @@ def to_overrides(
             if means is None:
                 raise OverrideError(f"ablation {one.name} replaces heads by their mean outputs: give means")
             parts.append(ov.mean(config, heads, means, gate))
+        elif mode == "patched":
+            if donor is None:
+                raise OverrideError(f"ablation {one.name} takes heads' outputs from another run: give a donor")
+            parts.append(ov.patched_outputs(config, heads, donor, gate))
         else:
             parts.append((ov.uniform if mode == "uniform" else ov.factor)(config, heads, gate))
     return ov.combine(*parts)

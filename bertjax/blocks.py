@@ -4,28 +4,25 @@ A block is `runs` slots, each the hidden states of one run on one chunk of rows.
 compiled step, whatever runs and chunks are in it; so each kind of step is compiled once.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, ArrayLike, Float, Int, Shaped
+from jaxtyping import Array, Shaped
 
-from bertjax import steps
+from bertjax import compiled, steps
 from bertjax.ablations import Change
 from bertjax.checks import prepare_inputs
 from bertjax.errors import InputError
+from bertjax.job import Job
 from bertjax.packing import Packed
-from bertjax.plan import Node, Plan
+from bertjax.plan import Node
 from bertjax.pretrained import PretrainedModel
-from bertjax.steps import Changes, LayerWeights, Recipe, Rows
-from bertjax.types import Inputs, ModelOutput
-
-Readout = Callable[[ModelOutput], Array]
+from bertjax.steps import Changes, Recipe, Rows
+from bertjax.types import Inputs
 
 # A branch computes 8 of a layer's 12 products of embed x embed for every slot, and the other 4 once.
 BRANCH_SHARE = 0.75
@@ -86,30 +83,24 @@ class Step:
 
 
 class BlockRunner:
-    """The compiled steps for one model, one packing and one readout."""
+    """The compiled steps for one job and one packing of its texts and donors."""
 
-    def __init__(
-        self,
-        model: PretrainedModel,
-        packed: Packed,
-        plan: Plan,
-        readout: Readout,
-        blocks: Blocks,
-        means: Float[np.ndarray, "layers heads head_dim"] | None,
-    ):
-        config, numerics = model.config, model.numerics
-        self.plan, self.blocks, self.config, self.layers = plan, blocks, config, config.num_hidden_layers
+    def __init__(self, job: Job, packed: Packed, donors: Packed | None, blocks: Blocks):
+        model, config, numerics = job.model, job.model.config, job.model.numerics
+        self.plan, self.blocks, self.config, self.layers = job.plan, blocks, config, config.num_hidden_layers
         self.recipe = Recipe(config.hidden_act, config.layer_norm_eps, numerics)
         self.weights = [steps.layer_weights(layer, numerics) for layer in model.body.encoder.layers]
         self.embeddings, self.head = nnx.split(model.body.embeddings), nnx.split(model)
         self.packed = _whole_chunks(packed, blocks.rows)
         self.inputs = _check(model, self.packed)
+        self.donors = None if donors is None else _check(model, _whole_chunks(donors, blocks.rows))
+        self.donated: list[Array] = []
+        self.first_donated = 0
         self.chunks = self.packed.rows // blocks.rows
-        self.modes = plan.modes()
-        self.means = None if means is None else jnp.asarray(means, numerics.wide)
-        self.readout = readout
+        self.modes = job.plan.modes()
+        self.means = None if job.means is None else jnp.asarray(job.means, numerics.wide)
+        self.readout, self.positions, self.first_only = job.readout, job.positions, job.first_only
         self.longest = int(packed.lengths.max())
-        self.first_only, _ = inspect_readout(model, readout, self.longest)
 
     def rows(self, chunks: Sequence[int]) -> Rows:
         """Where the examples of some chunks' rows are."""
@@ -120,26 +111,57 @@ class BlockRunner:
         """The rows of some chunks."""
         return (np.asarray(chunks)[:, None] * self.blocks.rows + np.arange(self.blocks.rows)).reshape(-1)
 
+    def _filled(self, chunks: Sequence[int]) -> list[int]:
+        """Chunks for all slots of a block: the last again where there are too few."""
+        return [*chunks, *[chunks[-1]] * (self.blocks.runs - len(chunks))]
+
     def embed(self, chunks: Sequence[int]) -> Array:
         """A block of the embeddings of chunks."""
-        where = self._where(chunks)
-        return _embed(*self.embeddings, jax.tree.map(lambda array: array[where], self.inputs), len(chunks))
+        return self._embed(self.inputs, self._filled(chunks))
 
-    def changes(self, layer: int, several: Sequence[tuple[Change, ...]]) -> Changes | None:
-        """The arrays of what several runs change in a layer; None if they change nothing."""
+    def _embed(self, inputs: Inputs, chunks: Sequence[int]) -> Array:
+        where = self._where(chunks)
+        return compiled.embed(*self.embeddings, jax.tree.map(lambda array: array[where], inputs), len(chunks))
+
+    def take_donors(self, chunks: range) -> None:
+        """Run the donors of a group of chunks, and keep what their heads give to the layers that are patched."""
+        if self.donors is None:
+            return
+        layers = [change.layer for one in self.plan.ablations for change in one.changes if change.mode == "patched"]
+        filled = self._filled(chunks)
+        hidden, rows = self._embed(self.donors, filled), self.rows(filled)
+        self.donated, self.first_donated = [], chunks.start
+        for layer in range(max(layers, default=-1) + 1):
+            short = self.is_short(layer)
+            given = compiled.head_outputs(self.weights[layer], hidden, rows, self.recipe.numerics, short)
+            self.donated.append(given)
+            if not short:
+                hidden = compiled.advance(self.weights[layer], hidden, rows, None, self.recipe)
+
+    def _donors_of(self, layer: int, chunks: Sequence[int]) -> Array | None:
+        """What donors give to a layer, for the rows of some chunks of the group; None where nothing is patched."""
+        if layer >= len(self.donated):
+            return None
+        places = np.array([chunk - self.first_donated for chunk in chunks])
+        given = compiled.gather([self.donated[layer]] * len(chunks), places)
+        return given.reshape(-1, *given.shape[2:])
+
+    def changes(self, layer: int, several: Sequence[tuple[Change, ...]], chunks: Sequence[int]) -> Changes | None:
+        """The arrays of what several runs change in a layer, on rows of these chunks; None if they change nothing."""
         if not any(several):
             return None
-        shares = np.zeros((3, len(several), self.plan.heads), self.recipe.numerics.wide)
+        shares = np.zeros((4, len(several), self.plan.heads), self.recipe.numerics.wide)
         for number, changes in enumerate(several):
             for change in changes:
                 shares[:, number, change.head] = change.coefficients
-        uniform, removed, mean = (jnp.asarray(share) for share in shares)
-        other = self.modes & {"zero", "mean"}
+        uniform, removed, mean, patched = (jnp.asarray(share) for share in shares)
         return Changes(
             uniform if "uniform" in self.modes else None,
-            removed if other else None,
+            removed if self.modes - {"uniform"} else None,
             mean if "mean" in self.modes else None,
+            patched if "patched" in self.modes else None,
             None if self.means is None or "mean" not in self.modes else self.means[layer],
+            self._donors_of(layer, chunks),
         )
 
     def is_short(self, layer: int) -> bool:
@@ -153,29 +175,34 @@ class BlockRunner:
     def advance(self, layer: int, several: Sequence[Step]) -> Array:
         """A block after a layer. Fewer than `runs` steps are filled up by the last."""
         filled = [*several, *[several[-1]] * (self.blocks.runs - len(several))]
-        hidden = _gather([step.source.block for step in filled], np.array([step.source.index for step in filled]))
-        changes = self.changes(layer, [step.changes for step in filled])
-        rows = self.rows([step.source.chunk for step in filled])
-        step = _last_advance if self.is_short(layer) else _advance
-        return step(self.weights[layer], hidden, rows, changes, self.recipe)
+        places = np.array([step.source.index for step in filled])
+        hidden = compiled.gather([step.source.block for step in filled], places)
+        chunks = [step.source.chunk for step in filled]
+        changes = self.changes(layer, [step.changes for step in filled], chunks)
+        step = compiled.last_advance if self.is_short(layer) else compiled.advance
+        return step(self.weights[layer], hidden, self.rows(chunks), changes, self.recipe)
 
     def branch(self, layer: int, parent: Slot, children: Sequence[Node]) -> Array:
         """A block of runs that branch off one parent in this layer."""
         several = [child.changes for child in children]
         several += [()] * (self.blocks.runs - len(several))
-        changes = self.changes(layer, several)
+        changes = self.changes(layer, several, [parent.chunk])
         assert changes is not None
-        step = _last_branch if self.is_short(layer) else _branch
+        step = compiled.last_branch if self.is_short(layer) else compiled.branch
         rows = self.rows([parent.chunk])
         return step(self.weights[layer], parent.block, parent.index, rows, changes, self.recipe)
 
     def read(self, hidden: Array, chunks: Sequence[int]) -> Array:
         """The readout of a block: `[runs, rows, places, *readout]`."""
-        where = self._where([*chunks, *[chunks[-1]] * (self.blocks.runs - len(chunks))])
         if self.first_only:
-            return _read_first(*self.head, hidden, self.readout)
-        rows = Rows(jnp.asarray(self.packed.segments[where]), jnp.asarray(self.packed.starts[where]))
-        return _read(*self.head, hidden, rows, jnp.asarray(self.packed.lengths[where]), self.longest, self.readout)
+            return compiled.read_first(*self.head, hidden, self.readout)
+        filled = self._filled(chunks)
+        rows, where = self.rows(filled), self._where(filled)
+        if self.positions is not None:
+            wanted = jnp.asarray(self.positions[self.packed.examples[where]], jnp.int32)
+            return compiled.read_at(*self.head, hidden, rows, wanted, self.readout)
+        lengths = jnp.asarray(self.packed.lengths[where])
+        return compiled.read(*self.head, hidden, rows, lengths, self.longest, self.readout)
 
     def examples(self, chunk: int) -> tuple[np.ndarray, np.ndarray]:
         """The examples of a chunk, and for each the places `[examples, texts]` of its texts, rows flattened."""
@@ -207,122 +234,3 @@ def _whole_chunks(packed: Packed, rows: int) -> Packed:
     if missing:
         arrays["examples"][-missing:] = -1
     return Packed(**arrays)
-
-
-class _Recording(ModelOutput):
-    """A model's output that writes down which of its fields are asked for."""
-
-    def __getattribute__(self, name: str) -> Any:
-        if not name.startswith("__"):
-            object.__getattribute__(self, "asked").add(name)
-        return object.__getattribute__(self, name)
-
-
-def inspect_readout(model: PretrainedModel, readout: Readout, longest: int) -> tuple[bool, jax.ShapeDtypeStruct]:
-    """What a readout asks for and gives, without running it.
-
-    Args:
-        longest: tokens of the longest text.
-
-    Returns: whether it asks for nothing but fields that the model computes from [CLS]; and what it gives for a
-        single text, `[1, *readout]`.
-    """
-    asked: set[str] = set()
-    hidden = jax.ShapeDtypeStruct((1, longest, model.config.hidden_size), model.numerics.dtype)
-
-    def probe(hidden: Array) -> Array:
-        output = model.finish(hidden, jnp.ones((1, 1, longest), model.numerics.wide))
-        watched = object.__new__(_Recording)
-        object.__setattr__(watched, "asked", asked)
-        for name, value in vars(output).items():
-            object.__setattr__(watched, name, value)
-        return readout(watched)
-
-    given = jax.eval_shape(probe, hidden)
-    return asked - {"asked"} <= model.fields_of_first_token, given
-
-
-Block: TypeAlias = Float[Array, "runs rows token embed"]
-FirstTokens: TypeAlias = Float[Array, "runs rows places embed"]
-
-
-@partial(jax.jit, static_argnums=(0, 3))
-def _embed(graphdef: Any, state: Any, inputs: Inputs, runs: int) -> Block:
-    hidden = nnx.merge(graphdef, state)(inputs)
-    return hidden.reshape(runs, -1, *hidden.shape[1:])
-
-
-@jax.jit
-def _gather(blocks: Sequence[Array], indices: Int[Array, "runs"]) -> Block:
-    """A block of slots that lie in several."""
-    slots = [jax.lax.dynamic_index_in_dim(block, indices[slot], keepdims=False) for slot, block in enumerate(blocks)]
-    return jnp.stack(slots)
-
-
-def _over_rows(changes: Changes | None, rows: int) -> Changes | None:
-    """Changes of runs as changes of their rows, one run's rows after another's."""
-    if changes is None:
-        return None
-    uniform, removed, mean = (
-        None if share is None else jnp.repeat(share, rows, axis=0)
-        for share in (changes.uniform, changes.removed, changes.mean)
-    )
-    return Changes(uniform, removed, mean, changes.means)
-
-
-def _flat(hidden: Array) -> Float[Array, "batch token embed"]:
-    return hidden.reshape(-1, *hidden.shape[2:])
-
-
-@partial(jax.jit, static_argnums=4, donate_argnums=1)
-def _advance(weights: LayerWeights, hidden: Block, rows: Rows, changes: Changes | None, recipe: Recipe) -> Block:
-    after = steps.advance(weights, _flat(hidden), rows, _over_rows(changes, hidden.shape[1]), recipe)
-    return after.reshape(hidden.shape)
-
-
-@partial(jax.jit, static_argnums=4)
-def _last_advance(
-    weights: LayerWeights, hidden: Block, rows: Rows, changes: Changes | None, recipe: Recipe
-) -> FirstTokens:
-    after = steps.last_advance(weights, _flat(hidden), rows, _over_rows(changes, hidden.shape[1]), recipe)
-    return after.reshape(*hidden.shape[:2], *after.shape[1:])
-
-
-@partial(jax.jit, static_argnums=5)
-def _branch(
-    weights: LayerWeights, block: Block, index: ArrayLike, rows: Rows, changes: Changes, recipe: Recipe
-) -> Block:
-    return steps.branch(weights, block[index], rows, changes, recipe)
-
-
-@partial(jax.jit, static_argnums=5)
-def _last_branch(
-    weights: LayerWeights, block: Block, index: ArrayLike, rows: Rows, changes: Changes, recipe: Recipe
-) -> FirstTokens:
-    return steps.last_branch(weights, block[index], rows, changes, recipe)
-
-
-@partial(jax.jit, static_argnums=(0, 3))
-def _read_first(
-    graphdef: Any, state: Any, hidden: FirstTokens, readout: Readout
-) -> Shaped[Array, "runs rows places *readout"]:
-    model = nnx.merge(graphdef, state)
-    first = hidden.reshape(-1, 1, hidden.shape[-1])
-    found = readout(model.finish(first, jnp.ones((first.shape[0], 1, 1), model.numerics.wide)))
-    return found.reshape(*hidden.shape[:3], *found.shape[1:])
-
-
-@partial(jax.jit, static_argnums=(0, 5, 6))
-def _read(
-    graphdef: Any,
-    state: Any,
-    hidden: Block,
-    rows: Rows,
-    lengths: Int[Array, "batch places"],
-    longest: int,
-    readout: Readout,
-) -> Shaped[Array, "runs rows places *readout"]:
-    model = nnx.merge(graphdef, state)
-    apart, keep = steps.examples_apart(_flat(hidden), rows, lengths, longest)
-    found = readout(model.finish(apart, keep.astype(model.numerics.wide)))
-    return found.reshape(*hidden.shape[:2], -1, *found.shape[1:])

@@ -2,12 +2,14 @@
 
 import argparse
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+
+from bertjax.progress import ProgressBar
 
 EXIT_FAILED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -68,32 +70,6 @@ def _show_scores(entries: Sequence[Mapping[str, Any]], base: float | None, label
     from bertjax.report import ablation_table
 
     Console().print(ablation_table(entries, base, label))
-
-
-class ProgressBar:
-    """A bar with the time left, on standard error where that is a terminal: `with ProgressBar(text) as advance`."""
-
-    def __init__(self, text: str):
-        from rich import progress
-
-        console = Console(stderr=True)
-        columns = [progress.TextColumn(text), progress.BarColumn(), progress.TaskProgressColumn()]
-        columns += [progress.TimeElapsedColumn(), progress.TextColumn("left"), progress.TimeRemainingColumn()]
-        self._bar = progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task: Any = None
-
-    def __enter__(self) -> Callable[[float, float], None]:
-        return self._advance
-
-    def _advance(self, done: float, total: float) -> None:
-        if self._task is None:
-            self._bar.start()
-            self._task = self._bar.add_task("", total=total)
-        self._bar.update(self._task, completed=done)
-
-    def __exit__(self, *error: Any) -> None:
-        if self._task is not None:
-            self._bar.stop()
 
 
 def run_parity(options: argparse.Namespace) -> int:

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,27 +12,26 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from bertjax.ablations import Ablation
-from bertjax.blocks import BlockRunner, Blocks, Readout, inspect_readout
+from bertjax.blocks import BlockRunner, Blocks
 from bertjax.compile_cache import use_compile_cache
 from bertjax.config import BertConfig
-from bertjax.errors import InputError, OverrideError, SweepInterrupted
+from bertjax.errors import InputError, SweepInterrupted
 from bertjax.fingerprint import facts_of
+from bertjax.job import Combine, Examples, Job, make_job
 from bertjax.journal import Journal, open_journal
 from bertjax.memory import fit_blocks
 from bertjax.packing import choose_row_length, first_fit, pack, total_lengths
 from bertjax.parts import Part, split
-from bertjax.plan import Node, Plan, make_plan
+from bertjax.plan import Node, Plan
 from bertjax.pretrained import PretrainedModel
+from bertjax.progress import ProgressBar
+from bertjax.readouts import Readout
 from bertjax.schedule import AHEAD, Pace, Progress, Schedule, run_base
-from bertjax.tokenizer import Encoding
-from bertjax.types import Numerics
 
 # Activations inside the feed-forward layer for which a CPU is fastest: about 10 MB of float32.
 CACHED_FLOATS = 2_500_000
 # Steps after which the outputs are written down: seconds on a CPU and on an accelerator, whose steps are short.
 STEPS_OF_PART = {"cpu": 96, "other": 2048}
-
-Combine = Callable[..., np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -56,19 +55,21 @@ class SweepResult:
 
 def sweep(
     model: PretrainedModel,
-    examples: Sequence[Encoding] | Sequence[Sequence[Encoding]],
+    examples: Examples,
     ablations: Sequence[Ablation],
     readout: Readout,
     *,
     combine: Combine | None = None,
     means: Float[np.ndarray, "layers heads head_dim"] | None = None,
+    donors: Examples | None = None,
+    at: Sequence[Sequence[int]] | None = None,
     row_length: int | None = None,
     one_per_row: bool = False,
     tokens_at_once: int | None = None,
     memory: int | None = None,
     journal: str | Path | None = None,
     replace_journal: bool = False,
-    progress: Progress = lambda done, total: None,
+    progress: Progress | bool = True,
 ) -> SweepResult:
     """Run every ablation on every example.
 
@@ -76,9 +77,12 @@ def sweep(
         model: any model of bertjax.
         examples: tokenised texts or pairs; or for each example several that are run apart, equally many everywhere.
         ablations: sets of heads (`bertjax.ablations`).
-        readout: what to keep of each run; a function defined once, since each new one is compiled anew.
+        readout: what to keep of each run (`bertjax.readouts`, or any function of a `ModelOutput`); a function defined
+            once, since each new one is compiled anew.
         combine: makes one output of the readouts of an example's texts, `[examples, *readout]` each: a similarity.
         means: the heads' outputs that mode 'mean' puts in place of their own.
+        donors: texts whose head outputs mode 'patched' puts in place of the examples': as many, of equal lengths.
+        at: for each example the tokens, counted from 0, at which the readout is taken: equally many everywhere.
         row_length: slots of a row; default what costs least for these examples.
         one_per_row: do not pack several examples into a row.
         tokens_at_once: size of a step at most; default what suits the device.
@@ -86,62 +90,37 @@ def sweep(
         journal: a directory in which finished parts are kept, and from which a sweep goes on that was killed;
             its outputs are then the same bytes as those of one that was not.
         replace_journal: discard the journal of another sweep that is there.
-        progress: is told the work done and the work in all, in layers of one run on one chunk of rows.
+        progress: True shows a bar in terminals and notebooks; or a function that is told the work done and the work
+            in all, in layers of one run on one chunk of rows.
 
     Raises:
         OutputError: the journal is of another sweep, or cannot be written.
         SweepInterrupted: Ctrl-C; with a journal, what is finished is in it.
-        OverrideError: a head that the model does not have, or mode 'mean' without means.
+        OverrideError: a head that the model does not have, mode 'mean' without means or 'patched' without donors.
         InputError: examples that do not fit the model, too little memory, or outputs that are not finite without
             any override.
     """
     started = time.monotonic()
     use_compile_cache()
-    plan = make_plan(model.config, ablations)
-    if means is None and "mean" in plan.modes():
-        raise OverrideError("mode 'mean' replaces heads by their mean outputs: give means")
-    texts, combine = as_texts(examples), combine or only_text
-    options: dict[str, Any] = {"row_length": row_length, "one_per_row": one_per_row, "tokens_at_once": tokens_at_once}
-    output_bytes = count_output_bytes(model, texts, plan, readout, combine)
-    sizes = choose_sizes(model.config, model.numerics, texts, output_bytes, memory=memory, **options)
+    job = make_job(model, examples, ablations, readout, combine=combine, means=means, donors=donors, at=at)
+    sizes = choose_sizes(
+        job, row_length=row_length, one_per_row=one_per_row, tokens_at_once=tokens_at_once, memory=memory
+    )
     notes = None
     if journal is not None:
-        facts = facts_of(model, texts, plan, readout, combine, means)
-        notes = open_journal(Path(journal), facts, sizes, replace=replace_journal)
+        notes = open_journal(Path(journal), facts_of(job), sizes, replace=replace_journal)
         sizes = dict(notes.sizes)
-    packed = pack(texts, sizes["row_length"], one_per_row=bool(sizes["one_per_row"]))
-    runner = BlockRunner(model, packed, plan, readout, Blocks(sizes["rows"], sizes["runs"]), means)
-    parts = split(plan, runner.chunks, sizes["runs"], sizes["steps_of_part"] * sizes["runs"])
-    outputs = _Outputs(len(texts), len(ablations), runner, combine, notes)
-    _run_parts(runner, parts, outputs, progress)
-    return SweepResult(*outputs.arrays(), tuple(ablations), plan, time.monotonic() - started)
-
-
-def as_texts(examples: Sequence[Encoding] | Sequence[Sequence[Encoding]]) -> list[tuple[Encoding, ...]]:
-    """Each example as its texts, one or several. Raises `InputError` where there are none."""
-    texts = [(one,) if isinstance(one, Encoding) else tuple(one) for one in examples]
-    total_lengths(texts)
-    return texts
-
-
-def count_output_bytes(
-    model: PretrainedModel,
-    texts: Sequence[Sequence[Encoding]],
-    plan: Plan,
-    readout: Readout,
-    combine: Combine | None = None,
-) -> int:
-    """Bytes of all outputs."""
-    _, given = inspect_readout(model, readout, max(len(text) for several in texts for text in several))
-    one = (combine or only_text)(*np.ones((len(texts[0]), *given.shape), given.dtype))
-    return (len(plan.ablations) + 1) * len(texts) * one.nbytes
+    runner = make_runner(job, sizes)
+    parts = split(job.plan, runner.chunks, sizes["runs"], sizes["steps_of_part"] * sizes["runs"])
+    outputs = _Outputs(job, runner, notes)
+    with ProgressBar("sweep") as bar:
+        report = (bar if progress else _no_report) if isinstance(progress, bool) else progress
+        _run_parts(runner, parts, outputs, report)
+    return SweepResult(*outputs.arrays(), tuple(ablations), job.plan, time.monotonic() - started)
 
 
 def choose_sizes(
-    config: BertConfig,
-    numerics: Numerics,
-    texts: Sequence[Sequence[Encoding]],
-    output_bytes: int,
+    job: Job,
     *,
     row_length: int | None = None,
     one_per_row: bool = False,
@@ -151,16 +130,43 @@ def choose_sizes(
     """The sizes of all pieces, for a sweep that begins: see `sweep`.
 
     Raises:
-        InputError: no examples, or too little memory.
+        InputError: too little memory.
     """
-    lengths = total_lengths(texts)
+    config, numerics, lengths = job.model.config, job.model.numerics, total_lengths(job.texts)
     length = row_length or choose_row_length(lengths, config.hidden_size, config.intermediate_size)
-    rows = len(texts) if one_per_row else len(first_fit(lengths, length))
+    rows = len(job.texts) if one_per_row else len(first_fit(lengths, length))
     tokens, itemsize = tokens_at_once or default_tokens(config), np.dtype(numerics.dtype).itemsize
-    blocks = fit_blocks(config, itemsize, rows, length, tokens, output_bytes, memory)
+    blocks = fit_blocks(config, itemsize, rows, length, tokens, job.output_bytes, memory)
     steps = STEPS_OF_PART.get(jax.default_backend(), STEPS_OF_PART["other"])
     sizes = {"row_length": length, "one_per_row": int(one_per_row), "rows": blocks.rows, "runs": blocks.runs}
     return {**sizes, "steps_of_part": steps}
+
+
+def default_tokens(config: BertConfig) -> int:
+    """How many tokens a step should hold.
+
+    A CPU is fastest when the widest activations of a step, those inside the feed-forward layer, stay in its caches
+    (measured: `benchmarks/RESULTS.md`); an accelerator needs many tokens to be busy.
+    """
+    return max(64, CACHED_FLOATS // config.intermediate_size) if jax.default_backend() == "cpu" else 65536
+
+
+def make_runner(job: Job, sizes: Mapping[str, int]) -> BlockRunner:
+    """Pack the examples, and their donors alike, and make the steps ready.
+
+    Raises:
+        InputError: examples that do not fit the model or a row.
+    """
+    packed, donors = (
+        None if texts is None else pack(texts, sizes["row_length"], one_per_row=bool(sizes["one_per_row"]))
+        for texts in (job.texts, job.donors)
+    )
+    assert packed is not None
+    return BlockRunner(job, packed, donors, Blocks(sizes["rows"], sizes["runs"]))
+
+
+def _no_report(done: float, total: float) -> None:
+    """Show no progress."""
 
 
 def _run_parts(runner: BlockRunner, parts: Sequence[Part], outputs: "_Outputs", progress: Progress) -> None:
@@ -185,25 +191,12 @@ def _run_parts(runner: BlockRunner, parts: Sequence[Part], outputs: "_Outputs", 
         raise SweepInterrupted(len(parts) - len(missing) + outputs.finished, len(parts)) from interruption
 
 
-def only_text(vectors: Shaped[np.ndarray, "*readout"]) -> Shaped[np.ndarray, "*readout"]:
-    """What stands for an example of a single text: its readout."""
-    return vectors
-
-
-def default_tokens(config: BertConfig) -> int:
-    """How many tokens a step should hold.
-
-    A CPU is fastest when the widest activations of a step, those inside the feed-forward layer, stay in its caches
-    (measured: `benchmarks/RESULTS.md`); an accelerator needs many tokens to be busy.
-    """
-    return max(64, CACHED_FLOATS // config.intermediate_size) if jax.default_backend() == "cpu" else 65536
-
-
 class _Outputs:
     """The outputs, filled in as readouts arrive or from a journal, and written down part by part."""
 
-    def __init__(self, examples: int, ablations: int, runner: BlockRunner, combine: Combine, journal: Journal | None):
-        self.size, self.runner, self.combine, self.journal = (ablations + 1, examples), runner, combine, journal
+    def __init__(self, job: Job, runner: BlockRunner, journal: Journal | None):
+        self.size = (len(job.plan.ablations) + 1, len(job.texts))
+        self.runner, self.combine, self.journal = runner, job.combine, journal
         self.waiting: deque[tuple[Array, list[tuple[Node, int]]] | Part] = deque()
         self.outputs: Any = None
         self.finished = 0

@@ -1,7 +1,6 @@
 """What a sweep's outputs depend on, as short texts: two sweeps with the same give the same outputs."""
 
 import hashlib
-from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from types import CodeType, FunctionType
@@ -11,33 +10,26 @@ import jax
 import numpy as np
 
 from bertjax.files import hash_weights
-from bertjax.plan import Plan
-from bertjax.pretrained import PretrainedModel
-from bertjax.tokenizer import Encoding
+from bertjax.job import Job, Texts
 
 PACKAGES = ("bertjax", "jax", "jaxlib", "numpy")
 
 
-def facts_of(
-    model: PretrainedModel,
-    texts: Sequence[Sequence[Encoding]],
-    plan: Plan,
-    readout: Callable[..., Any],
-    combine: Callable[..., Any],
-    means: np.ndarray | None,
-) -> dict[str, str]:
+def facts_of(job: Job) -> dict[str, str]:
     """All that a sweep's outputs depend on, by names that tell a user what differs."""
+    model, plan, means = job.model, job.plan, job.means
     parameters = {name: np.asarray(value) for name, value in model.parameters().items()}
-    tokens = [[(text.input_ids, text.token_type_ids) for text in several] for several in texts]
     modes = "/".join(sorted(plan.modes())) or "base"
     facts = {
         "model": f"{type(model).__name__} {model.config.to_dict()}",
         "weights": hash_weights(parameters)[:16],
-        "examples": f"{len(texts)}, {_digest(repr(tokens))}",
+        "examples": f"{len(job.texts)}, {_tokens(job.texts)}",
         "ablations": f"{len(plan.ablations)} sets, {modes}, {_digest(repr(plan.ablations))}",
         "means": "none" if means is None else _digest(np.ascontiguousarray(means).tobytes()),
-        "readout": _describe(readout),
-        "combination": _describe(combine),
+        "donors": "none" if job.donors is None else _tokens(job.donors),
+        "readout": _describe(job.readout),
+        "positions": "all" if job.positions is None else _digest(repr(job.positions.tolist())),
+        "combination": _describe(job.combine),
         "precision": f"{model.numerics.dtype}, {model.numerics.precision}",
         "device": f"{jax.devices()[0].device_kind}, {jax.process_count()} process",
     }
@@ -50,6 +42,11 @@ def package_version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "not installed"
+
+
+def _tokens(texts: Texts) -> str:
+    """A digest of what the model reads."""
+    return _digest(repr([[(text.input_ids, text.token_type_ids) for text in several] for several in texts]))
 
 
 def _digest(content: str | bytes) -> str:

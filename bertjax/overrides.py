@@ -162,11 +162,17 @@ def patched_weights(config: BertConfig, heads: Iterable[Head], donor: ModelOutpu
     return _weights(config, heads, values, _mask_of(donor))
 
 
-def patched_outputs(config: BertConfig, heads: Iterable[Head], donor: ModelOutput) -> Overrides:
-    """Take the heads' outputs (before the output projection) from another run of the model."""
+def patched_outputs(
+    config: BertConfig, heads: Iterable[Head], donor: ModelOutput, gate: float | Array = 0.0
+) -> Overrides:
+    """Take the heads' outputs (before the output projection) from another run of the model.
+
+    Args:
+        gate: share of the heads' own outputs that is left, 0 to 1.
+    """
     heads = _parse(config, heads)
     values = [_of_donor(donor.inside.head_outputs, head, config)[:, :, head[1]] for head in heads]
-    return _outputs(config, heads, values, _mask_of(donor))
+    return _outputs(config, heads, values, _mask_of(donor), gate)
 
 
 def forbidden_edges(

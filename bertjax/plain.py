@@ -22,23 +22,8 @@ from bertjax.config import BertConfig
 from bertjax.errors import InputError, OverrideError
 from bertjax.overrides import stack
 from bertjax.pretrained import PretrainedModel
-from bertjax.types import EncoderRecord, Inputs, ModelOutput, Overrides
-
-Readout = Callable[[ModelOutput], Array]
-
-
-def logits(output: ModelOutput) -> Float[Array, "batch *labels"]:
-    """Readout of a task head's logits."""
-    if output.logits is None:
-        raise InputError("this model has no logits: it has no task head")
-    return output.logits
-
-
-def sentence_embedding(output: ModelOutput) -> Float[Array, "batch embed"]:
-    """Readout of the sentence vector."""
-    if output.sentence_embedding is None:
-        raise InputError("this model has no sentence embedding: load it as BertForSentenceEmbedding")
-    return output.sentence_embedding
+from bertjax.readouts import Readout
+from bertjax.types import EncoderRecord, Inputs, Overrides
 
 
 @dataclass(frozen=True)

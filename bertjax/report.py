@@ -17,7 +17,7 @@ from rich.text import Text
 
 from bertjax.bars import draw_layers, draw_sets
 from bertjax.errors import DataError
-from bertjax.estimate import Estimate
+from bertjax.estimation import Estimate
 from bertjax.heads_map import draw_heads
 from bertjax.memory import format_bytes
 

@@ -50,8 +50,8 @@ class Pace:
 def run_base(runner: BlockRunner, chunks: range, pace: Pace) -> list[Array]:
     """The base run on a group of chunks: its hidden states before each layer and after the last."""
     root = runner.plan.root
-    filled = [*chunks, *[chunks[-1]] * (runner.blocks.runs - len(chunks))]
-    blocks = [runner.embed(filled)]
+    runner.take_donors(chunks)
+    blocks = [runner.embed(chunks)]
     for layer in range(runner.layers):
         steps = [Step(Slot(blocks[-1], index, root, chunk), root, ()) for index, chunk in enumerate(chunks)]
         blocks.append(runner.advance(layer, steps))

@@ -70,17 +70,21 @@ def layer_weights(layer: Any, numerics: Numerics) -> LayerWeights:
 class Changes:
     """What several runs change in one layer; None where no run of the whole sweep does such a thing.
 
-    A head's output becomes `(1 - uniform - removed) * own + uniform * (output of uniform weights) + mean * means`.
+    A head's output becomes
+    `(1 - uniform - removed) * own + uniform * (output of uniform weights) + mean * means + patched * donors`.
 
     Args:
-        uniform, removed, mean: for each run and head.
+        uniform, removed, mean, patched: for each run and head.
         means: the heads' mean outputs in this layer.
+        donors: the heads' outputs on the donors of these rows, at every token (or at [CLS] in a short last layer).
     """
 
     uniform: Float[Array, "runs heads"] | None
     removed: Float[Array, "runs heads"] | None
     mean: Float[Array, "runs heads"] | None
+    patched: Float[Array, "runs heads"] | None
     means: Float[Array, "heads head_dim"] | None
+    donors: Float[Array, "batch place heads head_dim"] | None
 
 
 @record
@@ -150,6 +154,30 @@ def last_branch(
     changed = _change(own[None], uniform[None], changes)
     merged = _merge(changed, weights, recipe.numerics)
     return _after_attention(merged + first.astype(merged.dtype)[None], weights, recipe)
+
+
+def head_outputs(
+    weights: LayerWeights, hidden: Float[Array, "batch token embed"], rows: Rows, numerics: Numerics
+) -> Float[Array, "batch token heads head_dim"]:
+    """All heads' outputs at every token: what a donor gives."""
+    return _attention(weights, hidden, rows, numerics)[0]
+
+
+def first_head_outputs(
+    weights: LayerWeights, hidden: Float[Array, "batch token embed"], rows: Rows, numerics: Numerics
+) -> Float[Array, "batch places heads head_dim"]:
+    """All heads' outputs at each example's [CLS]."""
+    return _first_tokens(weights, hidden, rows, numerics)[1]
+
+
+def tokens_at(
+    hidden: Float[Array, "batch token embed"], rows: Rows, positions: Int[Array, "batch places wanted"]
+) -> Float[Array, "examples wanted embed"]:
+    """Hidden states at some tokens of each example, counted from its own first."""
+    batch, tokens, embed = hidden.shape
+    places = jnp.minimum(rows.starts[:, :, None] + positions, tokens - 1)
+    found = jnp.take_along_axis(hidden, places.reshape(batch, -1)[:, :, None], axis=1)
+    return found.reshape(-1, positions.shape[2], embed)
 
 
 def examples_apart(
@@ -249,6 +277,9 @@ def _change(own: Array, uniform: Array, changes: Changes) -> Array:
     if changes.mean is not None and changes.means is not None:
         means = changes.means.reshape(*[1] * (own.ndim - 2), *changes.means.shape).astype(own.dtype)
         added.append(_per_head(changes.mean, own) * means)
+    if changes.patched is not None and changes.donors is not None:
+        donors = changes.donors.reshape(*[1] * (own.ndim - 4), *changes.donors.shape).astype(own.dtype)
+        added.append(_per_head(changes.patched, own) * donors)
     return sum(added, start=kept * own)
 
 
@@ -261,6 +292,8 @@ def _differences(own: Array, uniform: Array, changes: Changes) -> list[tuple[Arr
         pairs.append((changes.removed, -own))
     if changes.mean is not None and changes.means is not None:
         pairs.append((changes.mean, jnp.broadcast_to(changes.means[None, None].astype(own.dtype), own.shape)))
+    if changes.patched is not None and changes.donors is not None:
+        pairs.append((changes.patched, changes.donors.astype(own.dtype)))
     return pairs
 
 

@@ -12,14 +12,14 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from bertjax import engine, plain
+from bertjax import engine, plain, readouts
 from bertjax.ablations import Ablation
-from bertjax.blocks import Readout
 from bertjax.data import Examples, Task
 from bertjax.engine import Progress
 from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.joining import stack
 from bertjax.plain import Swept
+from bertjax.readouts import Readout
 from bertjax.task_heads import BertForSentenceEmbedding, BertForSequenceClassification
 from bertjax.tokenizer import Encoding, Tokenizer, batches_by_length, collate
 from bertjax.types import ModelOutput, Overrides
@@ -169,7 +169,7 @@ def sweep_examples(
 def what_to_run(encoded: Encoded) -> tuple[list[tuple[Encoding, ...]], Readout, engine.Combine | None]:
     """The texts of each example, what the engine keeps of each text, and what it makes of several."""
     texts = [tuple(encoded.rows[row] for row in encoded.rows_of(example)) for example in range(encoded.examples)]
-    return (texts, plain.logits, None) if encoded.kind == "logits" else (texts, plain.sentence_embedding, cosine)
+    return (texts, readouts.logits, None) if encoded.kind == "logits" else (texts, readouts.sentence_embedding, cosine)
 
 
 def sweep_plainly(
@@ -193,7 +193,7 @@ def sweep_plainly(
     options: dict[str, Any] = {"chunk_size": chunk_size, "progress": advance}
     if encoded.kind == "logits":
         batches = batch_rows(encoded, range(encoded.examples), batch_size, positions)
-        swept = plain.sweep(model, batches, overrides, plain.logits, **options)
+        swept = plain.sweep(model, batches, overrides, readouts.logits, **options)
         order = list(encoded.label_order)
         return Swept(swept.base[..., order], swept.outputs[..., order])
     pairs = max(1, VECTOR_BYTES // (8 * model.config.hidden_size * (len(overrides) + 1)))
@@ -202,7 +202,7 @@ def sweep_plainly(
         some = range(start, min(start + pairs, encoded.examples))
         rows = [*some, *(example + encoded.examples for example in some)]
         batches = batch_rows(encoded, rows, batch_size, positions)
-        vectors = plain.sweep(model, batches, overrides, plain.sentence_embedding, **options)
+        vectors = plain.sweep(model, batches, overrides, readouts.sentence_embedding, **options)
         blocks.append((cosine(*np.split(vectors.base, 2)), cosine(*np.split(vectors.outputs, 2, axis=1))))
     base, outputs = (np.concatenate(parts, axis=-1) for parts in zip(*blocks, strict=True))
     return Swept(base, outputs)

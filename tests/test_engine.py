@@ -19,11 +19,13 @@ from bertjax import (
     collate,
     engine,
     plain,
+    readouts,
 )
 from bertjax import ablations as ab
 from bertjax import overrides as ov
-from bertjax.blocks import Blocks, choose_blocks, inspect_readout
+from bertjax.blocks import Blocks, choose_blocks
 from bertjax.errors import InputError, OverrideError
+from bertjax.readouts import inspect_readout
 from tests.tiny import SIZES, encodings, largest_difference, random_model
 
 CLOSE = {"float32": 2e-5, "float64": 1e-10}
@@ -42,10 +44,10 @@ def sum_over_tokens(output):
 
 
 READOUTS = {
-    "logits": (BertForSequenceClassification, plain.logits, {}),
+    "logits": (BertForSequenceClassification, readouts.logits, {}),
     "pooled": (BertModel, pooled, {}),
-    "mean": (BertForSentenceEmbedding, plain.sentence_embedding, {}),
-    "cls": (BertForSentenceEmbedding, plain.sentence_embedding, {"pooling": "cls"}),
+    "mean": (BertForSentenceEmbedding, readouts.sentence_embedding, {}),
+    "cls": (BertForSentenceEmbedding, readouts.sentence_embedding, {"pooling": "cls"}),
     "words": (BertForMaskedLM, word_logits_of_first, {}),
     "hidden": (BertModel, sum_over_tokens, {}),
 }
@@ -57,9 +59,10 @@ def model_of(size, readout, dtype):
     return random_model(cls, BertConfig(**SIZES[size]), dtype, **options)
 
 
-def oracle(model, examples, ablations, readout, means=None):
+def oracle(model, examples, ablations, readout, means=None, donors=None):
     """Every ablation as a full forward pass of all examples, padded."""
-    overrides = ov.stack([ab.to_overrides(model.config, one, means) for one in ablations])
+    donor = None if donors is None else model(**collate(donors))
+    overrides = ov.stack([ab.to_overrides(model.config, one, means, donor) for one in ablations])
     return plain.run(model, model.inputs(**collate(examples)), overrides, readout)
 
 
@@ -70,9 +73,21 @@ def collections(config):
     return st.lists(st.dictionaries(st.sampled_from(heads), change, max_size=len(heads)), min_size=1, max_size=9)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.data())
 def test_the_engine_is_the_oracle(data):
+    check_engine_is_oracle(data)
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_the_engine_is_the_oracle_a_hundred_times(data):
+    check_engine_is_oracle(data)
+
+
+def check_engine_is_oracle(data):
+    """Any model, plan, packing and size of steps."""
     size, name = data.draw(st.sampled_from(sorted(SIZES))), data.draw(st.sampled_from(sorted(READOUTS)))
     dtype = data.draw(st.sampled_from(sorted(CLOSE)))
     with jax.enable_x64(dtype == "float64"):
@@ -86,17 +101,19 @@ def test_the_engine_is_the_oracle(data):
         ]
         shape = (model.config.num_hidden_layers, model.config.num_attention_heads, model.config.head_dim)
         means = rng.normal(size=shape).astype(model.numerics.wide)
+        donors = encodings(model.config, rng, lengths)
         found = engine.sweep(
             model,
             examples,
             ablations,
             READOUTS[name][1],
             means=means,
+            donors=donors,
             row_length=data.draw(st.sampled_from([11, 16, 24])),
             one_per_row=data.draw(st.booleans()),
             tokens_at_once=data.draw(st.sampled_from([1, 48, 96])),
         )
-        expected = oracle(model, examples, ablations, READOUTS[name][1], means)
+        expected = oracle(model, examples, ablations, READOUTS[name][1], means, donors)
     assert largest_difference(found.outputs, expected) <= CLOSE[dtype]
 
 
@@ -107,8 +124,10 @@ def test_all_heads_and_layers_in_every_mode_and_readout(small, rng, name, mode):
     examples = encodings(small, rng, [3, 9, 1, 5, 5, 2])
     ablations = [*ab.single_heads(small, mode), *ab.whole_layers(small, mode), ab.Ablation("base", ())]
     means = rng.normal(size=(2, 3, 4)).astype(np.float32)
-    found = engine.sweep(model, examples, ablations, READOUTS[name][1], means=means, row_length=16, tokens_at_once=48)
-    expected = oracle(model, examples, ablations, READOUTS[name][1], means)
+    donors = encodings(small, rng, [3, 9, 1, 5, 5, 2])
+    options = {"means": means, "donors": donors, "row_length": 16, "tokens_at_once": 48}
+    found = engine.sweep(model, examples, ablations, READOUTS[name][1], **options)
+    expected = oracle(model, examples, ablations, READOUTS[name][1], means, donors)
     assert largest_difference(found.outputs, expected) < CLOSE["float32"]
     assert np.array_equal(found.base, found.outputs[-1])
     assert largest_difference(found.outputs[0], found.base) > 1e-4
@@ -129,28 +148,28 @@ def test_order_packing_and_size_of_steps_change_nothing_but_rounding(small, rng)
     model = model_of("three heads", "logits", "float32")
     examples = encodings(small, rng, rng.integers(1, 10, 20))
     ablations = [*ab.single_heads(small), *ab.head_pairs(small, "zero")]
-    first = engine.sweep(model, examples, ablations, plain.logits)
+    first = engine.sweep(model, examples, ablations, readouts.logits)
     order = rng.permutation(20)
     second = engine.sweep(
-        model, [examples[i] for i in order], ablations[::-1], plain.logits, row_length=19, tokens_at_once=60
+        model, [examples[i] for i in order], ablations[::-1], readouts.logits, row_length=19, tokens_at_once=60
     )
     assert largest_difference(first.outputs[::-1][:, order], second.outputs) < CLOSE["float32"]
-    again = engine.sweep(model, examples, ablations, plain.logits)
+    again = engine.sweep(model, examples, ablations, readouts.logits)
     assert np.array_equal(first.outputs, again.outputs)
 
 
 def test_only_what_asks_for_no_other_token_is_computed_at_cls_alone():
     expected = {"logits": True, "pooled": True, "mean": False, "cls": True, "words": False, "hidden": False}
     for name, alone in expected.items():
-        assert inspect_readout(model_of("three heads", name, "float32"), READOUTS[name][1], 5)[0] == alone
+        assert inspect_readout(model_of("three heads", name, "float32"), READOUTS[name][1], 5).first_only == alone
     both = random_model(BertForPreTraining, BertConfig(**SIZES["three heads"]))
-    assert inspect_readout(both, lambda output: output.seq_relationship_logits, 5)[0]
-    assert not inspect_readout(both, lambda output: output.prediction_logits[:, 0], 5)[0]
-    assert not inspect_readout(both, lambda output: output.pooler_output + output.logits[:, 0, :12], 5)[0]
+    assert inspect_readout(both, lambda output: output.seq_relationship_logits, 5).first_only
+    assert not inspect_readout(both, lambda output: output.prediction_logits[:, 0], 5).first_only
+    assert not inspect_readout(both, lambda output: output.pooler_output + output.logits[:, 0, :12], 5).first_only
 
 
 def test_blocks_hold_whole_layers_of_heads_and_waste_no_rows():
-    assert choose_blocks(1000, 128, 16, 1536) == Blocks(rows=1, runs=8)
+    assert choose_blocks(1000, 128, 16, 1536) == Blocks(rows=2, runs=8)
     assert choose_blocks(175, 128, 12, 65536) == Blocks(rows=35, runs=12)
     assert choose_blocks(3, 512, 12, 256) == Blocks(rows=1, runs=1)
 
@@ -161,7 +180,7 @@ def test_progress_counts_every_layer_of_every_run_on_every_chunk(small, rng):
     model = model_of("three heads", "logits", "float32")
     sizes = {"row_length": 8, "tokens_at_once": 24}
     engine.sweep(
-        model, examples, ab.single_heads(small), plain.logits, **sizes, progress=lambda *both: told.append(both)
+        model, examples, ab.single_heads(small), readouts.logits, **sizes, progress=lambda *both: told.append(both)
     )
     work = 5 * (1 + 3 + 1 + 3 + 3)  # a chunk for each example; the base and three heads, then three heads more
     assert [total for _, total in told] == [work] * len(told)
@@ -173,14 +192,14 @@ def test_progress_counts_every_layer_of_every_run_on_every_chunk(small, rng):
 def test_what_cannot_be_swept_is_refused(small, rng):
     model, examples = model_of("three heads", "logits", "float32"), encodings(small, rng, [3, 5])
     with pytest.raises(OverrideError, match="give means"):
-        engine.sweep(model, examples, ab.single_heads(small, "mean"), plain.logits)
+        engine.sweep(model, examples, ab.single_heads(small, "mean"), readouts.logits)
     with pytest.raises(InputError, match="no logits"):
-        engine.sweep(model_of("three heads", "pooled", "float32"), examples, ab.single_heads(small), plain.logits)
+        engine.sweep(model_of("three heads", "pooled", "float32"), examples, ab.single_heads(small), readouts.logits)
     with pytest.raises(InputError, match="20 tokens, but the model has max_position_embeddings 19"):
-        engine.sweep(model, encodings(small, rng, [20]), ab.single_heads(small), plain.logits)
+        engine.sweep(model, encodings(small, rng, [20]), ab.single_heads(small), readouts.logits)
     wrong = replace(examples[0], input_ids=(1, 41, 2))
     with pytest.raises(InputError, match="41, outside 0 to 40"):
-        engine.sweep(model, [wrong], ab.single_heads(small), plain.logits)
+        engine.sweep(model, [wrong], ab.single_heads(small), readouts.logits)
 
 
 def test_outputs_that_are_not_finite_stop_a_sweep(small, rng):
@@ -199,11 +218,60 @@ def test_an_example_of_two_texts_gives_one_output(small, rng):
         model,
         list(zip(first, second, strict=True)),
         ablations,
-        plain.sentence_embedding,
+        readouts.sentence_embedding,
         combine=lambda left, right: (left * right).sum(-1),
         row_length=17,
         tokens_at_once=51,
     )
-    apart = [oracle(model, texts, ablations, plain.sentence_embedding) for texts in (first, second)]
+    apart = [oracle(model, texts, ablations, readouts.sentence_embedding) for texts in (first, second)]
     assert found.base.shape == (9,)
     assert largest_difference(found.outputs, (apart[0] * apart[1]).sum(-1)) < CLOSE["float32"]
+
+
+def test_a_donor_that_is_the_example_itself_changes_nothing(small, rng):
+    model = model_of("three heads", "mean", "float32")
+    examples = encodings(small, rng, rng.integers(1, 9, 11))
+    ablations = [*ab.single_heads(small, "patched"), *ab.whole_layers(small, "patched")]
+    options = {"row_length": 17, "tokens_at_once": 51}
+    same = engine.sweep(model, examples, ablations, readouts.sentence_embedding, donors=examples, **options)
+    assert largest_difference(same.outputs, np.broadcast_to(same.base, same.outputs.shape)) < CLOSE["float32"]
+    others = encodings(small, rng, [len(one) for one in examples])
+    other = engine.sweep(model, examples, ablations, readouts.sentence_embedding, donors=others, **options)
+    assert largest_difference(other.outputs, same.outputs) > 1e-2
+
+
+def test_readouts_at_chosen_tokens(small, rng):
+    model = model_of("three heads", "words", "float32")
+    examples, ablations = encodings(small, rng, [3, 9, 4, 5, 7]), ab.single_heads(small)
+    at = [sorted(rng.choice(len(one), 2, replace=False).tolist()) for one in examples]
+    found = engine.sweep(model, examples, ablations, readouts.logits, at=at, row_length=12, tokens_at_once=36)
+    assert found.outputs.shape == (6, 5, 2, small.vocab_size)
+    expected = oracle(model, examples, ablations, readouts.logits)
+    chosen = np.stack([np.asarray(expected)[:, number, places] for number, places in enumerate(at)], axis=1)
+    assert largest_difference(found.outputs, chosen) < CLOSE["float32"]
+
+
+def test_donors_and_positions_that_do_not_fit_are_refused(small, rng):
+    model, heads = model_of("three heads", "words", "float32"), ab.single_heads(small, "patched")
+    examples = encodings(small, rng, [3, 9, 4])
+    with pytest.raises(OverrideError, match="give donors"):
+        engine.sweep(model, examples, heads, readouts.logits)
+    with pytest.raises(InputError, match="2 donors for 3 examples"):
+        engine.sweep(model, examples, heads, readouts.logits, donors=examples[:2])
+    with pytest.raises(InputError, match=r"donor 1 has \[4\] tokens, its example \[9\]"):
+        engine.sweep(model, examples, heads, readouts.logits, donors=[examples[0], examples[2], examples[2]])
+    uniform = ab.single_heads(small)
+    for at, message in (([[0], [1]], "equally many"), ([[0], [1], [2, 3]], "equally many"), ([[], [], []], "at least")):
+        with pytest.raises(InputError, match=message):
+            engine.sweep(model, examples, uniform, readouts.logits, at=at)
+    with pytest.raises(InputError, match="example 0 has tokens 0 to 2, but `at` asks for"):
+        engine.sweep(model, examples, uniform, readouts.logits, at=[[3], [1], [1]])
+    with pytest.raises(InputError, match="pooler_output, which no single token has"):
+        engine.sweep(random_model(BertModel, small), examples, uniform, readouts.pooled, at=[[0], [1], [1]])
+    with pytest.raises(InputError, match="of a single text"):
+        engine.sweep(model, [(one, one) for one in examples], uniform, readouts.logits, at=[[0], [1], [1]])
+
+
+def test_modes_that_the_engine_lacks_name_the_form_that_has_them():
+    with pytest.raises(InputError, match="--engine plain"):
+        ab.Change(0, 0, "fixed")

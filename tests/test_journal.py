@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bertjax import ablations as ab
-from bertjax import engine, plain
+from bertjax import engine, readouts
 from bertjax.ablate import ablate
 from bertjax.blocks import choose_blocks
 from bertjax.cli import main
@@ -37,7 +37,7 @@ def job(small, rng, tmp_path, monkeypatch):
 
     def run(**options):
         given = {"journal": tmp_path / "journal", "tokens_at_once": 48, "row_length": 16}
-        arguments = {"ablations": ablations, "examples": examples, "readout": plain.logits}
+        arguments = {"ablations": ablations, "examples": examples, "readout": readouts.logits}
         chosen = {**arguments, **given, **options}
         return engine.sweep(model, chosen.pop("examples"), chosen.pop("ablations"), chosen.pop("readout"), **chosen)
 
@@ -177,7 +177,7 @@ def arguments_of(settings):
 def test_the_command_says_what_is_saved_and_goes_on(settings, monkeypatch, capsys):
     monkeypatch.setattr(engine, "STEPS_OF_PART", TINY_PARTS)
     monkeypatch.setattr(engine, "CACHED_FLOATS", 700)
-    monkeypatch.setattr("bertjax.commands.ProgressBar._advance", lambda self, done, total: StopAfter(0.5)(done, total))
+    monkeypatch.setattr("bertjax.progress.ProgressBar._advance", lambda self, done, total: StopAfter(0.5)(done, total))
     assert main(arguments_of(settings)) == 130
     assert "parts are saved: the same command goes on from there" in capsys.readouterr().err
     assert [path.name for path in settings.directory.iterdir()] == ["journal"]

@@ -7,10 +7,11 @@ import sys
 import jax
 import pytest
 
-from bertjax import BertConfig, BertForSequenceClassification, engine, memory, plain, schedule
+from bertjax import BertConfig, BertForSequenceClassification, engine, memory, readouts, schedule
 from bertjax import ablations as ab
 from bertjax.blocks import Blocks
 from bertjax.errors import InputError
+from bertjax.job import make_job
 from bertjax.memory import fit_blocks, most_blocks, parse_bytes, sweep_bytes
 from tests.tiny import encodings, random_model
 
@@ -45,7 +46,7 @@ def test_no_more_blocks_are_alive_than_are_counted_on(ablations, rng, monkeypatc
 
     monkeypatch.setattr(schedule.Pace, "add", count)
     examples = encodings(DEEP, rng, rng.integers(3, 10, 24))
-    engine.sweep(model, examples, ablations, plain.logits, row_length=16, tokens_at_once=200)
+    engine.sweep(model, examples, ablations, readouts.logits, row_length=16, tokens_at_once=200)
     assert 6 < most[0] <= most_blocks(layers=6, runs=12)
 
 
@@ -88,7 +89,7 @@ def test_hidden_states_of_every_token_count_as_outputs(rng):
 CHILD = """
 import sys
 import numpy as np
-from bertjax import BertConfig, BertForSequenceClassification, engine, plain
+from bertjax import BertConfig, BertForSequenceClassification, engine, readouts
 from bertjax.ablations import single_heads
 from bertjax.plan import make_plan
 from tests.tiny import encodings, random_model
@@ -99,7 +100,7 @@ with open("/proc/self/clear_refs", "w") as file:
     file.write("5")
 examples = encodings(config, np.random.default_rng(0), [40] * 96)
 heads = single_heads(config)[-24:]
-engine.sweep(model, examples, heads, plain.logits, tokens_at_once=16_000, memory=int(sys.argv[1]))
+engine.sweep(model, examples, heads, readouts.logits, tokens_at_once=16_000, memory=int(sys.argv[1]))
 print(next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 
@@ -114,8 +115,8 @@ def test_a_model_of_bert_s_size_stays_within_its_budget():
 
 def test_without_a_budget_steps_are_as_large_as_asked_and_with_one_smaller(rng):
     model = random_model(BertForSequenceClassification, DEEP)
-    texts = [(text,) for text in encodings(DEEP, rng, [10] * 5000)]
-    free = engine.choose_sizes(DEEP, model.numerics, texts, 0, tokens_at_once=40_000)
+    job = make_job(model, encodings(DEEP, rng, [10] * 5000), ab.single_heads(DEEP), readouts.logits)
+    free = engine.choose_sizes(job, tokens_at_once=40_000)
     budget = memory.memory_in_use() + memory.COMPILER_BYTES + 20_000_000
-    tight = engine.choose_sizes(DEEP, model.numerics, texts, 0, tokens_at_once=40_000, memory=budget)
+    tight = engine.choose_sizes(job, tokens_at_once=40_000, memory=budget)
     assert tight["rows"] * tight["runs"] < free["rows"] * free["runs"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bertjax import BertForSentenceEmbedding, BertForSequenceClassification, BertModel, plain
+from bertjax import BertForSentenceEmbedding, BertForSequenceClassification, BertModel, plain, readouts
 from bertjax import overrides as ov
 from bertjax.errors import InputError, OverrideError
 from tests.tiny import arguments, largest_difference, random_model
@@ -36,7 +36,7 @@ def job(config, rng):
 @pytest.mark.parametrize("share_prefix", [True, False])
 def test_a_sweep_is_a_loop_of_single_runs(job, chunk_size, share_prefix):
     model, call, batches, several = job
-    swept = plain.sweep(model, batches, several, plain.logits, chunk_size=chunk_size, share_prefix=share_prefix)
+    swept = plain.sweep(model, batches, several, readouts.logits, chunk_size=chunk_size, share_prefix=share_prefix)
     assert largest_difference(swept.base, model(**call).logits) < CLOSE
     for one, found in zip(several, swept.outputs, strict=True):
         assert largest_difference(found, model(**call, overrides=one).logits) < CLOSE
@@ -45,16 +45,16 @@ def test_a_sweep_is_a_loop_of_single_runs(job, chunk_size, share_prefix):
 def test_the_oracle_is_a_loop_of_single_runs(small, rng):
     model, call = random_model(BertForSequenceClassification, small), arguments(small, rng)
     several = [ov.uniform(small, ["0.1"]), ov.zero(small, ["1.2"]), ov.identity(small)]
-    found = plain.run(model, model.inputs(**call), ov.stack(several), plain.logits)
+    found = plain.run(model, model.inputs(**call), ov.stack(several), readouts.logits)
     for one, outputs in zip(several, found, strict=True):
         assert largest_difference(outputs, model(**call, overrides=one).logits) < CLOSE
 
 
 def test_a_sweep_agrees_with_the_oracle_on_each_batch(job):
     model, _, batches, several = job
-    swept, stacked = plain.sweep(model, batches, several, plain.logits), ov.stack(several)
+    swept, stacked = plain.sweep(model, batches, several, readouts.logits), ov.stack(several)
     for indices, call in batches:
-        found = plain.run(model, model.inputs(**call), stacked, plain.logits)
+        found = plain.run(model, model.inputs(**call), stacked, readouts.logits)
         assert largest_difference(swept.outputs[:, list(indices)], found) < CLOSE
 
 
@@ -83,7 +83,7 @@ def test_sharing_the_prefix_computes_less_and_work_says_how_much(job):
         def advance(part):
             done[-1] += part
 
-        plain.sweep(model, batches, several, plain.logits, share_prefix=share, progress=advance)
+        plain.sweep(model, batches, several, readouts.logits, share_prefix=share, progress=advance)
         assert done[-1] == plain.work(several, layers, examples=6, share_prefix=share)
     assert done[0] < done[1] or layers == 1
 
@@ -109,9 +109,9 @@ def test_mean_head_outputs_are_means_over_real_tokens(small, rng):
 def test_readouts_that_a_model_does_not_have_are_refused(small, rng):
     call = arguments(small, rng)
     with pytest.raises(InputError, match="no logits"):
-        plain.sweep(BertModel(small), [(range(4), call)], [ov.identity(small)], plain.logits)
+        plain.sweep(BertModel(small), [(range(4), call)], [ov.identity(small)], readouts.logits)
     with pytest.raises(InputError, match="BertForSentenceEmbedding"):
-        plain.sweep(BertModel(small), [(range(4), call)], [ov.identity(small)], plain.sentence_embedding)
+        plain.sweep(BertModel(small), [(range(4), call)], [ov.identity(small)], readouts.sentence_embedding)
     with pytest.raises(InputError, match="chunk_size"):
         plain.sweep(BertModel(small), [(range(4), call)], [ov.identity(small)], _pooled, chunk_size=0)
 

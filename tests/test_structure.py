@@ -9,15 +9,27 @@ PACKAGE = Path(__file__).parent.parent / "bertjax"
 
 # Left to right: a file imports only from its left.
 ORDER = [
-    *("errors", "types", "config", "atomic", "weight_names", "files", "checkpoint", "ops", "locate", "checks"),
-    *("pretrained", "model", "task_heads", "joining", "overrides", "plain"),
+    *(
+        "errors",
+        "progress",
+        "types",
+        "config",
+        "atomic",
+        "weight_names",
+        "files",
+        "checkpoint",
+        "ops",
+        "locate",
+        "checks",
+    ),
+    *("pretrained", "readouts", "model", "task_heads", "joining", "overrides", "plain"),
     *("tasks", "tables", "local_files", "tfds_glue", "tokenizer", "data", "parity"),
-    *("ablations", "packing", "plan", "steps", "blocks", "cost"),
-    *("parts", "schedule", "memory", "fingerprint", "journal", "compile_cache", "engine", "estimate"),
+    *("ablations", "packing", "plan", "steps", "job", "compiled", "blocks", "cost"),
+    *("parts", "schedule", "memory", "fingerprint", "journal", "compile_cache", "engine", "estimation"),
     *("metrics", "page", "heads_map", "bars", "report"),
     *("task_outputs", "provenance", "results", "settings", "ablate", "commands", "cli"),
 ]
-FLAX = {"model", "task_heads", "pretrained", "plain", "files", "blocks"}
+FLAX = {"model", "task_heads", "pretrained", "plain", "files", "blocks", "compiled"}
 NNX = {"Module", "Param", "List", "split", "merge", "eval_shape"}
 FILES = sorted(PACKAGE.glob("*.py"))
 

@@ -8,14 +8,13 @@ from statistics import median
 import numpy as np
 
 from bertjax.ablations import Ablation
-from bertjax.blocks import BlockRunner, Blocks, Readout, Slot, Step
+from bertjax.blocks import BlockRunner, Blocks, Slot, Step
 from bertjax.compile_cache import use_compile_cache
 from bertjax.cost import Cost, Work, flops, price
-from bertjax.engine import Combine, as_texts, choose_sizes, count_output_bytes
+from bertjax.engine import Combine, choose_sizes
 from bertjax.memory import memory_in_use, sweep_bytes
-from bertjax.packing import pack
-from bertjax.plan import make_plan
 from bertjax.pretrained import PretrainedModel
+from bertjax.readouts import Readout
 from bertjax.tokenizer import Encoding
 
 TIMED_STEPS = 5
@@ -70,13 +69,12 @@ def estimate(
         OverrideError: a head that the model does not have.
     """
     use_compile_cache()
-    config, plan, texts = model.config, make_plan(model.config, ablations), as_texts(examples)
-    output_bytes = count_output_bytes(model, texts, plan, readout, combine)
-    sizes = choose_sizes(config, model.numerics, texts, output_bytes, memory=memory)
-    blocks, row_length = Blocks(sizes["rows"], sizes["runs"]), sizes["row_length"]
-    packed = pack(texts, row_length)
-    means = np.zeros((config.num_hidden_layers, config.num_attention_heads, config.head_dim), model.numerics.wide)
-    runner = BlockRunner(model, packed, plan, readout, blocks, means)
+    zeros = np.zeros((model.config.num_hidden_layers, model.config.num_attention_heads, model.config.head_dim))
+    means = zeros.astype(model.numerics.wide)
+    job = make_job(model, examples, ablations, readout, combine=combine, means=means, donors=examples)
+    config, sizes = model.config, choose_sizes(job, memory=memory)
+    blocks, row_length, runner = Blocks(sizes["rows"], sizes["runs"]), sizes["row_length"], make_runner(job, sizes)
+    packed, texts, plan = runner.packed, job.texts, job.plan
     lengths = [len(text) for several in texts for text in several]
     cost = price(plan, config, blocks, packed.rows, row_length, lengths, runner.first_only)
     rate = _measure(runner, row_length)
@@ -85,7 +83,7 @@ def estimate(
         cost,
         *(len(ablations), plan.duplicates, len(texts), sum(lengths)),
         *(packed.rows, row_length, packed.filled, blocks),
-        *(memory_in_use() + step_bytes + 2 * output_bytes, output_bytes),
+        *(memory_in_use() + step_bytes + 2 * job.output_bytes, job.output_bytes),
         *(rate, cost.flops / rate, cost.plain / rate),
     )
 

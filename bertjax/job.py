@@ -1,0 +1,119 @@
+"""What a sweep computes, checked: a model, a plan, texts, and what to keep of each run."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from bertjax.ablations import Ablation
+from bertjax.errors import InputError, OverrideError
+from bertjax.packing import total_lengths
+from bertjax.plan import Plan, make_plan
+from bertjax.pretrained import PretrainedModel
+from bertjax.readouts import Inspected, Readout, check_at_positions, inspect_readout
+from bertjax.tokenizer import Encoding
+
+Combine = Callable[..., np.ndarray]
+Examples = Sequence[Encoding] | Sequence[Sequence[Encoding]]
+Texts = list[tuple[Encoding, ...]]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a sweep computes.
+
+    Args:
+        texts: of each example, one or several.
+        combine: makes one output of the readouts of an example's texts.
+        means: outputs that mode 'mean' puts in place of the heads' own.
+        donors: texts whose head outputs mode 'patched' puts there, as many and as long as `texts`.
+        positions: tokens of each example at which the readout is taken; None for all.
+        reading: what the readout asks for and gives.
+    """
+
+    model: PretrainedModel
+    plan: Plan
+    texts: Texts
+    readout: Readout
+    combine: Combine
+    means: Float[np.ndarray, "layers heads head_dim"] | None
+    donors: Texts | None
+    positions: Int[np.ndarray, "examples wanted"] | None
+    reading: Inspected
+
+    @property
+    def first_only(self) -> bool:
+        """Whether [CLS] is all that the readout needs of the last layer."""
+        return self.reading.first_only and self.positions is None
+
+    @property
+    def output_bytes(self) -> int:
+        """Bytes of all outputs."""
+        given = self.reading.given
+        one = self.combine(*np.ones((len(self.texts[0]), *given.shape), given.dtype))
+        return (len(self.plan.ablations) + 1) * len(self.texts) * one.nbytes
+
+
+def make_job(
+    model: PretrainedModel,
+    examples: Examples,
+    ablations: Sequence[Ablation],
+    readout: Readout,
+    *,
+    combine: Combine | None = None,
+    means: Float[np.ndarray, "layers heads head_dim"] | None = None,
+    donors: Examples | None = None,
+    at: Sequence[Sequence[int]] | None = None,
+) -> Job:
+    """Check what a sweep is to compute; the arguments are those of `engine.sweep`.
+
+    Raises:
+        OverrideError: a head that the model does not have, mode 'mean' without means or 'patched' without donors.
+        InputError: examples, donors or positions that do not fit each other, or nothing to ablate.
+    """
+    plan = make_plan(model.config, ablations)
+    texts, given = _as_texts(examples), None if donors is None else _as_texts(donors)
+    if means is None and "mean" in plan.modes():
+        raise OverrideError("mode 'mean' replaces heads by their mean outputs: give means")
+    if given is None and "patched" in plan.modes():
+        raise OverrideError("mode 'patched' takes heads' outputs from other texts: give donors")
+    if given is not None:
+        _check_donors(texts, given)
+    positions = None if at is None else _check_positions(texts, at)
+    longest = max(len(text) for several in texts for text in several)
+    reading = inspect_readout(model, readout, longest if positions is None else positions.shape[1])
+    if positions is not None:
+        check_at_positions(model, reading)
+    return Job(model, plan, texts, readout, combine or only_text, means, given, positions, reading)
+
+
+def only_text(vectors: Shaped[np.ndarray, "*readout"]) -> Shaped[np.ndarray, "*readout"]:
+    """What stands for an example of a single text: its readout."""
+    return vectors
+
+
+def _as_texts(examples: Examples) -> Texts:
+    texts = [(one,) if isinstance(one, Encoding) else tuple(one) for one in examples]
+    total_lengths(texts)
+    return texts
+
+
+def _check_donors(texts: Texts, donors: Texts) -> None:
+    if len(donors) != len(texts):
+        raise InputError(f"there are {len(donors)} donors for {len(texts)} examples")
+    for number, (here, there) in enumerate(zip(texts, donors, strict=True)):
+        ours, theirs = ([len(text) for text in several] for several in (here, there))
+        if ours != theirs:
+            raise InputError(f"donor {number} has {theirs} tokens, its example {ours}: patching needs them alike")
+
+
+def _check_positions(texts: Texts, at: Sequence[Sequence[int]]) -> Int[np.ndarray, "examples wanted"]:
+    if len(at) != len(texts) or len({len(some) for some in at}) != 1 or not at[0]:
+        raise InputError("`at` needs equally many positions for each example, at least one")
+    if any(len(several) != 1 for several in texts):
+        raise InputError("`at` is for examples of a single text")
+    for number, (some, (text,)) in enumerate(zip(at, texts, strict=True)):
+        if not all(0 <= position < len(text) for position in some):
+            raise InputError(f"example {number} has tokens 0 to {len(text) - 1}, but `at` asks for {list(some)}")
+    return np.array(at, np.int32)

@@ -1,0 +1,43 @@
+"""Progress is shown where somebody looks at it."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from bertjax.progress import ProgressBar, in_notebook
+
+
+def test_nothing_is_written_where_nobody_looks(capsys):
+    with ProgressBar("sweep") as report:
+        report(1.0, 2.0)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    """A stand-in for a notebook; gives the lines that it shows."""
+    lines = []
+
+    class ZMQInteractiveShell:
+        pass
+
+    def display(data, raw, display_id):
+        lines.append(data["text/plain"])
+        return SimpleNamespace(update=lambda data, raw: lines.append(data["text/plain"]))
+
+    module, shown = ModuleType("IPython"), ModuleType("IPython.display")
+    module.get_ipython, shown.display = ZMQInteractiveShell, display
+    monkeypatch.setitem(sys.modules, "IPython", module)
+    monkeypatch.setitem(sys.modules, "IPython.display", shown)
+    return lines
+
+
+def test_a_notebook_shows_one_line_that_changes(notebook, monkeypatch):
+    clock = iter(range(100))
+    monkeypatch.setattr("bertjax.progress.time.monotonic", lambda: float(next(clock)))
+    assert in_notebook()
+    with ProgressBar("sweep") as report:
+        for done in (0.0, 5.0, 10.0):
+            report(done, 10.0)
+    assert notebook == ["sweep 0 %, 0:01 gone", "sweep 50 %, 0:02 gone, 0:02 left", "sweep 100 %, 0:03 gone"]
