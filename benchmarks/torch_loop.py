@@ -2,7 +2,7 @@
 
 Every head of the default model is disabled on pairs of a task (STS-B by default), once by `bertjax` and once by a
 loop over `transformers` with a patched eager attention, sorted by length, batch 32. Prints the largest difference
-of a score over all heads, and the ratio of the times.
+of a score over all heads, the largest difference of a similarity, and the ratio of the times.
 
     python -m benchmarks.torch_loop --data GLUE_DIR --limit 300        about 5 minutes on two CPU cores
 """
@@ -83,6 +83,8 @@ def main() -> None:
         bases = [score(name, swept.base[None], examples.labels, positive)[0] for swept in (ours, theirs)]
         table.add_row(name, *(f"{base:.6f}" for base in bases), f"{np.abs(scores[0] - scores[1]).max():.1e}")
     Console().print(table)
+    apart = max(np.abs(ours.outputs - theirs.outputs).max(), np.abs(ours.base - theirs.base).max())
+    print(f"largest difference of one of {ours.outputs.shape[0] + 1} x {len(examples)} similarities: {apart:.1e}")
     ratio = their_time / our_time
     print(f"bertjax {our_time:.0f} s with compilation, PyTorch loop {their_time:.0f} s: {ratio:.2f} times")
 

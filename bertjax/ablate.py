@@ -19,6 +19,7 @@ from bertjax import plain
 from bertjax.ablations import Ablation, Change, to_overrides
 from bertjax.data import Examples, load_examples
 from bertjax.engine import Progress
+from bertjax.errors import some_of
 from bertjax.estimation import Estimate, estimate
 from bertjax.journal import count_parts, discard_journal, is_unfinished
 from bertjax.locate import locate
@@ -214,8 +215,7 @@ def _warn_if_silent(swept: Swept, ablations: Sequence[Ablation]) -> list[str]:
     changes = np.abs(swept.outputs - swept.base[None]).reshape(len(ablations), -1).max(axis=1)
     silent = [one.name for one, change in zip(ablations, changes, strict=True) if change <= scale]
     if silent:
-        some = ", ".join(silent[:6]) + (f" and {len(silent) - 6} more" if len(silent) > 6 else "")
-        warnings.warn(f"ablating {some} changed no output of any example", NoEffectWarning, stacklevel=3)
+        warnings.warn(f"ablating {some_of(silent)} changed no output of any example", NoEffectWarning, stacklevel=3)
     return silent
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertjax.config import BertConfig
-from bertjax.errors import CheckpointError
+from bertjax.errors import CheckpointError, some_of
 
 AS_IS, TRANSPOSED, INTO_HEADS, HEAD_BIAS, OUT_OF_HEADS = (
     "as is",
@@ -66,7 +66,6 @@ TABLE: tuple[Row, ...] = (
     *_linear("qa_outputs", "qa_outputs"),
 )
 
-WORD_EMBEDDINGS, DECODER = TABLE[0].tensor, "cls.predictions.decoder.weight"
 _BY_PARAMETER = {row.parameter: row for row in TABLE}
 _BY_TENSOR = {row.tensor: row for row in TABLE}
 
@@ -150,9 +149,8 @@ def read_parameters(
     missing = [row.tensor for row in rows.values() if row.tensor not in weights]
     vital = [name for name in missing if name.startswith(("bert.embeddings.", "bert.encoder."))]
     if vital:
-        more = f" and {len(vital) - 1} more" if len(vital) > 1 else ""
         raise CheckpointError(
-            f"the checkpoint has no tensor {vital[0]}{more}: it is incomplete or another architecture"
+            f"the checkpoint has no tensor {some_of(vital, most=1)}: it is incomplete or another architecture"
         )
     _refuse_surplus(weights, config)
     for path, row in rows.items():

@@ -4,6 +4,17 @@ Each message says in one line what was wrong, what was found and what to do. The
 that line and exits with code 2.
 """
 
+from collections.abc import Sequence
+
+
+def some_of(names: Sequence[str], most: int = 6) -> str:
+    """The first of some names, and how many more there are.
+
+    >>> some_of(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
 
 class BertjaxError(Exception):
     """Base of all errors that bertjax raises on purpose."""

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from bertjax.atomic import atomic_write, encode_json, staged, write_json
-from bertjax.errors import CheckpointError, MissingDependencyError, OutputError
+from bertjax.errors import CheckpointError, MissingDependencyError, OutputError, some_of
 from bertjax.weight_names import (
     DECODER_BIAS,
     DECODER_WEIGHT,
@@ -178,8 +178,7 @@ def _check_values(path: Path, weights: Mapping[str, np.ndarray]) -> None:
         if not np.isfinite(array).all():
             broken.append(name)
     if broken:
-        more = f" and {len(broken) - 4} more" if len(broken) > 4 else ""
-        message = f"{path}: NaN or infinity in {', '.join(broken[:4])}{more}; outputs will not be finite"
+        message = f"{path}: NaN or infinity in {some_of(broken, most=4)}; outputs will not be finite"
         warnings.warn(message, CheckpointWarning, stacklevel=3)
 
 

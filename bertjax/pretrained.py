@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +16,11 @@ from jaxtyping import Array
 from bertjax import checkpoint
 from bertjax.checks import check_overrides, prepare_inputs
 from bertjax.config import BertConfig
+from bertjax.errors import some_of
 from bertjax.files import CheckpointWarning, read_weights, write_weights
 from bertjax.locate import locate
 from bertjax.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides
+from bertjax.weight_names import DECODER_WEIGHT, WORD_EMBEDDINGS
 
 M = TypeVar("M", bound="PretrainedModel")
 
@@ -28,6 +30,7 @@ class PretrainedModel(nnx.Module):
 
     config: BertConfig
     numerics: Numerics
+    has_decoder: ClassVar[bool] = False  # a masked-LM head, whose decoder may be the word embeddings
 
     @property
     def body(self) -> Any:
@@ -137,7 +140,8 @@ class PretrainedModel(nnx.Module):
         config = config or BertConfig.from_directory(directory)
         numerics = make_numerics(dtype, precision)
         weights = read_weights(directory)
-        config = _untie_if_different(config, weights)
+        if cls.has_decoder:
+            config = _untie_if_different(config, weights)
         return build(partial(cls._create, config, directory, numerics, options), weights, config, seed)
 
     @classmethod
@@ -191,13 +195,13 @@ def build(create: Callable[[Array], Any], weights: dict[str, np.ndarray], config
     """
     unknown = sorted(name for name in weights if not checkpoint.is_known(name))
     if unknown:
-        _warn(f"tensors that no BERT class knows were not used: {_enumerate(unknown)}")
+        _warn(f"tensors that no BERT class knows were not used: {some_of(unknown)}")
     graphdef, state = nnx.split(nnx.eval_shape(create, jax.random.key(0)))
     shapes = _by_path(state)
     found, missing = checkpoint.read_parameters(weights, {p: v.shape for p, v in shapes.items()}, config)
     fresh: dict[str, Any] = {}
     if missing:
-        _warn(f"not in the checkpoint and initialised anew: {_enumerate(missing)}")
+        _warn(f"not in the checkpoint and initialised anew: {some_of(missing)}")
         fresh = _by_path(nnx.split(create(jax.random.key(seed)))[1])
     leaves = [jnp.asarray(found[path], shape.dtype) if path in found else fresh[path] for path, shape in shapes.items()]
     return nnx.merge(graphdef, jax.tree.unflatten(jax.tree.structure(state), leaves))
@@ -214,17 +218,13 @@ def _by_path(state: Any) -> dict[str, Any]:
 
 def _untie_if_different(config: BertConfig, weights: dict[str, np.ndarray]) -> BertConfig:
     """A decoder that differs from the word embeddings is not tied, whatever the config says (as in transformers)."""
-    both = checkpoint.DECODER in weights and checkpoint.WORD_EMBEDDINGS in weights
+    both = DECODER_WEIGHT in weights and WORD_EMBEDDINGS in weights
     if not (config.tie_word_embeddings and both):
         return config
-    if np.array_equal(weights[checkpoint.DECODER], weights[checkpoint.WORD_EMBEDDINGS]):
+    if np.array_equal(weights[DECODER_WEIGHT], weights[WORD_EMBEDDINGS]):
         return config
-    _warn(f"the config ties {checkpoint.DECODER} to the word embeddings, but the file holds another one: it is used")
+    _warn(f"the config ties {DECODER_WEIGHT} to the word embeddings, but the file holds another one: it is used")
     return dataclasses.replace(config, tie_word_embeddings=False)
-
-
-def _enumerate(names: list[str]) -> str:
-    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 def _warn(message: str) -> None:

@@ -160,6 +160,8 @@ class MaskedLMHead(nnx.Module):
 class BertForMaskedLM(TaskModel):
     """Scores of every vocabulary entry for every token; `logits` are `[batch, token, vocab]`."""
 
+    has_decoder = True
+
     def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
         body, head = _two_keys(key)
         super().__init__(config, body, numerics, add_pooling_layer=False)
@@ -172,6 +174,8 @@ class BertForMaskedLM(TaskModel):
 
 class BertForPreTraining(TaskModel):
     """Both heads of pre-training: `logits` (or `prediction_logits`) and `seq_relationship_logits`."""
+
+    has_decoder = True
 
     def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
         body, head = _two_keys(key)

@@ -1,0 +1,57 @@
+"""Are the engine's predictions those of the simple form, a full forward pass for each ablation?
+
+BERT-base sizes with random weights, real lengths from MRPC, float32: all 144 heads and the base run on each example.
+Counts the predictions that differ, and apart from them those whose margin between the two labels is so small that
+rounding may decide.
+
+    python -m benchmarks.exactness                  100 examples; about 40 minutes on two CPU cores
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import bertjax
+from benchmarks.common import describe_machine
+from benchmarks.rivals import make_checkpoint, random_examples
+from bertjax import plain, readouts
+from bertjax.ablations import single_heads, to_overrides
+from bertjax.tokenizer import batches_by_length, collate
+
+MARGIN = 4e-5  # twice the largest difference that is allowed in float32
+
+
+def main() -> None:
+    """Print the counts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--examples", type=int, default=100)
+    options = parser.parse_args()
+    every = json.loads((Path(__file__).parent / "lengths.json").read_text())["mrpc"]
+    lengths = np.random.default_rng(0).choice(every, options.examples, replace=False).tolist()
+    with tempfile.TemporaryDirectory() as folder:
+        make_checkpoint(Path(folder), {})
+        model = bertjax.load(folder)
+    examples, ablations = random_examples(lengths, model.config.vocab_size), single_heads(model.config)
+    found = bertjax.sweep(model, examples, ablations, readouts.logits)
+    batches = [
+        (places, collate([examples[place] for place in places], length))
+        for places, length in batches_by_length(lengths, 4)
+    ]
+    overrides = [to_overrides(model.config, one) for one in ablations]
+    expected = plain.sweep(model, batches, overrides, readouts.logits, share_prefix=False)
+    ours, theirs = (np.concatenate([one.base[None], one.outputs]) for one in (found, expected))
+    margins = np.abs(theirs[..., 1] - theirs[..., 0])
+    differing = ours.argmax(-1) != theirs.argmax(-1)
+    print(describe_machine())
+    print(f"{ours.shape[0]} runs x {ours.shape[1]} examples: {differing.size:,} predictions")
+    print(f"largest difference of a logit: {np.abs(ours - theirs).max():.1e}")
+    print(f"margins under {MARGIN:.0e}: {(margins < MARGIN).sum():,}, of them decided otherwise: ", end="")
+    print(f"{(differing & (margins < MARGIN)).sum():,}")
+    print(f"predictions that differ at larger margins: {(differing & (margins >= MARGIN)).sum():,}")
+
+
+if __name__ == "__main__":
+    main()
