@@ -8,7 +8,7 @@ weights of a few examples) and a picture.
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from bertjax.locate import locate
 from bertjax.metrics import score
 from bertjax.plain import Swept
 from bertjax.provenance import provenance
-from bertjax.results import Entry, Results, check_directory, write_outputs, write_results
+from bertjax.results import Entry, Results, check_directory, finite, write_outputs, write_results
 from bertjax.settings import MODES, Settings, check_settings, head_names, list_ablations, place
 from bertjax.task_heads import BertForSentenceEmbedding, load
 from bertjax.task_outputs import (
@@ -84,7 +84,9 @@ def ablate(
     write_outputs(settings.directory, swept, examples, [place(one) for one in ablations])
     entries, base = score_ablations(encoded.kind, examples, swept, ablations)
     silent = _warn_if_silent(swept, ablations)
-    attention = _sample(model, encoded, entries, ablations, means)
+    largest = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
+    some = [ablations[number] for number in largest]
+    attention = _sample(model, encoded, some, means)
     summary = {
         **provenance(model, directory, settings.model, examples, encoded),
         "settings": {**asdict(settings), "output": str(settings.directory)},
@@ -93,6 +95,10 @@ def ablate(
         "without_effect": silent,
         "base": base,
     }
+    if settings.precision == "bfloat16":
+        say("comparing the base run and the largest effects with float32")
+        coarse = Swept(swept.base, swept.outputs[largest])
+        summary["float32"] = _deviation(settings, directory, examples, encoded, some, means, coarse)
     results = Results(summary, entries, swept, examples, attention, model.config)
     write_results(settings.directory, results)
     discard_journal(settings.journal)
@@ -209,6 +215,33 @@ def score_ablations(
     return entries, base
 
 
+def _deviation(
+    settings: Settings,
+    directory: Path,
+    examples: Examples,
+    encoded: Encoded,
+    some: Sequence[Ablation],
+    means: Float[np.ndarray, "layers heads head_dim"] | None,
+    coarse: Swept,
+) -> dict[str, Any]:
+    """How far outputs and main scores in bfloat16 are from float32: of the base run, and of some ablations."""
+    model = _load_model(replace(settings, precision="float32"), directory)
+    wide = None if means is None else means.astype(np.float32)
+    exact = sweep_examples(model, encoded, some, means=wide)
+    found = [score_ablations(encoded.kind, examples, one, some) for one in (coarse, exact)]
+    scores = [[next(iter(base.values())), *(entry.score for entry in entries)] for entries, base in found]
+    apart = np.abs(np.array(scores[0]) - np.array(scores[1]))
+    return {
+        "runs": ["base", *(one.name for one in some)],
+        "scores": [finite(value) for value in scores[1]],
+        "scores_in_bfloat16": [finite(value) for value in scores[0]],
+        "largest_score_difference": finite(float(np.max(apart))),
+        "largest_output_difference": float(
+            max(np.abs(exact.base - coarse.base).max(), np.abs(exact.outputs - coarse.outputs).max())
+        ),
+    }
+
+
 def _warn_if_silent(swept: Swept, ablations: Sequence[Ablation]) -> list[str]:
     """Name the ablations that changed no output by more than rounding: often a mistake, never silent."""
     scale = 64 * float(np.finfo(np.float32).eps) * max(1.0, float(np.abs(swept.base).max()))
@@ -222,15 +255,13 @@ def _warn_if_silent(swept: Swept, ablations: Sequence[Ablation]) -> list[str]:
 def _sample(
     model: Any,
     encoded: Encoded,
-    entries: Sequence[Entry],
-    ablations: Sequence[Ablation],
+    largest: Sequence[Ablation],
     means: Float[np.ndarray, "layers heads head_dim"] | None,
 ) -> dict[str, Shaped[np.ndarray, "..."]]:
     """Attention of examples spread evenly over the data: base, and the ablations with the largest effects."""
     count = min(SAMPLED_EXAMPLES, encoded.examples)
     chosen = np.linspace(0, encoded.examples - 1, count).round().astype(int)
-    order = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
-    runs = [Ablation("base", ()), *(ablations[number] for number in order)]
+    runs = [Ablation("base", ()), *largest]
     overrides = [to_overrides(model.config, one, means) for one in runs]
     arrays = sampled_attention(model, encoded, chosen.tolist(), overrides)
     return {"examples": chosen, "runs": np.array([one.name for one in runs]), **arrays}

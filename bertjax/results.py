@@ -73,8 +73,8 @@ class Entry:
     def to_dict(self) -> dict[str, Any]:
         """As in `summary.json`, where an undefined number is null."""
         place = {"name": self.name, "heads": list(self.heads), "layer": self.layer, "head": self.head}
-        scores = {name: _finite(value) for name, value in self.scores.items()}
-        return {**place, "score": _finite(self.score), "delta": _finite(self.delta), "scores": scores}
+        scores = {name: finite(value) for name, value in self.scores.items()}
+        return {**place, "score": finite(self.score), "delta": finite(self.delta), "scores": scores}
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ def _lines(examples: Examples) -> str:
     rows = zip(examples.ids, examples.labels.tolist(), examples.first, seconds, strict=True)
     return "".join(
         json.dumps(
-            {"id": name, "label": _finite(label), "first": first} | ({} if second is None else {"second": second}),
+            {"id": name, "label": finite(label), "first": first} | ({} if second is None else {"second": second}),
             ensure_ascii=False,
         )
         + "\n"
@@ -223,11 +223,11 @@ def _lines(examples: Examples) -> str:
 
 
 def _summary(results: Results) -> dict[str, Any]:
-    base = {name: _finite(value) for name, value in results.summary["base"].items()}
+    base = {name: finite(value) for name, value in results.summary["base"].items()}
     entries = [entry.to_dict() for entry in results.entries]
-    return {**results.summary, "base": {"score": _finite(results.base), "scores": base}, "ablations": entries}
+    return {**results.summary, "base": {"score": finite(results.base), "scores": base}, "ablations": entries}
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """JSON has no NaN: null stands for it."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

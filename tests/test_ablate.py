@@ -13,7 +13,7 @@ from bertjax.cli import main
 from bertjax.data import TASKS
 from bertjax.errors import ConfigError, DataError, InputError, OutputError, OverrideError
 from bertjax.metrics import score
-from bertjax.settings import Settings
+from bertjax.settings import Settings, check_settings, list_ablations
 from bertjax.task_outputs import label_order, positive_label
 from tests.tiny import largest_difference
 from tests.workshop import SENTENCES, make_classifier, make_embedder, write_pairs
@@ -129,6 +129,54 @@ def test_pairs_are_scored_by_similarity_with_a_sentence_embedder(settings, embed
     assert abs(results.swept.outputs[0, 7] - cosine) < 1e-5
 
 
+def test_a_file_of_sets(settings, tmp_path):
+    (tmp_path / "sets.txt").write_text("two layers: 0.0 1.2  # a name\n\n1.0=zero, 1.1=mean\n0.2\n")
+    results = ablate(replace(settings, ablate=str(tmp_path / "sets.txt")))
+    assert [entry.name for entry in results.entries] == ["two layers", "1.0=zero+1.1=mean", "0.2"]
+    assert [entry.heads for entry in results.entries] == [("0.0", "1.2"), ("1.0=zero", "1.1=mean"), ("0.2",)]
+    assert [(entry.layer, entry.head) for entry in results.entries] == [(None, None), (None, None), (0, 2)]
+    arrays = np.load(settings.directory / "outputs.npz")
+    assert arrays["names"].tolist() == [entry.name for entry in results.entries]
+    assert (settings.directory / "sets.png").is_file()
+    model = bertjax.load(settings.model)
+    encoding = _encode(settings, results.examples)[4]
+    call = {"input_ids": [encoding.input_ids], "token_type_ids": [encoding.token_type_ids]}
+    expected = model(**call, overrides=ov.uniform(model.config, ["0.0", "1.2"])).logits[0]
+    assert largest_difference(results.swept.outputs[0, 4], expected) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("change", "count"),
+    [
+        ({"ablate": "pairs"}, 15),
+        ({"ablate": "pairs", "heads": ("0.0", "0.1", "1.1")}, 3),
+        ({"ablate": "all-but-one"}, 6),
+        ({"ablate": "subsets", "subset_size": 3, "subset_count": 7}, 7),
+        ({"ablate": "cumulative", "heads": ("1.1", "0.0")}, 2),
+    ],
+)
+def test_ready_made_collections(settings, change, count):
+    chosen = replace(settings, **change)
+    assert len(list_ablations(chosen, bertjax.load(settings.model).config)) == count
+    check_settings(chosen)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("0.0 9.9", "line 1: there is no head 9.9"),
+        ("0.0\n0.0 0.0", "line 2: .* names a head twice"),
+        ("a: 0.0=gone", "'gone' is not one of"),
+        ("name:", "at least one head"),
+        ("# nothing", "holds no set of heads"),
+    ],
+)
+def test_mistakes_in_a_file_of_sets(settings, tmp_path, content, message):
+    (tmp_path / "sets.txt").write_text(content)
+    with pytest.raises(InputError, match=message):
+        ablate(replace(settings, ablate=str(tmp_path / "sets.txt")))
+
+
 def test_attention_of_the_largest_effects_is_kept(settings):
     results = ablate(settings)
     kept = np.load(settings.directory / "attention.npz")
@@ -207,6 +255,11 @@ def test_bfloat16_is_near_float32(settings):
     exact = ablate(settings).swept.outputs
     coarse = ablate(replace(settings, precision="bfloat16", overwrite=True)).swept.outputs
     assert 1e-5 < largest_difference(coarse, exact) < 0.2
+    apart = summary_of(settings)["float32"]
+    assert apart["runs"][0] == "base"
+    assert len(apart["runs"]) == len(apart["scores"]) == 6
+    assert 1e-5 < apart["largest_output_difference"] <= largest_difference(coarse, exact) + 1e-4
+    assert apart["largest_score_difference"] >= abs(apart["scores"][0] - apart["scores_in_bfloat16"][0])
 
 
 def test_labels_in_another_order_are_put_in_the_task_s():
@@ -231,6 +284,12 @@ def test_settings_that_cannot_be_are_refused_before_anything_is_computed(setting
         ({"mode": "delete"}, InputError, "uniform, zero, mean"),
         ({"precision": "float8"}, InputError, "float32, bfloat16"),
         ({"heads": ("2.0",)}, OverrideError, "no head 2.0"),
+        ({"ablate": "head"}, InputError, "heads, layers, pairs, .* or a file of sets: found 'head'"),
+        ({"ablate": "cumulative"}, InputError, "give --heads"),
+        ({"ablate": "layers", "heads": ("1.0",)}, InputError, "--ablate layers"),
+        ({"memory": "lots"}, InputError, "no amount of memory"),
+        ({"memory": "1GB", "engine": "plain"}, InputError, "--batch-size"),
+        ({"resume": True, "engine": "plain"}, InputError, "nothing to resume"),
         ({"max_length": 100}, InputError, "max_position_embeddings 40"),
         (
             {"task": "mnli", "text_columns": ("#1 String", "#2 String"), "label_column": "Quality"},
