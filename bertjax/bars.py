@@ -146,6 +146,6 @@ def _label_bars(axes: "Axes", changes: Float[np.ndarray, " bars"], base: float, 
     axes.set_xticks(ticks, labels)
     axes.set_ylim(len(changes) - 0.5, -0.5)
     axes.set_xlabel(f"{metric_label} in points (change)", fontsize=9.5, color=INK)
-    axes.set_ylabel("layer", fontsize=9.5, color=INK)
+    axes.set_ylabel(what, fontsize=9.5, color=INK)
     axes.grid(axis="x", color=PALE, linewidth=0.8)
     axes.set_axisbelow(True)

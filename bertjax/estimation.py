@@ -11,7 +11,8 @@ from bertjax.ablations import Ablation
 from bertjax.blocks import BlockRunner, Blocks, Slot, Step
 from bertjax.compile_cache import use_compile_cache
 from bertjax.cost import Cost, Work, flops, price
-from bertjax.engine import Combine, choose_sizes
+from bertjax.engine import choose_sizes, make_runner
+from bertjax.job import Combine, make_job
 from bertjax.memory import memory_in_use, sweep_bytes
 from bertjax.pretrained import PretrainedModel
 from bertjax.readouts import Readout

@@ -302,6 +302,19 @@ def test_settings_that_cannot_be_are_refused_before_anything_is_computed(setting
     assert not (settings.directory / "summary.json").exists()
 
 
+def test_the_plan_says_what_a_sweep_costs_and_writes_nothing(settings, capsys):
+    arguments = ["--model", settings.model, "--task", "mrpc", "--data", settings.data, "--output", settings.output]
+    assert main(["plan", *arguments, "--ablate", "pairs"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "15 sets of heads" in printed
+    assert "runs with their own after each layer: 7, 16" in printed
+    for name in ("examples 10, ", "rows of", "GFLOP/s, measured", "peak memory", "time about"):
+        assert name in printed
+    assert not settings.directory.exists()
+    assert main(["plan", *arguments, "--memory", "1MB"]) == 2
+    assert "but the budget is 1 MB" in capsys.readouterr().err
+
+
 def test_the_command_prints_the_table(settings, capsys):
     arguments = [
         "--model",

@@ -17,7 +17,7 @@ from rich.console import Console
 from bertjax import bars, heads_map
 from bertjax.errors import DataError, OutputError
 from bertjax.page import format_change
-from bertjax.report import ablation_table, draw_heads, draw_layers
+from bertjax.report import ablation_table, draw_heads, draw_layers, draw_sets
 
 BASE, LABEL, TITLE = 0.8672, "Spearman correlation", "A title that is no formula: $_$ and $x^^$"
 
@@ -219,11 +219,31 @@ def test_numbers_can_be_read_on_every_colour(caught):
 def test_layers_become_bars_around_the_base(caught):
     draw_layers("unused", np.array([0.80, BASE, np.nan, 0.88]), BASE, "Title", "", LABEL)
     axes = caught[0].axes[0]
+    assert axes.get_ylabel() == "layer"
     np.testing.assert_allclose([bar.get_width() for bar in axes.patches], [-6.72, 0, 0, 1.28])
     assert [text.get_text().strip() for text in axes.texts] == ["−6.72", "0.00", "undefined", "+1.28"]
     assert axes.yaxis_inverted()
     assert "86.72\n(base)" in [label.get_text() for label in axes.get_xticklabels()]
     assert axes.get_xlim()[0] < -6.72 < 1.28 < axes.get_xlim()[1]
+
+
+def test_of_sets_those_that_change_most_are_drawn_from_gain_to_loss(caught):
+    names = [f"set {number}" for number in range(30)]
+    scores = BASE + np.linspace(-0.02, 0.01, 30)
+    scores[4] = np.nan
+    draw_sets("unused", names, scores, BASE, "Title", "Where", LABEL)
+    axes = caught[0].axes[0]
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    widths = [bar.get_width() for bar in axes.patches]
+    assert len(labels) == len(widths) == 24
+    assert widths == sorted(widths, reverse=True)
+    assert labels[0] == "set 29"
+    assert labels[-1] == "set 0"
+    assert "set 4" not in labels
+    assert axes.get_ylabel() == ""
+    assert any("the 24 of 30 sets that change most" in text.get_text() for text in caught[0].texts)
+    with pytest.raises(DataError, match="30 sets, but 2 names"):
+        draw_sets("unused", ["a", "b"], scores, BASE, "Title")
 
 
 @pytest.mark.parametrize(
