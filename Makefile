@@ -12,6 +12,7 @@ PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile
 help:
 	@echo "make demo    ablate all 72 heads of a real model on real data (a few minutes)"
 	@echo "make test    run all tests"
+	@echo "make test-slow  those of minutes"
 	@echo "make lint    format check, lint, types"
 	@echo "make format  format the code"
 	@echo "make clean   remove the virtual environment"

@@ -99,6 +99,6 @@ def _measure(runner: BlockRunner, row_length: int) -> float:
         started = time.perf_counter()
         runner.advance(0, steps).block_until_ready()
         seconds.append(time.perf_counter() - started)
-    tokens = runs * runner.blocks.rows * row_length
+    tokens = float(runs * runner.blocks.rows * row_length)
     work = Work(last_full=1) if runner.is_short(0) else Work(full=1)
     return flops(work, runner.config, tokens, row_length, runs * runner.blocks.rows) / median(seconds[1:])

@@ -60,10 +60,10 @@ def test_the_parity_command_runs():
 def test_the_other_commands_run_in_the_order_given(desk, monkeypatch):
     monkeypatch.chdir(desk)
     commands = [c for c in COMMANDS if c.startswith("bertjax ") and not c.startswith("bertjax parity")]
-    assert len(commands) == 6
+    assert len(commands) == 7
     for number, command in enumerate(commands):
         arguments = shlex.split(command)[1:]
-        if arguments[0] == "ablate":
+        if arguments[0] in ("ablate", "plan"):
             # Few heads and examples: how the words are understood is what is tested, not the machine's patience.
             fewer = [] if "layers" in arguments else ["--heads", "5.3", "5.5"]
             arguments += ["--limit", "5", *fewer, "--output", f"out{number}"]
