@@ -185,7 +185,7 @@ def test_the_command_says_what_is_saved_and_goes_on(settings, monkeypatch, capsy
     assert main([*arguments_of(settings), "--mode", "zero"]) == 2
     assert "ablations (6 sets, uniform" in capsys.readouterr().err
     assert main([*arguments_of(settings), "--resume"]) == 0
-    assert "going on with them" in capsys.readouterr().out
+    assert "going on from there" in capsys.readouterr().out
     assert not settings.journal.exists()
     assert main([*arguments_of(settings), "--resume"]) == 0
     assert "complete already" in capsys.readouterr().out
