@@ -38,7 +38,7 @@ def test_flops_are_those_that_xla_counts(step, work):
     weights = steps.layer_weights(model.encoder.layers[0], model.numerics)
     rows = Rows(jnp.ones((batch, tokens), jnp.int32), jnp.zeros((batch, places), jnp.int32))
     branches = step in (steps.branch, steps.last_branch)
-    changes = Changes(jnp.ones((4, 12)), None, None, None) if branches else None
+    changes = Changes(jnp.ones((4, 12)), None, None, None, None, None) if branches else None
     hidden = jnp.zeros((batch, tokens, 768))
     found = xla_flops(step, weights, hidden, rows, changes, Recipe("gelu", 1e-12, model.numerics))
     expected = flops(work, WIDE, float(batch * tokens), float(tokens), float(batch * places))
