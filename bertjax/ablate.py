@@ -77,7 +77,7 @@ def ablate(
     say(f"{examples.task.name}: {len(examples)} examples, {sum(map(len, encoded.rows)):,} tokens ({examples.source})")
     _check_scorable(encoded, examples)
     if is_unfinished(settings.journal):
-        say(f"finished parts of this sweep in {settings.directory}: {count_parts(settings.journal)}, going on from there")
+        say(f"{settings.directory} holds {count_parts(settings.journal)} finished parts, going on from there")
     means = _means(settings, model, encoded, ablations)
     swept = _sweep(settings, model, encoded, ablations, means, progress)
     seconds = time.time() - started
