@@ -1,9 +1,23 @@
-"""What the benchmarks share: where they ran."""
+"""What the benchmarks share: where they ran, and what they run on."""
 
+import json
 import platform
+from collections.abc import Sequence
 from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 import jax
+import numpy as np
+
+from bertjax.tokenizer import Encoding
+
+SIZES: dict[str, dict[str, Any]] = {
+    "base": {},
+    "large": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
+    "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
+}
+TASKS = ("mrpc", "qnli")
 
 
 def describe_machine() -> str:
@@ -11,3 +25,16 @@ def describe_machine() -> str:
     device = jax.devices()[0]
     names = ", ".join(f"{name} {version(name)}" for name in ("jax", "flax", "numpy"))
     return f"{device.platform} {device.device_kind}, {platform.machine()}, Python {platform.python_version()}, {names}"
+
+
+def draw_lengths(task: str, count: int) -> list[int]:
+    """Lengths of a task's validation pairs in word pieces of bert-base-uncased, drawn with seed 0."""
+    every = json.loads((Path(__file__).parent / "lengths.json").read_text())[task]
+    return np.random.default_rng(0).choice(every, count, replace=count > len(every)).tolist()
+
+
+def random_examples(lengths: Sequence[int], vocabulary: int) -> list[Encoding]:
+    """Texts of random tokens."""
+    rng = np.random.default_rng(0)
+    drawn = [tuple(rng.integers(0, vocabulary, length).tolist()) for length in lengths]
+    return [Encoding(ids, (0,) * len(ids), ("",) * len(ids), ((0, 0),) * len(ids), False) for ids in drawn]

@@ -8,15 +8,14 @@ rounding may decide.
 """
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
 import bertjax
-from benchmarks.common import describe_machine
-from benchmarks.rivals import make_checkpoint, random_examples
+from benchmarks.common import describe_machine, draw_lengths, random_examples
+from benchmarks.rivals import make_checkpoint
 from bertjax import plain, readouts
 from bertjax.ablations import single_heads, to_overrides
 from bertjax.tokenizer import batches_by_length, collate
@@ -29,8 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--examples", type=int, default=100)
     options = parser.parse_args()
-    every = json.loads((Path(__file__).parent / "lengths.json").read_text())["mrpc"]
-    lengths = np.random.default_rng(0).choice(every, options.examples, replace=False).tolist()
+    lengths = draw_lengths("mrpc", options.examples)
     with tempfile.TemporaryDirectory() as folder:
         make_checkpoint(Path(folder), {})
         model = bertjax.load(folder)

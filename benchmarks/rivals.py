@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import AttentionInterface, BertConfig, BertForSequenceClassification
 from transformers.utils import logging
@@ -99,10 +98,3 @@ def make_checkpoint(directory: Path, size: dict[str, Any]) -> None:
     logging.disable_progress_bar()
     torch.manual_seed(0)
     BertForSequenceClassification(BertConfig(**size)).eval().save_pretrained(directory)
-
-
-def random_examples(lengths: Sequence[int], vocabulary: int) -> list[Encoding]:
-    """Texts of random tokens."""
-    rng = np.random.default_rng(0)
-    drawn = [tuple(rng.integers(0, vocabulary, length).tolist()) for length in lengths]
-    return [Encoding(ids, (0,) * len(ids), ("",) * len(ids), ((0, 0),) * len(ids), False) for ids in drawn]

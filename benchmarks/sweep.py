@@ -11,7 +11,6 @@ scaled to all; "timed" says how many.
 
 import argparse
 import contextlib
-import json
 import statistics
 import tempfile
 import time
@@ -21,18 +20,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 import bertjax
-from benchmarks.common import describe_machine
+from benchmarks.common import SIZES, TASKS, describe_machine, draw_lengths, random_examples
 from benchmarks.rivals import (
     BATCH,
     PADDED,
     Rival,
     make_checkpoint,
-    random_examples,
     torch_batches,
     torch_rival,
     vmap_rival,
@@ -45,11 +42,6 @@ from bertjax.cost import price
 from bertjax.plan import make_plan
 from bertjax.tokenizer import Encoding, batches_by_length
 
-SIZES: dict[str, dict[str, int]] = {
-    "base": {},
-    "large": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
-    "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
-}
 RIVALS = (
     "torch_padded",
     "torch_sorted_sdpa",
@@ -212,7 +204,7 @@ def main() -> None:
     """Print the table, and write it as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=list(SIZES), default="base")
-    parser.add_argument("--lengths", choices=["mrpc", "qnli"], default="mrpc")
+    parser.add_argument("--lengths", choices=TASKS, default="mrpc")
     parser.add_argument("--length", type=int, help="all examples this long, in place of real lengths")
     parser.add_argument("--examples", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
@@ -221,9 +213,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     console = Console()
-    every = json.loads((Path(__file__).parent / "lengths.json").read_text())[options.lengths]
-    drawn = np.random.default_rng(0).choice(every, options.examples, replace=options.examples > len(every)).tolist()
-    lengths = [options.length] * options.examples if options.length else drawn
+    lengths = [options.length or drawn for drawn in draw_lengths(options.lengths, options.examples)]
     with tempfile.TemporaryDirectory() as folder:
         make_checkpoint(Path(folder), SIZES[options.size])
         model = bertjax.load(folder)

@@ -78,7 +78,7 @@ def estimate(
     packed, texts, plan = runner.packed, job.texts, job.plan
     lengths = [len(text) for several in texts for text in several]
     cost = price(plan, config, blocks, packed.rows, row_length, lengths, runner.first_only)
-    rate = _measure(runner, row_length)
+    rate = measure_rate(runner)
     step_bytes = sweep_bytes(config, np.dtype(model.numerics.dtype).itemsize, row_length, blocks)
     return Estimate(
         cost,
@@ -89,9 +89,9 @@ def estimate(
     )
 
 
-def _measure(runner: BlockRunner, row_length: int) -> float:
-    """Operations a second of one layer on one block."""
-    root, runs = runner.plan.root, runner.blocks.runs
+def measure_rate(runner: BlockRunner) -> float:
+    """Operations a second of the first layer on one block: a median."""
+    root, runs, row_length = runner.plan.root, runner.blocks.runs, runner.packed.row_length
     block = runner.embed([0] * runs)
     steps = [Step(Slot(block, index, root, 0), root, ()) for index in range(runs)]
     seconds = []
