@@ -17,8 +17,43 @@ from bertjax.types import Edges, HeadOutputs, HeadWeights, Numerics, Overrides
 # exp of this is finite in float32 and, times the factor 0 of a masked key, still 0.
 LARGEST_EXPONENT = 80.0
 
+# A polynomial p(u), lowest power first, with p(u)^-8 = the share of a standard normal distribution above u, for
+# 0 <= u <= 8: fitted so that the largest error of u * p(u)^-8 is least (5e-8).
+TAIL = (
+    1.0905077457427979,
+    0.108759805560112,
+    0.048836808651685715,
+    0.00938353780657053,
+    0.0010520112700760365,
+    0.00013297646364662796,
+    0.00010217211820418015,
+    -1.745529516483657e-05,
+    3.1359377317130566e-06,
+)
+
+
+def gelu(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """`x` times the share of a standard normal distribution below x: `x/2 * (1 + erf(x / sqrt(2)))`.
+
+    float64 by XLA's own function. Narrower floats by a polynomial in float32, which is as good to the last bits
+    (4e-7 at most for |x| < 9, as PyTorch's) and on a CPU takes less than half the time.
+
+    >>> gelu(jnp.array([-1.0, 0.0, 2.0])).round(4).tolist()
+    [-0.15869998931884766, 0.0, 1.9544999599456787]
+    """
+    if x.dtype == jnp.float64:
+        return jax.nn.gelu(x, approximate=False)
+    wide = x.astype(jnp.float32)
+    distance = jnp.minimum(jnp.abs(wide), 8.0)
+    root = jnp.zeros_like(distance)
+    for coefficient in reversed(TAIL):
+        root = root * distance + coefficient
+    beyond = 1 / root**8
+    return (wide * jnp.where(wide < 0, beyond, 1 - beyond)).astype(x.dtype)
+
+
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "gelu": partial(jax.nn.gelu, approximate=False),
+    "gelu": gelu,
     "gelu_new": partial(jax.nn.gelu, approximate=True),
     "relu": jax.nn.relu,
     "silu": jax.nn.silu,

@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.special import erf, softmax
+from scipy.special import erf, ndtr, softmax
+from scipy.stats import norm
 
 from bertjax import ops
 from bertjax.types import Numerics
@@ -40,6 +41,23 @@ def test_gelu_is_the_exact_one_and_gelu_new_is_not(rng):
     exact = 0.5 * np.asarray(x) * (1 + erf(np.asarray(x, np.float64) / np.sqrt(2)))
     assert largest_difference(ops.ACTIVATIONS["gelu"](x), exact) < CLOSE
     assert largest_difference(ops.ACTIVATIONS["gelu_new"](x), exact) > 1e-5
+
+
+@pytest.mark.parametrize(("dtype", "close"), [("float32", 2.5e-7), ("bfloat16", 1.001 * 2.0**-8)])
+def test_gelu_is_good_to_the_last_bits(rng, dtype, close):
+    x = jnp.asarray(4 * rng.normal(size=10_000), dtype)
+    wide = np.asarray(x, np.float64)
+    exact = wide * ndtr(wide)
+    found = ops.gelu(x)
+    assert found.dtype == x.dtype
+    assert (np.abs(np.asarray(found, np.float64) - exact) <= close * np.maximum(1, np.abs(exact))).all()
+
+
+def test_the_gradient_of_gelu_has_no_kink_at_zero(rng):
+    x = jnp.asarray([0.0, *3 * rng.normal(size=50)], jnp.float32)
+    wide = np.asarray(x, np.float64)
+    exact = ndtr(wide) + wide * norm.pdf(wide)
+    assert largest_difference(jax.vmap(jax.grad(ops.gelu))(x), exact) < 1e-6
 
 
 def test_attention_weights_are_a_softmax_over_kept_keys(rng):
