@@ -114,8 +114,8 @@ def _add_what(add: Callable[..., None]) -> None:
     add("mode", "what takes the head's place", choices=list(MODES))
     add("ablate", f"{', '.join(COLLECTIONS)}, or a file with a set of heads in each line", metavar="WHAT")
     add("heads", "only these heads, as LAYER.HEAD; the order of 'cumulative'", nargs="+", metavar="L.H")
-    add("subset_size", "for 'subsets': heads of each", type=_positive, metavar="K")
-    add("subset_count", "for 'subsets': how many", type=_positive, metavar="N")
+    add("subset_size", "for 'subsets': heads of each (default 2)", type=_positive, metavar="K")
+    add("subset_count", "for 'subsets': how many (default 100)", type=_positive, metavar="N")
     add("readout", "auto, or similarity: any BERT as a sentence embedder", choices=["auto", "similarity"])
 
 

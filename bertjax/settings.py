@@ -49,7 +49,8 @@ class Settings:
         mode: one of `MODES`.
         ablate: one of `COLLECTIONS`, or a file of sets (`ablations.read_sets`).
         heads: only these heads, e.g. ("3.0", "2.7"); None for all. For 'cumulative' their order.
-        subset_size, subset_count: for 'subsets': heads of each, and how many, drawn with `seed`.
+        subset_size, subset_count: for 'subsets': heads of each (None for 2), and how many (None for 100), drawn with
+            `seed`.
         limit: so many examples, drawn with `seed`; None for all.
         engine: 'fast' (`bertjax.engine`) or 'plain' (`bertjax.plain`, the simple form that the fast one is tested
             against).
@@ -71,8 +72,8 @@ class Settings:
     mode: str = "uniform"
     ablate: str = "heads"
     heads: tuple[str, ...] | None = None
-    subset_size: int = 2
-    subset_count: int = 100
+    subset_size: int | None = None
+    subset_count: int | None = None
     limit: int | None = None
     engine: str = "fast"
     memory: str | None = None
@@ -123,16 +124,31 @@ def check_settings(settings: Settings) -> None:
     ):
         if getattr(settings, name) not in choices:
             raise InputError(f"{name} {getattr(settings, name)!r} is not one of {', '.join(choices)}")
-    if settings.engine == "plain" and settings.memory_budget:
+    if settings.resume and settings.overwrite:
+        raise InputError("--resume keeps what is there, --overwrite replaces it: give one of them")
+    _check_engine(settings)
+    _check_sets(settings)
+
+
+def _check_engine(settings: Settings) -> None:
+    budget = settings.memory_budget
+    if settings.engine == "plain" and budget is not None:
         raise InputError("--engine plain has no memory budget: give --batch-size and --chunk-size")
-    if settings.resume and settings.engine == "plain":
+    if settings.engine == "plain" and settings.resume:
         raise InputError("--engine plain keeps no journal: there is nothing to resume")
+    if settings.engine == "fast" and (settings.batch_size or settings.chunk_size):
+        raise InputError("--batch-size and --chunk-size are for --engine plain: give --memory to make steps smaller")
+
+
+def _check_sets(settings: Settings) -> None:
     if settings.ablate not in COLLECTIONS and not Path(settings.ablate).expanduser().is_file():
         raise InputError(f"--ablate takes {', '.join(COLLECTIONS)} or a file of sets: found {settings.ablate!r}")
     if settings.heads and not COLLECTIONS.get(settings.ablate, False):
         raise InputError(f"--heads names single heads: it cannot go with --ablate {settings.ablate}")
     if settings.ablate == "cumulative" and not settings.heads:
         raise InputError("--ablate cumulative needs an order: give --heads, first to last")
+    if settings.ablate != "subsets" and (settings.subset_size or settings.subset_count):
+        raise InputError(f"--subset-size and --subset-count are for --ablate subsets, not for {settings.ablate}")
 
 
 def list_ablations(settings: Settings, config: BertConfig) -> list[Ablation]:
@@ -156,7 +172,7 @@ def list_ablations(settings: Settings, config: BertConfig) -> list[Ablation]:
         case "cumulative":
             return cumulative(config, heads, mode)
         case "subsets":
-            return random_subsets(config, settings.subset_size, settings.subset_count, settings.seed, mode)
+            return random_subsets(config, settings.subset_size or 2, settings.subset_count or 100, settings.seed, mode)
     return read_sets(Path(settings.ablate).expanduser(), config, mode)
 
 

@@ -33,7 +33,7 @@ def embedder(tmp_path_factory):
 def settings(classifier, tmp_path):
     """All heads of the classifier on ten made-up paraphrase pairs."""
     data = write_pairs(tmp_path / "pairs.tsv", 10)
-    return Settings(model=str(classifier), task="mrpc", data=str(data), output=str(tmp_path / "out"), batch_size=10)
+    return Settings(model=str(classifier), task="mrpc", data=str(data), output=str(tmp_path / "out"))
 
 
 def summary_of(settings):
@@ -76,7 +76,7 @@ def test_the_summary_says_where_everything_came_from(settings):
 
 @pytest.mark.parametrize("mode", ["uniform", "zero", "mean"])
 def test_outputs_are_those_of_single_runs(settings, mode):
-    results = ablate(replace(settings, mode=mode, batch_size=4))
+    results = ablate(replace(settings, mode=mode))
     model = bertjax.load(settings.model)
     encodings = _encode(settings, results.examples)
     outputs = []
@@ -290,6 +290,11 @@ def test_settings_that_cannot_be_are_refused_before_anything_is_computed(setting
         ({"memory": "lots"}, InputError, "no amount of memory"),
         ({"memory": "1GB", "engine": "plain"}, InputError, "--batch-size"),
         ({"resume": True, "engine": "plain"}, InputError, "nothing to resume"),
+        ({"resume": True, "overwrite": True}, InputError, "give one of them"),
+        ({"batch_size": 4}, InputError, "for --engine plain"),
+        ({"chunk_size": 4}, InputError, "for --engine plain"),
+        ({"subset_size": 3}, InputError, "for --ablate subsets, not for heads"),
+        ({"subset_count": 3, "ablate": "pairs"}, InputError, "for --ablate subsets, not for pairs"),
         ({"max_length": 100}, InputError, "max_position_embeddings 40"),
         (
             {"task": "mnli", "text_columns": ("#1 String", "#2 String"), "label_column": "Quality"},
