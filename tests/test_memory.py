@@ -33,20 +33,24 @@ DEEP = BertConfig(
         ab.random_subsets(DEEP, 2, 150),
         ab.random_subsets(DEEP, 5, 150),
         ab.all_but_one(DEEP),
+        ab.all_but_one(DEEP, "patched"),
+        ab.random_subsets(DEEP, 5, 150, mode="patched"),
     ],
-    ids=["single", "pairs", "two", "five", "all but one"],
+    ids=["single", "pairs", "two", "five", "all but one", "all but one patched", "five patched"],
 )
 def test_no_more_blocks_are_alive_than_are_counted_on(ablations, rng, monkeypatch):
     model, most = random_model(BertForSequenceClassification, DEEP), [0]
+    shapes = ((12, 1, 16, 24), (12, 1, 16, 12, 2))  # hidden states; what the heads of donors give
     add = schedule.Pace.add
 
     def count(pace, block, runs):
         add(pace, block, runs)
-        most[0] = max(most[0], sum(array.shape == (12, 1, 16, 24) for array in jax.live_arrays()))
+        most[0] = max(most[0], sum(array.shape in shapes for array in jax.live_arrays()))
 
     monkeypatch.setattr(schedule.Pace, "add", count)
     examples = encodings(DEEP, rng, rng.integers(3, 10, 24))
-    engine.sweep(model, examples, ablations, readouts.logits, row_length=16, tokens_at_once=200)
+    donors = examples if ablations[0].changes[0].mode == "patched" else None
+    engine.sweep(model, examples, ablations, readouts.logits, donors=donors, row_length=16, tokens_at_once=200)
     assert 6 < most[0] <= most_blocks(layers=6, runs=12)
 
 
