@@ -40,7 +40,7 @@ test: $(VENV)/.test
 	$(PYTEST)
 
 test-slow: $(VENV)/.test
-	$(PYTEST) -m slow
+	XLA_FLAGS= $(PYTEST) -m slow
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check .

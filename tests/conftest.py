@@ -7,6 +7,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["BERTJAX_COMPILE_CACHE"] = "off"
 
+# Tiny models take longer to compile than to run: LLVM may leave out its expensive passes in this process (XLA reads the
+# flags once, with its first device). Commands in processes of their own are compiled as users compile them, and so is
+# all of `XLA_FLAGS= make test`.
+FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+given = os.environ.get("XLA_FLAGS")
+os.environ["XLA_FLAGS"] = FLAGS if given is None else given
+
 import importlib.util
 
 import jax
@@ -15,6 +22,10 @@ import pytest
 
 from bertjax import BertConfig
 from tests.tiny import SIZES
+
+jax.devices()
+if given is None:
+    del os.environ["XLA_FLAGS"]
 
 # One file is about PyTorch's formats from its first import on; with `-m "not needs_torch"` it would be deselected
 # anyway. `make test` installs PyTorch, and the other tests that need it fail where it is missing.
