@@ -10,9 +10,7 @@ os.environ["BERTJAX_COMPILE_CACHE"] = "off"
 # Tiny models take longer to compile than to run: LLVM may leave out its expensive passes in this process (XLA reads the
 # flags once, with its first device). Commands in processes of their own are compiled as users compile them, and so is
 # all of `XLA_FLAGS= make test`.
-FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-given = os.environ.get("XLA_FLAGS")
-os.environ["XLA_FLAGS"] = FLAGS if given is None else given
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 
 import importlib.util
 
@@ -24,7 +22,7 @@ from bertjax import BertConfig
 from tests.tiny import SIZES
 
 jax.devices()
-if given is None:
+if "optimization_level=0" in os.environ["XLA_FLAGS"]:
     del os.environ["XLA_FLAGS"]
 
 # One file is about PyTorch's formats from its first import on; with `-m "not needs_torch"` it would be deselected
