@@ -26,21 +26,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns: 0; 1 where a comparison failed; 2 for a user's mistake; 130 when interrupted.
     """
+    return guarded("bertjax", lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    options = _parser().parse_args(arguments)
+    return int(options.run(options))
+
+
+def guarded(name: str, program: Callable[[], int]) -> int:
+    """Run a program so that mistakes and interruptions end in one line; returns the exit code."""
     warnings.showwarning = _show_warning
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot print must not cost the results
             stream.reconfigure(errors="replace")
     try:
-        options = _parser().parse_args(arguments)
-        return int(options.run(options))
+        return program()
     except BertjaxError as error:
-        print(f"bertjax: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"{name}: error: {' '.join(str(error).split())}", file=sys.stderr)
         return EXIT_MISTAKE
     except SweepInterrupted as interruption:
-        print(f"bertjax: interrupted; {interruption}: the same command goes on from there", file=sys.stderr)
+        print(f"{name}: interrupted; {interruption}: the same command goes on from there", file=sys.stderr)
         return EXIT_INTERRUPTED
     except KeyboardInterrupt:
-        print("bertjax: interrupted; no unfinished file was left", file=sys.stderr)
+        print(f"{name}: interrupted; no unfinished file was left", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has gone

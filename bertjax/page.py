@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bertjax.atomic import atomic_write
-from bertjax.errors import DataError
+from bertjax.errors import DataError, OutputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,7 +91,10 @@ def choose_ticks(low: float, high: float, base: float, most: int, separator: str
 
 
 def save_page(figure: "Figure", path: str | os.PathLike[str]) -> None:
-    """Writes the PNG whole or not at all, without the version and date that would make it differ."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", metadata={"Software": None})
+    """Writes a PNG, or a PDF by the path's suffix, whole or not at all, without version and date: they would differ."""
+    buffer, kind = io.BytesIO(), Path(path).suffix.lstrip(".")
+    nothing = {"png": ["Software"], "pdf": ["Creator", "Producer", "CreationDate"]}.get(kind)
+    if nothing is None:
+        raise OutputError(f"cannot write {path}: a picture's name ends in .png or .pdf")
+    figure.savefig(buffer, format=kind, metadata=dict.fromkeys(nothing))
     atomic_write(Path(path), buffer.getvalue())

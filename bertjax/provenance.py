@@ -24,14 +24,7 @@ def provenance(model: Any, directory: Path, name: str, examples: Examples, encod
     """
     names = metrics_of(encoded.kind, examples.task)
     return {
-        "command": shlex.join(sys.argv),
-        "model": {
-            "name": name,
-            "class": type(model).__name__,
-            "layers": model.config.num_hidden_layers,
-            "heads": model.config.num_attention_heads,
-            "weights_sha256": hash_weights(read_weights(directory)),
-        },
+        **where_from(model, directory, name),
         "data": {
             "task": examples.task.name,
             "split": examples.split,
@@ -43,6 +36,25 @@ def provenance(model: Any, directory: Path, name: str, examples: Examples, encod
         "outputs": encoded.kind,
         "metrics": list(names),
         "metric": {"name": names[0], "label": METRICS[names[0]].label},
+    }
+
+
+def where_from(model: Any, directory: Path, name: str) -> dict[str, Any]:
+    """Command, model, versions and device.
+
+    Args:
+        directory: the model's; the hash is of all weights in its files.
+        name: what the user called the model.
+    """
+    return {
+        "command": shlex.join(sys.argv),
+        "model": {
+            "name": name,
+            "class": type(model).__name__,
+            "layers": model.config.num_hidden_layers,
+            "heads": model.config.num_attention_heads,
+            "weights_sha256": hash_weights(read_weights(directory)),
+        },
         "versions": _versions(),
         "device": {"platform": jax.default_backend(), "kind": jax.devices()[0].device_kind},
     }

@@ -1,0 +1,1 @@
+"""Programs that answer one question each about what attention heads do; see `README.md`."""

@@ -1,0 +1,129 @@
+"""Statistics of attention maps, reduced on the device: the maps of a whole data set are never in memory."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Float, Int, Shaped
+
+from bertjax import collate
+from bertjax.progress import Report
+from bertjax.tokenizer import Encoding, batches_by_length
+
+# What the maps of one batch, and what the statistic makes of them, may take.
+BATCH_BYTES = 64 * 10**6
+
+Statistic = Callable[..., Shaped[Array, "batch ..."]]
+
+
+def stream_attention(
+    model: Any,
+    texts: Sequence[Encoding],
+    statistic: Statistic,
+    extras: Callable[[np.ndarray], Sequence[np.ndarray]] = lambda places: (),
+    *,
+    example_bytes: int = 0,
+    report: Report = lambda done, total: None,
+) -> Iterator[tuple[Int[np.ndarray, "batch"], Shaped[np.ndarray, "batch ..."]]]:
+    """A statistic of the attention maps of every example, batch by batch.
+
+    Args:
+        model: any model of bertjax.
+        texts: the examples.
+        statistic: of one batch: attention weights `[layers, batch, heads, query, key]`, what of the tokens is real
+            `[batch, token]`, and the extras; a function defined once, since each new one is compiled anew.
+        extras: more arrays for some examples, a row for each.
+        example_bytes: what the statistic takes for each example beside its maps.
+        report: is told the batches done and in all.
+
+    Yields: which examples, and their statistic; each example once.
+    """
+    lengths, config = [len(text) for text in texts], model.config
+    one_map = 4 * config.num_hidden_layers * config.num_attention_heads * max(lengths) ** 2
+    size = int(np.clip(BATCH_BYTES // (one_map + example_bytes), 1, len(texts)))
+    parts = nnx.split(model.body)
+    batches = batches_by_length(lengths, size, max_length=config.max_position_embeddings)
+    for number, (places, length) in enumerate(batches):
+        where = np.array(places)
+        batch = collate([texts[place] for place in places], length)
+        values = np.asarray(_reduce(*parts, batch, statistic, tuple(extras(where))))
+        members, first = np.unique(where, return_index=True)  # a batch may be filled up by its last example
+        yield members, values[first]
+        report(float(number + 1), float(len(batches)))
+
+
+def reduce_attention(
+    model: Any, texts: Sequence[Encoding], statistic: Statistic, extras: Sequence[np.ndarray] = (), **options: Any
+) -> Shaped[np.ndarray, "examples ..."]:
+    """A statistic of the attention maps of every example, in the order of the examples.
+
+    Args:
+        extras: more arrays, each with a row for each example.
+        options: `example_bytes` and `report`, as for `stream_attention`.
+    """
+    found: Any = None
+    for places, values in stream_attention(
+        model, texts, statistic, lambda places: [extra[places] for extra in extras], **options
+    ):
+        found = np.zeros((len(texts), *values.shape[1:]), values.dtype) if found is None else found
+        found[places] = values
+    return found
+
+
+@partial(jax.jit, static_argnums=(0, 3))
+def _reduce(graphdef: Any, state: Any, batch: dict[str, Array], statistic: Statistic, extras: tuple[Array, ...]) -> Any:
+    output = nnx.merge(graphdef, state)(**batch)
+    return statistic(output.attentions, batch["attention_mask"], *extras)
+
+
+def at_pairs(
+    attentions: Float[Array, "layers batch heads query key"], pairs: Int[Array, "batch sets pairs 2"]
+) -> Float[Array, "batch sets pairs layers heads"]:
+    """Weights at pairs of (query, key); a pair (-1, -1) fills up and gives some weight or other."""
+
+    def one(maps: Array, wanted: Array) -> Array:
+        return jnp.moveaxis(maps[:, :, wanted[..., 0], wanted[..., 1]], (0, 1), (-2, -1))
+
+    return jax.vmap(one, in_axes=(1, 0))(attentions, pairs)
+
+
+def largest_of_pairs(
+    attentions: Float[Array, "layers batch heads query key"],
+    keep: Int[Array, "batch token"],
+    pairs: Int[Array, "batch sets pairs 2"],
+) -> Float[Array, "batch sets layers heads"]:
+    """The largest weight among each set of pairs (query, key); 0 for an empty set."""
+    real = (pairs[..., 0] >= 0)[..., None, None]
+    return jnp.where(real, at_pairs(attentions, pairs), 0.0).max(axis=2)
+
+
+def mean_of_pairs(
+    attentions: Float[Array, "layers batch heads query key"],
+    keep: Int[Array, "batch token"],
+    pairs: Int[Array, "batch sets pairs 2"],
+) -> Float[Array, "batch sets layers heads"]:
+    """The mean weight of each set of pairs (query, key); 0 for an empty set."""
+    real = (pairs[..., 0] >= 0).astype(attentions.dtype)
+    total = jnp.einsum("bsp,bsplh->bslh", real, at_pairs(attentions, pairs))
+    return total / jnp.maximum(real.sum(-1), 1)[..., None, None]
+
+
+def stack_pairs(
+    several: Sequence[Sequence[Sequence[tuple[int, int]]]], most: int = 0
+) -> Int[np.ndarray, "examples sets pairs 2"]:
+    """Pairs of (query, key) by example and set as one array, filled up with -1.
+
+    Args:
+        several: for each example equally many sets of pairs.
+        most: room for so many pairs at least, so that batches have one shape.
+    """
+    most = max(most, 1, *(len(pairs) for sets in several for pairs in sets))
+    stacked = np.full((len(several), len(several[0]), most, 2), -1, np.int32)
+    for example, sets in enumerate(several):
+        for number, pairs in enumerate(sets):
+            stacked[example, number, : len(pairs)] = np.array(pairs, np.int32).reshape(-1, 2)
+    return stacked

@@ -1,0 +1,58 @@
+"""Maps of a number for each head, side by side: the layout of the paper's figures 3, 5 and 6."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from bertjax.page import GREY, INK, WIDTH, add_axes, save_page, start_page
+
+GAP, LEFT, RIGHT, BOTTOM, CAPTION = 0.45, 0.62, 1.0, 0.75, 0.3  # inches
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One map, layer 0 at the top; heads that are marked get a dot."""
+
+    title: str
+    values: Float[np.ndarray, "layers heads"]
+    marked: Bool[np.ndarray, "layers heads"] | None = None
+
+
+def draw_maps(path: Path, panels: Sequence[Panel], title: str, subtitle: str, label: str, note: str = "") -> None:
+    """Draw panels of one scale.
+
+    Args:
+        path: a PNG or PDF, by its suffix.
+        panels: at least one, all of one shape.
+        label: what the colours stand for.
+        note: what a dot stands for.
+    """
+    from matplotlib.style import context
+
+    layers, heads = panels[0].values.shape
+    wide = (WIDTH - LEFT - RIGHT - GAP * (len(panels) - 1)) / len(panels)
+    cell = min(wide / heads, 0.42)
+    largest = max(float(np.nanmax(panel.values)) for panel in panels) or 1.0
+    with context("default"):
+        figure = start_page(title, subtitle, BOTTOM, layers * cell + CAPTION)
+        for number, panel in enumerate(panels):
+            axes = add_axes(figure, LEFT + number * (heads * cell + GAP), BOTTOM, heads * cell, layers * cell)
+            image = axes.imshow(panel.values, cmap="Blues", vmin=0, vmax=largest, aspect="auto")
+            axes.set_xticks(range(heads))
+            axes.set_yticks(range(layers))
+            axes.set_title(panel.title, fontsize=9.5, color=INK)
+            axes.set_xlabel("head", fontsize=9, color=INK)
+            axes.set_ylabel("" if number else "layer", fontsize=9, color=INK)
+            if panel.marked is not None:
+                rows, columns = np.nonzero(panel.marked)
+                axes.scatter(columns, rows, s=9, color="#d7301f", edgecolors="white", linewidths=0.5)
+        edge = LEFT + len(panels) * (heads * cell + GAP) - GAP
+        scale = add_axes(figure, edge + 0.15, BOTTOM, 0.13, layers * cell)
+        figure.colorbar(image, cax=scale).set_label(label, fontsize=9, color=INK)
+        scale.tick_params(length=0, labelsize=8.5, colors=INK)
+        if note:
+            figure.text(LEFT / WIDTH, 0.14 / float(figure.get_size_inches()[1]), note, fontsize=8.5, color=GREY)
+        save_page(figure, path)

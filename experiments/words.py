@@ -1,0 +1,39 @@
+"""Words and spans of a text, and the word pieces that make them up."""
+
+import re
+from collections.abc import Sequence
+
+from bertjax.tokenizer import Encoding
+
+Span = tuple[int, int]  # first character, and one past the last
+
+
+def find_words(text: str, words: str, taken: Sequence[Span] = ()) -> Span:
+    """Where some words stand in a text for the first time, not inside longer words and not in spans that are taken.
+
+    Raises:
+        LookupError: nowhere.
+
+    >>> find_words("he saw the heath", "he")
+    (0, 2)
+    >>> find_words("he saw he", "he", taken=[(0, 2)])
+    (7, 9)
+    """
+    for found in re.finditer(rf"(?<!\S){re.escape(words)}(?!\S)", text):
+        if all(found.end() <= start or end <= found.start() for start, end in taken):
+            return found.span()
+    raise LookupError(f"{words!r} does not stand in {text!r}")
+
+
+def pieces_of(encoding: Encoding, span: Span) -> list[int]:
+    """The tokens of a text that overlap a span; of a pair of texts, those of the first.
+
+    >>> encoding = Encoding((101, 5, 6, 7, 102), (0,) * 5, ("",) * 5, ((0, 0), (0, 2), (3, 6), (6, 9), (0, 0)), False)
+    >>> pieces_of(encoding, (3, 9))
+    [2, 3]
+    """
+    return [
+        token
+        for token, (start, end) in enumerate(encoding.offsets)
+        if start < end and start < span[1] and span[0] < end and encoding.token_type_ids[token] == 0
+    ]
