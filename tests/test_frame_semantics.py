@@ -1,5 +1,6 @@
 """Attention between predicates and their core elements: links, null, both modes, and the files of a run."""
 
+import itertools
 import json
 from argparse import Namespace
 
@@ -61,7 +62,7 @@ def test_the_authors_sentences_have_all_their_words():
     assert len(sentences) == 473
     for sentence in sentences:
         spans = sorted([sentence.predicate, *sentence.elements])
-        assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
         assert all(len(sentence.text[slice(*span)].split()) <= 5 for span in spans)
     first = sentences[0]
     assert first.text[slice(*first.predicate)] == "lifted"
