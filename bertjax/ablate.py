@@ -8,7 +8,7 @@ weights of a few examples) and a picture.
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,14 @@ from bertjax import plain
 from bertjax.ablations import Ablation, Change, to_overrides
 from bertjax.data import Examples, load_examples
 from bertjax.engine import Progress
-from bertjax.errors import some_of
+from bertjax.errors import InputError, OutputError, some_of
 from bertjax.estimation import Estimate, estimate
-from bertjax.journal import count_parts, discard_journal, is_unfinished
+from bertjax.journal import discard_journal, is_unfinished
 from bertjax.locate import locate
 from bertjax.metrics import score
 from bertjax.plain import Swept
 from bertjax.provenance import provenance
-from bertjax.results import Entry, Results, check_directory, finite, write_outputs, write_results
+from bertjax.results import Entry, Place, Results, check_directory, finite, write_outputs, write_results
 from bertjax.settings import MODES, Settings, check_settings, head_names, list_ablations, place
 from bertjax.task_heads import BertForSentenceEmbedding, load
 from bertjax.task_outputs import (
@@ -70,26 +70,25 @@ def ablate(
     """
     started = time.time()
     check_settings(settings)
-    check_directory(settings.directory, settings.overwrite or is_unfinished(settings.journal))
+    _check_output(settings)
     directory = locate(settings.model)
     model, ablations, examples, encoded = _load_job(settings, directory)
     say(f"{type(model).__name__} {settings.model}: {len(ablations)} {settings.ablate}, mode {settings.mode}")
     say(f"{examples.task.name}: {len(examples)} examples, {sum(map(len, encoded.rows)):,} tokens ({examples.source})")
     _check_scorable(encoded, examples)
-    if is_unfinished(settings.journal):
-        say(f"{settings.directory} holds {count_parts(settings.journal)} finished parts, going on from there")
     means = _means(settings, model, encoded, ablations)
-    swept = _sweep(settings, model, encoded, ablations, means, progress)
+    swept = _sweep(settings, model, encoded, ablations, means, say, progress)
     seconds = time.time() - started
-    write_outputs(settings.directory, swept, examples, [place(one) for one in ablations])
-    entries, base = score_ablations(encoded.kind, examples, swept, ablations)
+    places = [place(one, model.config, settings.mode) for one in ablations]
+    write_outputs(settings.directory, swept, examples, places)
+    entries, base = score_ablations(encoded.kind, examples, swept, ablations, places)
     silent = _warn_if_silent(swept, ablations)
     largest = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
     some = [ablations[number] for number in largest]
     attention = _sample(model, encoded, some, means)
     summary = {
         **provenance(model, directory, settings.model, examples, encoded),
-        "settings": {**asdict(settings), "output": str(settings.directory)},
+        "settings": {**settings.describe(), "output": str(settings.directory)},
         "mode": {"name": settings.mode, "definition": MODES[settings.mode]},
         "seconds": round(seconds, 3),
         "without_effect": silent,
@@ -98,7 +97,10 @@ def ablate(
     if settings.precision == "bfloat16":
         say("comparing the base run and the largest effects with float32")
         coarse = Swept(swept.base, swept.outputs[largest])
-        summary["float32"] = _deviation(settings, directory, examples, encoded, some, means, coarse)
+        try:
+            summary["float32"] = _deviation(settings, directory, examples, encoded, some, means, coarse)
+        except InputError as error:  # too little memory for a second model must not cost what was computed
+            say(f"not compared with float32: {error}")
     results = Results(summary, entries, swept, examples, attention, model.config)
     write_results(settings.directory, results)
     discard_journal(settings.journal)
@@ -117,6 +119,17 @@ def estimate_job(settings: Settings) -> Estimate:
     return estimate(model, texts, ablations, readout, combine=combine, memory=settings.memory_budget)
 
 
+def _check_output(settings: Settings) -> None:
+    """Refuse a directory whose results would be lost."""
+    unfinished = is_unfinished(settings.journal)
+    if unfinished and settings.engine == "plain" and not settings.overwrite:
+        raise OutputError(
+            f"{settings.directory} holds an unfinished sweep, which --engine plain cannot go on with: give another "
+            "--output, or --overwrite to discard it"
+        )
+    check_directory(settings.directory, settings.overwrite or unfinished)
+
+
 def _load_job(settings: Settings, directory: Path) -> tuple[Any, list[Ablation], Examples, Encoded]:
     """Model, ablations, and examples as given and as the model reads them."""
     model = _load_model(settings, directory)
@@ -130,7 +143,7 @@ def _check_scorable(encoded: Encoded, examples: Examples) -> None:
     """Score outputs that are all 0: what is wrong with labels or metrics comes out before the sweep, not after."""
     shape = (1, len(examples), len(encoded.label_order)) if encoded.kind == "logits" else (1, len(examples))
     nothing = Swept(np.zeros(shape[1:]), np.zeros(shape))
-    score_ablations(encoded.kind, examples, nothing, [Ablation("0.0", (Change(0, 0),))])
+    score_ablations(encoded.kind, examples, nothing, [Ablation("0.0", (Change(0, 0),))], [("0.0", 0, 0)])
 
 
 def _load_model(settings: Settings, directory: Path) -> Any:
@@ -176,6 +189,7 @@ def _sweep(
     encoded: Encoded,
     ablations: Sequence[Ablation],
     means: Float[np.ndarray, "layers heads head_dim"] | None,
+    say: Callable[[str], None],
     progress: Progress,
 ) -> Swept:
     if settings.engine == "fast":
@@ -184,14 +198,14 @@ def _sweep(
             "journal": settings.journal,
             "replace_journal": settings.overwrite,
         }
-        return sweep_examples(model, encoded, ablations, means=means, **options, progress=progress)
+        return sweep_examples(model, encoded, ablations, means=means, **options, say=say, progress=progress)
     overrides = [to_overrides(model.config, one, means) for one in ablations]
     options = {"batch_size": settings.texts_at_once, "chunk_size": settings.chunk_size}
     return sweep_plainly(model, encoded, overrides, **options, progress=progress)
 
 
 def score_ablations(
-    kind: str, examples: Examples, swept: Swept, ablations: Sequence[Ablation]
+    kind: str, examples: Examples, swept: Swept, ablations: Sequence[Ablation], places: Sequence[Place]
 ) -> tuple[list[Entry], dict[str, float]]:
     """Scores of all ablations by every metric of the task, and of the base run.
 
@@ -206,7 +220,7 @@ def score_ablations(
         Entry(
             one.name,
             head_names(one),
-            *place(one)[1:],
+            *places[number][1:],
             {name: float(scores[name][number]) for name in names},
             base[names[0]],
         )
@@ -227,8 +241,9 @@ def _deviation(
     """How far outputs and main scores in bfloat16 are from float32: of the base run, and of some ablations."""
     model = _load_model(replace(settings, precision="float32"), directory)
     wide = None if means is None else means.astype(np.float32)
-    exact = sweep_examples(model, encoded, some, means=wide)
-    found = [score_ablations(encoded.kind, examples, one, some) for one in (coarse, exact)]
+    exact = sweep_examples(model, encoded, some, means=wide, memory=settings.memory_budget)
+    places = [(one.name, None, None) for one in some]
+    found = [score_ablations(encoded.kind, examples, one, some, places) for one in (coarse, exact)]
     scores = [[next(iter(base.values())), *(entry.score for entry in entries)] for entries, base in found]
     apart = np.abs(np.array(scores[0]) - np.array(scores[1]))
     return {

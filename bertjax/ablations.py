@@ -108,7 +108,10 @@ def whole_layers(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
 
 def head_pairs(config: BertConfig, mode: str = "uniform", heads: Iterable[ov.Head] | None = None) -> list[Ablation]:
     """Every pair of heads, or of some heads: 10,296 for a 12 x 12 model."""
-    return [ablation(config, pair, mode) for pair in itertools.combinations(heads or ov.every_head(config), 2)]
+    return [
+        ablation(config, pair, mode)
+        for pair in itertools.combinations(ov.every_head(config) if heads is None else heads, 2)
+    ]
 
 
 def all_but_one(config: BertConfig, mode: str = "uniform") -> list[Ablation]:

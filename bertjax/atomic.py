@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -69,6 +70,20 @@ def atomic_write(path: str | Path, content: bytes | Callable[[Path], object]) ->
 def encode_json(value: Any) -> bytes:
     """Encode strict JSON (UTF-8, indented, a newline at the end); NaN and infinity are a ValueError."""
     return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Remove the temporary files of a process that was killed while it wrote into a directory.
+
+    Raises:
+        OutputError: one cannot be removed.
+    """
+    try:
+        for path in directory.glob(".????????-*") if directory.is_dir() else ():
+            if re.match(r"\.[0-9a-f]{8}-", path.name):
+                path.unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot remove {error.filename}: {error.strerror or error}") from error
 
 
 def write_json(path: str | Path, value: Any) -> None:

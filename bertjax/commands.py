@@ -3,7 +3,7 @@
 import argparse
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ def run_ablate(options: argparse.Namespace) -> int:
     _choose_cache(options)
     settings = _settings(options)
     if settings.resume and not is_unfinished(settings.journal):
-        summary = read_complete(settings.directory, asdict(settings))
+        summary = read_complete(settings.directory, settings.describe())
         if summary is not None:
             _show_scores(summary["ablations"], summary["base"]["score"], summary["metric"]["label"])
             _say(f"{settings.directory} is complete already")

@@ -22,11 +22,11 @@ def use_compile_cache() -> Path | None:
     wanted, given = os.environ.get(SWITCH, ""), getattr(jax.config, "jax_compilation_cache_dir", None)
     if given or wanted == "off":
         return Path(given) if given else None
-    directory = (Path(wanted).expanduser() if wanted else _user_cache() / "bertjax" / "compiled") / _machine()
     try:
+        directory = (Path(wanted).expanduser() if wanted else _user_cache() / "bertjax" / "compiled") / _machine()
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None  # a read-only home must not stop a sweep
+    except (OSError, RuntimeError):
+        return None  # a home that is read-only, or none at all, must not stop a sweep
     jax.config.update("jax_compilation_cache_dir", str(directory))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -1,15 +1,16 @@
 """The sweep: all ablations on all examples, each hidden state computed once, nothing lost when interrupted."""
 
+import contextlib
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float, Int, Shaped
 
 from bertjax.ablations import Ablation
 from bertjax.blocks import BlockRunner, Blocks
@@ -19,7 +20,7 @@ from bertjax.errors import InputError, SweepInterrupted
 from bertjax.fingerprint import facts_of
 from bertjax.job import Combine, Examples, Job, make_job
 from bertjax.journal import Journal, open_journal
-from bertjax.memory import fit_blocks
+from bertjax.memory import fit_blocks, format_bytes, memory_in_use, sweep_bytes
 from bertjax.packing import choose_row_length, first_fit, pack, total_lengths
 from bertjax.parts import Part, split
 from bertjax.plan import Node, Plan
@@ -30,6 +31,8 @@ from bertjax.schedule import AHEAD, Pace, Progress, Schedule, run_base
 
 # Activations inside the feed-forward layer for which a CPU is fastest: about 10 MB of float32.
 CACHED_FLOATS = 2_500_000
+# What a process holds before a sweep varies a little from start to start.
+SLACK = 1.05
 # Steps after which the outputs are written down: seconds on a CPU and on an accelerator, whose steps are short.
 STEPS_OF_PART = {"cpu": 96, "other": 2048}
 
@@ -62,7 +65,7 @@ def sweep(
     combine: Combine | None = None,
     means: Float[np.ndarray, "layers heads head_dim"] | None = None,
     donors: Examples | None = None,
-    at: Sequence[Sequence[int]] | None = None,
+    at: Sequence[Sequence[int]] | Int[np.ndarray, "examples wanted"] | None = None,
     row_length: int | None = None,
     one_per_row: bool = False,
     tokens_at_once: int | None = None,
@@ -70,6 +73,7 @@ def sweep(
     journal: str | Path | None = None,
     replace_journal: bool = False,
     progress: Progress | bool = True,
+    say: Callable[[str], None] = lambda line: None,
 ) -> SweepResult:
     """Run every ablation on every example.
 
@@ -85,16 +89,17 @@ def sweep(
         at: for each example the tokens, counted from 0, at which the readout is taken: equally many everywhere.
         row_length: slots of a row; default what costs least for these examples.
         one_per_row: do not pack several examples into a row.
-        tokens_at_once: size of a step at most; default what suits the device.
+        tokens_at_once: about how many tokens a step holds; default what suits the device.
         memory: bytes that the process (on a CPU) or the device may hold; default most of what is free.
         journal: a directory in which finished parts are kept, and from which a sweep goes on that was killed;
             its outputs are then the same bytes as those of one that was not.
         replace_journal: discard the journal of another sweep that is there.
         progress: True shows a bar in terminals and notebooks; or a function that is told the work done and the work
             in all, in layers of one run on one chunk of rows.
+        say: is told in a line that an unfinished sweep goes on.
 
     Raises:
-        OutputError: the journal is of another sweep, or cannot be written.
+        OutputError: the journal is of another sweep, in use, or cannot be written.
         SweepInterrupted: Ctrl-C; with a journal, what is finished is in it.
         OverrideError: a head that the model does not have, mode 'mean' without means or 'patched' without donors.
         InputError: examples that do not fit the model, too little memory, or outputs that are not finite without
@@ -106,14 +111,17 @@ def sweep(
     sizes = choose_sizes(
         job, row_length=row_length, one_per_row=one_per_row, tokens_at_once=tokens_at_once, memory=memory
     )
-    notes = None
-    if journal is not None:
-        notes = open_journal(Path(journal), facts_of(job), sizes, replace=replace_journal)
-        sizes = dict(notes.sizes)
-    runner = make_runner(job, sizes)
-    parts = split(job.plan, runner.chunks, sizes["runs"], sizes["steps_of_part"] * sizes["runs"])
-    outputs = _Outputs(job, runner, notes)
-    with ProgressBar("sweep") as bar:
+    runner = make_runner(job, sizes)  # what cannot run is refused before a journal is touched
+    with contextlib.ExitStack() as opened:
+        notes = None
+        if journal is not None:
+            notes = opened.enter_context(open_journal(Path(journal), facts_of(job), sizes, replace=replace_journal))
+            runner = runner if notes.sizes == sizes else _runner_of(job, notes, memory)
+            if notes.found:
+                say(f"{notes.found} finished parts in {notes.directory.parent}, going on from there")
+        used = notes.sizes if notes else sizes
+        parts = split(job.plan, runner.chunks, used["runs"], used["steps_of_part"] * used["runs"])
+        outputs, bar = _Outputs(job, runner, notes), opened.enter_context(ProgressBar("sweep"))
         report = (bar if progress else _no_report) if isinstance(progress, bool) else progress
         _run_parts(runner, parts, outputs, report)
     return SweepResult(*outputs.arrays(), tuple(ablations), job.plan, time.monotonic() - started)
@@ -130,13 +138,16 @@ def choose_sizes(
     """The sizes of all pieces, for a sweep that begins: see `sweep`.
 
     Raises:
-        InputError: too little memory.
+        InputError: too little memory, or an example longer than a row.
     """
     config, numerics, lengths = job.model.config, job.model.numerics, total_lengths(job.texts)
     length = row_length or choose_row_length(lengths, config.hidden_size, config.intermediate_size)
-    rows = len(job.texts) if one_per_row else len(first_fit(lengths, length))
+    if length < lengths.max():
+        raise InputError(f"an example has {lengths.max()} tokens, but a row only {length}")
+    rows = [[number] for number in range(len(lengths))] if one_per_row else first_fit(lengths, length)
+    row_bytes = job.row_bytes(max(sum(len(job.texts[one]) for one in row) for row in rows), AHEAD)
     tokens, itemsize = tokens_at_once or default_tokens(config), np.dtype(numerics.dtype).itemsize
-    blocks = fit_blocks(config, itemsize, rows, length, tokens, job.output_bytes, memory)
+    blocks = fit_blocks(config, itemsize, len(rows), length, tokens, job.output_bytes, memory, row_bytes)
     steps = STEPS_OF_PART.get(jax.default_backend(), STEPS_OF_PART["other"])
     sizes = {"row_length": length, "one_per_row": int(one_per_row), "rows": blocks.rows, "runs": blocks.runs}
     return {**sizes, "steps_of_part": steps}
@@ -163,6 +174,25 @@ def make_runner(job: Job, sizes: Mapping[str, int]) -> BlockRunner:
     )
     assert packed is not None
     return BlockRunner(job, packed, donors, Blocks(sizes["rows"], sizes["runs"]))
+
+
+def _runner_of(job: Job, journal: Journal, memory: int | None) -> BlockRunner:
+    """The steps with which a sweep was begun. Raises `InputError` where they need more memory than there may be now."""
+    runner = make_runner(job, journal.sizes)
+    needed = memory_in_use() + 2 * job.output_bytes + runner_bytes(runner, job)
+    if memory is not None and needed > SLACK * memory:
+        raise InputError(
+            f"the unfinished sweep in {journal.directory.parent} was begun with steps that need about "
+            f"{format_bytes(needed)} of memory, but the budget is {format_bytes(memory)}: give more to go on"
+        )
+    return runner
+
+
+def runner_bytes(runner: BlockRunner, job: Job) -> int:
+    """Bytes that a sweep takes at most beside the model and the outputs."""
+    packed, itemsize = runner.packed, np.dtype(job.model.numerics.dtype).itemsize
+    row_bytes = job.row_bytes(packed.starts.shape[1], AHEAD)
+    return sweep_bytes(runner.config, itemsize, packed.row_length, runner.blocks, row_bytes)
 
 
 def _no_report(done: float, total: float) -> None:

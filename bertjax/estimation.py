@@ -11,9 +11,9 @@ from bertjax.ablations import Ablation
 from bertjax.blocks import BlockRunner, Blocks, Slot, Step
 from bertjax.compile_cache import use_compile_cache
 from bertjax.cost import Cost, Work, flops, price
-from bertjax.engine import choose_sizes, make_runner
+from bertjax.engine import choose_sizes, make_runner, runner_bytes
 from bertjax.job import Combine, make_job
-from bertjax.memory import memory_in_use, sweep_bytes
+from bertjax.memory import memory_in_use
 from bertjax.pretrained import PretrainedModel
 from bertjax.readouts import Readout
 from bertjax.tokenizer import Encoding
@@ -79,12 +79,11 @@ def estimate(
     lengths = [len(text) for several in texts for text in several]
     cost = price(plan, config, blocks, packed.rows, row_length, lengths, runner.first_only)
     rate = measure_rate(runner)
-    step_bytes = sweep_bytes(config, np.dtype(model.numerics.dtype).itemsize, row_length, blocks)
     return Estimate(
         cost,
         *(len(ablations), plan.duplicates, len(texts), sum(lengths)),
         *(packed.rows, row_length, packed.filled, blocks),
-        *(memory_in_use() + step_bytes + 2 * job.output_bytes, job.output_bytes),
+        *(memory_in_use() + runner_bytes(runner, job) + 2 * job.output_bytes, job.output_bytes),
         *(rate, cost.flops / rate, cost.plain / rate),
     )
 

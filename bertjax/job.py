@@ -47,6 +47,23 @@ class Job:
         """Whether [CLS] is all that the readout needs of the last layer."""
         return self.reading.first_only and self.positions is None
 
+    def row_bytes(self, places: int, ahead: int) -> int:
+        """Bytes that reading a row of so many texts takes, while so many readouts wait.
+
+        Texts are taken apart, each as long as the longest, and what the readout asks for is made of them.
+        """
+        config, given = self.model.config, self.reading.given
+        tokens = 1 if self.first_only else self.tokens
+        hidden = tokens * config.hidden_size * np.dtype(self.model.numerics.wide).itemsize
+        waiting = given.size * given.dtype.itemsize * ahead
+        return places * (2 * hidden + 2 * self.reading.read_bytes + waiting)
+
+    @property
+    def tokens(self) -> int:
+        """At how many tokens of a text the readout is taken."""
+        longest = max(len(text) for several in self.texts for text in several)
+        return longest if self.positions is None else self.positions.shape[1]
+
     @property
     def output_bytes(self) -> int:
         """Bytes of all outputs."""
@@ -64,7 +81,7 @@ def make_job(
     combine: Combine | None = None,
     means: Float[np.ndarray, "layers heads head_dim"] | None = None,
     donors: Examples | None = None,
-    at: Sequence[Sequence[int]] | None = None,
+    at: Sequence[Sequence[int]] | Int[np.ndarray, "examples wanted"] | None = None,
 ) -> Job:
     """Check what a sweep is to compute; the arguments are those of `engine.sweep`.
 
@@ -74,6 +91,10 @@ def make_job(
     """
     plan = make_plan(model.config, ablations)
     texts, given = _as_texts(examples), None if donors is None else _as_texts(donors)
+    if len(texts[0]) > 1 and combine is None:
+        raise InputError(f"each example has {len(texts[0])} texts: give combine, which makes one output of theirs")
+    if means is not None:
+        _check_means(model, means)
     if means is None and "mean" in plan.modes():
         raise OverrideError("mode 'mean' replaces heads by their mean outputs: give means")
     if given is None and "patched" in plan.modes():
@@ -95,8 +116,23 @@ def only_text(vectors: Shaped[np.ndarray, "*readout"]) -> Shaped[np.ndarray, "*r
 
 def _as_texts(examples: Examples) -> Texts:
     texts = [(one,) if isinstance(one, Encoding) else tuple(one) for one in examples]
+    for number, several in enumerate(texts):
+        if not all(isinstance(text, Encoding) for text in several):
+            raise InputError(f"example {number} is no tokenised text: give what Tokenizer.encode returns")
     total_lengths(texts)
+    counts = sorted({len(several) for several in texts})
+    if len(counts) > 1:
+        raise InputError(f"examples have {counts[0]} to {counts[-1]} texts: all need equally many")
     return texts
+
+
+def _check_means(model: PretrainedModel, means: Float[np.ndarray, "layers heads head_dim"]) -> None:
+    config = model.config
+    wanted = (config.num_hidden_layers, config.num_attention_heads, config.head_dim)
+    if means.shape != wanted:
+        raise OverrideError(f"means have shape {means.shape}, expected [layers, heads, head_dim] {wanted}")
+    if not np.isfinite(means).all():
+        raise OverrideError("means are not finite: look for NaN or infinity in them")
 
 
 def _check_donors(texts: Texts, donors: Texts) -> None:
@@ -108,12 +144,16 @@ def _check_donors(texts: Texts, donors: Texts) -> None:
             raise InputError(f"donor {number} has {theirs} tokens, its example {ours}: patching needs them alike")
 
 
-def _check_positions(texts: Texts, at: Sequence[Sequence[int]]) -> Int[np.ndarray, "examples wanted"]:
-    if len(at) != len(texts) or len({len(some) for some in at}) != 1 or not at[0]:
+def _check_positions(
+    texts: Texts, at: Sequence[Sequence[int]] | Int[np.ndarray, "examples wanted"]
+) -> Int[np.ndarray, "examples wanted"]:
+    if len(at) != len(texts) or len({len(some) for some in at}) != 1 or not len(at[0]):
         raise InputError("`at` needs equally many positions for each example, at least one")
+    if not all(isinstance(position, int | np.integer) for some in at for position in some):
+        raise InputError("`at` needs positions as whole numbers")
     if any(len(several) != 1 for several in texts):
         raise InputError("`at` is for examples of a single text")
     for number, (some, (text,)) in enumerate(zip(at, texts, strict=True)):
         if not all(0 <= position < len(text) for position in some):
-            raise InputError(f"example {number} has tokens 0 to {len(text) - 1}, but `at` asks for {list(some)}")
+            raise InputError(f"example {number} has tokens 0 to {len(text) - 1}, but `at` asks for {[*map(int, some)]}")
     return np.array(at, np.int32)

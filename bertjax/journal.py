@@ -1,7 +1,9 @@
 """The journal of a sweep: what is finished stays, whatever happens to the process.
 
     journal.json   what the sweep is of (`facts`), and the sizes of its pieces
-    part-00000     outputs of a finished part: sha256 of its number and content (32 bytes), then a NumPy array
+    part-00000     outputs of a finished part: sha256 (32 bytes) of `journal.json`, number and content; the name of
+                   their dtype in a line; a NumPy array
+    .lock          is locked while a process works here
 
 Every file appears whole or not at all. A part whose digest does not match is computed again. The sizes come from the
 journal when a sweep goes on, not from the memory that happens to be free: the same steps give the same bytes.
@@ -11,33 +13,61 @@ import contextlib
 import hashlib
 import io
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
+import ml_dtypes  # noqa: F401  (names like bfloat16 mean something to NumPy only then)
 import numpy as np
 
 from bertjax.atomic import atomic_write, write_json
-from bertjax.errors import OutputError
+from bertjax.errors import OutputError, some_of
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 DIGEST_BYTES = 32
+# Names of a journal's files: only these are ever removed.
+FACTS, PART, LOCK = "journal.json", r"part-\d{5,}", r"\.lock"
+TEMPORARY = r"\.[0-9a-f]{8}-(journal\.json|part-\d{5,})"
+OURS = rf"{re.escape(FACTS)}|{PART}|{LOCK}|{TEMPORARY}"
 
 
-@dataclass(frozen=True)
 class Journal:
-    """The finished parts of one sweep; `sizes` are those of its pieces."""
+    """The finished parts of one sweep, held by this process until it is closed: `with open_journal(...) as journal`.
 
-    directory: Path
-    sizes: Mapping[str, int]
+    Args:
+        directory: of the journal alone.
+        sizes: of the sweep's pieces.
+        lock: the open lock file.
+
+    `found` is how many finished parts were there when it was opened.
+    """
+
+    def __init__(self, directory: Path, sizes: Mapping[str, int], lock: IO[Any]):
+        self.directory, self.sizes, self._lock = directory, dict(sizes), lock
+        self.found = count_parts(directory)
+        self._seal = hashlib.sha256((directory / FACTS).read_bytes()).digest()
+
+    def __enter__(self) -> "Journal":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._lock.close()
 
     def read(self, number: int) -> np.ndarray | None:
         """The outputs of a part; None where it is not there or damaged."""
         try:
             content = self._path(number).read_bytes()
-            if _digest(number, content[DIGEST_BYTES:]) != content[:DIGEST_BYTES]:
+            if self._digest(number, content[DIGEST_BYTES:]) != content[:DIGEST_BYTES]:
                 return None
-            return np.load(io.BytesIO(content[DIGEST_BYTES:]), allow_pickle=False)
-        except (OSError, ValueError):
+            stream = io.BytesIO(content[DIGEST_BYTES:])
+            dtype = np.dtype(stream.readline().decode().strip())
+            return np.load(stream, allow_pickle=False).view(dtype)
+        except (OSError, ValueError, TypeError):
             return None
 
     def write(self, number: int, outputs: np.ndarray) -> None:
@@ -47,17 +77,17 @@ class Journal:
             OutputError: it cannot be written; what was finished before stays.
         """
         stream = io.BytesIO()
+        stream.write(f"{outputs.dtype.name}\n".encode())
         np.save(stream, outputs, allow_pickle=False)
         content = stream.getvalue()
-        atomic_write(self._path(number), _digest(number, content) + content)
+        atomic_write(self._path(number), self._digest(number, content) + content)
 
     def _path(self, number: int) -> Path:
         return self.directory / f"part-{number:05d}"
 
-
-def _digest(number: int, content: bytes) -> bytes:
-    """Of a part's content and number: a part under another's name is none."""
-    return hashlib.sha256(number.to_bytes(8, "big") + content).digest()
+    def _digest(self, number: int, content: bytes) -> bytes:
+        """Of a part: under another number, or of another sweep, it is none."""
+        return hashlib.sha256(self._seal + number.to_bytes(8, "big") + content).digest()
 
 
 def open_journal(
@@ -72,48 +102,80 @@ def open_journal(
         replace: discard a journal of another sweep.
 
     Raises:
-        OutputError: it is of another sweep, or damaged, and `replace` is false; or it cannot be written.
+        OutputError: it is of another sweep, or damaged, and `replace` is false; another process works there; the
+            directory holds other files; or it cannot be written.
     """
-    path = directory / "journal.json"
-    if path.exists():
-        try:
-            found = _read(path)
-            _compare(directory, found["facts"], dict(facts))
-            return Journal(directory, found["sizes"])
-        except OutputError:
-            if not replace:
-                raise
-    discard_journal(directory)
-    write_json(path, {"facts": dict(facts), "sizes": dict(sizes)})
-    return Journal(directory, sizes)
+    lock = _claim(directory)
+    try:
+        if is_unfinished(directory):
+            try:
+                found = _read(directory / FACTS)
+                _compare(directory, found["facts"], dict(facts))
+                return Journal(directory, found["sizes"], lock)
+            except OutputError:
+                if not replace:
+                    raise
+        _remove(directory, (re.escape(FACTS), PART, TEMPORARY))
+        write_json(directory / FACTS, {"facts": dict(facts), "sizes": dict(sizes)})
+        return Journal(directory, sizes, lock)
+    except BaseException:
+        lock.close()
+        raise
+
+
+def _claim(directory: Path) -> IO[Any]:
+    """Make the directory if it is not there, and lock it; the system unlocks it when the process ends, however."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        other = [path.name for path in directory.iterdir() if not re.fullmatch(OURS, path.name)]
+        if other and not is_unfinished(directory):
+            raise OutputError(
+                f"{directory} holds other files ({some_of(other)}): a journal needs a directory of its own"
+            )
+        lock = (directory / ".lock").open("a")
+    except OSError as error:
+        raise OutputError(f"cannot write a journal in {directory}: {error.strerror or error}") from error
+    try:
+        if fcntl is not None:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise OutputError(f"another process is at work on the sweep in {directory.parent}") from error
+    return lock
 
 
 def count_parts(directory: Path) -> int:
     """How many parts of an unfinished sweep are there."""
-    return sum(1 for _ in directory.glob("part-*")) if (directory / "journal.json").exists() else 0
+    if not is_unfinished(directory):
+        return 0
+    return sum(re.fullmatch(PART, path.name) is not None for path in directory.iterdir())
 
 
 def is_unfinished(directory: Path) -> bool:
     """Whether a directory holds the journal of a sweep."""
-    return (directory / "journal.json").exists()
+    return (directory / FACTS).exists()
 
 
 def discard_journal(directory: Path) -> None:
-    """Remove a journal, if there is one.
+    """Remove a journal, if there is one, and nothing else.
 
     Raises:
         OutputError: it cannot be removed.
     """
-    try:
-        (directory / "journal.json").unlink(missing_ok=True)  # first: parts without it are no journal
-        for path in [
-            *directory.glob("part-[0-9]*"),
-            *directory.glob(".*-part-[0-9]*"),
-            *directory.glob(".*-journal.json"),
-        ]:
-            path.unlink()
+    if directory.is_dir():
+        _remove(directory, (re.escape(FACTS), PART, TEMPORARY, LOCK))
         with contextlib.suppress(OSError):
             directory.rmdir()  # unless something of the user's is in it
+
+
+def _remove(directory: Path, patterns: tuple[str, ...]) -> None:
+    """Remove files whose whole names match; those of the first pattern first: parts without facts are no journal."""
+    try:
+        names = [path.name for path in directory.iterdir()]
+        for pattern in patterns:
+            for name in names:
+                if re.fullmatch(pattern, name):
+                    (directory / name).unlink(missing_ok=True)
     except OSError as error:
         raise OutputError(f"cannot remove what is in {directory}: {error.strerror or error}") from error
 

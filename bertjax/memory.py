@@ -104,11 +104,12 @@ def most_blocks(layers: int, runs: int) -> int:
     return int((layers + 1) * (2 + runs / 2)) + AHEAD
 
 
-def sweep_bytes(config: BertConfig, itemsize: int, row_length: int, blocks: Blocks) -> int:
+def sweep_bytes(config: BertConfig, itemsize: int, row_length: int, blocks: Blocks, row_bytes: int = 0) -> int:
     """Bytes that a sweep takes at most beside the model and the outputs.
 
     Args:
         itemsize: bytes of a number in the dtype of computation.
+        row_bytes: what a readout takes for the texts of a row.
     """
     embed, mlp = config.hidden_size, config.intermediate_size
     layers, tokens = config.num_hidden_layers, blocks.runs * blocks.rows * row_length
@@ -116,11 +117,18 @@ def sweep_bytes(config: BertConfig, itemsize: int, row_length: int, blocks: Bloc
     inside = tokens * (12 * embed + 3 * mlp + 3 * config.num_attention_heads * row_length) * max(4, itemsize)
     kernels = layers * embed * (4 * embed + 2 * mlp) * itemsize if itemsize < 4 else layers * 3 * embed**2 * itemsize
     compiler = COMPILER_BYTES if jax.default_backend() == "cpu" else 0
-    return alive + inside + kernels + compiler
+    return alive + max(inside, blocks.runs * blocks.rows * row_bytes) + kernels + compiler
 
 
 def fit_blocks(
-    config: BertConfig, itemsize: int, rows: int, row_length: int, tokens: int, output_bytes: int, budget: int | None
+    config: BertConfig,
+    itemsize: int,
+    rows: int,
+    row_length: int,
+    tokens: int,
+    output_bytes: int,
+    budget: int | None,
+    row_bytes: int = 0,
 ) -> Blocks:
     """The largest blocks of at most `tokens` tokens with which a sweep stays within a budget.
 
@@ -128,6 +136,7 @@ def fit_blocks(
         rows: of the packing.
         output_bytes: of all outputs.
         budget: bytes, of the whole process or device; None for most of what is free.
+        row_bytes: what a readout takes for the texts of a row.
 
     Raises:
         InputError: not even the smallest blocks fit.
@@ -136,7 +145,7 @@ def fit_blocks(
     taken = memory_in_use() + 2 * output_bytes  # twice: while they are written
     while True:
         blocks = choose_blocks(rows, row_length, config.num_attention_heads, tokens)
-        needed = taken + sweep_bytes(config, itemsize, row_length, blocks)
+        needed = taken + sweep_bytes(config, itemsize, row_length, blocks, row_bytes)
         if needed <= budget:
             return blocks
         if blocks.rows * blocks.runs == 1:

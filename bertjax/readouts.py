@@ -62,11 +62,13 @@ class Inspected:
         fields: of `ModelOutput` that it asks for.
         first_only: whether the model computes all of them from [CLS].
         given: what it gives for a single text, `[1, *readout]`.
+        read_bytes: of the fields that it asks for, for a single text.
     """
 
     fields: frozenset[str]
     first_only: bool
     given: jax.ShapeDtypeStruct
+    read_bytes: int
 
 
 def inspect_readout(model: PretrainedModel, readout: Readout, tokens: int) -> Inspected:
@@ -76,6 +78,7 @@ def inspect_readout(model: PretrainedModel, readout: Readout, tokens: int) -> In
         tokens: of the hidden states that it reads.
     """
     asked: set[str] = set()
+    sizes: dict[str, int] = {}
     hidden = jax.ShapeDtypeStruct((1, tokens, model.config.hidden_size), model.numerics.dtype)
 
     def probe(hidden: Array) -> Array:
@@ -84,11 +87,13 @@ def inspect_readout(model: PretrainedModel, readout: Readout, tokens: int) -> In
         object.__setattr__(watched, "asked", asked)
         for name, value in vars(output).items():
             object.__setattr__(watched, name, value)
+            sizes[name] = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(value))
         return readout(watched)
 
     given = jax.eval_shape(probe, hidden)
     fields = frozenset(asked - {"asked"})
-    return Inspected(fields, fields <= model.fields_of_first_token, given)
+    read_bytes = sum(sizes.get(name, 0) for name in fields)
+    return Inspected(fields, fields <= model.fields_of_first_token, given, read_bytes)
 
 
 def check_at_positions(model: PretrainedModel, inspected: Inspected) -> None:

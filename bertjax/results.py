@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from bertjax.atomic import encode_json, staged
+from bertjax.atomic import encode_json, remove_leftovers, staged
 from bertjax.bars import draw_layers, draw_sets
 from bertjax.config import BertConfig
 from bertjax.data import Examples
@@ -153,6 +153,7 @@ def write_outputs(directory: Path, swept: Swept, examples: Examples, ablations: 
         "ids": np.array(examples.ids),
         "labels": examples.labels,
     }
+    remove_leftovers(directory)
     with staged(directory / "outputs.npz", directory / "examples.jsonl") as (outputs, lines):
         np.savez_compressed(outputs, **arrays)  # type: ignore[arg-type]
         lines.write_text(_lines(examples), encoding="utf-8")

@@ -1,7 +1,9 @@
 """What a job is: its options as values, checked, and the ablations that they ask for."""
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -92,6 +94,12 @@ class Settings:
     label_column: str | None = None
     label_names: tuple[str, ...] | None = None
 
+    def describe(self) -> dict[str, Any]:
+        """The settings, and digests of the files that they name: what results depend on."""
+        files = {"sets_sha256": self.ablate, "data_sha256": self.data or ""}
+        digests = {name: _hash_file(Path(path).expanduser()) for name, path in files.items() if path}
+        return {**asdict(self), **{name: found for name, found in digests.items() if found}}
+
     @property
     def texts_at_once(self) -> int:
         """`batch_size`, or what suits the device."""
@@ -112,6 +120,11 @@ class Settings:
         """Where the results go."""
         default = f"bertjax-{self.task}-{self.mode}-{Path(self.ablate).stem}".replace("/", "-")
         return Path(self.output or default).expanduser()
+
+
+def _hash_file(path: Path) -> str | None:
+    """sha256 of a file; None where there is none."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
 def check_settings(settings: Settings) -> None:
@@ -176,13 +189,18 @@ def list_ablations(settings: Settings, config: BertConfig) -> list[Ablation]:
     return read_sets(Path(settings.ablate).expanduser(), config, mode)
 
 
-def place(one: Ablation) -> tuple[str, int | None, int | None]:
-    """Name, layer and head of an ablation; head None for a whole layer, layer None too for other sets."""
+def place(one: Ablation, config: BertConfig, mode: str) -> tuple[str, int | None, int | None]:
+    """Name, layer and head of an ablation; head None for a whole layer, layer None too for other sets.
+
+    A head or layer counts as one where the job's mode does all of it; in another mode it is a set like any other.
+    """
     layers = {change.layer for change in one.changes}
-    if len(layers) == 1 and one.name == str(one.changes[0].layer):
-        return one.name, one.changes[0].layer, None
-    if len(one.changes) == 1:
-        return one.name, one.changes[0].layer, one.changes[0].head
+    if len(layers) == 1 and {change.mode for change in one.changes} == {mode}:
+        (layer,) = layers
+        if len(one.changes) == config.num_attention_heads and one.name == str(layer):
+            return one.name, layer, None
+        if len(one.changes) == 1:
+            return one.name, layer, one.changes[0].head
     return one.name, None, None
 
 

@@ -298,8 +298,8 @@ def test_settings_that_cannot_be_are_refused_before_anything_is_computed(setting
         ({"max_length": 100}, InputError, "max_position_embeddings 40"),
         (
             {"task": "mnli", "text_columns": ("#1 String", "#2 String"), "label_column": "Quality"},
-            Exception,
-            ".",
+            ConfigError,
+            "2 labels, but mnli has 3",
         ),
     ):
         with pytest.raises(error, match=message):

@@ -251,6 +251,37 @@ def test_readouts_at_chosen_tokens(small, rng):
     assert largest_difference(found.outputs, chosen) < CLOSE["float32"]
 
 
+def test_examples_of_unequal_numbers_of_texts_are_refused(small, rng):
+    model, one, two = model_of("three heads", "logits", "float32"), *encodings(small, rng, [3, 4])
+    heads = ab.single_heads(small)
+    for examples, message in (
+        ([(one, two), (one,)], "1 to 2 texts"),
+        ([(one, two), (one, two)], "give combine"),
+    ):
+        with pytest.raises(InputError, match=message):
+            engine.sweep(model, examples, heads, readouts.logits)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 1), (2, 1, 4), (1, 3, 4)])
+def test_means_of_another_shape_are_refused(small, rng, shape):
+    model, examples = model_of("three heads", "logits", "float32"), encodings(small, rng, [3, 4])
+    heads = ab.single_heads(small, "mean")
+    with pytest.raises(OverrideError, match="expected"):
+        engine.sweep(model, examples, heads, readouts.logits, means=np.zeros(shape, np.float32))
+    with pytest.raises(OverrideError, match="not finite"):
+        engine.sweep(model, examples, heads, readouts.logits, means=np.full((2, 3, 4), np.nan, np.float32))
+
+
+def test_positions_may_be_an_array(small, rng):
+    model, examples = model_of("three heads", "words", "float32"), encodings(small, rng, [3, 4])
+    heads = ab.single_heads(small)[:2]
+    found = [
+        engine.sweep(model, examples, heads, readouts.logits, at=at)
+        for at in ([[0, 2], [0, 2]], np.array([[0, 2]] * 2))
+    ]
+    assert np.array_equal(found[0].outputs, found[1].outputs)
+
+
 def test_donors_and_positions_that_do_not_fit_are_refused(small, rng):
     model, heads = model_of("three heads", "words", "float32"), ab.single_heads(small, "patched")
     examples = encodings(small, rng, [3, 9, 4])
@@ -269,7 +300,8 @@ def test_donors_and_positions_that_do_not_fit_are_refused(small, rng):
     with pytest.raises(InputError, match="pooler_output, which no single token has"):
         engine.sweep(random_model(BertModel, small), examples, uniform, readouts.pooled, at=[[0], [1], [1]])
     with pytest.raises(InputError, match="of a single text"):
-        engine.sweep(model, [(one, one) for one in examples], uniform, readouts.logits, at=[[0], [1], [1]])
+        pairs = [(one, one) for one in examples]
+        engine.sweep(model, pairs, uniform, readouts.logits, at=[[0], [1], [1]], combine=np.subtract)
 
 
 def test_modes_that_the_engine_lacks_name_the_form_that_has_them():

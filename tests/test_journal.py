@@ -1,5 +1,6 @@
 """Nothing is lost: parts of a sweep are kept, and a sweep that was killed gives the same bytes."""
 
+import fcntl
 import os
 import random
 import signal
@@ -11,18 +12,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bertjax import BertModel, engine, memory, readouts
 from bertjax import ablations as ab
-from bertjax import engine, readouts
 from bertjax.ablate import ablate
 from bertjax.blocks import choose_blocks
 from bertjax.cli import main
-from bertjax.errors import OutputError, SweepInterrupted
-from bertjax.journal import DIGEST_BYTES, count_parts, discard_journal
+from bertjax.errors import InputError, OutputError, SweepInterrupted
+from bertjax.journal import DIGEST_BYTES, count_parts, discard_journal, open_journal
 from bertjax.parts import split
 from bertjax.plan import make_plan
 from bertjax.settings import Settings
 from tests.test_engine import model_of
-from tests.tiny import encodings
+from tests.tiny import encodings, random_model
 from tests.workshop import make_classifier, write_pairs
 
 TINY_PARTS = {"cpu": 1, "other": 1}
@@ -38,8 +39,8 @@ def job(small, rng, tmp_path, monkeypatch):
     def run(**options):
         given = {"journal": tmp_path / "journal", "tokens_at_once": 48, "row_length": 16}
         arguments = {"ablations": ablations, "examples": examples, "readout": readouts.logits}
-        chosen = {**arguments, **given, **options}
-        return engine.sweep(model, chosen.pop("examples"), chosen.pop("ablations"), chosen.pop("readout"), **chosen)
+        chosen = {"model": model, **arguments, **given, **options}
+        return engine.sweep(**chosen)
 
     return run
 
@@ -138,8 +139,83 @@ def test_a_damaged_journal_is_an_error_and_nothing_of_the_user_s_is_removed(job,
     with pytest.raises(OutputError, match="damaged"):
         job()
     job(replace_journal=True)
+    with (tmp_path / "journal" / "part-00000x").open("w"):
+        pass
     discard_journal(tmp_path / "journal")
+    (tmp_path / "journal" / "part-00000x").unlink()
     assert [path.name for path in (tmp_path / "journal").iterdir()] == ["notes.txt"]
+
+
+def test_parts_of_another_sweep_are_none(job, small, tmp_path):
+    job()
+    other = {"ablations": [*ab.single_heads(small, "zero"), *ab.head_pairs(small, "zero")]}
+    whole, journal = job(journal=None, **other), tmp_path / "journal"
+    uniform = {path.name: path.read_bytes() for path in journal.glob("part-*")}
+    stopped(job, replace_journal=True, **other)
+    for name, content in uniform.items():
+        (journal / name).write_bytes(content)
+    assert job(**other).outputs.tobytes() == whole.outputs.tobytes()
+
+
+def test_outputs_in_bfloat16_are_kept_as_they_are(small, rng, job):
+    model = random_model(BertModel, small, "bfloat16")
+    given = {"model": model, "readout": readouts.pooled}
+    whole = job(journal=None, **given)
+    assert whole.outputs.dtype.name == "bfloat16"
+    stopped(job, **given)
+    for again in (job(**given), job(**given)):
+        assert again.outputs.dtype == whole.outputs.dtype
+        assert again.outputs.tobytes() == whole.outputs.tobytes()
+
+
+@pytest.mark.parametrize("name", ["part-00000-abc.parquet", "part-2.csv", ".my-journal.json", "notes.txt"])
+def test_a_directory_with_other_files_is_refused_and_left_alone(job, tmp_path, name):
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "journal" / name).write_text("mine")
+    for replace_journal in (False, True):
+        with pytest.raises(OutputError, match="holds other files"):
+            job(replace_journal=replace_journal)
+    assert [path.name for path in (tmp_path / "journal").iterdir()] == [name]
+
+
+def test_one_process_at_a_time(job, tmp_path):
+    stopped(job)
+    saved = count_parts(tmp_path / "journal")
+    with open_journal(tmp_path / "other", {}, {}), pytest.raises(OutputError, match="another process is at work"):
+        job(journal=tmp_path / "other", replace_journal=True)
+    with (tmp_path / "journal" / ".lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(OutputError, match="another process is at work"):
+            job()
+    assert count_parts(tmp_path / "journal") == saved
+    job()
+
+
+def test_what_cannot_run_touches_no_journal(job, small, rng, tmp_path):
+    stopped(job)
+    saved = count_parts(tmp_path / "journal")
+    for wrong, message in (
+        ({"examples": encodings(small, rng, [30])}, "30 tokens"),
+        ({"row_length": 4}, "a row only 4"),
+        ({"row_length": 4, "one_per_row": True}, "a row only 4"),
+        ({"memory": 10}, "the budget is 10 bytes"),
+    ):
+        with pytest.raises(InputError, match=message):
+            job(replace_journal=True, **wrong)
+    assert count_parts(tmp_path / "journal") == saved
+    seen = []
+    job(progress=lambda done, total: seen.append(done / total))
+    assert seen[0] > 0.2
+
+
+def test_a_sweep_that_was_begun_with_more_memory_is_not_gone_on_with_in_less(job, monkeypatch):
+    stopped(job, tokens_at_once=10_000)
+    monkeypatch.setattr(engine, "memory_in_use", lambda: 0)
+    monkeypatch.setattr(memory, "memory_in_use", lambda: 0)
+    monkeypatch.setattr(engine, "SLACK", 1)
+    with pytest.raises(InputError, match=r"begun with steps that need about .*: give more to go on"):
+        job(memory=memory.COMPILER_BYTES + 100_000)
+    job(memory=memory.COMPILER_BYTES + 10**6)
 
 
 def test_a_full_disk_keeps_what_was_finished(job, tmp_path, monkeypatch):
@@ -241,6 +317,38 @@ def test_killed_and_resumed_the_outputs_are_the_same_bytes(settings, tmp_path):
 @pytest.mark.slow
 def test_killed_twenty_times(settings, tmp_path):
     check_killed(settings, 20, tmp_path)
+
+
+def test_the_plain_form_does_not_discard_what_is_unfinished(settings, monkeypatch, capsys):
+    monkeypatch.setattr(engine, "STEPS_OF_PART", TINY_PARTS)
+    monkeypatch.setattr(engine, "CACHED_FLOATS", 700)
+    with pytest.raises(SweepInterrupted):
+        ablate(settings, progress=StopAfter(0.5))
+    saved = count_parts(settings.journal)
+    with pytest.raises(OutputError, match="an unfinished sweep, which --engine plain cannot go on with"):
+        ablate(replace(settings, engine="plain"))
+    assert count_parts(settings.journal) == saved > 0
+    said = []
+    ablate(replace(settings, mode="zero", overwrite=True), say=said.append)
+    assert not any("going on" in line for line in said)
+
+
+def test_a_file_of_sets_that_was_edited_is_another_job(settings, tmp_path, capsys):
+    sets = tmp_path / "sets.txt"
+    sets.write_text("0.0\n1.1 1.2")
+    arguments = [*arguments_of(settings), "--ablate", str(sets)]
+    assert main(arguments) == 0
+    sets.write_text("0.0\n1.1 1.0")
+    assert main([*arguments, "--resume"]) == 2
+    assert "sets_sha256" in capsys.readouterr().err
+
+
+def test_what_a_killed_process_left_half_written_is_removed(settings):
+    settings.directory.mkdir()
+    (settings.directory / ".0123abcd-outputs.npz").touch()
+    (settings.directory / ".mine-outputs.npz").touch()
+    ablate(settings)
+    assert [path.name for path in settings.directory.iterdir() if path.name[0] == "."] == [".mine-outputs.npz"]
 
 
 def test_outputs_of_a_job_are_those_of_the_engine_without_a_journal(settings):

@@ -3,11 +3,12 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import jax
 import pytest
 
-from bertjax import BertConfig, BertForSequenceClassification, engine, memory, readouts, schedule
+from bertjax import BertConfig, BertForMaskedLM, BertForSequenceClassification, engine, memory, readouts, schedule
 from bertjax import ablations as ab
 from bertjax.blocks import Blocks
 from bertjax.errors import InputError
@@ -88,6 +89,20 @@ def test_hidden_states_of_every_token_count_as_outputs(rng):
     budget = memory.memory_in_use() + sweep_bytes(DEEP, 4, 12, Blocks(1, 1)) + 10**6
     with pytest.raises(InputError, match="for outputs"):
         engine.sweep(model, examples * 1000, ab.single_heads(DEEP), hidden, row_length=12, memory=budget)
+
+
+def test_what_a_readout_takes_apart_counts(rng):
+    wide = replace(DEEP, vocab_size=30_000)
+    model, examples = random_model(BertForMaskedLM, wide), encodings(wide, rng, [9, 10, 4])
+    job = make_job(model, examples, ab.single_heads(wide), lambda output: output.logits.argmax(-1))
+    assert job.row_bytes(3, 8) > 2 * 3 * 10 * 30_000 * 4
+    first = make_job(
+        random_model(BertForSequenceClassification, DEEP), examples, ab.single_heads(DEEP), readouts.logits
+    )
+    assert first.row_bytes(3, 8) < 1000 * 3
+    budget = memory.memory_in_use() + memory.COMPILER_BYTES + 60_000_000
+    roomy, tight = (engine.choose_sizes(job, tokens_at_once=4000, memory=most) for most in (None, budget))
+    assert tight["rows"] * tight["runs"] < roomy["rows"] * roomy["runs"]
 
 
 CHILD = """
