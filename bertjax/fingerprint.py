@@ -28,7 +28,8 @@ def facts_of(job: Job) -> dict[str, str]:
     parameters = {name: np.asarray(value) for name, value in model.parameters().items()}
     modes = "/".join(sorted(plan.modes())) or "base"
     facts = {
-        "model": f"{type(model).__name__} {_options(model)} {model.config.to_dict()}",
+        "model": f"{type(model).__name__} {_options(model)}".strip(),
+        "config": _digest(repr(model.config.to_dict())),
         "weights": hash_weights(parameters)[:16],
         "examples": f"{len(job.texts)}, {_tokens(job.texts)}",
         "ablations": f"{len(plan.ablations)} sets, {modes}, {_digest(repr(plan.ablations))}",

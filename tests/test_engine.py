@@ -299,8 +299,8 @@ def test_donors_and_positions_that_do_not_fit_are_refused(small, rng):
         engine.sweep(model, examples, uniform, readouts.logits, at=[[3], [1], [1]])
     with pytest.raises(InputError, match="pooler_output, which no single token has"):
         engine.sweep(random_model(BertModel, small), examples, uniform, readouts.pooled, at=[[0], [1], [1]])
+    pairs = [(one, one) for one in examples]
     with pytest.raises(InputError, match="of a single text"):
-        pairs = [(one, one) for one in examples]
         engine.sweep(model, pairs, uniform, readouts.logits, at=[[0], [1], [1]], combine=np.subtract)
 
 
