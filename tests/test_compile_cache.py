@@ -47,3 +47,9 @@ def test_the_user_decides(run, tmp_path):
     assert run(BERTJAX_COMPILE_CACHE=str(tmp_path / "there")).stdout.startswith(str(tmp_path / "there"))
     (tmp_path / "file").write_text("")
     assert run(XDG_CACHE_HOME=str(tmp_path / "file")).stdout.split() == ["None", "False"]
+
+
+def test_a_process_without_a_home_has_no_cache(run, monkeypatch):
+    code = "import pathlib\npathlib.Path.home = lambda: (_ for _ in ()).throw(RuntimeError('no home'))\n"
+    monkeypatch.setattr(sys.modules[__name__], "CHILD", code + CHILD)
+    assert run(XDG_CACHE_HOME="").stdout.split() == ["None", "False"]

@@ -137,3 +137,12 @@ def test_senseless_ablations_are_refused(small):
         ab.random_subsets(small, 7, 1)
     with pytest.raises(OverrideError, match="give means"):
         ab.to_overrides(small, ab.ablation(small, ["0.0"], "mean"))
+
+
+def test_pairs_of_no_heads_are_none():
+    assert ab.head_pairs(BertConfig(), heads=[]) == []
+    assert [one.name for one in ab.head_pairs(BertConfig(), heads=["0.1", "2.0", "1.1"])] == [
+        "0.1+2.0",
+        "0.1+1.1",
+        "1.1+2.0",
+    ]
