@@ -141,7 +141,9 @@ def test_only_a_head_that_follows_the_links_is_more_than_chance(run, rng, monkey
     assert found.shape == (2, 2, 3)
     assert found[0, 0, 1] < 0.05
     assert found[1, 1, 2] < 0.05
-    assert (np.delete(found.ravel(), [1, 11]) > 0.05).all()
+    others = np.delete(found.ravel(), [1, 11])  # of ten, one in twenty is below 0.05 by chance
+    assert (others < 0.05).sum() <= 2
+    assert others.max() > 0.2
 
 
 def test_statistics_do_not_depend_on_how_examples_are_batched(run, monkeypatch):
