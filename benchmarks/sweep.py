@@ -213,6 +213,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)
     lengths = [options.length or drawn for drawn in draw_lengths(options.lengths, options.examples)]
     with tempfile.TemporaryDirectory() as folder:
         make_checkpoint(Path(folder), SIZES[options.size])
