@@ -10,7 +10,10 @@ Hochberg 1995).
 piece where it first occurs in the sentence, and the mean of the pairs. There "above the 99th percentile" marked the
 two highest heads, which is true of any 144 values; so nothing is marked.
 
-    python -m experiments.frame_semantics                    the authors' 473 sentences, all-MiniLM-L6-v2
+    python -m experiments.frame_semantics        the authors' 473 sentences, all-MiniLM-L6-v2: 32 s on two CPU cores
+
+There 16 of 72 heads attend from elements to the predicate more than chance, 14 back; 5.4 most (`RESULTS.md`). It has
+not been run on bert-base-uncased, of which the paper's numbers are.
 """
 
 import csv
