@@ -26,7 +26,6 @@ from bertjax.page import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 MOST_SETS, LONGEST_NAME = 24, 40  # of a picture of sets; characters
 
@@ -55,13 +54,9 @@ def draw_layers(
     ...     os.listdir(folder)
     ['layers.png']
     """
-    from matplotlib.style import context
-
     changes = changes_in_points(scores, base, ndim=1, axes="[layers]")
-    with context("default"):
-        figure = _draw_bars_page(changes, base, [str(layer) for layer in range(len(changes))], title, subtitle, LEFT)
-        _label_bars(figure.axes[0], changes, base, metric_label, "layer")
-        save_page(figure, path)
+    names = [str(layer) for layer in range(len(changes))]
+    _draw_page(path, changes, names, base, (title, subtitle, metric_label, "layer"), LEFT)
 
 
 def draw_sets(
@@ -90,8 +85,6 @@ def draw_sets(
     ...     os.listdir(folder)
     ['sets.png']
     """
-    from matplotlib.style import context
-
     changes = changes_in_points(scores, base, ndim=1, axes="[sets]")
     if len(names) != len(changes):
         raise DataError(f"there are {len(changes)} sets, but {len(names)} names")
@@ -100,24 +93,31 @@ def draw_sets(
     if len(order) < len(changes):
         subtitle = f"{subtitle}; the {len(order)} of {len(changes):,} sets that change most".removeprefix("; ")
     labels = [name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…" for name in names]
-    left = 0.35 + 0.078 * max(len(labels[number]) for number in shown)
-    with context("default"):
-        some = [labels[number] for number in shown]
-        figure = _draw_bars_page(changes[shown], base, some, title, subtitle, max(LEFT, left))
-        _label_bars(figure.axes[0], changes[shown], base, metric_label, "")
-        save_page(figure, path)
+    some = [labels[number] for number in shown]
+    left = max(LEFT, 0.35 + 0.078 * max(map(len, some)))
+    _draw_page(path, changes[shown], some, base, (title, subtitle, metric_label, ""), left)
 
 
-def _draw_bars_page(
-    changes: Float[np.ndarray, " bars"], base: float, names: Sequence[str], title: str, subtitle: str, left: float
-) -> "Figure":
-    """A page with a bar for each of some names."""
+def _draw_page(
+    path: str | os.PathLike[str],
+    changes: Float[np.ndarray, " bars"],
+    names: Sequence[str],
+    base: float,
+    texts: tuple[str, str, str, str],
+    left: float,
+) -> None:
+    """The picture of a bar for each of some names; texts are title, subtitle, metric, and what the names name."""
+    from matplotlib.style import context
+
+    title, subtitle, metric_label, what = texts
     height, bottom = max(len(changes) * 0.32, 0.7), 0.75
-    figure = start_page(title, subtitle, bottom, height)
-    axes = add_axes(figure, left, bottom, WIDTH - left - 0.35, height)
-    _draw_bars(axes, changes)
-    axes.set_yticks(np.arange(len(changes)), names)
-    return figure
+    with context("default"):
+        figure = start_page(title, subtitle, bottom, height)
+        axes = add_axes(figure, left, bottom, WIDTH - left - 0.35, height)
+        _draw_bars(axes, changes)
+        axes.set_yticks(np.arange(len(changes)), names)
+        _label_bars(axes, changes, base, metric_label, what)
+        save_page(figure, path)
 
 
 def _draw_bars(axes: "Axes", changes: Float[np.ndarray, " bars"]) -> None:

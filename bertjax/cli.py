@@ -123,8 +123,8 @@ def _add_what(add: Callable[..., None]) -> None:
     add("mode", "what takes the head's place", choices=list(MODES))
     add("ablate", f"{', '.join(COLLECTIONS)}, or a file with a set of heads in each line", metavar="WHAT")
     add("heads", "only these heads, as LAYER.HEAD; the order of 'cumulative'", nargs="+", metavar="L.H")
-    add("subset_size", "for 'subsets': heads of each (default 2)", type=_positive, metavar="K")
-    add("subset_count", "for 'subsets': how many (default 100)", type=_positive, metavar="N")
+    add("subset_size", "for 'subsets': heads of each (default 2)", type=positive, metavar="K")
+    add("subset_count", "for 'subsets': how many (default 100)", type=positive, metavar="N")
     add("readout", "auto, or similarity: any BERT as a sentence embedder", choices=["auto", "similarity"])
 
 
@@ -135,18 +135,18 @@ def _add_source(add: Callable[..., None]) -> None:
     add("text_columns", "one or two columns of your file that hold the texts", nargs="+", metavar="COLUMN")
     add("label_column", "the column of your file that holds the labels", metavar="COLUMN")
     add("label_names", "your labels in the order of their numbers", nargs="+", metavar="NAME")
-    add("limit", "only N examples, drawn with the seed", type=_positive, metavar="N")
+    add("limit", "only N examples, drawn with the seed", type=positive, metavar="N")
     add("seed", "of the draw of examples and subsets", metavar="S")
     length = "cut texts after so many tokens (default the model's own, or 128)"
-    add("max_length", length, type=_positive, metavar="N")
+    add("max_length", length, type=positive, metavar="N")
 
 
 def _add_how(add: Callable[..., None]) -> None:
     add("precision", "of the computation", choices=["float32", "bfloat16"])
     add("engine", "fast shares work between ablations; plain is one vmapped run for each", choices=["fast", "plain"])
     add("memory", "memory to stay within, e.g. 8GB (default most of what is free)", metavar="SIZE")
-    add("batch_size", "with --engine plain: texts computed together (default by device)", type=_positive, metavar="N")
-    add("chunk_size", "with --engine plain: ablations computed together", type=_positive, metavar="N")
+    add("batch_size", "with --engine plain: texts computed together (default by device)", type=positive, metavar="N")
+    add("chunk_size", "with --engine plain: ablations computed together", type=positive, metavar="N")
 
 
 def _add_output(add: Callable[..., None]) -> None:
@@ -163,7 +163,7 @@ def _add_parity(commands: Any) -> None:
     parser.set_defaults(run=run_parity)
     parser.add_argument("--model", default=DEFAULT_MODEL, metavar="M", help="directory, hub id, or package:NAME")
     parser.add_argument("--precision", default="float32", choices=["float32", "float64"], help="(default float32)")
-    parser.add_argument("--examples", type=_positive, default=8, metavar="N", help="real sentence pairs (default 8)")
+    parser.add_argument("--examples", type=positive, default=8, metavar="N", help="real sentence pairs (default 8)")
 
 
 def _add_data(commands: Any) -> None:
@@ -178,7 +178,8 @@ def _add_data(commands: Any) -> None:
     prepare.add_argument("--overwrite", action="store_true", help="build again what is there")
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """A whole number of at least 1, as the type of an option."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
     return int(text)

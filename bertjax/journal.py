@@ -105,22 +105,27 @@ def open_journal(
         OutputError: it is of another sweep, or damaged, and `replace` is false; another process works there; the
             directory holds other files; or it cannot be written.
     """
-    lock = _claim(directory)
+    with contextlib.ExitStack() as opened:
+        lock = opened.enter_context(_claim(directory))
+        if not _holds(directory, facts, replace):
+            _remove(directory, (re.escape(FACTS), PART, TEMPORARY))
+            write_json(directory / FACTS, {"facts": dict(facts), "sizes": dict(sizes)})
+        journal = Journal(directory, _read(directory / FACTS)["sizes"], lock)
+        opened.pop_all()  # from here on the journal closes the lock
+        return journal
+
+
+def _holds(directory: Path, facts: Mapping[str, str], replace: bool) -> bool:
+    """Whether the journal of these facts is there. Raises `OutputError` for another, unless it may be replaced."""
+    if not is_unfinished(directory):
+        return False
     try:
-        if is_unfinished(directory):
-            try:
-                found = _read(directory / FACTS)
-                _compare(directory, found["facts"], dict(facts))
-                return Journal(directory, found["sizes"], lock)
-            except OutputError:
-                if not replace:
-                    raise
-        _remove(directory, (re.escape(FACTS), PART, TEMPORARY))
-        write_json(directory / FACTS, {"facts": dict(facts), "sizes": dict(sizes)})
-        return Journal(directory, sizes, lock)
-    except BaseException:
-        lock.close()
-        raise
+        _compare(directory, _read(directory / FACTS)["facts"], dict(facts))
+    except OutputError:
+        if not replace:
+            raise
+        return False
+    return True
 
 
 def _claim(directory: Path) -> IO[Any]:

@@ -94,8 +94,11 @@ class Results:
         return float(self.summary["base"][self.summary["metric"]["name"]])
 
 
-def check_directory(directory: Path, overwrite: bool) -> None:
+def check_directory(directory: Path, overwrite: bool, last: str = "summary.json") -> None:
     """Make sure that results can be written, before anything is computed; the directory itself is made later.
+
+    Args:
+        last: the file that is written last: where it is, there are results.
 
     Raises:
         OutputError: it is no directory, cannot be written, or holds results and `overwrite` is false.
@@ -107,7 +110,7 @@ def check_directory(directory: Path, overwrite: bool) -> None:
         probe.unlink()
     except OSError as error:
         raise OutputError(f"cannot write to {directory}: {error.strerror or error}") from error
-    if (directory / "summary.json").exists() and not overwrite:
+    if (directory / last).exists() and not overwrite:
         raise OutputError(f"{directory} holds results already: give another --output, or --overwrite to replace them")
 
 

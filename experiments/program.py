@@ -18,8 +18,7 @@ from rich.console import Console
 
 import bertjax
 from bertjax.atomic import encode_json, staged
-from bertjax.cli import Parser, guarded
-from bertjax.errors import OutputError
+from bertjax.cli import Parser, guarded, positive
 from bertjax.locate import DEFAULT_MODEL, locate
 from bertjax.progress import ProgressBar, Report
 from bertjax.provenance import where_from
@@ -62,7 +61,7 @@ def make_parser(name: str, document: str) -> Parser:
     parser.add_argument("--model", default=DEFAULT_MODEL, metavar="M", help="directory, hub id, or package:NAME")
     parser.add_argument("--output", metavar="DIR", help=f"directory for the results (default experiment-{name})")
     parser.add_argument("--overwrite", action="store_true", help="replace results that are in DIR")
-    parser.add_argument("--limit", type=_positive, metavar="N", help="only N examples, drawn with the seed")
+    parser.add_argument("--limit", type=positive, metavar="N", help="only N examples, drawn with the seed")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="of everything that is random")
     parser.add_argument("--as-published", action="store_true", help="show what the authors' code computes")
     parser.set_defaults(name=name)
@@ -75,9 +74,7 @@ def run_program(parser: Parser, compute: Callable[[Run], Outcome], arguments: Se
     def program() -> int:
         options = parser.parse_args(arguments)
         directory = Path(options.output or f"experiment-{options.name}").expanduser()
-        if (directory / FILES[-1]).exists() and not options.overwrite:
-            raise OutputError(f"{directory} holds results already: give another --output, or --overwrite")
-        check_directory(directory, options.overwrite)
+        check_directory(directory, options.overwrite, FILES[-1])
         found = locate(options.model)
         model, tokenizer = bertjax.load(found), bertjax.Tokenizer.from_pretrained(found)
         with ProgressBar(options.name) as report:
@@ -107,13 +104,3 @@ def _write(directory: Path, outcome: Outcome, facts: Mapping[str, Any]) -> None:
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in vars(options).items() if name not in ("name", "overwrite")}
-
-
-def _positive(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
-    return number

@@ -343,11 +343,6 @@ def test_heads_in_another_mode_and_parts_of_a_layer_are_sets(settings, tmp_path)
     sets.write_text("0.0=zero\n0.0=mean\n0: 0.0 0.1\n1: 1.0 1.1 1.2\n1.1")
     ablate(replace(settings, ablate=str(sets)))
     places = [(entry["name"], entry["layer"], entry["head"]) for entry in summary_of(settings)["ablations"]]
-    assert places == [
-        ("0.0=zero", None, None),
-        ("0.0=mean", None, None),
-        ("0", None, None),
-        ("1", 1, None),
-        ("1.1", 1, 1),
-    ]
+    only_named = [(name, None, None) for name in ("0.0=zero", "0.0=mean", "0")]
+    assert places == [*only_named, ("1", 1, None), ("1.1", 1, 1)]
     assert (settings.directory / "sets.png").exists()

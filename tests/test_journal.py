@@ -1,30 +1,19 @@
 """Nothing is lost: parts of a sweep are kept, and a sweep that was killed gives the same bytes."""
 
 import fcntl
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from bertjax import BertModel, engine, memory, readouts
 from bertjax import ablations as ab
-from bertjax.ablate import ablate
 from bertjax.blocks import choose_blocks
-from bertjax.cli import main
 from bertjax.errors import InputError, OutputError, SweepInterrupted
 from bertjax.journal import DIGEST_BYTES, count_parts, discard_journal, open_journal
 from bertjax.parts import split
 from bertjax.plan import make_plan
-from bertjax.settings import Settings
 from tests.test_engine import model_of
 from tests.tiny import encodings, random_model
-from tests.workshop import make_classifier, write_pairs
 
 TINY_PARTS = {"cpu": 1, "other": 1}
 
@@ -236,122 +225,3 @@ def test_a_full_disk_keeps_what_was_finished(job, tmp_path, monkeypatch):
     assert count_parts(tmp_path / "journal") == 4
     monkeypatch.setattr(atomic, "_flush", flush)
     assert job().outputs.tobytes() == whole.outputs.tobytes()
-
-
-@pytest.fixture
-def settings(tmp_path):
-    """All heads of a tiny classifier on 60 made-up pairs."""
-    model = make_classifier(tmp_path / "model")
-    data = write_pairs(tmp_path / "pairs.tsv", 60)
-    return Settings(model=str(model), task="mrpc", data=str(data), output=str(tmp_path / "out"))
-
-
-def arguments_of(settings):
-    return ["ablate", "--model", settings.model, "--task", "mrpc", "--data", settings.data, "--output", settings.output]
-
-
-def test_the_command_says_what_is_saved_and_goes_on(settings, monkeypatch, capsys):
-    monkeypatch.setattr(engine, "STEPS_OF_PART", TINY_PARTS)
-    monkeypatch.setattr(engine, "CACHED_FLOATS", 700)
-    monkeypatch.setattr("bertjax.progress.ProgressBar._advance", lambda self, done, total: StopAfter(0.5)(done, total))
-    assert main(arguments_of(settings)) == 130
-    assert "parts are saved: the same command goes on from there" in capsys.readouterr().err
-    assert [path.name for path in settings.directory.iterdir()] == ["journal"]
-    monkeypatch.undo()
-    assert main([*arguments_of(settings), "--mode", "zero"]) == 2
-    assert "ablations (6 sets, uniform" in capsys.readouterr().err
-    assert main([*arguments_of(settings), "--resume"]) == 0
-    assert "going on from there" in capsys.readouterr().out
-    assert not settings.journal.exists()
-    assert main([*arguments_of(settings), "--resume"]) == 0
-    assert "complete already" in capsys.readouterr().out
-    assert main([*arguments_of(settings), "--resume", "--mode", "zero"]) == 2
-    assert "mode (uniform there, zero here)" in capsys.readouterr().err
-    other = replace(settings, output=settings.output + "-2")
-    assert main([*arguments_of(other), "--resume"]) == 0
-    assert "nothing to resume" in capsys.readouterr().out
-
-
-CHILD = """
-import sys
-from bertjax import engine
-engine.STEPS_OF_PART, engine.CACHED_FLOATS = {"cpu": 1, "other": 1}, 700
-from bertjax.cli import main
-sys.exit(main(sys.argv[1:]))
-"""
-
-
-def kill_and_resume(settings, kills, tmp_path):
-    """Run the command, kill it `kills` times at random moments, and let it end; give how often it was killed."""
-    command = [sys.executable, "-c", CHILD, *arguments_of(settings)]
-    killed = 0
-    for _ in range(kills):
-        process = subprocess.Popen([*command, "--resume"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        before, wanted = count_parts(settings.journal), random.randrange(8)
-        while process.poll() is None and count_parts(settings.journal) < before + wanted:
-            time.sleep(0.001)
-        time.sleep(random.random() * 0.02 if wanted else random.random() * 4)
-        if process.poll() is None:
-            os.kill(process.pid, signal.SIGKILL)
-            killed += 1
-        process.communicate()
-    subprocess.run([*command, "--resume"], check=True, capture_output=True)
-    return killed
-
-
-def check_killed(settings, kills, tmp_path):
-    undisturbed = replace(settings, output=str(tmp_path / "undisturbed"))
-    subprocess.run([sys.executable, "-c", CHILD, *arguments_of(undisturbed)], check=True, capture_output=True)
-    assert kill_and_resume(settings, kills, tmp_path) >= kills / 2
-    for name in ("outputs.npz", "examples.jsonl", "attention.npz"):
-        assert (settings.directory / name).read_bytes() == (undisturbed.directory / name).read_bytes()
-    assert sorted(path.name for path in settings.directory.iterdir()) == sorted(
-        path.name for path in undisturbed.directory.iterdir()
-    )
-
-
-def test_killed_and_resumed_the_outputs_are_the_same_bytes(settings, tmp_path):
-    check_killed(settings, 3, tmp_path)
-
-
-@pytest.mark.slow
-def test_killed_twenty_times(settings, tmp_path):
-    check_killed(settings, 20, tmp_path)
-
-
-def test_the_plain_form_does_not_discard_what_is_unfinished(settings, monkeypatch, capsys):
-    monkeypatch.setattr(engine, "STEPS_OF_PART", TINY_PARTS)
-    monkeypatch.setattr(engine, "CACHED_FLOATS", 700)
-    with pytest.raises(SweepInterrupted):
-        ablate(settings, progress=StopAfter(0.5))
-    saved = count_parts(settings.journal)
-    with pytest.raises(OutputError, match="an unfinished sweep, which --engine plain cannot go on with"):
-        ablate(replace(settings, engine="plain"))
-    assert count_parts(settings.journal) == saved > 0
-    said = []
-    ablate(replace(settings, mode="zero", overwrite=True), say=said.append)
-    assert not any("going on" in line for line in said)
-
-
-def test_a_file_of_sets_that_was_edited_is_another_job(settings, tmp_path, capsys):
-    sets = tmp_path / "sets.txt"
-    sets.write_text("0.0\n1.1 1.2")
-    arguments = [*arguments_of(settings), "--ablate", str(sets)]
-    assert main(arguments) == 0
-    sets.write_text("0.0\n1.1 1.0")
-    assert main([*arguments, "--resume"]) == 2
-    assert "sets_sha256" in capsys.readouterr().err
-
-
-def test_what_a_killed_process_left_half_written_is_removed(settings):
-    settings.directory.mkdir()
-    (settings.directory / ".0123abcd-outputs.npz").touch()
-    (settings.directory / ".mine-outputs.npz").touch()
-    ablate(settings)
-    assert [path.name for path in settings.directory.iterdir() if path.name[0] == "."] == [".mine-outputs.npz"]
-
-
-def test_outputs_of_a_job_are_those_of_the_engine_without_a_journal(settings):
-    found = ablate(settings)
-    again = ablate(replace(settings, output=settings.output + "-2", engine="plain"))
-    assert np.abs(found.swept.outputs - again.swept.outputs).max() < 2e-5
