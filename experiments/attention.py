@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from bertjax import collate
 from bertjax.progress import Report
-from bertjax.tokenizer import Encoding, batches_by_length
+from bertjax.tokenizer import BUCKETS, Encoding, batches_by_length
 
 # What the maps of one batch, and what the statistic makes of them, may take.
 BATCH_BYTES = 64 * 10**6
@@ -21,53 +21,58 @@ Statistic = Callable[..., Shaped[Array, "batch ..."]]
 
 
 def stream_attention(
-    model: Any,
+    models: Any,
     texts: Sequence[Encoding],
     statistic: Statistic,
     extras: Callable[[np.ndarray], Sequence[np.ndarray]] = lambda places: (),
     *,
+    length: int | None = None,
     example_bytes: int = 0,
     report: Report = lambda done, total: None,
 ) -> Iterator[tuple[Int[np.ndarray, "batch"], Shaped[np.ndarray, "batch ..."]]]:
     """A statistic of the attention maps of every example, batch by batch.
 
     Args:
-        model: any model of bertjax.
+        models: any model of bertjax, or several of one size as a tuple.
         texts: the examples.
-        statistic: of one batch: attention weights `[layers, batch, heads, query, key]`, what of the tokens is real
-            `[batch, token]`, and the extras; a function defined once, since each new one is compiled anew.
+        statistic: of one batch: attention weights `[layers, batch, heads, query, key]` of each model, what of the
+            tokens is real `[batch, token]`, and the extras; a function defined once, since each new one is compiled
+            anew.
         extras: more arrays for some examples, a row for each.
+        length: pad every example to so many tokens; default with others of about its length.
         example_bytes: what the statistic takes for each example beside its maps.
         report: is told the batches done and in all.
 
     Yields: which examples, and their statistic; each example once.
     """
-    lengths, config = [len(text) for text in texts], model.config
-    one_map = 4 * config.num_hidden_layers * config.num_attention_heads * max(lengths) ** 2
+    several = models if isinstance(models, tuple) else (models,)
+    graphs, states = zip(*(nnx.split(model.body) for model in several), strict=True)
+    config, lengths = several[0].config, [length or len(text) for text in texts]
+    one_map = 4 * len(several) * config.num_hidden_layers * config.num_attention_heads * max(lengths) ** 2
     size = int(np.clip(BATCH_BYTES // (one_map + example_bytes), 1, len(texts)))
-    parts = nnx.split(model.body)
-    batches = batches_by_length(lengths, size, max_length=config.max_position_embeddings)
-    for number, (places, length) in enumerate(batches):
+    buckets = BUCKETS if length is None else (length,)
+    batches = batches_by_length(lengths, size, buckets, max_length=config.max_position_embeddings)
+    for number, (places, padded) in enumerate(batches):
         where = np.array(places)
-        batch = collate([texts[place] for place in places], length)
-        values = np.asarray(_reduce(*parts, batch, statistic, tuple(extras(where))))
+        batch = collate([texts[place] for place in places], padded)
+        values = np.asarray(_reduce(graphs, states, batch, statistic, tuple(extras(where))))
         members, first = np.unique(where, return_index=True)  # a batch may be filled up by its last example
         yield members, values[first]
         report(float(number + 1), float(len(batches)))
 
 
 def reduce_attention(
-    model: Any, texts: Sequence[Encoding], statistic: Statistic, extras: Sequence[np.ndarray] = (), **options: Any
+    models: Any, texts: Sequence[Encoding], statistic: Statistic, extras: Sequence[np.ndarray] = (), **options: Any
 ) -> Shaped[np.ndarray, "examples ..."]:
     """A statistic of the attention maps of every example, in the order of the examples.
 
     Args:
         extras: more arrays, each with a row for each example.
-        options: `example_bytes` and `report`, as for `stream_attention`.
+        options: `length`, `example_bytes` and `report`, as for `stream_attention`.
     """
     found: Any = None
     for places, values in stream_attention(
-        model, texts, statistic, lambda places: [extra[places] for extra in extras], **options
+        models, texts, statistic, lambda places: [extra[places] for extra in extras], **options
     ):
         found = np.zeros((len(texts), *values.shape[1:]), values.dtype) if found is None else found
         found[places] = values
@@ -75,9 +80,16 @@ def reduce_attention(
 
 
 @partial(jax.jit, static_argnums=(0, 3))
-def _reduce(graphdef: Any, state: Any, batch: dict[str, Array], statistic: Statistic, extras: tuple[Array, ...]) -> Any:
-    output = nnx.merge(graphdef, state)(**batch)
-    return statistic(output.attentions, batch["attention_mask"], *extras)
+def _reduce(
+    graphs: tuple[Any, ...],
+    states: tuple[Any, ...],
+    batch: dict[str, Array],
+    statistic: Statistic,
+    extras: tuple[Array, ...],
+) -> Any:
+    models = [nnx.merge(graph, state) for graph, state in zip(graphs, states, strict=True)]
+    attentions = [model(**batch).attentions for model in models]
+    return statistic(*attentions, batch["attention_mask"], *extras)
 
 
 def at_pairs(

@@ -19,6 +19,7 @@ from rich.console import Console
 import bertjax
 from bertjax.atomic import encode_json, staged
 from bertjax.cli import Parser, guarded, positive
+from bertjax.data import draw
 from bertjax.locate import DEFAULT_MODEL, locate
 from bertjax.progress import ProgressBar, Report
 from bertjax.provenance import where_from
@@ -89,9 +90,7 @@ def run_program(parser: Parser, compute: Callable[[Run], Outcome], arguments: Se
 
 def draw_sample(count: int, options: argparse.Namespace) -> list[int]:
     """Which of `count` examples are looked at: all, or `--limit` of them drawn with `--seed`, in their order."""
-    if options.limit is None or options.limit >= count:
-        return list(range(count))
-    return sorted(np.random.default_rng(options.seed).choice(count, options.limit, replace=False).tolist())
+    return draw(count, options.limit or count, options.seed)
 
 
 def _write(directory: Path, outcome: Outcome, facts: Mapping[str, Any]) -> None:
