@@ -1,6 +1,6 @@
 """What the command lines of all experiments share: options, errors, and the files that a run leaves.
 
-    numbers.json            settings, command, model, versions, device, and what came out
+    numbers.json            settings, command, model, versions, device, peak memory, and what came out
     values.npz              what it was made of, for each example
     figure.png, figure.pdf  the picture
 
@@ -9,10 +9,11 @@
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from rich.console import Console
 
@@ -20,7 +21,9 @@ import bertjax
 from bertjax.atomic import encode_json, staged
 from bertjax.cli import Parser, guarded, positive
 from bertjax.data import draw
+from bertjax.journal import discard_journal
 from bertjax.locate import DEFAULT_MODEL, locate
+from bertjax.memory import format_bytes
 from bertjax.progress import ProgressBar, Report
 from bertjax.provenance import where_from
 from bertjax.results import check_directory
@@ -37,22 +40,28 @@ class Outcome:
         values: for `values.npz`.
         draw: draws the figure; the path's suffix says what kind of file.
         lines: what is printed.
+        more: more pictures by name; each is written as PNG and as PDF.
     """
 
     numbers: Mapping[str, Any]
     values: Mapping[str, np.ndarray]
     draw: Callable[[Path], None]
     lines: Sequence[str]
+    more: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Run:
-    """What an experiment works with."""
+    """What an experiment works with.
+
+    `journal` is a directory where a sweep may keep what is finished; it goes once the results are written.
+    """
 
     options: argparse.Namespace
     model: Any
     tokenizer: bertjax.Tokenizer
     report: Report
+    journal: Path | None = None
 
 
 def make_parser(name: str, document: str) -> Parser:
@@ -79,13 +88,28 @@ def run_program(parser: Parser, compute: Callable[[Run], Outcome], arguments: Se
         found = locate(options.model)
         model, tokenizer = bertjax.load(found), bertjax.Tokenizer.from_pretrained(found)
         with ProgressBar(options.name) as report:
-            outcome = compute(Run(options, model, tokenizer, report))
-        _write(directory, outcome, {"settings": _settings(options), **where_from(model, found, options.model)})
-        for line in [*outcome.lines, f"results in {directory}"]:
+            outcome = compute(Run(options, model, tokenizer, report, directory / "journal"))
+        peak = peak_memory()
+        facts = {"settings": _settings(options), **where_from(model, found, options.model), "peak_memory_bytes": peak}
+        _write(directory, outcome, facts)
+        discard_journal(directory / "journal")
+        used = [f"{format_bytes(size)} of {where} memory at most" for where, size in peak.items() if size]
+        for line in [*outcome.lines, *used, f"results in {directory}"]:
             Console().print(line, highlight=False, soft_wrap=True)
         return 0
 
     return guarded(parser.prog, program)
+
+
+def peak_memory() -> dict[str, int | None]:
+    """The most bytes that this process has held so far, resident and on an accelerator; None where nobody says."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    resident = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), None)
+    stats = {} if jax.default_backend() == "cpu" else jax.local_devices()[0].memory_stats() or {}
+    return {"resident": resident, "device": stats.get("peak_bytes_in_use")}
 
 
 def draw_sample(count: int, options: argparse.Namespace) -> list[int]:
@@ -94,10 +118,12 @@ def draw_sample(count: int, options: argparse.Namespace) -> list[int]:
 
 
 def _write(directory: Path, outcome: Outcome, facts: Mapping[str, Any]) -> None:
-    with staged(*(directory / name for name in FILES)) as (values, *figures, numbers):
+    pictures = {f"{name}.{kind}": draw for name, draw in outcome.more.items() for kind in ("png", "pdf")}
+    names = [*FILES[:-1], *pictures, FILES[-1]]
+    with staged(*(directory / name for name in names)) as (values, *figures, numbers):
         np.savez_compressed(values, **outcome.values)  # type: ignore[arg-type]
-        for figure in figures:
-            outcome.draw(figure)
+        for figure, paint in zip(figures, [outcome.draw, outcome.draw, *pictures.values()], strict=True):
+            paint(figure)
         numbers.write_bytes(encode_json({**facts, "results": dict(outcome.numbers)}))
 
 
