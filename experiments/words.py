@@ -25,8 +25,8 @@ def find_words(text: str, words: str, taken: Sequence[Span] = ()) -> Span:
     raise LookupError(f"{words!r} does not stand in {text!r}")
 
 
-def pieces_of(encoding: Encoding, span: Span) -> list[int]:
-    """The tokens of a text that overlap a span; of a pair of texts, those of the first.
+def pieces_of(encoding: Encoding, span: Span, segment: int = 0) -> list[int]:
+    """The tokens of a text that overlap a span; of a pair of texts, those of the first, or of segment 1 the second.
 
     >>> encoding = Encoding((101, 5, 6, 7, 102), (0,) * 5, ("",) * 5, ((0, 0), (0, 2), (3, 6), (6, 9), (0, 0)), False)
     >>> pieces_of(encoding, (3, 9))
@@ -35,5 +35,5 @@ def pieces_of(encoding: Encoding, span: Span) -> list[int]:
     return [
         token
         for token, (start, end) in enumerate(encoding.offsets)
-        if start < end and start < span[1] and span[0] < end and encoding.token_type_ids[token] == 0
+        if start < end and start < span[1] and span[0] < end and encoding.token_type_ids[token] == segment
     ]
