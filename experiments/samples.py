@@ -1,16 +1,22 @@
 """Which texts an experiment looks at: one rule for all, seeded, and the one that the authors' code followed."""
 
+import argparse
 import csv
 import gzip
+import math
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bertjax.cli import Parser, positive
-from bertjax.data import draw, load_examples, task_named
+from bertjax.data import Examples, draw, load_examples, task_named
 from bertjax.errors import DataError
 from bertjax.local_files import glue_file
+from bertjax.metrics import UNLABELLED
 from bertjax.tasks import Task, split_named
 from bertjax.tokenizer import Encoding
 from experiments.program import Run
@@ -39,55 +45,78 @@ class Sample:
         return len(self.texts)
 
 
-def add_task_options(parser: Parser, *, task: str = "qnli-sample", limit: int | None = 1000) -> None:
+def add_task_options(
+    parser: Parser,
+    *,
+    task: str = "qnli-sample",
+    limit: int | None = 1000,
+    max_length: int | None = PUBLISHED_LENGTH,
+) -> None:
     """The options that say which examples of which task are looked at.
 
     Args:
         task: the default; `qnli-sample` comes with bertjax.
         limit: at most so many examples, or None for all.
+        max_length: tokens after which texts are cut, or None for what the model says.
     """
     parser.add_argument("--task", default=task, metavar="T", help=f"task of GLUE, or qnli-sample (default {task})")
     parser.add_argument("--split", default="validation", metavar="NAME", help="part of the data (default validation)")
     parser.add_argument("--data", metavar="PATH", help="GLUE directory or file, in place of TensorFlow Datasets")
     parser.add_argument("--data-dir", metavar="DIR", help="directory of TensorFlow Datasets")
-    cut = f"cut texts after so many tokens (default {PUBLISHED_LENGTH})"
-    parser.add_argument("--max-length", type=positive, default=PUBLISHED_LENGTH, metavar="N", help=cut)
+    cut = f"cut texts after so many tokens (default {max_length or 'the model’s own, or 128'})"
+    parser.add_argument("--max-length", type=positive, default=max_length, metavar="N", help=cut)
     parser.set_defaults(limit=limit)
 
 
-def read_sample(run: Run) -> Sample:
-    """The examples that the options ask for: all, or `--limit` of them drawn with `--seed`.
+def read_examples(options: argparse.Namespace) -> Examples:
+    """The examples, with labels, that the options ask for: all, or `--limit` of them drawn with `--seed`.
 
     Raises:
         DataError: they cannot be found, read or understood.
     """
-    options = run.options
     where: dict[str, Any] = {"split": options.split, "data": options.data, "data_dir": options.data_dir}
-    examples = load_examples(options.task, **where, limit=options.limit, seed=options.seed)
-    texts = encode_texts(run, examples.first, examples.second)
-    return Sample(examples.source, examples.first, examples.second, texts)
+    return load_examples(options.task, **where, limit=options.limit, seed=options.seed)
 
 
-def read_published_sample(run: Run) -> Sample:
-    """Examples as the authors' code reads them.
+def read_published_examples(options: argparse.Namespace) -> Examples:
+    """Examples, with labels, as the authors' code reads them.
 
     It reads TSV files with quote handling, so that an unbalanced quote swallows the lines up to the next one: MRPC's
-    408 validation rows become 389. Of data that are no TSV file it sees what everybody sees.
+    408 validation rows become 389. Of data that are no TSV file it sees what everybody sees. Where a swallowed line
+    leaves no label in a row, the row counts as unlabelled (-1, or NaN in a regression).
 
     Raises:
-        DataError: as `read_sample`.
+        DataError: as `read_examples`.
     """
-    options, task = run.options, task_named(run.options.task)
+    task = task_named(options.task)
     path = None if options.data is None else Path(options.data).expanduser()
     if path is not None and path.is_dir():
         path = glue_file(path, task, split_named(task, options.split))
     if path is None or not path.name.endswith((".tsv", ".tsv.gz")):
-        return read_sample(run)
-    rows = read_quoted(path, task)
-    rows = [rows[place] for place in draw(len(rows), options.limit or len(rows), options.seed)]
-    first, *second = zip(*rows, strict=True)
-    texts = encode_texts(run, first, second[0] if second else None)
-    return Sample(f"{path}, read with quote handling", first, second[0] if second else None, texts)
+        return read_examples(options)
+    rows = _quoted_rows(path, task)
+    chosen = draw(len(rows), options.limit or len(rows), options.seed)
+    rows = [rows[place] for place in chosen]
+    first, *second = zip(*([str(row[name]) for name in task.text_columns] for row in rows), strict=True)
+    labels = np.array([_label(row.get(task.label_column), task) for row in rows])
+    labels = labels.astype(np.float32 if task.label_names is None else np.int32)
+    source = f"{path}, read with quote handling"
+    return Examples(task, tuple(chosen), first, second[0] if second else None, labels, source, options.split)
+
+
+def read_sample(run: Run) -> Sample:
+    """The texts that the options ask for, as the model reads them. Raises as `read_examples`."""
+    return _encode(run, read_examples(run.options))
+
+
+def read_published_sample(run: Run) -> Sample:
+    """The texts as the authors' code reads them. Raises as `read_published_examples`."""
+    return _encode(run, read_published_examples(run.options))
+
+
+def _encode(run: Run, examples: Examples) -> Sample:
+    texts = encode_texts(run, examples.first, examples.second)
+    return Sample(examples.source, examples.first, examples.second, texts)
 
 
 def encode_texts(run: Run, first: Sequence[str], second: Sequence[str] | None = None) -> tuple[Encoding, ...]:
@@ -102,16 +131,36 @@ def read_quoted(path: Path, task: Task) -> list[tuple[str, ...]]:
     """The texts of a TSV file under quote handling; rows that lack one are left out.
 
     Raises:
-        DataError: the file cannot be read, or lacks the task's columns.
+        DataError: the file cannot be read, lacks the task's columns, or holds no row with texts.
     """
+    return [tuple(str(row[name]) for name in task.text_columns) for row in _quoted_rows(path, task)]
+
+
+def _quoted_rows(path: Path, task: Task) -> list[dict[str, Any]]:
     opened = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
             table = csv.DictReader(file, delimiter="\t")
             missing = set(task.text_columns) - set(table.fieldnames or ())
-            found = [tuple(row.get(name) or "" for name in task.text_columns) for row in table]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+            rows = [row for row in table if all(row.get(name) for name in task.text_columns)]
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path}: cannot be read with quote handling ({error})") from error
     if missing:
         raise DataError(f"{path}: no column {min(missing)!r}")
-    return [row for row in found if all(row)]
+    if not rows:
+        raise DataError(f"{path}: holds no examples")
+    return rows
+
+
+def _label(value: str | None, task: Task) -> int | float:
+    """A label as its class's number or as a score; -1 or NaN for what is none."""
+    names = task.label_names
+    if names is not None:
+        numbers = {str(number): number for number in range(len(names))}
+        numbers |= {name: number for number, name in enumerate(names)}
+        return numbers.get(value or "", UNLABELLED)
+    try:
+        number = float(value or "nan")
+    except ValueError:
+        return math.nan
+    return number if math.isfinite(number) else math.nan
