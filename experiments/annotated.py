@@ -1,0 +1,114 @@
+"""Words of texts with their parts of speech and their grammatical roles.
+
+Word classes follow Penn's tags, as the paper's do: nouns NN NNS NNP NNPS, verbs VB VBD VBG VBN VBP VBZ (auxiliaries
+among them, modals not), pronouns PRP PRP$. Where a source has no Penn tags: NOUN PROPN, VERB AUX, PRON of Universal
+Dependencies. Roles are spaCy's labels as in the paper, and those of Universal Dependencies that correspond:
+
+    subjects   nsubj nsubjpass csubj csubjpass agent expl; nsubj:pass csubj:pass nsubj:outer csubj:outer obl:agent
+    objects    dobj iobj dative attr oprd; obj
+
+`agent` is the word "by", `obl:agent` the noun after it; `attr` and `oprd` have no label of their own in UD.
+"""
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+
+from bertjax.errors import MissingDependencyError
+from bertjax.tokenizer import Encoding
+from experiments.words import Span, pieces_of
+
+CLASSES = {  # Penn's tags, then the parts of speech of UD
+    "noun": (("NN", "NNS", "NNP", "NNPS"), ("NOUN", "PROPN")),
+    "verb": (("VB", "VBD", "VBG", "VBN", "VBP", "VBZ"), ("VERB", "AUX")),
+    "pronoun": (("PRP", "PRP$"), ("PRON",)),
+}
+_SPACY_SUBJECTS = ("nsubj", "nsubjpass", "csubj", "csubjpass", "agent", "expl")
+_UD_SUBJECTS = ("nsubj", "nsubj:pass", "nsubj:outer", "csubj", "csubj:pass", "csubj:outer", "expl", "obl:agent")
+SUBJECTS = frozenset(_SPACY_SUBJECTS + _UD_SUBJECTS)
+OBJECTS = frozenset(("dobj", "iobj", "dative", "attr", "oprd", "obj"))
+# All of Penn's tags, with those that the English Web Treebank added.
+PENN = frozenset(
+    """CC CD DT EX FW IN JJ JJR JJS LS MD NN NNS NNP NNPS PDT POS PRP PRP$ RB RBR RBS RP SYM TO UH VB VBD VBG VBN VBP
+    VBZ WDT WP WP$ WRB . , : `` '' " # $ ( ) -LRB- -RRB- ADD AFX GW HYPH NFP XX NIL""".split()  # noqa: SIM905
+)
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of a text.
+
+    Args:
+        form: as it stands in the text.
+        span: its first character, and one past its last.
+        tag: Penn's tag; empty where the source has others.
+        part: the part of speech in Universal Dependencies.
+        head: the place among the text's words of the word it depends on; -1 for none.
+        relation: how it depends on it.
+    """
+
+    form: str
+    span: Span
+    tag: str
+    part: str
+    head: int
+    relation: str
+
+    @property
+    def kind(self) -> str:
+        """noun, verb, pronoun, or nothing.
+
+        >>> Word("goes", (0, 4), "VBZ", "VERB", -1, "root").kind, Word("du", (0, 2), "", "PRON", 1, "nsubj").kind
+        ('verb', 'pronoun')
+        """
+        own = {
+            name for name, (tags, parts) in CLASSES.items() if (self.tag in tags if self.tag else self.part in parts)
+        }
+        return min(own, default="")
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """A text and its words.
+
+    Args:
+        text: the text.
+        words: in their order.
+        mentions: which words are heads of mentions of which entity; None where the source does not say.
+    """
+
+    text: str
+    words: tuple[Word, ...]
+    mentions: tuple[tuple[str, int], ...] | None = None
+
+
+@dataclass(frozen=True)
+class AnnotatedSample:
+    """Texts, or pairs of texts, what the model reads of each, and their words.
+
+    Args:
+        source: one line that says where they come from.
+        texts: as tokens; a pair is one row.
+        annotations: for each example its text, or its two.
+    """
+
+    source: str
+    texts: tuple[Encoding, ...]
+    annotations: tuple[tuple[Annotated, ...], ...]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+def word_pieces(encoding: Encoding, texts: Sequence[Annotated]) -> list[list[list[int]]]:
+    """For each text of an example, the tokens that each of its words overlaps; none where it was cut off."""
+    return [[pieces_of(encoding, word.span, segment) for word in text.words] for segment, text in enumerate(texts)]
+
+
+def import_optional(name: str, hint: str) -> ModuleType:
+    """A package that is no requirement of bertjax. Raises `MissingDependencyError` where it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise MissingDependencyError(f"{name} is not installed, which this needs; install it with: {hint}") from error

@@ -1,0 +1,138 @@
+"""CoNLL-U files: words at their places in the text, and, where a file has them, mentions of entities.
+
+Sentences come with `# text`. A multiword token such as "don't" is one stretch of it; its words are found within where
+they spell it, as "do" and "n't" do, and share all of it where they do not. Mentions of entities are those of `Entity`
+in the last column, as GUM (Zeldes 2017) writes them.
+"""
+
+import gzip
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertjax.errors import DataError
+from experiments.annotated import PENN, Annotated, Word, import_optional
+from experiments.words import Span
+
+Token = dict[str, Any]
+
+
+def read_sentences(path: Path) -> list[Annotated]:
+    """All sentences of a file.
+
+    Penn's tags are kept if all tags of the file are Penn's; a sentence without mentions has none in a file that has
+    some, and where the whole file has none, it is not said.
+
+    Raises:
+        DataError: it cannot be read or understood.
+        MissingDependencyError: `conllu` is not installed.
+    """
+    conllu = import_optional("conllu", "pip install conllu")
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rt", encoding="utf-8") as file:
+            sentences = [(found.metadata.get("text"), list(found)) for found in conllu.parse_incr(file)]
+    except (OSError, EOFError, UnicodeDecodeError, conllu.exceptions.ParseException) as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise DataError(f"{path}: cannot be read as CoNLL-U ({reason})") from error
+    penn = {word["xpos"] for _, tokens in sentences for word in tokens if type(word["id"]) is int} <= PENN
+    entities = any("Entity" in (word["misc"] or {}) for _, tokens in sentences for word in tokens)
+    found = []
+    for number, (text, tokens) in enumerate(sentences, 1):
+        try:
+            found.append(_sentence(text, tokens, penn, entities))
+        except (LookupError, TypeError, ValueError) as error:
+            raise DataError(f"{path}: sentence {number} cannot be understood ({error})") from error
+    return found
+
+
+def _sentence(text: str | None, tokens: Sequence[Token], penn: bool, entities: bool) -> Annotated:
+    text = text or join_forms(tokens)
+    words = [token for token in tokens if type(token["id"]) is int]  # neither multiword tokens nor empty nodes
+    place = {token["id"]: number for number, token in enumerate(words)} | {0: -1, None: -1}
+    spans = find_spans(text, tokens)
+    found = tuple(
+        Word(
+            form=token["form"],
+            span=span,
+            tag=token["xpos"] if penn else "",
+            part=token["upos"] or "",
+            head=place[token["head"]],
+            relation=token["deprel"] or "",
+        )
+        for token, span in zip(words, spans, strict=True)
+    )
+    marks = [(token["misc"] or {}).get("Entity") or "" for token in words]
+    return Annotated(text, found, tuple(find_mentions(marks, found)) if entities else None)
+
+
+def join_forms(tokens: Sequence[Token]) -> str:
+    """The text of a sentence from its words, for files that leave it out."""
+    covered = {place for token in tokens for place in _members(token)}
+    alone = [token for token in tokens if type(token["id"]) is int and token["id"] not in covered]
+    whole = [token for token in tokens if token in alone or _members(token)]
+    spaced = [token["form"] + ("" if (token["misc"] or {}).get("SpaceAfter") == "No" else " ") for token in whole]
+    return "".join(spaced).strip()
+
+
+def find_spans(text: str, tokens: Sequence[Token]) -> list[Span]:
+    """Where each word stands in a text.
+
+    Raises:
+        LookupError: the text does not hold the words.
+
+    >>> find_spans("I don't.", [{"id": 1, "form": "I"}, {"id": (2, "-", 3), "form": "don't"},
+    ...                         {"id": 2, "form": "do"}, {"id": 3, "form": "n't"}, {"id": 4, "form": "."}])
+    [(0, 1), (2, 4), (4, 7), (7, 8)]
+    """
+    forms = {token["id"]: token["form"] for token in tokens if type(token["id"]) is int}
+    spans: dict[int, Span] = {}
+    here = 0
+    for token in tokens:
+        members = _members(token)
+        empty = type(token["id"]) is not int and not members
+        if empty or token["id"] in spans:
+            continue
+        here += len(text[here:]) - len(text[here:].lstrip())
+        end = here + len(token["form"])
+        if text[here:end] != token["form"]:
+            raise LookupError(f"{token['form']!r} does not stand at character {here} of {text!r}")
+        spans |= _split((here, end), {place: forms[place] for place in members or [token["id"]]}, token["form"])
+        here = end
+    return [spans[place] for place in forms]
+
+
+def _members(token: Token) -> list[int]:
+    """The words of a multiword token."""
+    number = token["id"]
+    return list(range(number[0], number[2] + 1)) if type(number) is tuple and number[1] == "-" else []
+
+
+def _split(span: Span, forms: dict[int, str], whole: str) -> dict[int, Span]:
+    if "".join(forms.values()) != whole:
+        return dict.fromkeys(forms, span)
+    found, here = {}, span[0]
+    for place, form in forms.items():
+        found[place] = (here, here + len(form))
+        here += len(form)
+    return found
+
+
+def find_mentions(marks: Sequence[str], words: Sequence[Word]) -> Iterator[tuple[str, int]]:
+    """Mentions of entities as (entity, the mention's head: its first word that depends on a word outside).
+
+    Args:
+        marks: of each word its `Entity` in GUM's form: `(7-person-...` opens, `7)` closes, `(7-person-...)` does both.
+        words: the words.
+    """
+    opened: list[tuple[str, int]] = []
+    for place, mark in enumerate(marks):
+        for opens, closes in re.findall(r"\(([^()]+)|([^()]*\))", mark):
+            if opens:
+                opened.append((opens.split("-")[0].split("[")[0], place))
+                continue
+            name = closes[:-1].split("[")[0] or opened[-1][0]  # "(7-person-...)" closes what it opened
+            last = max(number for number, (entity, _) in enumerate(opened) if entity == name)
+            entity, first = opened.pop(last)
+            yield entity, next(word for word in range(first, place + 1) if not first <= words[word].head <= place)

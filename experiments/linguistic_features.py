@@ -1,0 +1,218 @@
+"""How much do heads attend to nouns, verbs, subjects, negation, [CLS], [SEP]? (Kovaleva et al. 2019, 4.4, figure 6)
+
+For each example and head: the mean weight that a token gets from all real tokens, and the largest of these among the
+tokens of a feature; averaged over the examples that have the feature, with a 95 % interval (normal theory). Tokens
+are those that a word overlaps by its place in the text. With --tuned, for a base and a fine-tuned model and their
+difference. Sets of tags, roles and negation: `annotated.py`, `features.py`.
+
+--as-published also takes what the authors' code takes and shows that: a word's pieces wherever the same pieces stand in
+the input; 0 for an example without the feature, negation apart; negation by a list of words looked for as a part of
+the text, capitals as they stand; the larger of both [SEP]; a task's TSV file read with quote handling.
+
+Words come from CoNLL-U (--conllu), from spaCy for a task (--task with --spacy), or from 200 sentences of the English
+Web Treebank that come with the program:
+
+    python -m experiments.linguistic_features
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.stats import spearmanr
+
+import bertjax
+from bertjax.errors import ConfigError
+from bertjax.locate import locate
+from bertjax.tokenizer import Encoding
+from experiments.annotation import add_annotation_options, read_annotated
+from experiments.attention import reduce_attention
+from experiments.features import FEATURES, Masks, columns_of, feature_masks, published_masks
+from experiments.map_grid import draw_grid
+from experiments.maps import Panel
+from experiments.program import Outcome, Run, make_parser, run_program
+
+PUBLISHED = FEATURES[:-2]  # the authors have no map of either [SEP] alone
+Maps = Float[np.ndarray, "models features layers heads"]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The statistic of every example, and which examples count.
+
+    Args:
+        values: for each model.
+        counted: whether an example is part of a feature's mean.
+    """
+
+    values: Float[np.ndarray, "examples models features layers heads"]
+    counted: Any
+
+    @property
+    def means(self) -> Maps:
+        """The mean over the examples that count; NaN where none does."""
+        weights = self.counted.astype(np.float64)
+        total = np.einsum("ef,emflh->mflh", weights, self.values.astype(np.float64))
+        with np.errstate(invalid="ignore"):
+            return total / weights.sum(0)[:, None, None]
+
+    @property
+    def margins(self) -> Maps:
+        """Half the width of the means' 95 % intervals."""
+        weights, count = self.counted.astype(np.float64), self.counted.sum(0)[:, None, None]
+        apart = (self.values - np.nan_to_num(self.means)) ** 2
+        total = np.einsum("ef,emflh->mflh", weights, apart)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return 1.96 * np.sqrt(np.where(count > 1, total / (count - 1) / count, np.nan))
+
+
+def feature_columns(*arrays: Array) -> Float[Array, "batch models features layers heads"]:
+    """The largest column mean of each feature: of maps of one or several models, then mask and features' tokens."""
+    *models, keep, masks = arrays
+    return jnp.stack([columns_of(maps, keep, masks) for maps in models], axis=1)
+
+
+def score_features(run: Run, models: tuple[Any, ...], texts: Sequence[Encoding], masks: Masks) -> Scores:
+    """The statistic of every example; an example without a feature does not count for it."""
+    config = run.model.config
+    size = 8 * masks.shape[-1] * config.num_hidden_layers * config.num_attention_heads * len(models)
+    values = reduce_attention(models, texts, feature_columns, [masks], example_bytes=size, report=run.report)
+    return Scores(values, masks.any(-1))
+
+
+def load_models(run: Run) -> tuple[Any, ...]:
+    """The base model, and the fine-tuned one where there is one.
+
+    Raises:
+        ConfigError: they differ in size.
+    """
+    if not run.options.tuned:
+        return (run.model,)
+    tuned = bertjax.load(locate(run.options.tuned))
+    for name in ("num_hidden_layers", "num_attention_heads", "vocab_size"):
+        base, other = getattr(run.model.config, name), getattr(tuned.config, name)
+        if base != other:
+            raise ConfigError(
+                f"--tuned {run.options.tuned} has {name} {other}, --model {base}; give one fine-tuned of it"
+            )
+    return run.model, tuned
+
+
+def compute(run: Run) -> Outcome:
+    """The maps of all features, of one mode or both."""
+    models = load_models(run)
+    sample = read_annotated(run)
+    scores = {"corrected": score_features(run, models, sample.texts, feature_masks(sample))}
+    if run.options.as_published:
+        read = read_annotated(run, published=True)
+        masks = published_masks(read, run.tokenizer)
+        found = score_features(run, models, read.texts, masks)
+        counted = np.ones_like(found.counted)
+        counted[:, FEATURES.index("negation")] = found.counted[:, FEATURES.index("negation")]
+        counted[:, len(PUBLISHED) :] = False
+        scores["as_published"] = Scores(found.values, counted)
+    return _outcome(run, sample.source, scores)
+
+
+def _outcome(run: Run, source: str, scores: dict[str, Scores]) -> Outcome:
+    names = ["base", "tuned"][: 1 + bool(run.options.tuned)]
+    numbers: dict[str, Any] = {"source": source}
+    values = {}
+    for mode, found in scores.items():
+        numbers[mode] = _report(found, names)
+        values |= {f"{mode}_values": found.values, f"{mode}_counted": found.counted}
+    shown = scores["as_published" if run.options.as_published else "corrected"]
+    lines = [source, *_summary(shown)]
+    if run.options.as_published:
+        numbers["published_against_corrected"] = compare(scores["as_published"].means[0], scores["corrected"].means[0])
+        lines += [
+            f"{name} as published against corrected: rank correlation {found['rank_correlation']:.2f}, "
+            f"largest difference {found['largest_difference']:.3f}"
+            for name, found in numbers["published_against_corrected"].items()
+        ]
+    mode = ", as published" if run.options.as_published else ""
+    subtitle = f"{run.options.model}, {len(shown.values)} texts of {source}{mode}"
+
+    def draw(path: Path) -> None:
+        rows = _panels(shown)
+        title = "Attention to linguistic features and special tokens"
+        draw_grid(path, rows, title, subtitle, "mean over examples of the largest column mean", bool(run.options.tuned))
+
+    return Outcome(numbers, values, draw, lines)
+
+
+def compare(
+    published: Float[np.ndarray, "features layers heads"], corrected: Float[np.ndarray, "features layers heads"]
+) -> dict[str, Any]:
+    """For each feature that both have, how far two maps are apart, and their rank correlation over heads."""
+    return {
+        name: {
+            "largest_difference": float(np.abs(one - other).max()),
+            "rank_correlation": float(spearmanr(one.ravel(), other.ravel()).statistic),
+        }
+        for name, one, other in zip(FEATURES, published, corrected, strict=True)
+        if np.isfinite(one).all() and np.isfinite(other).all()
+    }
+
+
+def _report(scores: Scores, names: Sequence[str]) -> dict[str, Any]:
+    means, margins = scores.means, scores.margins
+    found: dict[str, Any] = {"examples": dict(zip(FEATURES, scores.counted.sum(0).tolist(), strict=True))}
+    for number, name in enumerate(names):
+        found[name] = {
+            feature: {
+                "mean": means[number, place].round(6).tolist(),
+                "interval": margins[number, place].round(6).tolist(),
+            }
+            for place, feature in enumerate(FEATURES)
+            if scores.counted[:, place].any()
+        }
+    return found
+
+
+def _summary(scores: Scores) -> list[str]:
+    lines = []
+    for place, feature in enumerate(FEATURES):
+        count, means = int(scores.counted[:, place].sum()), scores.means[:, place]
+        if not count:
+            continue
+        layer, head = np.unravel_index(means[0].argmax(), means[0].shape)
+        margin = scores.margins[0, place, layer, head]
+        line = f"{feature}: {count} texts, head {layer}.{head} most, {means[0].max():.3f} ± {margin:.3f}"
+        if len(means) > 1:
+            change = means[1] - means[0]
+            line += f"; fine-tuned {change.mean():+.3f} on average, {change.min():+.3f} to {change.max():+.3f}"
+        lines.append(line)
+    return lines
+
+
+def _panels(scores: Scores) -> list[list[Panel]]:
+    """A row of base, fine-tuned and difference for each feature; of one model, three features to a row."""
+    rows = []
+    for place, feature in enumerate(FEATURES):
+        if not scores.counted[:, place].any():
+            continue
+        maps = scores.means[:, place]
+        title = f"{feature} ({int(scores.counted[:, place].sum())} texts)"
+        rows.append([Panel(title, maps[0])])
+        if len(maps) > 1:
+            rows[-1] += [Panel("fine-tuned", maps[1]), Panel("difference", maps[1] - maps[0])]
+    if len(scores.means) > 1:
+        return rows
+    return [[panel for row in rows[place : place + 3] for panel in row] for place in range(0, len(rows), 3)]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = make_parser("linguistic_features", __doc__)
+    add_annotation_options(parser)
+    parser.add_argument("--tuned", metavar="M", help="a fine-tuned model to compare with, of the same size")
+    return run_program(parser, compute, arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
