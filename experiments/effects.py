@@ -1,0 +1,201 @@
+"""What disabling heads or layers does to a score: how many help and hurt, by how much, and how sure that is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int, Num
+from scipy.stats import spearmanr
+
+from bertjax.metrics import METRICS, predictions_from_logits, score
+from bertjax.page import format_change
+from bertjax.report import NOTHING
+
+LEVEL = 95  # per cent, of all intervals
+DRAWS = 1000  # of heads, for the interval of a rank correlation
+
+
+@dataclass(frozen=True)
+class Effects:
+    """Scores by one metric with each place (head or layer) disabled in turn, in several modes.
+
+    Args:
+        metric: its name.
+        base: the score with nothing disabled.
+        scores: with each place disabled.
+        resampled: changes against the base on examples drawn with replacement.
+        flips: of a metric of predictions, how many examples become right and become wrong.
+    """
+
+    metric: str
+    base: float
+    scores: Float[np.ndarray, "modes places"]
+    resampled: Float[np.ndarray, "draws modes places"]
+    flips: Int[np.ndarray, "2 modes places"] | None = None
+
+    @property
+    def label(self) -> str:
+        """The metric's name for people."""
+        return METRICS[self.metric].label
+
+    @property
+    def changes(self) -> Float[np.ndarray, "modes places"]:
+        """Against the base, in points."""
+        return 100 * (self.scores - self.base)
+
+    @property
+    def intervals(self) -> Float[np.ndarray, "ends modes places"]:
+        """Of each change, in points: how far it may be the luck of the examples."""
+        return 100 * _interval(self.resampled)
+
+    @property
+    def mean_intervals(self) -> Float[np.ndarray, "ends modes"]:
+        """Of the mean change over all places, in points."""
+        return 100 * _interval(self.resampled.mean(axis=-1))
+
+
+def _interval(values: Float[np.ndarray, "draws ..."]) -> Float[np.ndarray, "ends ..."]:
+    return np.percentile(values, [(100 - LEVEL) / 2, (100 + LEVEL) / 2], axis=0)
+
+
+def measure(
+    metric: str,
+    outputs: Float[np.ndarray, "runs examples *labels"],
+    labels: Num[np.ndarray, " examples"],
+    positive: int,
+    modes: int,
+    counts: Int[np.ndarray, "draws examples"],
+) -> Effects:
+    """The effects by a metric.
+
+    Args:
+        outputs: of the base, then of every place in the first mode, in the second, and so on.
+        positive: the label that counts as yes.
+        counts: how often each example is drawn.
+    """
+    scores = score(metric, outputs, labels, positive)
+    resampled = bootstrap(metric, outputs, labels, positive, counts)
+    changes = (resampled[:, 1:] - resampled[:, :1]).reshape(len(counts), modes, -1)
+    flips = None
+    if METRICS[metric].reads == "predictions":
+        right = predictions_from_logits(outputs) == labels
+        became = np.stack([right[1:] & ~right[0], ~right[1:] & right[0]])
+        flips = became.sum(-1).reshape(2, modes, -1)
+    return Effects(metric, float(scores[0]), scores[1:].reshape(modes, -1), changes, flips)
+
+
+def bootstrap(
+    metric: str,
+    outputs: Float[np.ndarray, "runs examples *labels"],
+    labels: Num[np.ndarray, " examples"],
+    positive: int,
+    counts: Int[np.ndarray, "draws examples"],
+) -> Float[np.ndarray, "draws runs"]:
+    """Scores on examples drawn with replacement; accuracy and F1 by products of matrices, which is much faster.
+
+    >>> outputs, labels = np.array([[[0.0, 1.0], [1.0, 0.0]]]), np.array([1, 1])
+    >>> bootstrap("accuracy", outputs, labels, 1, np.array([[2, 0], [1, 1]])).tolist()
+    [[1.0], [0.5]]
+    """
+    if metric not in ("accuracy", "f1"):
+        drawn = [np.repeat(np.arange(len(labels)), count) for count in counts]
+        return np.stack([score(metric, outputs[:, rows], labels[rows], positive) for rows in drawn])
+    predictions, weights = predictions_from_logits(outputs), counts.astype(np.float64)
+    if metric == "accuracy":
+        return weights @ (predictions == labels).T.astype(np.float64) / weights.sum(1, keepdims=True)
+    said, true = (predictions == positive).astype(np.float64), (labels == positive).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # no example is or is called positive: undefined
+        return 2 * (weights @ (said * true).T) / (weights @ said.T + (weights @ true)[:, None])
+
+
+def summarise(effects: Effects, mode: int, names: Sequence[str]) -> dict[str, Any]:
+    """How many places raise, leave or lower the score when disabled, the extremes, and what a random one does.
+
+    Args:
+        mode: its number.
+        names: of the places.
+    """
+    changes, (low, high) = effects.changes[mode], effects.intervals[:, mode]
+    known = changes[np.isfinite(changes)]
+    ends = effects.mean_intervals[:, mode]
+    return {
+        "raise": int((known >= NOTHING).sum()),
+        "leave": int((np.abs(known) < NOTHING).sum()),
+        "lower": int((known <= -NOTHING).sum()),
+        "undefined": len(changes) - len(known),
+        "raise_beyond_noise": int((low > 0).sum()),
+        "lower_beyond_noise": int((high < 0).sum()),
+        "largest_gain": _extreme(effects, mode, names, 1),
+        "largest_loss": _extreme(effects, mode, names, -1),
+        "random": {
+            "mean": _rounded(known.mean()) if known.size else None,
+            "interval": [_rounded(end) for end in ends],
+            "spread": _rounded(known.std(ddof=1)) if known.size > 1 else None,
+        },
+    }
+
+
+def _extreme(effects: Effects, mode: int, names: Sequence[str], sign: int) -> dict[str, Any] | None:
+    """The place with the largest change of that sign; None where there is none."""
+    changes = sign * effects.changes[mode]
+    if not (changes >= NOTHING).any():
+        return None
+    place = int(np.nanargmax(changes))
+    found = {
+        "name": names[place],
+        "score": _rounded(100 * effects.scores[mode, place]),
+        "change": _rounded(effects.changes[mode, place]),
+        "interval": [_rounded(end) for end in effects.intervals[:, mode, place]],
+    }
+    if effects.flips is not None:
+        right, wrong = effects.flips[:, mode, place].tolist()
+        found |= {"examples_become_right": right, "examples_become_wrong": wrong}
+    return found
+
+
+def _rounded(value: Any) -> float | None:
+    return round(float(value), 4) if np.isfinite(value) else None
+
+
+def rank_correlation(
+    first: Float[np.ndarray, " places"], second: Float[np.ndarray, " places"], seed: int
+) -> dict[str, Any]:
+    """Spearman's correlation over places, with a bootstrap interval over them; None where it is undefined."""
+    known = np.isfinite(first) & np.isfinite(second)
+    pair, generator = np.stack([first, second])[:, known], np.random.default_rng(seed)
+    found = _spearman(pair)
+    drawn = [_spearman(pair[:, generator.integers(0, known.sum(), known.sum())]) for _ in range(DRAWS)]
+    ends = (
+        [None, None] if np.isnan(found) else [_rounded(end) for end in _interval(np.array(drawn)[np.isfinite(drawn)])]
+    )
+    return {"spearman": _rounded(found), "interval": ends}
+
+
+def _spearman(pair: Float[np.ndarray, "2 places"]) -> float:
+    if pair.shape[1] < 2 or (np.ptp(pair, axis=1) == 0).any():
+        return float("nan")
+    return float(spearmanr(*pair).statistic)
+
+
+def describe(found: dict[str, Any], mode: str, what: str, places: int) -> str:
+    """A mode's summary as a line."""
+
+    def extreme(name: str) -> str:
+        one = found[name]
+        if one is None:
+            return "none"
+        flips = ""
+        if "examples_become_right" in one:
+            flips = f" ({one['examples_become_right']} examples right, {one['examples_become_wrong']} wrong)"
+        return f"{one['name']} {format_change(one['change'])}{flips}"
+
+    random, (low, high) = found["random"], found["random"]["interval"]
+    mean = "undefined" if random["mean"] is None else format_change(random["mean"])
+    between = "" if low is None else f" ({format_change(low)} to {format_change(high)})"
+    return (
+        f"{mode}: of {places} {what}s disabled alone {found['raise']} raise the score "
+        f"({found['raise_beyond_noise']} beyond noise), {found['leave']} leave it, {found['lower']} lower it "
+        f"({found['lower_beyond_noise']} beyond noise); largest gain {extreme('largest_gain')}, "
+        f"largest loss {extreme('largest_loss')}; a random {what} {mean}{between}"
+    )

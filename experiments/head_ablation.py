@@ -1,0 +1,34 @@
+"""What does each head do for a task? (Kovaleva et al. 2019, section 4.6, figure 8)
+
+Every head alone is disabled, the model scores the task's validation set, and the map shows the scores against the one
+with nothing disabled. How many heads raise, leave or lower the score, the largest gain and loss, what a random head
+does, with intervals over the examples. Three ways of disabling: uniform attention over the real tokens (the paper's),
+a head's output set to zero, and to its mean over the data; and how alike they rank the heads.
+
+Takes a checkpoint with a classifier fine-tuned on the task, or a sentence embedder (cosine similarity of pairs).
+
+--as-published reads GLUE's files as the authors' code does, with quote handling, which loses rows, and calls the score
+of STS-B what the paper calls it; disabling itself is the same. What that changes is said.
+
+    python -m experiments.head_ablation --task stsb --data GLUE_DIR
+"""
+
+from collections.abc import Sequence
+
+from bertjax.ablations import single_heads
+from bertjax.heads_map import draw_heads
+from experiments.disabling import Kind, add_disabling_options, compute_disabling
+from experiments.program import make_parser, run_program
+
+HEADS = Kind("head", single_heads, draw_heads)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = make_parser("head_ablation", __doc__)
+    add_disabling_options(parser)
+    return run_program(parser, lambda run: compute_disabling(run, HEADS), arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
