@@ -1,0 +1,95 @@
+"""Predicates and their core arguments, from CoNLL-U files with PropBank's columns (Universal Propositions).
+
+Beyond the ten columns of CoNLL-U such a file has the roleset of each predicate, and a column for each predicate: V at
+the predicate itself, ARG0 (or A0) and so on at the heads of its arguments. Here
+
+- core arguments are those with numbers, and ARGA; they are what is counted as elements. Modifiers (ARGM-...),
+  negation and modal verbs among them, have no like in FrameNet and do not matter to the filters;
+- an argument is what depends on its head, directly or through others, without the predicate's own branch and without
+  punctuation at its ends. A predicate with an argument in several parts is left out.
+"""
+
+import gzip
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertjax.errors import DataError
+from experiments.annotated import import_optional
+from experiments.conllu_files import find_spans, join_forms
+from experiments.frames import Annotation
+
+FIELDS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc", "roleset")
+MOST_PREDICATES = 200  # of one sentence
+CORE = re.compile(r"(ARG|A)([0-9]|A)")
+
+Token = dict[str, Any]
+
+
+def read_propbank(path: Path) -> Iterator[Annotation]:
+    """Every predicate of a file with its arguments; elements and core elements are the same.
+
+    Raises:
+        DataError: the file cannot be read or understood, or has no such columns.
+        MissingDependencyError: `conllu` is not installed.
+    """
+    conllu = import_optional("conllu", "pip install conllu")
+    opened = gzip.open if path.suffix == ".gz" else open
+    columns = [str(number) for number in range(MOST_PREDICATES)]
+    rolesets, number = 0, 0
+    try:
+        with opened(path, "rt", encoding="utf-8") as file:
+            for sentence in conllu.parse_incr(file, fields=[*FIELDS, *columns]):
+                number += 1
+                rolesets += any("roleset" in token for token in sentence)
+                yield from _annotations(sentence.metadata.get("text"), list(sentence), columns)
+    except (OSError, EOFError, UnicodeDecodeError, conllu.exceptions.ParseException) as error:
+        raise DataError(f"{path}: cannot be read as CoNLL-U ({(str(error).splitlines() or [''])[0]})") from error
+    except (LookupError, TypeError, ValueError) as error:
+        raise DataError(f"{path}: sentence {number} cannot be understood ({error})") from error
+    if not rolesets:
+        raise DataError(f"{path}: no columns of PropBank (a roleset and the arguments of each predicate after misc)")
+
+
+def _annotations(text: str | None, tokens: Sequence[Token], columns: Sequence[str]) -> Iterator[Annotation]:
+    text = text or join_forms(tokens)
+    spans = find_spans(text, tokens)
+    words = [token for token in tokens if type(token["id"]) is int]  # neither multiword tokens nor empty nodes
+    heads = [(token["head"] or 0) - 1 for token in words]
+    marks = [token["upos"] == "PUNCT" for token in words]
+    for column in columns[: max(map(len, words), default=0)]:
+        labels = [token.get(column) or "_" for token in words]
+        if labels.count("V") != 1:
+            continue
+        predicate = labels.index("V")
+        arguments = [place for place, label in enumerate(labels) if CORE.fullmatch(label)]
+        parts = [covered_words(heads, marks, place, predicate) for place in arguments]
+        elements = tuple((spans[part[0]][0], spans[part[-1]][1]) for part in parts)
+        whole = all(part[-1] - part[0] + 1 == len(part) for part in parts)
+        yield Annotation(text, tuple(spans), (spans[predicate],), elements, elements, whole)
+
+
+def covered_words(heads: Sequence[int], marks: Sequence[bool], argument: int, predicate: int) -> list[int]:
+    """The words of an argument.
+
+    Args:
+        heads: of each word the one that it depends on; -1 for none.
+        marks: of each word whether it is punctuation.
+        argument: the argument's head.
+        predicate: whose argument it is.
+
+    >>> covered_words([1, 4, 1, 2, -1], [False, False, False, True, False], 1, 4)  # the man there , left
+    [0, 1, 2]
+    """
+
+    def belongs(place: int) -> bool:
+        for _ in heads:  # no more steps, so that a circle ends
+            if place in (argument, predicate, -1):
+                break
+            place = heads[place]
+        return place == argument
+
+    places = [place for place in range(len(heads)) if belongs(place)]
+    kept = [place for place in places if place == argument or not marks[place]]
+    return [place for place in places if kept[0] <= place <= kept[-1]]
