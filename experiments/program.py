@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 from rich.console import Console
+from rich.table import Table
 
 import bertjax
 from bertjax.atomic import encode_json, staged
@@ -39,14 +40,14 @@ class Outcome:
         numbers: for `numbers.json`.
         values: for `values.npz`.
         draw: draws the figure; the path's suffix says what kind of file.
-        lines: what is printed.
+        lines: what is printed: lines and tables.
         more: more pictures by name; each is written as PNG and as PDF.
     """
 
     numbers: Mapping[str, Any]
     values: Mapping[str, np.ndarray]
     draw: Callable[[Path], None]
-    lines: Sequence[str]
+    lines: Sequence[str | Table]
     more: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
 
 
@@ -54,14 +55,19 @@ class Outcome:
 class Run:
     """What an experiment works with.
 
-    `journal` is a directory where a sweep may keep what is finished; it goes once the results are written.
+    `directory` is where the results go.
     """
 
     options: argparse.Namespace
     model: Any
     tokenizer: bertjax.Tokenizer
     report: Report
-    journal: Path | None = None
+    directory: Path | None = None
+
+    @property
+    def journal(self) -> Path | None:
+        """A directory where a sweep may keep what is finished; it goes once the results are written."""
+        return None if self.directory is None else self.directory / "journal"
 
 
 def make_parser(name: str, document: str) -> Parser:
@@ -78,17 +84,27 @@ def make_parser(name: str, document: str) -> Parser:
     return parser
 
 
-def run_program(parser: Parser, compute: Callable[[Run], Outcome], arguments: Sequence[str] | None = None) -> int:
-    """Parse, load the model, compute, write, print. Returns the exit code: 2 for a user's mistake."""
+def run_program(
+    parser: Parser,
+    compute: Callable[[Run], Outcome],
+    arguments: Sequence[str] | None = None,
+    *,
+    extends: bool = False,
+) -> int:
+    """Parse, load the model, compute, write, print. Returns the exit code: 2 for a user's mistake.
+
+    Args:
+        extends: the program goes on from results that are there, and need not be told to replace them.
+    """
 
     def program() -> int:
         options = parser.parse_args(arguments)
         directory = Path(options.output or f"experiment-{options.name}").expanduser()
-        check_directory(directory, options.overwrite, FILES[-1])
+        check_directory(directory, options.overwrite or extends, FILES[-1])
         found = locate(options.model)
         model, tokenizer = bertjax.load(found), bertjax.Tokenizer.from_pretrained(found)
         with ProgressBar(options.name) as report:
-            outcome = compute(Run(options, model, tokenizer, report, directory / "journal"))
+            outcome = compute(Run(options, model, tokenizer, report, directory))
         peak = peak_memory()
         facts = {"settings": _settings(options), **where_from(model, found, options.model), "peak_memory_bytes": peak}
         _write(directory, outcome, facts)

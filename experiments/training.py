@@ -1,0 +1,211 @@
+"""Training a classifier of sentences or pairs: batches, loss, optimizer and step, on all devices at once."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Float, Int, Key, Shaped
+
+from bertjax import collate
+from bertjax.task_outputs import Encoded, batch_rows
+from bertjax.tokenizer import Encoding
+from experiments.dropout import train_logits
+
+# Texts of similar length are put into a batch; they are sought among so many batches' examples.
+BATCHES_SORTED = 16
+# Padded lengths: fewer than for inference, since a training step takes longer to compile.
+WIDTHS = (16, 32, 48, 64, 80, 96, 128, 192, 256, 384, 512)
+
+Parameters = dict[str, Array]
+Batch = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model is trained; the defaults are those of Kovaleva et al. 2019.
+
+    Args:
+        learning_rate: the highest, reached after the warm-up; then it falls linearly to 0.
+        warmup: share of all steps in which the learning rate rises linearly from 0.
+        weight_decay: of kernels and embeddings, not of biases and norms (Devlin et al. 2019).
+        largest_gradient: gradients are scaled down to this norm over all parameters.
+        seed: of the new head, the order of the examples and dropout.
+    """
+
+    learning_rate: float = 5e-5
+    warmup: float = 0.1
+    epochs: int = 3
+    batch_size: int = 32
+    weight_decay: float = 0.01
+    largest_gradient: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """A model without its parameters, hashable; `merge` puts them back."""
+
+    graphdef: Any
+    structure: Any
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, model: Any) -> "Skeleton":
+        """The skeleton of a model."""
+        graphdef, state = nnx.split(model)
+        return cls(graphdef, jax.tree.structure(state), tuple(model.parameters()))
+
+    def merge(self, parameters: Parameters) -> Any:
+        """The model with these parameters."""
+        return nnx.merge(self.graphdef, jax.tree.unflatten(self.structure, [parameters[name] for name in self.names]))
+
+
+@cache
+def make_optimizer(recipe: Recipe, steps: int) -> optax.GradientTransformation:
+    """AdamW (Loshchilov and Hutter 2019) with PyTorch's constants, for so many steps."""
+    warm = int(recipe.warmup * steps)
+    rise = optax.linear_schedule(0.0, recipe.learning_rate, max(warm, 1))
+    fall = optax.linear_schedule(recipe.learning_rate, 0.0, max(steps - warm, 1))
+    rate = optax.join_schedules([rise, fall], [warm])
+    decay = optax.adamw(rate, b1=0.9, b2=0.999, eps=1e-8, weight_decay=recipe.weight_decay, mask=_decayed)
+    return optax.chain(optax.clip_by_global_norm(recipe.largest_gradient), decay)
+
+
+def _decayed(parameters: Parameters) -> dict[str, bool]:
+    return {name: not name.endswith((".bias", "norm.scale")) for name in parameters}
+
+
+def order_batches(lengths: Sequence[int], batch_size: int, seed: int, epoch: int) -> list[list[int]]:
+    """An epoch's batches: every example once, shuffled, those of similar length together, the batches shuffled.
+
+    >>> order_batches([5, 9, 5, 9, 5], 2, seed=0, epoch=0) == order_batches([5, 9, 5, 9, 5], 2, seed=0, epoch=0)
+    True
+    """
+    rng = np.random.default_rng((seed, epoch))
+    places, group = rng.permutation(len(lengths)).tolist(), BATCHES_SORTED * batch_size
+    batches = []
+    for start in range(0, len(places), group):
+        near = sorted(places[start : start + group], key=lambda place: lengths[place])
+        batches += [near[first : first + batch_size] for first in range(0, len(near), batch_size)]
+    return [batches[number] for number in rng.permutation(len(batches)).tolist()]
+
+
+def make_batch(
+    texts: Sequence[Encoding], labels: Shaped[np.ndarray, "examples"], rows: int, pad_id: int, positions: int
+) -> dict[str, np.ndarray]:
+    """A batch of at least `rows` rows: the examples, then repeats of the last that count for nothing (`share` 0).
+
+    Returns: `input_ids`, `attention_mask` and `token_type_ids` `[batch, token]`; `labels` and `share` `[batch]`.
+    """
+    longest = max(len(text) for text in texts)
+    width = min(next((width for width in WIDTHS if width >= longest), longest), positions)
+    filled = [*texts, *[texts[-1]] * (rows - len(texts))]
+    share = (np.arange(rows) < len(texts)).astype(np.float32)
+    wanted = np.pad(labels, (0, rows - len(texts)), mode="edge")
+    return {**collate(filled, width, pad_id), "labels": wanted, "share": share}
+
+
+def loss_of(
+    logits: Float[Array, "batch labels"], labels: Shaped[Array, "batch"], share: Float[Array, "batch"]
+) -> Float[Array, ""]:
+    """The mean loss of the examples that count: cross-entropy of classes, squared error of numbers.
+
+    Args:
+        labels: whole numbers are classes, real ones targets of a regression (then there is one logit).
+        share: 1 for examples that count, 0 for others.
+    """
+    if jnp.issubdtype(labels.dtype, jnp.floating):
+        each = (logits[:, 0] - labels.astype(logits.dtype)) ** 2
+    else:
+        each = -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1)[:, 0]
+    counts = share.astype(each.dtype)
+    return jnp.sum(counts * each) / jnp.sum(counts)
+
+
+def batch_loss(skeleton: Skeleton, parameters: Parameters, batch: Batch, key: Key[Array, ""]) -> Float[Array, ""]:
+    """The loss of one batch under dropout."""
+    model = skeleton.merge(parameters)
+    inputs = model.inputs(batch["input_ids"], batch["attention_mask"], batch["token_type_ids"])
+    return loss_of(train_logits(model, inputs, key), batch["labels"], batch["share"])
+
+
+@partial(jax.jit, static_argnums=(0, 1), donate_argnums=(2, 3))
+def train_step(
+    skeleton: Skeleton,
+    optimizer: optax.GradientTransformation,
+    parameters: Parameters,
+    memory: Any,
+    batch: Batch,
+    key: Key[Array, ""],
+) -> tuple[Parameters, Any, Float[Array, ""]]:
+    """One step: new parameters, the optimizer's new memory, and the loss before the step."""
+    loss, gradients = jax.value_and_grad(partial(batch_loss, skeleton))(parameters, batch, key)
+    with jax.numpy_dtype_promotion("standard"):  # optax counts steps in whole numbers and multiplies by them
+        updates, memory = optimizer.update(gradients, memory, parameters)
+        return optax.apply_updates(parameters, updates), memory, loss
+
+
+class Trainer:
+    """A model in training, its parameters and optimizer on all devices, each batch split among them.
+
+    Args:
+        model: a `BertForSequenceClassification`; its parameters are where training begins.
+        encoded: the examples to learn from.
+        labels: class numbers (int32) or targets (float32), in the task's order.
+    """
+
+    def __init__(self, model: Any, encoded: Encoded, labels: Shaped[np.ndarray, "examples"], recipe: Recipe):
+        self.skeleton, self.encoded, self.labels, self.recipe = Skeleton.of(model), encoded, labels, recipe
+        self.positions, self.lengths = model.config.max_position_embeddings, [len(row) for row in encoded.rows]
+        self.steps = -(-len(labels) // recipe.batch_size)
+        self.optimizer = make_optimizer(recipe, self.steps * recipe.epochs)
+        devices = jax.devices()
+        mesh = Mesh(np.array(devices), ("data",))  # its axes are Auto: XLA puts the sums in
+        self.rows = -(-recipe.batch_size // len(devices)) * len(devices)
+        self.split, self.everywhere = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
+        parameters = {name: jnp.array(value) for name, value in model.parameters().items()}  # donated: not the model's
+        self.parameters = jax.device_put(parameters, self.everywhere)
+        self.memory = jax.device_put(self.optimizer.init(self.parameters), self.everywhere)
+
+    def run_epoch(self, epoch: int) -> Iterator[float]:
+        """Train on every example once; yields each step's loss."""
+        batches = order_batches(self.lengths, self.recipe.batch_size, self.recipe.seed, epoch)
+        for number, places in enumerate(batches):
+            rows = [self.encoded.rows[place] for place in places]
+            batch = make_batch(rows, self.labels[places], self.rows, self.encoded.pad_id, self.positions)
+            key = jax.random.fold_in(jax.random.key(self.recipe.seed), epoch * self.steps + number)
+            found = train_step(
+                self.skeleton, self.optimizer, self.parameters, self.memory, jax.device_put(batch, self.split), key
+            )
+            self.parameters, self.memory, loss = found
+            yield float(loss)
+
+    @property
+    def model(self) -> Any:
+        """The model as it is now."""
+        return self.skeleton.merge(self.parameters)
+
+
+def predict(model: Any, encoded: Encoded, batch_size: int = 32) -> Float[np.ndarray, "examples labels"]:
+    """Logits of every example, without dropout, in the task's order of labels."""
+    graphdef, state = nnx.split(model)
+    found: Any = None
+    batches = batch_rows(encoded, range(encoded.examples), batch_size, model.config.max_position_embeddings)
+    for places, batch in batches:
+        logits = np.asarray(_logits(graphdef, state, batch))
+        found = np.zeros((encoded.examples, logits.shape[1]), logits.dtype) if found is None else found
+        found[list(places)] = logits
+    return found[:, list(encoded.label_order)]
+
+
+@partial(jax.jit, static_argnums=0)
+def _logits(graphdef: Any, state: Any, batch: dict[str, Int[Array, "batch token"]]) -> Float[Array, "batch labels"]:
+    model = nnx.merge(graphdef, state)
+    return model.forward(model.inputs(**batch)).logits

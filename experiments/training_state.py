@@ -1,0 +1,138 @@
+"""A training run on disk: a checkpoint after each epoch, from which it goes on to the same bytes, and its best model.
+
+state.safetensors   parameters, optimizer, epochs done and scores; gone when the run is finished
+best/               the model of the best epoch, with its tokenizer, for `transformers` and bertjax
+logits.npz          what that model says of the validation set, and the labels
+result.json         scores of each epoch; written last
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float, Shaped
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from bertjax.atomic import remove_leftovers, staged, write_json
+from bertjax.errors import OutputError
+
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json")
+STATE, BEST, LOGITS, RESULT = "state.safetensors", "best", "logits.npz", "result.json"
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What an epoch gave: its mean loss (None without training), and the validation scores after it by metric."""
+
+    loss: float | None
+    scores: dict[str, float | None]
+
+
+class RunDirectory:
+    """Where a training run keeps itself.
+
+    Args:
+        path: the run's own directory.
+        facts: what makes a run what it is, as JSON holds it: settings, model, data. A run found with other facts is
+            not gone on with.
+    """
+
+    def __init__(self, path: Path, facts: Mapping[str, Any]):
+        self.path, self.facts = path, json.loads(json.dumps(facts))
+
+    def discard(self) -> None:
+        """Remove what is there of this run. Raises `OutputError`."""
+        try:
+            for name in (RESULT, STATE, LOGITS):
+                (self.path / name).unlink(missing_ok=True)
+            if (self.path / BEST).is_dir():
+                shutil.rmtree(self.path / BEST)
+        except OSError as error:
+            raise OutputError(f"cannot remove {error.filename}: {error.strerror or error}") from error
+        remove_leftovers(self.path)
+
+    def result(self) -> list[Epoch] | None:
+        """The epochs of a finished run, or None. Raises `OutputError` where it is another run's."""
+        try:
+            found = json.loads((self.path / RESULT).read_text(encoding="utf-8"))
+            self._compare(found["facts"])
+            return [Epoch(**one) for one in found["epochs"]]
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise OutputError(f"{self.path / RESULT}: cannot be read ({error}); --overwrite begins anew") from error
+
+    def save_state(self, trees: Any, epochs: list[Epoch]) -> None:
+        """Keep parameters and optimizer after the last of these epochs. Raises `OutputError`."""
+        arrays = {name: np.asarray(value) for name, value in _named(trees).items()}
+        told = json.dumps({"facts": self.facts, "epochs": [vars(epoch) for epoch in epochs]})
+        with staged(self.path / STATE) as (temporary,):
+            try:
+                save_file(arrays, temporary, metadata={"run": told})
+            except SafetensorError as error:  # also for a full disk
+                raise OutputError(f"cannot write {self.path / STATE}: {error}") from error
+
+    def load_state(self, like: Any) -> tuple[Any, list[Epoch]] | None:
+        """Parameters and optimizer as they were saved, and the epochs done; None where nothing was saved.
+
+        Args:
+            like: trees of arrays of the same shapes and placement.
+
+        Raises:
+            OutputError: what is there is damaged, or another run's.
+        """
+        path = self.path / STATE
+        remove_leftovers(self.path)
+        if not path.is_file():
+            return None
+        try:
+            with safe_open(path, framework="numpy") as file:
+                told = json.loads(file.metadata()["run"])
+                found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            self._compare(told["facts"])
+            wanted = _named(like)
+            if {name: value.shape for name, value in wanted.items()} != {n: v.shape for n, v in found.items()}:
+                raise ValueError("it holds other arrays")
+            epochs = [Epoch(**one) for one in told["epochs"]]
+        except (SafetensorError, OSError, ValueError, LookupError, TypeError) as error:
+            raise OutputError(f"{path}: cannot be gone on with ({error}); --overwrite begins anew") from error
+        leaves = [jax.device_put(found[name], value.sharding) for name, value in wanted.items()]
+        return jax.tree.unflatten(jax.tree.structure(like), leaves), epochs
+
+    def save_logits(self, logits: Float[np.ndarray, "examples labels"], labels: Shaped[np.ndarray, "examples"]) -> None:
+        """Keep what the best model says of the validation set, and the labels. Raises `OutputError`."""
+        with staged(self.path / LOGITS) as (temporary,):
+            np.savez_compressed(temporary, logits=logits, labels=labels)
+
+    def save_best(self, model: Any, tokenizer_from: Path) -> None:
+        """Export a model with its tokenizer's files, in place of the one before. Raises `OutputError`."""
+        model.save_pretrained(self.path / BEST)
+        for name in TOKENIZER_FILES:
+            if (tokenizer_from / name).is_file():
+                with staged(self.path / BEST / name) as (temporary,):
+                    shutil.copyfile(tokenizer_from / name, temporary)
+
+    def finish(self, epochs: list[Epoch]) -> None:
+        """Write the result, and drop the checkpoint that is not needed any more. Raises `OutputError`."""
+        write_json(self.path / RESULT, {"facts": self.facts, "epochs": [vars(epoch) for epoch in epochs]})
+        (self.path / STATE).unlink(missing_ok=True)
+
+    def _compare(self, theirs: Any) -> None:
+        different = [name for name in self.facts if theirs.get(name) != self.facts[name]]
+        if different:
+            name = different[0]
+            raise OutputError(
+                f"{self.path} holds a run with {name} {theirs.get(name)}, but now it is {self.facts[name]}: "
+                "choose another directory, or --overwrite"
+            )
+
+
+def _named(trees: Any) -> dict[str, Any]:
+    """The leaves of a tree by path, in the tree's order."""
+    return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(trees)[0]}
