@@ -2,9 +2,10 @@
 
 Sentences with a predicate and its core elements marked: the authors' own, FrameNet's, or PropBank's. For each head: the
 weight between a predicate's and its elements' word pieces, the largest of all pairs, averaged over the sentences; from
-the elements to the predicate and back. A head is marked where that is more than chance: the marked spans are moved to
-random places of their sentence many times, as far apart as the sentences were chosen to have them, and the p-values
-(1 + hits) / (1 + draws) corrected over all heads and both directions (Benjamini and Hochberg 1995).
+the elements to the predicate and back. A head is marked where that is more than chance, by each of two nulls
+(`frame_null.py`): the links are moved to random places of their sentence, as far apart as the sentences were chosen to
+have them; and they are taken where the links of other sentences are. p-values are (1 + hits) / (1 + draws), corrected
+over all heads and both directions (Benjamini and Hochberg 1995).
 
 --as-published takes what the authors' code takes: element to predicate only, pieces paired one to one in order, each
 piece where it first occurs in the sentence, and the mean of the pairs. There "above the 99th percentile" marked the
@@ -26,7 +27,7 @@ from scipy.stats import spearmanr
 from bertjax.cli import positive
 from bertjax.errors import DataError
 from experiments.frame_links import Links, measure_links
-from experiments.frame_null import score_links, word_numbers
+from experiments.frame_null import score_links
 from experiments.frames import (
     MOST_WORDS,
     PUBLISHED,
@@ -41,6 +42,7 @@ from experiments.program import Outcome, Run, draw_sample, make_parser, run_prog
 from experiments.propbank import read_propbank
 
 LEVEL = 0.05
+NULLS = {"moved": "links moved within the sentence", "swapped": "links of other sentences", "both": "by both"}
 SOURCES = {"published": "the authors' own, of FrameNet 1.7", "framenet": "FrameNet", "propbank": "PropBank"}
 
 
@@ -78,13 +80,11 @@ def compute(run: Run) -> Outcome:
     sentences, counts = read_source(run)
     links = measure_links(run, sentences)
     maps = links.maps()
-    words = [word_numbers(text, sentence) for text, sentence in zip(links.texts, sentences, strict=True)]
-    observed = np.stack([maps["element_to_predicate"], maps["predicate_to_element"]])
-    q_values = score_links(run, links.texts, links.groups, words, observed)
+    scores = score_links(run, links, sentences)
     more: dict[str, Any] = {"annotations_by_filter": counts} if counts else {}
     if run.options.source == "framenet":
         more["against_the_authors_sentences"] = compare_with_authors(run, sentences, links)
-    return _outcome(run, links, maps, q_values, more)
+    return _outcome(run, links, maps, scores, more)
 
 
 def compare_with_authors(run: Run, sentences: Sequence[Sentence], links: Links) -> dict[str, Any]:
@@ -118,15 +118,14 @@ def _apart(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> 
     return {name: how_far_apart(found, theirs[name]) for name, found in ours.items()}
 
 
-def _outcome(run: Run, links: Links, maps: Mapping[str, np.ndarray], q_values: np.ndarray, more: Any) -> Outcome:
-    significant = q_values < LEVEL
-    counts = dict(zip(maps, significant.sum((1, 2)).tolist(), strict=False))
+def _outcome(run: Run, links: Links, maps: Mapping[str, np.ndarray], scores: Mapping[str, Any], more: Any) -> Outcome:
+    significant = scores["both"] < LEVEL
     numbers = {
         "examples": len(links.texts),
         **more,
         "maps": {name: found.round(6).tolist() for name, found in maps.items()},
-        "q_values": q_values.tolist(),
-        "significant_heads": counts,
+        "q_values": {name: found.tolist() for name, found in scores.items()},
+        "significant_heads": {name: (found < LEVEL).sum((1, 2)).tolist() for name, found in scores.items()},
         "published_against_corrected": how_far_apart(maps["element_to_predicate"], maps["as_published"]),
     }
     subtitle = f"{run.options.model}, {len(links.texts)} sentences: {SOURCES[run.options.source]}"
@@ -134,14 +133,15 @@ def _outcome(run: Run, links: Links, maps: Mapping[str, np.ndarray], q_values: n
         Panel("elements to predicate", maps["element_to_predicate"], significant[0]),
         Panel("predicate to elements", maps["predicate_to_element"], significant[1]),
     ]
-    note = f"dot: more than chance (permutation null, q < {LEVEL})"
+    note = f"dot: more than chance (both nulls, q < {LEVEL})"
     if run.options.as_published:
         panels, note = [Panel("elements to predicate, as published", maps["as_published"])], ""
 
     def draw(path: Path) -> None:
         draw_maps(path, panels, "Attention between predicates and their core elements", subtitle, "mean weight", note)
 
-    values = {"both": links.both, "published": links.published, **maps, "q_values": q_values}
+    values = {"both": links.both, "published": links.published, **maps}
+    values |= {f"q_values_{name}": found for name, found in scores.items()}
     return Outcome(numbers, values, draw, list(_lines(run, numbers, maps)))
 
 
@@ -151,8 +151,8 @@ def _lines(run: Run, numbers: Mapping[str, Any], maps: Mapping[str, np.ndarray])
         yield f"of {sum(counts.values())} annotations, {_count(counts)}"
     for name, found in maps.items():
         yield f"{name.replace('_', ' ')}: {_best(found)}"
-    forth, back = numbers["significant_heads"].values()
-    yield f"more than chance (q < {LEVEL}): {forth} and {back} of {maps['as_published'].size} heads"
+    for name, (forth, back) in numbers["significant_heads"].items():
+        yield f"more than chance (q < {LEVEL}), {NULLS[name]}: {forth} and {back} of {maps['as_published'].size} heads"
     yield f"as published against corrected: {_say(numbers['published_against_corrected'])}"
     if authors := numbers.get("against_the_authors_sentences"):
         yield f"{authors['shared']} of them are among the authors' {authors['authors']}; the maps as published:"
