@@ -113,6 +113,11 @@ def largest_of(
     values: Float[Array, "batch layers heads key"], masks: Bool[Array, "batch features token"]
 ) -> Float[Array, "batch features layers heads"]:
     """The largest of some weights among each feature's tokens; 0 for none."""
-    width = values.shape[-1]
-    wide = jnp.pad(masks, ((0, 0), (0, 0), (0, max(0, width - masks.shape[-1]))))[..., :width]
+    wide = fit_width(masks, values.shape[-1])
     return jnp.where(wide[:, :, None, None], values[:, None], 0.0).max(-1)
+
+
+def fit_width(masks: Bool[Array, "*sets token"], width: int) -> Bool[Array, "*sets fitted"]:
+    """Masks cut or filled up to the width of a batch; what is cut is padding."""
+    missing = max(0, width - masks.shape[-1])
+    return jnp.pad(masks, [(0, 0)] * (masks.ndim - 1) + [(0, missing)])[..., :width]

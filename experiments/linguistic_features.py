@@ -23,12 +23,12 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.stats import spearmanr
 
 import bertjax
 from bertjax.errors import ConfigError
 from bertjax.locate import locate
 from bertjax.tokenizer import Encoding
+from experiments.agreement import compare_maps, say_agreement
 from experiments.annotation import add_annotation_options, read_annotated
 from experiments.attention import reduce_attention
 from experiments.features import FEATURES, Masks, columns_of, feature_masks, published_masks
@@ -121,7 +121,7 @@ def compute(run: Run) -> Outcome:
 def _outcome(run: Run, source: str, scores: dict[str, Scores]) -> Outcome:
     names = ["base", "tuned"][: 1 + bool(run.options.tuned)]
     numbers: dict[str, Any] = {"source": source}
-    values = {}
+    values: dict[str, np.ndarray] = {}
     for mode, found in scores.items():
         numbers[mode] = _report(found, names)
         values |= {f"{mode}_values": found.values, f"{mode}_counted": found.counted}
@@ -129,18 +129,16 @@ def _outcome(run: Run, source: str, scores: dict[str, Scores]) -> Outcome:
     lines = [source, *_summary(shown)]
     if run.options.as_published:
         numbers["published_against_corrected"] = compare(scores["as_published"].means[0], scores["corrected"].means[0])
-        lines += [
-            f"{name} as published against corrected: rank correlation {found['rank_correlation']:.2f}, "
-            f"largest difference {found['largest_difference']:.3f}"
-            for name, found in numbers["published_against_corrected"].items()
-        ]
+        lines += [say_agreement(name, found) for name, found in numbers["published_against_corrected"].items()]
     mode = ", as published" if run.options.as_published else ""
     subtitle = f"{run.options.model}, {len(shown.values)} texts of {source}{mode}"
 
     def draw(path: Path) -> None:
         rows = _panels(shown)
         title = "Attention to linguistic features and special tokens"
-        draw_grid(path, rows, title, subtitle, "mean over examples of the largest column mean", bool(run.options.tuned))
+        draw_grid(
+            path, rows, title, subtitle, "mean over texts of the largest column mean", shared=bool(run.options.tuned)
+        )
 
     return Outcome(numbers, values, draw, lines)
 
@@ -148,12 +146,9 @@ def _outcome(run: Run, source: str, scores: dict[str, Scores]) -> Outcome:
 def compare(
     published: Float[np.ndarray, "features layers heads"], corrected: Float[np.ndarray, "features layers heads"]
 ) -> dict[str, Any]:
-    """For each feature that both have, how far two maps are apart, and their rank correlation over heads."""
+    """How far the maps of each feature that both have are apart."""
     return {
-        name: {
-            "largest_difference": float(np.abs(one - other).max()),
-            "rank_correlation": float(spearmanr(one.ravel(), other.ravel()).statistic),
-        }
+        name: compare_maps(one, other)
         for name, one, other in zip(FEATURES, published, corrected, strict=True)
         if np.isfinite(one).all() and np.isfinite(other).all()
     }

@@ -1,0 +1,141 @@
+"""Do heads link subjects with verbs, pronouns with nouns? What does [CLS] attend to? (Kovaleva et al. 2019, 4.5)
+
+For each head and relation (subject to verb, verb to subject, pronoun to noun, noun to pronoun; `relations.py` says
+which): the largest weight from a token of a source to a token of its target, averaged over the examples that have the
+relation. Heads that merely look a fixed distance away find many targets, so each is held against position:
+
+- how often the word that a source attends to most, special tokens left out, is its target, less how often the best
+  fixed distance in words finds it, chosen on the same examples (Clark et al. 2019);
+- the mean weight between sources and targets, less what the head gives on average at the same distances in tokens.
+
+A head is marked where this is above 0: random signs of the examples, q < 0.05 over all heads (Benjamini and Hochberg
+1995). The second picture (figure 7) is the last layer's [CLS] row: the largest weight on a feature's tokens, over the
+examples that have it, as the authors show it; the same times the tokens of the input, which is 1 where attention is
+uniform; and the mean weight on the feature's tokens times the tokens of the input, which does not grow with the
+number of the feature's tokens.
+
+--as-published also takes what the authors' code takes, and shows it: the pieces of all sources and of all targets,
+wherever they stand, paired one to one in order; the largest weight; 0 for an example without the relation.
+
+Words come from CoNLL-U (--conllu), from spaCy for a task (--task with --spacy), or from 200 sentences of the English
+Web Treebank that come with the program. Pronoun and noun need entities, as GUM has them (`Entity=` in its files):
+
+    python -m experiments.token_to_token --conllu en_gum-ud-dev.conllu
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.agreement import compare_maps, say_agreement
+from experiments.annotation import add_annotation_options, read_annotated
+from experiments.links import attend_from_cls, follow_links, follow_published, measure
+from experiments.map_grid import draw_grid
+from experiments.maps import Panel
+from experiments.positions import Margin
+from experiments.program import Outcome, Run, make_parser, run_program
+from experiments.relations import RELATIONS
+
+LEVEL = 0.05
+Rows = dict[str, dict[str, np.ndarray]]
+
+
+def compute(run: Run) -> Outcome:
+    """Relations and [CLS] row, of one mode or both."""
+    sample = read_annotated(run)
+    found = follow_links(run, sample)
+    relations, lengths = measure(run, found), np.array([len(text) for text in sample.texts])
+    rows = attend_from_cls(found, lengths)
+    names = ("sources", "largest", "hits", "excess", "row", "row_mean")
+    values = {name: getattr(found, name) for name in names} | {"lengths": lengths, "features": found.masks.any(-1)}
+    missing = [relation for relation in RELATIONS if relation not in relations]
+    lines = [sample.source, *(line for relation, one in relations.items() for line in _summary(relation, one))]
+    if missing:
+        lines.append(f"{', '.join(missing)}: none here; pronoun and noun need entities, as GUM's files have them")
+    numbers = {"source": sample.source, "examples": len(sample), **_report(relations, rows)}
+    panels, picture = _panels(relations), rows
+    if run.options.as_published:
+        maps, row, values["published"] = follow_published(run, read_annotated(run, published=True))
+        apart = {name: compare_maps(maps[name], one["mean"]) for name, one in relations.items() if name in maps}
+        numbers["as_published"] = {"maps": _rounded(maps), "cls_row": _rounded(row)}
+        numbers["published_against_corrected"] = apart
+        lines += [say_agreement(name, one) for name, one in apart.items()]
+        panels = [[Panel(name, found) for name, found in maps.items()]]
+        picture = {"largest": row}
+    mode = ", as published" if run.options.as_published else ""
+    where = f"{run.options.model}, {len(sample)} texts of {sample.source}{mode}"
+    pictures = {"cls_row": lambda path: _draw_rows(path, picture, where)}
+    return Outcome(numbers, values, lambda path: _draw_relations(path, panels, where), lines, pictures)
+
+
+def _rounded(maps: dict[str, np.ndarray]) -> dict[str, Any]:
+    return {name: found.round(6).tolist() for name, found in maps.items()}
+
+
+def _report(relations: dict[str, dict[str, Any]], rows: Rows) -> dict[str, Any]:
+    found: dict[str, Any] = {"relations": {}, "cls_row": {name: _rounded(row) for name, row in rows.items()}}
+    for relation, one in relations.items():
+        kept = {name: one[name] for name in ("examples", "sources", "best_offset", "best_offset_share")}
+        kept |= _rounded({name: one[name] for name in ("mean", "share")})
+        for name in ("margin", "excess"):
+            margin: Margin = one[name]
+            kept[name] = _rounded(vars(margin)) | {"significant_heads": int((margin.q_values < LEVEL).sum())}
+        found["relations"][relation] = kept
+    return found
+
+
+def _summary(relation: str, one: dict[str, Any]) -> list[str]:
+    margin, excess = one["margin"], one["excess"]
+    layer, head = np.unravel_index(one["share"].argmax(), one["share"].shape)
+    return [
+        f"{relation}: {one['sources']} in {one['examples']} texts; best distance {one['best_offset']:+d} words finds "
+        f"{100 * one['best_offset_share']:.1f} %, head {layer}.{head} {100 * one['share'][layer, head]:.1f} % "
+        f"(margin {100 * margin.mean[layer, head]:+.1f} ± {100 * margin.interval[layer, head]:.1f})",
+        f"    {int((margin.q_values < LEVEL).sum())} of {margin.mean.size} heads beat the best distance, "
+        f"{int((excess.q_values < LEVEL).sum())} give more weight than at the same distances elsewhere",
+    ]
+
+
+def _panels(relations: dict[str, dict[str, Any]]) -> list[list[Panel]]:
+    rows = []
+    for relation, one in relations.items():
+        margin, excess, best = one["margin"], one["excess"], 100 * one["best_offset_share"]
+        rows.append(
+            [
+                Panel(f"{relation}: weight", one["mean"]),
+                Panel(
+                    f"share found − {100 * one['best_offset_share']:.0f} %", 100 * margin.mean, margin.q_values < LEVEL
+                ),
+                Panel("weight − expected", excess.mean, excess.q_values < LEVEL),
+            ]
+        )
+    return rows
+
+
+def _draw_relations(path: Path, panels: list[list[Panel]], where: str) -> None:
+    marked = any(panel.marked is not None for row in panels for panel in row)
+    note = f"dot: above the best fixed distance; above what the head gives at these distances anyway (q < {LEVEL})"
+    draw_grid(path, panels, "Attention along relations between words", where, note if marked else "")
+
+
+def _draw_rows(path: Path, rows: Rows, where: str) -> None:
+    titles = {"largest": "largest weight", "largest_by_uniform": "largest × tokens", "mean_by_uniform": "mean × tokens"}
+    features = tuple(next(iter(rows.values())))
+    panels = [Panel(titles[name], np.stack(list(row.values()))) for name, row in rows.items()]
+    note = "× tokens of the input: 1 is what uniform attention gives. " if len(panels) > 1 else ""
+    note += "Colours by square roots"
+    draw_grid(path, [panels], "What [CLS] attends to in the last layer", where, note, names=features, power=0.5)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = make_parser("token_to_token", __doc__)
+    add_annotation_options(parser)
+    parser.add_argument("--draws", type=int, default=10000, metavar="N", help="random signs of the null")
+    return run_program(parser, compute, arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
