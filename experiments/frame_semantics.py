@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
-from scipy.stats import spearmanr
 
 from bertjax.cli import positive
 from bertjax.errors import DataError
+from experiments.agreement import compare_maps
 from experiments.frame_links import Links, measure_links
 from experiments.frame_null import score_links
 from experiments.frames import (
@@ -104,18 +103,12 @@ def compare_with_authors(run: Run, sentences: Sequence[Sentence], links: Links) 
     return found
 
 
-def how_far_apart(one: Float[np.ndarray, "layers heads"], other: Float[np.ndarray, "layers heads"]) -> dict[str, float]:
-    """The largest difference of two maps, and the rank correlation (Spearman) of their heads."""
-    correlation = float(spearmanr(one.ravel(), other.ravel()).statistic)
-    return {"largest_difference": float(np.abs(one - other).max()), "rank_correlation": correlation}
-
-
 def _key(sentence: Sentence) -> tuple[str, str]:
     return " ".join(sentence.text.split()), sentence.text[slice(*sentence.predicate)]
 
 
-def _apart(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> dict[str, dict[str, float]]:
-    return {name: how_far_apart(found, theirs[name]) for name, found in ours.items()}
+def _apart(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    return {name: compare_maps(found, theirs[name]) for name, found in ours.items()}
 
 
 def _outcome(run: Run, links: Links, maps: Mapping[str, np.ndarray], scores: Mapping[str, Any], more: Any) -> Outcome:
@@ -126,7 +119,7 @@ def _outcome(run: Run, links: Links, maps: Mapping[str, np.ndarray], scores: Map
         "maps": {name: found.round(6).tolist() for name, found in maps.items()},
         "q_values": {name: found.tolist() for name, found in scores.items()},
         "significant_heads": {name: (found < LEVEL).sum((1, 2)).tolist() for name, found in scores.items()},
-        "published_against_corrected": how_far_apart(maps["element_to_predicate"], maps["as_published"]),
+        "published_against_corrected": compare_maps(maps["element_to_predicate"], maps["as_published"]),
     }
     subtitle = f"{run.options.model}, {len(links.texts)} sentences: {SOURCES[run.options.source]}"
     panels = [
@@ -161,8 +154,10 @@ def _lines(run: Run, numbers: Mapping[str, Any], maps: Mapping[str, np.ndarray])
             yield f"  of the shared ones: {_say(authors['maps_of_the_shared']['as_published'])}"
 
 
-def _say(apart: Mapping[str, float]) -> str:
-    return f"rank correlation {apart['rank_correlation']:.2f}, largest difference {apart['largest_difference']:.3f}"
+def _say(apart: Mapping[str, Any]) -> str:
+    ranks = apart["rank_correlation"]
+    said = "undefined" if ranks is None else f"{ranks:.2f}"
+    return f"rank correlation {said}, largest difference {apart['largest_difference']:.3f}"
 
 
 def _count(counts: Mapping[str, int]) -> str:
