@@ -158,14 +158,12 @@ def _report(scores: Scores, names: Sequence[str]) -> dict[str, Any]:
     means, margins = scores.means, scores.margins
     found: dict[str, Any] = {"examples": dict(zip(FEATURES, scores.counted.sum(0).tolist(), strict=True))}
     for number, name in enumerate(names):
-        found[name] = {
-            feature: {
-                "mean": means[number, place].round(6).tolist(),
-                "interval": margins[number, place].round(6).tolist(),
-            }
-            for place, feature in enumerate(FEATURES)
-            if scores.counted[:, place].any()
-        }
+        found[name] = {}
+        for place, feature in enumerate(FEATURES):
+            count = int(scores.counted[:, place].sum())
+            half = margins[number, place].round(6).tolist() if count > 1 else None  # one example has no spread
+            if count:
+                found[name][feature] = {"mean": means[number, place].round(6).tolist(), "interval": half}
     return found
 
 
@@ -177,7 +175,8 @@ def _summary(scores: Scores) -> list[str]:
             continue
         layer, head = np.unravel_index(means[0].argmax(), means[0].shape)
         margin = scores.margins[0, place, layer, head]
-        line = f"{feature}: {count} texts, head {layer}.{head} most, {means[0].max():.3f} ± {margin:.3f}"
+        spread = f" ± {margin:.3f}" if count > 1 else ""
+        line = f"{feature}: {count} texts, head {layer}.{head} most, {means[0].max():.3f}{spread}"
         if len(means) > 1:
             change = means[1] - means[0]
             line += f"; fine-tuned {change.mean():+.3f} on average, {change.min():+.3f} to {change.max():+.3f}"

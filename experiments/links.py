@@ -19,9 +19,19 @@ from experiments.attention import (
     stream_attention,
 )
 from experiments.features import FEATURES, feature_masks, fit_width, largest_of, published_masks
-from experiments.positions import best_offset, hits_of, margin_of, start_profile, sum_diagonals
+from experiments.positions import hits_of, margin_of, start_profile, sum_diagonals
 from experiments.program import Run
-from experiments.relations import RELATIONS, count_sources, join_words, member_masks, published_pairs, token_pairs
+from experiments.relations import (
+    RELATIONS,
+    Linked,
+    best_distance,
+    best_nearest,
+    count_sources,
+    join_words,
+    member_masks,
+    published_pairs,
+    token_pairs,
+)
 
 
 @dataclass(frozen=True)
@@ -29,7 +39,7 @@ class Found:
     """What was taken of each example.
 
     Args:
-        links: the links between its words, by relation.
+        words: its words and the links between them.
         sources: how many words are sources.
         largest: the largest weight of a relation; 0 without it.
         hits: how many sources attend most to their target.
@@ -39,7 +49,7 @@ class Found:
         masks: which tokens are a feature.
     """
 
-    links: list[Any]
+    words: list[Linked]
     sources: Int[np.ndarray, "examples relations"]
     largest: Float[np.ndarray, "examples relations layers heads"]
     hits: Float[np.ndarray, "examples relations layers heads"]
@@ -84,14 +94,14 @@ def published_statistics(
 def follow_links(run: Run, sample: AnnotatedSample) -> Found:
     """All statistics of the corrected form, in one pass over the examples."""
     config, texts = run.model.config, sample.texts
-    tokens, links = join_words(sample)
-    pairs = stack_pairs([token_pairs(own, several) for own, several in zip(tokens, links, strict=True)])
+    words = [join_words(*both) for both in zip(texts, sample.annotations, strict=True)]
+    pairs = stack_pairs([token_pairs(one.tokens, one.links) for one in words])
     width = max(len(text) for text in texts)
     inner = np.zeros((len(texts), width), bool)
     for example, text in enumerate(texts):
         inner[example, : len(text)] = [start < end for start, end in text.offsets]
-    members, masks = member_masks(tokens), feature_masks(sample)
-    extras = [pairs, stack_pairs(links), members, inner, masks]
+    members, masks = member_masks(words), feature_masks(sample)
+    extras = [pairs, stack_pairs([one.links for one in words]), members, inner, masks]
     heads = config.num_hidden_layers * config.num_attention_heads
     size = 4 * heads * (members.shape[1] * (width + 2 * members.shape[1]) + 4 * width * width + 4 * pairs.shape[2])
     profile = start_profile(width - 1, config.num_hidden_layers, config.num_attention_heads)
@@ -105,7 +115,7 @@ def follow_links(run: Run, sample: AnnotatedSample) -> Found:
     ends = np.cumsum([len(RELATIONS)] * 3 + [len(FEATURES)])
     largest, mean, hits, row, row_mean = np.split(kept, ends, axis=1)
     excess = (mean - profile.predict(pairs)).astype(np.float32)
-    return Found(links, count_sources(links), largest, hits, excess, row, row_mean, masks)
+    return Found(words, count_sources(words), largest, hits, excess, row, row_mean, masks)
 
 
 def _rows(extras: Sequence[np.ndarray], places: np.ndarray) -> list[np.ndarray]:
@@ -113,26 +123,29 @@ def _rows(extras: Sequence[np.ndarray], places: np.ndarray) -> list[np.ndarray]:
 
 
 def measure(run: Run, found: Found) -> dict[str, dict[str, Any]]:
-    """For each relation that occurs: its map, and the margins over position."""
+    """For each relation that occurs: its map, how often heads find a target, and the margins over position."""
     measured = {}
     for number, relation in enumerate(RELATIONS):
-        sources = found.sources[:, number]
-        some = sources > 0
-        if not some.any():
+        some = np.flatnonzero(found.sources[:, number])
+        if not len(some):
             continue
-        rng = np.random.default_rng((run.options.seed, number))
-        offset, hits = best_offset(found.links, number)
-        beyond = (found.hits[:, number] - hits[:, None, None])[some].astype(np.float64)
-        excess = found.excess[some, number].astype(np.float64)
+        sources, hits = found.sources[some, number], found.hits[some, number].astype(np.float64)
+        words = [found.words[example] for example in some]
+        margin = partial(margin_of, draws=run.options.draws, rng=np.random.default_rng((run.options.seed, number)))
+        distance, near = best_distance(words, number)
+        side, nearest = best_nearest(words, number)
         measured[relation] = {
-            "examples": int(some.sum()),
+            "examples": len(some),
             "sources": int(sources.sum()),
             "mean": found.largest[some, number].astype(np.float64).mean(0),
-            "best_offset": offset,
-            "best_offset_share": float(hits.sum() / sources.sum()),
-            "share": found.hits[:, number].astype(np.float64).sum(0) / sources.sum(),
-            "margin": margin_of(beyond, sources[some], run.options.draws, rng),
-            "excess": margin_of(excess, np.ones(some.sum(), int), run.options.draws, rng),
+            "share": hits.sum(0) / sources.sum(),
+            "best_distance": distance,
+            "best_distance_share": float(near.sum() / sources.sum()),
+            "margin": margin(hits - near[:, None, None], sources),
+            "nearest": side,
+            "nearest_share": float(nearest.sum() / sources.sum()),
+            "nearest_margin": margin(hits - nearest[:, None, None], sources),
+            "excess": margin(found.excess[some, number].astype(np.float64), np.ones(len(some), int)),
         }
     return measured
 

@@ -5,7 +5,6 @@ in words, and their weights with what the same head gives at the same distances 
 section 4.2).
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,8 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from scipy.stats import false_discovery_control
-
-from experiments.relations import Links
 
 
 def sum_diagonals(
@@ -87,19 +84,6 @@ class Profile:
 def start_profile(reach: int, layers: int, heads: int) -> Profile:
     """An empty profile."""
     return Profile(reach, np.zeros((2 * reach + 1, layers, heads)), np.zeros(2 * reach + 1, int))
-
-
-def best_offset(links: Sequence[Sequence[Links]], relation: int) -> tuple[int, Int[np.ndarray, " examples"]]:
-    """The fixed distance in words at which targets are found most often, and how many in each example.
-
-    >>> offset, hits = best_offset([[[(0, 1), (4, 2)]], [[(3, 4)]]], 0)
-    >>> offset, hits.tolist()
-    (1, [1, 1])
-    """
-    counts = Counter(target - source for several in links for source, target in several[relation])
-    best = min(counts, key=lambda offset: (-counts[offset], abs(offset), offset), default=0)
-    hits = [sum(target - source == best for source, target in several[relation]) for several in links]
-    return best, np.array(hits)
 
 
 @dataclass(frozen=True)

@@ -5,21 +5,24 @@ subject and verb   a word that is nsubj, csubj or one of their kinds (passive, o
 pronoun and noun   heads of two mentions of one entity in one sentence, one a pronoun, the other a noun
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Int
 
 from bertjax import Tokenizer
 from bertjax.tokenizer import Encoding
-from experiments.annotated import Annotated, AnnotatedSample, word_pieces
+from experiments.annotated import Annotated, word_pieces
 from experiments.features import pieces_of_forms
 
 RELATIONS = ("subject to verb", "verb to subject", "pronoun to noun", "noun to pronoun")
 SUBJECTS = frozenset(
     ("nsubj", "nsubjpass", "nsubj:pass", "nsubj:outer", "csubj", "csubjpass", "csubj:pass", "csubj:outer")
 )
+# Of which kind a target is: what the nearest word of that kind finds is another measure of position.
+TARGETS = (("verb",), ("noun", "pronoun"), ("noun",), ("pronoun",))
 Links = list[tuple[int, int]]
 
 
@@ -54,23 +57,35 @@ def _turned(links: Links) -> Links:
     return [(target, source) for source, target in links]
 
 
-def join_words(sample: AnnotatedSample) -> tuple[list[list[list[int]]], list[list[Links]]]:
-    """The words of each example, of both texts of a pair together: the tokens of each, and the links between them.
+@dataclass(frozen=True)
+class Linked:
+    """The words of an example, those of both texts of a pair together.
 
-    Links of words that were cut off are left out.
+    Args:
+        tokens: of each word; none where it was cut off.
+        kinds: of each word.
+        starts: which words begin a text.
+        links: between words that were not cut off, by relation.
     """
-    tokens, links = [], []
-    for encoding, texts in zip(sample.texts, sample.annotations, strict=True):
-        own: list[list[int]] = []
-        several: list[Links] = [[] for _ in RELATIONS]
-        for text, pieces in zip(texts, word_pieces(encoding, texts), strict=True):
-            for found, new in zip(several, find_links(text), strict=True):
-                kept = [(source, target) for source, target in new if pieces[source] and pieces[target]]
-                found += [(len(own) + source, len(own) + target) for source, target in kept]
-            own += pieces
-        tokens.append(own)
-        links.append(several)
-    return tokens, links
+
+    tokens: list[list[int]]
+    kinds: list[str]
+    starts: list[int]
+    links: list[Links]
+
+
+def join_words(encoding: Encoding, texts: Sequence[Annotated]) -> Linked:
+    """The words of an example and their links."""
+    found = Linked([], [], [], [[] for _ in RELATIONS])
+    for text, pieces in zip(texts, word_pieces(encoding, texts), strict=True):
+        start = len(found.tokens)
+        for links, new in zip(found.links, find_links(text), strict=True):
+            kept = [(source, target) for source, target in new if pieces[source] and pieces[target]]
+            links += [(start + source, start + target) for source, target in kept]
+        found.starts.append(start)
+        found.tokens.extend(pieces)
+        found.kinds.extend(word.kind for word in text.words)
+    return found
 
 
 def token_pairs(tokens: Sequence[Sequence[int]], links: Sequence[Links]) -> list[Links]:
@@ -109,17 +124,63 @@ def published_pairs(encoding: Encoding, texts: Sequence[Annotated], tokenizer: T
     return found
 
 
-def member_masks(tokens: Sequence[Sequence[Sequence[int]]]) -> Bool[np.ndarray, "examples words token"]:
+def member_masks(examples: Sequence[Linked]) -> Bool[np.ndarray, "examples word token"]:
     """Which tokens belong to which word."""
-    words = max(1, *(len(own) for own in tokens))
-    width = 1 + max((token for own in tokens for pieces in own for token in pieces), default=0)
-    found = np.zeros((len(tokens), words, width), bool)
-    for example, own in enumerate(tokens):
-        for word, pieces in enumerate(own):
+    words = max(1, *(len(one.tokens) for one in examples))
+    width = 1 + max((token for one in examples for pieces in one.tokens for token in pieces), default=0)
+    found = np.zeros((len(examples), words, width), bool)
+    for example, one in enumerate(examples):
+        for word, pieces in enumerate(one.tokens):
             found[example, word, pieces] = True
     return found
 
 
-def count_sources(links: Sequence[Sequence[Links]]) -> Int[np.ndarray, "examples relations"]:
+def count_sources(examples: Sequence[Linked]) -> Int[np.ndarray, "examples relations"]:
     """How many words are the source of a link."""
-    return np.array([[len({source for source, _ in own}) for own in several] for several in links])
+    return np.array([[len({source for source, _ in own}) for own in one.links] for one in examples])
+
+
+def best_distance(examples: Sequence[Linked], relation: int) -> tuple[int, Int[np.ndarray, " examples"]]:
+    """The fixed distance in words at which targets are found most often, and how many in each example.
+
+    >>> one, other = Linked([], [], [0], [[(0, 1), (4, 2)]]), Linked([], [], [0], [[(3, 4)]])
+    >>> distance, hits = best_distance([one, other], 0)
+    >>> distance, hits.tolist()
+    (1, [1, 1])
+    """
+    counts = Counter(target - source for one in examples for source, target in one.links[relation])
+    best = min(counts, key=lambda apart: (-counts[apart], abs(apart), apart), default=0)
+    return best, np.array([sum(target - source == best for source, target in one.links[relation]) for one in examples])
+
+
+def best_nearest(examples: Sequence[Linked], relation: int) -> tuple[str, Int[np.ndarray, " examples"]]:
+    """Whether the nearest word of the target's kind before a source or after it is a target more often.
+
+    Returns:
+        `before` or `after`, and how many targets are found in each example.
+    """
+    several = {}
+    for side, step in (("before", -1), ("after", 1)):
+        several[side] = np.array([_count_nearest(one, relation, step) for one in examples])
+    best = max(several, key=lambda side: int(several[side].sum()))
+    return best, several[best]
+
+
+def _count_nearest(one: Linked, relation: int, step: int) -> int:
+    links = set(one.links[relation])
+    return sum(
+        (source, find_nearest(one, source, TARGETS[relation], step)) in links for source in {own for own, _ in links}
+    )
+
+
+def find_nearest(one: Linked, source: int, kinds: Sequence[str], step: int) -> int:
+    """The nearest word of some kinds before (step -1) or after (1) another in its text; -1 for none.
+
+    >>> one = Linked([], ["noun", "verb", "noun", "noun"], [0, 3], [])
+    >>> find_nearest(one, 1, ["noun"], 1), find_nearest(one, 2, ["noun"], 1), find_nearest(one, 3, ["verb"], -1)
+    (2, -1, -1)
+    """
+    first = max(start for start in one.starts if start <= source)
+    last = min([start for start in one.starts if start > source], default=len(one.kinds))
+    places = range(source + step, first - 1 if step < 0 else last, step)
+    return next((place for place in places if one.kinds[place] in kinds), -1)

@@ -8,11 +8,11 @@ relation. Heads that merely look a fixed distance away find many targets, so eac
   fixed distance in words finds it, chosen on the same examples (Clark et al. 2019);
 - the mean weight between sources and targets, less what the head gives on average at the same distances in tokens.
 
-A head is marked where this is above 0: random signs of the examples, q < 0.05 over all heads (Benjamini and Hochberg
-1995). The second picture (figure 7) is the last layer's [CLS] row: the largest weight on a feature's tokens, over the
-examples that have it, as the authors show it; the same times the tokens of the input, which is 1 where attention is
-uniform; and the mean weight on the feature's tokens times the tokens of the input, which does not grow with the
-number of the feature's tokens.
+A head is marked where it beats the fixed distance, and where it gives more weight: random signs of the examples,
+q < 0.05 over all heads (Benjamini and Hochberg 1995). The second picture (figure 7) is the last layer's [CLS] row: the
+largest weight on a feature's tokens, over the examples that have it, as the authors show it; the same times the tokens
+of the input, which is 1 where attention is uniform; and the mean weight on the feature's tokens times the tokens of the
+input, which does not grow with the number of the feature's tokens.
 
 --as-published also takes what the authors' code takes, and shows it: the pieces of all sources and of all targets,
 wherever they stand, paired one to one in order; the largest weight; 0 for an example without the relation.
@@ -36,9 +36,10 @@ from experiments.map_grid import draw_grid
 from experiments.maps import Panel
 from experiments.positions import Margin
 from experiments.program import Outcome, Run, make_parser, run_program
-from experiments.relations import RELATIONS
+from experiments.relations import RELATIONS, TARGETS
 
 LEVEL = 0.05
+KEPT = ("examples", "sources", "best_distance", "best_distance_share", "nearest", "nearest_share")
 Rows = dict[str, dict[str, np.ndarray]]
 
 
@@ -77,9 +78,9 @@ def _rounded(maps: dict[str, np.ndarray]) -> dict[str, Any]:
 def _report(relations: dict[str, dict[str, Any]], rows: Rows) -> dict[str, Any]:
     found: dict[str, Any] = {"relations": {}, "cls_row": {name: _rounded(row) for name, row in rows.items()}}
     for relation, one in relations.items():
-        kept = {name: one[name] for name in ("examples", "sources", "best_offset", "best_offset_share")}
+        kept = {name: one[name] for name in KEPT}
         kept |= _rounded({name: one[name] for name in ("mean", "share")})
-        for name in ("margin", "excess"):
+        for name in ("margin", "nearest_margin", "excess"):
             margin: Margin = one[name]
             kept[name] = _rounded(vars(margin)) | {"significant_heads": int((margin.q_values < LEVEL).sum())}
         found["relations"][relation] = kept
@@ -87,27 +88,35 @@ def _report(relations: dict[str, dict[str, Any]], rows: Rows) -> dict[str, Any]:
 
 
 def _summary(relation: str, one: dict[str, Any]) -> list[str]:
-    margin, excess = one["margin"], one["excess"]
     layer, head = np.unravel_index(one["share"].argmax(), one["share"].shape)
-    return [
-        f"{relation}: {one['sources']} in {one['examples']} texts; best distance {one['best_offset']:+d} words finds "
-        f"{100 * one['best_offset_share']:.1f} %, head {layer}.{head} {100 * one['share'][layer, head]:.1f} % "
-        f"(margin {100 * margin.mean[layer, head]:+.1f} ± {100 * margin.interval[layer, head]:.1f})",
-        f"    {int((margin.q_values < LEVEL).sum())} of {margin.mean.size} heads beat the best distance, "
-        f"{int((excess.q_values < LEVEL).sum())} give more weight than at the same distances elsewhere",
+    several = {
+        f"the word at {one['best_distance']:+d}": (one["best_distance_share"], one["margin"]),
+        f"the nearest {'/'.join(TARGETS[RELATIONS.index(relation)])} {one['nearest']}": (
+            one["nearest_share"],
+            one["nearest_margin"],
+        ),
+    }
+    lines = [
+        f"{relation}: {one['sources']} in {one['examples']} texts, head {layer}.{head} finds most, "
+        f"{100 * one['share'][layer, head]:.1f} %"
     ]
+    for name, (share, margin) in several.items():
+        own, half = 100 * margin.mean[layer, head], 100 * margin.interval[layer, head]
+        heads = f"{int((margin.q_values < LEVEL).sum())} of {margin.mean.size} heads find more"
+        lines.append(f"    {name} finds {100 * share:.1f} %: margin {own:+.1f} ± {half:.1f}; {heads}")
+    count = int((one["excess"].q_values < LEVEL).sum())
+    return [*lines, f"    {count} heads give more weight than at the same distances elsewhere"]
 
 
 def _panels(relations: dict[str, dict[str, Any]]) -> list[list[Panel]]:
     rows = []
     for relation, one in relations.items():
-        margin, excess, best = one["margin"], one["excess"], 100 * one["best_offset_share"]
+        margin, excess = one["margin"], one["excess"]
+        apart, best = one["best_distance"], 100 * one["best_distance_share"]
         rows.append(
             [
                 Panel(f"{relation}: weight", one["mean"]),
-                Panel(
-                    f"share found − {100 * one['best_offset_share']:.0f} %", 100 * margin.mean, margin.q_values < LEVEL
-                ),
+                Panel(f"found, % ({apart:+d}: {best:.0f})", 100 * one["share"], margin.q_values < LEVEL),
                 Panel("weight − expected", excess.mean, excess.q_values < LEVEL),
             ]
         )

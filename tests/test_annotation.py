@@ -1,0 +1,193 @@
+"""Words of CoNLL-U files and of spaCy: places in the text, tags, roles, mentions; and what is refused."""
+
+import gzip
+import sys
+from argparse import Namespace
+
+import pytest
+
+import bertjax
+from bertjax.errors import DataError, MissingDependencyError
+from experiments import linguistic_features, token_to_token
+from experiments.annotated import Word, word_pieces
+from experiments.annotation import SAMPLE, annotate, read_annotated
+from experiments.conllu_files import find_mentions, read_sentences
+from experiments.program import Run
+from tests.annotations import SENTENCES, conllu, fake_spacy, write_sentences
+from tests.workshop import make_embedder
+
+
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory):
+    return make_embedder(tmp_path_factory.mktemp("embedder"))
+
+
+def read(tmp_path, *sentences):
+    path = tmp_path / "some.conllu"
+    path.write_text(conllu(*sentences), encoding="utf-8")
+    return read_sentences(path)
+
+
+def forms(sentence):
+    """What stands where words are said to be."""
+    return [sentence.text[slice(*word.span)] for word in sentence.words]
+
+
+def test_words_stand_where_their_spans_say(tmp_path):
+    sentences = read_sentences(write_sentences(tmp_path / "some.conllu"))
+    assert [sentence.text for sentence in sentences] == [text for text, *_ in SENTENCES]
+    for sentence in sentences:
+        assert forms(sentence) == [word.form for word in sentence.words]
+    assert [(word.form, word.span, word.head) for word in sentences[4].words[:4]] == [
+        ("he", (0, 2), 3),
+        ("did", (3, 6), 3),
+        ("n't", (6, 9), 3),
+        ("sleep", (10, 15), -1),
+    ]
+
+
+def test_words_of_a_token_that_they_do_not_spell_share_it_and_empty_nodes_are_no_words(tmp_path):
+    rows = ("1-2 zum _ _ _ _", "1 zu APPR ADP 3 case", "2 dem ART DET 3 det", "2.1 x _ X _ _", "3 Haus NN NOUN 0 root")
+    (sentence,) = read(tmp_path, ("zum  Haus", *rows))
+    assert forms(sentence) == ["zum", "zum", "Haus"]
+    assert [word.head for word in sentence.words] == [2, 2, -1]
+
+
+def test_a_text_that_is_left_out_is_made_of_the_words(tmp_path):
+    rows = ("1-2 don't _ _ _ _", "1 do VBP AUX 3 aux", "2 n't RB PART 3 advmod", "3 go VB VERB 0 root SpaceAfter=No")
+    (sentence,) = read(tmp_path, (None, *rows, "4 ! . PUNCT 3 punct"))
+    assert sentence.text == "don't go!"
+    assert forms(sentence) == ["do", "n't", "go", "!"]
+
+
+def test_kinds_follow_penn_where_all_tags_are_penns_and_parts_of_speech_elsewhere(tmp_path):
+    rows = ("1 can MD AUX 2 aux", "2 go VB VERB 0 root", "3 who WP PRON 2 obj", "4 Rome NNP PROPN 2 obl")
+    (penn,) = read(tmp_path, ("can go who Rome", *rows))
+    assert [word.kind for word in penn.words] == ["", "verb", "", "noun"]
+    (other,) = read(tmp_path, ("can go who Rome du", *rows, "5 du PPER PRON 2 nsubj"))
+    assert [word.kind for word in other.words] == ["verb", "verb", "pronoun", "noun", "pronoun"]
+
+
+def test_mentions_are_known_by_their_heads():
+    words = [Word(str(place), (0, 1), "", "", head, "") for place, head in enumerate([2, 0, 6, 2, 5, 2, -1])]
+    marks = ["(7-person-new-1(8-place-new-coref-A_%28b%29)", "", "", "(9-thing-giv)", "(9-thing", "7)9)", "(7-person)"]
+    found = list(find_mentions(marks, words))
+    assert found == [("8", 0), ("9", 3), ("7", 2), ("9", 5), ("7", 6)]
+
+
+def test_a_file_without_entities_says_nothing_of_mentions(tmp_path):
+    assert [sentence.mentions for sentence in read(tmp_path, SENTENCES[2], SENTENCES[5])] == [None, None]
+    assert [sentence.mentions for sentence in read(tmp_path, SENTENCES[2], SENTENCES[3])] == [(), (("3", 2), ("3", 7))]
+
+
+def test_the_shipped_sample_reproduces_every_word_and_says_whose_it_is():
+    sentences = read_sentences(SAMPLE)
+    assert len(sentences) == 200
+    assert all(forms(sentence) == [word.form for word in sentence.words] for sentence in sentences)
+    assert {word.tag for sentence in sentences for word in sentence.words} >= {"NN", "VBD", "PRP"}
+    assert "CC BY-SA 4.0" in SAMPLE.read_text(encoding="utf-8")[:600]
+
+
+def test_a_packed_file_is_read_too(tmp_path):
+    plain = write_sentences(tmp_path / "some.conllu")
+    (tmp_path / "some.conllu.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    assert read_sentences(tmp_path / "some.conllu.gz") == read_sentences(plain)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (conllu(("the dog", "1 the DT DET 2 det", "2 cat NN NOUN 0 root")), "'cat' does not stand at character 4"),
+        (conllu(("cat", "1 cat NN NOUN 9 nsubj")), "sentence 1 cannot be understood"),
+        (conllu(("cat", "1 cat NN NOUN 0 root Entity=5)")), "sentence 1 cannot be understood"),
+        ("a table\nof something else\n", "cannot be read as CoNLL-U"),
+    ],
+    ids=["other words", "no such head", "closes what is not open", "no columns"],
+)
+def test_files_that_are_wrong_are_refused_in_one_line(tmp_path, content, said):
+    path = tmp_path / "wrong.conllu"
+    path.write_text(content)
+    with pytest.raises(DataError, match=said) as caught:
+        read_sentences(path)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(DataError, match="cannot be read"):
+        read_sentences(tmp_path / "none.conllu")
+
+
+def tag_ran(text):
+    """Of "the dog  ran": the further space is a token."""
+    assert text == "the dog  ran"
+    return [("DT", "DET", 1, "det"), ("NN", "NOUN", 3, "nsubj"), ("_SP", "SPACE", 1, ""), ("VBD", "VERB", 3, "ROOT")]
+
+
+def test_spacys_words_are_taken_without_further_spaces(monkeypatch):
+    fake_spacy(monkeypatch, tag_ran)
+    (found,) = annotate("some_model", ["the dog  ran"])
+    assert found.words == (
+        Word("the", (0, 3), "DT", "DET", 1, "det"),
+        Word("dog", (4, 7), "NN", "NOUN", 2, "nsubj"),
+        Word("ran", (9, 12), "VBD", "VERB", -1, "ROOT"),
+    )
+    assert found.mentions is None
+
+
+def test_other_tags_of_spacy_are_not_taken_for_penns(monkeypatch):
+    fake_spacy(monkeypatch, lambda text: [("PPER", "PRON", 1, "sb"), ("VVFIN", "VERB", 1, "ROOT")])
+    (found,) = annotate("german", ["ich lief"])
+    assert [(word.tag, word.kind) for word in found.words] == [("", "pronoun"), ("", "verb")]
+
+
+def test_both_texts_of_a_pair_are_annotated_and_found_in_their_own_text(embedder, tmp_path, monkeypatch):
+    (tmp_path / "dev.tsv").write_text("index\tsentence1\tsentence2\tlabel\n0\tcats sleep\tthe dog ran\tentailment\n")
+    tags = {"cats sleep": [("NNS", "NOUN", 1, "nsubj"), ("VBP", "VERB", 1, "ROOT")]}
+    tags["the dog ran"] = [("DT", "DET", 1, "det"), ("NN", "NOUN", 2, "nsubj"), ("VBD", "VERB", 2, "ROOT")]
+    fake_spacy(monkeypatch, tags.get)
+    options = Namespace(
+        task="rte", split="validation", data=str(tmp_path / "dev.tsv"), data_dir=None, limit=None, seed=0
+    )
+    options.conllu, options.spacy, options.max_length = None, "some_model", 9
+    model, tokenizer = bertjax.load(embedder), bertjax.Tokenizer.from_pretrained(embedder)
+    sample = read_annotated(Run(options, model, tokenizer, lambda done, total: None))
+    assert word_pieces(sample.texts[0], sample.annotations[0]) == [[[1], [2]], [[4], [5], [6]]]
+    assert "annotated by spaCy's some_model" in sample.source
+
+
+def run_program(program, embedder, tmp_path, *options):
+    return program.main(["--model", str(embedder), "--output", str(tmp_path / "out"), *options])
+
+
+@pytest.mark.parametrize("program", [linguistic_features, token_to_token], ids=["features", "relations"])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--task", "mrpc"], "mrpc has no annotation of words; give --spacy MODEL"),
+        (["--task", "mrpc", "--conllu", "some.conllu"], "--conllu brings its own texts"),
+        (["--spacy", "some_model"], "ewt-sample is annotated already"),
+        (["--conllu", "none.conllu"], "none.conllu: cannot be read"),
+    ],
+    ids=["task alone", "both", "nothing to annotate", "no file"],
+)
+def test_what_cannot_be_annotated_is_refused_in_one_line(program, options, said, embedder, tmp_path, capsys):
+    assert run_program(program, embedder, tmp_path, *options) == 2
+    written = capsys.readouterr().err
+    assert said in written
+    assert written.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("package", ["spacy", "conllu"])
+def test_a_package_that_is_missing_is_named_with_how_to_install_it(package, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingDependencyError, match=f"pip install {package}"):
+        annotate("some_model", ["a"]) if package == "spacy" else read_sentences(SAMPLE)
+
+
+def test_a_model_of_spacy_that_is_missing_is_named(monkeypatch):
+    fake_spacy(monkeypatch, None, missing=True)
+    with pytest.raises(MissingDependencyError, match="spacy download some_model") as caught:
+        annotate("some_model", ["a"])
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,234 @@
+"""Attention to linguistic features: which tokens, both modes against plain loops, means, base against fine-tuned."""
+
+import json
+from argparse import Namespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import bertjax
+from experiments.annotated import Annotated, AnnotatedSample, Word
+from experiments.conllu_files import read_sentences
+from experiments.features import FEATURES, PUBLISHED_NEGATION, feature_masks, find_negation, published_masks
+from experiments.linguistic_features import Scores, compute, feature_columns, main
+from experiments.program import Run
+from tests.annotations import SENTENCES, write_sentences
+from tests.tiny import largest_difference
+from tests.workshop import add_tokenizer, make_embedder
+
+# Tokens of each feature in the made-up sentences, by eye; [CLS] is 0.
+TOKENS = {
+    "nouns": [[2, 6], [2, 7], [2], [3, 6], [8], [1]],
+    "verbs": [[3], [3, 9, 10], [3], [4, 9], [2, 5], [2]],
+    "pronouns": [[], [], [], [8], [1], []],
+    "subjects": [[2], [2], [2], [3, 8], [1], [1]],
+    "objects": [[], [], [], [6], [], []],
+    "negation": [[], [], [], [], [2, 3, 4], []],
+}
+
+
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory):
+    return make_embedder(tmp_path_factory.mktemp("embedder"))
+
+
+@pytest.fixture
+def run(embedder, tmp_path):
+    """A run on a tiny random model and six made-up sentences."""
+    path = write_sentences(tmp_path / "some.conllu")
+    options = Namespace(model=str(embedder), conllu=str(path), spacy=None, task="ewt-sample", limit=None, seed=0)
+    options.max_length, options.as_published, options.tuned = 40, True, None
+    model, tokenizer = bertjax.load(embedder), bertjax.Tokenizer.from_pretrained(embedder)
+    return Run(options, model, tokenizer, lambda done, total: None)
+
+
+def sample_of(run, *sentences):
+    """Annotated texts as examples; a pair of them as one."""
+    pairs = [sentence if isinstance(sentence, tuple) else (sentence,) for sentence in sentences]
+    columns = [[text.text for text in column] for column in zip(*pairs, strict=True)]
+    return AnnotatedSample("made up", tuple(run.tokenizer.encode(*columns)), tuple(pairs))
+
+
+def columns_of_one(run, text):
+    """Column means over all tokens of one text `[layers, heads, token]`, without padding, and its tokens."""
+    (encoding,) = run.tokenizer.encode([text])
+    return np.asarray(run.model(**bertjax.collate([encoding])).attentions[:, 0]).mean(2), encoding.tokens
+
+
+def test_the_default_is_the_largest_column_mean_of_the_words_tokens(run):
+    values = compute(run).values
+    for example, (text, *_) in enumerate(SENTENCES):
+        means, tokens = columns_of_one(run, text)
+        for feature, several in {**TOKENS, "[CLS]": [[0]] * 6, "[SEP]": [[len(tokens) - 1]] * 6}.items():
+            number, own = FEATURES.index(feature), several[example]
+            assert values["corrected_counted"][example, number] == bool(own)
+            if own:
+                expected = means[:, :, own].max(-1)
+                assert largest_difference(values["corrected_values"][example, 0, number], expected) < 1e-6
+
+
+def test_as_published_is_what_a_literal_loop_computes(run):
+    """Word pieces anywhere; 0 without the feature, negation left out; the larger [SEP]."""
+    found = compute(run)
+    total = {feature: [] for feature in FEATURES[:-2]}
+    for text, *rows in SENTENCES:
+        means, tokens = columns_of_one(run, text)
+        words = [row.split() for row in rows if "-" not in row.split()[0]]
+        forms = {
+            "nouns": [word[1] for word in words if word[2] in ("NN", "NNS", "NNP", "NNPS")],
+            "verbs": [word[1] for word in words if word[2] in ("VB", "VBD", "VBG", "VBN", "VBP", "VBZ")],
+            "pronouns": [word[1] for word in words if word[2] in ("PRP", "PRP$")],
+            "subjects": [word[1] for word in words if word[5] == "nsubj"],
+            "objects": [word[1] for word in words if word[5] == "obj"],
+            "negation": [word for word in PUBLISHED_NEGATION if word in text],
+        }
+        for feature, several in forms.items():
+            pieces = [piece for form in several for piece in run.tokenizer.encode([form])[0].tokens[1:-1]]
+            places = [place for place, token in enumerate(tokens) if token in pieces]
+            if places or feature != "negation":
+                total[feature].append(means[:, :, places].max(-1) if places else np.zeros((2, 3)))
+        total["[CLS]"].append(means[:, :, 0])
+        total["[SEP]"].append(means[:, :, [place for place, token in enumerate(tokens) if token == "[SEP]"]].max(-1))
+    for feature, several in total.items():
+        assert found.numbers["as_published"]["examples"][feature] == len(several)
+        shown = np.array(found.numbers["as_published"]["base"][feature]["mean"])
+        assert largest_difference(shown, np.mean(several, axis=0)) < 2e-6
+    apart = found.numbers["published_against_corrected"]
+    assert apart["[CLS]"]["largest_difference"] == 0
+    assert apart["objects"]["largest_difference"] > 0.01
+
+
+def test_a_piece_counts_wherever_it_stands_only_as_published(run, tmp_path):
+    sentence = read_sentences(write_sentences(tmp_path / "some.conllu"))[0]
+    words = tuple(
+        Word(word.form, word.span, "NN" if number == 0 else "X", "", -1, "")
+        for number, word in enumerate(sentence.words)
+    )
+    sample = sample_of(run, Annotated(sentence.text, words))  # the first "the" is a noun, the second is not
+    assert np.flatnonzero(feature_masks(sample)[0, 0]).tolist() == [1]
+    assert np.flatnonzero(published_masks(sample, run.tokenizer)[0, 0]).tolist() == [1, 5]
+
+
+def test_negation_as_published_is_a_part_of_the_text_and_sees_capitals(run):
+    words = (Word("cat", (0, 3), "NN", "NOUN", -1, "root"),)
+    texts = ["cat another", "Not a cat", "never sat", "can't", "cat knows no"]
+    masks = published_masks(sample_of(run, *(Annotated(text, words) for text in texts)), run.tokenizer)
+    hits = masks[:, FEATURES.index("negation")].any(-1)
+    assert hits.tolist() == [True, False, True, True, False]  # "not" in "another"; "no" is not on their list
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("he did|n't go", [1, 2]),
+        ("he did|n’t go", [1, 2]),
+        ("I ca|n't", [1, 2]),
+        ("it can|not be", [1, 2]),
+        ("it don't know", [1]),
+        ("Nothing is now known", [0]),
+        ("he is not another man", [2]),
+        ("(|not here", [1]),
+        ("neither you nor I , never", [0, 2, 5]),
+    ],
+)
+def test_negation_is_whole_words_and_whole_contractions(text, found):
+    """A bar is between words that stand together."""
+    words, here = [], 0
+    for part in text.split(" "):
+        for form in part.split("|"):
+            words.append(Word(form, (here, here + len(form)), "", "", -1, ""))
+            here += len(form)
+        here += 1
+    assert find_negation(Annotated(text.replace("|", ""), tuple(words))) == found
+
+
+def test_of_a_pair_each_separator_and_the_words_of_both_texts_are_found(run, tmp_path):
+    first, second = read_sentences(write_sentences(tmp_path / "some.conllu"))[:6:5]
+    masks = feature_masks(sample_of(run, (first, second)))[0]
+    found = {feature: np.flatnonzero(mask).tolist() for feature, mask in zip(FEATURES, masks, strict=True)}
+    assert found["nouns"] == [2, 6, 8]
+    assert found["subjects"] == [2, 8]
+    assert [found[name] for name in FEATURES[-4:]] == [[0], [7, 10], [7], [10]]
+
+
+def test_padding_and_the_width_of_masks_change_nothing(rng):
+    maps = rng.dirichlet(np.ones(7), (2, 4, 3, 7)).astype(np.float32)
+    keep = (np.arange(7) < np.array([7, 5, 3, 6])[:, None]).astype(np.int32)
+    maps = maps * keep[None, :, None, None]
+    masks = rng.random((4, 5, 7)) < 0.3
+    masks &= keep[:, None].astype(bool)
+    expected = np.zeros((4, 5, 2, 3))
+    for example, feature in np.argwhere(masks.any(-1)):
+        means = maps[:, example][:, :, keep[example] > 0].mean(2)
+        expected[example, feature] = means[:, :, masks[example, feature]].max(-1)
+    for width in (6, 7, 9):
+        wide = np.zeros((4, 5, width), bool)
+        wide[..., : min(width, 7)] = masks[..., :width]
+        if masks[..., width:].any():
+            continue
+        found = feature_columns(jnp.asarray(maps), jnp.asarray(keep), jnp.asarray(wide))
+        assert found.shape == (4, 1, 5, 2, 3)
+        assert largest_difference(found[:, 0], expected) < 1e-6
+
+
+def test_means_and_intervals_are_over_the_examples_that_count(rng):
+    values = rng.random((9, 1, 3, 2, 3)).astype(np.float32)
+    counted = np.stack([np.arange(9) % 2 == 0, np.ones(9, bool), np.zeros(9, bool)], axis=1)
+    scores = Scores(values, counted)
+    assert largest_difference(scores.means[0, 0], values[::2, 0, 0].mean(0)) < 1e-6
+    error = values[::2, 0, 0].std(0, ddof=1) / np.sqrt(5)
+    assert largest_difference(scores.margins[0, 0], 1.96 * error) < 1e-6
+    assert largest_difference(scores.means[0, 1], values[:, 0, 1].mean(0)) < 1e-6
+    assert np.isnan(scores.means[0, 2]).all()
+
+
+def add_noise(embedder, directory):
+    """A copy whose weights differ a little."""
+    model, generator = bertjax.load(embedder), np.random.default_rng(1)
+    graph, state = nnx.split(model)
+    state = jax.tree.map(lambda leaf: leaf + 0.2 * generator.normal(size=leaf.shape).astype(np.float32), state)
+    nnx.merge(graph, state).save_pretrained(directory)
+    return add_tokenizer(directory)
+
+
+def test_a_tuned_model_is_measured_beside_the_base(run, embedder, tmp_path):
+    base = compute(run).numbers["corrected"]
+    (tmp_path / "tuned").mkdir()
+    run.options.tuned = str(add_noise(embedder, tmp_path / "tuned"))
+    both = compute(run)
+    alone = compute(Run(run.options, bertjax.load(run.options.tuned), run.tokenizer, run.report))
+    assert both.numbers["corrected"]["base"] == base["base"]
+    for feature in TOKENS:
+        expected = np.array(alone.numbers["corrected"]["base"][feature]["mean"])
+        found = np.array(both.numbers["corrected"]["tuned"][feature]["mean"])
+        assert largest_difference(found, expected) < 2e-6
+        assert largest_difference(found, base["base"][feature]["mean"]) > 1e-3
+    assert "fine-tuned" in " ".join(both.lines)
+
+
+def test_a_run_leaves_numbers_values_and_figures(run, tmp_path, capsys):
+    output = tmp_path / "out"
+    arguments = ["--model", run.options.model, "--conllu", run.options.conllu, "--output", str(output)]
+    assert main([*arguments, "--limit", "5"]) == 0
+    assert {path.name for path in output.iterdir()} == {"numbers.json", "values.npz", "figure.png", "figure.pdf"}
+    found = json.loads((output / "numbers.json").read_text())["results"]
+    assert "as_published" not in found
+    assert np.load(output / "values.npz")["corrected_values"].shape == (5, 1, len(FEATURES), 2, 3)
+    capsys.readouterr()
+    assert main([*arguments, "--overwrite", "--as-published", "--tuned", run.options.model]) == 0
+    assert "nouns as published against corrected" in capsys.readouterr().out
+    found = json.loads((output / "numbers.json").read_text())["results"]
+    assert found["as_published"]["tuned"] == found["as_published"]["base"]
+
+
+def test_a_tuned_model_of_another_size_is_refused_in_one_line(run, tmp_path, capsys):
+    other = run.model.config.__class__(**{**vars(run.model.config), "num_hidden_layers": 1})
+    bertjax.BertForSentenceEmbedding(other).save_pretrained(tmp_path / "other")
+    arguments = ["--model", run.options.model, "--conllu", run.options.conllu, "--output", str(tmp_path / "out")]
+    assert main([*arguments, "--tuned", str(tmp_path / "other")]) == 2
+    written = capsys.readouterr().err
+    assert "num_hidden_layers 1" in written
+    assert written.count("\n") == 1
