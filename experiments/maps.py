@@ -21,7 +21,17 @@ class Panel:
     marked: Bool[np.ndarray, "layers heads"] | None = None
 
 
-def draw_maps(path: Path, panels: Sequence[Panel], title: str, subtitle: str, label: str, note: str = "") -> None:
+def draw_maps(
+    path: Path,
+    panels: Sequence[Panel],
+    title: str,
+    subtitle: str,
+    label: str,
+    note: str = "",
+    *,
+    scale: tuple[float, float] | None = None,
+    colours: str = "Blues",
+) -> None:
     """Draw panels of one scale.
 
     Args:
@@ -29,18 +39,20 @@ def draw_maps(path: Path, panels: Sequence[Panel], title: str, subtitle: str, la
         panels: at least one, all of one shape.
         label: what the colours stand for.
         note: what a dot stands for.
+        scale: where the colours begin and end; default from 0 to the largest value.
+        colours: a map of matplotlib's.
     """
     from matplotlib.style import context
 
     layers, heads = panels[0].values.shape
     wide = (WIDTH - LEFT - RIGHT - GAP * (len(panels) - 1)) / len(panels)
     cell = min(wide / heads, 0.42)
-    largest = max(float(np.nanmax(panel.values)) for panel in panels) or 1.0
+    low, high = scale or (0.0, max(float(np.nanmax(panel.values)) for panel in panels) or 1.0)
     with context("default"):
         figure = start_page(title, subtitle, BOTTOM, layers * cell + CAPTION)
         for number, panel in enumerate(panels):
             axes = add_axes(figure, LEFT + number * (heads * cell + GAP), BOTTOM, heads * cell, layers * cell)
-            image = axes.imshow(panel.values, cmap="Blues", vmin=0, vmax=largest, aspect="auto")
+            image = axes.imshow(panel.values, cmap=colours, vmin=low, vmax=high, aspect="auto")
             axes.set_xticks(range(heads))
             axes.set_yticks(range(layers))
             axes.set_title(panel.title, fontsize=9.5, color=INK)
@@ -50,9 +62,9 @@ def draw_maps(path: Path, panels: Sequence[Panel], title: str, subtitle: str, la
                 rows, columns = np.nonzero(panel.marked)
                 axes.scatter(columns, rows, s=9, color="#d7301f", edgecolors="white", linewidths=0.5)
         edge = LEFT + len(panels) * (heads * cell + GAP) - GAP
-        scale = add_axes(figure, edge + 0.15, BOTTOM, 0.13, layers * cell)
-        figure.colorbar(image, cax=scale).set_label(label, fontsize=9, color=INK)
-        scale.tick_params(length=0, labelsize=8.5, colors=INK)
+        bar = add_axes(figure, edge + 0.15, BOTTOM, 0.13, layers * cell)
+        figure.colorbar(image, cax=bar).set_label(label, fontsize=9, color=INK)
+        bar.tick_params(length=0, labelsize=8.5, colors=INK)
         if note:
             figure.text(LEFT / WIDTH, 0.14 / float(figure.get_size_inches()[1]), note, fontsize=8.5, color=GREY)
         save_page(figure, path)

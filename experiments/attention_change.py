@@ -1,0 +1,225 @@
+"""Where does fine-tuning change attention? (Kovaleva et al. 2019, section 4.3, figure 5)
+
+For each head and example: the cosine similarity of the base model's attention map and the fine-tuned model's, both
+flattened, over the real tokens; averaged over the examples, with a 95 % interval (normal theory). For scale, beside
+each: how similar the base head's map is to the fine-tuned maps of the layer's other heads. The maps of both models come
+from one pass on the device and are reduced there.
+
+--as-published also takes what the authors' code takes and shows that: whole maps of 200 x 200 tokens, in which padding
+tokens are no keys but are queries; a task's TSV file read with quote handling.
+
+    python -m experiments.attention_change --tuned DIR --task rte --data GLUE_DIR
+
+The paper found that the last two layers change most.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+import bertjax
+from bertjax.errors import BertjaxError, ConfigError
+from bertjax.files import hash_weights, read_weights
+from bertjax.locate import locate
+from experiments.agreement import compare_maps, say_agreement
+from experiments.attention import reduce_attention
+from experiments.maps import Panel, draw_maps
+from experiments.program import Outcome, Run, make_parser, run_program
+from experiments.samples import PUBLISHED_LENGTH, Sample, add_task_options, read_published_sample, read_sample
+
+SIZES = ("num_hidden_layers", "num_attention_heads", "hidden_size", "max_position_embeddings", "vocab_size")
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """Of every example: how similar each head is to its fine-tuned self, and on average to the layer's other heads."""
+
+    own: Float[np.ndarray, "examples layers heads"]
+    others: Float[np.ndarray, "examples layers heads"]
+
+    @property
+    def means(self) -> Float[np.ndarray, "layers heads"]:
+        """Over the examples."""
+        return self.own.astype(np.float64).mean(0)
+
+    @property
+    def margins(self) -> Float[np.ndarray, "layers heads"]:
+        """Half the width of the means' 95 % intervals."""
+        return _margin(self.own.astype(np.float64))
+
+
+def _margin(values: Float[np.ndarray, "examples ..."]) -> Any:
+    return 1.96 * values.std(0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.full(values.shape[1:], np.nan)
+
+
+def compare_real(
+    base: Float[Array, "layers batch heads query key"],
+    tuned: Float[Array, "layers batch heads query key"],
+    keep: Int[Array, "batch token"],
+) -> Float[Array, "batch 2 layers heads"]:
+    """Cosine similarities of two models' maps over the real tokens: head by head, and to the layer's other heads.
+
+    Keys that are padding have no weight, so that the queries alone need to be chosen.
+    """
+    real = keep.astype(base.dtype)[None, :, None, :, None]
+    return compare_whole(base * real, tuned * real, keep)
+
+
+def compare_whole(
+    base: Float[Array, "layers batch heads query key"],
+    tuned: Float[Array, "layers batch heads query key"],
+    keep: Int[Array, "batch token"],
+) -> Float[Array, "batch 2 layers heads"]:
+    """The same over all tokens, padding among the queries."""
+    products = jnp.einsum("lbhqk,lbgqk->blhg", base, tuned, precision="highest")
+    lengths = [jnp.sqrt(jnp.einsum("lbhqk,lbhqk->blh", maps, maps, precision="highest")) for maps in (base, tuned)]
+    cosines = products / (lengths[0][..., :, None] * lengths[1][..., None, :])
+    own = jnp.diagonal(cosines, axis1=-2, axis2=-1)
+    heads = cosines.shape[-1]
+    others = (cosines.sum(-1) - own) / max(1, heads - 1)
+    return jnp.stack([own, others if heads > 1 else jnp.full_like(own, jnp.nan)], axis=1)
+
+
+def load_tuned(run: Run) -> tuple[Any, Path]:
+    """The fine-tuned model and its directory.
+
+    Raises:
+        ConfigError: its sizes are not the base model's.
+    """
+    directory = locate(run.options.tuned)
+    tuned = bertjax.load(directory)
+    for name in SIZES:
+        base, other = getattr(run.model.config, name), getattr(tuned.config, name)
+        if base != other:
+            message = f"--tuned {run.options.tuned} has {name} {other}, --model {run.options.model} has {base}"
+            raise ConfigError(f"{message}: give a model that was fine-tuned from the other")
+    return tuned, directory
+
+
+def check_vocabulary(run: Run, directory: Path, sample: Sample) -> None:
+    """Refuse a fine-tuned model that reads texts as other tokens; one that comes without a tokenizer reads them alike.
+
+    Raises:
+        ConfigError: it does.
+    """
+    try:
+        tokenizer = bertjax.Tokenizer.from_pretrained(directory)
+    except BertjaxError:
+        return
+    second = None if sample.second is None else sample.second[:100]
+    length = min(run.options.max_length, run.model.config.max_position_embeddings)
+    texts = tokenizer.encode(sample.first[:100], second, max_length=length)
+    for ours, theirs in zip(sample.texts, texts, strict=False):
+        if ours.input_ids != theirs.input_ids:
+            some = next(
+                (pair for pair in zip(ours.tokens, theirs.tokens, strict=False) if pair[0] != pair[1]), ("", "")
+            )
+            found = f"e.g. {some[0]!r} and {some[1]!r}" if any(some) else "the same pieces by other numbers"
+            raise ConfigError(
+                f"--tuned {run.options.tuned} reads texts as other tokens than --model {run.options.model} ({found}): "
+                "give a model that was fine-tuned from the other"
+            )
+
+
+def compute(run: Run) -> Outcome:
+    """The similarities of one mode or both."""
+    tuned, directory = load_tuned(run)
+    models, sample = (run.model, tuned), read_sample(run)
+    check_vocabulary(run, directory, sample)
+    found = {"corrected": _similarity(reduce_attention(models, sample.texts, compare_real, report=run.report))}
+    samples = {"corrected": sample}
+    if run.options.as_published:
+        read = read_published_sample(run)
+        length = min(PUBLISHED_LENGTH, run.model.config.max_position_embeddings)
+        values = reduce_attention(models, read.texts, compare_whole, length=length, report=run.report)
+        found["as_published"], samples["as_published"] = _similarity(values), read
+    numbers: dict[str, Any] = {
+        "tuned": {"name": run.options.tuned, "weights_sha256": hash_weights(read_weights(directory))}
+    }
+    numbers |= {mode: _report(one, samples[mode]) for mode, one in found.items()}
+    return _outcome(run, found, samples, numbers)
+
+
+def _similarity(values: Float[np.ndarray, "examples 2 layers heads"]) -> Similarity:
+    return Similarity(values[:, 0], values[:, 1])
+
+
+def _report(found: Similarity, sample: Sample) -> dict[str, Any]:
+    """Maps, intervals, layers, and heads from the one that changed most."""
+    means, layers = found.means, found.own.astype(np.float64).mean(-1)
+    order = np.argsort(means.ravel())
+    return {
+        "examples": len(sample),
+        "source": sample.source,
+        "similarity": means.round(6).tolist(),
+        "interval": _listed(found.margins),
+        "spread": _listed(found.own.astype(np.float64).std(0)),
+        "layers": layers.mean(0).round(6).tolist(),
+        "layers_interval": _listed(_margin(layers)),
+        "to_other_heads": _listed(found.others.astype(np.float64).mean(0)),
+        "layers_by_change": [int(layer) for layer in np.argsort(layers.mean(0))],
+        "heads_by_change": [f"{place // means.shape[1]}.{place % means.shape[1]}" for place in order.tolist()],
+    }
+
+
+def _listed(values: Any) -> Any:
+    """As JSON has it: None for what is undefined."""
+    return np.where(np.isnan(values), None, np.round(values, 6)).tolist()
+
+
+def _outcome(run: Run, found: dict[str, Similarity], samples: dict[str, Sample], numbers: dict[str, Any]) -> Outcome:
+    mode = "as_published" if run.options.as_published else "corrected"
+    shown, sample, report = found[mode], samples[mode], numbers[mode]
+    lines = [f"{len(sample)} examples ({sample.source})", *_summary(shown, report)]
+    if mode == "as_published":
+        apart = compare_maps(shown.means, found["corrected"].means)
+        length = min(PUBLISHED_LENGTH, run.model.config.max_position_embeddings)
+        share = 1 - float(np.mean([len(text) for text in sample.texts])) / length
+        numbers["published_against_corrected"] = apart | {"padding_queries": round(share, 4)}
+        layers = {name: numbers[name]["layers_by_change"][:2] for name in found}
+        lines.append(say_agreement("similarity", apart) + f"; {share:.0%} of the rows are padding queries")
+        lines.append(f"layers that change most: {layers['as_published']} as published, {layers['corrected']} corrected")
+    values = {f"{name}_{kind}": getattr(one, kind) for name, one in found.items() for kind in ("own", "others")}
+    subtitle = f"{run.options.model} and {run.options.tuned}, {len(sample):,} examples of {run.options.task}"
+    subtitle += ", as published" if mode == "as_published" else ""
+    bounds = (float(np.floor(shown.means.min() * 20) / 20), 1.0)
+
+    def draw(path: Path) -> None:
+        title = "Attention before and after fine-tuning"
+        note = "darker: changed more; mean over examples"
+        draw_maps(
+            path, [Panel("", shown.means)], title, subtitle, "cosine similarity", note, scale=bounds, colours="Blues_r"
+        )
+
+    return Outcome(numbers, values, draw, lines)
+
+
+def _summary(found: Similarity, report: dict[str, Any]) -> list[str]:
+    means, margins = found.means, found.margins
+    places = [divmod(place, means.shape[1]) for place in np.argsort(means.ravel())[:5].tolist()]
+    changed = ", ".join(
+        f"{layer}.{head} {means[layer, head]:.3f} ± {margins[layer, head]:.3f}" for layer, head in places
+    )
+    layers = ", ".join(f"{layer} {value:.3f}" for layer, value in enumerate(report["layers"]))
+    return [
+        f"similarity by layer: {layers}",
+        f"heads that changed most: {changed}",
+        f"all heads {means.mean():.3f}; for scale, to the layer's other heads {found.others.mean():.3f}",
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = make_parser("attention_change", __doc__)
+    add_task_options(parser)
+    parser.add_argument("--tuned", required=True, metavar="M", help="the fine-tuned model, named as --model")
+    return run_program(parser, compute, arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
