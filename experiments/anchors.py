@@ -23,15 +23,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float, Int
 from rich.table import Table
 
-from bertjax import collate
 from bertjax.errors import ConfigError, DataError
 from experiments.agreement import compare_maps
 from experiments.annotated import Annotated, AnnotatedSample
 from experiments.annotation import read_annotated
+from experiments.attention import reduce_attention
 from experiments.features import FEATURES, published_masks
 from experiments.frame_links import measure_links
 from experiments.frames import PUBLISHED, read_published
@@ -46,6 +47,7 @@ ANCHORS = Path(__file__).parent / "data" / "anchors.json"
 MODEL = "bert-base-uncased"
 STANDARD_ERRORS = 4  # of some 1,700 values, one in ten runs has one that far off by chance
 WITHOUT_WORDS = ("negation", "[CLS]", "[SEP]")  # the authors look for negation as a part of the text
+VERDICTS = ("pass", "FAIL", "not run")
 ROUNDING = 1e-6  # so that 0.005 is not more than 0.005
 
 
@@ -89,19 +91,25 @@ def check_rows(run: Run, anchors: Mapping[str, Any]) -> Iterator[Check]:
     tokens = list(encoding.tokens)
     if tokens != anchors["tokens"]:
         raise ConfigError(f"{run.options.model} reads {anchors['sentence']!r} as {' '.join(tokens)}; is it {MODEL}?")
-    maps = np.asarray(run.model(**collate([encoding])).attentions, np.float64)[:, 0]
+    maps = reduce_attention(run.model, [encoding], whole_maps)[0].astype(np.float64)
     for name, row in anchors["rows"].items():
         layer, head = map(int, name.split("."))
         found = maps[layer, head, tokens.index(anchors["query"]), : len(tokens)]
         allowed = np.full(len(row), anchors["allowed"])
-        yield Check(f"head {name}, attention of {anchors['query']!r}", tokens, np.array(row), allowed, found)
+        yield Check(f"{anchors['query']!r} {name}", tokens, np.array(row), allowed, found)
+
+
+def whole_maps(
+    attentions: Float[Array, "layers batch heads query key"], keep: Int[Array, "batch token"]
+) -> Float[Array, "batch layers heads query key"]:
+    """All weights."""
+    return jnp.moveaxis(attentions, 1, 0)
 
 
 def check_framenet(run: Run, anchors: Mapping[str, Any]) -> Check:
     """The map over the authors' FrameNet sentences."""
     found = measure_links(run, read_published(PUBLISHED)).maps()["as_published"]
-    name = "FrameNet (4.2), each head"
-    return _check_map(name, np.array(anchors["map"]), np.array(anchors["allowed"]), found)
+    return _check_map("FrameNet", np.array(anchors["map"]), np.array(anchors["allowed"]), found)
 
 
 def check_qqp(run: Run, anchors: Mapping[str, Any]) -> Iterator[Check]:
@@ -109,9 +117,9 @@ def check_qqp(run: Run, anchors: Mapping[str, Any]) -> Iterator[Check]:
     values = measure_qqp(run) if run.options.data else {}
     for name, rows in anchors["maps"].items():
         published = np.array(rows)
-        title = f"QQP {name} ({'4.5' if name in RELATIONS else '4.4'}), each head"
+        title = f"QQP {name}"
         if name not in values:
-            reason = "needs --data" + ("" if name in WITHOUT_WORDS else " and --spacy")
+            reason = "for want of --data" + ("" if name in WITHOUT_WORDS else " and --spacy")
             yield _check_map(title, published, np.array(anchors["allowed"]), None, reason)
             continue
         mean, allowed = _with_error(values[name], anchors)
@@ -119,7 +127,7 @@ def check_qqp(run: Run, anchors: Mapping[str, Any]) -> Iterator[Check]:
         if name == "[SEP]":
             mean, allowed = _with_error(values[name].mean(-1), anchors)
             layers = [f"layer {layer}" for layer in range(len(mean))]
-            yield Check(f"QQP {name} (4.4), mean of each layer", layers, published.mean(-1), allowed, mean)
+            yield Check(f"QQP {name} by layer", layers, published.mean(-1), allowed, mean)
 
 
 def measure_qqp(run: Run) -> dict[str, Float[np.ndarray, "examples layers heads"]]:
@@ -179,23 +187,18 @@ def compute(run: Run) -> Outcome:
     checks = [*check_rows(run, anchors["he"]), check_framenet(run, anchors["framenet"])]
     checks += check_qqp(run, anchors["qqp"])
     verdicts = [check.verdict for check in checks]
-    counts = {verdict: verdicts.count(verdict) for verdict in ("pass", "FAIL", "not run")}
+    counts = {verdict: verdicts.count(verdict) for verdict in VERDICTS}
     numbers = {"source": anchors["source"], "verdicts": counts, "checks": [_report(check) for check in checks]}
     values = {check.name: check.found for check in checks if check.found is not None}
-    shape = anchors["framenet"]["map"]
-    framenet = next(check for check in checks if check.name.startswith("FrameNet"))
-    panels = [
-        Panel(name, found.reshape(np.shape(shape)))
-        for name, found in (("published", framenet.published), ("found", framenet.found))
-        if found is not None
-    ]
+    framenet = next(check for check in checks if check.name == "FrameNet")
+    published = np.array(anchors["framenet"]["map"])
+    panels = [Panel("published", published), Panel("found", values["FrameNet"].reshape(published.shape))]
 
     def draw(path: Path) -> None:
-        title, subtitle = "Attention from frame elements to predicates, against the published map", run.options.model
-        draw_maps(path, panels, title, f"{subtitle}: {framenet.verdict}", "mean weight")
+        title = "Attention from frame elements to predicates, against the published map"
+        draw_maps(path, panels, title, f"{run.options.model}: {framenet.verdict}", "mean weight")
 
-    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    return Outcome(numbers, values, draw, [make_table(checks), f"{len(checks)} anchors: {said}"])
+    return Outcome(numbers, values, draw, [make_table(checks), *_say(checks)])
 
 
 def require_size(run: Run, shape: tuple[int, ...]) -> None:
@@ -209,9 +212,11 @@ def require_size(run: Run, shape: tuple[int, ...]) -> None:
 def make_table(checks: Sequence[Check]) -> Table:
     """A row for each anchor: of its numbers the one that is the furthest off, by what is allowed."""
     table = Table("anchor", "furthest off", "published", "found", "allowed", "ranks", "", box=None, pad_edge=False)
+    for column in table.columns:
+        column.no_wrap = True
     for check in checks:
         if check.found is None:
-            table.add_row(check.name, "", "", "", "", "", f"not run: {check.reason}")
+            table.add_row(check.name, "", "", "", "", "", check.verdict)
             continue
         worst = check.worst
         numbers = [check.published[worst], check.found[worst], check.allowed[worst]]
@@ -219,6 +224,15 @@ def make_table(checks: Sequence[Check]) -> Table:
         cells = [*(f"{number:.3f}" for number in numbers), "" if ranks is None else f"{ranks:.2f}"]
         table.add_row(check.name, check.places[worst], *cells, check.verdict)
     return table
+
+
+def _say(checks: Sequence[Check]) -> Iterator[str]:
+    """How many anchors hold, and what was not run for want of what."""
+    verdicts = [check.verdict for check in checks]
+    counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts]
+    yield f"{len(checks)} anchors: {', '.join(counts)}"
+    for reason in dict.fromkeys(check.reason for check in checks if check.found is None):
+        yield f"not run, {reason}: {', '.join(check.name for check in checks if check.reason == reason)}"
 
 
 def _ranks(check: Check) -> float | None:

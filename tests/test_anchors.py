@@ -1,0 +1,243 @@
+"""Anchors: published numbers that are met, missed or not run, and what is then said. Made up, on a tiny model."""
+
+import json
+
+import numpy as np
+import pytest
+
+import bertjax
+from experiments import anchors, annotation
+from experiments.annotated import Annotated, Word
+from experiments.words import find_words
+from tests.workshop import make_embedder
+
+FRAMES = "sentence\ttarget\tcore_elements\nthe cat sat on a mat\tsat\tthe cat\nhe ran home\tran\the | home\n"
+PAIRS = (
+    ("the dog sat near a red door", "red doors are not old"),
+    ("he ran home", "cats sleep not"),
+    ("an old man saw the cat", "the man slept and a dog ran home"),
+    ("the cat sat on a mat", "an old dog sat near the mat"),
+)
+TAGS = {
+    **dict.fromkeys(("dog", "door", "doors", "cats", "man", "cat", "mat", "home"), "NN"),
+    **dict.fromkeys(("sat", "ran", "saw", "slept", "are", "sleep"), "VB"),
+    "he": "PRP",
+}
+QUERY, HEADS = "sat", ((0, 1), (1, 2))
+
+
+def annotate(name, texts):
+    """In place of spaCy: tags by a list, the first verb as root, what stands before it as its subject."""
+    found = []
+    for text in texts:
+        forms = text.split()
+        root = next(place for place, form in enumerate(forms) if TAGS.get(form) == "VB")
+        words = []
+        for place, form in enumerate(forms):
+            tag = TAGS.get(form, "DT")
+            role = "nsubj" if place == root - 1 else "dobj" if tag == "NN" else "dep"
+            part = "VERB" if tag == "VB" else "X"
+            words.append(Word(form, find_words(text, form), tag, part, -1 if place == root else root, role))
+        found.append(Annotated(text, tuple(words)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory):
+    return make_embedder(tmp_path_factory.mktemp("embedder"))
+
+
+def weights_of(model, encodings):
+    """Weights `[layers, heads, query, key]` of each text; all padded to one length, so that little is compiled."""
+    weights = np.asarray(model(**bertjax.collate(encodings, 24)).attentions, np.float64)
+    return [weights[:, place, :, : len(one), : len(one)] for place, one in enumerate(encodings)]
+
+
+def literal_maps(model, tokenizer):
+    """The published maps of the pairs by a loop over examples, in NumPy."""
+    kept = {name: [] for name in ("nouns", "verbs", "pronouns", "subjects", "objects", "negation", "[CLS]", "[SEP]")}
+    kept |= {"subject to verb": [], "verb to subject": []}
+    encodings = tokenizer.encode(*zip(*PAIRS, strict=True))
+    for pair, encoding, weights in zip(PAIRS, encodings, weights_of(model, encodings), strict=True):
+        columns, tokens = weights.mean(2), encoding.tokens
+        words = [word for text in annotate("", pair) for word in text.words]
+
+        def most(forms, columns=columns, tokens=tokens):
+            places = [place for place, token in enumerate(tokens) if token in forms]
+            return columns[..., places].max(-1) if places else np.zeros(columns.shape[:2])
+
+        for name, tag in (("nouns", "NN"), ("verbs", "VB"), ("pronouns", "PRP")):
+            kept[name].append(most({word.form for word in words if word.tag == tag}))
+        for name, role in (("subjects", "nsubj"), ("objects", "dobj")):
+            kept[name].append(most({word.form for word in words if word.relation == role}))
+        if any("not" in text.split() for text in pair):
+            kept["negation"].append(most({"[UNK]"}))
+        kept["[CLS]"].append(columns[..., 0])
+        kept["[SEP]"].append(most({"[SEP]"}))
+        several = [text.words for text in annotate("", pair)]
+        subjects = [(word.form, own[word.head].form) for own in several for word in own if word.relation == "nsubj"]
+        sources, verbs = (
+            [place for place, token in enumerate(tokens) if token in own] for own in zip(*subjects, strict=True)
+        )
+        links = list(zip(sources, verbs, strict=False))
+        kept["subject to verb"].append(np.max([weights[..., source, verb] for source, verb in links], axis=0))
+        kept["verb to subject"].append(np.max([weights[..., verb, source] for source, verb in links], axis=0))
+    return {name: np.mean(values, axis=0) for name, values in kept.items()}
+
+
+@pytest.fixture(scope="module")
+def published(embedder):
+    """Anchors that the tiny model meets."""
+    model, tokenizer = bertjax.load(embedder), bertjax.Tokenizer.from_pretrained(embedder)
+    sentence, tokens = "the cat sat on a mat", ["[CLS]", *["the", "cat", "sat", "on", "a", "mat"], "[SEP]"]
+    first, second, *_ = weights_of(model, tokenizer.encode([sentence, "he ran home"] * 2))
+    rows = {f"{layer}.{head}": first[layer, head, 3].round(2).tolist() for layer, head in HEADS}
+    cat = first[..., 1, 3]  # "the cat" and "sat", in order: the first piece only
+    home = (second[..., 1, 2] + second[..., 3, 2]) / 2
+    return {
+        "source": "made up",
+        "he": {"sentence": sentence, "query": QUERY, "tokens": tokens, "allowed": 0.005, "rows": rows},
+        "framenet": {"allowed": 0.003, "map": ((cat + home) / 2).round(4).tolist()},
+        "qqp": {
+            "allowed": 0.001,
+            "examples": 10**6,
+            "maps": {name: found.tolist() for name, found in literal_maps(model, tokenizer).items()},
+        },
+    }
+
+
+@pytest.fixture
+def check(embedder, published, tmp_path, monkeypatch, capsys):
+    """Runs the program with anchors that a function changes: exit code, what is printed, checks by anchor."""
+    rows = "".join(f"{number}\t{one}\t{other}\t0\n" for number, (one, other) in enumerate(PAIRS))
+    (tmp_path / "dev.tsv").write_text("id\tquestion1\tquestion2\tis_duplicate\n" + rows)
+    (tmp_path / "frames.tsv").write_text(FRAMES)
+    monkeypatch.setattr(anchors, "PUBLISHED", tmp_path / "frames.tsv")
+    monkeypatch.setattr(anchors, "ANCHORS", tmp_path / "anchors.json")
+    monkeypatch.setattr(annotation, "annotate", annotate)
+    monkeypatch.setattr(anchors, "STANDARD_ERRORS", 0)
+
+    def run(*options, change=lambda anchors: None):
+        changed = json.loads(json.dumps(published))
+        change(changed)
+        (tmp_path / "anchors.json").write_text(json.dumps(changed))
+        output = tmp_path / "out"
+        code = anchors.main(["--model", str(embedder), "--output", str(output), "--overwrite", *options])
+        said = capsys.readouterr()
+        results = json.loads((output / "numbers.json").read_text())["results"]["checks"] if code < 2 else ()
+        return code, said.out + said.err, {one["anchor"]: one for one in results}
+
+    run.qqp = ("--data", str(tmp_path / "dev.tsv"))
+    return run
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Pictures take the most time."""
+    monkeypatch.setattr(anchors, "draw_maps", lambda path, *rest: path.write_bytes(b"picture"))
+
+
+def with_verdict(results, wanted):
+    return [name for name, check in results.items() if check["verdict"] == wanted]
+
+
+def test_a_model_that_gives_the_published_numbers_passes_every_anchor(check):
+    code, said, results = check(*check.qqp, "--spacy", "some_model")
+    assert len(with_verdict(results, "pass")) == 14, said
+    assert code == 0
+    assert "14 anchors: 14 pass" in said
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_what_is_not_run_is_said_and_is_no_pass(check):
+    code, said, results = check()
+    assert code == 0
+    assert with_verdict(results, "pass") == ["'sat' 0.1", "'sat' 1.2", "FrameNet"]
+    assert "13 anchors: 3 pass, 10 not run" in said
+    assert "not run, for want of --data: QQP negation, QQP [CLS], QQP [SEP]\n" in said
+    results = check(*check.qqp)[2]
+    assert set(with_verdict(results, "not run")) == {
+        *("QQP nouns", "QQP verbs", "QQP pronouns", "QQP subjects", "QQP objects"),
+        *("QQP subject to verb", "QQP verb to subject"),
+    }
+    assert "QQP [SEP] by layer" in with_verdict(results, "pass")
+
+
+CHANGES = {
+    "'sat' 1.2": lambda anchors, by: anchors["he"]["rows"]["1.2"].__setitem__(2, anchors["he"]["rows"]["1.2"][2] + by),
+    "FrameNet": lambda anchors, by: _shift(anchors["framenet"]["map"], by),
+    "QQP nouns": lambda anchors, by: _shift(anchors["qqp"]["maps"]["nouns"], by),
+    "QQP verb to subject": lambda anchors, by: _shift(anchors["qqp"]["maps"]["verb to subject"], by),
+}
+
+
+def _shift(rows, by):
+    rows[1][2] += by
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("name", CHANGES)
+def test_one_number_that_is_off_fails_its_anchor_alone(check, name):
+    by = {"'sat' 1.2": 0.02, "FrameNet": -0.004}.get(name, 0.0011)
+    code, said, results = check(*check.qqp, "--spacy", "some_model", change=lambda some: CHANGES[name](some, by))
+    assert code == 1
+    assert with_verdict(results, "FAIL") == [name]
+    line = next(line for line in said.splitlines() if line.startswith(name))
+    assert line.split()[-1] == "FAIL"
+    assert ("cat" if name.startswith("'") else "1.2") in line
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_numbers_that_are_off_by_less_than_allowed_pass(check):
+    def change(some):
+        CHANGES["FrameNet"](some, 0.0028)
+        CHANGES["QQP verb to subject"](some, -0.0009)
+
+    code, said, results = check(*check.qqp, "--spacy", "some_model", change=change)
+    assert (code, len(with_verdict(results, "pass"))) == (0, 14), said
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_random_samples_may_be_apart_by_their_standard_errors(check, monkeypatch):
+    monkeypatch.setattr(anchors, "STANDARD_ERRORS", 4)
+    own = check(*check.qqp, change=lambda some: some["qqp"].update(examples=4))[2]["QQP [CLS]"]
+    exact = check(*check.qqp, change=lambda some: some["qqp"].update(examples=10**9))[2]["QQP [CLS]"]
+    ratio = (np.array(own["allowed"]) - 0.001) / (np.array(exact["allowed"]) - 0.001)
+    assert ratio == pytest.approx(np.sqrt(2), abs=0.01)  # two samples of four against one
+
+
+def test_no_number_is_no_pass():
+    found = np.array([0.1, np.nan])
+    some = anchors.Check("", ["0.0", "0.1"], np.array([0.1, 0.2]), np.array([1.0, 1.0]), found)
+    assert (some.verdict, some.worst) == ("FAIL", 1)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_another_model_is_one_line(check):
+    def larger(some):
+        some["framenet"]["map"] = [[0.1] * 12] * 12
+
+    def cased(some):
+        some["he"]["tokens"][1] = "The"
+
+    for change, words in ((larger, "2 layers x 3 heads"), (cased, "[CLS] the cat sat on a mat [SEP]")):
+        code, said, _ = check(change=change)
+        assert code == 2
+        assert said.count("\n") == 1
+        assert words in said
+    code, said, _ = check("--spacy", "some_model")
+    assert (code, "--data" in said) == (2, True)
+
+
+def test_the_shipped_anchors_are_those_of_the_paper():
+    shipped = json.loads(anchors.ANCHORS.read_text(encoding="utf-8"))
+    framenet = np.array(shipped["framenet"]["map"])
+    assert framenet.shape == (12, 12)
+    highest = [divmod(int(place), 12) for place in np.argsort(-framenet, axis=None)[:4]]
+    assert highest == [(6, 5), (0, 1), (0, 8), (0, 6)]
+    assert framenet[[6, 0, 0, 0], [5, 1, 8, 6]] == pytest.approx([0.209, 0.201, 0.131, 0.125], abs=0.0005)
+    means = [0.066, 0.077, 0.084, 0.160, 0.292, 0.316, 0.326, 0.334, 0.370, 0.383, 0.453, 0.370]
+    assert np.mean(shipped["qqp"]["maps"]["[SEP]"], axis=1) == pytest.approx(means, abs=0.0005)
+    assert len(shipped["qqp"]["maps"]) == 10
+    assert {np.shape(rows) for rows in shipped["qqp"]["maps"].values()} == {(12, 12)}
+    assert list(shipped["he"]["rows"].values())[1] == [0.0, 0.01, 0.01, 0.06, 0.87, 0.0, 0.06]
