@@ -100,7 +100,7 @@ def follow_links(run: Run, sample: AnnotatedSample) -> Found:
     inner = np.zeros((len(texts), width), bool)
     for example, text in enumerate(texts):
         inner[example, : len(text)] = [start < end for start, end in text.offsets]
-    members, masks = member_masks(words), feature_masks(sample)
+    members, masks = member_masks(words, width), feature_masks(sample)
     extras = [pairs, stack_pairs([one.links for one in words]), members, inner, masks]
     heads = config.num_hidden_layers * config.num_attention_heads
     size = 4 * heads * (members.shape[1] * (width + 2 * members.shape[1]) + 4 * width * width + 4 * pairs.shape[2])

@@ -32,14 +32,15 @@ def sum_diagonals(
 def hits_of(
     maps: Float[Array, "layers batch heads query key"], members: Bool[Array, "batch word token"]
 ) -> Float[Array, "layers batch heads word other"]:
-    """1 where a word attends most to another, 0 elsewhere; several where they are equal.
+    """1 where a word attends most to another, 0 elsewhere; several where they are equal, none where all are 0.
 
     Weights of a word are the means over its tokens, those to a word the sums (Clark et al. 2019, section 3).
     """
     belong = members.astype(maps.dtype)
     mean = belong / jnp.maximum(belong.sum(-1, keepdims=True), 1)
     words = jnp.einsum("bvq,lbhqk,bwk->lbhvw", mean, maps, belong)
-    return (words >= words.max(-1, keepdims=True)).astype(maps.dtype)
+    largest = words.max(-1, keepdims=True)
+    return ((words >= largest) & (largest > 0)).astype(maps.dtype)
 
 
 @dataclass

@@ -124,10 +124,9 @@ def published_pairs(encoding: Encoding, texts: Sequence[Annotated], tokenizer: T
     return found
 
 
-def member_masks(examples: Sequence[Linked]) -> Bool[np.ndarray, "examples word token"]:
-    """Which tokens belong to which word."""
+def member_masks(examples: Sequence[Linked], width: int) -> Bool[np.ndarray, "examples word token"]:
+    """Which of so many tokens belong to which word."""
     words = max(1, *(len(one.tokens) for one in examples))
-    width = 1 + max((token for one in examples for pieces in one.tokens for token in pieces), default=0)
     found = np.zeros((len(examples), words, width), bool)
     for example, one in enumerate(examples):
         for word, pieces in enumerate(one.tokens):

@@ -16,13 +16,13 @@ from experiments.features import FEATURES, PUBLISHED_NEGATION, feature_masks, fi
 from experiments.linguistic_features import Scores, compute, feature_columns, main
 from experiments.program import Run
 from tests.annotations import SENTENCES, write_sentences
-from tests.tiny import largest_difference
+from tests.tiny import largest_difference, random_model
 from tests.workshop import add_tokenizer, make_embedder
 
 # Tokens of each feature in the made-up sentences, by eye; [CLS] is 0.
 TOKENS = {
     "nouns": [[2, 6], [2, 7], [2], [3, 6], [8], [1]],
-    "verbs": [[3], [3, 9, 10], [3], [4, 9], [2, 5], [2]],
+    "verbs": [[3], [3, 9], [3], [4, 9], [2, 5], [2]],
     "pronouns": [[], [], [], [8], [1], []],
     "subjects": [[2], [2], [2], [3, 8], [1], [1]],
     "objects": [[], [], [], [6], [], []],
@@ -53,9 +53,10 @@ def sample_of(run, *sentences):
 
 
 def columns_of_one(run, text):
-    """Column means over all tokens of one text `[layers, heads, token]`, without padding, and its tokens."""
+    """Column means over all tokens of one text `[layers, heads, token]`, padding cut off, and its tokens."""
     (encoding,) = run.tokenizer.encode([text])
-    return np.asarray(run.model(**bertjax.collate([encoding])).attentions[:, 0]).mean(2), encoding.tokens
+    weights = np.asarray(run.model(**bertjax.collate([encoding], 12)).attentions[:, 0])
+    return weights[:, :, : len(encoding), : len(encoding)].mean(2), encoding.tokens
 
 
 def test_the_default_is_the_largest_column_mean_of_the_words_tokens(run):
@@ -211,22 +212,28 @@ def test_a_tuned_model_is_measured_beside_the_base(run, embedder, tmp_path):
 
 def test_a_run_leaves_numbers_values_and_figures(run, tmp_path, capsys):
     output = tmp_path / "out"
-    arguments = ["--model", run.options.model, "--conllu", run.options.conllu, "--output", str(output)]
-    assert main([*arguments, "--limit", "5"]) == 0
-    assert {path.name for path in output.iterdir()} == {"numbers.json", "values.npz", "figure.png", "figure.pdf"}
-    found = json.loads((output / "numbers.json").read_text())["results"]
-    assert "as_published" not in found
-    assert np.load(output / "values.npz")["corrected_values"].shape == (5, 1, len(FEATURES), 2, 3)
-    capsys.readouterr()
-    assert main([*arguments, "--overwrite", "--as-published", "--tuned", run.options.model]) == 0
+    arguments = ["--model", run.options.model, "--conllu", run.options.conllu, "--output", str(output), "--limit", "5"]
+    assert main([*arguments, "--as-published", "--tuned", run.options.model]) == 0
     assert "nouns as published against corrected" in capsys.readouterr().out
-    found = json.loads((output / "numbers.json").read_text())["results"]
-    assert found["as_published"]["tuned"] == found["as_published"]["base"]
+    assert {path.name for path in output.iterdir()} == {"numbers.json", "values.npz", "figure.png", "figure.pdf"}
+    found = json.loads((output / "numbers.json").read_text())
+    assert found["settings"]["tuned"] == run.options.model
+    assert found["results"]["as_published"]["tuned"] == found["results"]["as_published"]["base"]
+    assert np.load(output / "values.npz")["corrected_values"].shape == (5, 2, len(FEATURES), 2, 3)
+    assert main([*arguments, "--as-published"]) == 2
+    assert "overwrite" in capsys.readouterr().err
+
+
+def test_only_the_corrected_form_is_computed_unless_the_published_one_is_asked_for(run):
+    run.options.as_published = False
+    found = compute(run)
+    assert "as_published" not in found.numbers
+    assert set(found.values) == {"corrected_values", "corrected_counted"}
 
 
 def test_a_tuned_model_of_another_size_is_refused_in_one_line(run, tmp_path, capsys):
     other = run.model.config.__class__(**{**vars(run.model.config), "num_hidden_layers": 1})
-    bertjax.BertForSentenceEmbedding(other).save_pretrained(tmp_path / "other")
+    random_model(bertjax.BertForSentenceEmbedding, other).save_pretrained(tmp_path / "other")
     arguments = ["--model", run.options.model, "--conllu", run.options.conllu, "--output", str(tmp_path / "out")]
     assert main([*arguments, "--tuned", str(tmp_path / "other")]) == 2
     written = capsys.readouterr().err

@@ -1,0 +1,329 @@
+"""Relations between words against position: which words, which tokens, what position explains, and both modes."""
+
+import json
+from argparse import Namespace
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bertjax
+from experiments import links
+from experiments.annotated import Annotated, AnnotatedSample, Word
+from experiments.conllu_files import read_sentences
+from experiments.links import attend_from_cls, follow_links, follow_published, measure
+from experiments.positions import hits_of, margin_of, start_profile, sum_diagonals
+from experiments.program import Run
+from experiments.relations import RELATIONS, Linked, best_nearest, find_links, join_words, published_pairs, token_pairs
+from experiments.token_to_token import compute, main
+from tests.annotations import SENTENCES, write_sentences
+from tests.tiny import largest_difference
+from tests.workshop import make_embedder
+
+# By eye, words counted from 0: subjects and verbs that they depend on, pronouns and nouns of one entity.
+VERBS = [[(1, 2)], [(1, 2)], [], [(2, 3), (7, 8)], [(0, 3)], [(0, 1)]]
+PRONOUNS = [[], [], [], [(7, 2)], [], []]
+
+
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory):
+    return make_embedder(tmp_path_factory.mktemp("embedder"))
+
+
+@pytest.fixture
+def run(embedder, tmp_path):
+    """A run on a tiny random model and six made-up sentences."""
+    path = write_sentences(tmp_path / "some.conllu")
+    options = Namespace(model=str(embedder), conllu=str(path), spacy=None, task="ewt-sample", limit=None, seed=0)
+    options.max_length, options.as_published, options.draws = 40, False, 99
+    model, tokenizer = bertjax.load(embedder), bertjax.Tokenizer.from_pretrained(embedder)
+    return Run(options, model, tokenizer, lambda done, total: None)
+
+
+def sample_of(run, *texts):
+    encodings = tuple(run.tokenizer.encode([text.text for text in texts]))
+    return AnnotatedSample("made up", encodings, tuple((text,) for text in texts))
+
+
+def attention_of(run, text):
+    """Weights `[layers, heads, query, key]` of one text, padding cut off, and its tokens."""
+    (encoding,) = run.tokenizer.encode([text])
+    weights = np.asarray(run.model(**bertjax.collate([encoding], 12)).attentions[:, 0])
+    return weights[:, :, : len(encoding), : len(encoding)], encoding
+
+
+def test_links_are_those_seen_by_eye(run):
+    for text, verbs, pronouns in zip(read_sentences(Path(run.options.conllu)), VERBS, PRONOUNS, strict=True):
+        forth, back, reference, antecedent = find_links(text)
+        assert (forth, reference) == (verbs, pronouns)
+        assert (sorted(back), sorted(antecedent)) == (
+            sorted((verb, subject) for subject, verb in verbs),
+            sorted((noun, pronoun) for pronoun, noun in pronouns),
+        )
+
+
+def test_mentions_of_other_entities_and_of_one_kind_are_no_links():
+    kinds = ["PRP", "NN", "NN", "PRP", "NN"]
+    words = tuple(Word(kind, (place, place + 1), kind, "", -1, "") for place, kind in enumerate(kinds))
+    mentions = (("1", 0), ("2", 1), ("1", 2), ("1", 3), ("2", 4))
+    assert find_links(Annotated("abcde", words, mentions))[2:] == [[(0, 2), (3, 2)], [(2, 0), (2, 3)]]
+    assert find_links(Annotated("abcde", words, None))[2:] == [[], []]
+
+
+def test_words_that_are_cut_off_have_no_links_and_pairs_stay_within_their_text(run):
+    texts = read_sentences(Path(run.options.conllu))
+    whole = join_words(run.tokenizer.encode([texts[5].text], [texts[3].text])[0], (texts[5], texts[3]))
+    assert whole.links[0] == [(0, 1), (4, 5), (9, 10)]
+    assert whole.starts == [0, 2]
+    assert whole.tokens[0] == [1]
+    assert whole.tokens[4] == [6]
+    cut = join_words(run.tokenizer.encode([texts[3].text], max_length=9)[0], (texts[3],))
+    assert cut.links[0] == [(2, 3)]
+    assert token_pairs(whole.tokens, whole.links)[0] == [(1, 2), (6, 7), (11, 12)]
+
+
+def test_diagonals_are_summed_over_some_tokens_only(rng):
+    maps = rng.random((2, 4, 3, 6, 6)).astype(np.float32)
+    inner = rng.random((4, 6)) < 0.6
+    found = np.asarray(sum_diagonals(jnp.asarray(maps), jnp.asarray(inner)))
+    assert found.shape == (4, 11, 2, 3)
+    for example in range(4):
+        some = np.outer(inner[example], inner[example])
+        for distance in range(-5, 6):
+            expected = np.trace(maps[:, example] * some, distance, axis1=2, axis2=3)
+            assert largest_difference(found[example, distance + 5], expected) < 1e-5
+
+
+def test_a_word_finds_the_word_with_the_largest_sum_over_its_tokens(rng):
+    maps = rng.random((2, 3, 2, 7, 7)).astype(np.float32)
+    words = [[1], [2, 3], [4], [5, 6]]
+    members = np.zeros((3, 5, 7), bool)
+    for word, pieces in enumerate(words):
+        members[:, word, pieces] = True
+    found = np.asarray(hits_of(jnp.asarray(maps), jnp.asarray(members)))
+    for layer, example, head in np.ndindex(2, 3, 2):
+        for source, queries in enumerate(words):
+            to = [maps[layer, example, head][np.ix_(queries, keys)].mean(0).sum() for keys in words]
+            assert np.flatnonzero(found[layer, example, head, source]).tolist() == [int(np.argmax(to))]
+
+
+def positional_maps(rng, lengths, width):
+    """Weights that depend on distance and head only, padding without."""
+    by_distance = rng.random((2, 3, 2 * width - 1)).astype(np.float32)
+    apart = np.arange(width)[None] - np.arange(width)[:, None] + width - 1
+    maps = np.repeat(by_distance[:, None][..., apart], len(lengths), axis=1)
+    keep = np.arange(width) < np.array(lengths)[:, None]
+    return maps * keep[None, :, None, None] * keep[None, :, None, :, None], keep
+
+
+def test_what_depends_on_distance_alone_is_predicted_exactly(rng):
+    profile, expected, pairs = start_profile(8, 2, 3), [], []
+    for lengths, width in (([9, 4], 9), ([5, 3, 5], 12)):  # batches of unequal width, one beyond the longest text
+        maps, keep = positional_maps(np.random.default_rng(3), lengths, 12)
+        maps, keep = maps[..., :width, :width], keep[:, :width]
+        keep[:, 0] = False  # a special token
+        profile.add(np.asarray(sum_diagonals(jnp.asarray(maps), jnp.asarray(keep))), keep[:, :9])
+        for example, length in enumerate(lengths):
+            own = rng.integers(1, length, (4, 2))
+            pairs.append([own, np.full((4, 2), -1)])
+            expected.append(maps[:, example][:, :, own[:, 0], own[:, 1]].mean(-1))
+    found = profile.predict(np.array(pairs))
+    assert largest_difference(found[:, 0], np.array(expected)) < 1e-6
+    assert not found[:, 1].any()
+
+
+def test_margins_are_ratios_with_intervals_and_corrected_tests(rng):
+    counts = rng.integers(1, 4, 60)
+    differences = rng.normal(0, 1, (60, 2, 3)) * counts[:, None, None]
+    differences[:, 1, 2] += 0.8 * counts
+    found = margin_of(differences, counts, 999, rng)
+    assert largest_difference(found.mean, differences.sum(0) / counts.sum()) < 1e-12
+    draws = [rng.integers(0, 60, 60) for _ in range(2000)]
+    spread = np.std([differences[draw].sum(0) / counts[draw].sum() for draw in draws], axis=0)
+    assert np.abs(found.interval / (1.96 * spread) - 1).max() < 0.2
+    assert found.q_values[1, 2] < 0.02
+    assert np.median(found.q_values) > 0.1
+    assert margin_of(-np.abs(differences), counts, 99, rng).q_values.min() > 0.9
+
+
+def test_the_nearest_word_of_a_kind_is_looked_for_on_the_better_side():
+    one = Linked([], ["noun", "verb", "noun", "verb"], [0], [[(2, 3)], [(3, 2), (1, 0)], [], []])
+    side, hits = best_nearest([one, Linked([], ["verb", "noun"], [0], [[], [(0, 1)], [], []])], 1)
+    assert (side, hits.tolist()) == ("before", [2, 0])
+    side, hits = best_nearest([one], 0)
+    assert (side, hits.tolist()) == ("after", [1])
+
+
+def test_the_default_is_what_literal_loops_compute(run):
+    found = compute(run)
+    relations = found.numbers["relations"]
+    assert [relations[name]["sources"] for name in RELATIONS] == [6, 6, 1, 1]
+    largest, shares = {name: [] for name in RELATIONS}, {name: [] for name in RELATIONS}
+    for text in read_sentences(Path(run.options.conllu)):
+        weights, encoding = attention_of(run, text.text)
+        words = [
+            [
+                token
+                for token, (start, end) in enumerate(encoding.offsets)
+                if start < word.span[1] and end > word.span[0]
+            ]
+            for word in text.words
+        ]
+        for name, own in zip(RELATIONS, find_links(text), strict=True):
+            if own:
+                several = [
+                    weights[:, :, query, key]
+                    for source, target in own
+                    for query in words[source]
+                    for key in words[target]
+                ]
+                largest[name].append(np.max(several, axis=0))
+            for source, target in own:
+                rows = weights[:, :, words[source]].mean(2)
+                to = np.stack([rows[:, :, keys].sum(-1) for keys in words])
+                shares[name].append(to.argmax(0) == target)
+    for name in RELATIONS:
+        assert largest_difference(relations[name]["mean"], np.mean(largest[name], axis=0)) < 2e-6
+        assert largest_difference(relations[name]["share"], np.mean(shares[name], axis=0)) < 2e-6
+    assert relations["subject to verb"]["best_distance"] == 1
+    assert relations["subject to verb"]["best_distance_share"] == pytest.approx(5 / 6)
+    assert relations["subject to verb"]["margin"]["mean"] == pytest.approx(
+        np.round(np.mean(shares["subject to verb"], axis=0) - 5 / 6, 6), abs=2e-6
+    )
+
+
+def test_the_row_of_cls_is_taken_in_three_forms(run):
+    rows = compute(run).numbers["cls_row"]
+    nouns = [[2, 6], [2, 7], [2], [3, 6], [8], [1]]
+    own, texts = [], [text for text, *_ in SENTENCES]
+    for text, places in zip(texts, nouns, strict=True):
+        weights, encoding = attention_of(run, text)
+        row = weights[-1, :, 0, places]  # numpy puts the places first
+        own.append((row.max(0), row.max(0) * len(encoding), row.mean(0) * len(encoding)))
+    for name, expected in zip(
+        ("largest", "largest_by_uniform", "mean_by_uniform"), zip(*own, strict=True), strict=True
+    ):
+        assert largest_difference(rows[name]["nouns"], np.mean(expected, axis=0)) < 2e-6
+    assert set(rows["largest"]) == {"nouns", "verbs", "pronouns", "subjects", "objects", "negation", "[CLS]", "[SEP]"}
+
+
+def test_uniform_attention_is_1_in_both_normalised_forms(run):
+    sample = sample_of(run, *read_sentences(Path(run.options.conllu)))
+    lengths = np.array([len(text) for text in sample.texts])
+    found = follow_links(run, sample)
+    uniform = np.broadcast_to((1 / lengths)[:, None, None, None], found.row.shape).astype(np.float32)
+    for name in ("largest_by_uniform", "mean_by_uniform"):
+        rows = attend_from_cls(found.__class__(**{**vars(found), "row": uniform, "row_mean": uniform}), lengths)[name]
+        assert all(np.allclose(row, 1) for row in rows.values())
+
+
+def test_as_published_is_what_a_literal_loop_computes(run):
+    """Pieces of all sources and of all targets anywhere, paired one to one; 0 without the relation."""
+    texts = read_sentences(Path(run.options.conllu))
+    maps, _, _ = follow_published(run, sample_of(run, *texts))
+    several = {name: [] for name in RELATIONS[:2]}
+    for text in texts:
+        weights, encoding = attention_of(run, text.text)
+        own = [word for word in text.words if word.relation == "nsubj" and text.words[word.head].part == "VERB"]
+        ends = [[word.form for word in own], [text.words[word.head].form for word in own]]
+        places = []
+        for forms in ends:
+            pieces = [piece for form in forms for piece in run.tokenizer.encode([form])[0].tokens[1:-1]]
+            places.append([place for place, token in enumerate(encoding.tokens) if token in pieces])
+        for name, (queries, keys) in zip(several, (places, places[::-1]), strict=True):
+            found = [weights[:, :, query, key] for query, key in zip(queries, keys, strict=False)]
+            several[name].append(np.max(found, axis=0) if found else np.zeros((2, 3)))
+    for name, values in several.items():
+        assert largest_difference(maps[name], np.mean(values, axis=0)) < 1e-6
+
+
+def test_as_published_pairs_pieces_in_the_order_of_the_input(run, tmp_path):
+    """Of two subjects and two verbs, the first of each are paired, whoever belongs to whom."""
+    rows = ("the", (0, 3), "DT", "DET", 1, "det"), ("cat", (4, 7), "NN", "NOUN", 4, "nsubj")
+    rows += ("he", (8, 10), "PRP", "PRON", 3, "nsubj"), ("saw", (11, 14), "VBD", "VERB", 1, "acl")
+    words = tuple(Word(*row) for row in (*rows, ("ran", (15, 18), "VBD", "VERB", -1, "root")))
+    text = Annotated("the cat he saw ran", words)
+    (encoding,) = run.tokenizer.encode([text.text])
+    assert published_pairs(encoding, [text], run.tokenizer) == [[(2, 4), (3, 5)], [(4, 2), (5, 3)], [], []]
+    joined = join_words(encoding, [text])
+    assert token_pairs(joined.tokens, joined.links)[0] == [(2, 5), (3, 4)]
+
+
+def follow_made_up(run, monkeypatch, rng, texts, make):
+    """What is found where attention is made up: `make` gives `[layers, heads, query, key]` of an example."""
+    sample = sample_of(run, *texts)
+    width = max(len(text) for text in sample.texts)
+    maps = np.zeros((2, len(texts), 3, width, width), np.float32)
+    for example, encoding in enumerate(sample.texts):
+        maps[:, example, :, : len(encoding), : len(encoding)] = make(example, len(encoding))
+    keep = np.arange(width) < np.array([len(text) for text in sample.texts])[:, None]
+
+    def stream(model, texts, statistic, extras, **options):
+        more = [jnp.asarray(extra) for extra in extras(np.arange(len(texts)))]
+        yield np.arange(len(texts)), np.asarray(statistic(jnp.asarray(maps), jnp.asarray(keep.astype(np.int32)), *more))
+
+    monkeypatch.setattr(links, "stream_attention", stream)
+    return follow_links(run, sample)
+
+
+def random_text(rng):
+    """Words in any order, a verb somewhere and its subject mostly just before it."""
+    forms = rng.choice(["cat", "dog", "mat", "red", "old", "near"], 8).tolist()
+    verb = int(rng.integers(1, 8))
+    subject = verb - 1 if rng.random() < 0.5 else int(rng.choice([place for place in range(8) if place != verb]))
+    words, here = [], 0
+    for place, form in enumerate(forms):
+        relation, head = ("nsubj", verb) if place == subject else ("dep", -1)
+        tag = "VB" if place == verb else "NN"
+        words.append(Word(form, (here, here + len(form)), tag, "VERB" if tag == "VB" else "NOUN", head, relation))
+        here += len(form) + 1
+    return Annotated(" ".join(forms), tuple(words))
+
+
+def test_a_head_that_looks_at_a_neighbour_does_not_beat_position_and_one_that_follows_links_does(run, rng, monkeypatch):
+    """Head 0.1 looks at the next token, head 1.2 from the subject to its verb, the others anywhere."""
+    texts = [random_text(rng) for _ in range(60)]
+
+    def make(example, tokens):
+        weights = rng.dirichlet(np.ones(tokens), (2, 3, tokens))
+        weights[0, 1] = np.eye(tokens)[np.minimum(np.arange(tokens) + 1, tokens - 1)]
+        ((source, target),) = find_links(texts[example])[0]
+        weights[1, 2, source + 1] = np.eye(tokens)[target + 1]
+        return weights
+
+    run.options.draws = 499
+    measured = measure(run, follow_made_up(run, monkeypatch, rng, texts, make))["subject to verb"]
+    assert measured["best_distance"] == 1
+    assert measured["share"][0, 1] == pytest.approx(measured["best_distance_share"])
+    assert measured["margin"].mean[0, 1] == pytest.approx(0)
+    assert measured["margin"].q_values[0, 1] > 0.5
+    assert abs(measured["excess"].mean[0, 1]) < 1e-6
+    assert measured["share"][1, 2] == 1
+    assert measured["margin"].q_values[1, 2] < 0.05
+    assert measured["excess"].q_values[1, 2] < 0.05
+    others = np.delete(measured["margin"].q_values.ravel(), 5)
+    assert (others > 0.5).all()
+
+
+def test_a_run_leaves_numbers_values_and_both_figures(run, tmp_path, capsys):
+    output = tmp_path / "out"
+    arguments = ["--model", run.options.model, "--conllu", run.options.conllu, "--output", str(output), "--draws", "9"]
+    assert main([*arguments, "--as-published"]) == 0
+    assert "verb to subject as published against corrected" in capsys.readouterr().out
+    names = {
+        "numbers.json",
+        "values.npz",
+        *(f"{name}.{kind}" for name in ("figure", "cls_row") for kind in ("png", "pdf")),
+    }
+    assert {path.name for path in output.iterdir()} == names
+    found = json.loads((output / "numbers.json").read_text())["results"]
+    assert set(found["relations"]) == set(found["as_published"]["maps"]) == set(RELATIONS)
+    assert np.load(output / "values.npz")["hits"].shape == (6, 4, 2, 3)
+
+
+def test_relations_that_a_file_cannot_have_are_left_out_and_named(run):
+    run.options.conllu, run.options.limit = None, 7
+    found = compute(run)
+    assert "pronoun to noun, noun to pronoun: none here; pronoun and noun need entities" in " ".join(found.lines)
+    assert set(found.numbers["relations"]) == set(RELATIONS[:2])
