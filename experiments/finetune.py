@@ -114,9 +114,9 @@ def train_one(run: Run, data: Data, init: str, seed: int, advance: Callable[[flo
     epochs = directory.result()
     if epochs is None:
         model = make_model(run, data, init, seed)
+        length = min(run.options.max_length, model.config.max_position_embeddings)
         encoded, judged = (
-            encode_examples(model, run.tokenizer, part, run.options.max_length)
-            for part in (data.train, data.validation)
+            encode_examples(model, run.tokenizer, part, length) for part in (data.train, data.validation)
         )
         if init == "none":
             epochs = []
@@ -277,7 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_program(parser, compute, arguments, extends=True)
 
 
-def _add_number(parser: Parser, name: str, default: float, words: str, kind: Callable[[str], float]) -> None:
+def _add_number(parser: Parser, name: str, default: int | float, words: str, kind: Callable[[str], float]) -> None:
     parser.add_argument(name, type=kind, default=default, metavar="N", help=f"{words} (default {default})")
 
 

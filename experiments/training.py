@@ -24,7 +24,7 @@ BATCHES_SORTED = 16
 WIDTHS = (16, 32, 48, 64, 80, 96, 128, 192, 256, 384, 512)
 
 Parameters = dict[str, Array]
-Batch = dict[str, Array]
+Batch = dict[str, Any]  # arrays of NumPy or JAX, as `make_batch` makes them
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def batch_loss(skeleton: Skeleton, parameters: Parameters, batch: Batch, key: Ke
     """The loss of one batch under dropout."""
     model = skeleton.merge(parameters)
     inputs = model.inputs(batch["input_ids"], batch["attention_mask"], batch["token_type_ids"])
-    return loss_of(train_logits(model, inputs, key), batch["labels"], batch["share"])
+    return loss_of(train_logits(model, inputs, key), jnp.asarray(batch["labels"]), jnp.asarray(batch["share"]))
 
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=(2, 3))

@@ -125,16 +125,16 @@ def make_table(rows: Sequence[Row]) -> Table:
     """The rows for a terminal of 80 columns."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for title in ("task", "metric", "init"):
-        table.add_column(title)
-    for title in ("mean", "spread", "seeds", "paper", "learnt from", "judged on"):
+        table.add_column(title, no_wrap=True)
+    for title in ("mean", "spread", "seeds", "paper", "trained on", "judged on"):
         table.add_column(title, justify="right")
     before = ""
     for row in rows:
         spread = "" if np.isnan(row.spread) else f"± {row.spread:.1f}"
         published = "" if row.published is None else f"{row.published:.1f}"
-        learnt = "" if row.init == "none" else f"{row.examples[0]:,}"
-        cells = [f"{row.mean:.1f}", spread, str(len(row.points)), published, learnt, f"{row.examples[1]:,}"]
-        table.add_row(row.task if row.task != before else "", METRICS[row.metric].label, row.init, *cells)
+        trained = "" if row.init == "none" else f"{row.examples[0]:,}"
+        cells = [f"{row.mean:.1f}", spread, str(len(row.points)), published, trained, f"{row.examples[1]:,}"]
+        table.add_row(row.task if row.task != before else "", row.metric, row.init, *cells)
         before = row.task
     return table
 

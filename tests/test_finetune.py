@@ -1,0 +1,258 @@
+"""The fine-tuning command: its files, going on after a kill, what it refuses, and its models in PyTorch."""
+
+import json
+from argparse import Namespace
+
+import jax
+import numpy as np
+import pytest
+
+import bertjax
+from bertjax import BertModel
+from bertjax.errors import DataError
+from experiments import finetune
+from experiments.finetune import main, make_model, read_data
+from experiments.program import Run
+from experiments.training_state import Epoch, RunDirectory
+from experiments.training_table import Trained, make_table, summarise
+from tests.tiny import largest_difference, random_model
+from tests.workshop import SENTENCES, add_tokenizer, make_config, write_pairs
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    """A tiny pre-trained encoder without a task's head."""
+    directory = tmp_path_factory.mktemp("encoder")
+    random_model(BertModel, make_config()).save_pretrained(directory)
+    return add_tokenizer(directory)
+
+
+@pytest.fixture(scope="module")
+def glue(tmp_path_factory):
+    """MRPC's folder with made-up pairs."""
+    folder = tmp_path_factory.mktemp("glue") / "MRPC"
+    folder.mkdir()
+    write_pairs(folder / "train.tsv", 21)
+    write_pairs(folder / "dev.tsv", 9)
+    return folder.parent
+
+
+@pytest.fixture
+def command(encoder, glue, tmp_path):
+    """The options of a short run."""
+    output = tmp_path / "out"
+    words = f"--model {encoder} --data {glue} --task mrpc --epochs 3 --batch-size 8 --learning-rate 0.003"
+    return [*words.split(), "--output", str(output)], output
+
+
+def options_of(encoder, glue, **changes):
+    given = {"model": str(encoder), "task": "mrpc", "data": str(glue), "data_dir": None, "limit": None, "seed": 0}
+    given |= {"hold_out": None, "as_published": False, "dropout": 0.1, "precision": "float32", "max_length": 128}
+    return Run(Namespace(**given | changes), None, bertjax.Tokenizer.from_pretrained(encoder), lambda done, total: None)
+
+
+def contents(directory):
+    """All files of a run by name."""
+    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in directory.rglob("*.*")}
+
+
+def stop_after(monkeypatch, epochs, error):
+    """Let a run end with an error when so many epochs are kept, or, given 0.5 more, just before the last one is."""
+    save, done = RunDirectory.save_state, []
+
+    def save_state(self, trees, several):
+        if len(done) + 0.5 == epochs:
+            raise error
+        save(self, trees, several)
+        done.append(1)
+        if len(done) == epochs:
+            raise error
+
+    monkeypatch.setattr(RunDirectory, "save_state", save_state)
+
+
+def test_a_killed_run_goes_on_to_the_same_bytes(command, tmp_path, monkeypatch, capsys):
+    arguments, output = command
+    arguments += ["--init", "pretrained"]
+    assert main(arguments) == 0
+    whole = contents(output / "runs" / "mrpc-pretrained-0")
+    assert {"best/model.safetensors", "best/tokenizer.json", "logits.npz", "result.json"} <= set(whole)
+    assert "state.safetensors" not in whole
+    for epochs in (1, 1.5, 3):
+        again = tmp_path / f"killed {epochs}"
+        arguments[-3] = str(again)
+        with monkeypatch.context() as patch:
+            stop_after(patch, epochs, KeyboardInterrupt())
+            assert main(arguments) == 130
+        assert (again / "runs" / "mrpc-pretrained-0" / "state.safetensors").is_file()
+        assert not (again / "numbers.json").exists()
+        assert main(arguments) == 0
+        assert contents(again / "runs" / "mrpc-pretrained-0") == whole
+    capsys.readouterr()
+
+
+def test_a_command_leaves_a_table_values_and_figures_and_can_be_extended(command, monkeypatch, capsys):
+    arguments, output = command
+    assert main([*arguments, "--init", "none", "pretrained"]) == 0
+    assert "pretrained" in capsys.readouterr().out
+    found = json.loads((output / "numbers.json").read_text())
+    runs = found["results"]["runs"]
+    assert [(run["init"], len(run["epochs"])) for run in runs] == [("none", 1), ("pretrained", 3)]
+    values = np.load(output / "values.npz")
+    for run in runs:
+        logits = values[f"logits_mrpc_{run['init']}_0"]
+        right = logits.argmax(1) == values["labels_mrpc"]
+        assert abs(run["epochs"][run["best"]]["scores"]["accuracy"] - right.mean()) < 1e-9
+    assert (output / "figure.pdf").read_bytes().startswith(b"%PDF")
+    before = contents(output / "runs" / "mrpc-pretrained-0")
+    with monkeypatch.context() as patch:
+        patch.setattr(finetune, "Trainer", None)  # what is there is not trained again
+        assert main([*arguments, "--init", "none", "pretrained", "--seeds", "0"]) == 0
+    assert main([*arguments, "--init", "random", "pretrained", "--seeds", "0", "1"]) == 0
+    table = json.loads((output / "numbers.json").read_text())["results"]["table"]
+    assert [(row["metric"], row["init"], len(row["seeds"])) for row in table] == [
+        (metric, init, 2) for metric in ("f1", "accuracy") for init in ("random", "pretrained")
+    ]
+    assert table[0]["paper"] == 81.2
+    assert contents(output / "runs" / "mrpc-pretrained-0") == before
+    capsys.readouterr()
+
+
+def test_another_runs_directory_is_refused_and_kept(command, capsys):
+    arguments, output = command
+    assert main([*arguments, "--init", "none"]) == 0
+    before = contents(output)
+    capsys.readouterr()
+    assert main([*arguments, "--init", "none", "--max-length", "16"]) == 2
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1
+    assert "max_length 128" in line
+    assert contents(output) == before
+    assert main([*arguments, "--init", "none", "--max-length", "16", "--overwrite"]) == 0
+    (output / "runs" / "mrpc-none-0" / "result.json").write_text("{")
+    assert main([*arguments, "--init", "none", "--max-length", "16"]) == 2
+    assert "--overwrite" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["--epochs", "0"], "whole number"),
+        (["--dropout", "1"], "from 0 to below 1"),
+        (["--learning-rate", "fast"], "from 0 to below 1"),
+        (["--init", "warm"], "invalid choice"),
+        (["--hold-out", "21"], "cannot be held out"),
+        (["--task", "stsb"], "STS-B"),
+    ],
+)
+def test_mistakes_end_in_one_line(command, changes, words, capsys):
+    arguments, output = command
+    try:
+        code = main([*arguments, *changes])
+    except SystemExit as stopped:
+        code = stopped.code
+    assert code == 2
+    found = capsys.readouterr().err
+    assert words in found
+    assert found.count("\n") == 1
+    assert not (output / "numbers.json").exists()
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path, rng):
+    trees = {"a": jax.numpy.asarray(rng.normal(size=(2, 3)), jax.numpy.float32)}, [jax.numpy.int32(4)]
+    directory = RunDirectory(tmp_path, {"seed": 1})
+    assert directory.load_state(trees) is None
+    directory.save_state(trees, [Epoch(0.5, {"f1": None})])
+    found, epochs = directory.load_state(trees)
+    assert np.array_equal(found[0]["a"], trees[0]["a"])
+    assert epochs == [Epoch(0.5, {"f1": None})]
+    for changed in ({"seed": 2}, {"seed": 1, "model": "m"}):
+        with pytest.raises(bertjax.errors.OutputError, match="--overwrite"):
+            RunDirectory(tmp_path, changed).load_state(trees)
+    with pytest.raises(bertjax.errors.OutputError, match="other arrays"):
+        directory.load_state(({"a": jax.numpy.zeros((3, 2))}, trees[1]))
+    path = tmp_path / "state.safetensors"
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(bertjax.errors.OutputError, match="cannot be gone on with"):
+        directory.load_state(trees)
+
+
+@pytest.mark.needs_torch
+def test_the_best_model_scores_the_same_in_pytorch(command):
+    import torch
+    import transformers
+
+    arguments, output = command
+    assert main([*arguments, "--init", "pretrained", "--epochs", "1"]) == 0
+    best = output / "runs" / "mrpc-pretrained-0" / "best"
+    twin = transformers.BertForSequenceClassification.from_pretrained(best).eval()
+    assert twin.config.id2label == {0: "not_equivalent", 1: "equivalent"}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(best)
+    examples = bertjax.data.load_examples("mrpc", data=arguments[3])
+    given = tokenizer(list(examples.first), list(examples.second), padding=True, return_tensors="pt")
+    with torch.no_grad():
+        theirs = twin(**given).logits.numpy()
+    assert largest_difference(np.load(output / "values.npz")["logits_mrpc_pretrained_0"], theirs) < 1e-4
+
+
+def test_examples_that_are_held_out_are_not_learnt_from(encoder, glue):
+    data = read_data(options_of(encoder, glue, hold_out=6), "mrpc")
+    assert (len(data.train), len(data.validation)) == (15, 6)
+    assert not set(data.train.ids) & set(data.validation.ids)
+    assert read_data(options_of(encoder, glue, hold_out=6), "mrpc").validation.ids == data.validation.ids
+    assert read_data(options_of(encoder, glue, hold_out=6, seed=1), "mrpc").validation.ids != data.validation.ids
+    limited = read_data(options_of(encoder, glue, hold_out=6, limit=4), "mrpc")
+    assert len(limited.train) == 4
+    assert set(limited.train.ids) <= set(data.train.ids)
+    with pytest.raises(DataError, match="21 examples"):
+        read_data(options_of(encoder, glue, hold_out=21), "mrpc")
+
+
+def test_the_three_beginnings(encoder, glue):
+    run = options_of(encoder, glue)
+    data, source = read_data(run, "mrpc"), bertjax.load(encoder)
+    models = {init: make_model(run, data, init, 3) for init in ("pretrained", "random", "none")}
+    words = "bert.embeddings.word"
+    for init in ("pretrained", "none"):
+        assert np.array_equal(models[init].parameters()[words], source.parameters()[words])
+    assert models["pretrained"].config.id2label == ((0, "not_equivalent"), (1, "equivalent"))
+    fresh = models["random"].parameters()
+    assert largest_difference(fresh[words], source.parameters()[words]) > 0.1
+    kernels = np.concatenate([np.ravel(value) for name, value in fresh.items() if name.endswith("kernel")])
+    assert abs(kernels.std() - 0.02) < 0.002
+    head = "classifier.kernel"
+    other = make_model(run, data, "none", 4).parameters()[head]
+    assert largest_difference(models["none"].parameters()[head], other) > 1e-3
+
+
+def test_as_published_trains_on_the_rows_that_quote_handling_leaves(encoder, glue, tmp_path):
+    folder = tmp_path / "MRPC"
+    folder.mkdir()
+    for part in ("train", "dev"):
+        rows = (glue / "MRPC" / f"{part}.tsv").read_text().splitlines()
+        swallowed = f'1\t1\t2\t"{SENTENCES[0]}\t{SENTENCES[1]}'
+        rows[3:3] = [swallowed, *rows[1:3], f'0\t1\t2\t{SENTENCES[2]}\t"{SENTENCES[3]}']
+        (folder / f"{part}.tsv").write_text("\n".join(rows) + "\n")
+    corrected = read_data(options_of(encoder, tmp_path), "mrpc")
+    published = read_data(options_of(encoder, tmp_path, as_published=True), "mrpc")
+    assert (len(corrected.train), len(published.train)) == (25, 21)
+    assert (len(corrected.validation), len(published.validation)) == (13, 9)
+
+
+def test_the_table_has_means_spreads_and_the_papers_numbers():
+    scores = {("random", 0): 0.5, ("random", 1): 0.6, ("pretrained", 0): 0.7}
+    runs = [
+        Trained(
+            "rte", init, seed, (90, 10), (Epoch(1.0, {"accuracy": score - 0.1}), Epoch(0.5, {"accuracy": score})), 1
+        )
+        for (init, seed), score in scores.items()
+    ]
+    runs.append(Trained("rte", "none", 0, (90, 10), (Epoch(None, {"accuracy": None}),), 0))
+    rows = {row.init: row for row in summarise(runs)}
+    assert list(rows) == ["none", "random", "pretrained"]
+    assert rows["random"].points == (50.0, 60.0)
+    assert abs(rows["random"].mean - 55) < 1e-9
+    assert abs(rows["random"].spread - 50**0.5) < 1e-9
+    assert rows["pretrained"].published == 64.6
+    assert rows["none"].as_json()["seeds"] == [None]
+    assert make_table(list(rows.values())).row_count == 3

@@ -1,0 +1,256 @@
+"""Fine-tuning's mathematics: the training pass, its gradients and steps against PyTorch, batches, several devices."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bertjax import BertConfig, BertForSequenceClassification
+from bertjax.task_outputs import Encoded
+from experiments.dropout import dropper, train_logits
+from experiments.training import (
+    Recipe,
+    Skeleton,
+    Trainer,
+    batch_loss,
+    make_batch,
+    make_optimizer,
+    order_batches,
+    predict,
+    train_step,
+)
+from tests.tiny import SIZES, arguments, encodings, largest_difference, random_model
+
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+def make_model(config, labels=2, seed=0, **changes):
+    """A tiny random classifier of so many labels."""
+    names = tuple((number, f"class {number}") for number in range(labels))
+    return random_model(
+        BertForSequenceClassification, dataclasses.replace(config, id2label=names, **changes), seed=seed
+    )
+
+
+def make_examples(model, rng, count=11, labels=2):
+    """Encoded texts of several lengths, and labels: classes, or targets where there is one label."""
+    rows = encodings(model.config, rng, rng.integers(2, 9, count))
+    # PyTorch gives the embedding of [PAD] (0) no gradient; at real tokens it does not occur.
+    rows = [dataclasses.replace(row, input_ids=tuple(max(1, token) for token in row.input_ids)) for row in rows]
+    wanted = rng.normal(size=count).astype(np.float32) if labels == 1 else rng.integers(0, labels, count, np.int32)
+    return Encoded("logits", tuple(rows), 0, count, tuple(range(labels))), wanted
+
+
+def test_without_dropout_the_training_pass_is_the_model(config, rng):
+    model = make_model(config, **NO_DROPOUT)
+    inputs = model.inputs(**arguments(config, rng))
+    assert largest_difference(train_logits(model, inputs, jax.random.key(0)), model.forward(inputs).logits) < 1e-6
+
+
+def test_dropout_changes_training_alone_and_anew_with_each_key(small, rng):
+    model = make_model(small, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
+    given = arguments(small, rng)
+    inputs = model.inputs(**given)
+    first, second = (np.asarray(train_logits(model, inputs, jax.random.key(key))) for key in (1, 2))
+    assert largest_difference(first, second) > 1e-3
+    assert np.array_equal(first, np.asarray(train_logits(model, inputs, jax.random.key(1))))
+    still = make_model(small, **NO_DROPOUT)
+    assert np.array_equal(np.asarray(model(**given).logits), np.asarray(still(**given).logits))
+
+
+def test_dropout_sets_its_share_to_zero_and_keeps_the_mean(rng):
+    drop = dropper(jax.random.key(int(rng.integers(1000))))
+    x = jnp.asarray(rng.normal(3.0, 1.0, (200, 100)), jnp.float32)
+    first, second = drop(x, 0.25), drop(x, 0.25)
+    assert abs(float((first == 0).mean()) - 0.25) < 0.02
+    assert abs(float(first.mean() / x.mean()) - 1) < 0.02
+    assert largest_difference(first, jnp.where(first == 0, 0, x / 0.75)) < 1e-5
+    assert not np.array_equal(first == 0, second == 0)
+    assert drop(x, 0.0) is x
+
+
+@pytest.mark.parametrize(
+    ("rate", "name"), [("hidden_dropout_prob", "hidden"), ("attention_probs_dropout_prob", "attention")]
+)
+def test_dropout_is_where_transformers_has_it(small, rng, rate, name):
+    """With every unit kept or dropped alike the rates cannot be told apart, so the places are counted."""
+    calls = []
+    model = make_model(small, **{**NO_DROPOUT, rate: 0.5})
+    inputs = model.inputs(**arguments(small, rng, batch=4, tokens=9))
+
+    def drop(x, chance):
+        calls.append((x.shape, chance))
+        return x
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("experiments.dropout.dropper", lambda key: drop)
+        train_logits(model, inputs, jax.random.key(0))
+    hidden, weights = (4, 9, 12), (4, 3, 9, 9)
+    expected = [hidden, *[weights, hidden, hidden] * 2, (4, 12)]
+    assert [shape for shape, _ in calls] == expected
+    assert [chance for _, chance in calls] == [0.5 * ((len(shape) == 4) == (name == "attention")) for shape in expected]
+
+
+def torch_twin(model, directory):
+    """The same model in PyTorch, in training mode (its dropout rates are 0)."""
+    import transformers
+
+    model.save_pretrained(directory)
+    return transformers.BertForSequenceClassification.from_pretrained(directory, attn_implementation="eager").train()
+
+
+def torch_loss(twin, batch):
+    """The loss of the rows that count, as transformers computes it."""
+    import torch
+
+    real = batch["share"] > 0
+    labels = torch.tensor(batch["labels"][real])
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    found = twin(**{name: torch.tensor(batch[name][real]).long() for name in names})
+    if labels.dtype == torch.float32:
+        return torch.nn.functional.mse_loss(found.logits[:, 0], labels)
+    return torch.nn.functional.cross_entropy(found.logits, labels.long())
+
+
+@pytest.mark.needs_torch
+@pytest.mark.parametrize("labels", [1, 2, 3])
+def test_loss_and_gradients_are_pytorchs(small, rng, tmp_path, labels):
+    model = make_model(small, labels, **NO_DROPOUT)
+    encoded, wanted = make_examples(model, rng, 5, labels)
+    batch = make_batch(encoded.rows, wanted, 8, 0, 19)
+    twin, skeleton = torch_twin(model, tmp_path), Skeleton.of(model)
+    theirs = torch_loss(twin, batch)
+    theirs.backward()
+    loss, gradients = jax.value_and_grad(lambda parameters: batch_loss(skeleton, parameters, batch, jax.random.key(0)))(
+        model.parameters()
+    )
+    assert abs(float(loss) - theirs.item()) < 1e-5
+    ours = skeleton.merge(gradients).weights()  # gradients under transformers' names and in its layout
+    named = dict(twin.named_parameters())
+    assert len(named) == len(ours)
+    for name, parameter in named.items():
+        assert largest_difference(ours[name], parameter.grad) < 2e-5, name
+
+
+@pytest.mark.needs_torch
+def test_steps_of_the_optimizer_are_pytorchs(small, rng, tmp_path):
+    """Four steps with clipping, decay, warm-up and fall, against torch.optim.AdamW and transformers' schedule."""
+    import torch
+    from transformers import get_linear_schedule_with_warmup
+
+    model = make_model(small, **NO_DROPOUT)
+    twin, skeleton = torch_twin(model, tmp_path), Skeleton.of(model)
+    recipe = Recipe(learning_rate=3e-2, warmup=0.3, weight_decay=0.1, largest_gradient=0.5)
+    optimizer = make_optimizer(recipe, 7)
+    plain = [p for name, p in twin.named_parameters() if name.endswith("bias") or "LayerNorm" in name]
+    decayed = [p for name, p in twin.named_parameters() if not (name.endswith("bias") or "LayerNorm" in name)]
+    groups = [{"params": plain, "weight_decay": 0.0}, {"params": decayed, "weight_decay": 0.1}]
+    theirs = torch.optim.AdamW(groups, lr=3e-2, betas=(0.9, 0.999), eps=1e-8)
+    schedule = get_linear_schedule_with_warmup(theirs, 2, 7)
+    before = model.weights()
+    parameters = {name: jnp.array(value) for name, value in model.parameters().items()}
+    with jax.numpy_dtype_promotion("standard"):
+        memory = optimizer.init(parameters)
+    for _ in range(4):
+        encoded, wanted = make_examples(model, rng, 6)
+        batch = make_batch(encoded.rows, wanted, 6, 0, 19)
+        parameters, memory, _ = train_step(skeleton, optimizer, parameters, memory, batch, jax.random.key(0))
+        torch_loss(twin, batch).backward()
+        torch.nn.utils.clip_grad_norm_(twin.parameters(), 0.5)
+        theirs.step()
+        schedule.step()
+        theirs.zero_grad()
+    ours = skeleton.merge(parameters).weights()
+    moved = 0.0
+    for name, parameter in twin.named_parameters():
+        if "key.bias" in name:  # its gradient is 0 but for rounding, which Adam scales up to whole steps
+            continue
+        assert largest_difference(ours[name], parameter.detach()) < 2e-4, name
+        moved = max(moved, largest_difference(ours[name], before[name]))
+    assert moved > 0.03
+
+
+def test_rows_that_fill_up_a_batch_count_for_nothing(small, rng):
+    model = make_model(small, **NO_DROPOUT)
+    encoded, wanted = make_examples(model, rng, 5)
+    skeleton, key = Skeleton.of(model), jax.random.key(0)
+    losses = [
+        float(batch_loss(skeleton, model.parameters(), make_batch(encoded.rows, wanted, rows, 0, 19), key))
+        for rows in (5, 8)
+    ]
+    assert abs(losses[0] - losses[1]) < 1e-6
+    each = [
+        float(batch_loss(skeleton, model.parameters(), make_batch([row], wanted[[place]], 1, 0, 19), key))
+        for place, row in enumerate(encoded.rows)
+    ]
+    assert abs(losses[0] - np.mean(each)) < 1e-5
+
+
+def test_every_epoch_sees_every_example_once_in_another_order(rng):
+    lengths = rng.integers(2, 60, 1203).tolist()
+    first, second = (order_batches(lengths, 8, seed=3, epoch=epoch) for epoch in (0, 1))
+    for batches in (first, second):
+        assert sorted(place for batch in batches for place in batch) == list(range(1203))
+        assert sorted(len(batch) for batch in batches)[1:] == [8] * 150
+    assert first != second
+    assert first == order_batches(lengths, 8, seed=3, epoch=0)
+    assert first != order_batches(lengths, 8, seed=4, epoch=0)
+    padded = sum(len(batch) * max(lengths[place] for place in batch) for batch in first)
+    assert padded < 1.25 * sum(lengths)
+
+
+def test_training_learns(small, rng):
+    """Whether a text begins with token 5 or 6 can be learnt."""
+    model = make_model(small, seed=1)
+    encoded, _ = make_examples(model, rng, 64)
+    wanted = rng.integers(0, 2, 64, np.int32)
+    rows = [
+        dataclasses.replace(row, input_ids=(5 + int(label), *row.input_ids[1:]))
+        for row, label in zip(encoded.rows, wanted, strict=True)
+    ]
+    encoded = dataclasses.replace(encoded, rows=tuple(rows))
+    trainer = Trainer(model, encoded, wanted, Recipe(learning_rate=0.01, epochs=8, batch_size=16))
+    for epoch in range(8):
+        losses = list(trainer.run_epoch(epoch))
+        assert len(losses) == 4
+    logits = predict(trainer.model, encoded)
+    assert (logits.argmax(1) == wanted).mean() > 0.9
+    assert largest_difference(predict(model, encoded), logits) > 0.1  # the model itself stays as it was
+
+
+TWO_DEVICES = """
+import sys
+import jax, numpy as np
+from tests.test_training import train_a_little
+assert jax.device_count() == 2, jax.devices()
+losses, model, devices = train_a_little()
+assert devices == 2
+np.savez(sys.argv[1], losses=losses, **model.weights())
+"""
+
+
+def train_a_little():
+    """Losses and model of two epochs on fixed data, and among how many devices the parameters are."""
+    model = make_model(BertConfig(**SIZES["three heads"]))
+    encoded, labels = make_examples(model, np.random.default_rng(5), 4)
+    trainer = Trainer(model, encoded, labels, Recipe(batch_size=3, learning_rate=1e-3, epochs=2))
+    losses = [*trainer.run_epoch(0), *trainer.run_epoch(1)]
+    return losses, trainer.model, len(trainer.parameters["classifier.kernel"].sharding.device_set)
+
+
+def test_two_devices_train_as_one_does(tmp_path):
+    """Batches of 3 among 2 devices: one row fills up."""
+    flags = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
+    path = tmp_path / "two.npz"
+    command = [sys.executable, "-c", TWO_DEVICES, str(path)]
+    subprocess.run(command, check=True, env={**os.environ, "XLA_FLAGS": flags}, timeout=300)
+    two, (losses, model, _) = np.load(path), train_a_little()
+    assert largest_difference(two["losses"], losses) < 1e-5
+    for name, weights in model.weights().items():
+        if "key.bias" not in name:  # its gradient is 0 but for rounding, which Adam scales up to whole steps
+            assert largest_difference(two[name], weights) < 1e-4, name
