@@ -126,7 +126,7 @@ def make_table(rows: Sequence[Row]) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for title in ("task", "metric", "init"):
         table.add_column(title, no_wrap=True)
-    for title in ("mean", "spread", "seeds", "paper", "trained on", "judged on"):
+    for title in ("mean", "spread", "seeds", "paper", "trained", "judged"):
         table.add_column(title, justify="right")
     before = ""
     for row in rows:
