@@ -169,7 +169,7 @@ def _report(found: Similarity, sample: Sample) -> dict[str, Any]:
 
 def _listed(values: Any) -> Any:
     """As JSON has it: None for what is undefined."""
-    return np.where(np.isnan(values), None, np.round(values, 6)).tolist()
+    return np.where(np.isnan(values), np.array(None, object), np.round(values, 6)).tolist()
 
 
 def _outcome(run: Run, found: dict[str, Similarity], samples: dict[str, Sample], numbers: dict[str, Any]) -> Outcome:

@@ -1,0 +1,134 @@
+"""How similar attention is before and after fine-tuning: both modes against literal loops, and the files of a run."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bertjax
+from bertjax import BertConfig, BertForSequenceClassification, BertModel
+from experiments.attention_change import compare_real, compare_whole, main
+from tests.tiny import largest_difference, random_model
+from tests.workshop import SIZES, add_tokenizer, make_classifier, make_config, make_embedder, write_pairs
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A base encoder, a classifier with other weights, and pairs in MRPC's layout with an unbalanced quote."""
+    folder = tmp_path_factory.mktemp("models")
+    make_embedder(folder / "base")
+    make_classifier(folder / "tuned", random_model(BertForSequenceClassification, make_config(), seed=1))
+    (folder / "MRPC").mkdir()
+    path = write_pairs(folder / "MRPC" / "dev.tsv", 9)
+    lines = path.read_text().splitlines()
+    lines[4] = '\t"'.join(lines[4].rsplit("\t", 1))  # row 3's second text swallows rows 4 and 5
+    lines[6] += '"'
+    path.write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def run_main(folder, output, *more):
+    base, tuned = str(folder / "base"), str(folder / "tuned")
+    given = ["--model", base, "--tuned", tuned, "--task", "mrpc", "--data", str(folder), "--output", str(output)]
+    return main([*given, *more])
+
+
+def cosine(one, other):
+    total = lengths_one = lengths_other = 0.0
+    for left, right in zip(one.ravel().tolist(), other.ravel().tolist(), strict=True):
+        total, lengths_one, lengths_other = total + left * right, lengths_one + left**2, lengths_other + right**2
+    return total / (lengths_one * lengths_other) ** 0.5
+
+
+def test_maps_small_enough_to_check_by_eye():
+    first = jnp.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.5, 0.5, 0.0]])  # the third token is padding
+    second = jnp.array([[0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.5, 0.5, 0.0]])
+    base = jnp.stack([first, second])[None, None]
+    tuned = jnp.stack([second, second])[None, None]
+    keep = jnp.array([[1, 1, 0]])
+    assert largest_difference(compare_real(base, tuned, keep)[0, 0, 0], [0.5, 1.0]) < 1e-6  # 1 of 2 rows alike
+    assert largest_difference(compare_real(base, tuned, keep)[0, 1, 0], [0.5, 1.0]) < 1e-6
+    assert largest_difference(compare_whole(base, tuned, keep)[0, 0, 0], [1.5 / 2.5, 1.0]) < 1e-6
+    other = jnp.stack([second, first])[None, None]
+    assert largest_difference(compare_real(base, other, keep)[0, :, 0], [[0.5, 0.5], [1.0, 1.0]]) < 1e-6
+
+
+def test_both_modes_are_what_literal_loops_compute(folder, tmp_path):
+    assert run_main(folder, tmp_path, "--as-published") == 0
+    found = np.load(tmp_path / "values.npz")
+    models = [bertjax.load(folder / name) for name in ("base", "tuned")]
+    tokenizer = bertjax.Tokenizer.from_pretrained(folder / "base")
+    rows = [line.split("\t")[3:] for line in (folder / "MRPC" / "dev.tsv").read_text().splitlines()[1:]]
+    texts = tokenizer.encode(*zip(*rows, strict=True), max_length=40)
+    assert len(found["corrected_own"]) == len(texts) == 9
+    assert len(found["as_published_own"]) == 7
+    for number, text in enumerate(texts):
+        length = len(text)
+        maps = [np.asarray(model(**bertjax.collate([text])).attentions, np.float64)[:, 0] for model in models]
+        for layer, head in np.ndindex(2, 3):
+            expected = cosine(maps[0][layer, head], maps[1][layer, head])
+            assert abs(found["corrected_own"][number, layer, head] - expected) < 1e-5
+            others = [cosine(maps[0][layer, head], maps[1][layer, other]) for other in range(3) if other != head]
+            assert abs(found["corrected_others"][number, layer, head] - np.mean(others)) < 1e-5
+        if number > 2:  # the first three rows are the same in both readings
+            continue
+        whole = [np.asarray(model(**bertjax.collate([text], 40)).attentions, np.float64)[:, 0] for model in models]
+        assert whole[0][:, :, length:, :length].sum() > 0  # padding queries attend to real keys
+        for layer, head in np.ndindex(2, 3):
+            expected = cosine(whole[0][layer, head], whole[1][layer, head])
+            assert abs(found["as_published_own"][number, layer, head] - expected) < 1e-5
+
+
+def test_a_run_leaves_numbers_values_and_figures(folder, tmp_path, capsys):
+    assert run_main(folder, tmp_path / "out", "--as-published", "--limit", "5") == 0
+    printed = capsys.readouterr().out
+    assert "padding queries" in printed
+    assert "resident memory" in printed
+    found = json.loads((tmp_path / "out" / "numbers.json").read_text())
+    assert found["peak_memory_bytes"]["resident"] > 10**7
+    results, values = found["results"], np.load(tmp_path / "out" / "values.npz")
+    own = values["corrected_own"]
+    assert results["corrected"]["examples"] == 5
+    assert largest_difference(results["corrected"]["similarity"], own.mean(0)) < 1e-5
+    margin = 1.96 * own.std(0, ddof=1) / 5**0.5
+    assert largest_difference(results["corrected"]["interval"], margin) < 1e-5
+    layer, head = np.unravel_index(own.mean(0).argmin(), (2, 3))
+    assert results["corrected"]["heads_by_change"][0] == f"{layer}.{head}"
+    assert results["corrected"]["layers_by_change"][0] == own.mean((0, 2)).argmin()
+    apart = np.abs(own.mean(0) - values["as_published_own"].mean(0)).max()
+    assert abs(results["published_against_corrected"]["largest_difference"] - apart) < 1e-5
+    assert (tmp_path / "out" / "figure.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_a_model_is_like_itself(folder, tmp_path):
+    assert run_main(folder, tmp_path, "--tuned", str(folder / "base"), "--limit", "1") == 0
+    found = json.loads((tmp_path / "numbers.json").read_text())["results"]["corrected"]
+    assert largest_difference(found["similarity"], np.ones((2, 3))) < 1e-5
+    assert found["interval"] == [[None] * 3] * 2  # of one example there is no spread
+    assert max(map(max, found["to_other_heads"])) < 0.999
+
+
+@pytest.mark.parametrize(("name", "value"), [("num_hidden_layers", 1), ("num_attention_heads", 2), ("vocab_size", 50)])
+def test_models_of_other_sizes_are_refused_in_one_line(folder, tmp_path, capsys, name, value):
+    config = BertConfig(**{"vocab_size": make_config().vocab_size, **SIZES, name: value})
+    random_model(BertModel, config).save_pretrained(tmp_path / "other")
+    assert run_main(folder, tmp_path / "out", "--tuned", str(tmp_path / "other")) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert name in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_of_another_vocabulary_is_refused_in_one_line(folder, tmp_path, capsys):
+    random_model(BertModel, make_config()).save_pretrained(tmp_path / "other")
+    add_tokenizer(tmp_path / "other")
+    path = tmp_path / "other" / "tokenizer.json"
+    content = json.loads(path.read_text())
+    vocabulary = content["model"]["vocab"]
+    vocabulary["cat"], vocabulary["dog"] = vocabulary["dog"], vocabulary["cat"]
+    path.write_text(json.dumps(content))
+    assert run_main(folder, tmp_path / "out", "--tuned", str(tmp_path / "other")) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "other tokens" in error

@@ -1,0 +1,193 @@
+"""Disabling heads and layers: effects small enough to check by eye, outputs against single runs, files of a run."""
+
+import json
+
+import numpy as np
+import pytest
+
+import bertjax
+from bertjax import BertModel, overrides
+from bertjax.data import load_examples
+from bertjax.metrics import score
+from bertjax.task_outputs import encode_examples
+from experiments import head_ablation, layer_ablation
+from experiments.disabling import MODES, join, mean_outputs
+from experiments.effects import Effects, bootstrap, describe, measure, rank_correlation, summarise
+from tests.tiny import largest_difference, random_model
+from tests.workshop import SENTENCES, add_tokenizer, make_classifier, make_config, make_embedder, write_pairs
+
+HEADS = [(layer, head) for layer in range(2) for head in range(3)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A classifier, an embedder, pairs in MRPC's layout with an unbalanced quote, and some in STS-B's."""
+    folder = tmp_path_factory.mktemp("models")
+    make_classifier(folder / "classifier")
+    make_embedder(folder / "embedder")
+    for name in ("MRPC", "STS-B"):
+        (folder / name).mkdir()
+    path = write_pairs(folder / "MRPC" / "dev.tsv", 17)
+    lines = path.read_text().splitlines()
+    lines[4] = '\t"'.join(lines[4].rsplit("\t", 1))  # row 3's second text swallows rows 4 and 5
+    lines[6] += '"'
+    path.write_text("\n".join(lines) + "\n")
+    rows = [f"{SENTENCES[n % 7]}\t{SENTENCES[(3 * n + 1) % 7]}\t{(n * 3) % 5}.5" for n in range(12)]
+    (folder / "STS-B" / "dev.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n")
+    return folder
+
+
+def run_main(program, folder, model, task, output, *more):
+    given = ["--model", str(folder / model), "--task", task, "--data", str(folder), "--output", str(output)]
+    return program.main([*given, "--resamples", "20", *more])
+
+
+def test_effects_by_eye():
+    """Four examples, all labelled 1; the base has two right; the third head helps, the fourth does nothing."""
+    right = np.array([[1, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0]], float)
+    outputs = np.stack([1 - right, right], axis=-1)
+    found = measure("accuracy", outputs, np.ones(4, np.int32), 1, 1, np.array([[1, 1, 1, 1], [4, 0, 0, 0]]))
+    assert found.base == 0.5
+    assert found.changes.tolist() == [[-25, -50, 25, 0]]
+    assert found.flips.tolist() == [[[0, 0, 1, 0]], [[1, 2, 0, 0]]]
+    assert found.resampled[:, 0].tolist() == [[-0.25, -0.5, 0.25, 0], [-1, -1, 0, 0]]
+    said = summarise(found, 0, ["0.0", "0.1", "1.0", "1.1"])
+    assert (said["raise"], said["leave"], said["lower"], said["undefined"]) == (1, 1, 2, 0)
+    assert (said["raise_beyond_noise"], said["lower_beyond_noise"]) == (1, 2)
+    gain, loss = said["largest_gain"], said["largest_loss"]
+    assert (gain["name"], gain["change"], gain["examples_become_right"], gain["examples_become_wrong"]) == (
+        *("1.0", 25, 1, 0),
+    )
+    assert (loss["name"], loss["change"], loss["score"], loss["examples_become_wrong"]) == ("0.1", -50, 0, 2)
+    assert said["random"]["mean"] == -12.5
+    assert abs(said["random"]["spread"] - np.std([-25, -50, 25, 0], ddof=1)) < 1e-4
+    assert "largest gain 1.0 +25.0 (1 examples right, 0 wrong)" in describe(said, "uniform", "head", 4)
+
+
+def test_an_undefined_score_is_counted_and_never_the_largest(rng):
+    scores = np.array([[np.nan, 0.4, 0.6]])
+    said = summarise(Effects("f1", 0.5, scores, np.zeros((3, 1, 3))), 0, ["a", "b", "c"])
+    assert (said["raise"], said["lower"], said["undefined"]) == (1, 1, 1)
+    assert (said["largest_gain"]["name"], said["largest_loss"]["name"]) == ("c", "b")
+    assert rank_correlation(scores[0], scores[0], 0)["spearman"] == 1
+    assert rank_correlation(scores[0], np.ones(3), 0) == {"spearman": None, "interval": [None, None]}
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "spearman"])
+def test_scores_of_drawn_examples_are_those_of_the_examples_repeated(rng, metric):
+    regression = metric == "spearman"
+    outputs = rng.normal(size=(5, 40) if regression else (5, 40, 3))
+    labels = rng.normal(size=40) if regression else rng.integers(0, 3, 40)
+    counts = rng.multinomial(40, np.full(40, 1 / 40), 4)
+    found = bootstrap(metric, outputs, labels, 2, counts)
+    for draw, count in enumerate(counts):
+        rows = [place for place in range(40) for _ in range(count[place])]
+        assert largest_difference(found[draw], score(metric, outputs[:, rows], labels[rows], 2)) < 1e-12
+
+
+def test_rank_correlation_of_effects_and_its_interval(rng):
+    first, noise = rng.normal(size=60), rng.normal(size=60)
+    close, far = (rank_correlation(first, first + share * noise, 0) for share in (0.3, 3.0))
+    assert close["spearman"] > far["spearman"]
+    for found in (close, far):
+        low, high = found["interval"]
+        assert low < found["spearman"] < high
+        assert high - low > 0.01
+    assert rank_correlation(first, -first, 0)["spearman"] == -1
+
+
+def test_two_readings_share_the_texts_that_both_have(folder):
+    every = load_examples("mrpc", data=folder, split="validation")
+    first, second = every.take([0, 1, 2, 3]), every.take([9, 2, 10, 0])
+    both, places = join(first, second)
+    assert (len(both), places) == (6, [4, 2, 5, 0])
+    assert [both.first[place] for place in places] == list(second.first)
+    assert [both.second[place] for place in places] == list(second.second)
+
+
+def test_mean_outputs_are_over_the_real_tokens_of_the_first_examples(folder):
+    model, tokenizer = bertjax.load(folder / "classifier"), bertjax.Tokenizer.from_pretrained(folder / "classifier")
+    encoded = encode_examples(model, tokenizer, load_examples("mrpc", data=folder))
+    total, count = 0.0, 0
+    for row in encoded.rows[:9]:
+        inside = model(**bertjax.collate([row])).inside
+        total, count = total + np.asarray(inside.head_outputs, np.float64)[:, 0].sum(1), count + len(row)
+    for rows_at_once in (4, 16):
+        from experiments import disabling
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(disabling, "ROWS_AT_ONCE", rows_at_once)
+            assert largest_difference(mean_outputs(model, encoded, 9), total / count) < 1e-5
+
+
+def test_outputs_are_those_of_single_runs_in_each_mode_and_both_readings(folder, tmp_path, capsys):
+    assert run_main(head_ablation, folder, "classifier", "mrpc", tmp_path, "--as-published") == 0
+    found, printed = np.load(tmp_path / "values.npz"), capsys.readouterr().out
+    model, tokenizer = bertjax.load(folder / "classifier"), bertjax.Tokenizer.from_pretrained(folder / "classifier")
+    examples = load_examples("mrpc", data=folder)
+    encoded = encode_examples(model, tokenizer, examples)
+    means, config = mean_outputs(model, encoded, 17), model.config
+    assert found["outputs"].shape == (3, 6, 17, 2)
+    batch = bertjax.collate(encoded.rows)
+    for place, head in enumerate(HEADS):
+        several = (overrides.uniform, lambda *of: overrides.factor(*of, 0.0), lambda *of: overrides.mean(*of, means))
+        for mode, make in enumerate(several):
+            logits = model(**batch, overrides=make(config, [head])).logits
+            assert largest_difference(found["outputs"][mode, place], logits) < 1e-4
+    kept = [0, 1, 2, *range(6, 17)]  # row 3 is another text as published, rows 4 and 5 are gone
+    mine = [place for place in range(15) if place != 3]
+    assert largest_difference(found["published_outputs"][:, :, mine], found["outputs"][:, :, kept]) < 1e-4
+    assert found["published_labels"].tolist() == examples.labels[[0, 1, 2, 3, *range(6, 17)]].tolist()
+    assert "17 examples" in printed
+    assert "15 examples" in printed
+    results = json.loads((tmp_path / "numbers.json").read_text())["results"]
+    right = found["outputs"].argmax(-1) == examples.labels
+    base = (found["base"].argmax(-1) == examples.labels).mean()
+    assert results["metric"] == "accuracy"
+    assert set(results["base"]) == {"accuracy", "f1"}
+    assert largest_difference(results["scores"]["accuracy"]["uniform"], right[0].mean(-1)) < 1e-12
+    changes = right[0].mean(-1) - base
+    theirs = found["published_outputs"].argmax(-1) == found["published_labels"]
+    published = theirs[0].mean(-1) - (found["published_base"].argmax(-1) == found["published_labels"]).mean()
+    apart = results["published_against_corrected"]
+    assert apart["examples"] == [17, 15]
+    assert abs(apart["largest_difference"] - 100 * np.abs(changes - published).max()) < 1e-9
+
+
+def test_a_run_on_an_embedder_leaves_its_files_and_no_journal(folder, tmp_path, capsys):
+    assert run_main(layer_ablation, folder, "embedder", "stsb", tmp_path / "out") == 0
+    files = {path.name for path in (tmp_path / "out").iterdir()}
+    pictures = {f"{name}.{kind}" for name in ("figure", "modes") for kind in ("png", "pdf")}
+    assert files == {"numbers.json", "values.npz", *pictures}
+    results = json.loads((tmp_path / "out" / "numbers.json").read_text())["results"]
+    assert results["names"] == ["0", "1"]
+    assert set(results["rank_correlation"]) == {"uniform-zero", "uniform-mean", "zero-mean"}
+    values = np.load(tmp_path / "out" / "values.npz")
+    assert values["outputs"].shape == (len(MODES), 2, 12)
+    model, tokenizer = bertjax.load(folder / "embedder"), bertjax.Tokenizer.from_pretrained(folder / "embedder")
+    both = tokenizer.encode([SENTENCES[0], SENTENCES[1]])
+    change = overrides.uniform(model.config, overrides.heads_of_layer(model.config, 1))
+    vectors = model(**bertjax.collate(both), overrides=change).sentence_embedding
+    assert abs(values["outputs"][0, 1, 0] - float(vectors[0] @ vectors[1])) < 1e-4
+    assert run_main(layer_ablation, folder, "embedder", "stsb", tmp_path / "out") == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_mistakes_end_in_one_line(folder, tmp_path, capsys):
+    random_model(BertModel, make_config()).save_pretrained(tmp_path / "bare")
+    add_tokenizer(tmp_path / "bare")
+    (tmp_path / "SST-2").mkdir()
+    (tmp_path / "SST-2" / "dev.tsv").write_text("sentence\tlabel\nthe cat\t1\n")
+    (tmp_path / "SST-2" / "test.tsv").write_text("index\tsentence\n0\tthe cat\n")
+    for model, task, data, more in (
+        (tmp_path / "bare", "mrpc", folder, ()),  # no classifier
+        (folder / "embedder", "sst2", tmp_path, ()),  # no pairs
+        (folder / "classifier", "stsb", folder, ()),  # two labels for one number
+        (folder / "classifier", "sst2", tmp_path, ("--split", "test")),  # no labels
+        (folder / "classifier", "rte", folder, ()),  # no such file
+    ):
+        given = ["--model", str(model), "--task", task, "--data", str(data), "--output", str(tmp_path / "out"), *more]
+        assert head_ablation.main(given) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1, error
+        assert not (tmp_path / "out").exists()
