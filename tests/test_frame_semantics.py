@@ -1,4 +1,4 @@
-"""Attention between predicates and their core elements: links, null, both modes, and the files of a run."""
+"""Attention between predicates and their core elements: links, both modes, sources, and the files of a run."""
 
 import itertools
 import json
@@ -11,17 +11,9 @@ import pytest
 import bertjax
 from experiments import frame_semantics
 from experiments.attention import reduce_attention
-from experiments.frame_semantics import (
-    Sentence,
-    compute,
-    group_pieces,
-    link_pairs,
-    main,
-    move_groups,
-    published_pairs,
-    read_sentences,
-    score_links,
-)
+from experiments.frame_links import group_pieces, link_pairs, published_pairs
+from experiments.frame_semantics import compute, main
+from experiments.frames import Sentence, read_published, split_words
 from experiments.program import Run
 from tests.tiny import largest_difference
 from tests.workshop import make_embedder
@@ -44,21 +36,22 @@ def embedder(tmp_path_factory):
 def run(embedder, tmp_path, monkeypatch):
     """A run on a tiny random model and five made-up sentences."""
     (tmp_path / "sentences.tsv").write_text(ROWS)
-    monkeypatch.setattr(frame_semantics, "SENTENCES", tmp_path / "sentences.tsv")
-    options = Namespace(model=str(embedder), limit=None, seed=0, draws=30, as_published=False)
+    monkeypatch.setattr(frame_semantics, "PUBLISHED", tmp_path / "sentences.tsv")
+    source = {"source": "published", "data": None, "max_words": None}
+    options = Namespace(model=str(embedder), limit=None, seed=0, draws=30, as_published=False, **source)
     model, tokenizer = bertjax.load(embedder), bertjax.Tokenizer.from_pretrained(embedder)
     return Run(options, model, tokenizer, lambda done, total: None)
 
 
 def attention_of(run, sentence):
-    """Weights `[layers, heads, query, key]` and pieces of one sentence, without padding."""
+    """Weights `[layers, heads, query, key]` and pieces of one sentence; of one length, so that little is compiled."""
     (encoding,) = run.tokenizer.encode([sentence.text])
-    weights = run.model(**bertjax.collate([encoding])).attentions[:, 0]
-    return np.asarray(weights), encoding
+    weights = run.model(**bertjax.collate([encoding], 16)).attentions[:, 0]
+    return np.asarray(weights)[:, :, : len(encoding), : len(encoding)], encoding
 
 
 def test_the_authors_sentences_have_all_their_words():
-    sentences = read_sentences(frame_semantics.SENTENCES)
+    sentences = read_published(frame_semantics.PUBLISHED)
     assert len(sentences) == 473
     for sentence in sentences:
         spans = sorted([sentence.predicate, *sentence.elements])
@@ -71,7 +64,7 @@ def test_the_authors_sentences_have_all_their_words():
 
 def test_the_default_is_the_largest_weight_of_all_pairs_in_each_direction(run):
     found = compute(run).values
-    for number, sentence in enumerate(read_sentences(frame_semantics.SENTENCES)):
+    for number, sentence in enumerate(read_published(frame_semantics.PUBLISHED)):
         weights, encoding = attention_of(run, sentence)
         predicate, *elements = group_pieces(encoding, sentence)
         among = [piece for element in elements for piece in element]
@@ -82,7 +75,7 @@ def test_the_default_is_the_largest_weight_of_all_pairs_in_each_direction(run):
 
 def test_as_published_is_what_a_literal_loop_computes(run):
     found = compute(run).values
-    for number, sentence in enumerate(read_sentences(frame_semantics.SENTENCES)):
+    for number, sentence in enumerate(read_published(frame_semantics.PUBLISHED)):
         weights, encoding = attention_of(run, sentence)
         pieces = [run.tokenizer.encode([sentence.text[slice(*span)]])[0].tokens[1:-1] for span in sentence.elements]
         predicate = run.tokenizer.encode([sentence.text[slice(*sentence.predicate)]])[0].tokens[1:-1]
@@ -94,7 +87,8 @@ def test_as_published_is_what_a_literal_loop_computes(run):
 
 
 def test_a_piece_that_occurs_twice_is_taken_at_its_first_place_only_as_published(run):
-    sentence = Sentence("the dog sat near the mat", (8, 11), ((17, 24),))  # "the mat", not "the dog"
+    text = "the dog sat near the mat"
+    sentence = Sentence(text, split_words(text), (8, 11), ((17, 24),))  # "the mat", not "the dog"
     (encoding,) = run.tokenizer.encode([sentence.text])
     groups = group_pieces(encoding, sentence)
     assert groups == [[3], [5, 6]]
@@ -102,56 +96,12 @@ def test_a_piece_that_occurs_twice_is_taken_at_its_first_place_only_as_published
     assert link_pairs(groups) == ([(5, 3), (6, 3)], [(3, 5), (3, 6)])
 
 
-def test_moved_groups_stay_whole_apart_and_among_the_words(rng):
-    groups, places = [[3], [1, 2], [6, 7, 8]], set()
-    for _ in range(200):
-        moved = move_groups(groups, 11, rng)
-        assert [len(group) for group in moved] == [1, 2, 3]
-        tokens = [token for group in moved for token in group]
-        assert len(set(tokens)) == 6
-        assert 1 <= min(tokens) <= max(tokens) <= 9
-        assert all(group == list(range(group[0], group[0] + len(group))) for group in moved)
-        places.add(moved[0][0])
-    assert places == set(range(1, 10))
-
-
-def test_only_a_head_that_follows_the_links_is_more_than_chance(run, rng, monkeypatch):
-    """Made-up weights: head 0.1 looks from elements to the predicate, head 1.2 back, the others anywhere."""
-    texts = run.tokenizer.encode(["the dog sat near a red door and slept"] * 20)
-    groups = [move_groups([[1], [2, 3]], 11, rng) for _ in texts]
-    weights = rng.dirichlet(np.ones(len(texts[0])), (2, 20, 3, len(texts[0])))
-    for example, (predicate, element) in enumerate(groups):
-        weights[0, example, 1, element] = np.eye(len(texts[0]))[predicate[0]]
-        weights[1, example, 2, predicate] = np.eye(len(texts[0]))[element[1]]
-
-    def stream(model, texts, statistic, extras, **options):
-        pairs = [jnp.asarray(extra) for extra in extras(np.arange(20))]
-        yield (
-            np.arange(20),
-            np.asarray(statistic(jnp.asarray(weights, jnp.float32), jnp.ones((20, 11), jnp.int32), *pairs)),
-        )
-
-    monkeypatch.setattr(frame_semantics, "stream_attention", stream)
-    maps = np.zeros((2, 2, 3))
-    for example, group in enumerate(groups):
-        for direction, pairs in enumerate(link_pairs(group)):
-            maps[direction] += np.max([weights[:, example, :, query, key] for query, key in pairs], axis=0) / 20
-    run.options.draws = 200
-    found = score_links(run, texts, groups, maps)
-    assert found.shape == (2, 2, 3)
-    assert found[0, 0, 1] < 0.05
-    assert found[1, 1, 2] < 0.05
-    others = np.delete(found.ravel(), [1, 11])  # of ten, one in twenty is below 0.05 by chance
-    assert (others < 0.05).sum() <= 2
-    assert others.max() > 0.2
-
-
 def test_statistics_do_not_depend_on_how_examples_are_batched(run, monkeypatch):
-    texts = run.tokenizer.encode([sentence.text for sentence in read_sentences(frame_semantics.SENTENCES)])
+    texts = run.tokenizer.encode([sentence.text for sentence in read_published(frame_semantics.PUBLISHED)])
     together = reduce_attention(run.model, texts, first_row)
     monkeypatch.setattr("experiments.attention.BATCH_BYTES", 2 * 4 * 2 * 3 * 12**2)
     assert largest_difference(reduce_attention(run.model, texts, first_row), together) < 1e-6
-    weights, _ = attention_of(run, read_sentences(frame_semantics.SENTENCES)[3])
+    weights, _ = attention_of(run, read_published(frame_semantics.PUBLISHED)[3])
     assert largest_difference(together[3], (weights[:, :, 0] ** 2).sum(-1)) < 1e-6
 
 
@@ -172,8 +122,24 @@ def test_a_run_leaves_numbers_values_and_figures(run, tmp_path, capsys):
     values = np.load(output / "values.npz")
     assert values["both"].shape == (4, 2, 2, 3)
     assert found["results"]["maps"]["as_published"] == values["as_published"].round(6).tolist()
+    assert set(found["results"]["q_values"]) >= {"moved", "both"}
     assert (output / "figure.pdf").read_bytes().startswith(b"%PDF")
     assert main(arguments) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert main([*arguments, "--overwrite", "--as-published"]) == 0
     assert json.loads((output / "numbers.json").read_text())["settings"]["as_published"]
+
+
+def test_mistakes_about_the_source_are_one_line(embedder, tmp_path, capsys):
+    (tmp_path / "empty.conllu").write_text("1\tcats\t_\tX\t_\t_\t0\troot\t_\t_\n\n")
+    for options, words in (
+        (["--data", "somewhere"], "--source"),
+        (["--source", "propbank"], "--data"),
+        (["--source", "propbank", "--data", str(tmp_path / "empty.conllu")], "no columns of PropBank"),
+        (["--source", "framenet", "--data", str(tmp_path)], "no directory of FrameNet"),
+    ):
+        assert main(["--model", str(embedder), "--output", str(tmp_path / "out"), *options]) == 2
+        said = capsys.readouterr().err
+        assert words in said
+        assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,233 @@
+"""Sentences with predicates and elements: the filters, FrameNet through nltk, PropBank's columns of CoNLL-U."""
+
+import itertools
+from xml.sax.saxutils import escape
+
+import pytest
+
+from bertjax.errors import DataError, MissingDependencyError
+from experiments import frames
+from experiments.frames import (
+    Annotation,
+    filter_annotations,
+    read_framenet,
+    read_published,
+    reason_against,
+    split_words,
+)
+from experiments.propbank import read_propbank
+
+SPACE = 'xmlns="http://framenet.icsi.berkeley.edu"'
+CORE = ("Agent", "Goal")  # of the frame's core sets; Theme is core without a set, Time is not core
+
+
+def span_of(text, words):
+    start = text.index(words)
+    return start, start + len(words)
+
+
+def marked(text, target, *elements, core=None):
+    """An annotation of the words that are named."""
+    spans = tuple(span_of(text, element) for element in elements)
+    kept = spans if core is None else tuple(span_of(text, element) for element in core)
+    return Annotation(text, split_words(text), (span_of(text, target),), spans, kept)
+
+
+def test_each_filter_drops_what_it_is_for():
+    far = "Ann and her dog ran ."
+    assert reason_against(marked(far, "ran", "Ann")) is None
+    assert reason_against(marked(far, "ran", "Ann", core=[])) == "no core element"
+    assert reason_against(marked(far, "ran", "her dog")) == "an element within 2 words of the target"
+    assert reason_against(marked(far, "ran", "Ann", "her", core=["Ann"])) == "an element within 2 words of the target"
+    assert reason_against(marked(far, "ran", "Ann and her dog")) == "an element of more than 3 words"
+    assert reason_against(marked(far, "ran", "Ann"), most_words=5) == "more than 5 words"
+    two = Annotation(far, split_words(far), ((0, 3), (16, 19)), (), ())
+    assert reason_against(two) == "not one target span"
+    parts = Annotation(far, split_words(far), ((16, 19),), ((0, 3),), ((0, 3),), False)
+    assert reason_against(parts) == "an element in several parts"
+    kept, counts = filter_annotations([marked(far, "ran", "Ann"), two, two])
+    assert [sentence.elements for sentence in kept] == [((0, 3),)]
+    assert counts == {"kept": 1, "not one target span": 2}
+
+
+@pytest.mark.parametrize(("apart", "kept"), [(1, False), (2, False), (3, True)])
+def test_an_element_is_far_if_two_words_stand_between(apart, kept):
+    text = " ".join(f"w{number}" for number in range(9))
+    for step in (-apart, apart):
+        assert (reason_against(marked(text, "w4", f"w{4 + step}")) is None) == kept
+
+
+def test_the_authors_sentences_pass_the_filters_that_can_be_checked():
+    for sentence in read_published(frames.PUBLISHED):
+        one = Annotation(sentence.text, sentence.words, (sentence.predicate,), sentence.elements, sentence.elements)
+        assert reason_against(one) is None, sentence
+
+
+def framenet(directory, sentences):
+    """A FrameNet of one frame and two units: sentences as (text, target spans, [(element, start, end)])."""
+    for folder in ("frame", "lu", "fulltext"):
+        (directory / folder).mkdir(parents=True)
+    unit = 'ID="{0}" name="go.v" frameID="7" frameName="Going" status="Finished_Initial"'
+    elements = "".join(
+        f'<FE coreType="{kind}" abbrev="{name}" name="{name}" ID="{number}"><definition/></FE>'
+        for number, (name, kind) in enumerate(
+            [("Agent", "Core"), ("Goal", "Core"), ("Theme", "Core"), ("Time", "Peripheral")], 1
+        )
+    )
+    members = "".join(f'<memberFE name="{name}" ID="{number}"/>' for number, name in enumerate(CORE, 1))
+    units = "".join(
+        f'<lexUnit {unit.format(number)} POS="V" lemmaID="1"><definition/><sentenceCount annotated="1" total="1"/>'
+        '<lexeme POS="V" name="go" order="1" headword="false" breakBefore="false"/></lexUnit>'
+        for number in (1, 2)
+    )
+    index = "".join(f"<lu {unit.format(number)}/>" for number in (1, 2))
+    files = {
+        "frRelation.xml": f"<frameRelations {SPACE}></frameRelations>",
+        "semTypes.xml": f"<semTypes {SPACE}></semTypes>",
+        "fulltextIndex.xml": f"<fulltextIndex {SPACE}></fulltextIndex>",
+        "frameIndex.xml": f'<frameIndex {SPACE}><frame ID="7" name="Going"/></frameIndex>',
+        "luIndex.xml": f"<luIndex {SPACE}>{index}</luIndex>",
+        "frame/Going.xml": f'<frame {SPACE} name="Going" ID="7"><definition/>{elements}'
+        f"<FEcoreSet>{members}</FEcoreSet>{units}</frame>",
+    }
+    for number in (1, 2):
+        own = "".join(_sentence(place, *sentence) for place, sentence in enumerate(sentences[number - 1 :: 2], 1))
+        files[f"lu/lu{number}.xml"] = (
+            f'<lexUnit {SPACE} {unit.format(number)} POS="V"><header/><definition/>'
+            f'<lexeme POS="V" name="go"/><subCorpus name="all">{own}</subCorpus></lexUnit>'
+        )
+    for name, text in files.items():
+        (directory / name).write_text(f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n', encoding="utf-8")
+        (directory / name).chmod(0o644)
+    directory.chmod(0o755)
+    return directory
+
+
+def _sentence(number, text, targets, elements):
+    targets = "".join(f'<label name="Target" start="{start}" end="{end - 1}"/>' for start, end in targets)
+    labels = "".join(f'<label name="{name}" start="{start}" end="{end - 1}"/>' for name, start, end in elements)
+    return (
+        f'<sentence ID="{number}" sentNo="0" aPos="0"><text>{escape(text)}</text>'
+        f'<annotationSet ID="{number}1" status="UNANN"><layer rank="1" name="BNC"/></annotationSet>'
+        f'<annotationSet ID="{number}2" status="MANUAL"><layer rank="1" name="Target">{targets}</layer>'
+        f'<layer rank="1" name="FE">{labels}<label name="Theme" itype="DNI"/></layer></annotationSet></sentence>'
+    )
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    """Makes a FrameNet of sentences; what nltk remembers of its place is forgotten afterwards."""
+    import nltk.data
+
+    monkeypatch.setattr(nltk.data, "path", [])
+    numbers = itertools.count()
+    return lambda sentences: framenet(tmp_path / f"data{next(numbers)}" / "corpora" / "framenet_v17", sentences)
+
+
+FAR = "The old men < of Rome often went home ."
+
+
+def test_framenet_is_read_with_its_places_and_core_sets(corpus):
+    went = span_of(FAR, "went")
+    sentences = [
+        (FAR, [went], [("Agent", 0, 11), ("Time", *span_of(FAR, "often"))]),
+        ("Men went home .", [(4, 8)], [("Theme", 0, 3)]),
+        (FAR, [went], []),
+        (FAR, [went, (0, 3)], [("Goal", *span_of(FAR, "Rome"))]),
+    ]
+    found = list(read_framenet(str(corpus(sentences))))
+    assert [one.text for one in found] == [FAR, FAR, "Men went home .", FAR]  # unit by unit
+    first = found[0]
+    assert first.text[slice(*first.predicate[0])] == "went"
+    assert [first.text[slice(*span)] for span in first.elements] == ["The old men", "often"]
+    assert [first.text[slice(*span)] for span in first.core] == ["The old men"]
+    assert first.text[slice(*first.words[3])] == "<"
+    assert [len(one.predicate) for one in found] == [1, 1, 1, 2]
+    assert [len(one.core) for one in found] == [1, 0, 0, 1]
+
+
+def test_framenet_where_nltk_finds_it_is_the_newest(corpus, monkeypatch):
+    import nltk.data
+
+    new = corpus([("Men went home .", [(4, 8)], [("Agent", 0, 3)])])
+    with pytest.raises(DataError, match=r"nltk.download\('framenet_v17'\)"):
+        list(read_framenet(None))
+    monkeypatch.setattr(nltk.data, "path", [str(new.parents[1])])
+    assert [one.text for one in read_framenet(None)] == ["Men went home ."]
+
+
+def test_what_is_wrong_with_framenet_is_said(corpus, tmp_path, monkeypatch):
+    with pytest.raises(DataError, match=r"luIndex\.xml"):
+        list(read_framenet(str(tmp_path)))
+    directory = corpus([("Men went home .", [(4, 8)], [("Agent", 0, 3)])])
+    (directory / "luIndex.xml").chmod(0o664)
+    with pytest.raises(DataError, match="chmod"):
+        list(read_framenet(str(directory)))
+    (directory / "luIndex.xml").chmod(0o644)
+    (directory / "lu" / "lu1.xml").write_text("<lexUnit")
+    with pytest.raises(DataError, match="cannot read FrameNet"):
+        list(read_framenet(str(directory)))
+    monkeypatch.setitem(__import__("sys").modules, "nltk", None)
+    with pytest.raises(MissingDependencyError, match="pip install nltk"):
+        list(read_framenet(str(directory)))
+
+
+# Made up, in the layout of Universal Propositions: roleset, then a column for each predicate.
+PROPOSITIONS = """# text = The old dog, he says, didn't run home.
+1	The	the	DET	DT	_	3	det	_	_	_	_	_
+2	old	old	ADJ	JJ	_	3	amod	_	_	_	_	_
+3	dog	dog	NOUN	NN	_	10	nsubj	_	SpaceAfter=No	_	_	ARG0
+4	,	,	PUNCT	,	_	3	punct	_	_	_	_	_
+5	he	he	PRON	PRP	_	6	nsubj	_	_	_	A0	_
+6	says	say	VERB	VBZ	_	10	parataxis	_	SpaceAfter=No	say.01	V	_
+7	,	,	PUNCT	,	_	6	punct	_	_	_	_	_
+8-9	didn't	_	_	_	_	_	_	_	_
+8	did	do	AUX	VBD	_	10	aux	_	_	_	_	_
+9	n't	not	PART	RB	_	10	advmod	_	_	_	_	ARGM-NEG
+9.1	ever	_	_	_	_	_	_	_	_	_	_	_
+10	run	run	VERB	VB	_	0	root	_	_	run.01	ARG1	V
+11	home	home	NOUN	NN	_	10	obl	_	SpaceAfter=No	_	_	AM-DIR
+12	.	.	PUNCT	.	_	10	punct	_	_	_	_	_
+
+# text = The men she likes left.
+1	The	the	DET	DT	_	2	det	_	_	_	_	_
+2	men	man	NOUN	NNS	_	5	nsubj	_	_	_	ARG1	ARG0
+3	she	she	PRON	PRP	_	4	nsubj	_	_	_	ARG0	_
+4	likes	like	VERB	VBZ	_	2	acl:relcl	_	_	like.01	V	_
+5	left	leave	VERB	VBD	_	0	root	_	SpaceAfter=No	leave.01	_	V
+6	.	.	PUNCT	.	_	5	punct	_	_	_	_	_
+
+"""
+
+
+def test_propositions_are_read_with_whole_arguments(tmp_path):
+    path = tmp_path / "some.conllu"
+    path.write_text(PROPOSITIONS, encoding="utf-8")
+    found = list(read_propbank(path))
+    assert [one.text[slice(*one.predicate[0])] for one in found] == ["says", "run", "likes", "left"]
+    elements = [[one.text[slice(*span)] for span in one.elements] for one in found]
+    assert elements[1:] == [["The old dog"], ["The men", "she"], ["The men she likes"]]
+    assert [one.whole for one in found] == [False, True, True, True]  # what is said stands on both sides of "he says"
+    assert len(found[1].words) == 12
+    assert found[1].text[slice(*found[1].words[8])] == "n't"
+    assert [reason_against(one) for one in found] == [
+        "an element in several parts",
+        None,
+        "an element within 2 words of the target",
+        "an element of more than 3 words",
+    ]
+
+
+def test_what_is_wrong_with_propositions_is_said(tmp_path):
+    plain = "".join("\t".join(line.split("\t")[:10]) + "\n" for line in PROPOSITIONS.splitlines())
+    path = tmp_path / "some.conllu"
+    for text, words in (
+        (plain, "no columns"),
+        (PROPOSITIONS.replace("The old dog, he", "cats", 1), "sentence 1"),
+        ("x\n", "CoNLL-U"),
+    ):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(DataError, match=words):
+            list(read_propbank(path))
+    with pytest.raises(DataError, match="cannot be read"):
+        list(read_propbank(tmp_path / "none.conllu"))
