@@ -204,9 +204,10 @@ def test_every_epoch_sees_every_example_once_in_another_order(rng):
     assert padded < 1.25 * sum(lengths)
 
 
-def test_training_learns(small, rng):
-    """Whether a text begins with token 5 or 6 can be learnt."""
-    model = make_model(small, seed=1)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_training_learns(small, rng, dtype):
+    """Whether a text begins with token 5 or 6 can be learnt; parameters stay float32."""
+    model = random_model(BertForSequenceClassification, small, dtype, seed=1)
     encoded, _ = make_examples(model, rng, 64)
     wanted = rng.integers(0, 2, 64, np.int32)
     rows = [
@@ -220,6 +221,7 @@ def test_training_learns(small, rng):
         assert len(losses) == 4
     logits = predict(trainer.model, encoded)
     assert (logits.argmax(1) == wanted).mean() > 0.9
+    assert all(value.dtype == jnp.float32 for value in trainer.parameters.values())
     assert largest_difference(predict(model, encoded), logits) > 0.1  # the model itself stays as it was
 
 
@@ -228,19 +230,20 @@ import sys
 import jax, numpy as np
 from tests.test_training import train_a_little
 assert jax.device_count() == 2, jax.devices()
-losses, model, devices = train_a_little()
+losses, logits, model, devices = train_a_little()
 assert devices == 2
-np.savez(sys.argv[1], losses=losses, **model.weights())
+np.savez(sys.argv[1], losses=losses, logits=logits, **model.weights())
 """
 
 
 def train_a_little():
-    """Losses and model of two epochs on fixed data, and among how many devices the parameters are."""
+    """Losses, logits and model of two epochs on fixed data, and among how many devices the parameters are."""
     model = make_model(BertConfig(**SIZES["three heads"]))
     encoded, labels = make_examples(model, np.random.default_rng(5), 4)
     trainer = Trainer(model, encoded, labels, Recipe(batch_size=3, learning_rate=1e-3, epochs=2))
     losses = [*trainer.run_epoch(0), *trainer.run_epoch(1)]
-    return losses, trainer.model, len(trainer.parameters["classifier.kernel"].sharding.device_set)
+    logits = predict(trainer.model, encoded)
+    return losses, logits, trainer.model, len(trainer.parameters["classifier.kernel"].sharding.device_set)
 
 
 def test_two_devices_train_as_one_does(tmp_path):
@@ -249,8 +252,9 @@ def test_two_devices_train_as_one_does(tmp_path):
     path = tmp_path / "two.npz"
     command = [sys.executable, "-c", TWO_DEVICES, str(path)]
     subprocess.run(command, check=True, env={**os.environ, "XLA_FLAGS": flags}, timeout=300)
-    two, (losses, model, _) = np.load(path), train_a_little()
+    two, (losses, logits, model, _) = np.load(path), train_a_little()
     assert largest_difference(two["losses"], losses) < 1e-5
+    assert largest_difference(two["logits"], logits) < 1e-4
     for name, weights in model.weights().items():
         if "key.bias" not in name:  # its gradient is 0 but for rounding, which Adam scales up to whole steps
             assert largest_difference(two[name], weights) < 1e-4, name
