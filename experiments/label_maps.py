@@ -1,0 +1,229 @@
+"""Label attention maps by eye: draw maps of a model, look at them on numbered sheets, say what each one is.
+
+    python -m experiments.label_maps export MAPS --task qnli-sample rte --data GLUE    maps of random heads and examples
+    python -m experiments.label_maps sheets MAPS                                       pictures, 30 maps on each
+    python -m experiments.label_maps label MAPS                                        asks for a label of each map
+    python -m experiments.label_maps agreement MAPS                                    how far two rounds agree
+
+MAPS stands for two files, MAPS.npz and MAPS.tsv (`pattern_maps.py`). The maps stand on the sheets in random order,
+without task, layer and head, so that nothing but the picture says what they are. `label` takes one letter for each
+map, or a line of them; it writes after each line, and goes on where one stopped. --again makes sheets of 120 maps in
+a new order for a second round, whose labels are kept beside the first ones and never shown.
+
+Our own labels are `data/patterns.tsv`, the guide they follow `data/patterns.md`.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+import bertjax
+from bertjax.cli import Parser, guarded, positive
+from bertjax.data import draw, load_examples, task_named
+from bertjax.errors import DataError, OutputError
+from bertjax.locate import DEFAULT_MODEL, locate
+from bertjax.page import INK, add_axes, save_page
+from bertjax.progress import ProgressBar
+from bertjax.tasks import SAMPLE
+from experiments.pattern_maps import (
+    CLASSES,
+    MapRow,
+    MapSet,
+    draw_heads,
+    export_maps,
+    read_maps,
+    with_label,
+    write_labels,
+    write_maps,
+)
+from experiments.pattern_scores import score_agreement
+
+COLUMNS, ROWS = 6, 5  # of a sheet
+SECOND_ROUND = 120
+LONGEST = 128  # tokens
+COLOURS = "viridis"  # equal steps look equal
+
+
+def run_export(options: argparse.Namespace) -> int:
+    """Maps of random heads of random examples of some tasks."""
+    path = Path(options.maps)
+    if path.with_suffix(".tsv").exists():
+        raise OutputError(f"{path.with_suffix('.tsv')} is there already, perhaps with labels; choose another name")
+    found = locate(options.model)
+    model, tokenizer = bertjax.load(found), bertjax.Tokenizer.from_pretrained(found)
+    rows: list[MapRow] = []
+    maps: list[np.ndarray] = []
+    among = options.only or list(np.ndindex(model.config.num_hidden_layers, model.config.num_attention_heads))
+    for number, task in enumerate(options.task):
+        shipped = task_named(task).name == SAMPLE
+        examples = load_examples(task, split=options.split, data=None if shipped else options.data)
+        texts = tokenizer.encode(examples.first, examples.second)
+        short = [place for place, text in enumerate(texts) if len(text) <= LONGEST]
+        places = [short[place] for place in draw(len(short), options.examples, options.seed)]
+        wanted = draw_heads(len(places), among, options.heads, options.seed + number)
+        ids = [str(examples.ids[place]) for place in places]
+        with ProgressBar(task) as report:
+            one = export_maps(model, task, ids, [texts[place] for place in places], wanted, report)
+        rows, maps = [*rows, *one.rows], [*maps, *one.maps]
+    write_maps(path, MapSet(tuple(rows), tuple(maps)))
+    print(f"{len(rows)} maps in {path.with_suffix('.npz')}")
+    return 0
+
+
+def label_order(count: int, again: bool, seed: int) -> list[int]:
+    """Which map has which number on the sheets: all in random order, or some in another order for the second round.
+
+    >>> label_order(5, again=False, seed=0)
+    [2, 0, 1, 3, 4]
+    """
+    order = np.random.default_rng((seed, int(again))).permutation(count)
+    return [int(place) for place in (order[:SECOND_ROUND] if again else order)]
+
+
+def run_sheets(options: argparse.Namespace) -> int:
+    """Numbered maps, 30 on a picture."""
+    several = read_maps(Path(options.maps))
+    order = label_order(len(several), options.again, options.seed)
+    name = f"{Path(options.maps).name}-{'again' if options.again else 'sheet'}"
+    size = ROWS * COLUMNS
+    for start in range(0, len(order), size):
+        path = Path(options.output) / f"{name}-{start // size + 1:02d}.png"
+        draw_sheet(path, several, order[start : start + size], start + 1)
+    print(f"{len(order)} maps on {-(-len(order) // size)} sheets in {options.output}")
+    return 0
+
+
+def draw_sheet(path: Path, several: MapSet, places: Sequence[int], first: int) -> None:
+    """One sheet: the maps at `places`, numbered from `first`. Colours show the square root of the weight; ticks mark
+    [CLS] and each [SEP], a white line the border between the two texts."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.style import context
+
+    side, gap = 2.35, 0.3  # inches
+    with context("default"):
+        figure = Figure(figsize=(COLUMNS * (side + gap), ROWS * (side + gap)), dpi=100, facecolor="white")
+        FigureCanvasAgg(figure)
+        for number, place in enumerate(places):
+            row, column = divmod(number, COLUMNS)
+            bottom = (ROWS - 1 - row) * (side + gap) + 0.05
+            axes = add_axes(figure, column * (side + gap) + gap / 2, bottom, side, side)
+            found, one = several.rows[place], several.maps[place]
+            axes.imshow(one, cmap=COLOURS, vmin=0, vmax=255, interpolation="nearest", aspect="auto")
+            marks = [0, found.first - 1, *([found.tokens - 1] if found.second else [])]
+            axes.set_xticks(marks, [""] * len(marks))
+            axes.set_yticks(marks, [""] * len(marks))
+            axes.tick_params(length=4, top=True, right=True, width=1, colors=INK)
+            if found.second:
+                axes.axhline(found.first - 0.5, color="white", linewidth=0.5, alpha=0.6)
+                axes.axvline(found.first - 0.5, color="white", linewidth=0.5, alpha=0.6)
+            axes.set_title(str(first + number), fontsize=10, pad=4, color=INK)
+        save_page(figure, path)
+
+
+def run_label(options: argparse.Namespace) -> int:
+    """Ask for labels until all maps have one, or the input ends."""
+    path = Path(options.maps)
+    several = read_maps(path)
+    rows = list(several.rows)
+    order = label_order(len(several), options.again, options.seed)
+    print("one letter for each map: " + ", ".join(f"{key} {name}" for key, name in CLASSES.items()))
+    print("u takes the last label back; an empty line or Ctrl-D ends; what is labelled is kept")
+    while left := [number for number, place in enumerate(order) if not _label(rows[place], options.again)]:
+        print(f"sheet {left[0] // (ROWS * COLUMNS) + 1}, map {left[0] + 1} of {len(order)}: ", end="", flush=True)
+        line = sys.stdin.readline().replace(" ", "").strip().lower()
+        if not line:
+            break
+        take_letters(rows, order, line, options.again)
+        write_labels(path, rows)
+    print(f"\n{len(order) - len(left)} of {len(order)} maps are labelled")
+    return 0
+
+
+def take_letters(rows: list[MapRow], order: Sequence[int], letters: str, again: bool) -> None:
+    """Label the next maps in order; stops at a letter that stands for nothing, and says so."""
+    for letter in letters:
+        left = [place for place in order if not _label(rows[place], again)]
+        done = [place for place in order if _label(rows[place], again)]
+        if letter == "u" and done:
+            rows[done[-1]] = with_label(rows[done[-1]], "", again)
+        elif letter in CLASSES and left:
+            rows[left[0]] = with_label(rows[left[0]], CLASSES[letter], again)
+        else:
+            print(f"{letter!r} is left out, with what follows it")
+            return
+
+
+def _label(row: MapRow, again: bool) -> str:
+    return row.again if again else row.label
+
+
+def run_agreement(options: argparse.Namespace) -> int:
+    """Cohen's kappa of the two rounds."""
+    rows = [row for row in read_maps(Path(options.maps)).rows if row.label and row.again]
+    if not rows:
+        raise DataError(f"{options.maps}: no map has two labels; use label --again")
+    found = score_agreement([row.label for row in rows], [row.again for row in rows], _examples(rows))
+    low, high = found["interval"]
+    print(f"{len(rows)} maps labelled twice: Cohen's kappa {found['kappa']:.2f}, 95 % interval {low:.2f} to {high:.2f}")
+    return 0
+
+
+def _examples(rows: Sequence[MapRow]) -> list[str]:
+    return [f"{row.task} {row.example}" for row in rows]
+
+
+def _head(text: str) -> tuple[int, int]:
+    layer, dot, head = text.partition(".")
+    if not (dot and layer.isdecimal() and head.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no head; write LAYER.HEAD")
+    return int(layer), int(head)
+
+
+def make_parser() -> Parser:
+    """The command line's parser."""
+    look = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog="python -m experiments.label_maps", description=__doc__, formatter_class=look)
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=Parser)
+    seed = {"type": int, "default": 0, "metavar": "S"}
+    for name, run in (
+        ("export", run_export),
+        ("sheets", run_sheets),
+        ("label", run_label),
+        ("agreement", run_agreement),
+    ):
+        action = actions.add_parser(name, help=(run.__doc__ or "").splitlines()[0])
+        action.set_defaults(run=run)
+        action.add_argument("maps", metavar="MAPS", help="name of the files, without suffix")
+        action.add_argument("--seed", help="of everything that is random", **seed)
+        if name in ("sheets", "label"):
+            action.add_argument("--again", action="store_true", help="the second round")
+    add = actions.choices["export"].add_argument
+    add("--model", default=DEFAULT_MODEL, metavar="M", help="directory, hub id, or package:NAME")
+    add("--task", nargs="+", required=True, metavar="T", help="tasks of GLUE, or qnli-sample")
+    add("--split", default="validation", metavar="NAME", help="part of the data (default validation)")
+    add("--data", metavar="PATH", help="GLUE directory, in place of TensorFlow Datasets")
+    add("--examples", type=positive, default=15, metavar="N", help="of each task (default 15)")
+    add("--heads", type=positive, default=6, metavar="N", help="of each example (default 6)")
+    add("--only", type=_head, nargs="+", metavar="L.H", help="draw among these heads, to see more of a rare class")
+    actions.choices["sheets"].add_argument("--output", default=".", metavar="DIR", help="where the pictures go")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = make_parser()
+
+    def program() -> int:
+        options = parser.parse_args(arguments)
+        return int(options.run(options))
+
+    return guarded(parser.prog, program)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,206 @@
+"""Attention maps that people label by eye: drawing heads and examples at random, and the two files that hold them.
+
+    NAME.npz    the maps: one row of bytes, map after map, each [query, key] of the real tokens; a byte is the square
+                root of a weight, times 255, rounded, so that small weights keep their detail
+    NAME.tsv    a row for each map: where it comes from, its sizes, its label, and its label of a second round
+
+No text is kept, so the files may be given on whatever the terms of the texts are.
+"""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, UInt8
+
+from bertjax.atomic import atomic_write, staged
+from bertjax.errors import DataError
+from bertjax.progress import Report
+from bertjax.tokenizer import Encoding
+from experiments.attention import stream_attention
+
+# The paper's classes, and the letter that stands for each where one labels.
+CLASSES = {
+    "v": "vertical",
+    "d": "diagonal",
+    "m": "vertical+diagonal",
+    "b": "block",
+    "h": "heterogeneous",
+}
+NAMES = tuple(CLASSES.values())
+
+
+@dataclass(frozen=True)
+class MapRow:
+    """Where one map comes from, and what it was labelled.
+
+    Args:
+        task, example: the task, and the example's id in it (GLUE's row number).
+        layer, head: counted from 0.
+        first: tokens of the first text with [CLS] and its [SEP].
+        second: tokens of the second text with its [SEP]; 0 where there is one text.
+        label, again: names of classes, of the first and the second round; empty where not labelled.
+    """
+
+    task: str
+    example: str
+    layer: int
+    head: int
+    first: int
+    second: int
+    label: str = ""
+    again: str = ""
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens are real, so the map's side."""
+        return self.first + self.second
+
+
+@dataclass(frozen=True, eq=False)
+class MapSet:
+    """Maps with their rows."""
+
+    rows: tuple[MapRow, ...]
+    maps: tuple[UInt8[np.ndarray, "query key"], ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def quantise(weights: Float[Array, "*maps query key"]) -> UInt8[Array, "*maps query key"]:
+    """Weights as bytes.
+
+    >>> quantise(jnp.array([[0.0, 0.01, 0.99]])).tolist()
+    [[0, 26, 254]]
+    """
+    return jnp.rint(255.0 * jnp.sqrt(weights)).astype(jnp.uint8)
+
+
+def weights_of(found: UInt8[np.ndarray, "query key"]) -> Float[np.ndarray, "query key"]:
+    """Bytes as weights again; each row sums to 1, as attention does."""
+    weights = (found.astype(np.float32) / 255.0) ** 2
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def pick_maps(
+    attentions: Float[Array, "layers batch heads query key"],
+    keep: Int[Array, "batch token"],
+    wanted: Int[Array, "batch picked 2"],
+) -> UInt8[Array, "batch picked query key"]:
+    """The maps of some (layer, head) of each example, as bytes."""
+    examples = jnp.arange(wanted.shape[0])[:, None]
+    return quantise(attentions[wanted[..., 0], examples, wanted[..., 1]])
+
+
+def draw_heads(
+    count: int, among: Sequence[tuple[int, ...]], each: int, seed: int
+) -> Int[np.ndarray, "examples picked 2"]:
+    """For each of `count` examples `each` different heads, as (layer, head), of those given."""
+    rng, picked = np.random.default_rng(seed), min(each, len(among))
+    places = [rng.choice(len(among), picked, replace=False) for _ in range(count)]
+    return np.array(among, np.int32)[np.array(places)]
+
+
+def sizes_of(text: Encoding) -> tuple[int, int]:
+    """Tokens of the first and the second text, special tokens included.
+
+    >>> sizes_of(Encoding((2, 7, 3, 8, 3), (0, 0, 0, 1, 1), ("",) * 5, ((0, 0),) * 5, False))
+    (3, 2)
+    """
+    second = sum(text.token_type_ids)
+    return len(text) - second, second
+
+
+def export_maps(
+    model: Any,
+    task: str,
+    ids: Sequence[str],
+    texts: Sequence[Encoding],
+    wanted: Int[np.ndarray, "examples picked 2"],
+    report: Report,
+) -> MapSet:
+    """Maps of some heads of each example, cropped to the real tokens, in the order of the examples."""
+    found: dict[int, np.ndarray] = {}
+    for places, maps in stream_attention(model, texts, pick_maps, lambda places: [wanted[places]], report=report):
+        for place, several in zip(places.tolist(), maps, strict=True):
+            found[place] = several[:, : len(texts[place]), : len(texts[place])].copy()
+    rows = [
+        MapRow(task, ids[place], layer, head, *sizes_of(text))
+        for place, text in enumerate(texts)
+        for layer, head in wanted[place].tolist()
+    ]
+    return MapSet(tuple(rows), tuple(one for place in range(len(texts)) for one in found[place]))
+
+
+def write_maps(path: Path, several: MapSet) -> None:
+    """Write both files: `path` with the suffixes .npz and .tsv.
+
+    Raises:
+        OutputError: they cannot be written.
+    """
+    with staged(path.with_suffix(".npz"), path.with_suffix(".tsv")) as (maps, rows):
+        np.savez_compressed(maps, maps=np.concatenate([one.ravel() for one in several.maps]))
+        rows.write_bytes(_table(several.rows))
+
+
+def write_labels(path: Path, rows: Sequence[MapRow]) -> None:
+    """Write the table anew, whole or not at all."""
+    atomic_write(path.with_suffix(".tsv"), _table(rows))
+
+
+def read_maps(path: Path) -> MapSet:
+    """Read both files.
+
+    Raises:
+        DataError: one is missing or damaged, or they do not fit each other.
+    """
+    rows = _read_rows(path.with_suffix(".tsv"))
+    try:
+        with np.load(path.with_suffix(".npz")) as archive:
+            whole = archive["maps"]
+    except (OSError, KeyError, ValueError) as error:
+        raise DataError(f"{path.with_suffix('.npz')}: cannot be read as maps ({error})") from error
+    ends = np.cumsum([row.tokens**2 for row in rows])
+    if whole.dtype != np.uint8 or whole.shape != (ends[-1],):
+        raise DataError(f"{path}: the table's maps are {ends[-1]} bytes, the file's are {whole.shape} {whole.dtype}")
+    maps = np.split(whole, ends[:-1])
+    return MapSet(rows, tuple(one.reshape(row.tokens, -1) for row, one in zip(rows, maps, strict=True)))
+
+
+def _table(rows: Sequence[MapRow]) -> bytes:
+    text = io.StringIO()
+    table = csv.writer(text, delimiter="\t", lineterminator="\n")
+    names = [field.name for field in fields(MapRow)]
+    table.writerow(names)
+    table.writerows([getattr(row, name) for name in names] for row in rows)
+    return text.getvalue().encode()
+
+
+def _read_rows(path: Path) -> tuple[MapRow, ...]:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            found = list(csv.DictReader(file, delimiter="\t"))
+        rows = tuple(_read_row(row) for row in found)
+    except (OSError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read as a table of maps ({error})") from error
+    unknown = {row.label for row in rows} | {row.again for row in rows}
+    unknown -= {*NAMES, ""}
+    if unknown or not rows:
+        raise DataError(f"{path}: " + (f"no class is called {min(unknown)!r}" if unknown else "holds no map"))
+    return rows
+
+
+def _read_row(row: dict[str, str]) -> MapRow:
+    layer, head, first, second = (int(row[name]) for name in ("layer", "head", "first", "second"))
+    return MapRow(row["task"], row["example"], layer, head, first, second, row["label"], row["again"])
+
+
+def with_label(row: MapRow, label: str, again: bool) -> MapRow:
+    """The row with its label of one of the two rounds."""
+    return replace(row, **{"again" if again else "label": label})

@@ -1,0 +1,133 @@
+"""A small convolutional network that tells attention patterns apart, and what it and its rival read of a map.
+
+The network: 8 convolutions with ReLU between them, as the paper says; which 8, it does not say, so: 3x3 to 16, 16, pool,
+32, 32, pool, 64, 64 channels, then 1x1 to 16, mean over the map, 1x1 to the classes.
+
+It reads a map resized to one size, as two channels: the square root of the weights, averaged over the area that each
+pixel covers, and how much of a pixel lies within one text. Its rival, a logistic regression, reads five numbers.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Float, Int
+
+from experiments.pattern_maps import NAMES, MapRow, weights_of
+
+SIZE = 48  # pixels of a side
+NUMBERS = ("special tokens", "neighbours", "own text", "entropy", "column concentration")
+
+
+class PatternNetwork(nnx.Module):
+    """8 convolutions with ReLU between them."""
+
+    def __init__(self, rngs: nnx.Rngs):
+        widths = [(2, 16), (16, 16), (16, 32), (32, 32), (32, 64), (64, 64), (64, 16), (16, len(NAMES))]
+        sides = [3] * 6 + [1] * 2
+        initial = nnx.initializers.he_normal()
+        self.convolutions = nnx.List(
+            [
+                nnx.Conv(*width, (side, side), kernel_init=initial, rngs=rngs)
+                for width, side in zip(widths, sides, strict=True)
+            ]
+        )
+
+    def __call__(self, images: Float[Array, "batch row column channel"]) -> Float[Array, "batch classes"]:
+        """Logits of the classes."""
+        *first, last = self.convolutions
+        found = images
+        for number, convolution in enumerate(first):
+            found = nnx.relu(convolution(found))
+            if number in (1, 3):
+                found = nnx.max_pool(found, (2, 2), strides=(2, 2))
+        found = found.mean((1, 2), keepdims=True)
+        return last(found)[:, 0, 0]
+
+
+def resize_maps(
+    attentions: Float[Array, "layers batch heads query key"],
+    keep: Int[Array, "batch token"],
+    first: Int[Array, "batch"],
+    size: int = SIZE,
+) -> Float[Array, "layers batch heads row column channel"]:
+    """Maps of the real tokens as images of one size, whatever they are padded to.
+
+    Args:
+        keep: 1 for real tokens, which come first.
+        first: tokens of the first text.
+
+    Returns: the square root of the weights, averaged over the area of each pixel, and the share of that area where
+    query and key are of the same text.
+    """
+    ratio = keep.sum(-1).astype(attentions.dtype)[:, None, None] / size
+    pixel = jnp.arange(size, dtype=attentions.dtype)[None, :, None]
+    token = jnp.arange(keep.shape[1], dtype=attentions.dtype)[None, None, :]
+    covered = jnp.minimum((pixel + 1.0) * ratio, token + 1.0) - jnp.maximum(pixel * ratio, token)
+    share = jnp.clip(covered, 0.0) / ratio  # [batch, row, token]: of a pixel's side that a token fills
+    images = jnp.einsum("brq,lbhqk,bck->lbhrc", share, jnp.sqrt(attentions), share, optimize=True)
+    one = (share * (jnp.arange(keep.shape[1])[None] < first[:, None]).astype(share.dtype)[:, None]).sum(-1)
+    own = one[:, :, None] * one[:, None, :] + (1.0 - one)[:, :, None] * (1.0 - one)[:, None, :]
+    return jnp.stack([images, jnp.broadcast_to(own[None, :, None], images.shape)], axis=-1)
+
+
+def five_numbers(
+    attentions: Float[Array, "layers batch heads query key"],
+    keep: Int[Array, "batch token"],
+    first: Int[Array, "batch"],
+) -> Float[Array, "batch layers heads 5"]:
+    """What a map is like in five numbers, each the mean over the real queries.
+
+    Returns: the weight on [CLS] and [SEP]; on the token itself and its two neighbours; on tokens of the same text; the
+    entropy as a share of the largest possible; and the sum of squares of the mean weight of each key.
+    """
+    real = keep.astype(attentions.dtype)
+    tokens = keep.sum(-1)
+    place = jnp.arange(keep.shape[1])
+    ends = jnp.stack([jnp.zeros_like(first), first - 1, tokens - 1], axis=-1)
+    special = (place[None, :, None] == ends[:, None]).any(-1).astype(real.dtype)
+    near = (jnp.abs(place[:, None] - place[None]) <= 1).astype(real.dtype)
+    text = place[None] < first[:, None]
+    own = (text[:, :, None] == text[:, None]).astype(real.dtype)
+    query = real / tokens.astype(real.dtype)[:, None]
+    surprise = -attentions * jnp.log(jnp.where(attentions > 0, attentions, 1.0))
+    most = jnp.log(jnp.maximum(tokens, 2).astype(real.dtype))
+    columns = jnp.einsum("lbhqk,bq->lbhk", attentions, query)
+    found = [
+        jnp.einsum("lbhk,bk->blh", columns, special),
+        jnp.einsum("lbhqk,bq,qk->blh", attentions, query, near, optimize=True),
+        jnp.einsum("lbhqk,bq,bqk->blh", attentions, query, own, optimize=True),
+        jnp.einsum("lbhqk,bq->blh", surprise, query) / most[:, None, None],
+        jnp.einsum("lbhk,lbhk->blh", columns, columns),
+    ]
+    return jnp.stack(found, axis=-1)
+
+
+def stack_maps(
+    rows: Sequence[MapRow], maps: Sequence[np.ndarray]
+) -> tuple[Float[np.ndarray, "1 batch 1 token token"], Int[np.ndarray, "batch token"], Int[np.ndarray, "batch"]]:
+    """Maps of several sizes as one batch of attention with one head, with `keep` and `first`."""
+    longest = max(row.tokens for row in rows)
+    weights = np.zeros((1, len(rows), 1, longest, longest), np.float32)
+    for number, (row, one) in enumerate(zip(rows, maps, strict=True)):
+        weights[0, number, 0, : row.tokens, : row.tokens] = weights_of(one)
+    tokens = np.array([row.tokens for row in rows])
+    keep = (np.arange(longest)[None] < tokens[:, None]).astype(np.int32)
+    return weights, keep, np.array([row.first for row in rows], np.int32)
+
+
+@jax.jit
+def read_maps_as(
+    weights: Float[Array, "layers batch heads query key"], keep: Int[Array, "batch token"], first: Int[Array, "batch"]
+) -> tuple[Float[Array, "batch row column channel"], Float[Array, "batch 5"]]:
+    """What the network and its rival read of maps that are one head each."""
+    return resize_maps(weights, keep, first)[0, :, 0], five_numbers(weights, keep, first)[:, 0, 0]
+
+
+def class_shares(network: Any, images: Float[Array, "*maps row column channel"]) -> Float[Array, "*maps classes"]:
+    """Probabilities of the classes, for maps in any arrangement."""
+    flat = images.reshape(-1, *images.shape[-3:])
+    return nnx.softmax(network(flat)).reshape(*images.shape[:-3], len(NAMES))
