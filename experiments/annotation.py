@@ -64,8 +64,9 @@ def read_conllu(run: Run, path: str | Path) -> AnnotatedSample:
         raise DataError(f"{path}: holds no sentence; is it a CoNLL-U file?")
     chosen = [sentences[place] for place in draw_sample(len(sentences), run.options)]
     texts = encode_texts(run, [sentence.text for sentence in chosen])
-    drawn = "" if len(chosen) == len(sentences) else f", {len(chosen)} drawn with seed {run.options.seed}"
-    return AnnotatedSample(f"{path.name}{drawn}", texts, tuple((sentence,) for sentence in chosen))
+    all_or = f"{len(chosen)} of {len(sentences)} sentences, seed {run.options.seed}"
+    drawn = f"{len(chosen)} sentences" if len(chosen) == len(sentences) else all_or
+    return AnnotatedSample(f"{path.name}, {drawn}", texts, tuple((sentence,) for sentence in chosen))
 
 
 def annotate(name: str, texts: Sequence[str]) -> list[Annotated]:

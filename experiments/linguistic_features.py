@@ -131,7 +131,7 @@ def _outcome(run: Run, source: str, scores: dict[str, Scores]) -> Outcome:
         numbers["published_against_corrected"] = compare(scores["as_published"].means[0], scores["corrected"].means[0])
         lines += [say_agreement(name, found) for name, found in numbers["published_against_corrected"].items()]
     mode = ", as published" if run.options.as_published else ""
-    subtitle = f"{run.options.model}, {len(shown.values)} texts of {source}{mode}"
+    subtitle = f"{run.options.model}, {source}{mode}"
 
     def draw(path: Path) -> None:
         rows = _panels(shown)

@@ -170,7 +170,7 @@ def follow_published(
     """What the authors' code computes.
 
     Returns:
-        The map of each relation that occurs, 0 for an example without it; the last layer's [CLS] row on each feature
+        The map of each relation, 0 for an example without it; the last layer's [CLS] row on each feature
         that occurs, a value for each head; and the values of each example `[examples, relations + features, layers,
         heads]`.
     """
@@ -183,9 +183,7 @@ def follow_published(
         run.model, sample.texts, published_statistics, [pairs, masks], example_bytes=size, report=run.report
     )
     exact, last = values.astype(np.float64), len(values[0, 0]) - 1
-    maps = {
-        relation: exact[:, number].mean(0) for number, relation in enumerate(RELATIONS) if (pairs[:, number] >= 0).any()
-    }
+    maps = {relation: exact[:, number].mean(0) for number, relation in enumerate(RELATIONS)}
     row = {}
     for number, feature in enumerate(FEATURES):
         have = np.flatnonzero(masks[:, number].sum(-1))

@@ -29,6 +29,8 @@ from typing import Any
 
 import numpy as np
 
+from bertjax.cli import positive
+from bertjax.errors import DataError
 from experiments.agreement import compare_maps, say_agreement
 from experiments.annotation import add_annotation_options, read_annotated
 from experiments.links import attend_from_cls, follow_links, follow_published, measure
@@ -48,27 +50,38 @@ def compute(run: Run) -> Outcome:
     sample = read_annotated(run)
     found = follow_links(run, sample)
     relations, lengths = measure(run, found), np.array([len(text) for text in sample.texts])
+    if not relations:
+        raise DataError(f"{sample.source}: no subject of a verb, and no pronoun and noun of one entity, is annotated")
     rows = attend_from_cls(found, lengths)
-    names = ("sources", "largest", "hits", "excess", "row", "row_mean")
-    values = {name: getattr(found, name) for name in names} | {"lengths": lengths, "features": found.masks.any(-1)}
+    taken = ("sources", "largest", "hits", "excess", "row", "row_mean")
+    values = {name: getattr(found, name) for name in taken} | {"lengths": lengths, "features": found.masks.any(-1)}
     missing = [relation for relation in RELATIONS if relation not in relations]
     lines = [sample.source, *(line for relation, one in relations.items() for line in _summary(relation, one))]
     if missing:
         lines.append(f"{', '.join(missing)}: none here; pronoun and noun need entities, as GUM's files have them")
     numbers = {"source": sample.source, "examples": len(sample), **_report(relations, rows)}
-    panels, picture = _panels(relations), rows
+    where, panels = f"{run.options.model}, {sample.source}", _panels(relations)
     if run.options.as_published:
-        maps, row, values["published"] = follow_published(run, read_annotated(run, published=True))
-        apart = {name: compare_maps(maps[name], one["mean"]) for name, one in relations.items() if name in maps}
-        numbers["as_published"] = {"maps": _rounded(maps), "cls_row": _rounded(row)}
-        numbers["published_against_corrected"] = apart
+        all_maps, row, values["published"] = follow_published(run, read_annotated(run, published=True))
+        maps = {name: all_maps[name] for name in relations}
+        apart = _compare(maps, row, relations, rows)
+        numbers |= {"as_published": {"maps": _rounded(maps), "cls_row": _rounded(row)}}
+        numbers |= {"published_against_corrected": apart}
         lines += [say_agreement(name, one) for name, one in apart.items()]
-        panels = [[Panel(name, found) for name, found in maps.items()]]
-        picture = {"largest": row}
-    mode = ", as published" if run.options.as_published else ""
-    where = f"{run.options.model}, {len(sample)} texts of {sample.source}{mode}"
-    pictures = {"cls_row": lambda path: _draw_rows(path, picture, where)}
+        shown = [Panel(name, one) for name, one in maps.items()]
+        panels, rows = [shown[place : place + 2] for place in range(0, len(shown), 2)], {"largest": row}
+        where += ", as published"
+    pictures = {"cls_row": lambda path: _draw_rows(path, rows, where)}
     return Outcome(numbers, values, lambda path: _draw_relations(path, panels, where), lines, pictures)
+
+
+def _compare(
+    maps: dict[str, np.ndarray], row: dict[str, np.ndarray], relations: dict[str, dict[str, Any]], rows: Rows
+) -> dict[str, Any]:
+    """How far the published maps, and the published [CLS] row, are from the corrected ones."""
+    found = {name: compare_maps(maps[name], one["mean"]) for name, one in relations.items()}
+    both = [feature for feature in row if feature in rows["largest"]]
+    return found | {f"[CLS] to {feature}": compare_maps(row[feature], rows["largest"][feature]) for feature in both}
 
 
 def _rounded(maps: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -142,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = make_parser("token_to_token", __doc__)
     add_annotation_options(parser)
-    parser.add_argument("--draws", type=int, default=10000, metavar="N", help="random signs of the null")
+    parser.add_argument("--draws", type=positive, default=10000, metavar="N", help="random signs of the null")
     return run_program(parser, compute, arguments)
 
 

@@ -17,7 +17,7 @@ from experiments.positions import hits_of, margin_of, start_profile, sum_diagona
 from experiments.program import Run
 from experiments.relations import RELATIONS, Linked, best_nearest, find_links, join_words, published_pairs, token_pairs
 from experiments.token_to_token import compute, main
-from tests.annotations import SENTENCES, write_sentences
+from tests.annotations import SENTENCES, conllu, write_sentences
 from tests.tiny import largest_difference
 from tests.workshop import make_embedder
 
@@ -311,12 +311,12 @@ def test_a_run_leaves_numbers_values_and_both_figures(run, tmp_path, capsys):
     arguments = ["--model", run.options.model, "--conllu", run.options.conllu, "--output", str(output), "--draws", "9"]
     assert main([*arguments, "--as-published"]) == 0
     assert "verb to subject as published against corrected" in capsys.readouterr().out
-    names = {
+    files = {
         "numbers.json",
         "values.npz",
         *(f"{name}.{kind}" for name in ("figure", "cls_row") for kind in ("png", "pdf")),
     }
-    assert {path.name for path in output.iterdir()} == names
+    assert {path.name for path in output.iterdir()} == files
     found = json.loads((output / "numbers.json").read_text())["results"]
     assert set(found["relations"]) == set(found["as_published"]["maps"]) == set(RELATIONS)
     assert np.load(output / "values.npz")["hits"].shape == (6, 4, 2, 3)
@@ -327,3 +327,12 @@ def test_relations_that_a_file_cannot_have_are_left_out_and_named(run):
     found = compute(run)
     assert "pronoun to noun, noun to pronoun: none here; pronoun and noun need entities" in " ".join(found.lines)
     assert set(found.numbers["relations"]) == set(RELATIONS[:2])
+
+
+def test_a_file_without_any_relation_is_refused_in_one_line(run, tmp_path, capsys):
+    path = tmp_path / "bare.conllu"
+    path.write_text(conllu(SENTENCES[2]), encoding="utf-8")
+    assert main(["--model", run.options.model, "--conllu", str(path), "--output", str(tmp_path / "out")]) == 2
+    written = capsys.readouterr().err
+    assert "bare.conllu, 1 sentences: no subject of a verb" in written
+    assert written.count("\n") == 1
