@@ -195,7 +195,7 @@ def compute(run: Run) -> Outcome:
     panels = [Panel("published", published), Panel("found", values["FrameNet"].reshape(published.shape))]
 
     def draw(path: Path) -> None:
-        title = "Attention from frame elements to predicates, against the published map"
+        title = "From frame elements to predicates, against the published map"
         draw_maps(path, panels, title, f"{run.options.model}: {framenet.verdict}", "mean weight")
 
     return Outcome(numbers, values, draw, [make_table(checks), *_say(checks)])

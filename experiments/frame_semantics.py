@@ -14,8 +14,13 @@ two highest heads, which is true of any 144 values; so nothing is marked.
     python -m experiments.frame_semantics                                   the authors' 473 sentences (they come along)
     python -m experiments.frame_semantics --source framenet                 FrameNet 1.7 or 1.5, through nltk
     python -m experiments.frame_semantics --source propbank --data F.conllu with PropBank's columns, through conllu
+
+With all-MiniLM-L6-v2 the first takes 45 s of processor time (AMD EPYC): 21 of 72 heads attend from elements to the
+predicate more than chance, 12 back; 5.4 most (`RESULTS.md`). It has not been run on bert-base-uncased, of which the
+paper's numbers are; `anchors.py` holds it against them.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -112,9 +117,10 @@ def _apart(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> 
 
 
 def _outcome(run: Run, links: Links, maps: Mapping[str, np.ndarray], scores: Mapping[str, Any], more: Any) -> Outcome:
-    significant = scores["both"] < LEVEL
+    significant, lengths = scores["both"] < LEVEL, Counter(map(len, links.texts))
     numbers = {
         "examples": len(links.texts),
+        "examples_of_a_shared_length": sum(count for count in lengths.values() if count > 1),
         **more,
         "maps": {name: found.round(6).tolist() for name, found in maps.items()},
         "q_values": {name: found.tolist() for name, found in scores.items()},
