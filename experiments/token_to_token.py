@@ -129,7 +129,9 @@ def _panels(relations: dict[str, dict[str, Any]]) -> list[list[Panel]]:
         rows.append(
             [
                 Panel(f"{relation}: weight", one["mean"]),
-                Panel(f"found, % ({apart:+d}: {best:.0f})", 100 * one["share"], margin.q_values < LEVEL),
+                Panel(
+                    f"found, % ({apart:+d}: {best:.0f})".replace("-", "−"), 100 * one["share"], margin.q_values < LEVEL
+                ),
                 Panel("weight − expected", excess.mean, excess.q_values < LEVEL),
             ]
         )
@@ -138,7 +140,7 @@ def _panels(relations: dict[str, dict[str, Any]]) -> list[list[Panel]]:
 
 def _draw_relations(path: Path, panels: list[list[Panel]], where: str) -> None:
     marked = any(panel.marked is not None for row in panels for panel in row)
-    note = f"dot: above the best fixed distance; above what the head gives at these distances anyway (q < {LEVEL})"
+    note = f"in brackets: the best fixed distance in words. dot: more than it, more than expected there (q < {LEVEL})"
     draw_grid(path, panels, "Attention along relations between words", where, note if marked else "")
 
 
