@@ -239,6 +239,18 @@ def test_as_published_trains_on_the_rows_that_quote_handling_leaves(encoder, glu
     assert (len(corrected.validation), len(published.validation)) == (13, 9)
 
 
+def test_rows_whose_label_was_swallowed_are_left_out(encoder, tmp_path):
+    (tmp_path / "RTE").mkdir()
+    rows = ["index\tsentence1\tsentence2\tlabel", f'0\t"{SENTENCES[0]}\t{SENTENCES[1]}\tentailment']
+    rows += [f'1\t{SENTENCES[2]}\t{SENTENCES[3]}"\tentailment', f"2\t{SENTENCES[4]}\t{SENTENCES[5]}\tnot_entailment"]
+    for part in ("train", "dev"):
+        (tmp_path / "RTE" / f"{part}.tsv").write_text("\n".join(rows) + "\n")
+    published = read_data(options_of(encoder, tmp_path, as_published=True), "rte")
+    assert published.train.first == (SENTENCES[4],)
+    assert published.train.labels.tolist() == [1]
+    assert len(read_data(options_of(encoder, tmp_path), "rte").train) == 3
+
+
 def test_the_table_has_means_spreads_and_the_papers_numbers():
     scores = {("random", 0): 0.5, ("random", 1): 0.6, ("pretrained", 0): 0.7}
     runs = [

@@ -225,6 +225,23 @@ def test_training_learns(small, rng, dtype):
     assert largest_difference(predict(model, encoded), logits) > 0.1  # the model itself stays as it was
 
 
+def test_each_step_drops_other_units_and_the_seed_says_which(small, rng, monkeypatch):
+    model, keys = make_model(small), []
+    encoded, wanted = make_examples(model, rng, 11)
+
+    def step(skeleton, optimizer, parameters, memory, batch, key):
+        keys.append(tuple(jax.random.key_data(key).tolist()))
+        return parameters, memory, jnp.float32(0)
+
+    monkeypatch.setattr("experiments.training.train_step", step)
+    for seed in (0, 0, 1):
+        trainer = Trainer(model, encoded, wanted, Recipe(batch_size=4, seed=seed))
+        assert [len(list(trainer.run_epoch(epoch))) for epoch in range(3)] == [3, 3, 3]
+    assert len(set(keys[:9])) == 9
+    assert keys[:9] == keys[9:18]
+    assert not set(keys[:9]) & set(keys[18:])
+
+
 TWO_DEVICES = """
 import sys
 import jax, numpy as np
