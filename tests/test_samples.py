@@ -72,8 +72,12 @@ def test_classes_by_name_by_number_and_neither(tmp_path):
 def test_what_is_drawn_is_one_choice_for_texts_and_labels(tmp_path):
     rows = ["sentence1\tsentence2\tscore", *(f"first {n}\tsecond {n}\t{n}.0" for n in range(30))]
     (tmp_path / "dev.tsv").write_text("\n".join(rows) + "\n")
-    for read in (read_examples, read_published_examples):
-        found = read(options_of(tmp_path / "dev.tsv", "stsb", limit=7, seed=3))
+    both = [
+        read(options_of(tmp_path / "dev.tsv", "stsb", limit=7, seed=3))
+        for read in (read_examples, read_published_examples)
+    ]
+    assert both[0].first == both[1].first  # without quotes both readings draw the same
+    for found in both:
         assert len(found) == 7
         assert found.first == tuple(f"first {label:.0f}" for label in found.labels)
         assert found.second == tuple(f"second {label:.0f}" for label in found.labels)
