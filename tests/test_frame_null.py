@@ -115,11 +115,12 @@ def test_only_a_head_that_follows_the_links_is_more_than_chance(rng, monkeypatch
 
 
 def test_attention_to_neighbours_does_not_hide_links_beyond_them(rng, monkeypatch):
-    """All heads attend to neighbours most; 0.0 also follows the links, 1.1 does not."""
+    """All heads attend to neighbours most; 0.0 also follows the links, 1.1 shuns them."""
     groups, weights = random_links(rng, 40, 10), 0.05 * random_weights(rng, 40, 12)
     weights += 0.4 * (np.eye(12, k=1) + np.eye(12, k=-1))
     for example, (predicate, element) in enumerate(groups):
         weights[0, example, 0, element, predicate[0]] += 0.1
+        weights[1, example, 1, element, predicate[0]] = 0
     found = scored(monkeypatch, groups, weights)["moved"]
     assert found[0, 0, 0] < 0.05
     assert found[0, 1, 1] > 0.05
