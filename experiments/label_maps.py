@@ -16,7 +16,6 @@ Our own labels are `data/patterns.tsv`, the guide they follow `data/patterns.md`
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,7 @@ import numpy as np
 import bertjax
 from bertjax.cli import Parser, guarded, positive
 from bertjax.data import draw, load_examples, task_named
-from bertjax.errors import DataError, OutputError
+from bertjax.errors import DataError, OutputError, OverrideError
 from bertjax.locate import DEFAULT_MODEL, locate
 from bertjax.page import INK, add_axes, save_page
 from bertjax.progress import ProgressBar
@@ -57,7 +56,11 @@ def run_export(options: argparse.Namespace) -> int:
     model, tokenizer = bertjax.load(found), bertjax.Tokenizer.from_pretrained(found)
     rows: list[MapRow] = []
     maps: list[np.ndarray] = []
-    among = options.only or list(np.ndindex(model.config.num_hidden_layers, model.config.num_attention_heads))
+    every = list(np.ndindex(model.config.num_hidden_layers, model.config.num_attention_heads))
+    among = options.only or every
+    if missing := sorted(set(among) - set(every)):
+        layer, head = missing[0]
+        raise OverrideError(f"{options.model} has no head {layer}.{head}; its last is {every[-1][0]}.{every[-1][1]}")
     for number, task in enumerate(options.task):
         shipped = task_named(task).name == SAMPLE
         examples = load_examples(task, split=options.split, data=None if shipped else options.data)

@@ -33,6 +33,7 @@ CLASSES = {
     "h": "heterogeneous",
 }
 NAMES = tuple(CLASSES.values())
+DATA = Path(__file__).parent / "data"
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
 """A small convolutional network that tells attention patterns apart, and what it and its rival read of a map.
 
-The network: 8 convolutions with ReLU between them, as the paper says; which 8, it does not say, so: 3x3 to 16, 16, pool,
-32, 32, pool, 64, 64 channels, then 1x1 to 16, mean over the map, 1x1 to the classes.
+The network: 8 convolutions with ReLU between them, as the paper says; which 8, it does not say, so: 3x3 to 16 and 16
+channels, pool, 32 and 32, pool, 64 and 64, then 1x1 to 16, mean over the map, 1x1 to the classes.
 
 It reads a map resized to one size, as two channels: the square root of the weights, averaged over the area that each
 pixel covers, and how much of a pixel lies within one text. Its rival, a logistic regression, reads five numbers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,10 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
 
+from bertjax.atomic import staged
+from bertjax.errors import DataError
 from experiments.pattern_maps import NAMES, MapRow, weights_of
 
-SIZE = 48  # pixels of a side
+SIZE = 32  # pixels of a side
 NUMBERS = ("special tokens", "neighbours", "own text", "entropy", "column concentration")
 
 
@@ -131,3 +136,33 @@ def class_shares(network: Any, images: Float[Array, "*maps row column channel"])
     """Probabilities of the classes, for maps in any arrangement."""
     flat = images.reshape(-1, *images.shape[-3:])
     return nnx.softmax(network(flat)).reshape(*images.shape[:-3], len(NAMES))
+
+
+def save_networks(path: Path, networks: Mapping[str, Any]) -> None:
+    """Write the weights of some networks as one file, in half precision."""
+    arrays = {
+        f"{name}.{number}": np.asarray(leaf, np.float16)
+        for name, network in networks.items()
+        for number, leaf in enumerate(jax.tree.leaves(nnx.state(network, nnx.Param)))
+    }
+    with staged(path) as (temporary,):
+        save_file(arrays, temporary)
+
+
+def load_network(path: Path, name: str) -> PatternNetwork:
+    """One network of such a file.
+
+    Raises:
+        DataError: the file cannot be read, or holds no such network.
+    """
+    network = nnx.eval_shape(lambda: PatternNetwork(nnx.Rngs(0)))
+    graph, state = nnx.split(network, nnx.Param)
+    leaves, structure = jax.tree.flatten(state)
+    try:
+        arrays = load_file(path)
+        found = [jnp.asarray(arrays[f"{name}.{number}"], jnp.float32) for number in range(len(leaves))]
+    except (OSError, SafetensorError, KeyError) as error:
+        raise DataError(f"{path}: cannot be read as the network {name!r} ({error})") from error
+    if [one.shape for one in found] != [leaf.shape for leaf in leaves]:
+        raise DataError(f"{path}: the weights of {name!r} have other shapes than this network's")
+    return nnx.merge(graph, jax.tree.unflatten(structure, found))

@@ -49,6 +49,7 @@ def add_task_options(
     parser: Parser,
     *,
     task: str = "qnli-sample",
+    several: bool = False,
     limit: int | None = 1000,
     max_length: int | None = PUBLISHED_LENGTH,
 ) -> None:
@@ -56,10 +57,12 @@ def add_task_options(
 
     Args:
         task: the default; `qnli-sample` comes with bertjax.
+        several: `--task` takes several and is a list.
         limit: at most so many examples, or None for all.
         max_length: tokens after which texts are cut, or None for what the model says.
     """
-    parser.add_argument("--task", default=task, metavar="T", help=f"task of GLUE, or qnli-sample (default {task})")
+    kind: dict[str, Any] = {"nargs": "+", "default": [task]} if several else {"default": task}
+    parser.add_argument("--task", **kind, metavar="T", help=f"task of GLUE, or qnli-sample (default {task})")
     parser.add_argument("--split", default="validation", metavar="NAME", help="part of the data (default validation)")
     parser.add_argument("--data", metavar="PATH", help="GLUE directory or file, in place of TensorFlow Datasets")
     parser.add_argument("--data-dir", metavar="DIR", help="directory of TensorFlow Datasets")

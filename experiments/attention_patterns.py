@@ -1,0 +1,282 @@
+"""What patterns do attention maps show, and how often? (Kovaleva et al. 2019, section 4.1, figures 1 and 2)
+
+Every head's map on every example is one of five: vertical (mass on one or few columns, mostly [CLS] and [SEP]),
+diagonal (on the token itself and its neighbours), both of these, block (within each text of a pair), heterogeneous
+(none of these). Maps are cropped to the real tokens, resized and classified on the device, all heads at once, by a
+small network that was trained on maps labelled by eye (`data/patterns.md`, `pattern_training.py`); a rival that reads
+five numbers of each map says the same or not. Shares come with a 95 % interval over examples, and corrected for the
+errors that the network made on maps it had not seen.
+
+--as-published also takes a network as the paper has it (400 maps, one split, random by map: heads of one example are on
+both sides) and reads a task's TSV file with quote handling. The authors' labels and network were not published, so
+this is their protocol, not their classifier; padding has no weight in either mode and is cropped.
+
+    python -m experiments.attention_patterns --task mrpc stsb sst2 qqp:train rte qnli mnli --data GLUE_DIR
+
+TASK:SPLIT takes a task from another part of its data. `RESULTS.md` has what came out.
+"""
+
+import json
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Float, Int
+
+from bertjax.data import task_named
+from bertjax.errors import DataError
+from experiments.agreement import compare_maps, say_agreement
+from experiments.attention import stream_attention
+from experiments.pattern_figure import draw_patterns
+from experiments.pattern_maps import DATA, NAMES, MapSet, sizes_of
+from experiments.pattern_network import SIZE, PatternNetwork, class_shares, five_numbers, load_network, resize_maps
+from experiments.pattern_scores import correct_shares
+from experiments.pattern_training import LABELS, classes_of, images_of, predict_classes, read_labels, rivals
+from experiments.program import Outcome, Run, make_parser, run_program
+from experiments.samples import Sample, add_task_options, read_published_sample, read_sample
+
+# Measured later by two of the authors with 5 seeds on fine-tuned bert-base-uncased, in the order of NAMES.
+PUBLISHED = {
+    "sst2": (0.088, 0.219, 0.413, 0.052, 0.228),
+    "mrpc": (0.144, 0.200, 0.358, 0.065, 0.233),
+    "stsb": (0.071, 0.153, 0.248, 0.029, 0.498),
+    "qqp": (0.024, 0.166, 0.273, 0.028, 0.508),
+    "mnli": (0.073, 0.204, 0.413, 0.058, 0.252),
+    "qnli": (0.034, 0.197, 0.203, 0.069, 0.497),
+    "rte": (0.125, 0.207, 0.400, 0.111, 0.157),
+}
+DRAWS = 1000
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found for one task."""
+
+    sample: Sample
+    classes: Int[np.ndarray, "examples layers heads"]
+    rival: Int[np.ndarray, "examples layers heads"]
+
+    @property
+    def shares(self) -> Float[np.ndarray, " classes"]:
+        """Of the classes among all maps."""
+        return shares_of(self.classes).mean(0)
+
+
+def shares_of(classes: Int[np.ndarray, "examples layers heads"]) -> Float[np.ndarray, "examples classes"]:
+    """Shares of the classes among the heads of each example.
+
+    >>> shares_of(np.array([[[0, 0], [2, 4]]])).tolist()
+    [[0.5, 0.0, 0.25, 0.0, 0.25]]
+    """
+    return (classes[..., None] == np.arange(len(NAMES))).mean((1, 2))
+
+
+@cache
+def _graph() -> Any:
+    return nnx.split(nnx.eval_shape(lambda: PatternNetwork(nnx.Rngs(0))))
+
+
+def classify(
+    attentions: Float[Array, "layers batch heads query key"],
+    keep: Int[Array, "batch token"],
+    first: Int[Array, " batch"],
+    *weights: Float[Array, "..."],
+) -> Float[Array, "batch layers heads 10"]:
+    """Probabilities of the classes, then the five numbers, of each map.
+
+    Args:
+        first: tokens of each first text.
+        weights: the network's, in the order of its tree.
+    """
+    graph, state = _graph()
+    network = nnx.merge(graph, jax.tree.unflatten(jax.tree.structure(state), weights))
+    probabilities = class_shares(network, resize_maps(attentions, keep, first))
+    return jnp.concatenate([jnp.moveaxis(probabilities, 0, 1), five_numbers(attentions, keep, first)], axis=-1)
+
+
+def find_patterns(run: Run, sample: Sample, network: PatternNetwork, rival: Any) -> Found:
+    """The class of every head on every example, by the network and by its rival."""
+    first = np.array([sizes_of(text)[0] for text in sample.texts], np.int32)
+    weights = [np.asarray(leaf) for leaf in jax.tree.leaves(nnx.split(network)[1])]
+    config = run.model.config
+    heads = config.num_hidden_layers * config.num_attention_heads
+    values = np.zeros((len(sample), config.num_hidden_layers, config.num_attention_heads, 10), np.float32)
+    options: dict[str, Any] = {"example_bytes": 3 * heads * SIZE**2 * 16 * 4, "report": run.report}
+    for places, found in stream_attention(
+        run.model, sample.texts, classify, lambda places: [first[places], *weights], **options
+    ):
+        values[places] = found
+    numbers = values[..., len(NAMES) :]
+    said = rival.predict(numbers.reshape(-1, numbers.shape[-1])).reshape(numbers.shape[:-1])
+    return Found(sample, values[..., : len(NAMES)].argmax(-1).astype(np.int8), said.astype(np.int8))
+
+
+def task_runs(run: Run) -> dict[str, Run]:
+    """A run for each task of the command line; `TASK:SPLIT` names a part of its data."""
+    runs = {}
+    for name in run.options.task:
+        task, _, split = name.partition(":")
+        options = vars(run.options) | {"task": task, "split": split or run.options.split}
+        runs[task_named(task).name + (f":{split}" if split else "")] = replace(run, options=Namespace(**options))
+    return runs
+
+
+def read_scores(directory: Path) -> dict[str, Any]:
+    """What training said of its classifiers.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    try:
+        scores: dict[str, Any] = json.loads((directory / "pattern_scores.json").read_text(encoding="utf-8"))
+        _ = [scores[kind] for kind in ("network", *rivals(), "as_published")]
+    except (OSError, ValueError, KeyError) as error:
+        message = f"{directory}: holds no scores of a classifier ({error}); run experiments.pattern_training"
+        raise DataError(message) from error
+    return scores
+
+
+def compute(run: Run) -> Outcome:
+    """The shares of all tasks, in one mode or both."""
+    directory = Path(run.options.classifier)
+    scores, labelled = read_scores(directory), read_labels(run.options.labels)
+    networks = {
+        name: load_network(directory / "pattern_network.safetensors", name) for name in ("grouped", "published")
+    }
+    rival = rivals()["boosting"].fit(images_of(labelled)[1], classes_of(labelled)[0])
+    runs = task_runs(run)
+    # All samples are read before anything is computed, so that a missing file is found at once.
+    samples = {"corrected": {name: read_sample(one) for name, one in runs.items()}}
+    if run.options.as_published:
+        samples["as_published"] = {name: read_published_sample(one) for name, one in runs.items()}
+    kinds = {"corrected": networks["grouped"], "as_published": networks["published"]}
+    found = {
+        mode: {name: find_patterns(run, sample, kinds[mode], rival) for name, sample in several.items()}
+        for mode, several in samples.items()
+    }
+    typical = typical_maps(labelled[0], networks["grouped"])
+    return _outcome(run, found, scores, typical)
+
+
+def typical_maps(labelled: MapSet, network: PatternNetwork) -> dict[str, tuple[int, np.ndarray]]:
+    """For each class the labelled map of the fewest tokens above 20 that the network calls so too."""
+    images, _ = images_of([labelled])
+    said = predict_classes(network, images)
+    typical = {}
+    for number, name in enumerate(NAMES):
+        agreed = [
+            place
+            for place, row in enumerate(labelled.rows)
+            if row.label == name and said[place] == number and row.second
+        ]
+        if agreed:
+            place = min(agreed, key=lambda place: abs(labelled.rows[place].tokens - 30))
+            typical[name] = labelled.rows[place].first, labelled.maps[place]
+    return typical
+
+
+def report_task(found: Found, name: str, confusion: Any, seed: int) -> dict[str, Any]:
+    """The numbers of one task."""
+    each = shares_of(found.classes)
+    drawn = np.random.default_rng(seed).integers(0, len(each), (DRAWS, len(each)))
+    low, high = np.percentile(each[drawn].mean(1), [2.5, 97.5], axis=0)
+    published = PUBLISHED.get(name.partition(":")[0].partition("-")[0])
+
+    def named(values: Any) -> dict[str, float]:
+        return {name: round(float(value), 4) for name, value in zip(NAMES, values, strict=True)}
+
+    return {
+        "examples": len(each),
+        "maps": int(found.classes.size),
+        "source": found.sample.source,
+        "shares": named(found.shares),
+        "low": named(low),
+        "high": named(high),
+        "corrected_for_confusion": named(correct_shares(found.shares, np.array(confusion))),
+        "by_five_numbers": named(shares_of(found.rival).mean(0)),
+        "agreement_with_five_numbers": round(float((found.classes == found.rival).mean()), 4),
+        "published": None if published is None else named(published),
+    }
+
+
+def _outcome(
+    run: Run, found: Mapping[str, Mapping[str, Found]], scores: dict[str, Any], typical: dict[str, Any]
+) -> Outcome:
+    confusion = {
+        "corrected": scores["network"]["drawn_at_random"]["confusion"],
+        "as_published": scores["as_published"]["confusion"],
+    }
+    numbers: dict[str, Any] = {
+        mode: {name: report_task(one, name, confusion[mode], run.options.seed) for name, one in tasks.items()}
+        for mode, tasks in found.items()
+    }
+    kinds = ("network", *rivals())
+    classifiers = {kind: scores[kind] for kind in kinds} | {"as_published": scores["as_published"], "paper": 0.86}
+    mode = "as_published" if run.options.as_published else "corrected"
+    lines = [_say_scores(scores), *(_say_task(name, one) for name, one in numbers[mode].items())]
+    if mode == "as_published":
+        both = [
+            np.concatenate([_by_head(one) for one in found[mode].values()]) for mode in ("as_published", "corrected")
+        ]
+        apart = compare_maps(*both)
+        shares = [np.array([one.shares for one in found[mode].values()]) for mode in found]
+        apart["largest_difference_of_shares"] = float(np.abs(shares[0] - shares[1]).max())
+        numbers["published_against_corrected"] = apart
+        lines.append(say_agreement("share of a class by head", apart))
+    values = {
+        f"{kind}_{name.replace(':', '_')}_{what}": getattr(one, what)
+        for kind, tasks in found.items()
+        for name, one in tasks.items()
+        for what in ("classes", "rival")
+    }
+    subtitle = f"{run.options.model}, every head's map on each example" + (
+        "; as published" if mode == "as_published" else ""
+    )
+
+    def draw(path: Path) -> None:
+        draw_patterns(path, typical, numbers[mode], subtitle)
+
+    return Outcome({"classes": list(NAMES), "classifiers": classifiers, **numbers}, values, draw, lines)
+
+
+def _by_head(found: Found) -> Float[np.ndarray, "layers columns"]:
+    """Shares of the classes of each head, side by side."""
+    shares = (found.classes[..., None] == np.arange(len(NAMES))).mean(0)
+    return shares.reshape(shares.shape[0], -1)
+
+
+def _say_scores(scores: dict[str, Any]) -> str:
+    found = {kind: scores[kind]["drawn_at_random"] for kind in ("network", *rivals())}
+    found["split by map"] = scores["as_published"]
+    texts = [
+        f"{kind} {one['macro_f1']:.2f} ({one['interval'][0]:.2f} to {one['interval'][1]:.2f})"
+        for kind, one in found.items()
+    ]
+    return "macro F1 on maps not seen: " + ", ".join(texts) + "; the paper's 0.86"
+
+
+def _say_task(name: str, found: dict[str, Any]) -> str:
+    shares = ", ".join(f"{kind} {share:.1%}" for kind, share in found["shares"].items())
+    return f"{name} ({found['examples']} examples): {shares}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = make_parser("attention_patterns", __doc__)
+    add_task_options(parser, several=True)
+    text = "directory of the trained classifier (default the one that is shipped)"
+    parser.add_argument("--classifier", default=str(DATA), metavar="DIR", help=text)
+    text = "labelled maps that it was trained on, names without suffix (default those that are shipped)"
+    parser.add_argument("--labels", nargs="+", type=Path, default=LABELS, metavar="MAPS", help=text)
+    return run_program(parser, compute, arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
