@@ -238,7 +238,7 @@ def _pictures(run: Run, kind: Kind, names: list[str], shown: Reading, lines: lis
 
     def draw(path: Path) -> None:
         scores = main.scores[0].reshape(shape)
-        kind.draw(path, scores, main.base, title, f"{subtitle}; uniform attention in its place", label)
+        kind.draw(path, scores, main.base, f"{title} (uniform attention in its place)", subtitle, label)
 
     def draw_modes(path: Path) -> None:
         draw_strips(path, main.changes, main.mean_intervals, MODES, names, main.base, texts)

@@ -42,15 +42,17 @@ def draw_strips(
         for row, some in enumerate(changes):
             axes.scatter(some, np.full(len(some), row), s=15, color="#2166ac", alpha=0.55, linewidths=0, zorder=2)
             if len(names) <= FEW:
-                for name, change in zip(names, some, strict=True):
-                    axes.annotate(name, (change, row), (0, 5), textcoords="offset points", fontsize=7.5, ha="center")
+                for rank, place in enumerate(np.argsort(some).tolist()):  # at two heights, so that neighbours fit
+                    spot, above = (some[place], row), (0, 5 + 8 * (rank % 2))
+                    axes.annotate(names[place], spot, above, textcoords="offset points", fontsize=7.5, ha="center")
             mean = float(np.nanmean(some))
             axes.plot(intervals[:, row], [row + 0.27] * 2, color="#b2182b", linewidth=1.4, zorder=3)
             axes.plot([mean], [row + 0.27], marker="D", markersize=4.5, color="#b2182b", linestyle="none", zorder=3)
         axes.axvline(0, color=INK, linewidth=1.4, zorder=1.5)
         axes.set_yticks(rows, modes)
         axes.set_ylim(len(modes) - 0.5, -0.5)
-        low, high = min(0.0, float(np.nanmin(changes))), max(0.0, float(np.nanmax(changes)))
+        known = np.concatenate([changes.ravel(), intervals.ravel(), [0.0]])
+        low, high = float(np.nanmin(known)), float(np.nanmax(known))
         room = max(0.05 * (high - low), 0.05)
         ticks, words = choose_ticks(low - room, high + room, base, most=6, separator="\n")
         axes.set_xlim(low - room, high + room)
