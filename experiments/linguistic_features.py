@@ -6,13 +6,19 @@ are those that a word overlaps by its place in the text. With --tuned, for a bas
 difference. Sets of tags, roles and negation: `annotated.py`, `features.py`.
 
 --as-published also takes what the authors' code takes and shows that: a word's pieces wherever the same pieces stand in
-the input; 0 for an example without the feature, negation apart; negation by a list of words looked for as a part of
-the text, capitals as they stand; the larger of both [SEP]; a task's TSV file read with quote handling.
+the input; 0 for an example without the feature; negation by a list of words looked for as a part of the text, capitals
+as they stand, and examples with no piece of one left out; the larger of both [SEP]; a task's TSV file read with quote
+handling.
 
-Words come from CoNLL-U (--conllu), from spaCy for a task (--task with --spacy), or from 200 sentences of the English
-Web Treebank that come with the program:
+Words come from CoNLL-U (--conllu; the package `conllu` reads it), from spaCy for a task (--task with --spacy), or from
+200 sentences of the English Web Treebank that come with the program:
 
-    python -m experiments.linguistic_features
+    python -m experiments.linguistic_features                                  20 s of processor time
+    python -m experiments.linguistic_features --conllu en_ewt-ud-dev.conllu    45 s (1,000 sentences, all-MiniLM-L6-v2)
+
+There all heads together rest on [CLS] (0.51 on average, 2.9 most: 0.85), the last layer on nouns (5.3: 0.19); counting
+texts without the feature as 0 makes pronouns and objects half as attended to and hardly changes the order of the heads
+(`RESULTS.md`). It has not been run on bert-base-uncased, of which the paper's maps are.
 """
 
 from collections.abc import Sequence

@@ -17,10 +17,16 @@ input, which does not grow with the number of the feature's tokens.
 --as-published also takes what the authors' code takes, and shows it: the pieces of all sources and of all targets,
 wherever they stand, paired one to one in order; the largest weight; 0 for an example without the relation.
 
-Words come from CoNLL-U (--conllu), from spaCy for a task (--task with --spacy), or from 200 sentences of the English
-Web Treebank that come with the program. Pronoun and noun need entities, as GUM has them (`Entity=` in its files):
+Words come from CoNLL-U (--conllu; the package `conllu` reads it), from spaCy for a task (--task with --spacy), or from
+200 sentences of the English Web Treebank that come with the program. Pronoun and noun need entities, as GUM has them
+(`Entity=` in its files):
 
-    python -m experiments.token_to_token --conllu en_gum-ud-dev.conllu
+    python -m experiments.token_to_token --conllu en_gum-ud-dev.conllu         71 s of processor time (1,000 sentences)
+
+There two of the 72 heads of all-MiniLM-L6-v2 find a subject's verb more often than the next word is one (2.8: 63
+against 49 %), two a verb's subject, and none more often than the nearest word of the right kind; from pronouns 3.1
+finds a noun of the same entity in 62 %, the best distance in 8 %, the nearest noun in 27 % (`RESULTS.md`). It has not
+been run on bert-base-uncased.
 """
 
 from collections.abc import Sequence

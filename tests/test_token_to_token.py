@@ -12,7 +12,7 @@ import bertjax
 from experiments import links
 from experiments.annotated import Annotated, AnnotatedSample, Word
 from experiments.conllu_files import read_sentences
-from experiments.links import attend_from_cls, follow_links, follow_published, measure
+from experiments.links import attend_from_cls, follow_links, follow_published, link_statistics, measure
 from experiments.positions import hits_of, margin_of, start_profile, sum_diagonals
 from experiments.program import Run
 from experiments.relations import RELATIONS, Linked, best_nearest, find_links, join_words, published_pairs, token_pairs
@@ -108,6 +108,21 @@ def test_a_word_finds_the_word_with_the_largest_sum_over_its_tokens(rng):
             assert np.flatnonzero(found[layer, example, head, source]).tolist() == [int(np.argmax(to))]
 
 
+def test_links_that_fill_up_count_nothing(rng):
+    """Every word attends to itself, and so would the last one, which fillers name."""
+    maps = np.broadcast_to(np.eye(5, dtype=np.float32), (2, 3, 2, 5, 5))
+    members = np.broadcast_to(np.eye(5, dtype=bool), (3, 5, 5))
+    links = np.full((3, 4, 2, 2), -1)
+    links[1, 2, 0] = links[2, 3, 1] = (3, 3)
+    some = jnp.asarray(rng.random((3, 6, 5)) < 0.5)
+    everything = jnp.ones((3, 5), bool)
+    several = [jnp.asarray(one) for one in (maps, np.ones((3, 5), np.int32), links, links, members)]
+    found = np.asarray(link_statistics(*several, everything, some))
+    for part in (found[:, :4], found[:, 4:8], found[:, 8:12]):  # largest, mean, hits
+        assert part[1, 2].tolist() == part[2, 3].tolist() == [[1, 1], [1, 1]]
+        assert part.sum() == 8
+
+
 def positional_maps(rng, lengths, width):
     """Weights that depend on distance and head only, padding without."""
     by_distance = rng.random((2, 3, 2 * width - 1)).astype(np.float32)
@@ -153,6 +168,9 @@ def test_the_nearest_word_of_a_kind_is_looked_for_on_the_better_side():
     assert (side, hits.tolist()) == ("before", [2, 0])
     side, hits = best_nearest([one], 0)
     assert (side, hits.tolist()) == ("after", [1])
+    pair = Linked([], ["verb", "noun", "noun", "verb"], [0, 2], [[(1, 3)], [(3, 1)], [], []])
+    assert best_nearest([pair], 0)[1].tolist() == [0]  # the other text's words are not near
+    assert best_nearest([pair], 1)[1].tolist() == [0]
 
 
 def test_the_default_is_what_literal_loops_compute(run):
