@@ -11,6 +11,10 @@ Takes a checkpoint with a classifier fine-tuned on the task, or a sentence embed
 of STS-B what the paper calls it; disabling itself is the same. What that changes is said.
 
     python -m experiments.head_ablation --task stsb --data GLUE_DIR
+
+On STS-B's 1,500 validation pairs, all-MiniLM-L6-v2 with cosine similarity (Spearman .8672), disabling head 2.4 raises
+Spearman's correlation by 0.26 points, head 2.7 lowers it by 0.84 (`RESULTS.md`). A sweep that was killed goes on with the
+same command.
 """
 
 from collections.abc import Sequence
