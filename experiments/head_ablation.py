@@ -13,8 +13,8 @@ of STS-B what the paper calls it; disabling itself is the same. What that change
     python -m experiments.head_ablation --task stsb --data GLUE_DIR
 
 On STS-B's 1,500 validation pairs, all-MiniLM-L6-v2 with cosine similarity (Spearman .8672), disabling head 2.4 raises
-Spearman's correlation by 0.26 points, head 2.7 lowers it by 0.84 (`RESULTS.md`). A sweep that was killed goes on with the
-same command.
+Spearman's correlation by 0.26 points, head 2.7 lowers it by 0.84 (`RESULTS.md`). A sweep that was killed goes on with
+the same command.
 """
 
 from collections.abc import Sequence
