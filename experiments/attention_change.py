@@ -22,17 +22,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-import bertjax
-from bertjax.errors import BertjaxError, ConfigError
 from bertjax.files import hash_weights, read_weights
-from bertjax.locate import locate
 from experiments.agreement import compare_maps, say_agreement
 from experiments.attention import reduce_attention
 from experiments.maps import Panel, draw_maps
 from experiments.program import Outcome, Run, make_parser, run_program
 from experiments.samples import PUBLISHED_LENGTH, Sample, add_task_options, read_published_sample, read_sample
-
-SIZES = ("num_hidden_layers", "num_attention_heads", "hidden_size", "max_position_embeddings", "vocab_size")
+from experiments.tuned import load_tuned
 
 
 @dataclass(frozen=True)
@@ -85,52 +81,11 @@ def compare_whole(
     return jnp.stack([own, others if heads > 1 else jnp.full_like(own, jnp.nan)], axis=1)
 
 
-def load_tuned(run: Run) -> tuple[Any, Path]:
-    """The fine-tuned model and its directory.
-
-    Raises:
-        ConfigError: its sizes are not the base model's.
-    """
-    directory = locate(run.options.tuned)
-    tuned = bertjax.load(directory)
-    for name in SIZES:
-        base, other = getattr(run.model.config, name), getattr(tuned.config, name)
-        if base != other:
-            message = f"--tuned {run.options.tuned} has {name} {other}, --model {run.options.model} has {base}"
-            raise ConfigError(f"{message}: give a model that was fine-tuned from the other")
-    return tuned, directory
-
-
-def check_vocabulary(run: Run, directory: Path, sample: Sample) -> None:
-    """Refuse a fine-tuned model that reads texts as other tokens; one that comes without a tokenizer reads them alike.
-
-    Raises:
-        ConfigError: it does.
-    """
-    try:
-        tokenizer = bertjax.Tokenizer.from_pretrained(directory)
-    except BertjaxError:
-        return
-    second = None if sample.second is None else sample.second[:100]
-    length = min(run.options.max_length, run.model.config.max_position_embeddings)
-    texts = tokenizer.encode(sample.first[:100], second, max_length=length)
-    for ours, theirs in zip(sample.texts, texts, strict=False):
-        if ours.input_ids != theirs.input_ids:
-            some = next(
-                (pair for pair in zip(ours.tokens, theirs.tokens, strict=False) if pair[0] != pair[1]), ("", "")
-            )
-            found = f"e.g. {some[0]!r} and {some[1]!r}" if any(some) else "the same pieces by other numbers"
-            raise ConfigError(
-                f"--tuned {run.options.tuned} reads texts as other tokens than --model {run.options.model} ({found}): "
-                "give a model that was fine-tuned from the other"
-            )
-
-
 def compute(run: Run) -> Outcome:
     """The similarities of one mode or both."""
-    tuned, directory = load_tuned(run)
-    models, sample = (run.model, tuned), read_sample(run)
-    check_vocabulary(run, directory, sample)
+    sample = read_sample(run)
+    tuned, directory = load_tuned(run, sample.first, sample.second)
+    models = run.model, tuned
     found = {"corrected": _similarity(reduce_attention(models, sample.texts, compare_real, report=run.report))}
     samples = {"corrected": sample}
     if run.options.as_published:

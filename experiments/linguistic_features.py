@@ -30,17 +30,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-import bertjax
-from bertjax.errors import ConfigError
-from bertjax.locate import locate
 from bertjax.tokenizer import Encoding
 from experiments.agreement import compare_maps, say_agreement
+from experiments.annotated import AnnotatedSample
 from experiments.annotation import add_annotation_options, read_annotated
 from experiments.attention import reduce_attention
 from experiments.features import FEATURES, Masks, columns_of, feature_masks, published_masks
 from experiments.map_grid import draw_grid
 from experiments.maps import Panel
 from experiments.program import Outcome, Run, make_parser, run_program
+from experiments.tuned import load_tuned
 
 PUBLISHED = FEATURES[:-2]  # the authors have no map of either [SEP] alone
 Maps = Float[np.ndarray, "models features layers heads"]
@@ -90,28 +89,18 @@ def score_features(run: Run, models: tuple[Any, ...], texts: Sequence[Encoding],
     return Scores(values, masks.any(-1))
 
 
-def load_models(run: Run) -> tuple[Any, ...]:
-    """The base model, and the fine-tuned one where there is one.
-
-    Raises:
-        ConfigError: they differ in size.
-    """
+def load_models(run: Run, sample: AnnotatedSample) -> tuple[Any, ...]:
+    """The base model, and the fine-tuned one where there is one. Raises as `load_tuned`."""
     if not run.options.tuned:
         return (run.model,)
-    tuned = bertjax.load(locate(run.options.tuned))
-    for name in ("num_hidden_layers", "num_attention_heads", "vocab_size"):
-        base, other = getattr(run.model.config, name), getattr(tuned.config, name)
-        if base != other:
-            raise ConfigError(
-                f"--tuned {run.options.tuned} has {name} {other}, --model {base}; give one fine-tuned of it"
-            )
-    return run.model, tuned
+    first, *second = zip(*([text.text for text in texts] for texts in sample.annotations), strict=True)
+    return run.model, load_tuned(run, first, second[0] if second else None)[0]
 
 
 def compute(run: Run) -> Outcome:
     """The maps of all features, of one mode or both."""
-    models = load_models(run)
     sample = read_annotated(run)
+    models = load_models(run, sample)
     scores = {"corrected": score_features(run, models, sample.texts, feature_masks(sample))}
     if run.options.as_published:
         read = read_annotated(run, published=True)

@@ -1,0 +1,50 @@
+"""A base model and the one that was fine-tuned from it, looked at together."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import bertjax
+from bertjax.errors import BertjaxError, ConfigError
+from bertjax.locate import locate
+from experiments.program import Run
+
+SIZES = ("num_hidden_layers", "num_attention_heads", "hidden_size", "max_position_embeddings", "vocab_size")
+TEXTS_COMPARED = 100
+
+
+def load_tuned(run: Run, first: Sequence[str], second: Sequence[str] | None = None) -> tuple[Any, Path]:
+    """The fine-tuned model that `--tuned` names, and its directory.
+
+    Args:
+        first: texts that both models are to read, or the first of each pair.
+        second: the second of each pair.
+
+    Raises:
+        ConfigError: it has other sizes than `--model`, or reads the texts as other tokens. One that comes without a
+            tokenizer reads them alike.
+    """
+    directory = locate(run.options.tuned)
+    tuned = bertjax.load(directory)
+    for name in SIZES:
+        base, other = getattr(run.model.config, name), getattr(tuned.config, name)
+        if base != other:
+            raise _unfit(run, f"has {name} {other}", f"has {base}")
+    try:
+        tokenizer = bertjax.Tokenizer.from_pretrained(directory)
+    except BertjaxError:
+        return tuned, directory
+    some = first[:TEXTS_COMPARED], None if second is None else second[:TEXTS_COMPARED]
+    for ours, theirs in zip(run.tokenizer.encode(*some), tokenizer.encode(*some), strict=True):
+        if ours.input_ids != theirs.input_ids:
+            pairs = zip(ours.tokens, theirs.tokens, strict=False)
+            base, other = next((pair for pair in pairs if pair[0] != pair[1]), ("the same pieces", "other numbers"))
+            raise _unfit(run, f"reads texts as other tokens ({other!r})", f"reads {base!r}")
+    return tuned, directory
+
+
+def _unfit(run: Run, theirs: str, ours: str) -> ConfigError:
+    return ConfigError(
+        f"--tuned {run.options.tuned} {theirs}, --model {run.options.model} {ours}: "
+        "give a model that was fine-tuned from the other"
+    )
