@@ -68,7 +68,7 @@ class MapSet:
     """Maps with their rows."""
 
     rows: tuple[MapRow, ...]
-    maps: tuple[UInt8[np.ndarray, "query key"], ...]
+    maps: tuple[UInt8[np.ndarray, "_ _"], ...]
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -24,6 +24,7 @@ from bertjax.errors import DataError
 from experiments.pattern_maps import NAMES, MapRow, weights_of
 
 SIZE = 32  # pixels of a side
+CENTRE, SPREAD = np.array([0.11, 0.62], np.float32), np.array([0.11, 0.48], np.float32)  # of the labelled maps
 NUMBERS = ("special tokens", "neighbours", "own text", "entropy", "column concentration")
 
 
@@ -44,7 +45,7 @@ class PatternNetwork(nnx.Module):
     def __call__(self, images: Float[Array, "batch row column channel"]) -> Float[Array, "batch classes"]:
         """Logits of the classes."""
         *first, last = self.convolutions
-        found = images
+        found = (images - CENTRE) / SPREAD
         for number, convolution in enumerate(first):
             found = nnx.relu(convolution(found))
             if number in (1, 3):

@@ -1,5 +1,6 @@
 """How well labels of maps agree: with each other, and with a classifier's."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -19,7 +20,9 @@ def score_agreement(first: Sequence[str], second: Sequence[str], groups: Sequenc
     one, other = np.array(first), np.array(second)
 
     def score(rows: np.ndarray) -> float:
-        return float(cohen_kappa_score(one[rows], other[rows]))
+        with warnings.catch_warnings():  # kappa is undefined, NaN, where both rounds know one class alone
+            warnings.simplefilter("ignore")
+            return float(cohen_kappa_score(one[rows], other[rows]))
 
     return {"kappa": score(np.arange(len(one))), "interval": bootstrap(score, groups)}
 

@@ -39,7 +39,7 @@ from experiments.pattern_network import PatternNetwork, load_network, read_maps_
 from experiments.pattern_scores import score_classes
 
 LABELS = (DATA / "patterns", DATA / "patterns_rare")
-EPOCHS, BATCH, RATE, DECAY = 20, 32, 3e-3, 1e-2
+EPOCHS, BATCH, RATE, DECAY = 16, 16, 2e-3, 1e-2
 PUBLISHED_MAPS, PUBLISHED_TEST = 400, 0.2
 FOLDS = 5
 

