@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from bertjax import plain
 from bertjax.ablations import Ablation, Change, to_overrides
 from bertjax.data import Examples, load_examples
 from bertjax.engine import Progress
@@ -31,8 +30,8 @@ from bertjax.settings import MODES, Settings, check_settings, head_names, list_a
 from bertjax.task_heads import BertForSentenceEmbedding, load
 from bertjax.task_outputs import (
     Encoded,
-    batch_rows,
     encode_examples,
+    mean_outputs,
     metrics_of,
     positive_label,
     sampled_attention,
@@ -172,15 +171,7 @@ def _means(
     """Where mode 'mean' occurs, the heads' mean outputs over all examples."""
     if not any(change.mode == "mean" for one in ablations for change in one.changes):
         return None
-    rows = range(len(encoded.rows))
-    batches = batch_rows(encoded, rows, settings.texts_at_once, model.config.max_position_embeddings)
-    return plain.mean_head_outputs(model, [_without_repeats(*batch) for batch in batches])
-
-
-def _without_repeats(places: Sequence[int], arguments: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A filled-up batch repeats examples, which would count twice in a mean: mask the repeats."""
-    first = np.array([places.index(place) == number for number, place in enumerate(places)])
-    return {**arguments, "attention_mask": arguments["attention_mask"] * first[:, None].astype(np.int32)}
+    return mean_outputs(model, encoded, settings.texts_at_once)
 
 
 def _sweep(

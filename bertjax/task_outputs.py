@@ -209,6 +209,25 @@ def sweep_plainly(
     return Swept(base, outputs)
 
 
+def mean_outputs(
+    model: Any, encoded: Encoded, batch_size: int, examples: int | None = None
+) -> Float[np.ndarray, "layers heads head_dim"]:
+    """The heads' mean outputs over the real tokens of examples: what mode 'mean' puts in place of their own.
+
+    Args:
+        batch_size: texts computed together.
+        examples: of the first so many; default all.
+    """
+    rows = [row for example in range(examples or encoded.examples) for row in encoded.rows_of(example)]
+    batches = []
+    for places, arguments in batch_rows(encoded, rows, batch_size, model.config.max_position_embeddings):
+        # A filled-up batch repeats examples, which would count twice in a mean: mask the repeats.
+        first = np.array([places.index(place) == number for number, place in enumerate(places)])
+        mask = arguments["attention_mask"] * first[:, None].astype(np.int32)
+        batches.append({**arguments, "attention_mask": mask})
+    return plain.mean_head_outputs(model, batches)
+
+
 def cosine(
     first: Float[np.ndarray, "*examples embed"], second: Float[np.ndarray, "*examples embed"]
 ) -> Float[np.ndarray, "*examples"]:

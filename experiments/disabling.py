@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from bertjax.ablations import Ablation
 from bertjax.cli import Parser, positive
@@ -16,9 +15,9 @@ from bertjax.data import Examples
 from bertjax.errors import DataError
 from bertjax.metrics import UNLABELLED
 from bertjax.page import format_change
-from bertjax.plain import Swept, mean_head_outputs
+from bertjax.plain import Swept
 from bertjax.results import finite
-from bertjax.task_outputs import Encoded, batch_rows, encode_examples, metrics_of, positive_label, sweep_examples
+from bertjax.task_outputs import encode_examples, mean_outputs, metrics_of, positive_label, sweep_examples
 from experiments.effects import Effects, describe, measure, rank_correlation, summarise
 from experiments.program import Outcome, Run
 from experiments.samples import add_task_options, read_examples, read_published_examples
@@ -81,7 +80,7 @@ def compute_disabling(run: Run, kind: Kind) -> Outcome:
     every, places = (corrected, []) if published is None else join(corrected, published)
     encoded = encode_examples(run.model, run.tokenizer, every, run.options.max_length)
     ablations = [one for mode in MODES for one in kind.list(run.model.config, mode)]
-    means = mean_outputs(run.model, encoded, len(corrected))
+    means = mean_outputs(run.model, encoded, ROWS_AT_ONCE, len(corrected))
     options: dict[str, Any] = {"journal": run.journal, "replace_journal": run.options.overwrite}
     swept = sweep_examples(run.model, encoded, ablations, means=means, progress=run.report, **options)
     readings = [_read(run, encoded.kind, corrected, swept, range(len(corrected)))]
@@ -106,16 +105,6 @@ def join(first: Examples, second: Examples) -> tuple[Examples, list[int]]:
         labels=np.concatenate([first.labels, more.labels]),
     )
     return both, [known[text] for text in others]
-
-
-def mean_outputs(model: Any, encoded: Encoded, examples: int) -> Float[np.ndarray, "layers heads head_dim"]:
-    """The heads' mean outputs over the real tokens of the first examples."""
-    rows = [row for example in range(examples) for row in encoded.rows_of(example)]
-    batches = []
-    for places, call in batch_rows(encoded, rows, ROWS_AT_ONCE, model.config.max_position_embeddings):
-        _, first = np.unique(places, return_index=True)  # a batch may be filled up by its last row, which counts once
-        batches.append({name: array[np.sort(first)] for name, array in call.items()})
-    return mean_head_outputs(model, batches)
 
 
 def _labelled(examples: Examples) -> Examples:

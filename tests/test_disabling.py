@@ -9,9 +9,9 @@ import bertjax
 from bertjax import BertModel, overrides
 from bertjax.data import load_examples
 from bertjax.metrics import score
-from bertjax.task_outputs import encode_examples
+from bertjax.task_outputs import encode_examples, mean_outputs
 from experiments import head_ablation, layer_ablation
-from experiments.disabling import MODES, join, mean_outputs
+from experiments.disabling import MODES, join
 from experiments.effects import Effects, bootstrap, describe, measure, rank_correlation, summarise
 from tests.tiny import largest_difference, random_model
 from tests.workshop import SENTENCES, add_tokenizer, make_classifier, make_config, make_embedder, write_pairs
@@ -112,12 +112,8 @@ def test_mean_outputs_are_over_the_real_tokens_of_the_first_examples(folder):
     for row in encoded.rows[:9]:
         inside = model(**bertjax.collate([row])).inside
         total, count = total + np.asarray(inside.head_outputs, np.float64)[:, 0].sum(1), count + len(row)
-    for rows_at_once in (4, 16):
-        from experiments import disabling
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(disabling, "ROWS_AT_ONCE", rows_at_once)
-            assert largest_difference(mean_outputs(model, encoded, 9), total / count) < 1e-5
+    for batch_size in (4, 16):
+        assert largest_difference(mean_outputs(model, encoded, batch_size, 9), total / count) < 1e-5
 
 
 def test_outputs_are_those_of_single_runs_in_each_mode_and_both_readings(folder, tmp_path, capsys):
@@ -126,7 +122,7 @@ def test_outputs_are_those_of_single_runs_in_each_mode_and_both_readings(folder,
     model, tokenizer = bertjax.load(folder / "classifier"), bertjax.Tokenizer.from_pretrained(folder / "classifier")
     examples = load_examples("mrpc", data=folder)
     encoded = encode_examples(model, tokenizer, examples)
-    means, config = mean_outputs(model, encoded, 17), model.config
+    means, config = mean_outputs(model, encoded, 4), model.config
     assert found["outputs"].shape == (3, 6, 17, 2)
     batch = bertjax.collate(encoded.rows)
     for place, head in enumerate(HEADS):
