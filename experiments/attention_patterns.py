@@ -145,8 +145,9 @@ def read_scores(directory: Path) -> dict[str, Any]:
 
 def compute(run: Run) -> Outcome:
     """The shares of all tasks, in one mode or both."""
-    directory = Path(run.options.classifier)
-    scores, labelled = read_scores(directory), read_labels(run.options.labels)
+    directory = Path(run.options.classifier or DATA)
+    labelled = read_labels([Path(name) for name in run.options.labels or LABELS])
+    scores = read_scores(directory)
     networks = {
         name: load_network(directory / "pattern_network.safetensors", name) for name in ("grouped", "published")
     }
@@ -166,7 +167,7 @@ def compute(run: Run) -> Outcome:
 
 
 def typical_maps(labelled: MapSet, network: PatternNetwork) -> dict[str, tuple[int, np.ndarray]]:
-    """For each class the labelled map of the fewest tokens above 20 that the network calls so too."""
+    """For each class the labelled map of a pair, of about 30 tokens, that the network calls so too; none where none is."""
     images, _ = images_of([labelled])
     said = predict_classes(network, images)
     typical = {}
@@ -272,9 +273,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser("attention_patterns", __doc__)
     add_task_options(parser, several=True)
     text = "directory of the trained classifier (default the one that is shipped)"
-    parser.add_argument("--classifier", default=str(DATA), metavar="DIR", help=text)
+    parser.add_argument("--classifier", metavar="DIR", help=text)
     text = "labelled maps that it was trained on, names without suffix (default those that are shipped)"
-    parser.add_argument("--labels", nargs="+", type=Path, default=LABELS, metavar="MAPS", help=text)
+    parser.add_argument("--labels", nargs="+", metavar="MAPS", help=text)
     return run_program(parser, compute, arguments)
 
 

@@ -24,7 +24,8 @@ from bertjax.errors import DataError
 from experiments.pattern_maps import NAMES, MapRow, weights_of
 
 SIZE = 32  # pixels of a side
-CENTRE, SPREAD = np.array([0.11, 0.62], np.float32), np.array([0.11, 0.48], np.float32)  # of the labelled maps
+# Of the channels of the labelled maps.
+CENTRE, SPREAD = (np.array(pair, np.float32).reshape(1, 1, 1, 2) for pair in ((0.11, 0.62), (0.11, 0.48)))
 NUMBERS = ("special tokens", "neighbours", "own text", "entropy", "column concentration")
 
 
