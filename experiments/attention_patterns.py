@@ -167,7 +167,7 @@ def compute(run: Run) -> Outcome:
 
 
 def typical_maps(labelled: MapSet, network: PatternNetwork) -> dict[str, tuple[int, np.ndarray]]:
-    """For each class the labelled map of a pair, of about 30 tokens, that the network calls so too; none where none is."""
+    """For each class a labelled map of a pair, of about 30 tokens, that the network calls so too, if there is one."""
     images, _ = images_of([labelled])
     said = predict_classes(network, images)
     typical = {}

@@ -192,7 +192,6 @@ def make_parser() -> Parser:
     look = argparse.RawDescriptionHelpFormatter
     parser = Parser(prog="python -m experiments.label_maps", description=__doc__, formatter_class=look)
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=Parser)
-    seed = {"type": int, "default": 0, "metavar": "S"}
     for name, run in (
         ("export", run_export),
         ("sheets", run_sheets),
@@ -202,7 +201,7 @@ def make_parser() -> Parser:
         action = actions.add_parser(name, help=(run.__doc__ or "").splitlines()[0])
         action.set_defaults(run=run)
         action.add_argument("maps", metavar="MAPS", help="name of the files, without suffix")
-        action.add_argument("--seed", help="of everything that is random", **seed)
+        action.add_argument("--seed", type=int, default=0, metavar="S", help="of everything that is random")
         if name in ("sheets", "label"):
             action.add_argument("--again", action="store_true", help="the second round")
     add = actions.choices["export"].add_argument

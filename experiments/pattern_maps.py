@@ -204,4 +204,4 @@ def _read_row(row: dict[str, str]) -> MapRow:
 
 def with_label(row: MapRow, label: str, again: bool) -> MapRow:
     """The row with its label of one of the two rounds."""
-    return replace(row, **{"again" if again else "label": label})
+    return replace(row, again=label) if again else replace(row, label=label)
