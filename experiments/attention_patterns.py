@@ -38,7 +38,7 @@ from experiments.pattern_figure import draw_patterns
 from experiments.pattern_maps import DATA, NAMES, MapSet, sizes_of
 from experiments.pattern_network import SIZE, PatternNetwork, class_shares, five_numbers, load_network, resize_maps
 from experiments.pattern_scores import correct_shares
-from experiments.pattern_training import LABELS, classes_of, images_of, predict_classes, read_labels, rivals
+from experiments.pattern_training import LABELS, classes_of, images_of, read_labels, rivals
 from experiments.program import Outcome, Run, make_parser, run_program
 from experiments.samples import Sample, add_task_options, read_published_sample, read_sample
 
@@ -53,6 +53,7 @@ PUBLISHED = {
     "rte": (0.125, 0.207, 0.400, 0.111, 0.157),
 }
 DRAWS = 1000
+MIDDLE = range(24, 49)  # tokens of maps to show
 
 
 @dataclass(frozen=True)
@@ -167,18 +168,18 @@ def compute(run: Run) -> Outcome:
 
 
 def typical_maps(labelled: MapSet, network: PatternNetwork) -> dict[str, tuple[int, np.ndarray]]:
-    """For each class a labelled map of a pair, of about 30 tokens, that the network calls so too, if there is one."""
+    """For each class the labelled map of a pair of a middle length that the network is surest of, if there is one."""
     images, _ = images_of([labelled])
-    said = predict_classes(network, images)
+    sure = np.asarray(network(jnp.asarray(images)))
     typical = {}
     for number, name in enumerate(NAMES):
-        agreed = [
+        fit = [
             place
             for place, row in enumerate(labelled.rows)
-            if row.label == name and said[place] == number and row.second
+            if row.label == name and row.second and row.tokens in MIDDLE and sure[place].argmax() == number
         ]
-        if agreed:
-            place = min(agreed, key=lambda place: abs(labelled.rows[place].tokens - 30))
+        if fit:
+            place = max(fit, key=lambda place: float(sure[place, number] - np.delete(sure[place], number).max()))
             typical[name] = labelled.rows[place].first, labelled.maps[place]
     return typical
 
