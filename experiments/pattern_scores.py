@@ -2,13 +2,12 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.optimize import nnls
-from sklearn.metrics import cohen_kappa_score, confusion_matrix, f1_score
+from sklearn.metrics import cohen_kappa_score, confusion_matrix
 
 from experiments.pattern_maps import NAMES
 
@@ -32,27 +31,44 @@ def score_classes(
 ) -> dict[str, Any]:
     """F1 of each class and their mean, with an interval over examples, and the confusion matrix (rows are labels)."""
     every = range(len(NAMES))
-    # A class that a draw of examples lacks, and nobody found there, has no F1 and is left out of the mean.
-    f1 = partial(f1_score, labels=every, zero_division=np.nan)
-
-    def score(rows: np.ndarray) -> float:
-        return float(f1(true[rows], found[rows], average="macro"))
-
+    members = members_of(groups)
+    each = np.stack([confusion_matrix(true[rows], found[rows], labels=every) for rows in members])
+    f1 = f1_of(each.sum(0))
+    drawn = np.nanmean(f1_of(each[draw_groups(len(members))].sum(1)), axis=-1)
     return {
-        "macro_f1": score(np.arange(len(true))),
-        "interval": bootstrap(score, groups),
-        "f1": dict(zip(NAMES, np.nan_to_num(f1(true, found, average=None)).tolist(), strict=True)),
+        "macro_f1": float(np.nanmean(f1)),
+        "interval": np.percentile(drawn, [2.5, 97.5]).tolist(),
+        "f1": dict(zip(NAMES, np.nan_to_num(f1).tolist(), strict=True)),
         "accuracy": float((true == found).mean()),
-        "confusion": confusion_matrix(true, found, labels=every).tolist(),
+        "confusion": each.sum(0).tolist(),
     }
 
 
-def bootstrap(score: Callable[[np.ndarray], float], groups: Sequence[str], seed: int = 0) -> list[float]:
+def f1_of(confusion: Int[np.ndarray, "*draws classes classes"]) -> Float[np.ndarray, "*draws classes"]:
+    """F1 of each class, 2 hits / (labelled + found); NaN for a class that is neither labelled nor found.
+
+    >>> f1_of(np.array([[3, 1], [0, 2]])).round(3).tolist()
+    [0.857, 0.8]
+    """
+    hits = np.diagonal(confusion, axis1=-2, axis2=-1)
+    total = confusion.sum(-1) + confusion.sum(-2)
+    return np.where(total > 0, 2 * hits / np.maximum(total, 1), np.nan)
+
+
+def members_of(groups: Sequence[str]) -> list[Int[np.ndarray, " rows"]]:
+    """The rows of each group."""
+    return [np.flatnonzero(np.array(groups) == group) for group in sorted(set(groups))]
+
+
+def draw_groups(count: int, seed: int = 0) -> Int[np.ndarray, "draws groups"]:
+    """Draws of so many groups with replacement."""
+    return np.random.default_rng(seed).integers(0, count, (DRAWS, count))
+
+
+def bootstrap(score: Callable[[np.ndarray], float], groups: Sequence[str]) -> list[float]:
     """The 95 % interval of a score of rows, by drawing groups of rows (examples) with replacement."""
-    members = [np.flatnonzero(np.array(groups) == group) for group in sorted(set(groups))]
-    rng = np.random.default_rng(seed)
-    draws = rng.integers(0, len(members), (DRAWS, len(members)))
-    scores = [score(np.concatenate([members[group] for group in drawn])) for drawn in draws]
+    members = members_of(groups)
+    scores = [score(np.concatenate([members[group] for group in drawn])) for drawn in draw_groups(len(members))]
     return [float(end) for end in np.nanpercentile(scores, [2.5, 97.5])]
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from sklearn.metrics import confusion_matrix, f1_score
 
 import bertjax
 from bertjax.atomic import write_json
@@ -15,7 +16,7 @@ from experiments import attention_patterns
 from experiments.attention_patterns import compute, main, read_scores, shares_of
 from experiments.pattern_maps import DATA, NAMES, MapRow, MapSet, quantise, read_maps, sizes_of, write_maps
 from experiments.pattern_network import SIZE, PatternNetwork, five_numbers, load_network, resize_maps, save_networks
-from experiments.pattern_scores import correct_shares, score_classes
+from experiments.pattern_scores import correct_shares, f1_of, score_classes
 from experiments.pattern_training import LABELS, classes_of, images_of, predict_classes, read_labels, score_fitted
 from experiments.program import Run
 from tests.tiny import largest_difference
@@ -116,6 +117,11 @@ def test_scores_of_labels_that_one_can_count():
     assert scores["macro_f1"] == pytest.approx((0.8 + 0.8 + 1 + 2 / 3) / 5)
     assert scores["confusion"][0] == [2, 1, 0, 0, 0]
     assert scores["interval"][0] < scores["macro_f1"] < scores["interval"][1]
+
+
+def test_f1_is_sklearns(rng):
+    true, found = rng.integers(0, 5, 60), rng.integers(0, 5, 60)
+    assert largest_difference(f1_of(confusion_matrix(true, found)), f1_score(true, found, average=None)) < 1e-12
 
 
 def test_corrected_shares_are_those_that_the_confusion_turns_into_the_found_ones(rng):
