@@ -3,6 +3,7 @@
 import io
 import re
 from argparse import Namespace
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -112,6 +113,7 @@ def test_letters_label_in_order_and_u_takes_back(some, capsys):
     assert rows[4].label == "vertical+diagonal"
     assert rows[1].label == ""
     assert "'x' is left out" in capsys.readouterr().out
+    assert [replace(row, label="") for row in rows] == list(some.rows)
     take_letters(rows, order, "h", again=True)
     assert rows[3].again == "heterogeneous"
     assert rows[3].label == "vertical"
