@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common import SIZES, TASKS, describe_machine, draw_lengths
+from bertjax.memory import peak_resident
 
 ALLOWED = {"4.3": 1e-4, "4.4": 1e-5}
 FEATURES, PADDED = 8, 200
@@ -57,11 +58,7 @@ class Side:
 
     def peak(self) -> int:
         """Most bytes that were resident; 0 where the system does not say."""
-        try:
-            lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
-        except OSError:
-            return 0
-        return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
+        return peak_resident(self.process.pid) or 0
 
     def stop(self) -> None:
         """End it."""

@@ -39,6 +39,7 @@ from bertjax.ablations import Ablation, single_heads, to_overrides
 from bertjax.atomic import write_json
 from bertjax.blocks import Blocks
 from bertjax.cost import price
+from bertjax.memory import peak_resident
 from bertjax.plan import make_plan
 from bertjax.tokenizer import Encoding, batches_by_length
 
@@ -64,17 +65,8 @@ def matmul_rate(size: int = 2048, repeats: int = 20) -> float:
     return 2 * size**3 / best
 
 
-def peak_memory() -> int | None:
-    """Peak resident bytes since `forget_peak`; None where the system does not say."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return None
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
-
-
 def forget_peak() -> None:
-    """Let `peak_memory` start anew."""
+    """Let `peak_resident` start anew."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
@@ -147,7 +139,7 @@ def time_all(rivals: dict[str, Rival], rounds: int, say: Callable[[str], None]) 
                 del rivals[key], found[key]
                 continue
             found[key]["seconds"].append(seconds)
-            found[key]["peak_bytes"] = peak_memory()
+            found[key]["peak_bytes"] = peak_resident()
             say(f"round {number + 1}: {rival.name}: {seconds:.1f} s")
     return found
 

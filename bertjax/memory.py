@@ -54,6 +54,17 @@ def memory_in_use() -> int:
     return stats["bytes_in_use"] if stats else _status("VmRSS")
 
 
+def peak_memory() -> dict[str, int | None]:
+    """The most bytes held so far, resident and on an accelerator; None where nobody says."""
+    stats = {} if jax.default_backend() == "cpu" else jax.local_devices()[0].memory_stats() or {}
+    return {"resident": peak_resident(), "device": stats.get("peak_bytes_in_use")}
+
+
+def peak_resident(process: int | None = None) -> int | None:
+    """The most bytes that were resident of a process, by default this one; None where the system does not say."""
+    return _kilobytes(Path(f"/proc/{process or 'self'}/status"), "VmHWM")
+
+
 def default_budget() -> int:
     """Most of what is free, and what is in use already; a very large number where the system does not say."""
     stats = _device_stats()

@@ -78,10 +78,7 @@ class Attention(nnx.Module):
         layer: ArrayLike = 0,
     ) -> tuple[Float[Array, "batch token embed"], AttentionRecord]:
         """The sum of all heads' outputs in wide floats, and all that happened inside."""
-        queries, keys, values = (
-            ops.split_heads(hidden, part.kernel[...], part.bias[...], self.numerics)
-            for part in (self.query, self.key, self.value)
-        )
+        queries, keys, values = self.project(hidden)
         edges = None if overrides is None else overrides.edges
         share = ops.override_keep(keep, edges, layer, self.heads, hidden.shape[1])
         weights = ops.attention_weights(ops.attention_scores(queries, keys, self.numerics), share)
@@ -90,8 +87,20 @@ class Attention(nnx.Module):
         outputs = ops.mix(weights, values, self.numerics)
         if overrides is not None:
             outputs = ops.override_outputs(outputs, overrides, layer)
-        merged = ops.merge_heads(outputs, self.output.kernel[...], self.output.bias[...], self.numerics)
-        return merged, AttentionRecord(queries, keys, values, weights, outputs)
+        return self.merge(outputs), AttentionRecord(queries, keys, values, weights, outputs)
+
+    def project(
+        self, hidden: Float[Array, "batch token embed"]
+    ) -> tuple[Float[Array, "batch token heads head_dim"], ...]:
+        """Queries, keys and values of all heads."""
+        return tuple(
+            ops.split_heads(hidden, part.kernel[...], part.bias[...], self.numerics)
+            for part in (self.query, self.key, self.value)
+        )
+
+    def merge(self, head_outputs: Float[Array, "batch query heads head_dim"]) -> Float[Array, "batch query embed"]:
+        """The output projection of all heads, in wide floats."""
+        return ops.merge_heads(head_outputs, self.output.kernel[...], self.output.bias[...], self.numerics)
 
 
 class Layer(nnx.Module):
@@ -121,10 +130,14 @@ class Layer(nnx.Module):
 
     def feed_forward(self, hidden: Float[Array, "batch token embed"]) -> Float[Array, "batch token embed"]:
         """`norm(hidden + W2 activation(W1 hidden + b1) + b2)`."""
+        outer = self.mlp(hidden)
+        return self.output_norm(outer + hidden.astype(outer.dtype))
+
+    def mlp(self, hidden: Float[Array, "batch token embed"]) -> Float[Array, "batch token embed"]:
+        """`W2 activation(W1 hidden + b1) + b2`, in wide floats."""
         inner = ops.dense(hidden, self.intermediate.kernel[...], self.intermediate.bias[...], self.numerics)
         inner = ops.ACTIVATIONS[self.activation](inner)
-        outer = ops.dense(inner, self.output.kernel[...], self.output.bias[...], self.numerics)
-        return self.output_norm(outer + hidden.astype(outer.dtype))
+        return ops.dense(inner, self.output.kernel[...], self.output.bias[...], self.numerics)
 
 
 class Encoder(nnx.Module):

@@ -65,12 +65,10 @@ def _run_layer(
     config: BertConfig,
     drop: Drop,
 ) -> Float[Array, "batch token embed"]:
-    rate, numerics = config.hidden_dropout_prob, layer.numerics
+    rate = config.hidden_dropout_prob
     attended = drop(_attend(layer.attention, hidden, keep, config.attention_probs_dropout_prob, drop), rate)
     hidden = layer.attention_norm(attended + hidden.astype(attended.dtype))
-    inner = ops.dense(hidden, layer.intermediate.kernel[...], layer.intermediate.bias[...], numerics)
-    inner = ops.ACTIVATIONS[layer.activation](inner)
-    outer = drop(ops.dense(inner, layer.output.kernel[...], layer.output.bias[...], numerics), rate)
+    outer = drop(layer.mlp(hidden), rate)
     return layer.output_norm(outer + hidden.astype(outer.dtype))
 
 
@@ -82,10 +80,6 @@ def _attend(
     drop: Drop,
 ) -> Float[Array, "batch token embed"]:
     numerics = attention.numerics
-    queries, keys, values = (
-        ops.split_heads(hidden, part.kernel[...], part.bias[...], numerics)
-        for part in (attention.query, attention.key, attention.value)
-    )
+    queries, keys, values = attention.project(hidden)
     weights = ops.attention_weights(ops.attention_scores(queries, keys, numerics), keep[:, None])
-    outputs = ops.mix(drop(weights, rate), values, numerics)
-    return ops.merge_heads(outputs, attention.output.kernel[...], attention.output.bias[...], numerics)
+    return attention.merge(ops.mix(drop(weights, rate), values, numerics))

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -24,7 +23,7 @@ from bertjax.cli import Parser, guarded, positive
 from bertjax.data import draw
 from bertjax.journal import discard_journal
 from bertjax.locate import DEFAULT_MODEL, locate
-from bertjax.memory import format_bytes
+from bertjax.memory import format_bytes, peak_memory
 from bertjax.progress import ProgressBar, Report
 from bertjax.provenance import where_from
 from bertjax.results import check_directory
@@ -115,17 +114,6 @@ def run_program(
         return 0
 
     return guarded(parser.prog, program)
-
-
-def peak_memory() -> dict[str, int | None]:
-    """The most bytes that this process has held so far, resident and on an accelerator; None where nobody says."""
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    resident = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), None)
-    stats = {} if jax.default_backend() == "cpu" else jax.local_devices()[0].memory_stats() or {}
-    return {"resident": resident, "device": stats.get("peak_bytes_in_use")}
 
 
 def draw_sample(count: int, options: argparse.Namespace) -> list[int]:

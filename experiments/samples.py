@@ -130,16 +130,8 @@ def encode_texts(run: Run, first: Sequence[str], second: Sequence[str] | None = 
     return tuple(run.tokenizer.encode(first, second, max_length=length))
 
 
-def read_quoted(path: Path, task: Task) -> list[tuple[str, ...]]:
-    """The texts of a TSV file under quote handling; rows that lack one are left out.
-
-    Raises:
-        DataError: the file cannot be read, lacks the task's columns, or holds no row with texts.
-    """
-    return [tuple(str(row[name]) for name in task.text_columns) for row in _quoted_rows(path, task)]
-
-
 def _quoted_rows(path: Path, task: Task) -> list[dict[str, Any]]:
+    """The rows of a TSV file under quote handling; those that lack a text are left out."""
     opened = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rt", encoding="utf-8-sig", newline="") as file:

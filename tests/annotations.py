@@ -1,7 +1,11 @@
 """Made-up annotated sentences, and a stand-in for spaCy."""
 
+from argparse import Namespace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+
+import bertjax
+from experiments.program import Run
 
 
 def conllu(*sentences):
@@ -55,6 +59,13 @@ def write_sentences(path: Path) -> Path:
     """The sentences above as a file."""
     path.write_text(conllu(*SENTENCES), encoding="utf-8")
     return path
+
+
+def make_run(embedder, path: Path, **more) -> Run:
+    """A run of a tiny model on the sentences above."""
+    given = {"model": str(embedder), "conllu": str(write_sentences(path)), "spacy": None, "task": "ewt-sample"}
+    options = Namespace(**given, limit=None, seed=0, max_length=40, **more)
+    return Run(options, bertjax.load(embedder), bertjax.Tokenizer.from_pretrained(embedder), lambda done, total: None)
 
 
 def fake_spacy(monkeypatch, tag, missing=False):

@@ -1,7 +1,6 @@
 """Attention to linguistic features: which tokens, both modes against plain loops, means, base against fine-tuned."""
 
 import json
-from argparse import Namespace
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ from experiments.conllu_files import read_sentences
 from experiments.features import FEATURES, PUBLISHED_NEGATION, feature_masks, find_negation, published_masks
 from experiments.linguistic_features import Scores, compute, feature_columns, main
 from experiments.program import Run
-from tests.annotations import SENTENCES, write_sentences
+from tests.annotations import SENTENCES, make_run, write_sentences
 from tests.tiny import largest_difference, random_model
 from tests.workshop import add_tokenizer, make_embedder
 
@@ -38,11 +37,7 @@ def embedder(tmp_path_factory):
 @pytest.fixture
 def run(embedder, tmp_path):
     """A run on a tiny random model and six made-up sentences."""
-    path = write_sentences(tmp_path / "some.conllu")
-    options = Namespace(model=str(embedder), conllu=str(path), spacy=None, task="ewt-sample", limit=None, seed=0)
-    options.max_length, options.as_published, options.tuned = 40, True, None
-    model, tokenizer = bertjax.load(embedder), bertjax.Tokenizer.from_pretrained(embedder)
-    return Run(options, model, tokenizer, lambda done, total: None)
+    return make_run(embedder, tmp_path / "some.conllu", as_published=True, tuned=None)
 
 
 def sample_of(run, *sentences):

@@ -1,7 +1,6 @@
 """Relations between words against position: which words, which tokens, what position explains, and both modes."""
 
 import json
-from argparse import Namespace
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -14,10 +13,9 @@ from experiments.annotated import Annotated, AnnotatedSample, Word
 from experiments.conllu_files import read_sentences
 from experiments.links import attend_from_cls, follow_links, follow_published, link_statistics, measure
 from experiments.positions import hits_of, margin_of, start_profile, sum_diagonals
-from experiments.program import Run
 from experiments.relations import RELATIONS, Linked, best_nearest, find_links, join_words, published_pairs, token_pairs
 from experiments.token_to_token import compute, main
-from tests.annotations import SENTENCES, conllu, write_sentences
+from tests.annotations import SENTENCES, conllu, make_run
 from tests.tiny import largest_difference
 from tests.workshop import make_embedder
 
@@ -34,11 +32,7 @@ def embedder(tmp_path_factory):
 @pytest.fixture
 def run(embedder, tmp_path):
     """A run on a tiny random model and six made-up sentences."""
-    path = write_sentences(tmp_path / "some.conllu")
-    options = Namespace(model=str(embedder), conllu=str(path), spacy=None, task="ewt-sample", limit=None, seed=0)
-    options.max_length, options.as_published, options.draws = 40, False, 99
-    model, tokenizer = bertjax.load(embedder), bertjax.Tokenizer.from_pretrained(embedder)
-    return Run(options, model, tokenizer, lambda done, total: None)
+    return make_run(embedder, tmp_path / "some.conllu", as_published=False, draws=99)
 
 
 def sample_of(run, *texts):
