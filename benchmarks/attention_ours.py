@@ -8,9 +8,9 @@ import numpy as np
 
 import bertjax
 from bertjax.tokenizer import Encoding
-from experiments.attention import reduce_attention
 from experiments.attention_change import compare_real
 from experiments.linguistic_features import feature_columns
+from experiments.shared.attention import reduce_attention
 
 
 def main() -> None:

@@ -32,19 +32,19 @@ from jaxtyping import Array, Float, Int
 from rich.table import Table
 
 from bertjax.errors import ConfigError, DataError
-from experiments.agreement import compare_maps
-from experiments.annotated import Annotated, AnnotatedSample
-from experiments.annotation import read_annotated
-from experiments.attention import reduce_attention
-from experiments.features import FEATURES, published_masks
-from experiments.frame_links import measure_links
-from experiments.frames import PUBLISHED, read_published
+from experiments.frames.links import measure_links
+from experiments.frames.sources import PUBLISHED, read_published
 from experiments.linguistic_features import score_features
-from experiments.links import follow_published
-from experiments.maps import Panel, draw_maps
-from experiments.program import Outcome, Run, make_parser, run_program
-from experiments.relations import RELATIONS
-from experiments.samples import PUBLISHED_LENGTH, read_published_sample
+from experiments.shared.agreement import compare_maps
+from experiments.shared.attention import reduce_attention
+from experiments.shared.maps import Panel, draw_maps
+from experiments.shared.program import Outcome, Run, make_parser, run_program
+from experiments.shared.samples import PUBLISHED_LENGTH, read_published_sample
+from experiments.words.annotated import Annotated, AnnotatedSample
+from experiments.words.annotation import read_annotated
+from experiments.words.features import FEATURES, published_masks
+from experiments.words.links import follow_published
+from experiments.words.relations import RELATIONS
 
 ANCHORS = Path(__file__).parent / "data" / "anchors.json"
 MODEL = "bert-base-uncased"

@@ -23,12 +23,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bertjax.files import hash_weights, read_weights
-from experiments.agreement import compare_maps, say_agreement
-from experiments.attention import reduce_attention
-from experiments.maps import Panel, draw_maps
-from experiments.program import Outcome, Run, make_parser, run_program
-from experiments.samples import PUBLISHED_LENGTH, Sample, add_task_options, read_published_sample, read_sample
-from experiments.tuned import load_tuned
+from experiments.shared.agreement import compare_maps, say_agreement
+from experiments.shared.attention import reduce_attention
+from experiments.shared.maps import Panel, draw_maps
+from experiments.shared.program import Outcome, Run, make_parser, run_program
+from experiments.shared.samples import PUBLISHED_LENGTH, Sample, add_task_options, read_published_sample, read_sample
+from experiments.shared.tuned import load_tuned
 
 
 @dataclass(frozen=True)

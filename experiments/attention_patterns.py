@@ -3,7 +3,7 @@
 Every head's map on every example is one of five: vertical (mass on one or few columns, mostly [CLS] and [SEP]),
 diagonal (on the token itself and its neighbours), both of these, block (within each text of a pair), heterogeneous
 (none of these). Maps are cropped to the real tokens, resized and classified on the device, all heads at once, by a
-small network that was trained on maps labelled by eye (`data/patterns.md`, `pattern_training.py`); a rival that reads
+small network that was trained on maps labelled by eye (`data/patterns.md`, `patterns/training.py`); a rival that reads
 five numbers of each map says the same or not. Shares come with a 95 % interval over examples, and corrected for the
 errors that the network made on maps it had not seen.
 
@@ -34,15 +34,15 @@ from jaxtyping import Array, Float, Int
 
 from bertjax.data import task_named
 from bertjax.errors import DataError
-from experiments.agreement import compare_maps, say_agreement
-from experiments.attention import stream_attention
-from experiments.pattern_figure import draw_patterns
-from experiments.pattern_maps import DATA, NAMES, MapSet, sizes_of
-from experiments.pattern_network import SIZE, PatternNetwork, class_shares, five_numbers, load_network, resize_maps
-from experiments.pattern_scores import correct_shares
-from experiments.pattern_training import LABELS, classes_of, images_of, read_labels, rivals
-from experiments.program import Outcome, Run, make_parser, run_program
-from experiments.samples import Sample, add_task_options, read_published_sample, read_sample
+from experiments.patterns.figure import draw_patterns
+from experiments.patterns.maps import DATA, NAMES, MapSet, sizes_of
+from experiments.patterns.network import SIZE, PatternNetwork, class_shares, five_numbers, load_network, resize_maps
+from experiments.patterns.scores import correct_shares
+from experiments.patterns.training import LABELS, classes_of, images_of, read_labels, rivals
+from experiments.shared.agreement import compare_maps, say_agreement
+from experiments.shared.attention import stream_attention
+from experiments.shared.program import Outcome, Run, make_parser, run_program
+from experiments.shared.samples import Sample, add_task_options, read_published_sample, read_sample
 
 # Measured later by two of the authors with 5 seeds on fine-tuned bert-base-uncased, in the order of NAMES.
 PUBLISHED = {
@@ -141,7 +141,7 @@ def read_scores(directory: Path) -> dict[str, Any]:
         scores: dict[str, Any] = json.loads((directory / "pattern_scores.json").read_text(encoding="utf-8"))
         _ = [scores[kind] for kind in ("network", *rivals(), "as_published")]
     except (OSError, ValueError, KeyError) as error:
-        message = f"{directory}: holds no scores of a classifier ({error}); run experiments.pattern_training"
+        message = f"{directory}: holds no scores of a classifier ({error}); run experiments.patterns.training"
         raise DataError(message) from error
     return scores
 

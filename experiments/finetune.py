@@ -35,11 +35,11 @@ from bertjax.files import CheckpointWarning
 from bertjax.locate import locate
 from bertjax.metrics import UNLABELLED, score
 from bertjax.task_outputs import Encoded, encode_examples
-from experiments.program import Outcome, Run, make_parser, run_program
-from experiments.samples import read_examples, read_published_examples
-from experiments.training import Recipe, Trainer, predict
-from experiments.training_state import LOGITS, Epoch, RunDirectory
-from experiments.training_table import INITS, Trained, draw_scores, make_table, summarise
+from experiments.shared.program import Outcome, Run, make_parser, run_program
+from experiments.shared.samples import read_examples, read_published_examples
+from experiments.training.state import LOGITS, Epoch, RunDirectory
+from experiments.training.table import INITS, Trained, draw_scores, make_table, summarise
+from experiments.training.trainer import Recipe, Trainer, predict
 
 
 @dataclasses.dataclass(frozen=True)

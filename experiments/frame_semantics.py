@@ -3,7 +3,7 @@
 Sentences with a predicate and its core elements marked: the authors' own, FrameNet's, or PropBank's. For each head: the
 weight between a predicate's and its elements' word pieces, the largest of all pairs, averaged over the sentences; from
 the elements to the predicate and back. A head is marked where that is more than chance, by each of two nulls
-(`frame_null.py`): the links are moved to random places of their sentence, as far apart as the sentences were chosen to
+(`frames/null.py`): the links are moved to random places of their sentence, as far apart as the sentences were chosen to
 have them; and they are taken where the links of other sentences are. p-values are (1 + hits) / (1 + draws), corrected
 over all heads and both directions (Benjamini and Hochberg 1995).
 
@@ -29,10 +29,10 @@ import numpy as np
 
 from bertjax.cli import positive
 from bertjax.errors import DataError
-from experiments.agreement import compare_maps
-from experiments.frame_links import Links, measure_links
-from experiments.frame_null import score_links
-from experiments.frames import (
+from experiments.frames.links import Links, measure_links
+from experiments.frames.null import score_links
+from experiments.frames.propbank import read_propbank
+from experiments.frames.sources import (
     MOST_WORDS,
     PUBLISHED,
     Annotation,
@@ -41,9 +41,9 @@ from experiments.frames import (
     read_framenet,
     read_published,
 )
-from experiments.maps import Panel, draw_maps
-from experiments.program import Outcome, Run, draw_sample, make_parser, run_program
-from experiments.propbank import read_propbank
+from experiments.shared.agreement import compare_maps
+from experiments.shared.maps import Panel, draw_maps
+from experiments.shared.program import Outcome, Run, draw_sample, make_parser, run_program
 
 LEVEL = 0.05
 NULLS = {"moved": "links moved within the sentence", "swapped": "links of other sentences", "both": "by both"}

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 
 from bertjax.ablations import single_heads
 from bertjax.heads_map import draw_heads
-from experiments.disabling import Kind, add_disabling_options, compute_disabling
-from experiments.program import make_parser, run_program
+from experiments.disabling.program import Kind, add_disabling_options, compute_disabling
+from experiments.shared.program import make_parser, run_program
 
 HEADS = Kind("head", single_heads, draw_heads)
 

@@ -5,7 +5,7 @@
     python -m experiments.label_maps label MAPS                                        asks for a label of each map
     python -m experiments.label_maps agreement MAPS                                    how far two rounds agree
 
-MAPS stands for two files, MAPS.npz and MAPS.tsv (`pattern_maps.py`). The maps stand on the sheets in random order,
+MAPS stands for two files, MAPS.npz and MAPS.tsv (`patterns/maps.py`). The maps stand on the sheets in random order,
 without task, layer and head, so that nothing but the picture says what they are. `label` takes one letter for each
 map, or a line of them; it writes after each line, and goes on where one stopped. --again makes sheets of 120 maps in
 a new order for a second round, whose labels are kept beside the first ones and never shown.
@@ -28,7 +28,7 @@ from bertjax.locate import DEFAULT_MODEL, locate
 from bertjax.page import INK, add_axes, save_page
 from bertjax.progress import ProgressBar
 from bertjax.tasks import SAMPLE
-from experiments.pattern_maps import (
+from experiments.patterns.maps import (
     CLASSES,
     MapRow,
     MapSet,
@@ -39,7 +39,7 @@ from experiments.pattern_maps import (
     write_labels,
     write_maps,
 )
-from experiments.pattern_scores import score_agreement
+from experiments.patterns.scores import score_agreement
 
 COLUMNS, ROWS = 6, 5  # of a sheet
 SECOND_ROUND = 120

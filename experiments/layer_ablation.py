@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 from bertjax.ablations import whole_layers
 from bertjax.bars import draw_layers
-from experiments.disabling import Kind, add_disabling_options, compute_disabling
-from experiments.program import make_parser, run_program
+from experiments.disabling.program import Kind, add_disabling_options, compute_disabling
+from experiments.shared.program import make_parser, run_program
 
 LAYERS = Kind("layer", whole_layers, draw_layers)
 

@@ -31,15 +31,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bertjax.tokenizer import Encoding
-from experiments.agreement import compare_maps, say_agreement
-from experiments.annotated import AnnotatedSample
-from experiments.annotation import add_annotation_options, read_annotated
-from experiments.attention import reduce_attention
-from experiments.features import FEATURES, Masks, columns_of, feature_masks, published_masks
-from experiments.map_grid import draw_grid
-from experiments.maps import Panel
-from experiments.program import Outcome, Run, make_parser, run_program
-from experiments.tuned import load_tuned
+from experiments.shared.agreement import compare_maps, say_agreement
+from experiments.shared.attention import reduce_attention
+from experiments.shared.map_grid import draw_grid
+from experiments.shared.maps import Panel
+from experiments.shared.program import Outcome, Run, make_parser, run_program
+from experiments.shared.tuned import load_tuned
+from experiments.words.annotated import AnnotatedSample
+from experiments.words.annotation import add_annotation_options, read_annotated
+from experiments.words.features import FEATURES, Masks, columns_of, feature_masks, published_masks
 
 PUBLISHED = FEATURES[:-2]  # the authors have no map of either [SEP] alone
 Maps = Float[np.ndarray, "models features layers heads"]

@@ -37,14 +37,14 @@ import numpy as np
 
 from bertjax.cli import positive
 from bertjax.errors import DataError
-from experiments.agreement import compare_maps, say_agreement
-from experiments.annotation import add_annotation_options, read_annotated
-from experiments.links import attend_from_cls, follow_links, follow_published, measure
-from experiments.map_grid import draw_grid
-from experiments.maps import Panel
-from experiments.positions import Margin
-from experiments.program import Outcome, Run, make_parser, run_program
-from experiments.relations import RELATIONS, TARGETS
+from experiments.shared.agreement import compare_maps, say_agreement
+from experiments.shared.map_grid import draw_grid
+from experiments.shared.maps import Panel
+from experiments.shared.program import Outcome, Run, make_parser, run_program
+from experiments.words.annotation import add_annotation_options, read_annotated
+from experiments.words.links import attend_from_cls, follow_links, follow_published, measure
+from experiments.words.positions import Margin
+from experiments.words.relations import RELATIONS, TARGETS
 
 LEVEL = 0.05
 KEPT = ("examples", "sources", "best_distance", "best_distance_share", "nearest", "nearest_share")

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import bertjax
-from experiments.program import Run
+from experiments.shared.program import Run
 
 
 def conllu(*sentences):

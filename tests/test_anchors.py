@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import bertjax
-from experiments import anchors, annotation
-from experiments.annotated import Annotated, Word
-from experiments.words import find_words
+from experiments import anchors
+from experiments.words import annotation
+from experiments.words.annotated import Annotated, Word
+from experiments.words.spans import find_words
 from tests.workshop import make_embedder
 
 FRAMES = "sentence\ttarget\tcore_elements\nthe cat sat on a mat\tsat\tthe cat\nhe ran home\tran\the | home\n"

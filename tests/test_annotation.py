@@ -9,10 +9,10 @@ import pytest
 import bertjax
 from bertjax.errors import DataError, MissingDependencyError
 from experiments import linguistic_features, token_to_token
-from experiments.annotated import Word, word_pieces
-from experiments.annotation import SAMPLE, annotate, read_annotated
-from experiments.conllu_files import find_mentions, read_sentences
-from experiments.program import Run
+from experiments.shared.program import Run
+from experiments.words.annotated import Word, word_pieces
+from experiments.words.annotation import SAMPLE, annotate, read_annotated
+from experiments.words.conllu_files import find_mentions, read_sentences
 from tests.annotations import SENTENCES, conllu, fake_spacy, write_sentences
 from tests.workshop import make_embedder
 

@@ -14,11 +14,11 @@ import bertjax
 from bertjax.atomic import write_json
 from experiments import attention_patterns
 from experiments.attention_patterns import compute, main, read_scores, shares_of
-from experiments.pattern_maps import DATA, NAMES, MapRow, MapSet, quantise, read_maps, sizes_of, write_maps
-from experiments.pattern_network import SIZE, PatternNetwork, five_numbers, load_network, resize_maps, save_networks
-from experiments.pattern_scores import correct_shares, f1_of, score_classes
-from experiments.pattern_training import LABELS, classes_of, images_of, predict_classes, read_labels, score_fitted
-from experiments.program import Run
+from experiments.patterns.maps import DATA, NAMES, MapRow, MapSet, quantise, read_maps, sizes_of, write_maps
+from experiments.patterns.network import SIZE, PatternNetwork, five_numbers, load_network, resize_maps, save_networks
+from experiments.patterns.scores import correct_shares, f1_of, score_classes
+from experiments.patterns.training import LABELS, classes_of, images_of, predict_classes, read_labels, score_fitted
+from experiments.shared.program import Run
 from tests.tiny import largest_difference
 from tests.workshop import SENTENCES, make_embedder
 

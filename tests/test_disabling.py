@@ -11,8 +11,8 @@ from bertjax.data import load_examples
 from bertjax.metrics import score
 from bertjax.task_outputs import encode_examples, mean_outputs
 from experiments import head_ablation, layer_ablation
-from experiments.disabling import MODES, join
-from experiments.effects import Effects, bootstrap, describe, measure, rank_correlation, summarise
+from experiments.disabling.effects import Effects, bootstrap, describe, measure, rank_correlation, summarise
+from experiments.disabling.program import MODES, join
 from tests.tiny import largest_difference, random_model
 from tests.workshop import SENTENCES, add_tokenizer, make_classifier, make_config, make_embedder, write_pairs
 

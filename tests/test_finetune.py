@@ -12,9 +12,9 @@ from bertjax import BertModel
 from bertjax.errors import DataError
 from experiments import finetune
 from experiments.finetune import main, make_model, read_data
-from experiments.program import Run
-from experiments.training_state import Epoch, RunDirectory
-from experiments.training_table import Trained, make_table, summarise
+from experiments.shared.program import Run
+from experiments.training.state import Epoch, RunDirectory
+from experiments.training.table import Trained, make_table, summarise
 from tests.tiny import largest_difference, random_model
 from tests.workshop import SENTENCES, add_tokenizer, make_config, write_pairs
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from bertjax.tokenizer import Encoding, Tokenizer
-from experiments import frame_null
-from experiments.frame_links import Links, link_pairs
-from experiments.frame_null import draw_pairs, place_groups, score_links, word_numbers
-from experiments.frames import Sentence
-from experiments.program import Run
+from experiments.frames import null as frame_null
+from experiments.frames.links import Links, link_pairs
+from experiments.frames.null import draw_pairs, place_groups, score_links, word_numbers
+from experiments.frames.sources import Sentence
+from experiments.shared.program import Run
 
 LAYERS, HEADS = 2, 3
 

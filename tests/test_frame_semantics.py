@@ -10,11 +10,11 @@ import pytest
 
 import bertjax
 from experiments import frame_semantics
-from experiments.attention import reduce_attention
-from experiments.frame_links import group_pieces, link_pairs, published_pairs
 from experiments.frame_semantics import compute, main
-from experiments.frames import Sentence, read_published, split_words
-from experiments.program import Run
+from experiments.frames.links import group_pieces, link_pairs, published_pairs
+from experiments.frames.sources import Sentence, read_published, split_words
+from experiments.shared.attention import reduce_attention
+from experiments.shared.program import Run
 from tests.tiny import largest_difference
 from tests.workshop import make_embedder
 
@@ -99,7 +99,7 @@ def test_a_piece_that_occurs_twice_is_taken_at_its_first_place_only_as_published
 def test_statistics_do_not_depend_on_how_examples_are_batched(run, monkeypatch):
     texts = run.tokenizer.encode([sentence.text for sentence in read_published(frame_semantics.PUBLISHED)])
     together = reduce_attention(run.model, texts, first_row)
-    monkeypatch.setattr("experiments.attention.BATCH_BYTES", 2 * 4 * 2 * 3 * 12**2)
+    monkeypatch.setattr("experiments.shared.attention.BATCH_BYTES", 2 * 4 * 2 * 3 * 12**2)
     assert largest_difference(reduce_attention(run.model, texts, first_row), together) < 1e-6
     weights, _ = attention_of(run, read_published(frame_semantics.PUBLISHED)[3])
     assert largest_difference(together[3], (weights[:, :, 0] ** 2).sum(-1)) < 1e-6

@@ -6,8 +6,9 @@ from xml.sax.saxutils import escape
 import pytest
 
 from bertjax.errors import DataError, MissingDependencyError
-from experiments import frames
-from experiments.frames import (
+from experiments.frames import sources as frames
+from experiments.frames.propbank import read_propbank
+from experiments.frames.sources import (
     Annotation,
     filter_annotations,
     read_framenet,
@@ -15,7 +16,6 @@ from experiments.frames import (
     reason_against,
     split_words,
 )
-from experiments.propbank import read_propbank
 
 SPACE = 'xmlns="http://framenet.icsi.berkeley.edu"'
 CORE = ("Agent", "Goal")  # of the frame's core sets; Theme is core without a set, Time is not core

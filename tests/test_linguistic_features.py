@@ -9,11 +9,11 @@ import pytest
 from flax import nnx
 
 import bertjax
-from experiments.annotated import Annotated, AnnotatedSample, Word
-from experiments.conllu_files import read_sentences
-from experiments.features import FEATURES, PUBLISHED_NEGATION, feature_masks, find_negation, published_masks
 from experiments.linguistic_features import Scores, compute, feature_columns, main
-from experiments.program import Run
+from experiments.shared.program import Run
+from experiments.words.annotated import Annotated, AnnotatedSample, Word
+from experiments.words.conllu_files import read_sentences
+from experiments.words.features import FEATURES, PUBLISHED_NEGATION, feature_masks, find_negation, published_masks
 from tests.annotations import SENTENCES, make_run, write_sentences
 from tests.tiny import largest_difference, random_model
 from tests.workshop import add_tokenizer, make_embedder

@@ -13,7 +13,7 @@ import bertjax
 from bertjax.data import load_examples
 from bertjax.errors import DataError
 from experiments.label_maps import label_order, main, take_letters
-from experiments.pattern_maps import (
+from experiments.patterns.maps import (
     CLASSES,
     DATA,
     NAMES,
@@ -27,7 +27,7 @@ from experiments.pattern_maps import (
     weights_of,
     write_maps,
 )
-from experiments.pattern_scores import bootstrap, score_agreement
+from experiments.patterns.scores import bootstrap, score_agreement
 from tests.tiny import largest_difference
 from tests.workshop import make_embedder, write_pairs
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bertjax.errors import DataError
-from experiments.samples import read_examples, read_published_examples
+from experiments.shared.samples import read_examples, read_published_examples
 
 MRPC = (
     "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"

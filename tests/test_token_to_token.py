@@ -8,13 +8,21 @@ import numpy as np
 import pytest
 
 import bertjax
-from experiments import links
-from experiments.annotated import Annotated, AnnotatedSample, Word
-from experiments.conllu_files import read_sentences
-from experiments.links import attend_from_cls, follow_links, follow_published, link_statistics, measure
-from experiments.positions import hits_of, margin_of, start_profile, sum_diagonals
-from experiments.relations import RELATIONS, Linked, best_nearest, find_links, join_words, published_pairs, token_pairs
 from experiments.token_to_token import compute, main
+from experiments.words import links
+from experiments.words.annotated import Annotated, AnnotatedSample, Word
+from experiments.words.conllu_files import read_sentences
+from experiments.words.links import attend_from_cls, follow_links, follow_published, link_statistics, measure
+from experiments.words.positions import hits_of, margin_of, start_profile, sum_diagonals
+from experiments.words.relations import (
+    RELATIONS,
+    Linked,
+    best_nearest,
+    find_links,
+    join_words,
+    published_pairs,
+    token_pairs,
+)
 from tests.annotations import SENTENCES, conllu, make_run
 from tests.tiny import largest_difference
 from tests.workshop import make_embedder

@@ -12,8 +12,8 @@ import pytest
 
 from bertjax import BertConfig, BertForSequenceClassification
 from bertjax.task_outputs import Encoded
-from experiments.dropout import dropper, train_logits
-from experiments.training import (
+from experiments.training.dropout import dropper, train_logits
+from experiments.training.trainer import (
     Recipe,
     Skeleton,
     Trainer,
@@ -88,7 +88,7 @@ def test_dropout_is_where_transformers_has_it(small, rng, rate, name):
         return x
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("experiments.dropout.dropper", lambda key: drop)
+        patch.setattr("experiments.training.dropout.dropper", lambda key: drop)
         train_logits(model, inputs, jax.random.key(0))
     hidden, weights = (4, 9, 12), (4, 3, 9, 9)
     expected = [hidden, *[weights, hidden, hidden] * 2, (4, 12)]
@@ -233,7 +233,7 @@ def test_each_step_drops_other_units_and_the_seed_says_which(small, rng, monkeyp
         keys.append(tuple(jax.random.key_data(key).tolist()))
         return parameters, memory, jnp.float32(0)
 
-    monkeypatch.setattr("experiments.training.train_step", step)
+    monkeypatch.setattr("experiments.training.trainer.train_step", step)
     for seed in (0, 0, 1):
         trainer = Trainer(model, encoded, wanted, Recipe(batch_size=4, seed=seed))
         assert [len(list(trainer.run_epoch(epoch))) for epoch in range(3)] == [3, 3, 3]

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, Key, Shaped
 from bertjax import collate
 from bertjax.task_outputs import Encoded, batch_rows
 from bertjax.tokenizer import Encoding
-from experiments.dropout import train_logits
+from experiments.training.dropout import train_logits
 
 # Texts of similar length are put into a batch; they are sought among so many batches' examples.
 BATCHES_SORTED = 16

@@ -18,10 +18,10 @@ from bertjax.page import format_change
 from bertjax.plain import Swept
 from bertjax.results import finite
 from bertjax.task_outputs import encode_examples, mean_outputs, metrics_of, positive_label, sweep_examples
-from experiments.effects import Effects, describe, measure, rank_correlation, summarise
-from experiments.program import Outcome, Run
-from experiments.samples import add_task_options, read_examples, read_published_examples
-from experiments.strips import draw_strips
+from experiments.disabling.effects import Effects, describe, measure, rank_correlation, summarise
+from experiments.disabling.strips import draw_strips
+from experiments.shared.program import Outcome, Run
+from experiments.shared.samples import add_task_options, read_examples, read_published_examples
 
 MODES = ("uniform", "zero", "mean")  # the paper's first
 ROWS_AT_ONCE = 16

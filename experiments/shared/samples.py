@@ -19,7 +19,7 @@ from bertjax.local_files import glue_file
 from bertjax.metrics import UNLABELLED
 from bertjax.tasks import Task, split_named
 from bertjax.tokenizer import Encoding
-from experiments.program import Run
+from experiments.shared.program import Run
 
 # The authors' code cuts and pads to so many tokens.
 PUBLISHED_LENGTH = 200

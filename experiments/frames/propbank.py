@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from bertjax.errors import DataError
-from experiments.annotated import import_optional
-from experiments.conllu_files import find_spans, join_forms
-from experiments.frames import Annotation
+from experiments.frames.sources import Annotation
+from experiments.words.annotated import import_optional
+from experiments.words.conllu_files import find_spans, join_forms
 
 FIELDS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc", "roleset")
 MOST_PREDICATES = 200  # of one sentence

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from bertjax import Tokenizer
 from bertjax.tokenizer import Encoding
-from experiments.annotated import OBJECTS, SUBJECTS, Annotated, AnnotatedSample, word_pieces
+from experiments.words.annotated import OBJECTS, SUBJECTS, Annotated, AnnotatedSample, word_pieces
 
 NEGATION = frozenset(
     ("not", "no", "never", "none", "nobody", "nothing", "nowhere", "neither", "nor", "cannot", "n't", "nt")

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from scipy.optimize import nnls
 from sklearn.metrics import cohen_kappa_score, confusion_matrix
 
-from experiments.pattern_maps import NAMES
+from experiments.patterns.maps import NAMES
 
 DRAWS = 1000
 

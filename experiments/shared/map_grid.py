@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bertjax.page import COLOURS, GREY, INK, WIDTH, add_axes, save_page, start_page
-from experiments.maps import Panel
+from experiments.shared.maps import Panel
 
 LEFT, RIGHT, GAP, BOTTOM, TITLE, AXIS = 0.6, 0.62, 0.72, 0.5, 0.24, 0.26  # inches
 CELL, SCALE = 0.24, 0.09

@@ -1,7 +1,7 @@
 """Train the classifier of attention patterns on maps labelled by eye, and say how good it is.
 
-    python -m experiments.pattern_training        makes anew what is shipped: 6 minutes on two CPU cores
-    python -m experiments.pattern_training --labels MINE --output DIR        the same with labels of your own
+    python -m experiments.patterns.training        makes anew what is shipped: 6 minutes on two CPU cores
+    python -m experiments.patterns.training --labels MINE --output DIR        the same with labels of your own
 
 Each map is judged by a network that saw no map of its example (5 folds, grouped by example); the rival, trained on
 five numbers of each map, by the same folds. Intervals come from drawing examples anew. The network that is kept is
@@ -34,9 +34,9 @@ from bertjax.atomic import write_json
 from bertjax.cli import Parser, guarded
 from bertjax.errors import DataError
 from bertjax.progress import ProgressBar, Report
-from experiments.pattern_maps import DATA, NAMES, MapSet, read_maps
-from experiments.pattern_network import PatternNetwork, load_network, read_maps_as, save_networks, stack_maps
-from experiments.pattern_scores import score_classes
+from experiments.patterns.maps import DATA, NAMES, MapSet, read_maps
+from experiments.patterns.network import PatternNetwork, load_network, read_maps_as, save_networks, stack_maps
+from experiments.patterns.scores import score_classes
 
 LABELS = (DATA / "patterns", DATA / "patterns_rare")
 EPOCHS, BATCH, RATE, DECAY = 40, 16, 2e-3, 1e-2
@@ -195,7 +195,7 @@ def train(paths: Sequence[Path], output: Path, epochs: int = EPOCHS) -> dict[str
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     look = argparse.RawDescriptionHelpFormatter
-    name = "python -m experiments.pattern_training"
+    name = "python -m experiments.patterns.training"
     parser = Parser(prog=name, description=__doc__, formatter_class=look)
     text = "names of labelled maps without suffix; the first are a random draw, others only add rare classes"
     parser.add_argument("--labels", nargs="+", type=Path, default=LABELS, metavar="MAPS", help=text)

@@ -14,8 +14,8 @@ from jaxtyping import Bool, Int
 
 from bertjax import Tokenizer
 from bertjax.tokenizer import Encoding
-from experiments.annotated import Annotated, word_pieces
-from experiments.features import pieces_of_forms
+from experiments.words.annotated import Annotated, word_pieces
+from experiments.words.features import pieces_of_forms
 
 RELATIONS = ("subject to verb", "verb to subject", "pronoun to noun", "noun to pronoun")
 SUBJECTS = frozenset(

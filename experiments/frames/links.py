@@ -7,10 +7,10 @@ import numpy as np
 from jaxtyping import Float
 
 from bertjax.tokenizer import Encoding
-from experiments.attention import largest_of_pairs, mean_of_pairs, reduce_attention, stack_pairs
-from experiments.frames import Sentence
-from experiments.program import Run
-from experiments.words import pieces_of
+from experiments.frames.sources import Sentence
+from experiments.shared.attention import largest_of_pairs, mean_of_pairs, reduce_attention, stack_pairs
+from experiments.shared.program import Run
+from experiments.words.spans import pieces_of
 
 Pairs = list[tuple[int, int]]
 Groups = Sequence[Sequence[int]]

@@ -18,10 +18,10 @@ from jaxtyping import Float, Int
 from scipy.stats import false_discovery_control
 
 from bertjax.tokenizer import Encoding
-from experiments.attention import largest_of_pairs, stack_pairs, stream_attention
-from experiments.frame_links import Groups, Links, link_pairs
-from experiments.frames import NEAR, Sentence
-from experiments.program import Run
+from experiments.frames.links import Groups, Links, link_pairs
+from experiments.frames.sources import NEAR, Sentence
+from experiments.shared.attention import largest_of_pairs, stack_pairs, stream_attention
+from experiments.shared.program import Run
 
 
 def word_numbers(encoding: Encoding, sentence: Sentence) -> Int[np.ndarray, "token"]:

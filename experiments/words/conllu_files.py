@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from bertjax.errors import DataError
-from experiments.annotated import PENN, Annotated, Word, import_optional
-from experiments.words import Span
+from experiments.words.annotated import PENN, Annotated, Word, import_optional
+from experiments.words.spans import Span
 
 Token = dict[str, Any]
 

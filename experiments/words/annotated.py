@@ -17,7 +17,7 @@ from types import ModuleType
 
 from bertjax.errors import MissingDependencyError
 from bertjax.tokenizer import Encoding
-from experiments.words import Span, pieces_of
+from experiments.words.spans import Span, pieces_of
 
 CLASSES = {  # Penn's tags, then the parts of speech of UD
     "noun": (("NN", "NNS", "NNP", "NNPS"), ("NOUN", "PROPN")),

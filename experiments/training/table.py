@@ -11,7 +11,7 @@ from rich.table import Table
 
 from bertjax.metrics import METRICS
 from bertjax.page import GREY, INK, PALE, WIDTH, add_axes, save_page, start_page
-from experiments.training_state import Epoch
+from experiments.training.state import Epoch
 
 INITS = ("none", "random", "pretrained")
 LOOKS = {  # words, colour (Okabe and Ito 2008, for colour-blind readers) and marker

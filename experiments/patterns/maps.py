@@ -22,7 +22,7 @@ from bertjax.atomic import atomic_write, staged
 from bertjax.errors import DataError
 from bertjax.progress import Report
 from bertjax.tokenizer import Encoding
-from experiments.attention import stream_attention
+from experiments.shared.attention import stream_attention
 
 # The paper's classes, and the letter that stands for each where one labels.
 CLASSES = {
@@ -33,7 +33,7 @@ CLASSES = {
     "h": "heterogeneous",
 }
 NAMES = tuple(CLASSES.values())
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parent.parent / "data"
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from typing import Any
 
 from bertjax.cli import Parser
 from bertjax.errors import DataError, MissingDependencyError
-from experiments.annotated import PENN, Annotated, AnnotatedSample, Word, import_optional
-from experiments.conllu_files import read_sentences
-from experiments.program import Run, draw_sample
-from experiments.samples import add_task_options, encode_texts, read_published_sample, read_sample
+from experiments.shared.program import Run, draw_sample
+from experiments.shared.samples import add_task_options, encode_texts, read_published_sample, read_sample
+from experiments.words.annotated import PENN, Annotated, AnnotatedSample, Word, import_optional
+from experiments.words.conllu_files import read_sentences
 
 SHIPPED = "ewt-sample"
-SAMPLE = Path(__file__).parent / "data" / "ewt_dev_sample.conllu"
+SAMPLE = Path(__file__).parent.parent / "data" / "ewt_dev_sample.conllu"
 
 
 def add_annotation_options(parser: Parser) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import bertjax
 from bertjax.errors import BertjaxError, ConfigError
 from bertjax.locate import locate
-from experiments.program import Run
+from experiments.shared.program import Run
 
 SIZES = ("num_hidden_layers", "num_attention_heads", "hidden_size", "max_position_embeddings", "vocab_size")
 TEXTS_COMPARED = 100

@@ -21,7 +21,7 @@ from safetensors.numpy import load_file, save_file
 
 from bertjax.atomic import staged
 from bertjax.errors import DataError
-from experiments.pattern_maps import NAMES, MapRow, weights_of
+from experiments.patterns.maps import NAMES, MapRow, weights_of
 
 SIZE = 32  # pixels of a side
 # Of the channels of the labelled maps.

@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from experiments.annotated import AnnotatedSample
-from experiments.attention import (
+from experiments.shared.attention import (
     at_pairs,
     largest_of_pairs,
     mean_of_pairs,
@@ -18,10 +17,11 @@ from experiments.attention import (
     stack_pairs,
     stream_attention,
 )
-from experiments.features import FEATURES, feature_masks, fit_width, largest_of, published_masks
-from experiments.positions import hits_of, margin_of, start_profile, sum_diagonals
-from experiments.program import Run
-from experiments.relations import (
+from experiments.shared.program import Run
+from experiments.words.annotated import AnnotatedSample
+from experiments.words.features import FEATURES, feature_masks, fit_width, largest_of, published_masks
+from experiments.words.positions import hits_of, margin_of, start_profile, sum_diagonals
+from experiments.words.relations import (
     RELATIONS,
     Linked,
     best_distance,

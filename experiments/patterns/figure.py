@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bertjax.page import GREY, INK, WIDTH, add_axes, save_page, start_page
-from experiments.pattern_maps import NAMES
+from experiments.patterns.maps import NAMES
 
 # Paul Tol's bright scheme, which colour-blind people can tell apart.
 COLOURS = ("#4477aa", "#ee6677", "#aa3377", "#ccbb44", "#bbbbbb")

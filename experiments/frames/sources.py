@@ -17,10 +17,10 @@ from typing import Any
 
 from bertjax.errors import DataError
 from bertjax.progress import Report
-from experiments.annotated import import_optional
-from experiments.words import Span, find_words
+from experiments.words.annotated import import_optional
+from experiments.words.spans import Span, find_words
 
-PUBLISHED = Path(__file__).parent / "data" / "framenet_473.tsv"
+PUBLISHED = Path(__file__).parent.parent / "data" / "framenet_473.tsv"
 VERSIONS = ("framenet_v17", "framenet_v15")
 INDEXES = ["frRelation.xml", "frameIndex.xml", "fulltextIndex.xml", "luIndex.xml", "semTypes.xml"]
 MOST_WORDS, LONGEST, NEAR = 12, 3, 2

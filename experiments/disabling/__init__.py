@@ -1,0 +1,1 @@
+"""Disabling heads and layers: the parts of section 4.6."""

@@ -1,0 +1,1 @@
+"""Predicates and their elements: the parts of section 4.2."""
