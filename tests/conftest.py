@@ -1,11 +1,14 @@
 """Fixtures that several test files share: strict numerics, tiny models, their twins in PyTorch."""
 
 import os
+from pathlib import Path
 
 # One thread pool for each test process is enough, and PyTorch's and XLA's would fight over two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
-os.environ["BERTJAX_COMPILE_CACHE"] = "off"
+
+# What one test process has compiled serves the others, and the next run of the tests.
+os.environ["BERTJAX_COMPILE_CACHE"] = str(Path(__file__).parent.parent / ".pytest_cache" / "compiled")
 
 # Tiny models take longer to compile than to run: LLVM may leave out its expensive passes in this process (XLA reads the
 # flags once, with its first device). Commands in processes of their own are compiled as users compile them, and so is
@@ -19,9 +22,11 @@ import numpy as np
 import pytest
 
 from bertjax import BertConfig
+from bertjax.compile_cache import use_compile_cache
 from tests.tiny import SIZES
 
 jax.devices()
+use_compile_cache()
 if "optimization_level=0" in os.environ["XLA_FLAGS"]:
     del os.environ["XLA_FLAGS"]
 

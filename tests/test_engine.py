@@ -73,7 +73,7 @@ def collections(config):
     return st.lists(st.dictionaries(st.sampled_from(heads), change, max_size=len(heads)), min_size=1, max_size=9)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.data())
 def test_the_engine_is_the_oracle(data):
     check_engine_is_oracle(data)

@@ -18,6 +18,7 @@ from experiments.training.trainer import (
     Skeleton,
     Trainer,
     batch_loss,
+    learning_rates,
     make_batch,
     make_optimizer,
     order_batches,
@@ -146,7 +147,7 @@ def test_steps_of_the_optimizer_are_pytorchs(small, rng, tmp_path):
     model = make_model(small, **NO_DROPOUT)
     twin, skeleton = torch_twin(model, tmp_path), Skeleton.of(model)
     recipe = Recipe(learning_rate=3e-2, warmup=0.3, weight_decay=0.1, largest_gradient=0.5)
-    optimizer = make_optimizer(recipe, 7)
+    optimizer, rates = make_optimizer(recipe.weight_decay, recipe.largest_gradient), learning_rates(recipe, 7)
     plain = [p for name, p in twin.named_parameters() if name.endswith("bias") or "LayerNorm" in name]
     decayed = [p for name, p in twin.named_parameters() if not (name.endswith("bias") or "LayerNorm" in name)]
     groups = [{"params": plain, "weight_decay": 0.0}, {"params": decayed, "weight_decay": 0.1}]
@@ -156,10 +157,11 @@ def test_steps_of_the_optimizer_are_pytorchs(small, rng, tmp_path):
     parameters = {name: jnp.array(value) for name, value in model.parameters().items()}
     with jax.numpy_dtype_promotion("standard"):
         memory = optimizer.init(parameters)
-    for _ in range(4):
+    for step in range(4):
         encoded, wanted = make_examples(model, rng, 6)
         batch = make_batch(encoded.rows, wanted, 6, 0, 19)
-        parameters, memory, _ = train_step(skeleton, optimizer, parameters, memory, batch, jax.random.key(0))
+        given = batch, jax.random.key(0), jnp.asarray(rates[step])
+        parameters, memory, _ = train_step(skeleton, optimizer, parameters, memory, *given)
         torch_loss(twin, batch).backward()
         torch.nn.utils.clip_grad_norm_(twin.parameters(), 0.5)
         theirs.step()
@@ -229,7 +231,7 @@ def test_each_step_drops_other_units_and_the_seed_says_which(small, rng, monkeyp
     model, keys = make_model(small), []
     encoded, wanted = make_examples(model, rng, 11)
 
-    def step(skeleton, optimizer, parameters, memory, batch, key):
+    def step(skeleton, optimizer, parameters, memory, batch, key, rate):
         keys.append(tuple(jax.random.key_data(key).tolist()))
         return parameters, memory, jnp.float32(0)
 

@@ -68,14 +68,22 @@ class Skeleton:
 
 
 @cache
-def make_optimizer(recipe: Recipe, steps: int) -> optax.GradientTransformation:
-    """AdamW (Loshchilov and Hutter 2019) with PyTorch's constants, for so many steps."""
+def make_optimizer(weight_decay: float, largest_gradient: float) -> optax.GradientTransformation:
+    """AdamW (Loshchilov and Hutter 2019) with PyTorch's constants at a learning rate of 1.
+
+    The rate is an argument of each step, so that runs of any length and seed share the compiled step.
+    """
+    adam = optax.adamw(1.0, b1=0.9, b2=0.999, eps=1e-8, weight_decay=weight_decay, mask=_decayed)
+    return optax.chain(optax.clip_by_global_norm(largest_gradient), adam)
+
+
+def learning_rates(recipe: Recipe, steps: int) -> Float[np.ndarray, "steps"]:
+    """The learning rate of each of so many steps."""
     warm = int(recipe.warmup * steps)
     rise = optax.linear_schedule(0.0, recipe.learning_rate, max(warm, 1))
     fall = optax.linear_schedule(recipe.learning_rate, 0.0, max(steps - warm, 1))
-    rate = optax.join_schedules([rise, fall], [warm])
-    decay = optax.adamw(rate, b1=0.9, b2=0.999, eps=1e-8, weight_decay=recipe.weight_decay, mask=_decayed)
-    return optax.chain(optax.clip_by_global_norm(recipe.largest_gradient), decay)
+    with jax.numpy_dtype_promotion("standard"):
+        return np.asarray(optax.join_schedules([rise, fall], [warm])(jnp.arange(steps)), np.float32)
 
 
 def _decayed(parameters: Parameters) -> dict[str, bool]:
@@ -144,11 +152,13 @@ def train_step(
     memory: Any,
     batch: Batch,
     key: Key[Array, ""],
+    rate: Float[Array, ""],
 ) -> tuple[Parameters, Any, Float[Array, ""]]:
-    """One step: new parameters, the optimizer's new memory, and the loss before the step."""
+    """One step at a learning rate: new parameters, the optimizer's new memory, and the loss before the step."""
     loss, gradients = jax.value_and_grad(partial(batch_loss, skeleton))(parameters, batch, key)
     with jax.numpy_dtype_promotion("standard"):  # optax counts steps in whole numbers and multiplies by them
         updates, memory = optimizer.update(gradients, memory, parameters)
+        updates = jax.tree.map(lambda update: rate * update, updates)
         return optax.apply_updates(parameters, updates), memory, loss
 
 
@@ -165,7 +175,8 @@ class Trainer:
         self.skeleton, self.encoded, self.labels, self.recipe = Skeleton.of(model), encoded, labels, recipe
         self.positions, self.lengths = model.config.max_position_embeddings, [len(row) for row in encoded.rows]
         self.steps = -(-len(labels) // recipe.batch_size)
-        self.optimizer = make_optimizer(recipe, self.steps * recipe.epochs)
+        self.optimizer = make_optimizer(recipe.weight_decay, recipe.largest_gradient)
+        self.rates = learning_rates(recipe, self.steps * recipe.epochs)
         devices = jax.devices()
         mesh = Mesh(np.array(devices), ("data",))  # its axes are Auto: XLA puts the sums in
         self.rows = -(-recipe.batch_size // len(devices)) * len(devices)
@@ -180,10 +191,10 @@ class Trainer:
         for number, places in enumerate(batches):
             rows = [self.encoded.rows[place] for place in places]
             batch = make_batch(rows, self.labels[places], self.rows, self.encoded.pad_id, self.positions)
-            key = jax.random.fold_in(jax.random.key(self.recipe.seed), epoch * self.steps + number)
-            found = train_step(
-                self.skeleton, self.optimizer, self.parameters, self.memory, jax.device_put(batch, self.split), key
-            )
+            step = epoch * self.steps + number
+            key = jax.random.fold_in(jax.random.key(self.recipe.seed), step)
+            given = jax.device_put(batch, self.split), key, jnp.asarray(self.rates[step])
+            found = train_step(self.skeleton, self.optimizer, self.parameters, self.memory, *given)
             self.parameters, self.memory, loss = found
             yield float(loss)
 
