@@ -1,21 +1,12 @@
 """Fixtures that several test files share: strict numerics, tiny models, their twins in PyTorch."""
 
+import importlib.util
 import os
-from pathlib import Path
+import tempfile
 
 # One thread pool for each test process is enough, and PyTorch's and XLA's would fight over two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
-
-# What one test process has compiled serves the others, and the next run of the tests.
-os.environ["BERTJAX_COMPILE_CACHE"] = str(Path(__file__).parent.parent / ".pytest_cache" / "compiled")
-
-# Tiny models take longer to compile than to run: LLVM may leave out its expensive passes in this process (XLA reads the
-# flags once, with its first device). Commands in processes of their own are compiled as users compile them, and so is
-# all of `XLA_FLAGS= make test`.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
-
-import importlib.util
 
 import jax
 import numpy as np
@@ -25,10 +16,21 @@ from bertjax import BertConfig
 from bertjax.compile_cache import use_compile_cache
 from tests.tiny import SIZES
 
+# Tiny models take longer to compile than to run: LLVM may leave out its expensive passes in this process (XLA reads the
+# flags once, with its first device). Commands in processes of their own are compiled as users compile them, and so is
+# all of `XLA_FLAGS= make test`.
+FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+if jax.__version_info__ < (0, 11):  # later ones have no other emitters, and end at a flag that they do not know
+    FLAGS += " --xla_cpu_use_fusion_emitters=false"
+os.environ.setdefault("XLA_FLAGS", FLAGS)
 jax.devices()
-use_compile_cache()
-if "optimization_level=0" in os.environ["XLA_FLAGS"]:
+if os.environ["XLA_FLAGS"] == FLAGS:
     del os.environ["XLA_FLAGS"]
+
+# What was compiled once serves the later tests of this process, and the commands that they start.
+COMPILED = tempfile.TemporaryDirectory(prefix="bertjax-compiled-")
+os.environ["BERTJAX_COMPILE_CACHE"] = COMPILED.name
+use_compile_cache()
 
 # One file is about PyTorch's formats from its first import on; with `-m "not needs_torch"` it would be deselected
 # anyway. `make test` installs PyTorch, and the other tests that need it fail where it is missing.
