@@ -8,13 +8,14 @@ from one pass on the device and are reduced there.
 --as-published also takes what the authors' code takes and shows that: whole maps of 200 x 200 tokens, in which padding
 tokens are no keys but are queries; a task's TSV file read with quote handling.
 
-    python -m experiments.attention_change --tuned DIR --task rte --data GLUE_DIR
+    python -m experiments.attention_change --task mrpc stsb --tuned DIR_OF_MRPC DIR_OF_STSB --data GLUE_DIR
 
 The paper found that the last two layers change most.
 """
 
+from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from bertjax.errors import ConfigError
 from bertjax.files import hash_weights, read_weights
 from experiments.shared.agreement import compare_maps, say_agreement
 from experiments.shared.attention import reduce_attention
 from experiments.shared.maps import Panel, draw_maps
 from experiments.shared.program import Outcome, Run, make_parser, run_program
-from experiments.shared.samples import PUBLISHED_LENGTH, Sample, add_task_options, read_published_sample, read_sample
+from experiments.shared.samples import (
+    PUBLISHED_LENGTH,
+    Sample,
+    add_task_options,
+    read_published_sample,
+    read_sample,
+    task_runs,
+)
 from experiments.shared.tuned import load_tuned
 
 
@@ -81,8 +90,37 @@ def compare_whole(
     return jnp.stack([own, others if heads > 1 else jnp.full_like(own, jnp.nan)], axis=1)
 
 
+@dataclass(frozen=True)
+class Change:
+    """What was found for one task, by mode."""
+
+    similarity: dict[str, Similarity]
+    samples: dict[str, Sample]
+    numbers: dict[str, Any]
+
+
+def tuned_runs(run: Run) -> dict[str, Run]:
+    """A run for each task, with its fine-tuned model.
+
+    Raises:
+        ConfigError: there are not as many models as tasks.
+    """
+    runs, names = task_runs(run), run.options.tuned
+    if len(names) != len(runs):
+        raise ConfigError(f"--tuned names {len(names)}, --task {len(runs)}: give one fine-tuned model for each task")
+    return {
+        task: replace(one, options=Namespace(**vars(one.options) | {"tuned": name}))
+        for (task, one), name in zip(runs.items(), names, strict=True)
+    }
+
+
 def compute(run: Run) -> Outcome:
-    """The similarities of one mode or both."""
+    """The similarities of each task, in one mode or both."""
+    return _outcome(run, {task: compare_task(one) for task, one in tuned_runs(run).items()})
+
+
+def compare_task(run: Run) -> Change:
+    """The similarities of one task. Raises as `read_sample` and `load_tuned`."""
     sample = read_sample(run)
     tuned, directory = load_tuned(run, sample.first, sample.second)
     models = run.model, tuned
@@ -97,7 +135,11 @@ def compute(run: Run) -> Outcome:
         "tuned": {"name": run.options.tuned, "weights_sha256": hash_weights(read_weights(directory))}
     }
     numbers |= {mode: _report(one, samples[mode]) for mode, one in found.items()}
-    return _outcome(run, found, samples, numbers)
+    if run.options.as_published:
+        apart = compare_maps(found["as_published"].means, found["corrected"].means)
+        share = 1 - float(np.mean([len(text) for text in samples["as_published"].texts])) / length
+        numbers["published_against_corrected"] = apart | {"padding_queries": round(share, 4)}
+    return Change(found, samples, numbers)
 
 
 def _similarity(values: Float[np.ndarray, "examples 2 layers heads"]) -> Similarity:
@@ -127,52 +169,58 @@ def _listed(values: Any) -> Any:
     return np.where(np.isnan(values), np.array(None, object), np.round(values, 6)).tolist()
 
 
-def _outcome(run: Run, found: dict[str, Similarity], samples: dict[str, Sample], numbers: dict[str, Any]) -> Outcome:
+def _outcome(run: Run, found: dict[str, Change]) -> Outcome:
     mode = "as_published" if run.options.as_published else "corrected"
-    shown, sample, report = found[mode], samples[mode], numbers[mode]
-    lines = [f"{len(sample)} examples ({sample.source})", *_summary(shown, report)]
-    if mode == "as_published":
-        apart = compare_maps(shown.means, found["corrected"].means)
-        length = min(PUBLISHED_LENGTH, run.model.config.max_position_embeddings)
-        share = 1 - float(np.mean([len(text) for text in sample.texts])) / length
-        numbers["published_against_corrected"] = apart | {"padding_queries": round(share, 4)}
-        layers = {name: numbers[name]["layers_by_change"][:2] for name in found}
-        lines.append(say_agreement("similarity", apart) + f"; {share:.0%} of the rows are padding queries")
-        lines.append(f"layers that change most: {layers['as_published']} as published, {layers['corrected']} corrected")
-    values = {f"{name}_{kind}": getattr(one, kind) for name, one in found.items() for kind in ("own", "others")}
-    subtitle = f"{run.options.model} and {run.options.tuned}, {len(sample):,} examples of {run.options.task}"
-    subtitle += ", as published" if mode == "as_published" else ""
-    bounds = (float(np.floor(shown.means.min() * 20) / 20), 1.0)
+    shown = {task: one.similarity[mode] for task, one in found.items()}
+    lines = [line for task, one in found.items() for line in _summary(task, one, mode)]
+    values = {
+        f"{task.replace(':', '_')}_{name}_{kind}": getattr(similarity, kind)
+        for task, one in found.items()
+        for name, similarity in one.similarity.items()
+        for kind in ("own", "others")
+    }
+    subtitle = f"{run.options.model} and its fine-tuned forms" + (", as published" if mode == "as_published" else "")
+    panels = [Panel(f"{task}, {len(one.own):,} examples", one.means) for task, one in shown.items()]
+    bounds = (float(np.floor(min(one.means.min() for one in shown.values()) * 20) / 20), 1.0)
 
     def draw(path: Path) -> None:
         title = "Attention before and after fine-tuning"
         note = "darker: changed more; mean over examples"
-        draw_maps(
-            path, [Panel("", shown.means)], title, subtitle, "cosine similarity", note, scale=bounds, colours="Blues_r"
-        )
+        draw_maps(path, panels, title, subtitle, "cosine similarity", note, scale=bounds, colours="Blues_r")
 
-    return Outcome(numbers, values, draw, lines)
+    return Outcome({task: one.numbers for task, one in found.items()}, values, draw, lines)
 
 
-def _summary(found: Similarity, report: dict[str, Any]) -> list[str]:
+def _summary(task: str, change: Change, mode: str) -> list[str]:
+    found, sample, report = change.similarity[mode], change.samples[mode], change.numbers[mode]
     means, margins = found.means, found.margins
     places = [divmod(place, means.shape[1]) for place in np.argsort(means.ravel())[:5].tolist()]
     changed = ", ".join(
         f"{layer}.{head} {means[layer, head]:.3f} ± {margins[layer, head]:.3f}" for layer, head in places
     )
     layers = ", ".join(f"{layer} {value:.3f}" for layer, value in enumerate(report["layers"]))
-    return [
-        f"similarity by layer: {layers}",
-        f"heads that changed most: {changed}",
-        f"all heads {means.mean():.3f}; for scale, to the layer's other heads {found.others.mean():.3f}",
+    lines = [
+        f"{task}: {len(sample):,} examples ({sample.source})",
+        f"  similarity by layer: {layers}",
+        f"  heads that changed most: {changed}",
+        f"  all heads {means.mean():.3f}; for scale, to the layer's other heads {found.others.mean():.3f}",
     ]
+    if mode == "as_published":
+        apart = change.numbers["published_against_corrected"]
+        most = {name: change.numbers[name]["layers_by_change"][:2] for name in change.similarity}
+        lines += [
+            f"  {say_agreement('similarity', apart)}; {apart['padding_queries']:.0%} of the rows are padding queries",
+            f"  layers that change most: {most['as_published']} as published, {most['corrected']} corrected",
+        ]
+    return lines
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = make_parser("attention_change", __doc__)
-    add_task_options(parser)
-    parser.add_argument("--tuned", required=True, metavar="M", help="the fine-tuned model, named as --model")
+    add_task_options(parser, several=True)
+    text = "the model fine-tuned on each task, named as --model"
+    parser.add_argument("--tuned", nargs="+", required=True, metavar="M", help=text)
     return run_program(parser, compute, arguments)
 
 

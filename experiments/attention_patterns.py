@@ -19,9 +19,8 @@ on two busy CPU cores. There 36 to 58 % of the maps are vertical, 31 to 37 % ver
 """
 
 import json
-from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,6 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from bertjax.data import task_named
 from bertjax.errors import DataError
 from experiments.patterns.figure import draw_patterns
 from experiments.patterns.maps import DATA, NAMES, MapSet, sizes_of
@@ -42,7 +40,7 @@ from experiments.patterns.training import LABELS, classes_of, images_of, read_la
 from experiments.shared.agreement import compare_maps, say_agreement
 from experiments.shared.attention import stream_attention
 from experiments.shared.program import Outcome, Run, make_parser, run_program
-from experiments.shared.samples import Sample, add_task_options, read_published_sample, read_sample
+from experiments.shared.samples import Sample, add_task_options, read_published_sample, read_sample, task_runs
 
 # Measured later by two of the authors with 5 seeds on fine-tuned bert-base-uncased, in the order of NAMES.
 PUBLISHED = {
@@ -119,16 +117,6 @@ def find_patterns(run: Run, sample: Sample, network: PatternNetwork, rival: Any)
     numbers = values[..., len(NAMES) :]
     said = rival.predict(numbers.reshape(-1, numbers.shape[-1])).reshape(numbers.shape[:-1])
     return Found(sample, values[..., : len(NAMES)].argmax(-1).astype(np.int8), said.astype(np.int8))
-
-
-def task_runs(run: Run) -> dict[str, Run]:
-    """A run for each task of the command line; `TASK:SPLIT` names a part of its data."""
-    runs = {}
-    for name in run.options.task:
-        task, _, split = name.partition(":")
-        options = vars(run.options) | {"task": task, "split": split or run.options.split}
-        runs[task_named(task).name + (f":{split}" if split else "")] = replace(run, options=Namespace(**options))
-    return runs
 
 
 def read_scores(directory: Path) -> dict[str, Any]:

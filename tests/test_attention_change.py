@@ -61,23 +61,23 @@ def test_both_modes_are_what_literal_loops_compute(folder, tmp_path):
     tokenizer = bertjax.Tokenizer.from_pretrained(folder / "base")
     rows = [line.split("\t")[3:] for line in (folder / "MRPC" / "dev.tsv").read_text().splitlines()[1:]]
     texts = tokenizer.encode(*zip(*rows, strict=True), max_length=40)
-    assert len(found["corrected_own"]) == len(texts) == 9
-    assert len(found["as_published_own"]) == 7
+    assert len(found["mrpc_corrected_own"]) == len(texts) == 9
+    assert len(found["mrpc_as_published_own"]) == 7
     for number, text in enumerate(texts):
         length = len(text)
         maps = [np.asarray(model(**bertjax.collate([text])).attentions, np.float64)[:, 0] for model in models]
         for layer, head in np.ndindex(2, 3):
             expected = cosine(maps[0][layer, head], maps[1][layer, head])
-            assert abs(found["corrected_own"][number, layer, head] - expected) < 1e-5
+            assert abs(found["mrpc_corrected_own"][number, layer, head] - expected) < 1e-5
             others = [cosine(maps[0][layer, head], maps[1][layer, other]) for other in range(3) if other != head]
-            assert abs(found["corrected_others"][number, layer, head] - np.mean(others)) < 1e-5
+            assert abs(found["mrpc_corrected_others"][number, layer, head] - np.mean(others)) < 1e-5
         if number > 2:  # the first three rows are the same in both readings
             continue
         whole = [np.asarray(model(**bertjax.collate([text], 40)).attentions, np.float64)[:, 0] for model in models]
         assert whole[0][:, :, length:, :length].sum() > 0  # padding queries attend to real keys
         for layer, head in np.ndindex(2, 3):
             expected = cosine(whole[0][layer, head], whole[1][layer, head])
-            assert abs(found["as_published_own"][number, layer, head] - expected) < 1e-5
+            assert abs(found["mrpc_as_published_own"][number, layer, head] - expected) < 1e-5
 
 
 def test_a_run_leaves_numbers_values_and_figures(folder, tmp_path, capsys):
@@ -87,8 +87,8 @@ def test_a_run_leaves_numbers_values_and_figures(folder, tmp_path, capsys):
     assert "resident memory" in printed
     found = json.loads((tmp_path / "out" / "numbers.json").read_text())
     assert found["peak_memory_bytes"]["resident"] > 10**7
-    results, values = found["results"], np.load(tmp_path / "out" / "values.npz")
-    own = values["corrected_own"]
+    results, values = found["results"]["mrpc"], np.load(tmp_path / "out" / "values.npz")
+    own = values["mrpc_corrected_own"]
     assert results["corrected"]["examples"] == 5
     assert largest_difference(results["corrected"]["similarity"], own.mean(0)) < 1e-5
     margin = 1.96 * own.std(0, ddof=1) / 5**0.5
@@ -96,14 +96,26 @@ def test_a_run_leaves_numbers_values_and_figures(folder, tmp_path, capsys):
     layer, head = np.unravel_index(own.mean(0).argmin(), (2, 3))
     assert results["corrected"]["heads_by_change"][0] == f"{layer}.{head}"
     assert results["corrected"]["layers_by_change"][0] == own.mean((0, 2)).argmin()
-    apart = np.abs(own.mean(0) - values["as_published_own"].mean(0)).max()
+    apart = np.abs(own.mean(0) - values["mrpc_as_published_own"].mean(0)).max()
     assert abs(results["published_against_corrected"]["largest_difference"] - apart) < 1e-5
     assert (tmp_path / "out" / "figure.pdf").read_bytes().startswith(b"%PDF")
 
 
+def test_each_task_has_its_model_and_its_map(folder, tmp_path, capsys):
+    given = ["--task", "mrpc", "mrpc:dev", "--tuned", str(folder / "tuned"), str(folder / "base"), "--limit", "3"]
+    assert run_main(folder, tmp_path / "out", *given) == 0
+    found = json.loads((tmp_path / "out" / "numbers.json").read_text())["results"]
+    assert list(found) == ["mrpc", "mrpc:dev"]
+    assert largest_difference(found["mrpc:dev"]["corrected"]["similarity"], np.ones((2, 3))) < 1e-5
+    assert np.min(found["mrpc"]["corrected"]["similarity"]) < 0.99
+    assert run_main(folder, tmp_path / "other", *given[:-3], "--limit", "3") == 2
+    assert "one fine-tuned model for each task" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
 def test_a_model_is_like_itself(folder, tmp_path):
     assert run_main(folder, tmp_path, "--tuned", str(folder / "base"), "--limit", "1") == 0
-    found = json.loads((tmp_path / "numbers.json").read_text())["results"]["corrected"]
+    found = json.loads((tmp_path / "numbers.json").read_text())["results"]["mrpc"]["corrected"]
     assert largest_difference(found["similarity"], np.ones((2, 3))) < 1e-5
     assert found["interval"] == [[None] * 3] * 2  # of one example there is no spread
     assert max(map(max, found["to_other_heads"])) < 0.999

@@ -9,7 +9,8 @@ from jaxtyping import Bool, Float
 
 from bertjax.page import GREY, INK, WIDTH, add_axes, save_page, start_page
 
-GAP, LEFT, RIGHT, BOTTOM, CAPTION = 0.45, 0.62, 1.0, 0.75, 0.3  # inches
+GAP, LEFT, RIGHT, BOTTOM, CAPTION, AXIS = 0.45, 0.62, 1.0, 0.75, 0.3, 0.35  # inches
+COLUMNS = 3
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ def draw_maps(
     scale: tuple[float, float] | None = None,
     colours: str = "Blues",
 ) -> None:
-    """Draw panels of one scale.
+    """Draw panels of one scale, at most three side by side.
 
     Args:
         path: a PNG or PDF, by its suffix.
@@ -45,24 +46,29 @@ def draw_maps(
     from matplotlib.style import context
 
     layers, heads = panels[0].values.shape
-    wide = (WIDTH - LEFT - RIGHT - GAP * (len(panels) - 1)) / len(panels)
-    cell = min(wide / heads, 0.42)
+    columns = min(COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
+    cell = min((WIDTH - LEFT - RIGHT - GAP * (columns - 1)) / columns / heads, 0.42)
+    step = layers * cell + CAPTION + AXIS
+    total = rows * step - AXIS
     low, high = scale or (0.0, max(float(np.nanmax(panel.values)) for panel in panels) or 1.0)
     with context("default"):
-        figure = start_page(title, subtitle, BOTTOM, layers * cell + CAPTION)
+        figure = start_page(title, subtitle, BOTTOM, total)
         for number, panel in enumerate(panels):
-            axes = add_axes(figure, LEFT + number * (heads * cell + GAP), BOTTOM, heads * cell, layers * cell)
+            row, column = divmod(number, columns)
+            left, below = LEFT + column * (heads * cell + GAP), BOTTOM + total - CAPTION - layers * cell - row * step
+            axes = add_axes(figure, left, below, heads * cell, layers * cell)
             image = axes.imshow(panel.values, cmap=colours, vmin=low, vmax=high, aspect="auto")
-            axes.set_xticks(range(heads))
+            axes.set_xticks(range(0, heads, 1 if cell > 0.2 else 2))
             axes.set_yticks(range(layers))
             axes.set_title(panel.title, fontsize=9.5, color=INK)
-            axes.set_xlabel("head", fontsize=9, color=INK)
-            axes.set_ylabel("" if number else "layer", fontsize=9, color=INK)
+            axes.set_xlabel("head" if number + columns >= len(panels) else "", fontsize=9, color=INK)
+            axes.set_ylabel("" if column else "layer", fontsize=9, color=INK)
             if panel.marked is not None:
-                rows, columns = np.nonzero(panel.marked)
-                axes.scatter(columns, rows, s=9, color="#d7301f", edgecolors="white", linewidths=0.5)
-        edge = LEFT + len(panels) * (heads * cell + GAP) - GAP
-        bar = add_axes(figure, edge + 0.15, BOTTOM, 0.13, layers * cell)
+                places, heads_marked = np.nonzero(panel.marked)
+                axes.scatter(heads_marked, places, s=9, color="#d7301f", edgecolors="white", linewidths=0.5)
+        edge = LEFT + columns * (heads * cell + GAP) - GAP
+        bar = add_axes(figure, edge + 0.15, BOTTOM, 0.13, total - CAPTION)
         figure.colorbar(image, cax=bar).set_label(label, fontsize=9, color=INK)
         bar.tick_params(length=0, labelsize=8.5, colors=INK)
         if note:

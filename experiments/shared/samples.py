@@ -6,7 +6,7 @@ import gzip
 import math
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +85,9 @@ def read_published_examples(options: argparse.Namespace) -> Examples:
     """Examples, with labels, as the authors' code reads them.
 
     It reads TSV files with quote handling, so that an unbalanced quote swallows the lines up to the next one: MRPC's
-    408 validation rows become 389. Of data that are no TSV file it sees what everybody sees. Where a swallowed line
-    leaves no label in a row, the row counts as unlabelled (-1, or NaN in a regression).
+    408 validation rows become 389. Rows that are left without one of their texts (one of MRPC's) are no examples; those
+    without a label count as unlabelled (-1, or NaN in a regression). Of data that are no TSV file it sees what
+    everybody sees.
 
     Raises:
         DataError: as `read_examples`.
@@ -105,6 +106,17 @@ def read_published_examples(options: argparse.Namespace) -> Examples:
     labels = labels.astype(np.float32 if task.label_names is None else np.int32)
     source = f"{path}, read with quote handling"
     return Examples(task, tuple(chosen), first, second[0] if second else None, labels, source, options.split)
+
+
+def task_runs(run: Run) -> dict[str, Run]:
+    """A run for each task of the command line; `TASK:SPLIT` names a part of its data."""
+    runs = {}
+    for given in run.options.task:
+        task, _, split = given.partition(":")
+        options = vars(run.options) | {"task": task, "split": split or run.options.split}
+        name = task_named(task).name + (f":{split}" if split else "")
+        runs[name] = replace(run, options=argparse.Namespace(**options))
+    return runs
 
 
 def read_sample(run: Run) -> Sample:
