@@ -10,7 +10,9 @@ tokens are no keys but are queries; a task's TSV file read with quote handling.
 
     python -m experiments.attention_change --task mrpc stsb --tuned DIR_OF_MRPC DIR_OF_STSB --data GLUE_DIR
 
-The paper found that the last two layers change most.
+Three tasks of 277, 408 and 1,000 examples take 153 s of processor time on all-MiniLM-L6-v2. The last layer changes
+most on each (0.63 on STS-B), the first hardly (`RESULTS.md`); the paper found that the last two layers change most. Not
+run on bert-base-uncased.
 """
 
 from argparse import Namespace
