@@ -6,9 +6,11 @@ import platform
 from pathlib import Path
 
 import jax
+from filelock import FileLock
 from jax.experimental.compilation_cache import compilation_cache
 
 SWITCH = "BERTJAX_COMPILE_CACHE"
+LARGEST = 2 * 1024**3  # bytes that are kept; what was used longest ago goes first
 
 
 def use_compile_cache() -> Path | None:
@@ -25,13 +27,29 @@ def use_compile_cache() -> Path | None:
     try:
         directory = (Path(wanted).expanduser() if wanted else _user_cache() / "bertjax" / "compiled") / _machine()
         directory.mkdir(parents=True, exist_ok=True)
+        _remove_unfinished(directory)
     except (OSError, RuntimeError):
         return None  # a home that is read-only, or none at all, must not stop a sweep
     jax.config.update("jax_compilation_cache_dir", str(directory))
+    jax.config.update("jax_compilation_cache_max_size", LARGEST)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     compilation_cache.reset_cache()  # JAX looks for a cache once, at the first compilation, which may have been
     return directory
+
+
+def _remove_unfinished(directory: Path) -> None:
+    """Remove what a killed process left half-written, which JAX would stumble over in every run.
+
+    JAX writes an entry under its final name, and then, where the cache is limited, when it was used.
+
+    Raises:
+        OSError: the directory cannot be written, or another process holds it for long.
+    """
+    with FileLock(directory / ".lockfile", timeout=10):  # JAX's own
+        for entry in directory.glob("*-cache"):
+            if not entry.with_name(entry.name.removesuffix("cache") + "atime").exists():
+                entry.unlink()
 
 
 def _user_cache() -> Path:

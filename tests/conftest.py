@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from bertjax import BertConfig
-from bertjax.compile_cache import use_compile_cache
 from tests.tiny import SIZES
 
 # Tiny models take longer to compile than to run: LLVM may leave out its expensive passes in this process (XLA reads the
@@ -27,10 +26,12 @@ jax.devices()
 if os.environ["XLA_FLAGS"] == FLAGS:
     del os.environ["XLA_FLAGS"]
 
-# What was compiled once serves the later tests of this process, and the commands that they start.
+# What was compiled once serves the later tests of this process, and apart from them the commands that they start.
 COMPILED = tempfile.TemporaryDirectory(prefix="bertjax-compiled-")
 os.environ["BERTJAX_COMPILE_CACHE"] = COMPILED.name
-use_compile_cache()
+jax.config.update("jax_compilation_cache_dir", os.path.join(COMPILED.name, "tests"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 # One file is about PyTorch's formats from its first import on; with `-m "not needs_torch"` it would be deselected
 # anyway. `make test` installs PyTorch, and the other tests that need it fail where it is missing.

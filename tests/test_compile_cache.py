@@ -41,6 +41,21 @@ def test_what_was_compiled_is_there_for_the_next_process(run, tmp_path):
     assert second.stderr == ""
 
 
+def test_what_a_killed_process_left_half_written_is_compiled_anew(run, tmp_path):
+    run()
+    directory = next((tmp_path / "bertjax" / "compiled").iterdir())
+    entries = list(directory.glob("*-cache"))
+    assert len(entries) == len(list(directory.glob("*-atime"))) > 1
+    for entry in entries:
+        entry.write_bytes(entry.read_bytes()[:300])
+        entry.with_name(entry.name.replace("-cache", "-atime")).unlink()
+    found = run()
+    assert found.stdout.split() == [str(directory), "False"]
+    assert found.stderr == ""
+    assert {entry.name for entry in directory.glob("*-cache")} == {entry.name for entry in entries}
+    assert run().stdout.split() == [str(directory), "True"]
+
+
 def test_the_user_decides(run, tmp_path):
     assert run(BERTJAX_COMPILE_CACHE="off").stdout.split() == ["None", "False"]
     assert run(str(tmp_path / "mine")).stdout.split()[0] == str(tmp_path / "mine")
