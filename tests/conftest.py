@@ -13,17 +13,13 @@ import numpy as np
 import pytest
 
 from bertjax import BertConfig
-from tests.tiny import SIZES
+from tests.tiny import FAST_COMPILATION, SIZES
 
-# Tiny models take longer to compile than to run: LLVM may leave out its expensive passes in this process (XLA reads the
-# flags once, with its first device). Commands in processes of their own are compiled as users compile them, and so is
-# all of `XLA_FLAGS= make test`.
-FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-if jax.__version_info__ < (0, 11):  # later ones have no other emitters, and end at a flag that they do not know
-    FLAGS += " --xla_cpu_use_fusion_emitters=false"
-os.environ.setdefault("XLA_FLAGS", FLAGS)
+# XLA reads the flags once, with its first device. Commands in processes of their own are compiled as users compile
+# them, and so is all of `XLA_FLAGS= make test`.
+os.environ.setdefault("XLA_FLAGS", FAST_COMPILATION)
 jax.devices()
-if os.environ["XLA_FLAGS"] == FLAGS:
+if os.environ["XLA_FLAGS"] == FAST_COMPILATION:
     del os.environ["XLA_FLAGS"]
 
 # What was compiled once serves the later tests of this process, and apart from them the commands that they start.

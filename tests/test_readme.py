@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bertjax import parity
 from bertjax.cli import main
 from tests.workshop import SENTENCES, write_pairs
 
@@ -52,9 +53,12 @@ def test_the_two_commands_are_make_targets():
 
 
 @pytest.mark.needs_torch
-def test_the_parity_command_runs():
+def test_the_parity_command_shows_that_the_real_model_agrees_in_float32(capsys):
     command = next(command for command in COMMANDS if command.startswith("bertjax parity"))
-    assert main([*shlex.split(command)[1:], "--examples", "2"]) == 0
+    assert main([*shlex.split(command)[1:], "--examples", "4"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("pass") == 1 + 6 * 2 + 2  # embeddings, weights and output of 6 layers, two overrides
+    assert {2e-5, 5e-6} >= set(parity.TOLERANCES["float32"].values())
 
 
 def test_the_other_commands_run_in_the_order_given(desk, monkeypatch):

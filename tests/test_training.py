@@ -25,7 +25,7 @@ from experiments.training.trainer import (
     predict,
     train_step,
 )
-from tests.tiny import SIZES, arguments, encodings, largest_difference, random_model
+from tests.tiny import FAST_COMPILATION, SIZES, arguments, encodings, largest_difference, random_model
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
@@ -267,7 +267,7 @@ def train_a_little():
 
 def test_two_devices_train_as_one_does(tmp_path):
     """Batches of 3 among 2 devices: one row fills up."""
-    flags = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
+    flags = f"--xla_force_host_platform_device_count=2 {FAST_COMPILATION}"
     path = tmp_path / "two.npz"
     command = [sys.executable, "-c", TWO_DEVICES, str(path)]
     subprocess.run(command, check=True, env={**os.environ, "XLA_FLAGS": flags}, timeout=300)

@@ -11,6 +11,12 @@ from bertjax import BertConfig
 from bertjax.pretrained import _by_path, make_numerics
 from bertjax.tokenizer import Encoding
 
+# Tiny models take longer to compile than to run: LLVM may leave out its expensive passes, and XLA may use its older
+# emitters, which later versions do not have (and end at a flag that they do not know).
+FAST_COMPILATION = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+if jax.__version_info__ < (0, 11):
+    FAST_COMPILATION += " --xla_cpu_use_fusion_emitters=false"
+
 # Weights of standard deviation 0.3 make attention and hidden states far from uniform, as in a trained model.
 SIZES = {
     "three heads": {
