@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+import bertjax
 from bertjax.errors import ConfigError
 from bertjax.files import hash_weights, read_weights
 from experiments.shared.agreement import compare_maps, say_agreement
@@ -39,7 +40,7 @@ from experiments.shared.samples import (
     read_sample,
     task_runs,
 )
-from experiments.shared.tuned import load_tuned
+from experiments.shared.tuned import check_tuned
 
 
 @dataclass(frozen=True)
@@ -117,15 +118,17 @@ def tuned_runs(run: Run) -> dict[str, Run]:
 
 
 def compute(run: Run) -> Outcome:
-    """The similarities of each task, in one mode or both."""
-    return _outcome(run, {task: compare_task(one) for task, one in tuned_runs(run).items()})
+    """The similarities of each task, in one mode or both. Raises as `tuned_runs`, `read_sample` and `check_tuned`."""
+    runs = tuned_runs(run)
+    samples = {task: read_sample(one) for task, one in runs.items()}
+    # All of them before any work is done that a mistake in the last would lose.
+    paths = {task: check_tuned(one, samples[task].first, samples[task].second) for task, one in runs.items()}
+    return _outcome(run, {task: compare_task(one, samples[task], paths[task]) for task, one in runs.items()})
 
 
-def compare_task(run: Run) -> Change:
-    """The similarities of one task. Raises as `read_sample` and `load_tuned`."""
-    sample = read_sample(run)
-    tuned, directory = load_tuned(run, sample.first, sample.second)
-    models = run.model, tuned
+def compare_task(run: Run, sample: Sample, directory: Path) -> Change:
+    """The similarities of one task, whose fine-tuned model is in a directory."""
+    models = run.model, bertjax.load(directory)
     found = {"corrected": _similarity(reduce_attention(models, sample.texts, compare_real, report=run.report))}
     samples = {"corrected": sample}
     if run.options.as_published:

@@ -94,7 +94,7 @@ def load_models(run: Run, sample: AnnotatedSample) -> tuple[Any, ...]:
     if not run.options.tuned:
         return (run.model,)
     first, *second = zip(*([text.text for text in texts] for texts in sample.annotations), strict=True)
-    return run.model, load_tuned(run, first, second[0] if second else None)[0]
+    return run.model, load_tuned(run, first, second[0] if second else None)
 
 
 def compute(run: Run) -> Outcome:

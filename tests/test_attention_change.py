@@ -113,6 +113,13 @@ def test_each_task_has_its_model_and_its_map(folder, tmp_path, capsys):
     assert not (tmp_path / "other").exists()
 
 
+def test_a_mistake_in_the_last_model_is_said_before_any_work_is_done(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("experiments.attention_change.reduce_attention", None)
+    given = ["--task", "mrpc", "mrpc:dev", "--tuned", str(folder / "tuned"), str(folder / "nowhere")]
+    assert run_main(folder, tmp_path / "out", *given) == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
 def test_a_model_is_like_itself(folder, tmp_path):
     assert run_main(folder, tmp_path, "--tuned", str(folder / "base"), "--limit", "1") == 0
     found = json.loads((tmp_path / "numbers.json").read_text())["results"]["mrpc"]["corrected"]

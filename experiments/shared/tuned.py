@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import bertjax
+from bertjax import BertConfig
 from bertjax.errors import BertjaxError, ConfigError
 from bertjax.locate import locate
 from experiments.shared.program import Run
@@ -13,8 +14,13 @@ SIZES = ("num_hidden_layers", "num_attention_heads", "hidden_size", "max_positio
 TEXTS_COMPARED = 100
 
 
-def load_tuned(run: Run, first: Sequence[str], second: Sequence[str] | None = None) -> tuple[Any, Path]:
-    """The fine-tuned model that `--tuned` names, and its directory.
+def load_tuned(run: Run, first: Sequence[str], second: Sequence[str] | None = None) -> Any:
+    """The fine-tuned model that `--tuned` names. Arguments and errors are those of `check_tuned`."""
+    return bertjax.load(check_tuned(run, first, second))
+
+
+def check_tuned(run: Run, first: Sequence[str], second: Sequence[str] | None = None) -> Path:
+    """The directory of the fine-tuned model that `--tuned` names; its weights are not read.
 
     Args:
         first: texts that both models are to read, or the first of each pair.
@@ -25,22 +31,22 @@ def load_tuned(run: Run, first: Sequence[str], second: Sequence[str] | None = No
             tokenizer reads them alike.
     """
     directory = locate(run.options.tuned)
-    tuned = bertjax.load(directory)
+    config = BertConfig.from_directory(directory)
     for name in SIZES:
-        base, other = getattr(run.model.config, name), getattr(tuned.config, name)
+        base, other = getattr(run.model.config, name), getattr(config, name)
         if base != other:
             raise _unfit(run, f"has {name} {other}", f"has {base}")
     try:
         tokenizer = bertjax.Tokenizer.from_pretrained(directory)
     except BertjaxError:
-        return tuned, directory
+        return directory
     some = first[:TEXTS_COMPARED], None if second is None else second[:TEXTS_COMPARED]
     for ours, theirs in zip(run.tokenizer.encode(*some), tokenizer.encode(*some), strict=True):
         if ours.input_ids != theirs.input_ids:
             pairs = zip(ours.tokens, theirs.tokens, strict=False)
             base, other = next((pair for pair in pairs if pair[0] != pair[1]), ("the same pieces", "other numbers"))
             raise _unfit(run, f"reads texts as other tokens ({other!r})", f"reads {base!r}")
-    return tuned, directory
+    return directory
 
 
 def _unfit(run: Run, theirs: str, ours: str) -> ConfigError:
