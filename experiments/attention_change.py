@@ -83,14 +83,18 @@ def compare_whole(
     tuned: Float[Array, "layers batch heads query key"],
     keep: Int[Array, "batch token"],
 ) -> Float[Array, "batch 2 layers heads"]:
-    """The same over all tokens, padding among the queries."""
-    products = jnp.einsum("lbhqk,lbgqk->blhg", base, tuned, precision="highest")
-    lengths = [jnp.sqrt(jnp.einsum("lbhqk,lbhqk->blh", maps, maps, precision="highest")) for maps in (base, tuned)]
-    cosines = products / (lengths[0][..., :, None] * lengths[1][..., None, :])
-    own = jnp.diagonal(cosines, axis1=-2, axis2=-1)
-    heads = cosines.shape[-1]
-    others = (cosines.sum(-1) - own) / max(1, heads - 1)
-    return jnp.stack([own, others if heads > 1 else jnp.full_like(own, jnp.nan)], axis=1)
+    """The same over all tokens, padding among the queries.
+
+    The mean similarity to other heads is that to the sum of their maps, each of length 1, so that no pair is compared.
+    """
+    length = jnp.sqrt(jnp.square(base).sum((-2, -1)))
+    unit = tuned / jnp.sqrt(jnp.square(tuned).sum((-2, -1), keepdims=True))
+    own = (base * unit).sum((-2, -1)) / length
+    all_heads = (base * unit.sum(2, keepdims=True)).sum((-2, -1)) / length
+    heads = base.shape[2]
+    others = (all_heads - own) / max(1, heads - 1)
+    both = jnp.stack([own, others if heads > 1 else jnp.full_like(own, jnp.nan)])
+    return jnp.moveaxis(both, 2, 0)
 
 
 @dataclass(frozen=True)

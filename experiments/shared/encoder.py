@@ -1,0 +1,62 @@
+"""The attention maps of an encoder, a layer at a time."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float
+
+from bertjax.types import Inputs
+
+Weights: TypeAlias = Float[Array, "batch heads query key"]
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A model's embeddings and layers as pairs of graph and parameters.
+
+    A layer is compiled for each shape, not the model: in a twelfth of the time, so that batches can have many widths.
+    """
+
+    embeddings: tuple[Any, Any]
+    layers: list[tuple[Any, Any]]
+
+    @classmethod
+    def of(cls, body: Any) -> "Encoder":
+        """The parts of an encoder."""
+        return cls(nnx.split(body.embeddings), [nnx.split(layer) for layer in body.encoder.layers])
+
+    def attend(self, inputs: Inputs) -> Float[Array, "layers batch heads query key"]:
+        """The attention weights of all layers."""
+        hidden = _embed(*self.embeddings, inputs)
+        maps = []
+        for layer in self.layers[:-1]:
+            hidden, weights = _layer(*layer, hidden, inputs.keep)
+            maps.append(weights)
+        return _stack(*maps, _weights(*self.layers[-1], hidden, inputs.keep))
+
+
+@partial(jax.jit, static_argnums=0)
+def _embed(graph: Any, state: Any, inputs: Inputs) -> Float[Array, "batch token embed"]:
+    return nnx.merge(graph, state)(inputs)
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=2)
+def _layer(graph: Any, state: Any, hidden: Array, keep: Array) -> tuple[Float[Array, "batch token embed"], Weights]:
+    hidden, inside = nnx.merge(graph, state)(hidden, keep)
+    return hidden, inside.weights
+
+
+@partial(jax.jit, static_argnums=0)
+def _weights(graph: Any, state: Any, hidden: Array, keep: Array) -> Weights:
+    """The last layer's; the compiler leaves out all that they do not need."""
+    return nnx.merge(graph, state)(hidden, keep)[1].weights
+
+
+@jax.jit
+def _stack(*maps: Weights) -> Float[Array, "layers batch heads query key"]:
+    """By itself: compiled into what reads it, it would be done at every read."""
+    return jnp.stack(maps)
