@@ -6,7 +6,7 @@ process of its own on as many threads; rounds of all sides in turn, medians. PyT
 sorted by length; and as the paper's authors do it, one example at a time, padded to 200 (some examples, scaled to all:
 they all cost the same). The numbers must agree, to 1e-4 (4.3) and 1e-5 (4.4).
 
-    python -m benchmarks.attention_statistics --examples 1000        about an hour on two CPU cores
+    python -m benchmarks.attention_statistics --examples 1000        half an hour on two CPU cores
 """
 
 import argparse
