@@ -1,6 +1,7 @@
 """How similar attention is before and after fine-tuning: both modes against literal loops, and the files of a run."""
 
 import json
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +9,10 @@ import pytest
 
 import bertjax
 from bertjax import BertConfig, BertForSequenceClassification, BertModel
+from bertjax.errors import InputError
+from bertjax.tokenizer import Encoding
 from experiments.attention_change import compare_real, compare_whole, main
+from experiments.shared.attention import reduce_attention
 from tests.tiny import largest_difference, random_model
 from tests.workshop import SIZES, add_tokenizer, make_classifier, make_config, make_embedder, write_pairs
 
@@ -78,6 +82,13 @@ def test_both_modes_are_what_literal_loops_compute(folder, tmp_path):
         for layer, head in np.ndindex(2, 3):
             expected = cosine(whole[0][layer, head], whole[1][layer, head])
             assert abs(found["mrpc_as_published_own"][number, layer, head] - expected) < 1e-5
+
+
+def test_a_token_that_one_of_the_models_does_not_have_is_refused():
+    large, small = (random_model(BertModel, replace(make_config(), vocab_size=size)) for size in (60, 20))
+    text = Encoding((2, 50, 3), (0,) * 3, ("",) * 3, ((0, 0),) * 3, False)
+    with pytest.raises(InputError, match="50"):
+        reduce_attention((large, small), [text], compare_real)
 
 
 def test_a_run_leaves_numbers_values_and_figures(folder, tmp_path, capsys):

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import jax
@@ -59,8 +60,8 @@ def stream_attention(
     batches = batches_by_length(lengths, size, widths, max_length=config.max_position_embeddings)
 
     def compute(batch: dict[str, np.ndarray], more: Sequence[np.ndarray]) -> np.ndarray:
-        inputs = several[0].inputs(**batch)
-        maps = [encoder.attend(inputs) for encoder in encoders]
+        # Each model checks the tokens by its own vocabulary: JAX would take an unknown one for the last it has.
+        maps = [encoder.attend(model.inputs(**batch)) for model, encoder in zip(several, encoders, strict=True)]
         return np.asarray(_reduce(statistic, *maps, batch["attention_mask"], *more))
 
     tasks = (
@@ -102,7 +103,9 @@ def reduce_attention(
     return found
 
 
-_reduce = jax.jit(lambda statistic, *arrays: statistic(*arrays), static_argnums=0)
+@partial(jax.jit, static_argnums=0)
+def _reduce(statistic: Statistic, *arrays: Array) -> Shaped[Array, "batch ..."]:
+    return statistic(*arrays)
 
 
 def at_pairs(

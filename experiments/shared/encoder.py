@@ -18,7 +18,7 @@ Weights: TypeAlias = Float[Array, "batch heads query key"]
 class Encoder:
     """A model's embeddings and layers as pairs of graph and parameters.
 
-    A layer is compiled for each shape, not the model: in a twelfth of the time, so that batches can have many widths.
+    A layer is compiled for each shape, not the model, so that batches can have many widths.
     """
 
     embeddings: tuple[Any, Any]
