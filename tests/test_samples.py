@@ -20,13 +20,16 @@ MRPC = (
     "0\t9\t10\tthe dog\tslept\n"
 )
 STSB = (
-    "sentence1\tsentence2\tscore\n"
-    "the cat sat\ta dog ran\t3.5\n"
-    'cats sleep\t"he ran home\t1.0\n'
-    'red doors\tare old"\t2.0\n'
-    '"an old man\tnear the door\t4.5\n'
-    'the dog\tslept"\t0.25\n'
-    "cats\tran\t5.0\n"
+    "index\tsentence1\tsentence2\tscore\n"
+    "0\tthe cat sat\ta dog ran\t3.5\n"
+    '1\tcats sleep\t"he ran home\t1.0\n'
+    '2\tred doors\tare old"\t2.0\n'
+    '3\t"an old man\tnear the door\t4.5\n'
+    '4\tthe dog\tslept"\t0.25\n'
+    "5\tcats\tran\t5.0\n"
+    '6\tred doors\tran"\tmany\n'
+    '7\t"a cat\tslept\t4.0\n'
+    '8\tthe door"\n'
 )
 
 
@@ -50,16 +53,54 @@ def test_an_unbalanced_quote_swallows_rows_and_their_labels_only_as_published(tm
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_row_whose_label_was_swallowed_is_unlabelled(tmp_path, packed):
+def test_of_rows_with_other_numbers_of_fields_the_places_are_counted_as_the_authors_do(tmp_path, packed):
     path = tmp_path / ("dev.tsv.gz" if packed else "dev.tsv")
     path.write_bytes(gzip.compress(STSB.encode()) if packed else STSB.encode())
     found = read_published_examples(options_of(path, "stsb"))
+    rows = [row for row in csv.reader(io.StringIO(STSB, newline=""), delimiter="\t") if len(row) > 2][1:]
+    assert [len(row) for row in rows] == [4, 4, 3, 4, 4]  # the third lost a field, the last row of all has two and goes
+    assert list(zip(found.first, found.second, strict=True)) == [(row[-3], row[-2]) for row in rows]
+    assert found.first[2] == "3"
+    assert found.second[2].startswith("an old man\tnear")
     assert found.labels.dtype == np.float32
-    assert found.first[2].startswith("an old man\tnear")
-    assert found.second[2] == "0.25"
-    assert found.labels.tolist()[:2] == [3.5, 2.0]  # the second's score stands behind the closing quote
-    assert np.isnan(found.labels[2])
-    assert found.labels.tolist()[3:] == [5.0]
+    assert found.labels.tolist()[:4] == [3.5, 2.0, 0.25, 5.0]
+    assert np.isnan(found.labels[4])  # "many" is no score
+    assert found.ids == (0, 1, 3, 5, 6)  # of the lines on which they begin
+
+
+def make_file(columns, label, rows):
+    """Rows of different texts, the label in its column, some of them with quotes that swallow a tab or a line."""
+    texts = [[f"{name} of {number}" for name in columns] for number in range(rows)]
+    for number, row in enumerate(texts):
+        row[columns.index(label)] = "1"
+        row[-3] = f'"opened {number}' if number % 5 == 1 else f'closed {number}"' if number % 5 == 2 else row[-3]
+    return "\n".join("\t".join(row) for row in [columns, *texts]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("task", "columns", "texts", "label"),
+    [
+        ("mrpc", "Quality a b", ("#1 String", "#2 String"), (0, -2, -1)),
+        ("stsb", "index genre file", ("sentence1", "sentence2", "score"), (-1, -3, -2)),
+        ("rte", "index", ("sentence1", "sentence2", "label"), (-1, 1, 2)),
+        ("qnli", "index", ("question", "sentence", "label"), (-1, 1, 2)),
+        ("qqp", "id qid1 qid2", ("question1", "question2", "is_duplicate"), (-1, 3, 4)),
+        ("mnli", "index a b c d e f g", ("sentence1", "sentence2", *"hijkl", "gold_label"), (-1, -8, -7)),
+    ],
+)
+def test_every_pair_is_read_from_the_places_that_the_authors_read(tmp_path, task, columns, texts, label):
+    """The numbers are those in the authors' notebook."""
+    header, (place, one, two) = [*columns.split(), *texts], label
+    content = make_file(header, header[place], 17)
+    (tmp_path / "dev.tsv").write_text(content)
+    found = read_published_examples(options_of(tmp_path / "dev.tsv", task))
+    rows = list(csv.reader(io.StringIO(content, newline=""), delimiter="\t"))[1:]
+    assert len({len(row) for row in rows}) > 1
+    whole = [row for row in rows if len(row) > max(one, two, -one - 1, -two - 1)]
+    assert list(zip(found.first, found.second, strict=True)) == [(row[one], row[two]) for row in whole]
+    right = [row[place] == "1" for row in whole]
+    assert (np.isfinite(found.labels) & (found.labels >= 0)).tolist() == right
+    assert any(right)
 
 
 def test_classes_by_name_by_number_and_neither(tmp_path):
@@ -67,6 +108,17 @@ def test_classes_by_name_by_number_and_neither(tmp_path):
     (tmp_path / "dev.tsv").write_text("\n".join(rows) + "\n")
     found = read_published_examples(options_of(tmp_path / "dev.tsv", "qnli"))
     assert found.labels.tolist() == [1, 0, -1, -1]
+
+
+def test_a_sample_is_of_the_same_examples_as_far_as_they_are_left(tmp_path):
+    (tmp_path / "dev.tsv").write_text(STSB.rsplit("6\tred", 1)[0])
+    for seed in range(5):
+        plain, published = (
+            read(options_of(tmp_path / "dev.tsv", "stsb", limit=4, seed=seed))
+            for read in (read_examples, read_published_examples)
+        )
+        assert len(plain) == 4
+        assert published.ids == tuple(number for number in plain.ids if number in (0, 1, 3, 5))
 
 
 def test_what_is_drawn_is_one_choice_for_texts_and_labels(tmp_path):

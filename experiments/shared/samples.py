@@ -1,25 +1,19 @@
-"""Which texts an experiment looks at: one rule for all, seeded, and the one that the authors' code followed."""
+"""Which texts an experiment looks at: one rule for all, seeded, also where they are read as the authors' code does."""
 
 import argparse
-import csv
-import gzip
-import math
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bertjax.cli import Parser, positive
-from bertjax.data import Examples, draw, load_examples, task_named
+from bertjax.data import Examples, load_examples, task_named
 from bertjax.errors import DataError
 from bertjax.local_files import glue_file
-from bertjax.metrics import UNLABELLED
-from bertjax.tasks import Task, split_named
+from bertjax.tasks import split_named
 from bertjax.tokenizer import Encoding
 from experiments.shared.program import Run
+from experiments.shared.quoting import read_quoted
 
 # The authors' code cuts and pads to so many tokens.
 PUBLISHED_LENGTH = 200
@@ -82,12 +76,7 @@ def read_examples(options: argparse.Namespace) -> Examples:
 
 
 def read_published_examples(options: argparse.Namespace) -> Examples:
-    """Examples, with labels, as the authors' code reads them.
-
-    It reads TSV files with quote handling, so that an unbalanced quote swallows the lines up to the next one: MRPC's
-    408 validation rows become 389. Rows that are left without one of their texts (one of MRPC's) are no examples; those
-    without a label count as unlabelled (-1, or NaN in a regression). Of data that are no TSV file it sees what
-    everybody sees.
+    """The same examples with labels as the authors' code reads them (`read_quoted`), as far as it does not lose them.
 
     Raises:
         DataError: as `read_examples`.
@@ -98,14 +87,11 @@ def read_published_examples(options: argparse.Namespace) -> Examples:
         path = glue_file(path, task, split_named(task, options.split))
     if path is None or not path.name.endswith((".tsv", ".tsv.gz")):
         return read_examples(options)
-    rows = _quoted_rows(path, task)
-    chosen = draw(len(rows), options.limit or len(rows), options.seed)
-    rows = [rows[place] for place in chosen]
-    first, *second = zip(*([str(row[name]) for name in task.text_columns] for row in rows), strict=True)
-    labels = np.array([_label(row.get(task.label_column), task) for row in rows])
-    labels = labels.astype(np.float32 if task.label_names is None else np.int32)
-    source = f"{path}, read with quote handling"
-    return Examples(task, tuple(chosen), first, second[0] if second else None, labels, source, options.split)
+    found = read_quoted(path, task, options.split)
+    if options.limit is None:
+        return found
+    drawn = set(read_examples(options).ids)
+    return found.take([place for place, number in enumerate(found.ids) if number in drawn])
 
 
 def task_runs(run: Run) -> dict[str, Run]:
@@ -140,34 +126,3 @@ def encode_texts(run: Run, first: Sequence[str], second: Sequence[str] | None = 
         raise DataError("there are no texts to look at")
     length = min(run.options.max_length, run.model.config.max_position_embeddings)
     return tuple(run.tokenizer.encode(first, second, max_length=length))
-
-
-def _quoted_rows(path: Path, task: Task) -> list[dict[str, Any]]:
-    """The rows of a TSV file under quote handling; those that lack a text are left out."""
-    opened = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
-            table = csv.DictReader(file, delimiter="\t")
-            missing = set(task.text_columns) - set(table.fieldnames or ())
-            rows = [row for row in table if all(row.get(name) for name in task.text_columns)]
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path}: cannot be read with quote handling ({error})") from error
-    if missing:
-        raise DataError(f"{path}: no column {min(missing)!r}")
-    if not rows:
-        raise DataError(f"{path}: holds no examples")
-    return rows
-
-
-def _label(value: str | None, task: Task) -> int | float:
-    """A label as its class's number or as a score; -1 or NaN for what is none."""
-    names = task.label_names
-    if names is not None:
-        numbers = {str(number): number for number in range(len(names))}
-        numbers |= {name: number for number, name in enumerate(names)}
-        return numbers.get(value or "", UNLABELLED)
-    try:
-        number = float(value or "nan")
-    except ValueError:
-        return math.nan
-    return number if math.isfinite(number) else math.nan
