@@ -1,13 +1,15 @@
 """What does fine-tuning add, and what pre-training? (Kovaleva et al. 2019, table 1)
 
 Trains a classifier (for STS-B a regression) on tasks of GLUE from three beginnings: the pre-trained weights; random
-weights N(0, 0.02); and "none", the pre-trained encoder with an untrained head, which is not trained at all. The
-settings are the paper's: AdamW, learning rate 5e-5 with 10 % warm-up and linear decay, 3 epochs, batches of 32, at most
-128 tokens, dropout 0.1 (in training alone). Each run is scored on the validation set after every epoch; the model of
-the best epoch is kept in DIR/runs/TASK-INIT-SEED/best for `transformers` and for the other experiments.
+weights N(0, 0.02); and "none", the pre-trained encoder with an untrained head, which is not trained at all. The head is
+always a new one, also where the checkpoint has one. The settings are the paper's: AdamW, learning rate 5e-5 with 10 %
+warm-up and linear decay, 3 epochs, batches of 32, at most 128 tokens, dropout 0.1 (in training alone). Each run is
+scored on the validation set after every epoch; the model of the best epoch is kept in DIR/runs/TASK-INIT-SEED/best for
+`transformers` and for the other experiments.
 
-A run that was killed goes on after its last full epoch, to the same bytes. Runs that DIR holds are not run again, so
-that tasks, beginnings and seeds can be added. Several devices share each batch.
+A run that was killed goes on after its last full epoch, on a CPU to the same bytes (the same command without
+--overwrite). Runs that DIR holds are not run again, so that tasks, beginnings and seeds can be added; table, values and
+figure are of all finished runs in DIR with the same settings. Several devices share each batch.
 
 --as-published reads the data as the authors did, with quote handling that loses rows; they trained with one seed.
 
@@ -18,7 +20,7 @@ that tasks, beginnings and seeds can be added. Several devices share each batch.
 import argparse
 import dataclasses
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,18 +28,18 @@ from typing import Any
 import jax
 import numpy as np
 
-from bertjax import BertConfig, BertForSequenceClassification
+from bertjax import BertConfig, BertForSequenceClassification, BertModel
 from bertjax.cli import Parser, positive
-from bertjax.compile_cache import use_compile_cache
 from bertjax.data import Examples, draw, task_named
 from bertjax.errors import DataError
-from bertjax.files import CheckpointWarning
+from bertjax.files import CheckpointWarning, hash_weights, read_weights
 from bertjax.locate import locate
 from bertjax.metrics import UNLABELLED, score
+from bertjax.pretrained import make_numerics
 from bertjax.task_outputs import Encoded, encode_examples
-from experiments.shared.program import Outcome, Run, make_parser, run_program
+from experiments.shared.program import Outcome, Run, make_parser, run_program, whole
 from experiments.shared.samples import read_examples, read_published_examples
-from experiments.training.state import LOGITS, Epoch, RunDirectory
+from experiments.training.state import LOGITS, Epoch, Result, RunDirectory, finished_runs
 from experiments.training.table import INITS, Trained, draw_scores, make_table, summarise
 from experiments.training.trainer import Recipe, Trainer, predict
 
@@ -49,16 +51,23 @@ class Data:
     train: Examples
     validation: Examples
 
+    def told(self) -> dict[str, dict[str, Any]]:
+        """What is said of the two parts in results."""
+        return {part: {"source": found.source, "examples": len(found)} for part, found in vars(self).items()}
+
 
 def read_data(run: Run, task: str) -> Data:
     """The two parts of a task's data: GLUE's own, or with `--hold-out` a seeded split of its training data.
 
     Raises:
-        DataError: they cannot be found, read or understood, or there are too few.
+        DataError: they cannot be found, read or understood, there are too few, or both are the same file.
     """
     options = run.options
     train = _read(run, task, "train")
     if options.hold_out is None:
+        if options.data is not None and Path(options.data).expanduser().is_file():
+            hint = "give a GLUE directory, or --hold-out N to judge by N of its examples"
+            raise DataError(f"{options.data} cannot be both learnt from and judged by: {hint}")
         validation = _read(run, task, "validation")
     elif options.hold_out >= len(train):
         raise DataError(f"{task} has {len(train)} examples for training: {options.hold_out} cannot be held out")
@@ -87,19 +96,18 @@ def make_model(run: Run, data: Data, init: str, seed: int) -> BertForSequenceCla
         classifier_dropout=None,
         id2label=tuple(enumerate(names)),
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CheckpointWarning)  # the head is new, and is meant to be
-        model = BertForSequenceClassification.from_pretrained(
-            directory, config=config, dtype=options.precision, seed=seed
-        )
+    if init == "random":
+        config = dataclasses.replace(config, initializer_range=0.02)
+    model = BertForSequenceClassification(config, jax.random.key(seed), make_numerics(options.precision))
     if init != "random":
-        return model
-    config = dataclasses.replace(config, initializer_range=0.02)
-    return BertForSequenceClassification(config, jax.random.key(seed), model.numerics)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CheckpointWarning)  # of heads that are not taken over
+            model.bert = BertModel.from_pretrained(directory, config=config, dtype=options.precision, seed=seed)
+    return model
 
 
-def train_one(run: Run, data: Data, init: str, seed: int, advance: Callable[[float, str], None]) -> Trained:
-    """One run, or what is left of it.
+def train_one(run: Run, data: Data, init: str, seed: int, advance: Callable[[float, str], None]) -> None:
+    """One run, or what is left of it; its results are in its directory.
 
     Args:
         advance: is told the share that is done, and a note.
@@ -111,22 +119,18 @@ def train_one(run: Run, data: Data, init: str, seed: int, advance: Callable[[flo
     directory = RunDirectory(run.directory / "runs" / run_name(data, init, seed), _facts(run, data, init, seed))
     if run.options.overwrite:
         directory.discard()
-    epochs = directory.result()
-    if epochs is None:
-        model = make_model(run, data, init, seed)
-        length = min(run.options.max_length, model.config.max_position_embeddings)
-        encoded, judged = (
-            encode_examples(model, run.tokenizer, part, length) for part in (data.train, data.validation)
-        )
-        if init == "none":
-            epochs = []
-            _judge(data, model, judged, None, epochs, directory, None)
-        else:
-            trainer = Trainer(model, encoded, data.train.labels, make_recipe(run, seed))
-            epochs = _train(trainer, data, judged, directory, locate(run.options.model), advance)
-        directory.finish(epochs)
-    examples = len(data.train), len(data.validation)
-    return Trained(data.train.task.name, init, seed, examples, tuple(epochs), best_epoch(epochs))
+    if directory.is_finished():
+        return
+    model = make_model(run, data, init, seed)
+    length = min(run.options.max_length, model.config.max_position_embeddings)
+    encoded, judged = (encode_examples(model, run.tokenizer, part, length) for part in (data.train, data.validation))
+    if init == "none":
+        epochs: list[Epoch] = []
+        _judge(data, model, judged, None, epochs, directory, None)
+    else:
+        trainer = Trainer(model, encoded, data.train.labels, make_recipe(run, seed))
+        epochs = _train(trainer, data, judged, directory, locate(run.options.model), advance)
+    directory.finish(data.told(), epochs)
 
 
 def _train(
@@ -203,38 +207,47 @@ def make_recipe(run: Run, seed: int) -> Recipe:
     return Recipe(**{name: getattr(run.options, name) for name in names}, seed=seed)
 
 
+def _settings(run: Run) -> dict[str, Any]:
+    """What all runs of a command have in common."""
+    options = run.options
+    model = {"model": options.model, "weights_sha256": hash_weights(read_weights(locate(options.model)))}
+    settings = {name: getattr(options, name) for name in ("dropout", "max_length", "precision")}
+    recipe = dataclasses.asdict(make_recipe(run, 0))
+    del recipe["seed"]
+    return model | settings | recipe
+
+
 def _facts(run: Run, data: Data, init: str, seed: int) -> dict[str, Any]:
     """What makes a run what it is."""
-    options = run.options
     parts = {f"{name}_sha256": getattr(data, name).sha256 for name in ("train", "validation")}
-    facts = {"model": options.model, "init": init, "dropout": options.dropout, "max_length": options.max_length}
-    return {**facts, "precision": options.precision, **dataclasses.asdict(make_recipe(run, seed)), **parts}
+    return {"task": data.train.task.name, "init": init, "seed": seed, **_settings(run), **parts}
 
 
 def compute(run: Run) -> Outcome:
-    """All runs that are asked for, and the table of them."""
-    use_compile_cache()
+    """All runs that are asked for, and the table of them and of the others that the directory holds."""
     options = run.options
+    assert run.directory is not None
+    options.precision = options.precision or ("float32" if jax.default_backend() == "cpu" else "bfloat16")
     several = {name: read_data(run, name) for name in dict.fromkeys(task_named(name).name for name in options.task)}
     wanted = [(seed, init, name) for seed in options.seeds for init in options.init for name in several]
-    runs = []
+    wanted = list(dict.fromkeys(wanted))
     for number, (seed, init, name) in enumerate(wanted):
 
         def advance(share: float, note: str, number: int = number, name: str = name, init: str = init) -> None:
             run.report(number + share, float(len(wanted)), f"{name} {init} {note}")
 
-        runs.append(train_one(run, several[name], init, seed, advance))
-    runs.sort(key=lambda one: (list(several).index(one.task), INITS.index(one.init), one.seed))
-    return _outcome(run, several, runs)
+        train_one(run, several[name], init, seed, advance)
+    results, others = finished_runs(run.directory / "runs", _settings(run))
+    tasks = list(dict.fromkeys([*several, *(one.facts["task"] for one in results)]))
+    results.sort(key=lambda one: (tasks.index(one.facts["task"]), INITS.index(one.facts["init"]), one.facts["seed"]))
+    return _outcome(run, results, others)
 
 
-def _outcome(run: Run, several: Mapping[str, Data], runs: Sequence[Trained]) -> Outcome:
+def _outcome(run: Run, results: Sequence[Result], others: int) -> Outcome:
+    runs = [_trained(one) for one in results]
     rows = summarise(runs)
     numbers = {
-        "data": {
-            name: {part: {"source": found.source, "examples": len(found)} for part, found in vars(data).items()}
-            for name, data in several.items()
-        },
+        "data": {one.facts["task"]: one.data for one in results},
         "runs": [dataclasses.asdict(one) for one in runs],
         "table": [row.as_json() for row in rows],
     }
@@ -243,13 +256,18 @@ def _outcome(run: Run, several: Mapping[str, Data], runs: Sequence[Trained]) -> 
         assert run.directory is not None
         found = np.load(run.directory / "runs" / f"{one.task}-{one.init}-{one.seed}" / LOGITS)
         values |= {f"logits_{one.task}_{one.init}_{one.seed}": found["logits"], f"labels_{one.task}": found["labels"]}
-    size = "" if run.options.limit is None else f", {run.options.limit:,} examples of each task to learn from"
-    subtitle = f"{run.options.model}{size}; best of {run.options.epochs} epochs"
+    subtitle = f"{run.options.model}; best of {run.options.epochs} epochs"
 
     def draw_figure(path: Path) -> None:
         draw_scores(path, rows, "What pre-training and fine-tuning add", subtitle)
 
-    return Outcome(numbers, values, draw_figure, [make_table(rows)])
+    left = [f"{others} finished runs in {run.directory} with other settings are not in the table"] if others else []
+    return Outcome(numbers, values, draw_figure, [make_table(rows), *left])
+
+
+def _trained(found: Result) -> Trained:
+    facts, examples = found.facts, (found.data["train"]["examples"], found.data["validation"]["examples"])
+    return Trained(facts["task"], facts["init"], facts["seed"], examples, tuple(found.epochs), best_epoch(found.epochs))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -258,7 +276,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     defaults = Recipe()
     parser.add_argument("--task", nargs="+", default=["rte"], metavar="T", help="tasks of GLUE (default rte)")
     parser.add_argument("--init", nargs="+", default=list(INITS), choices=INITS, help="beginnings (default all)")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="S", help="a run for each (default 0)")
+    each = "a run for each: new head, random weights, order, dropout (default 0)"
+    parser.add_argument("--seeds", nargs="+", type=whole, default=[0], metavar="S", help=each)
     parser.add_argument("--data", metavar="PATH", help="GLUE directory, in place of TensorFlow Datasets")
     parser.add_argument("--data-dir", metavar="DIR", help="directory of TensorFlow Datasets")
     parser.add_argument(
@@ -271,14 +290,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--learning-rate", defaults.learning_rate, "the highest", fraction)
     add("--warmup", defaults.warmup, "share of the steps until then", fraction)
     add("--weight-decay", defaults.weight_decay, "of kernels and embeddings", fraction)
-    add("--largest-gradient", defaults.largest_gradient, "norm that gradients are scaled down to", float)
+    add("--largest-gradient", defaults.largest_gradient, "norm that gradients are scaled down to", above_zero)
     add("--dropout", 0.1, "share of units dropped in training", fraction)
-    parser.add_argument("--precision", default="float32", choices=["float32", "bfloat16"], help="(default float32)")
+    usual = "default bfloat16 on GPU and TPU, else float32"
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], help=f"of matrix products ({usual})")
     return run_program(parser, compute, arguments, extends=True)
 
 
 def _add_number(parser: Parser, name: str, default: int | float, words: str, kind: Callable[[str], float]) -> None:
     parser.add_argument(name, type=kind, default=default, metavar="N", help=f"{words} (default {default})")
+
+
+def above_zero(text: str) -> float:
+    """A finite number above 0, as the type of an option."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < np.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return found
 
 
 def fraction(text: str) -> float:

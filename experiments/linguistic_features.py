@@ -39,7 +39,7 @@ from experiments.shared.program import Outcome, Run, make_parser, run_program
 from experiments.shared.tuned import load_tuned
 from experiments.words.annotated import AnnotatedSample
 from experiments.words.annotation import add_annotation_options, read_annotated
-from experiments.words.features import FEATURES, Masks, columns_of, feature_masks, published_masks
+from experiments.words.features import FEATURES, Masks, columns_of, feature_masks, published_masks, published_negation
 
 PUBLISHED = FEATURES[:-2]  # the authors have no map of either [SEP] alone
 Maps = Float[np.ndarray, "models features layers heads"]
@@ -107,7 +107,8 @@ def compute(run: Run) -> Outcome:
         masks = published_masks(read, run.tokenizer)
         found = score_features(run, models, read.texts, masks)
         counted = np.ones_like(found.counted)
-        counted[:, FEATURES.index("negation")] = found.counted[:, FEATURES.index("negation")]
+        negated = [any(published_negation(text.text) for text in texts) for texts in read.annotations]
+        counted[:, FEATURES.index("negation")] = negated
         counted[:, len(PUBLISHED) :] = False
         scores["as_published"] = Scores(found.values, counted)
     return _outcome(run, sample.source, scores)

@@ -16,7 +16,7 @@ from experiments.shared.program import Run
 from experiments.training.state import Epoch, RunDirectory
 from experiments.training.table import Trained, make_table, summarise
 from tests.tiny import largest_difference, random_model
-from tests.workshop import SENTENCES, add_tokenizer, make_config, write_pairs
+from tests.workshop import SENTENCES, add_tokenizer, make_classifier, make_config, write_pairs
 
 
 @pytest.fixture(scope="module")
@@ -111,9 +111,15 @@ def test_a_command_leaves_a_table_values_and_figures_and_can_be_extended(command
     assert main([*arguments, "--init", "random", "pretrained", "--seeds", "0", "1"]) == 0
     table = json.loads((output / "numbers.json").read_text())["results"]["table"]
     assert [(row["metric"], row["init"], len(row["seeds"])) for row in table] == [
-        (metric, init, 2) for metric in ("f1", "accuracy") for init in ("random", "pretrained")
-    ]
-    assert table[0]["paper"] == 81.2
+        (metric, init, count)
+        for metric in ("f1", "accuracy")
+        for init, count in (("none", 1), ("random", 2), ("pretrained", 2))
+    ]  # the table is of all that is there
+    assert table[1]["paper"] == 81.2
+    assert all((row["trained"], row["judged"]) == (21, 9) for row in table)
+    assert main([*arguments, "--init", "none", "--epochs", "2", "--seeds", "5"]) == 0
+    assert "5 finished runs" in capsys.readouterr().out  # with other settings
+    assert [row["seeds"] for row in json.loads((output / "numbers.json").read_text())["results"]["table"]]
     assert contents(output / "runs" / "mrpc-pretrained-0") == before
     capsys.readouterr()
 
@@ -143,6 +149,9 @@ def test_another_runs_directory_is_refused_and_kept(command, capsys):
         (["--init", "warm"], "invalid choice"),
         (["--hold-out", "21"], "cannot be held out"),
         (["--task", "stsb"], "STS-B"),
+        (["--seeds", "-1"], "at least 0"),
+        (["--largest-gradient", "0"], "above 0"),
+        (["--largest-gradient", "nan"], "above 0"),
     ],
 )
 def test_mistakes_end_in_one_line(command, changes, words, capsys):
@@ -156,6 +165,26 @@ def test_mistakes_end_in_one_line(command, changes, words, capsys):
     assert words in found
     assert found.count("\n") == 1
     assert not (output / "numbers.json").exists()
+
+
+def test_a_model_that_changed_at_its_place_is_another_runs(command, encoder, tmp_path, capsys):
+    arguments, output = command
+    source = tmp_path / "model"
+    random_model(BertModel, make_config()).save_pretrained(source)
+    arguments[1] = str(add_tokenizer(source))
+    assert main([*arguments, "--init", "none"]) == 0
+    model = random_model(BertModel, make_config())
+    model.pooler.dense.bias[...] += 1
+    model.save_pretrained(source)
+    assert main([*arguments, "--init", "none"]) == 2
+    assert "weights_sha256" in capsys.readouterr().err
+
+
+def test_one_file_is_not_both_learnt_from_and_judged_by(encoder, glue):
+    path = glue / "MRPC" / "train.tsv"
+    with pytest.raises(DataError, match="--hold-out"):
+        read_data(options_of(encoder, path), "mrpc")
+    assert len(read_data(options_of(encoder, path, hold_out=6), "mrpc").validation) == 6
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path, rng):
@@ -225,6 +254,19 @@ def test_the_three_beginnings(encoder, glue):
     assert largest_difference(models["none"].parameters()[head], other) > 1e-3
 
 
+def test_a_checkpoints_own_head_is_not_taken_over(encoder, glue, tmp_path):
+    classifier = make_classifier(tmp_path)
+    own = bertjax.load(classifier).parameters()
+    data, head = read_data(options_of(encoder, glue), "mrpc"), "classifier.kernel"
+    for seed in (3, 4):
+        fresh = make_model(options_of(classifier, glue), data, "none", seed).parameters()
+        bare = make_model(options_of(encoder, glue), data, "none", seed).parameters()
+        assert np.array_equal(fresh[head], bare[head])
+        assert largest_difference(fresh[head], own[head]) > 1e-3
+        name = "bert.encoder.layers.1.attention.query.kernel"
+        assert np.array_equal(fresh[name], own[name])
+
+
 def test_as_published_trains_on_the_rows_that_quote_handling_leaves(encoder, glue, tmp_path):
     folder = tmp_path / "MRPC"
     folder.mkdir()
@@ -235,20 +277,25 @@ def test_as_published_trains_on_the_rows_that_quote_handling_leaves(encoder, glu
         (folder / f"{part}.tsv").write_text("\n".join(rows) + "\n")
     corrected = read_data(options_of(encoder, tmp_path), "mrpc")
     published = read_data(options_of(encoder, tmp_path, as_published=True), "mrpc")
-    assert (len(corrected.train), len(published.train)) == (25, 21)
-    assert (len(corrected.validation), len(published.validation)) == (13, 9)
+    assert (len(corrected.train), len(published.train)) == (25, 22)  # four lines are one row
+    assert (len(corrected.validation), len(published.validation)) == (13, 10)
 
 
-def test_rows_whose_label_was_swallowed_are_left_out(encoder, tmp_path):
+def test_rows_that_lost_their_label_are_left_out(encoder, tmp_path):
+    """Two rows become one that ends with the second's label; of the next two the first has only half a label."""
     (tmp_path / "RTE").mkdir()
     rows = ["index\tsentence1\tsentence2\tlabel", f'0\t"{SENTENCES[0]}\t{SENTENCES[1]}\tentailment']
     rows += [f'1\t{SENTENCES[2]}\t{SENTENCES[3]}"\tentailment', f"2\t{SENTENCES[4]}\t{SENTENCES[5]}\tnot_entailment"]
     for part in ("train", "dev"):
-        (tmp_path / "RTE" / f"{part}.tsv").write_text("\n".join(rows) + "\n")
-    published = read_data(options_of(encoder, tmp_path, as_published=True), "rte")
-    assert published.train.first == (SENTENCES[4],)
-    assert published.train.labels.tolist() == [1]
+        (tmp_path / "RTE" / f"{part}.tsv").write_text("\n".join([*rows, ""]))
     assert len(read_data(options_of(encoder, tmp_path), "rte").train) == 3
+    rows[3:3] = [f'3\t{SENTENCES[0]}\t{SENTENCES[1]}\t"entailment', f'4\t{SENTENCES[2]}\t{SENTENCES[3]}\tentailment"']
+    for part in ("train", "dev"):
+        (tmp_path / "RTE" / f"{part}.tsv").write_text("\n".join([*rows, ""]))
+    published = read_data(options_of(encoder, tmp_path, as_published=True), "rte")
+    assert published.train.first[1] == SENTENCES[4]
+    assert published.train.second[0] == "entailment"
+    assert published.train.labels.tolist() == [0, 1]
 
 
 def test_the_table_has_means_spreads_and_the_papers_numbers():

@@ -1,6 +1,6 @@
 """What the command lines of all experiments share: options, errors, and the files that a run leaves.
 
-    numbers.json            settings, command, model, versions, device, peak memory, and what came out
+    numbers.json            settings, command, model, versions, device, seconds, peak memory, and what came out
     values.npz              what it was made of, for each example
     figure.png, figure.pdf  the picture
 
@@ -8,6 +8,7 @@
 """
 
 import argparse
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +19,11 @@ from rich.console import Console
 from rich.table import Table
 
 import bertjax
-from bertjax.atomic import encode_json, staged
+from bertjax.atomic import encode_json, remove_leftovers, staged
 from bertjax.cli import Parser, guarded, positive
+from bertjax.compile_cache import use_compile_cache
 from bertjax.data import draw
+from bertjax.fingerprint import package_version
 from bertjax.journal import discard_journal
 from bertjax.locate import DEFAULT_MODEL, locate
 from bertjax.memory import format_bytes, peak_memory
@@ -28,6 +31,8 @@ from bertjax.progress import ProgressBar, Report
 from bertjax.provenance import where_from
 from bertjax.results import check_directory
 
+# Packages that some of the programs use beside those that bertjax names in its own results.
+PACKAGES = ("optax", "safetensors", "matplotlib", "conllu", "nltk", "spacy")
 FILES = ("values.npz", "figure.png", "figure.pdf", "numbers.json")
 
 
@@ -77,7 +82,7 @@ def make_parser(name: str, document: str) -> Parser:
     parser.add_argument("--output", metavar="DIR", help=f"directory for the results (default experiment-{name})")
     parser.add_argument("--overwrite", action="store_true", help="replace results that are in DIR")
     parser.add_argument("--limit", type=positive, metavar="N", help="only N examples, drawn with the seed")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of everything that is random")
+    parser.add_argument("--seed", type=whole, default=0, metavar="S", help="of everything that is drawn (default 0)")
     parser.add_argument("--as-published", action="store_true", help="show what the authors' code computes")
     parser.set_defaults(name=name)
     return parser
@@ -98,6 +103,8 @@ def run_program(
 
     def program() -> int:
         options = parser.parse_args(arguments)
+        started = time.monotonic()
+        use_compile_cache()
         directory = Path(options.output or f"experiment-{options.name}").expanduser()
         check_directory(directory, options.overwrite or extends, FILES[-1])
         found = locate(options.model)
@@ -106,6 +113,9 @@ def run_program(
             outcome = compute(Run(options, model, tokenizer, report, directory))
         peak = peak_memory()
         facts = {"settings": _settings(options), **where_from(model, found, options.model), "peak_memory_bytes": peak}
+        facts["versions"] |= {name: package_version(name) for name in PACKAGES}
+        facts["seconds"] = round(time.monotonic() - started, 1)
+        remove_leftovers(directory)
         _write(directory, outcome, facts)
         discard_journal(directory / "journal")
         used = [f"{format_bytes(size)} of {where} memory at most" for where, size in peak.items() if size]
@@ -114,6 +124,13 @@ def run_program(
         return 0
 
     return guarded(parser.prog, program)
+
+
+def whole(text: str) -> int:
+    """A whole number of at least 0, as the type of an option."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 0")
+    return int(text)
 
 
 def draw_sample(count: int, options: argparse.Namespace) -> list[int]:

@@ -3,7 +3,7 @@
 state.safetensors   parameters, optimizer, epochs done and scores; gone when the run is finished
 best/               the model of the best epoch, with its tokenizer, for `transformers` and bertjax
 logits.npz          what that model says of the validation set, and the labels
-result.json         scores of each epoch; written last
+result.json         what the run was, its data, and the scores of each epoch; written last
 """
 
 import json
@@ -34,6 +34,15 @@ class Epoch:
     scores: dict[str, float | None]
 
 
+@dataclass(frozen=True)
+class Result:
+    """A finished run, as its directory tells it: what it was, its data by part, and its epochs."""
+
+    facts: dict[str, Any]
+    data: dict[str, dict[str, Any]]
+    epochs: list[Epoch]
+
+
 class RunDirectory:
     """Where a training run keeps itself.
 
@@ -57,16 +66,12 @@ class RunDirectory:
             raise OutputError(f"cannot remove {error.filename}: {error.strerror or error}") from error
         remove_leftovers(self.path)
 
-    def result(self) -> list[Epoch] | None:
-        """The epochs of a finished run, or None. Raises `OutputError` where it is another run's."""
-        try:
-            found = json.loads((self.path / RESULT).read_text(encoding="utf-8"))
-            self._compare(found["facts"])
-            return [Epoch(**one) for one in found["epochs"]]
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            raise OutputError(f"{self.path / RESULT}: cannot be read ({error}); --overwrite begins anew") from error
+    def is_finished(self) -> bool:
+        """Whether there is a result. Raises `OutputError` where it is damaged, or another run's."""
+        if not (self.path / RESULT).exists():
+            return False
+        self._compare(read_result(self.path / RESULT).facts)
+        return True
 
     def save_state(self, trees: Any, epochs: list[Epoch]) -> None:
         """Keep parameters and optimizer after the last of these epochs. Raises `OutputError`."""
@@ -89,6 +94,7 @@ class RunDirectory:
         """
         path = self.path / STATE
         remove_leftovers(self.path)
+        remove_leftovers(self.path / BEST)
         if not path.is_file():
             return None
         try:
@@ -118,9 +124,10 @@ class RunDirectory:
                 with staged(self.path / BEST / name) as (temporary,):
                     shutil.copyfile(tokenizer_from / name, temporary)
 
-    def finish(self, epochs: list[Epoch]) -> None:
+    def finish(self, data: Mapping[str, Mapping[str, Any]], epochs: list[Epoch]) -> None:
         """Write the result, and drop the checkpoint that is not needed any more. Raises `OutputError`."""
-        write_json(self.path / RESULT, {"facts": self.facts, "epochs": [vars(epoch) for epoch in epochs]})
+        told = {"facts": self.facts, "data": data, "epochs": [vars(epoch) for epoch in epochs]}
+        write_json(self.path / RESULT, told)
         (self.path / STATE).unlink(missing_ok=True)
 
     def _compare(self, theirs: Any) -> None:
@@ -131,6 +138,26 @@ class RunDirectory:
                 f"{self.path} holds a run with {name} {theirs.get(name)}, but now it is {self.facts[name]}: "
                 "choose another directory, or --overwrite"
             )
+
+
+def read_result(path: Path) -> Result:
+    """A finished run's `result.json`. Raises `OutputError` where it cannot be read."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return Result(found["facts"], found["data"], [Epoch(**one) for one in found["epochs"]])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise OutputError(f"{path}: cannot be read ({error}); --overwrite begins anew") from error
+
+
+def finished_runs(directory: Path, settings: Mapping[str, Any]) -> tuple[list[Result], int]:
+    """The finished runs in the directories of a directory that have these settings, and how many have others.
+
+    Raises:
+        OutputError: the result of one cannot be read.
+    """
+    found = [read_result(path) for path in sorted(directory.glob(f"*/{RESULT}"))]
+    alike = [one for one in found if settings.items() <= one.facts.items()]
+    return alike, len(found) - len(alike)
 
 
 def _named(trees: Any) -> dict[str, Any]:

@@ -59,12 +59,19 @@ class Trained:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: one task, metric and beginning; scores in points, NaN where undefined."""
+    """A line of the table: one task, metric and beginning; scores in points, NaN where undefined.
+
+    Args:
+        points: of each seed's best epoch.
+        last: of its last epoch.
+        examples: how many each run learnt from, and how many judged it.
+    """
 
     task: str
     metric: str
     init: str
     points: tuple[float, ...]
+    last: tuple[float, ...]
     examples: tuple[int, int]
 
     @property
@@ -84,22 +91,26 @@ class Row:
 
     def as_json(self) -> dict[str, Any]:
         """For `numbers.json`."""
-        finite = {
-            name: None if np.isnan(value) else value for name, value in (("mean", self.mean), ("sd", self.spread))
-        }
-        seeds = [None if np.isnan(value) else value for value in self.points]
         return {
             "task": self.task,
             "metric": self.metric,
             "init": self.init,
-            **finite,
-            "seeds": seeds,
+            "trained": self.examples[0],
+            "judged": self.examples[1],
+            "mean": _finite(self.mean),
+            "sd": _finite(self.spread),
+            "seeds": [_finite(value) for value in self.points],
+            "last_epoch": [_finite(value) for value in self.last],
             "paper": self.published,
         }
 
 
+def _finite(value: float) -> float | None:
+    return None if np.isnan(value) else value
+
+
 def summarise(runs: Sequence[Trained]) -> list[Row]:
-    """The table's rows, tasks in the order of the runs, beginnings as in the paper.
+    """The table's rows, tasks in the order of the runs, beginnings as in the paper; runs on other examples are apart.
 
     >>> epochs = [Epoch(0.7, {"accuracy": score}) for score in (0.5, 0.6)]
     >>> runs = [Trained("rte", "random", seed, (9, 5), (epoch,), 0) for seed, epoch in enumerate(epochs)]
@@ -107,13 +118,17 @@ def summarise(runs: Sequence[Trained]) -> list[Row]:
     [('accuracy', 55.0, 7.07, 52.7)]
     """
     rows = []
-    for task in dict.fromkeys(run.task for run in runs):
-        for metric in next(run.scores for run in runs if run.task == task):
+    for task, examples in dict.fromkeys((run.task, run.examples) for run in runs):
+        alike = [run for run in runs if (run.task, run.examples) == (task, examples)]
+        for metric in alike[0].scores:
             for init in INITS:
-                several = [run for run in runs if (run.task, run.init) == (task, init)]
-                points = tuple(100 * _number(run.scores[metric]) for run in several)
+                several = [run for run in alike if run.init == init]
+                points, last = (
+                    tuple(100 * _number(scores[metric]) for scores in found)
+                    for found in ([run.scores for run in several], [run.epochs[-1].scores for run in several])
+                )
                 if several:
-                    rows.append(Row(task, metric, init, points, several[0].examples))
+                    rows.append(Row(task, metric, init, points, last, examples))
     return rows
 
 
@@ -126,14 +141,15 @@ def make_table(rows: Sequence[Row]) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for title in ("task", "metric", "init"):
         table.add_column(title, no_wrap=True)
-    for title in ("mean", "spread", "seeds", "paper", "trained", "judged"):
+    for title in ("mean", "spread", "last", "seeds", "paper", "trained", "judged"):
         table.add_column(title, justify="right")
     before = ""
     for row in rows:
         spread = "" if np.isnan(row.spread) else f"± {row.spread:.1f}"
         published = "" if row.published is None else f"{row.published:.1f}"
         trained = "" if row.init == "none" else f"{row.examples[0]:,}"
-        cells = [f"{row.mean:.1f}", spread, str(len(row.points)), published, trained, f"{row.examples[1]:,}"]
+        last = f"{np.mean(row.last):.1f}"
+        cells = [f"{row.mean:.1f}", spread, last, str(len(row.points)), published, trained, f"{row.examples[1]:,}"]
         table.add_row(row.task if row.task != before else "", row.metric, row.init, *cells)
         before = row.task
     return table
@@ -144,17 +160,18 @@ def draw_scores(path: Path, rows: Sequence[Row], title: str, subtitle: str) -> N
     from matplotlib.lines import Line2D
     from matplotlib.style import context
 
-    lines = list(dict.fromkeys((row.task, row.metric) for row in rows))
+    lines = list(dict.fromkeys((row.task, row.examples, row.metric) for row in rows))
     with context("default"):
         figure = start_page(title, subtitle, BOTTOM, LINE * len(lines))
         axes = add_axes(figure, LEFT, BOTTOM, WIDTH - LEFT - RIGHT, LINE * len(lines))
-        axes.set_yticks(range(len(lines)), [f"{task}, {METRICS[metric].label}" for task, metric in lines])
+        axes.set_yticks(range(len(lines)), [_name_line(*line) for line in lines])
         axes.set_ylim(len(lines) - 0.5, -0.5)
         axes.grid(axis="x", color=PALE, linewidth=0.8)
         axes.set_axisbelow(True)
         axes.set_xlabel("points on the validation set", fontsize=9, color=INK)
         for row in rows:
-            _draw_row(axes, row, lines.index((row.task, row.metric)) + 0.26 * (INITS.index(row.init) - 1))
+            place = lines.index((row.task, row.examples, row.metric))
+            _draw_row(axes, row, place + 0.26 * (INITS.index(row.init) - 1))
         look: dict[str, Any] = {"linestyle": "none", "markersize": 7}
         handles = [
             Line2D([], [], color=colour, marker=mark, label=word, **look) for word, colour, mark in LOOKS.values()
@@ -172,6 +189,11 @@ def draw_scores(path: Path, rows: Sequence[Row], title: str, subtitle: str) -> N
             handletextpad=0.3,
         )
         save_page(figure, path)
+
+
+def _name_line(task: str, examples: tuple[int, int], metric: str) -> str:
+    """Task, metric, and what was learnt from and judged by."""
+    return f"{task}, {METRICS[metric].label}\n{examples[0]:,} learnt, {examples[1]:,} judge"
 
 
 def _draw_row(axes: Any, row: Row, place: float) -> None:

@@ -49,11 +49,16 @@ def published_masks(sample: AnnotatedSample, tokenizer: Tokenizer) -> Masks:
             members = _word_features(text)[:-1]
             for own, words in zip(forms, members, strict=False):
                 own |= {text.words[word].form for word in words}
-            forms[-1] |= {word for word in PUBLISHED_NEGATION if word in text.text}
+            forms[-1] |= published_negation(text.text)
         for number, own in enumerate(forms):
             pieces = pieces_of_forms(tokenizer, own)
             found[example, number, : len(encoding)] = [token in pieces for token in encoding.tokens]
     return found
+
+
+def published_negation(text: str) -> set[str]:
+    """Which of the authors' negations stand in a text, be it as part of another word."""
+    return {word for word in PUBLISHED_NEGATION if word in text}
 
 
 def pieces_of_forms(tokenizer: Tokenizer, forms: Iterable[str]) -> set[str]:
