@@ -42,7 +42,7 @@ from experiments.shared.program import Outcome, Run, make_parser, run_program
 from experiments.shared.samples import PUBLISHED_LENGTH, read_published_sample
 from experiments.words.annotated import Annotated, AnnotatedSample
 from experiments.words.annotation import read_annotated
-from experiments.words.features import FEATURES, published_masks
+from experiments.words.features import FEATURES, counted_as_published, published_masks
 from experiments.words.links import follow_published
 from experiments.words.relations import RELATIONS
 
@@ -138,8 +138,8 @@ def measure_qqp(run: Run) -> dict[str, Float[np.ndarray, "examples layers heads"
     sample = read_qqp(run)
     masks = published_masks(sample, run.tokenizer)
     scores = score_features(run, (run.model,), sample.texts, masks)
-    counted = dict.fromkeys(FEATURES, slice(None)) | {"negation": scores.counted[:, FEATURES.index("negation")]}
-    names = FEATURES if run.options.spacy else WITHOUT_WORDS
+    counted = dict(zip(FEATURES, counted_as_published(sample).T, strict=True))
+    names = [name for name in FEATURES if run.options.spacy or name in WITHOUT_WORDS]
     found = {name: scores.values[counted[name], 0, FEATURES.index(name)].astype(np.float64) for name in names}
     if run.options.spacy:
         values = follow_published(run, sample)[2]
@@ -154,9 +154,9 @@ def read_qqp(run: Run) -> AnnotatedSample:
     if run.options.spacy:
         return read_annotated(run, published=True)
     sample = read_published_sample(run)
-    pairs = zip(sample.first, sample.second or (), strict=True)
+    pairs = zip(sample.examples.first, sample.examples.second or (), strict=True)
     texts = tuple((Annotated(first, ()), Annotated(second, ())) for first, second in pairs)
-    return AnnotatedSample(sample.source, sample.texts, texts)
+    return AnnotatedSample(sample.examples.source, sample.examples.ids, sample.texts, texts)
 
 
 def _with_error(

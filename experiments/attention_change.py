@@ -27,7 +27,6 @@ from jaxtyping import Array, Float, Int
 
 import bertjax
 from bertjax.errors import ConfigError
-from bertjax.files import hash_weights, read_weights
 from experiments.shared.agreement import compare_maps, say_agreement
 from experiments.shared.attention import reduce_attention
 from experiments.shared.maps import Panel, draw_maps
@@ -40,7 +39,7 @@ from experiments.shared.samples import (
     read_sample,
     task_runs,
 )
-from experiments.shared.tuned import check_tuned
+from experiments.shared.tuned import check_tuned, tell_tuned
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,10 @@ def compute(run: Run) -> Outcome:
     runs = tuned_runs(run)
     samples = {task: read_sample(one) for task, one in runs.items()}
     # All of them before any work is done that a mistake in the last would lose.
-    paths = {task: check_tuned(one, samples[task].first, samples[task].second) for task, one in runs.items()}
+    paths = {
+        task: check_tuned(one, samples[task].examples.first, samples[task].examples.second)
+        for task, one in runs.items()
+    }
     return _outcome(run, {task: compare_task(one, samples[task], paths[task]) for task, one in runs.items()})
 
 
@@ -140,9 +142,7 @@ def compare_task(run: Run, sample: Sample, directory: Path) -> Change:
         length = min(PUBLISHED_LENGTH, run.model.config.max_position_embeddings)
         values = reduce_attention(models, read.texts, compare_whole, length=length, report=run.report)
         found["as_published"], samples["as_published"] = _similarity(values), read
-    numbers: dict[str, Any] = {
-        "tuned": {"name": run.options.tuned, "weights_sha256": hash_weights(read_weights(directory))}
-    }
+    numbers: dict[str, Any] = {"tuned": tell_tuned(run.options.tuned)}
     numbers |= {mode: _report(one, samples[mode]) for mode, one in found.items()}
     if run.options.as_published:
         apart = compare_maps(found["as_published"].means, found["corrected"].means)
@@ -160,8 +160,7 @@ def _report(found: Similarity, sample: Sample) -> dict[str, Any]:
     means, layers = found.means, found.own.astype(np.float64).mean(-1)
     order = np.argsort(means.ravel())
     return {
-        "examples": len(sample),
-        "source": sample.source,
+        **sample.told(),
         "similarity": means.round(6).tolist(),
         "interval": _listed(found.margins),
         "spread": _listed(found.own.astype(np.float64).std(0)),
@@ -188,6 +187,11 @@ def _outcome(run: Run, found: dict[str, Change]) -> Outcome:
         for name, similarity in one.similarity.items()
         for kind in ("own", "others")
     }
+    values |= {
+        f"{task.replace(':', '_')}_{name}_ids": np.array(sample.examples.ids)
+        for task, one in found.items()
+        for name, sample in one.samples.items()
+    }
     subtitle = f"{run.options.model} and its fine-tuned forms" + (", as published" if mode == "as_published" else "")
     panels = [Panel(f"{task}, {len(one.own):,} examples", one.means) for task, one in shown.items()]
     bounds = (float(np.floor(min(one.means.min() for one in shown.values()) * 20) / 20), 1.0)
@@ -209,7 +213,7 @@ def _summary(task: str, change: Change, mode: str) -> list[str]:
     )
     layers = ", ".join(f"{layer} {value:.3f}" for layer, value in enumerate(report["layers"]))
     lines = [
-        f"{task}: {len(sample):,} examples ({sample.source})",
+        f"{task}: {len(sample):,} examples ({sample.examples.source})",
         f"  similarity by layer: {layers}",
         f"  heads that changed most: {changed}",
         f"  all heads {means.mean():.3f}; for scale, to the layer's other heads {found.others.mean():.3f}",

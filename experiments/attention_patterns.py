@@ -185,9 +185,8 @@ def report_task(found: Found, name: str, confusion: Any, seed: int) -> dict[str,
         return {name: round(float(value), 4) for name, value in zip(NAMES, values, strict=True)}
 
     return {
-        "examples": len(each),
+        **found.sample.told(),
         "maps": int(found.classes.size),
-        "source": found.sample.source,
         "shares": named(found.shares),
         "low": named(low),
         "high": named(high),
@@ -227,6 +226,11 @@ def _outcome(
         for kind, tasks in found.items()
         for name, one in tasks.items()
         for what in ("classes", "rival")
+    }
+    values |= {
+        f"{kind}_{name.replace(':', '_')}_ids": np.array(one.sample.examples.ids)
+        for kind, tasks in found.items()
+        for name, one in tasks.items()
     }
     subtitle = f"{run.options.model}, every head's map on each example" + (
         "; as published" if mode == "as_published" else ""

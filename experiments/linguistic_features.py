@@ -7,8 +7,8 @@ difference. Sets of tags, roles and negation: `annotated.py`, `features.py`.
 
 --as-published also takes what the authors' code takes and shows that: a word's pieces wherever the same pieces stand in
 the input; 0 for an example without the feature; negation by a list of words looked for as a part of the text, capitals
-as they stand, and examples with no piece of one left out; the larger of both [SEP]; a task's TSV file read with quote
-handling.
+as they stand, and examples where it stands nowhere left out; the larger of both [SEP]; a task's TSV file read with
+quote handling.
 
 Words come from CoNLL-U (--conllu; the package `conllu` reads it), from spaCy for a task (--task with --spacy), or from
 200 sentences of the English Web Treebank that come with the program:
@@ -36,12 +36,11 @@ from experiments.shared.attention import reduce_attention
 from experiments.shared.map_grid import draw_grid
 from experiments.shared.maps import Panel
 from experiments.shared.program import Outcome, Run, make_parser, run_program
-from experiments.shared.tuned import load_tuned
+from experiments.shared.tuned import load_tuned, tell_tuned
 from experiments.words.annotated import AnnotatedSample
 from experiments.words.annotation import add_annotation_options, read_annotated
-from experiments.words.features import FEATURES, Masks, columns_of, feature_masks, published_masks, published_negation
+from experiments.words.features import FEATURES, Masks, columns_of, counted_as_published, feature_masks, published_masks
 
-PUBLISHED = FEATURES[:-2]  # the authors have no map of either [SEP] alone
 Maps = Float[np.ndarray, "models features layers heads"]
 
 
@@ -100,32 +99,33 @@ def load_models(run: Run, sample: AnnotatedSample) -> tuple[Any, ...]:
 def compute(run: Run) -> Outcome:
     """The maps of all features, of one mode or both."""
     sample = read_annotated(run)
-    models = load_models(run, sample)
+    models, samples = load_models(run, sample), {"corrected": sample}
     scores = {"corrected": score_features(run, models, sample.texts, feature_masks(sample))}
     if run.options.as_published:
-        read = read_annotated(run, published=True)
-        masks = published_masks(read, run.tokenizer)
-        found = score_features(run, models, read.texts, masks)
-        counted = np.ones_like(found.counted)
-        negated = [any(published_negation(text.text) for text in texts) for texts in read.annotations]
-        counted[:, FEATURES.index("negation")] = negated
-        counted[:, len(PUBLISHED) :] = False
-        scores["as_published"] = Scores(found.values, counted)
-    return _outcome(run, sample.source, scores)
+        samples["as_published"] = read = read_annotated(run, published=True)
+        found = score_features(run, models, read.texts, published_masks(read, run.tokenizer))
+        scores["as_published"] = Scores(found.values, counted_as_published(read))
+    return _outcome(run, samples, scores)
 
 
-def _outcome(run: Run, source: str, scores: dict[str, Scores]) -> Outcome:
-    names = ["base", "tuned"][: 1 + bool(run.options.tuned)]
-    numbers: dict[str, Any] = {"source": source}
+def _outcome(run: Run, samples: dict[str, AnnotatedSample], scores: dict[str, Scores]) -> Outcome:
+    names, source = ["base", "tuned"][: 1 + bool(run.options.tuned)], samples["corrected"].source
+    numbers: dict[str, Any] = {"data": {mode: sample.told() for mode, sample in samples.items()}}
+    if run.options.tuned:
+        numbers["tuned"] = tell_tuned(run.options.tuned)
     values: dict[str, np.ndarray] = {}
     for mode, found in scores.items():
         numbers[mode] = _report(found, names)
         values |= {f"{mode}_values": found.values, f"{mode}_counted": found.counted}
+        values[f"{mode}_ids"] = np.array(samples[mode].ids)
     shown = scores["as_published" if run.options.as_published else "corrected"]
     lines = [source, *_summary(shown)]
     if run.options.as_published:
-        numbers["published_against_corrected"] = compare(scores["as_published"].means[0], scores["corrected"].means[0])
-        lines += [say_agreement(name, found) for name, found in numbers["published_against_corrected"].items()]
+        both = zip(scores["as_published"].means, scores["corrected"].means, strict=True)
+        apart = {name: compare(*maps) for name, maps in zip(names, both, strict=True)}
+        numbers["published_against_corrected"] = apart
+        for model, features in apart.items():
+            lines += [say_agreement(f"{model}, {name}", found) for name, found in features.items()]
     mode = ", as published" if run.options.as_published else ""
     subtitle = f"{run.options.model}, {source}{mode}"
 

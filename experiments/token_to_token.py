@@ -65,7 +65,8 @@ def compute(run: Run) -> Outcome:
     lines = [sample.source, *(line for relation, one in relations.items() for line in _summary(relation, one))]
     if missing:
         lines.append(f"{', '.join(missing)}: none here; pronoun and noun need entities, as GUM's files have them")
-    numbers = {"source": sample.source, "examples": len(sample), **_report(relations, rows)}
+    values["ids"] = np.array(sample.ids)
+    numbers = {"data": sample.told(), **_report(relations, rows)}
     where, panels = f"{run.options.model}, {sample.source}", _panels(relations)
     if run.options.as_published:
         all_maps, row, values["published"] = follow_published(run, read_annotated(run, published=True))

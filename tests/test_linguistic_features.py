@@ -7,13 +7,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from tokenizers import BertWordPieceTokenizer
 
 import bertjax
 from experiments.linguistic_features import Scores, compute, feature_columns, main
 from experiments.shared.program import Run
 from experiments.words.annotated import Annotated, AnnotatedSample, Word
 from experiments.words.conllu_files import read_sentences
-from experiments.words.features import FEATURES, PUBLISHED_NEGATION, feature_masks, find_negation, published_masks
+from experiments.words.features import (
+    FEATURES,
+    PUBLISHED_NEGATION,
+    counted_as_published,
+    feature_masks,
+    find_negation,
+    published_masks,
+)
 from tests.annotations import SENTENCES, make_run, write_sentences
 from tests.tiny import largest_difference, random_model
 from tests.workshop import add_tokenizer, make_embedder
@@ -44,7 +52,7 @@ def sample_of(run, *sentences):
     """Annotated texts as examples; a pair of them as one."""
     pairs = [sentence if isinstance(sentence, tuple) else (sentence,) for sentence in sentences]
     columns = [[text.text for text in column] for column in zip(*pairs, strict=True)]
-    return AnnotatedSample("made up", tuple(run.tokenizer.encode(*columns)), tuple(pairs))
+    return AnnotatedSample("made up", tuple(range(len(pairs))), tuple(run.tokenizer.encode(*columns)), tuple(pairs))
 
 
 def columns_of_one(run, text):
@@ -67,7 +75,7 @@ def test_the_default_is_the_largest_column_mean_of_the_words_tokens(run):
 
 
 def test_as_published_is_what_a_literal_loop_computes(run):
-    """Word pieces anywhere; 0 without the feature, negation left out; the larger [SEP]."""
+    """Word pieces anywhere; 0 without the feature, texts without negation left out; the larger [SEP]."""
     found = compute(run)
     total = {feature: [] for feature in FEATURES[:-2]}
     for text, *rows in SENTENCES:
@@ -84,7 +92,7 @@ def test_as_published_is_what_a_literal_loop_computes(run):
         for feature, several in forms.items():
             pieces = [piece for form in several for piece in run.tokenizer.encode([form])[0].tokens[1:-1]]
             places = [place for place, token in enumerate(tokens) if token in pieces]
-            if places or feature != "negation":
+            if several or feature != "negation":
                 total[feature].append(means[:, :, places].max(-1) if places else np.zeros((2, 3)))
         total["[CLS]"].append(means[:, :, 0])
         total["[SEP]"].append(means[:, :, [place for place, token in enumerate(tokens) if token == "[SEP]"]].max(-1))
@@ -92,7 +100,7 @@ def test_as_published_is_what_a_literal_loop_computes(run):
         assert found.numbers["as_published"]["examples"][feature] == len(several)
         shown = np.array(found.numbers["as_published"]["base"][feature]["mean"])
         assert largest_difference(shown, np.mean(several, axis=0)) < 2e-6
-    apart = found.numbers["published_against_corrected"]
+    apart = found.numbers["published_against_corrected"]["base"]
     assert apart["[CLS]"]["largest_difference"] == 0
     assert apart["objects"]["largest_difference"] > 0.01
 
@@ -108,12 +116,63 @@ def test_a_piece_counts_wherever_it_stands_only_as_published(run, tmp_path):
     assert np.flatnonzero(published_masks(sample, run.tokenizer)[0, 0]).tolist() == [1, 5]
 
 
-def test_negation_as_published_is_a_part_of_the_text_and_sees_capitals(run):
+@pytest.fixture(scope="module")
+def knowing(tmp_path_factory):
+    """A tokenizer that knows the words of negation, as BERT's does."""
+    words = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *["a", "cat", "sat", "knows", "another", "no", "not", "never", "can", "'", "t"],
+    ]
+    directory = tmp_path_factory.mktemp("knowing")
+    BertWordPieceTokenizer({word: number for number, word in enumerate(words)}).save(str(directory / "tokenizer.json"))
+    return bertjax.Tokenizer.from_pretrained(directory)
+
+
+def test_negation_as_published_is_a_part_of_the_text_and_sees_capitals(knowing):
+    """Of "another" the authors' code finds "not" in the text, and no token: such an example counts as 0."""
     words = (Word("cat", (0, 3), "NN", "NOUN", -1, "root"),)
-    texts = ["cat another", "Not a cat", "never sat", "can't", "cat knows no"]
-    masks = published_masks(sample_of(run, *(Annotated(text, words) for text in texts)), run.tokenizer)
-    hits = masks[:, FEATURES.index("negation")].any(-1)
-    assert hits.tolist() == [True, False, True, True, False]  # "not" in "another"; "no" is not on their list
+    texts = ["cat another", "Not a cat", "never sat", "can't", "cat knows no", "not another"]
+    annotations = tuple((Annotated(text, words),) for text in texts)
+    sample = AnnotatedSample("made up", tuple(range(6)), tuple(knowing.encode(texts)), annotations)
+    place = FEATURES.index("negation")
+    masks = published_masks(sample, knowing)[:, place]
+    assert masks.any(-1).tolist() == [False, False, True, True, False, True]
+    assert counted_as_published(sample)[:, place].tolist() == [True, False, True, True, False, True]
+    assert np.flatnonzero(masks[3]).tolist() == [1, 2, 3]  # can ' t
+    assert np.flatnonzero(masks[5]).tolist() == [1]
+
+
+def test_of_pairs_the_authors_take_the_words_of_both_texts_wherever_they_stand(knowing):
+    """Their only case. Literally: forms of both texts, their pieces, the places of these in the whole input."""
+    rng = np.random.default_rng(3)
+    words, tags = ["cat", "sat", "knows", "another", "not"], ["NN", "VBD", "VBZ", "DT", "PRP"]
+    pairs = []
+    for _ in range(20):
+        both = []
+        for _ in range(2):
+            forms = [words[number] for number in rng.integers(0, 5, 4)]
+            starts = np.cumsum([0, *(len(form) + 1 for form in forms)])[:4].tolist()
+            spans = [(start, start + len(form)) for start, form in zip(starts, forms, strict=True)]
+            tagged = zip(forms, spans, rng.choice(tags, 4).tolist(), strict=True)
+            both.append(Annotated(" ".join(forms), tuple(Word(*one, "", -1, "") for one in tagged)))
+        pairs.append(tuple(both))
+    texts = knowing.encode(*([pair[side].text for pair in pairs] for side in (0, 1)))
+    sample = AnnotatedSample("made up", tuple(range(20)), tuple(texts), tuple(pairs))
+    masks, counted = published_masks(sample, knowing), counted_as_published(sample)
+    for number, (pair, text) in enumerate(zip(pairs, texts, strict=True)):
+        for feature, wanted in {"nouns": ("NN",), "verbs": ("VBD", "VBZ"), "pronouns": ("PRP",)}.items():
+            targets = {word.form for one in pair for word in one.words if word.tag in wanted}
+            places = [place for place, token in enumerate(text.tokens) if token in targets]
+            assert np.flatnonzero(masks[number, FEATURES.index(feature)]).tolist() == places
+            assert counted[number, FEATURES.index(feature)]
+        ends = [place for place, token in enumerate(text.tokens) if token == "[SEP]"]
+        assert np.flatnonzero(masks[number, FEATURES.index("[SEP]")]).tolist() == ends
+        hit = any("not" in one.text for one in pair)
+        assert counted[number, FEATURES.index("negation")] == hit
 
 
 @pytest.mark.parametrize(
@@ -209,7 +268,7 @@ def test_a_run_leaves_numbers_values_and_figures(run, tmp_path, capsys):
     output = tmp_path / "out"
     arguments = ["--model", run.options.model, "--conllu", run.options.conllu, "--output", str(output), "--limit", "5"]
     assert main([*arguments, "--as-published", "--tuned", run.options.model]) == 0
-    assert "nouns as published against corrected" in capsys.readouterr().out
+    assert "base, nouns as published against corrected" in capsys.readouterr().out
     assert {path.name for path in output.iterdir()} == {"numbers.json", "values.npz", "figure.png", "figure.pdf"}
     found = json.loads((output / "numbers.json").read_text())
     assert found["settings"]["tuned"] == run.options.model
@@ -223,7 +282,7 @@ def test_only_the_corrected_form_is_computed_unless_the_published_one_is_asked_f
     run.options.as_published = False
     found = compute(run)
     assert "as_published" not in found.numbers
-    assert set(found.values) == {"corrected_values", "corrected_counted"}
+    assert set(found.values) == {"corrected_values", "corrected_counted", "corrected_ids"}
 
 
 def test_a_tuned_model_of_another_size_is_refused_in_one_line(run, tmp_path, capsys):

@@ -42,7 +42,7 @@ def run(embedder, tmp_path):
 
 def sample_of(run, *texts):
     encodings = tuple(run.tokenizer.encode([text.text for text in texts]))
-    return AnnotatedSample("made up", encodings, tuple((text,) for text in texts))
+    return AnnotatedSample("made up", tuple(range(len(texts))), encodings, tuple((text,) for text in texts))
 
 
 def attention_of(run, text):

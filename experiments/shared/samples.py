@@ -24,19 +24,19 @@ class Sample:
     """Texts, or pairs of texts, and what the model reads of each.
 
     Args:
-        source: one line that says where they come from.
-        first: the texts, or the first of each pair.
-        second: the second of each pair, or None.
+        examples: the texts, or pairs.
         texts: as tokens; a pair is one row.
     """
 
-    source: str
-    first: tuple[str, ...]
-    second: tuple[str, ...] | None
+    examples: Examples
     texts: tuple[Encoding, ...]
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def told(self) -> dict[str, Any]:
+        """What is said of it in results."""
+        return {"examples": len(self), "source": self.examples.source, "sha256": self.examples.sha256}
 
 
 def add_task_options(
@@ -116,8 +116,7 @@ def read_published_sample(run: Run) -> Sample:
 
 
 def _encode(run: Run, examples: Examples) -> Sample:
-    texts = encode_texts(run, examples.first, examples.second)
-    return Sample(examples.source, examples.first, examples.second, texts)
+    return Sample(examples, encode_texts(run, examples.first, examples.second))
 
 
 def encode_texts(run: Run, first: Sequence[str], second: Sequence[str] | None = None) -> tuple[Encoding, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 import bertjax
 from bertjax import BertConfig
 from bertjax.errors import BertjaxError, ConfigError
+from bertjax.files import hash_weights, read_weights
 from bertjax.locate import locate
 from experiments.shared.program import Run
 
@@ -47,6 +48,11 @@ def check_tuned(run: Run, first: Sequence[str], second: Sequence[str] | None = N
             base, other = next((pair for pair in pairs if pair[0] != pair[1]), ("the same pieces", "other numbers"))
             raise _unfit(run, f"reads texts as other tokens ({other!r})", f"reads {base!r}")
     return directory
+
+
+def tell_tuned(name: str) -> dict[str, str]:
+    """What is said of a fine-tuned model in results."""
+    return {"name": name, "weights_sha256": hash_weights(read_weights(locate(name)))}
 
 
 def _unfit(run: Run, theirs: str, ours: str) -> ConfigError:

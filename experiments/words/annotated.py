@@ -10,10 +10,13 @@ Dependencies. Roles are spaCy's labels as in the paper, and those of Universal D
 `agent` is the word "by", `obl:agent` the noun after it; `attr` and `oprd` have no label of their own in UD.
 """
 
+import hashlib
 import importlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 from bertjax.errors import MissingDependencyError
 from bertjax.tokenizer import Encoding
@@ -89,16 +92,26 @@ class AnnotatedSample:
 
     Args:
         source: one line that says where they come from.
+        ids: of the examples.
         texts: as tokens; a pair is one row.
         annotations: for each example its text, or its two.
     """
 
     source: str
+    ids: tuple[int | str, ...]
     texts: tuple[Encoding, ...]
     annotations: tuple[tuple[Annotated, ...], ...]
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def told(self) -> dict[str, Any]:
+        """What is said of it in results."""
+        rows = [
+            [number, *(text.text for text in texts)] for number, texts in zip(self.ids, self.annotations, strict=True)
+        ]
+        digest = hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+        return {"examples": len(self), "source": self.source, "sha256": digest}
 
 
 def word_pieces(encoding: Encoding, texts: Sequence[Annotated]) -> list[list[list[int]]]:

@@ -44,11 +44,11 @@ def read_annotated(run: Run, published: bool = False) -> AnnotatedSample:
         hint = "give --spacy MODEL to annotate its words, or --conllu PATH for annotated sentences"
         raise DataError(f"{options.task} has no annotation of words; {hint}")
     sample = read_published_sample(run) if published else read_sample(run)
-    columns = [annotate(options.spacy, sample.first)]
-    if sample.second is not None:
-        columns.append(annotate(options.spacy, sample.second))
-    source = f"{sample.source}, annotated by spaCy's {options.spacy}"
-    return AnnotatedSample(source, sample.texts, tuple(zip(*columns, strict=True)))
+    given = sample.examples
+    both = annotate(options.spacy, [*given.first, *(given.second or ())])
+    columns = [both[: len(sample)], both[len(sample) :]] if given.second else [both]
+    source = f"{given.source}, annotated by spaCy's {options.spacy}"
+    return AnnotatedSample(source, given.ids, sample.texts, tuple(zip(*columns, strict=True)))
 
 
 def read_conllu(run: Run, path: str | Path) -> AnnotatedSample:
@@ -62,11 +62,12 @@ def read_conllu(run: Run, path: str | Path) -> AnnotatedSample:
     sentences = list(read_sentences(path))
     if not sentences:
         raise DataError(f"{path}: holds no sentence; is it a CoNLL-U file?")
-    chosen = [sentences[place] for place in draw_sample(len(sentences), run.options)]
+    ids = tuple(draw_sample(len(sentences), run.options))
+    chosen = [sentences[place] for place in ids]
     texts = encode_texts(run, [sentence.text for sentence in chosen])
     all_or = f"{len(chosen)} of {len(sentences)} sentences, seed {run.options.seed}"
     drawn = f"{len(chosen)} sentences" if len(chosen) == len(sentences) else all_or
-    return AnnotatedSample(f"{path.name}, {drawn}", texts, tuple((sentence,) for sentence in chosen))
+    return AnnotatedSample(f"{path.name}, {drawn}", ids, texts, tuple((sentence,) for sentence in chosen))
 
 
 def annotate(name: str, texts: Sequence[str]) -> list[Annotated]:

@@ -56,6 +56,18 @@ def published_masks(sample: AnnotatedSample, tokenizer: Tokenizer) -> Masks:
     return found
 
 
+def counted_as_published(sample: AnnotatedSample) -> Bool[np.ndarray, "examples features"]:
+    """Which examples the authors' code averages: all, and for negation those with one of its words in a text.
+
+    It has one feature [SEP], none of the first or second.
+    """
+    counted = np.ones((len(sample), len(FEATURES)), bool)
+    for example, texts in enumerate(sample.annotations):
+        counted[example, FEATURES.index("negation")] = any(published_negation(text.text) for text in texts)
+    counted[:, FEATURES.index("[SEP] first") :] = False
+    return counted
+
+
 def published_negation(text: str) -> set[str]:
     """Which of the authors' negations stand in a text, be it as part of another word."""
     return {word for word in PUBLISHED_NEGATION if word in text}
