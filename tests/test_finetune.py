@@ -168,7 +168,7 @@ def test_mistakes_end_in_one_line(command, changes, words, capsys):
 
 
 def test_a_model_that_changed_at_its_place_is_another_runs(command, encoder, tmp_path, capsys):
-    arguments, output = command
+    arguments, _ = command
     source = tmp_path / "model"
     random_model(BertModel, make_config()).save_pretrained(source)
     arguments[1] = str(add_tokenizer(source))
