@@ -131,14 +131,13 @@ def _summary(relation: str, one: dict[str, Any]) -> list[str]:
 def _panels(relations: dict[str, dict[str, Any]]) -> list[list[Panel]]:
     rows = []
     for relation, one in relations.items():
-        margin, excess = one["margin"], one["excess"]
+        margin, nearest, excess = one["margin"], one["nearest_margin"], one["excess"]
+        beyond = (margin.q_values < LEVEL) & (nearest.q_values < LEVEL)
         apart, best = one["best_distance"], 100 * one["best_distance_share"]
         rows.append(
             [
                 Panel(f"{relation}: weight", one["mean"]),
-                Panel(
-                    f"found, % ({apart:+d}: {best:.0f})".replace("-", "−"), 100 * one["share"], margin.q_values < LEVEL
-                ),
+                Panel(f"found, % ({apart:+d}: {best:.0f})".replace("-", "−"), 100 * one["share"], beyond),
                 Panel("weight − expected", excess.mean, excess.q_values < LEVEL),
             ]
         )
@@ -147,7 +146,8 @@ def _panels(relations: dict[str, dict[str, Any]]) -> list[list[Panel]]:
 
 def _draw_relations(path: Path, panels: list[list[Panel]], where: str) -> None:
     marked = any(panel.marked is not None for row in panels for panel in row)
-    note = f"in brackets: the best fixed distance in words. dot: more than it, more than expected there (q < {LEVEL})"
+    note = "in brackets: the best fixed distance in words. "
+    note += f"dot: more than it and than the nearest such word; more than expected there (q < {LEVEL})"
     draw_grid(path, panels, "Attention along relations between words", where, note if marked else "")
 
 

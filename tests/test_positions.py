@@ -88,6 +88,27 @@ def test_margins_are_ratios_with_intervals_and_corrected_tests(rng):
     assert margin_of(-np.abs(differences), counts, 99, rng).q_values.min() > 0.9
 
 
+def test_tests_are_of_random_signs_and_corrected_over_heads():
+    """Literally, with so few draws that p-values end at 1/20; Benjamini and Hochberg's step by step."""
+    rng = np.random.default_rng(5)
+    differences = rng.normal(0.3, 1, (12, 2, 3))
+    differences[:, 0, 0] = 1.0  # no draw reaches it
+    found = margin_of(differences, np.ones(12, int), draws=19, rng=np.random.default_rng(8)).q_values.ravel()
+    signs = np.random.default_rng(8).choice(np.array([-1.0, 1.0]), (19, 12))
+    p_values = []
+    for own in differences.reshape(12, 6).T:
+        reached = sum(bool((sign * own).sum() >= own.sum() - 1e-9) for sign in signs)
+        p_values.append((1 + reached) / 20)
+    assert min(p_values) == p_values[0] == 1 / 20
+    order, expected, least = np.argsort(p_values), np.zeros(6), 1.0
+    for rank in range(6, 0, -1):
+        head = order[rank - 1]
+        least = min(least, p_values[head] * 6 / rank)
+        expected[head] = least
+    assert largest_difference(found, expected) < 1e-12
+    assert largest_difference(found, p_values) > 0.01
+
+
 def test_the_nearest_word_of_a_kind_is_looked_for_on_the_better_side():
     one = Linked([], ["noun", "verb", "noun", "verb"], [0], [[(2, 3)], [(3, 2), (1, 0)], [], []])
     side, hits = best_nearest([one, Linked([], ["verb", "noun"], [0], [[], [(0, 1)], [], []])], 1)

@@ -113,6 +113,11 @@ def test_the_default_is_what_literal_loops_compute(run):
     for name in RELATIONS:
         assert largest_difference(relations[name]["mean"], np.mean(largest[name], axis=0)) < 2e-6
         assert largest_difference(relations[name]["share"], np.mean(shares[name], axis=0)) < 2e-6
+        for share, margin in (("best_distance_share", "margin"), ("nearest_share", "nearest_margin")):
+            expected = np.mean(shares[name], axis=0) - relations[name][share]
+            assert largest_difference(relations[name][margin]["mean"], expected) < 2e-6
+    reference = relations["pronoun to noun"]  # "an old man saw the cat and he ran": the nearest noun is the cat
+    assert (reference["best_distance_share"], reference["nearest_share"]) == (1, 0)
     assert relations["subject to verb"]["best_distance"] == 1
     assert relations["subject to verb"]["best_distance_share"] == pytest.approx(5 / 6)
     assert relations["subject to verb"]["margin"]["mean"] == pytest.approx(
@@ -145,24 +150,44 @@ def test_uniform_attention_is_1_in_both_normalised_forms(run):
         assert all(np.allclose(row, 1) for row in rows.values())
 
 
+def literal_pairs(run, text, tokens):
+    """Places of sources and of targets of each relation, as the authors' notebook finds them: pieces anywhere."""
+    verbs = [word for word in text.words if word.relation == "nsubj" and text.words[word.head].part in ("VERB", "AUX")]
+    ends = [([word.form for word in verbs], [text.words[word.head].form for word in verbs])]
+    kinds = [[(entity, text.words[word]) for entity, word in text.mentions if text.words[word].tag == tag] for tag in TAGS]
+    linked = [(one, other) for name, one in kinds[0] for entity, other in kinds[1] if name == entity]
+    ends.append(([one.form for one, _ in linked], [other.form for _, other in linked]))
+    for sources, targets in ends:
+        places = []
+        for forms in (sources, targets):
+            pieces = [piece for form in forms for piece in run.tokenizer.encode([form])[0].tokens[1:-1]]
+            places.append([place for place, token in enumerate(tokens) if token in pieces])
+        yield from (list(zip(*both, strict=False)) for both in (places, places[::-1]))
+
+
+TAGS = ("PRP", "NN")
+
+
 def test_as_published_is_what_a_literal_loop_computes(run):
-    """Pieces of all sources and of all targets anywhere, paired one to one; 0 without the relation."""
-    texts = read_sentences(Path(run.options.conllu))
-    maps, _, _ = follow_published(run, sample_of(run, *texts))
-    several = {name: [] for name in RELATIONS[:2]}
+    """All relations; then the last layer's [CLS] row: the largest on a feature, texts without it left out."""
+    aux = [Word("cat", (4, 7), "NN", "NOUN", 2, "nsubj"), Word("is", (8, 10), "VBZ", "AUX", -1, "root")]
+    aux = Annotated("the cat is", (Word("the", (0, 3), "DT", "DET", 1, "det"), *aux), ())
+    texts = [*read_sentences(Path(run.options.conllu)), aux]
+    maps, rows, _ = follow_published(run, sample_of(run, *texts))
+    several, nouns = {name: [] for name in RELATIONS}, []
     for text in texts:
         weights, encoding = attention_of(run, text.text)
-        own = [word for word in text.words if word.relation == "nsubj" and text.words[word.head].part == "VERB"]
-        ends = [[word.form for word in own], [text.words[word.head].form for word in own]]
-        places = []
-        for forms in ends:
-            pieces = [piece for form in forms for piece in run.tokenizer.encode([form])[0].tokens[1:-1]]
-            places.append([place for place, token in enumerate(encoding.tokens) if token in pieces])
-        for name, (queries, keys) in zip(several, (places, places[::-1]), strict=True):
-            found = [weights[:, :, query, key] for query, key in zip(queries, keys, strict=False)]
+        for name, pairs in zip(RELATIONS, literal_pairs(run, text, encoding.tokens), strict=True):
+            found = [weights[:, :, query, key] for query, key in pairs]
             several[name].append(np.max(found, axis=0) if found else np.zeros((2, 3)))
+        forms = {word.form for word in text.words if word.tag in ("PRP", "PRP$")}
+        places = [place for place, token in enumerate(encoding.tokens) if token in forms]
+        nouns += [weights[-1, :, 0, places].max(0)] if places else []  # numpy puts the places first
     for name, values in several.items():
+        assert np.any(values)
         assert largest_difference(maps[name], np.mean(values, axis=0)) < 1e-6
+    assert 0 < len(nouns) < len(texts)
+    assert largest_difference(rows["pronouns"], np.mean(nouns, axis=0)) < 1e-6
 
 
 def test_as_published_pairs_pieces_in_the_order_of_the_input(run, tmp_path):

@@ -23,6 +23,7 @@ SUBJECTS = frozenset(
 )
 # Of which kind a target is: what the nearest word of that kind finds is another measure of position.
 TARGETS = (("verb",), ("noun", "pronoun"), ("noun",), ("pronoun",))
+VERBS = ("VERB", "AUX")  # of Universal Dependencies
 Links = list[tuple[int, int]]
 
 
@@ -104,15 +105,16 @@ def published_pairs(encoding: Encoding, texts: Sequence[Annotated], tokenizer: T
     """Pairs (query, key) as the authors' code forms them.
 
     The pieces of all sources wherever they stand in the input, those of all targets likewise, and these two lists
-    paired one to one; only nsubj of a verb, not of an auxiliary. Their code has subject and verb only; pronouns and
-    nouns are taken in the same way.
+    paired one to one; only nsubj of a verb. The tags that their spaCy gave counted "is" and other auxiliaries among the
+    verbs, as did all its versions before 2.2; now they are apart, and are taken too. Their code has subject and verb
+    only; pronouns and nouns are taken in the same way.
     """
     found: list[Links] = []
     forth: list[list[tuple[str, str]]] = [[], []]
     for text in texts:
         words = text.words
         subjects = [word for word in words if word.relation == "nsubj" and word.head >= 0]
-        forth[0] += [(word.form, words[word.head].form) for word in subjects if words[word.head].part == "VERB"]
+        forth[0] += [(word.form, words[word.head].form) for word in subjects if words[word.head].part in VERBS]
         forth[1] += [(words[pronoun].form, words[noun].form) for pronoun, noun in find_references(text)]
     for forms in forth:
         places = []
