@@ -138,18 +138,18 @@ def _number(score: float | None) -> float:
 
 def make_table(rows: Sequence[Row]) -> Table:
     """The rows for a terminal of 80 columns."""
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for title in ("task", "metric", "init"):
         table.add_column(title, no_wrap=True)
-    for title in ("mean", "spread", "last", "seeds", "paper", "trained", "judged"):
-        table.add_column(title, justify="right")
+    for title in ("best epoch", "last", "seeds", "paper", "learnt", "judge"):
+        table.add_column(title, justify="right", no_wrap=True)
     before = ""
     for row in rows:
-        spread = "" if np.isnan(row.spread) else f"± {row.spread:.1f}"
+        spread = "       " if np.isnan(row.spread) else f" ± {row.spread:4.1f}"
         published = "" if row.published is None else f"{row.published:.1f}"
         trained = "" if row.init == "none" else f"{row.examples[0]:,}"
         last = f"{np.mean(row.last):.1f}"
-        cells = [f"{row.mean:.1f}", spread, last, str(len(row.points)), published, trained, f"{row.examples[1]:,}"]
+        cells = [f"{row.mean:.1f}{spread}", last, str(len(row.points)), published, trained, f"{row.examples[1]:,}"]
         table.add_row(row.task if row.task != before else "", row.metric, row.init, *cells)
         before = row.task
     return table
