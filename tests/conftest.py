@@ -36,9 +36,12 @@ collect_ignore = [] if importlib.util.find_spec("torch") else ["test_files.py"]
 
 @pytest.fixture(autouse=True)
 def strict_numerics():
-    """No silent promotion of dtypes or ranks anywhere in bertjax."""
-    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
-        yield
+    """No silent promotion of dtypes or ranks anywhere in bertjax, in any thread (a context would hold for one)."""
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+    yield
+    jax.config.update("jax_numpy_dtype_promotion", "standard")
+    jax.config.update("jax_numpy_rank_promotion", "allow")
 
 
 @pytest.fixture

@@ -1,18 +1,21 @@
 """Disabling heads and layers: effects small enough to check by eye, outputs against single runs, files of a run."""
 
+import csv
 import json
 
 import numpy as np
 import pytest
+from scipy.special import ndtr, softmax
 
 import bertjax
-from bertjax import BertModel, overrides
+from bertjax import BertModel, engine, overrides
 from bertjax.data import load_examples
 from bertjax.metrics import score
 from bertjax.task_outputs import encode_examples, mean_outputs
 from experiments import head_ablation, layer_ablation
 from experiments.disabling.effects import Effects, bootstrap, describe, measure, rank_correlation, summarise
 from experiments.disabling.program import MODES, join
+from tests.test_journal import TINY_PARTS, StopAfter
 from tests.tiny import largest_difference, random_model
 from tests.workshop import SENTENCES, add_tokenizer, make_classifier, make_config, make_embedder, write_pairs
 
@@ -148,6 +151,72 @@ def test_outputs_are_those_of_single_runs_in_each_mode_and_both_readings(folder,
     apart = results["published_against_corrected"]
     assert apart["examples"] == [17, 15]
     assert abs(apart["largest_difference"] - 100 * np.abs(changes - published).max()) < 1e-9
+
+
+def literal_logits(weights, config, text, disabled):
+    """A classifier's logits in float64 NumPy, the weights of some heads 1/n over the text's n tokens."""
+
+    def norm(x, name):
+        deviation = x - x.mean(-1, keepdims=True)
+        scale = np.sqrt((deviation**2).mean(-1, keepdims=True) + config.layer_norm_eps)
+        return deviation / scale * weights[f"{name}.scale"] + weights[f"{name}.bias"]
+
+    def dense(x, name):
+        return np.tensordot(x, weights[f"{name}.kernel"], 1) + weights[f"{name}.bias"]
+
+    ids, types = np.array(text.input_ids), np.array(text.token_type_ids)
+    words, segments = weights["bert.embeddings.word"][ids], weights["bert.embeddings.token_type"][types]
+    x = norm(words + segments + weights["bert.embeddings.position"][: len(ids)], "bert.embeddings.norm")
+    for layer in range(2):
+        name = f"bert.encoder.layers.{layer}"
+        queries, keys, values = (dense(x, f"{name}.attention.{part}") for part in ("query", "key", "value"))
+        attended = x + weights[f"{name}.attention.output.bias"]
+        for head in range(3):
+            attention = softmax(queries[:, head] @ keys[:, head].T / np.sqrt(4), axis=-1)
+            if (layer, head) in disabled:
+                attention = np.full((len(ids), len(ids)), 1 / len(ids))
+            attended = attended + attention @ values[:, head] @ weights[f"{name}.attention.output.kernel"][head]
+        x = norm(attended, f"{name}.attention_norm")
+        inner = dense(x, f"{name}.intermediate")
+        x = norm(x + dense(inner * ndtr(inner), f"{name}.output"), f"{name}.output_norm")
+    return dense(np.tanh(dense(x[0], "bert.pooler.dense")), "classifier")
+
+
+def test_as_published_scores_are_those_of_weights_1_over_n_step_by_step(folder, tmp_path):
+    """Rows as Python's csv module splits them, texts cut to the model's own length; heads and a whole layer."""
+    assert run_main(head_ablation, folder, "classifier", "mrpc", tmp_path / "heads", "--as-published") == 0
+    assert run_main(layer_ablation, folder, "classifier", "mrpc", tmp_path / "layers", "--as-published") == 0
+    model, tokenizer = bertjax.load(folder / "classifier"), bertjax.Tokenizer.from_pretrained(folder / "classifier")
+    weights = {name: np.asarray(value, np.float64) for name, value in model.parameters().items()}
+    with (folder / "MRPC" / "dev.tsv").open(newline="") as file:
+        rows = list(csv.reader(file, delimiter="\t"))[1:]
+    labels = np.array([int(row[0]) for row in rows])
+    texts = tokenizer.encode([row[-2] for row in rows], [row[-1] for row in rows], max_length=40)
+    assert len(texts) == 15
+    for output, several in (("heads", [{head} for head in HEADS]), ("layers", [set(HEADS[:3]), set(HEADS[3:])])):
+        results = json.loads((tmp_path / output / "numbers.json").read_text())["results"]["published"]
+        logits = np.load(tmp_path / output / "values.npz")["published_outputs"][0]
+        for place, disabled in enumerate(several):
+            expected = np.array([literal_logits(weights, model.config, text, disabled) for text in texts])
+            assert largest_difference(logits[place], expected) < 1e-4
+            right = (expected.argmax(-1) == labels).mean()
+            assert abs(results["scores"]["accuracy"]["uniform"][place] - right) < 1e-12
+
+
+def test_interrupted_it_goes_on_to_the_same_values(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(engine, "STEPS_OF_PART", TINY_PARTS)
+    monkeypatch.setattr(engine, "CACHED_FLOATS", 700)
+    assert run_main(head_ablation, folder, "classifier", "mrpc", tmp_path / "whole") == 0
+    with monkeypatch.context() as patch:
+        advance = "bertjax.progress.ProgressBar._advance"
+        patch.setattr(advance, lambda self, done, total: StopAfter(0.5)(done, total))
+        assert run_main(head_ablation, folder, "classifier", "mrpc", tmp_path / "out") == 130
+    assert "goes on from there" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["journal"]
+    assert run_main(head_ablation, folder, "classifier", "mrpc", tmp_path / "out") == 0
+    assert not (tmp_path / "out" / "journal").exists()
+    whole, found = (np.load(tmp_path / name / "values.npz") for name in ("whole", "out"))
+    assert all(np.array_equal(whole[name], found[name]) for name in whole.files)
 
 
 def test_a_run_on_an_embedder_leaves_its_files_and_no_journal(folder, tmp_path, capsys):

@@ -1,6 +1,11 @@
 """The fine-tuning command: its files, going on after a kill, what it refuses, and its models in PyTorch."""
 
 import json
+import os
+import random
+import subprocess
+import sys
+import time
 from argparse import Namespace
 
 import jax
@@ -15,7 +20,7 @@ from experiments.finetune import main, make_model, read_data
 from experiments.shared.program import Run
 from experiments.training.state import Epoch, RunDirectory
 from experiments.training.table import Trained, make_table, summarise
-from tests.tiny import largest_difference, random_model
+from tests.tiny import FAST_COMPILATION, largest_difference, random_model
 from tests.workshop import SENTENCES, add_tokenizer, make_classifier, make_config, write_pairs
 
 
@@ -88,6 +93,30 @@ def test_a_killed_run_goes_on_to_the_same_bytes(command, tmp_path, monkeypatch, 
         assert not (again / "numbers.json").exists()
         assert main(arguments) == 0
         assert contents(again / "runs" / "mrpc-pretrained-0") == whole
+    capsys.readouterr()
+
+
+def test_killed_by_the_system_it_goes_on_to_the_same_bytes(command, tmp_path, capsys):
+    arguments, output = command
+    arguments += ["--init", "pretrained"]
+    alike = {**os.environ, "XLA_FLAGS": os.environ.get("XLA_FLAGS", FAST_COMPILATION)}  # compiled as here, and once
+    for name in ("compilation_cache_dir", "persistent_cache_min_compile_time_secs"):
+        alike[f"JAX_{name.upper()}"] = str(getattr(jax.config, f"jax_{name}"))
+    program = [sys.executable, "-m", "experiments.finetune", *arguments]
+    process = subprocess.Popen(program, env=alike, stderr=subprocess.PIPE)
+    run = output / "runs" / "mrpc-pretrained-0"
+    while process.poll() is None and not (run / "state.safetensors").exists():
+        time.sleep(0.001)
+    time.sleep(random.random() * 0.02)
+    process.kill()
+    process.communicate()
+    assert not (output / "numbers.json").exists()
+    (run / "best" / ".0123abcd-model.safetensors").write_bytes(b"half")  # what it may have been writing
+    assert main(arguments) == 0
+    found = contents(run)
+    arguments[-3] = str(tmp_path / "whole")
+    assert main(arguments) == 0
+    assert found == contents(tmp_path / "whole" / "runs" / "mrpc-pretrained-0")
     capsys.readouterr()
 
 

@@ -154,8 +154,9 @@ def literal_pairs(run, text, tokens):
     """Places of sources and of targets of each relation, as the authors' notebook finds them: pieces anywhere."""
     verbs = [word for word in text.words if word.relation == "nsubj" and text.words[word.head].part in ("VERB", "AUX")]
     ends = [([word.form for word in verbs], [text.words[word.head].form for word in verbs])]
-    kinds = [[(entity, text.words[word]) for entity, word in text.mentions if text.words[word].tag == tag] for tag in TAGS]
-    linked = [(one, other) for name, one in kinds[0] for entity, other in kinds[1] if name == entity]
+    heads = [(entity, text.words[word]) for entity, word in text.mentions]
+    pronouns, nouns = ([one for one in heads if one[1].tag == tag] for tag in ("PRP", "NN"))
+    linked = [(one, other) for name, one in pronouns for entity, other in nouns if name == entity]
     ends.append(([one.form for one, _ in linked], [other.form for _, other in linked]))
     for sources, targets in ends:
         places = []
@@ -163,9 +164,6 @@ def literal_pairs(run, text, tokens):
             pieces = [piece for form in forms for piece in run.tokenizer.encode([form])[0].tokens[1:-1]]
             places.append([place for place, token in enumerate(tokens) if token in pieces])
         yield from (list(zip(*both, strict=False)) for both in (places, places[::-1]))
-
-
-TAGS = ("PRP", "NN")
 
 
 def test_as_published_is_what_a_literal_loop_computes(run):

@@ -97,6 +97,31 @@ def test_dropout_is_where_transformers_has_it(small, rng, rate, name):
     assert [chance for _, chance in calls] == [0.5 * ((len(shape) == 4) == (name == "attention")) for shape in expected]
 
 
+@pytest.mark.needs_torch
+def test_each_dropout_acts_on_what_transformers_lets_it_act_on(small, rng, tmp_path, monkeypatch):
+    """In place of chance, the n-th dropout of a pass multiplies by 1 + n / 10, here and in PyTorch."""
+    import torch
+
+    calls = {"ours": 0, "theirs": 0}
+
+    def scaled(x, whose):
+        calls[whose] += 1
+        return x * (1 + calls[whose] / 10)
+
+    model = make_model(small, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+    twin = torch_twin(model, tmp_path)
+    given = arguments(small, rng, batch=4, tokens=9)
+    monkeypatch.setattr("experiments.training.dropout.dropper", lambda key: lambda x, rate: scaled(x, "ours"))
+    ours = train_logits(model, model.inputs(**given), jax.random.key(0))
+    monkeypatch.setattr(torch.nn.functional, "dropout", lambda x, *rest, **options: scaled(x, "theirs"))
+    with torch.no_grad():
+        theirs = twin(**{name: torch.tensor(np.asarray(array)).long() for name, array in given.items()}).logits
+    assert calls == {"ours": 8, "theirs": 8}
+    assert largest_difference(ours, theirs.numpy()) < 1e-5
+    monkeypatch.undo()
+    assert largest_difference(ours, model(**given).logits) > 1e-2
+
+
 def torch_twin(model, directory):
     """The same model in PyTorch, in training mode (its dropout rates are 0)."""
     import transformers

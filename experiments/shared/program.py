@@ -81,7 +81,8 @@ def make_parser(name: str, document: str) -> Parser:
     parser.add_argument("--model", default=DEFAULT_MODEL, metavar="M", help="directory, hub id, or package:NAME")
     parser.add_argument("--output", metavar="DIR", help=f"directory for the results (default experiment-{name})")
     parser.add_argument("--overwrite", action="store_true", help="replace results that are in DIR")
-    parser.add_argument("--limit", type=positive, metavar="N", help="only N examples, drawn with the seed")
+    drawn = "only N examples, drawn with the seed (default %(default)s; None is all)"
+    parser.add_argument("--limit", type=positive, metavar="N", help=drawn)
     parser.add_argument("--seed", type=whole, default=0, metavar="S", help="of everything that is drawn (default 0)")
     parser.add_argument("--as-published", action="store_true", help="show what the authors' code computes")
     parser.set_defaults(name=name)
