@@ -5,7 +5,9 @@ weight between a predicate's and its elements' word pieces, the largest of all p
 the elements to the predicate and back. A head is marked where that is more than chance, by each of two nulls
 (`frames/null.py`): the links are moved to random places of their sentence, as far apart as the sentences were chosen to
 have them; and they are taken where the links of other sentences are. p-values are (1 + hits) / (1 + draws), corrected
-over all heads and both directions (Benjamini and Hochberg 1995).
+over all heads and both directions (Benjamini and Hochberg 1995). The results also have each null's mean and the point
+below which 95 % of its draws are, for each head and direction, and the numbers of the sentences: from 0, of those of
+the source that pass the filters.
 
 --as-published takes what the authors' code takes: element to predicate only, pieces paired one to one in order, each
 piece where it first occurs in the sentence, and the mean of the pairs. There "above the 99th percentile" marked the
@@ -13,13 +15,14 @@ two highest heads, which is true of any 144 values; so nothing is marked.
 
     python -m experiments.frame_semantics                                   the authors' 473 sentences (they come along)
     python -m experiments.frame_semantics --source framenet                 FrameNet 1.7 or 1.5, through nltk
-    python -m experiments.frame_semantics --source propbank --data F.conllu with PropBank's columns, through conllu
+    python -m experiments.frame_semantics --source propbank --conllu F.conllu with PropBank's columns, through conllu
 
 With all-MiniLM-L6-v2 the first takes 45 s of processor time (AMD EPYC): 21 of 72 heads attend from elements to the
 predicate more than chance, 12 back; 5.4 most (`RESULTS.md`). It has not been run on bert-base-uncased, of which the
 paper's numbers are; `anchors.py` holds it against them.
 """
 
+from argparse import SUPPRESS, ArgumentTypeError, Namespace
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,7 +33,7 @@ import numpy as np
 from bertjax.cli import positive
 from bertjax.errors import DataError
 from experiments.frames.links import Links, measure_links
-from experiments.frames.null import score_links
+from experiments.frames.null import Chance, draw_nulls, score_nulls
 from experiments.frames.propbank import read_propbank
 from experiments.frames.sources import (
     MOST_WORDS,
@@ -46,12 +49,14 @@ from experiments.shared.maps import Panel, draw_maps
 from experiments.shared.program import Outcome, Run, draw_sample, make_parser, run_program
 
 LEVEL = 0.05
+PARTS = ("observed", "mean", "high", "p_values")  # of a null
 NULLS = {"moved": "links moved within the sentence", "swapped": "links of other sentences", "both": "by both"}
 SOURCES = {"published": "the authors' own, of FrameNet 1.7", "framenet": "FrameNet", "propbank": "PropBank"}
+NO_FRAMES = f"GLUE's tasks have no frames annotated; say --source {' or '.join(SOURCES)}"
 
 
-def read_source(run: Run) -> tuple[list[Sentence], dict[str, int]]:
-    """The sentences that the options ask for, and how many a source has kept or dropped by which filter.
+def read_source(run: Run) -> tuple[list[Sentence], list[int], dict[str, int]]:
+    """The sentences that the options ask for, their numbers, and how many a source has kept or dropped by which filter.
 
     Raises:
         DataError: they cannot be found or read, or none passes the filters.
@@ -59,6 +64,8 @@ def read_source(run: Run) -> tuple[list[Sentence], dict[str, int]]:
     """
     options = run.options
     counts: Mapping[str, int] = {}
+    if options.conllu and options.source != "propbank":
+        raise DataError("--conllu names PropBank's file: say --source propbank with it")
     if options.source == "published":
         if options.data or options.max_words:
             raise DataError(
@@ -66,29 +73,32 @@ def read_source(run: Run) -> tuple[list[Sentence], dict[str, int]]:
             )
         found = read_published(PUBLISHED)
     else:
-        marked = read_framenet(options.data, run.report) if options.source == "framenet" else _propbank(options.data)
+        marked = read_framenet(options.data, run.report) if options.source == "framenet" else _propbank(options)
         found, counts = filter_annotations(marked, options.max_words or MOST_WORDS)
     if not found:
-        raise DataError(f"{options.data or 'FrameNet'}: no sentence passes the filters ({_count(counts)})")
-    return [found[number] for number in draw_sample(len(found), options)], dict(counts)
+        where = options.conllu or options.data or "FrameNet"
+        raise DataError(f"{where}: no sentence passes the filters ({_count(counts)})")
+    ids = draw_sample(len(found), options)
+    return [found[number] for number in ids], ids, dict(counts)
 
 
-def _propbank(path: str | None) -> Iterator[Annotation]:
-    if not path:
-        raise DataError("PropBank's sentences do not come along: name a CoNLL-U file that has its columns with --data")
+def _propbank(options: Namespace) -> Iterator[Annotation]:
+    if options.conllu and options.data:
+        raise DataError("--conllu and --data both name PropBank's file: leave one out")
+    if not (path := options.conllu or options.data):
+        raise DataError("PropBank's sentences do not come along: name a CoNLL-U file with its columns with --conllu")
     return read_propbank(Path(path).expanduser())
 
 
 def compute(run: Run) -> Outcome:
     """The maps of both modes, and how far they are apart."""
-    sentences, counts = read_source(run)
+    sentences, ids, counts = read_source(run)
     links = measure_links(run, sentences)
-    maps = links.maps()
-    scores = score_links(run, links, sentences)
+    nulls = draw_nulls(run, links, sentences)
     more: dict[str, Any] = {"annotations_by_filter": counts} if counts else {}
     if run.options.source == "framenet":
         more["against_the_authors_sentences"] = compare_with_authors(run, sentences, links)
-    return _outcome(run, links, maps, scores, more)
+    return _outcome(run, links, nulls, ids, more)
 
 
 def compare_with_authors(run: Run, sentences: Sequence[Sentence], links: Links) -> dict[str, Any]:
@@ -116,13 +126,15 @@ def _apart(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> 
     return {name: compare_maps(found, theirs[name]) for name, found in ours.items()}
 
 
-def _outcome(run: Run, links: Links, maps: Mapping[str, np.ndarray], scores: Mapping[str, Any], more: Any) -> Outcome:
+def _outcome(run: Run, links: Links, nulls: Mapping[str, Chance], ids: Sequence[int], more: Any) -> Outcome:
+    maps, scores = links.maps(), score_nulls(nulls)
     significant, lengths = scores["both"] < LEVEL, Counter(map(len, links.texts))
     numbers = {
         "examples": len(links.texts),
         "examples_of_a_shared_length": sum(count for count in lengths.values() if count > 1),
         **more,
         "maps": {name: found.round(6).tolist() for name, found in maps.items()},
+        "nulls": {name: _report_null(null) for name, null in nulls.items()},
         "q_values": {name: found.tolist() for name, found in scores.items()},
         "significant_heads": {name: (found < LEVEL).sum((1, 2)).tolist() for name, found in scores.items()},
         "published_against_corrected": compare_maps(maps["element_to_predicate"], maps["as_published"]),
@@ -139,9 +151,15 @@ def _outcome(run: Run, links: Links, maps: Mapping[str, np.ndarray], scores: Map
     def draw(path: Path) -> None:
         draw_maps(path, panels, "Attention between predicates and their core elements", subtitle, "mean weight", note)
 
-    values = {"both": links.both, "published": links.published, **maps}
+    values = {"ids": np.array(ids), "both": links.both, "published": links.published, **maps}
     values |= {f"q_values_{name}": found for name, found in scores.items()}
+    for name, null in nulls.items():
+        values |= {f"{name}_{part}": getattr(null, part) for part in PARTS}
     return Outcome(numbers, values, draw, list(_lines(run, numbers, maps)))
+
+
+def _report_null(null: Chance) -> dict[str, Any]:
+    return {"examples": null.examples, **{part: getattr(null, part).round(6).tolist() for part in PARTS}}
 
 
 def _lines(run: Run, numbers: Mapping[str, Any], maps: Mapping[str, np.ndarray]) -> Iterator[str]:
@@ -176,12 +194,18 @@ def _best(found: np.ndarray, count: int = 4) -> str:
     return ", ".join(f"{layer}.{head} {found[layer, head]:.3f}" for layer, head in places)
 
 
+def _refuse_task(task: str) -> None:
+    raise ArgumentTypeError(f"{task!r}: {NO_FRAMES}")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = make_parser("frame_semantics", __doc__)
     add = parser.add_argument
     add("--source", choices=SOURCES, default="published", help="whose sentences (default published, the authors')")
-    add("--data", metavar="PATH", help="FrameNet's directory, where nltk does not find it; PropBank's CoNLL-U file")
+    add("--data", metavar="PATH", help="FrameNet's directory, where nltk does not find it; or the same as --conllu")
+    add("--conllu", metavar="PATH", help="PropBank's CoNLL-U file (.conllu, .conllu.gz)")
+    add("--task", type=_refuse_task, default=SUPPRESS, metavar="T", help=f"none: {NO_FRAMES}")
     add(
         "--max-words",
         type=positive,

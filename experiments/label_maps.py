@@ -1,32 +1,41 @@
-"""Label attention maps by eye: draw maps of a model, look at them on numbered sheets, say what each one is.
+"""What does a person see in attention maps drawn at random? (Kovaleva et al. 2019, section 4.1: maps labelled by eye)
+
+Draw maps of a model, look at them on numbered sheets, say what each one is, and do it again to see how far one agrees.
 
     python -m experiments.label_maps export MAPS --task qnli-sample rte --data GLUE    maps of random heads and examples
     python -m experiments.label_maps sheets MAPS                                       pictures, 30 maps on each
     python -m experiments.label_maps label MAPS                                        asks for a label of each map
     python -m experiments.label_maps agreement MAPS                                    how far two rounds agree
 
-MAPS stands for two files, MAPS.npz and MAPS.tsv (`patterns/maps.py`). The maps stand on the sheets in random order,
-without task, layer and head, so that nothing but the picture says what they are. `label` takes one letter for each
-map, or a line of them; it writes after each line, and goes on where one stopped. --again makes sheets of 120 maps in
-a new order for a second round, whose labels are kept beside the first ones and never shown.
+MAPS stands for two files, MAPS.npz and MAPS.tsv (`patterns/maps.py`); `export` writes MAPS.json beside them, which says
+what made them. The maps stand on the sheets in random order, without task, layer and head, so that nothing but the
+picture says what they are. `label` takes one letter for each map, or a line of them; it writes after each line, and
+goes on where one stopped. --again makes sheets of 120 maps in a new order for a second round, whose labels are kept
+beside the first ones and never shown. Exporting 90 maps takes 17 seconds on two busy CPU cores.
 
-Our own labels are `data/patterns.tsv`, the guide they follow `data/patterns.md`.
+Our own labels are `data/patterns.tsv`, the guide they follow `data/patterns.md`. Of 540 maps at random 265 are
+vertical, 202 vertical+diagonal, 49 heterogeneous, 13 diagonal, 11 block. 120 of them labelled twice agree with Cohen's
+kappa 0.93 (95 % interval 0.87 to 0.99), as far as one labeller agrees with itself. A network that learned from them
+finds 91 % of the labels of examples that it never saw (`patterns/training.py`).
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import bertjax
+from bertjax.atomic import write_json
 from bertjax.cli import Parser, guarded, positive
 from bertjax.data import draw, load_examples, task_named
 from bertjax.errors import DataError, OutputError, OverrideError
 from bertjax.locate import DEFAULT_MODEL, locate
 from bertjax.page import INK, add_axes, save_page
 from bertjax.progress import ProgressBar
+from bertjax.provenance import where_from
 from bertjax.tasks import SAMPLE
 from experiments.patterns.maps import (
     CLASSES,
@@ -40,6 +49,7 @@ from experiments.patterns.maps import (
     write_maps,
 )
 from experiments.patterns.scores import score_agreement
+from experiments.shared.program import whole
 
 COLUMNS, ROWS = 6, 5  # of a sheet
 SECOND_ROUND = 120
@@ -50,17 +60,15 @@ COLOURS = "viridis"  # equal steps look equal
 def run_export(options: argparse.Namespace) -> int:
     """Maps of random heads of random examples of some tasks."""
     path = Path(options.maps)
-    if path.with_suffix(".tsv").exists():
-        raise OutputError(f"{path.with_suffix('.tsv')} is there already, perhaps with labels; choose another name")
+    for suffix in (".tsv", ".npz", ".json"):
+        if path.with_suffix(suffix).exists():
+            raise OutputError(f"{path.with_suffix(suffix)} is there already, perhaps of labels; choose another name")
     found = locate(options.model)
     model, tokenizer = bertjax.load(found), bertjax.Tokenizer.from_pretrained(found)
     rows: list[MapRow] = []
     maps: list[np.ndarray] = []
-    every = list(np.ndindex(model.config.num_hidden_layers, model.config.num_attention_heads))
-    among = options.only or every
-    if missing := sorted(set(among) - set(every)):
-        layer, head = missing[0]
-        raise OverrideError(f"{options.model} has no head {layer}.{head}; its last is {every[-1][0]}.{every[-1][1]}")
+    data: list[dict[str, Any]] = []
+    among = heads_among(model.config, options)
     for number, task in enumerate(options.task):
         shipped = task_named(task).name == SAMPLE
         examples = load_examples(task, split=options.split, data=None if shipped else options.data)
@@ -72,9 +80,27 @@ def run_export(options: argparse.Namespace) -> int:
         with ProgressBar(task) as report:
             one = export_maps(model, task, ids, [texts[place] for place in places], wanted, report)
         rows, maps = [*rows, *one.rows], [*maps, *one.maps]
+        data.append({"task": task, "split": examples.split, "examples": len(places), "sha256": examples.sha256})
     write_maps(path, MapSet(tuple(rows), tuple(maps)))
+    drawn = {"seed": options.seed, "heads_of_each": options.heads, "only": options.only, "longest": LONGEST}
+    facts = {**where_from(model, found, options.model), "data": data, **drawn, "crop": "real tokens only"}
+    write_json(path.with_suffix(".json"), {**facts, "maps": len(rows)})
     print(f"{len(rows)} maps in {path.with_suffix('.npz')}")
     return 0
+
+
+def heads_among(config: Any, options: argparse.Namespace) -> list[tuple[int, ...]]:
+    """The heads to draw among: those named, or all.
+
+    Raises:
+        OverrideError: the model has no such head.
+    """
+    every = list(np.ndindex(config.num_hidden_layers, config.num_attention_heads))
+    among: list[tuple[int, ...]] = options.only or every
+    if missing := sorted(set(among) - set(every)):
+        layer, head = missing[0]
+        raise OverrideError(f"{options.model} has no head {layer}.{head}; its last is {every[-1][0]}.{every[-1][1]}")
+    return among
 
 
 def label_order(count: int, again: bool, seed: int) -> list[int]:
@@ -201,7 +227,7 @@ def make_parser() -> Parser:
         action = actions.add_parser(name, help=(run.__doc__ or "").splitlines()[0])
         action.set_defaults(run=run)
         action.add_argument("maps", metavar="MAPS", help="name of the files, without suffix")
-        action.add_argument("--seed", type=int, default=0, metavar="S", help="of everything that is random")
+        action.add_argument("--seed", type=whole, default=0, metavar="S", help="of everything that is random")
         if name in ("sheets", "label"):
             action.add_argument("--again", action="store_true", help="the second round")
     add = actions.choices["export"].add_argument

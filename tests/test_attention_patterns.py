@@ -1,5 +1,7 @@
 """Attention patterns: what the classifiers read of a map, scores, shares of both modes, the files of a run."""
 
+import contextlib
+import io
 import json
 from argparse import Namespace
 
@@ -8,13 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import confusion_matrix, f1_score
 
 import bertjax
 from bertjax.atomic import write_json
 from experiments import attention_patterns
 from experiments.attention_patterns import compute, main, read_scores, shares_of
-from experiments.patterns.maps import DATA, NAMES, MapRow, MapSet, quantise, read_maps, sizes_of, write_maps
+from experiments.patterns.maps import DATA, NAMES, MapRow, MapSet, quantise, read_maps, sizes_of, weights_of, write_maps
 from experiments.patterns.network import SIZE, PatternNetwork, five_numbers, load_network, resize_maps, save_networks
 from experiments.patterns.scores import correct_shares, f1_of, score_classes
 from experiments.patterns.training import LABELS, classes_of, images_of, predict_classes, read_labels, score_fitted
@@ -131,20 +134,6 @@ def test_corrected_shares_are_those_that_the_confusion_turns_into_the_found_ones
     assert largest_difference(correct_shares(found, confusion), true) < 1e-9
 
 
-def test_the_shipped_scores_are_those_of_the_shipped_labels_and_predictions():
-    scores, several = read_scores(DATA), read_labels(LABELS)
-    classes, groups = classes_of(several)
-    assert len(classes) == scores["maps"]
-    assert len(several[0]) == scores["drawn_at_random"] == 540
-    held = {name: np.array(found) for name, found in scores["held_out"].items()}
-    assert set(held) == {"network", "logistic", "boosting"}
-    for name, found in held.items():
-        again = score_classes(classes[:540], found[:540], groups[:540])
-        assert again["confusion"] == scores[name]["drawn_at_random"]["confusion"]
-        assert again["macro_f1"] == pytest.approx(scores[name]["drawn_at_random"]["macro_f1"])
-        assert again["interval"] == pytest.approx(scores[name]["drawn_at_random"]["interval"])
-
-
 def test_the_shipped_networks_are_those_that_were_scored():
     several = read_labels(LABELS)
     found = score_fitted(DATA, images_of(several)[0], classes_of(several)[0])
@@ -167,20 +156,29 @@ def write_quoted(path):
     return path
 
 
-@pytest.fixture
-def classifier(tmp_path, rng):
-    """The shipped networks (random ones know one class alone), made-up scores, and random maps with labels."""
-    directory = tmp_path / "classifier"
-    shipped = DATA / "pattern_network.safetensors"
+def make_classifier(directory):
+    """The shipped networks (random ones know one class alone), made-up scores, and random maps with labels: five steps
+    of the weight on special tokens, so that the rival learns something."""
+    shipped, rng = DATA / "pattern_network.safetensors", np.random.default_rng(7)
     networks = {name: load_network(shipped, name) for name in ("grouped", "published")}
     save_networks(directory / "pattern_network.safetensors", networks)
     one = {"macro_f1": 0.5, "interval": [0.4, 0.6], "confusion": np.eye(5, dtype=int).tolist()}
     scores = {kind: {"drawn_at_random": one} for kind in ("network", "logistic", "boosting")}
     write_json(directory / "pattern_scores.json", scores | {"as_published": one})
-    weights = rng.dirichlet(np.full(6, 0.4), (30, 6)).astype(np.float32)
-    rows = tuple(MapRow("mrpc", str(n), 0, 0, 3, 3, NAMES[n % 5]) for n in range(30))
-    write_maps(directory / "labels", MapSet(rows, tuple(np.asarray(quantise(jnp.asarray(one))) for one in weights)))
+    weights = rng.dirichlet(np.full(6, 0.4), (150, 6)) + 1e-3
+    weights[:, :, [0, 2, 5]] *= np.exp(2 * rng.normal(size=(150, 1, 1)) - 1)
+    weights = (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
+    special = weights[:, :, [0, 2, 5]].sum(-1).mean(-1)
+    rows = [MapRow("mrpc", str(n), 0, 0, 3, 3, NAMES[min(int(10 * one), 4)]) for n, one in enumerate(special)]
+    maps = tuple(np.asarray(quantise(jnp.asarray(one))) for one in weights)
+    write_maps(directory / "labels", MapSet(tuple(rows), maps))
     return directory
+
+
+@pytest.fixture
+def classifier(tmp_path):
+    """What `make_classifier` makes, for one test to spoil."""
+    return make_classifier(tmp_path / "classifier")
 
 
 def arguments_for(embedder, classifier, data, output):
@@ -188,40 +186,96 @@ def arguments_for(embedder, classifier, data, output):
     return ["--model", str(embedder), "--task", "mrpc", *paths, "--output", str(output)]
 
 
-def literal_classes(embedder, classifier, name, first, second):
-    """The class of every head of each pair, map by map, without padding or batches."""
+def literal_maps(embedder, first, second):
+    """Every head's map of each pair, map by map, without padding or batches, with the tokens of its first text."""
     model, tokenizer = bertjax.load(embedder), bertjax.Tokenizer.from_pretrained(embedder)
+    return [
+        (one, sizes_of(text)[0])
+        for text in tokenizer.encode(first, second)
+        for layer in model(**bertjax.collate([text])).attentions
+        for one in np.asarray(layer)[0]
+    ]
+
+
+def literal_classes(embedder, classifier, name, first, second):
+    """The class of every head of each pair by a network."""
     network = load_network(classifier / "pattern_network.safetensors", name)
-    images = []
-    for text in tokenizer.encode(first, second):
-        for maps in np.asarray(model(**bertjax.collate([text])).attentions)[:, 0]:
-            images += [literal_image(one, sizes_of(text)[0], SIZE) for one in maps]
+    images = [literal_image(*one, SIZE) for one in literal_maps(embedder, first, second)]
     found = predict_classes(network, np.array(images, np.float32)).reshape(len(first), 2, 3)
     assert len(np.unique(found)) > 1, "these maps tell nothing"
     return found
 
 
-def test_a_run_in_both_modes_leaves_its_files(embedder, classifier, tmp_path, capsys):
-    data = write_quoted(tmp_path / "dev.tsv")
-    arguments = arguments_for(embedder, classifier, data, tmp_path / "out")
-    assert main([*arguments, "--as-published"]) == 0
-    assert "macro F1 on maps not seen: network 0.50 (0.40 to 0.60)" in capsys.readouterr().out
-    files = {path.name for path in (tmp_path / "out").iterdir()}
-    assert files == {"numbers.json", "values.npz", "figure.png", "figure.pdf"}
-    results = json.loads((tmp_path / "out" / "numbers.json").read_text())["results"]
-    values = np.load(tmp_path / "out" / "values.npz")
+def literal_rival(embedder, classifier, first, second):
+    """The class of every head of each pair by a rival that learned from the labels' five numbers."""
+    labelled = read_maps(classifier / "labels")
+    known = [literal_numbers(weights_of(one), row.first) for row, one in zip(labelled.rows, labelled.maps, strict=True)]
+    rival = HistGradientBoostingClassifier(random_state=0)
+    rival.fit(np.array(known, np.float32), [NAMES.index(row.label) for row in labelled.rows])
+    numbers = [literal_numbers(*one) for one in literal_maps(embedder, first, second)]
+    found = rival.predict(np.array(numbers, np.float32)).reshape(len(first), 2, 3)
+    assert len(np.unique(found)) > 2, "these maps tell nothing"
+    return found
+
+
+@pytest.fixture(scope="module")
+def finished(embedder, tmp_path_factory):
+    """A run in both modes: where it is, how it was called, and the pairs that it read in the corrected mode."""
+    place = tmp_path_factory.mktemp("finished")
+    data = write_quoted(place / "dev.tsv")
+    arguments = arguments_for(embedder, make_classifier(place / "classifier"), data, place / "out")
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        assert main([*arguments, "--as-published"]) == 0
     lines = [line.split("\t") for line in data.read_text().splitlines()[1:]]
+    pairs = [row[3] for row in lines], [row[4] for row in lines]
+    results = json.loads((place / "out" / "numbers.json").read_text())["results"]
+    return Namespace(
+        **{"classifier": place / "classifier", "directory": place / "out", "arguments": arguments, "pairs": pairs},
+        **{"said": said.getvalue(), "results": results, "values": np.load(place / "out" / "values.npz")},
+    )
+
+
+def test_a_run_in_both_modes_leaves_its_files(embedder, finished, capsys):
+    assert "macro F1 on maps not seen: network 0.50 (0.40 to 0.60)" in finished.said
+    files = {path.name for path in finished.directory.iterdir()}
+    assert files == {"numbers.json", "values.npz", "figure.png", "figure.pdf"}
+    results, found = finished.results, finished.values["corrected_mrpc_classes"]
     assert results["corrected"]["mrpc"]["examples"] == 16
     assert results["as_published"]["mrpc"]["examples"] < 16
-    expected = literal_classes(embedder, classifier, "grouped", [row[3] for row in lines], [row[4] for row in lines])
-    assert (values["corrected_mrpc_classes"] == expected).mean() > 0.98  # ties may fall to either side
+    expected = literal_classes(embedder, finished.classifier, "grouped", *finished.pairs)
+    assert (found == expected).mean() > 0.98  # ties may fall to either side
     shares = [results["corrected"]["mrpc"]["shares"][name] for name in NAMES]
     assert largest_difference(shares, shares_of(expected).mean(0)) < 0.03
     assert sum(shares) == pytest.approx(1, abs=1e-3)
     assert results["corrected"]["mrpc"]["published"]["heterogeneous"] == 0.233
     assert "largest_difference_of_shares" in results["published_against_corrected"]
-    assert main(arguments) == 2
+    assert main(finished.arguments) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_intervals_of_shares_are_those_of_a_loop_over_draws_of_examples(finished):
+    for mode in ("corrected", "as_published"):
+        found, told = finished.values[f"{mode}_mrpc_classes"], finished.results[mode]["mrpc"]
+        count = len(found)
+        draws = np.random.default_rng(0).integers(0, count, (1000, count))
+        for number, name in enumerate(NAMES):
+            each = [np.mean([(found[example] == number).mean() for example in drawn]) for drawn in draws]
+            assert told["low"][name] == pytest.approx(np.percentile(each, 2.5), abs=1e-4)
+            assert told["high"][name] == pytest.approx(np.percentile(each, 97.5), abs=1e-4)
+        assert any(told["low"][name] < told["shares"][name] < told["high"][name] for name in NAMES)
+
+
+def test_what_the_rival_says_and_how_often_it_agrees_are_counts(embedder, finished):
+    expected = literal_rival(embedder, finished.classifier, *finished.pairs)
+    for mode, least in (("corrected", 0.98), ("as_published", None)):
+        said, found = finished.values[f"{mode}_mrpc_rival"], finished.values[f"{mode}_mrpc_classes"]
+        assert least is None or (said == expected).mean() > least
+        told = finished.results[mode]["mrpc"]
+        for number, name in enumerate(NAMES):
+            assert told["by_five_numbers"][name] == pytest.approx((said == number).sum() / said.size, abs=1e-4)
+        alike = sum(one == other for one, other in zip(said.ravel(), found.ravel(), strict=True))
+        assert told["agreement_with_five_numbers"] == pytest.approx(alike / said.size, abs=1e-4)
 
 
 def test_published_shares_are_a_literal_loops_over_the_rows_that_quotes_leave(embedder, classifier, tmp_path):
@@ -235,7 +289,7 @@ def test_published_shares_are_a_literal_loops_over_the_rows_that_quotes_leave(em
     values = compute(Run(options, model, tokenizer, lambda done, total: None)).values
     run = Run(Namespace(**vars(options) | {"task": "mrpc"}), model, tokenizer, lambda done, total: None)
     sample = attention_patterns.read_published_sample(run)
-    expected = literal_classes(embedder, classifier, "published", sample.first, sample.second)
+    expected = literal_classes(embedder, classifier, "published", sample.examples.first, sample.examples.second)
     assert (values["as_published_mrpc_classes"] == expected).mean() > 0.98
 
 

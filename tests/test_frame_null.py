@@ -10,7 +10,7 @@ import pytest
 from bertjax.tokenizer import Encoding, Tokenizer
 from experiments.frames import null as frame_null
 from experiments.frames.links import Links, link_pairs
-from experiments.frames.null import draw_pairs, place_groups, score_links, word_numbers
+from experiments.frames.null import Chance, draw_nulls, draw_pairs, place_groups, score_nulls, word_numbers
 from experiments.frames.sources import Sentence
 from experiments.shared.program import Run
 
@@ -66,8 +66,8 @@ def test_each_piece_has_the_word_it_begins_in():
     assert word_numbers(encoding, sentence).tolist() == [0, 0, 1, 2, 3]
 
 
-def scored(monkeypatch, groups, weights, draws=500):
-    """q-values of made-up weights `[layers, examples, heads, query, key]` in sentences of one-piece words."""
+def drawn(monkeypatch, groups, weights, draws=500):
+    """Nulls of made-up weights `[layers, examples, heads, query, key]` in sentences of one-piece words."""
     examples, tokens = weights.shape[1], weights.shape[-1]
     offsets = ((0, 0), *((2 * word, 2 * word + 1) for word in range(tokens - 2)), (0, 0))
     texts = [Encoding((1,) * tokens, (0,) * tokens, ("",) * tokens, offsets, False)] * examples
@@ -84,7 +84,12 @@ def scored(monkeypatch, groups, weights, draws=500):
 
     monkeypatch.setattr(frame_null, "stream_attention", stream)
     run = Run(Namespace(draws=draws, seed=0), None, Tokenizer.__new__(Tokenizer), lambda done, total: None)
-    return score_links(run, Links(texts, groups, both, both[:, 0]), sentences)
+    return draw_nulls(run, Links(texts, groups, both, both[:, 0]), sentences)
+
+
+def scored(*arguments):
+    """Their q-values."""
+    return score_nulls(drawn(*arguments))
 
 
 def random_links(rng, examples, words):
@@ -145,3 +150,95 @@ def test_sentences_without_like_have_one_null(rng, monkeypatch):
     found = scored(monkeypatch, random_links(rng, 1, 8), random_weights(rng, 1, 10))
     assert set(found) == {"moved", "both"}
     assert found["both"].tolist() == found["moved"].tolist()
+
+
+DRAWS = 7
+
+
+def literal_means(groups, weights, starts):
+    """Mean weights `[draws, directions, layers, heads]` where the groups are put at `starts` of each sentence."""
+    found = np.zeros((DRAWS, 2, LAYERS, HEADS))
+    for draw in range(DRAWS):
+        for example, group in enumerate(groups):
+            placed = [
+                list(range(start, start + len(own))) for own, start in zip(group, starts[example][draw], strict=True)
+            ]
+            for direction, pairs in enumerate(link_pairs(placed)):
+                several = [weights[:, example, :, query, key] for query, key in pairs]
+                found[draw, direction] += np.max(several, axis=0) / len(groups)
+    return found
+
+
+def literal_chance(observed, means):
+    """Each number of a null by a loop over heads: examples' mean, the draws' mean, their 95 % point, p."""
+    mean, high, p_values = (np.zeros_like(observed) for _ in range(3))
+    for place in np.ndindex(*observed.shape):
+        several = sorted(means[(slice(None), *place)])
+        mean[place] = sum(several) / DRAWS
+        below = int(0.95 * (DRAWS - 1))  # so many draws are surely below; the rest of the way in a straight line
+        high[place] = several[below] + (0.95 * (DRAWS - 1) - below) * (several[below + 1] - several[below])
+        p_values[place] = (1 + sum(one >= observed[place] for one in several)) / (1 + DRAWS)
+    return mean, high, p_values
+
+
+def test_nulls_are_what_a_literal_loop_computes(rng, monkeypatch):
+    """Few draws, so that the least p-value, 1/8, is far from 0: head 1.2 attends to all predicates and has it."""
+    groups = [[[5], [1, 2]], [[1], [5, 6]], [[9], [2, 3]], [[2], [7, 8]], [[7], [3, 4]]]
+    weights = random_weights(rng, 5, 12)
+    for example, (predicate, _) in enumerate(groups):
+        weights[1, example, 2] = np.eye(12)[predicate[0]]
+    found = drawn(monkeypatch, groups, weights, DRAWS)
+    own = [np.random.default_rng((0, place)) for place in range(5)]
+    sizes, others = [1, 2], [[other for other in range(5) if other != place] for place in range(5)]
+    moved = [place_groups(sizes, np.arange(10), 3, DRAWS, own[place]) for place in range(5)]
+    begins = np.array([[group[0] for group in one] for one in groups])
+    own = [np.random.default_rng((0, place)) for place in range(5)]
+    swapped = [begins[own[place].choice(others[place], DRAWS)] for place in range(5)]
+    for name, starts in (("moved", moved), ("swapped", swapped)):
+        null = found[name]
+        observed = literal_means(groups, weights, np.repeat(begins[:, None], DRAWS, 1))[0]
+        mean, high, p_values = literal_chance(observed, literal_means(groups, weights, starts))
+        assert null.examples == 5
+        assert np.abs(null.observed - observed).max() < 1e-6
+        assert np.abs(null.mean - mean).max() < 1e-6
+        assert np.abs(null.high - high).max() < 1e-6
+        assert (null.p_values == p_values).all()
+        assert null.p_values.min() == null.p_values[0, 1, 2] == 1 / (DRAWS + 1)
+        assert (null.high >= null.mean - 1e-12).all()
+
+
+def literal_q_values(p_values):
+    """Benjamini and Hochberg, one after the other: the least of p n / rank among those that are no smaller."""
+    several = p_values.ravel().tolist()
+    ranks = {p: sum(other <= p for other in several) for p in several}
+    corrected = [min(min(1, other * len(several) / ranks[other]) for other in several if other >= p) for p in several]
+    return np.array(corrected).reshape(p_values.shape)
+
+
+def test_q_values_are_corrected_over_heads_of_both_directions():
+    """Known p-values: corrected one direction at a time, or not at all, they would be lower."""
+    first = np.array([[[0.001, 0.02, 0.03], [0.04, 0.5, 1]], [[0.9, 0.8, 0.7], [0.6, 0.4, 0.3]]])
+    second = np.array([[[0.01, 0.015, 0.9], [0.001, 0.6, 1]], [[0.002, 0.8, 0.7], [0.6, 0.4, 0.3]]])
+    nulls = {
+        name: Chance(3, p_values, p_values, p_values, p_values)
+        for name, p_values in (("moved", first), ("swapped", second))
+    }
+    found = score_nulls(nulls)
+    assert found["moved"][0].ravel() == pytest.approx([0.012, 0.12, 0.12, 0.12, 6 / 7, 1])
+    assert found["swapped"][:, 0, 0] == pytest.approx([0.04, 0.012])
+    for name, p_values in (("moved", first), ("swapped", second), ("both", np.maximum(first, second))):
+        assert found[name] == pytest.approx(literal_q_values(p_values), abs=1e-12)
+
+
+def test_no_q_value_is_less_than_few_draws_allow(rng, monkeypatch):
+    """All heads but one attend to predicates alone: eleven p-values are 1/8, and so are their q-values but for one."""
+    groups = random_links(rng, 40, 10)
+    weights = np.zeros((LAYERS, 40, HEADS, 12, 12))
+    for example, (predicate, element) in enumerate(groups):
+        weights[:, example, :, element, predicate[0]] = 1
+        weights[:, example, :, predicate[0], element] = 1
+    weights[0, :, 0] = 1 / 12
+    found = scored(monkeypatch, groups, weights, DRAWS)["both"]
+    assert found[:, 0, 0].tolist() == [1, 1]
+    others = np.delete(found.reshape(2, -1), 0, axis=1)
+    assert others == pytest.approx(np.full((2, 5), 1 / (DRAWS + 1) * 12 / 10))

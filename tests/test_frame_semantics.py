@@ -11,10 +11,11 @@ import pytest
 import bertjax
 from experiments import frame_semantics
 from experiments.frame_semantics import compute, main
-from experiments.frames.links import group_pieces, link_pairs, published_pairs
+from experiments.frames.links import group_pieces, link_pairs, measure_links, published_pairs
 from experiments.frames.sources import Sentence, read_published, split_words
 from experiments.shared.attention import reduce_attention
-from experiments.shared.program import Run
+from experiments.shared.program import Run, draw_sample
+from tests.test_frames import PROPOSITIONS, framenet, span_of
 from tests.tiny import largest_difference
 from tests.workshop import make_embedder
 
@@ -37,7 +38,7 @@ def run(embedder, tmp_path, monkeypatch):
     """A run on a tiny random model and five made-up sentences."""
     (tmp_path / "sentences.tsv").write_text(ROWS)
     monkeypatch.setattr(frame_semantics, "PUBLISHED", tmp_path / "sentences.tsv")
-    source = {"source": "published", "data": None, "max_words": None}
+    source = {"source": "published", "data": None, "conllu": None, "max_words": None}
     options = Namespace(model=str(embedder), limit=None, seed=0, draws=30, as_published=False, **source)
     model, tokenizer = bertjax.load(embedder), bertjax.Tokenizer.from_pretrained(embedder)
     return Run(options, model, tokenizer, lambda done, total: None)
@@ -123,6 +124,15 @@ def test_a_run_leaves_numbers_values_and_figures(run, tmp_path, capsys):
     assert values["both"].shape == (4, 2, 2, 3)
     assert found["results"]["maps"]["as_published"] == values["as_published"].round(6).tolist()
     assert set(found["results"]["q_values"]) >= {"moved", "both"}
+    nulls = found["results"]["nulls"]
+    assert nulls["moved"]["examples"] == 4
+    for name, null in nulls.items():
+        for part in ("observed", "mean", "high", "p_values"):
+            assert values[f"{name}_{part}"].shape == (2, 2, 3)
+            assert null[part] == values[f"{name}_{part}"].round(6).tolist()
+    both = [found["results"]["maps"][name] for name in ("element_to_predicate", "predicate_to_element")]
+    assert nulls["moved"]["observed"] == both
+    assert "task" not in found["settings"]
     assert (output / "figure.pdf").read_bytes().startswith(b"%PDF")
     assert main(arguments) == 2
     assert capsys.readouterr().err.count("\n") == 1
@@ -130,16 +140,113 @@ def test_a_run_leaves_numbers_values_and_figures(run, tmp_path, capsys):
     assert json.loads((output / "numbers.json").read_text())["settings"]["as_published"]
 
 
+def test_the_numbers_of_the_sentences_say_which_they_are(run):
+    everything = compute(run).values
+    run.options.limit = 3
+    for run.options.seed in (0, 1):
+        some = compute(run).values
+        ids = some["ids"].tolist()
+        assert ids == draw_sample(5, run.options)
+        assert largest_difference(some["both"], everything["both"][ids]) < 1e-5
+    assert everything["ids"].tolist() == [0, 1, 2, 3, 4]
+
+
+FAR, NEW = "the old men of the door often sat near a mat", "the dog saw a man and then ran home"
+AUTHORS = f"sentence\ttarget\tcore_elements\n{FAR}\tsat\tthe old men\nhe saw cats near the door\tsaw\tthe door\n"
+AUTHORS += "an old cat and a dog slept\tslept\tan old cat\n"
+SEVERAL = (
+    (FAR, ["sat"], {"Agent": "the old men", "Time": "often"}),  # an element that does not count is too near
+    (FAR, ["sat"], {"Agent": "the old men"}),
+    (f"{FAR} of the red door", ["sat"], {"Agent": "the old men"}),
+    (NEW, ["ran"], {"Agent": "the dog"}),
+    (NEW, ["ran"], {"Theme": "the dog"}),
+    (NEW, ["ran"], {"Agent": "the dog saw a man"}),
+    (NEW, ["saw", "ran"], {"Agent": "home"}),
+)
+
+
+def run_source(run, tmp_path, *options):
+    """What a run over a source leaves: exit code, results and values."""
+    arguments = ["--model", run.options.model, "--output", str(tmp_path / "out"), "--draws", "9", "--overwrite"]
+    code = main([*arguments, *map(str, options)])
+    found = json.loads((tmp_path / "out" / "numbers.json").read_text())["results"] if code == 0 else {}
+    return code, found, dict(np.load(tmp_path / "out" / "values.npz")) if code == 0 else {}
+
+
+def test_framenet_is_counted_by_filter_and_held_against_the_authors_sentences(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("nltk.data.path", [])
+    (tmp_path / "sentences.tsv").write_text(AUTHORS)
+    sentences = [
+        (text, [span_of(text, target) for target in targets], [(name, *span_of(text, own)) for name, own in named])
+        for text, targets, named in ((text, targets, elements.items()) for text, targets, elements in SEVERAL)
+    ]
+    directory = framenet(tmp_path / "corpora" / "framenet_v17", sentences)
+    code, found, values = run_source(run, tmp_path, "--source", "framenet", "--data", directory, "--max-words", 11)
+    assert code == 0
+    assert found["annotations_by_filter"] == {
+        "kept": 2,
+        "more than 11 words": 1,
+        "not one target span": 1,
+        "an element of more than 3 words": 1,
+        "an element within 2 words of the target": 1,
+        "no core element": 1,
+    }
+    assert values["ids"].tolist() == [0, 1]
+    authors = found["against_the_authors_sentences"]
+    assert [authors[name] for name in ("shared", "sentences", "authors")] == [1, 2, 3]
+    theirs = measure_links(run, read_published(tmp_path / "sentences.tsv")).maps()
+    for name, other in theirs.items():
+        assert authors["maps_of_the_shared"][name]["largest_difference"] < 1e-6
+        apart = np.abs(values[name] - other).max()
+        assert authors["maps_of_all"][name]["largest_difference"] == pytest.approx(apart, abs=1e-6)
+        assert apart > 0.001
+    said = capsys.readouterr().out
+    assert "of 7 annotations, 2 kept" in said
+    assert "1 of them are among the authors' 3; the maps as published:" in said
+    assert run_source(run, tmp_path, "--source", "framenet", "--data", directory, "--max-words", 8)[0] == 2
+    assert "no sentence passes the filters (7 more than 8 words)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--conllu", "--data"])
+def test_propbank_is_counted_by_filter(run, tmp_path, option, capsys):
+    (tmp_path / "some.conllu").write_text(PROPOSITIONS, encoding="utf-8")
+    source = ["--source", "propbank", option, tmp_path / "some.conllu", "--max-words"]
+    code, found, values = run_source(run, tmp_path, *source, 12)
+    assert code == 0
+    assert found["annotations_by_filter"] == {
+        "kept": 1,
+        "an element in several parts": 1,
+        "an element within 2 words of the target": 1,
+        "an element of more than 3 words": 1,
+    }
+    assert "against_the_authors_sentences" not in found
+    assert (values["both"].shape, values["ids"].tolist()) == ((1, 2, 2, 3), [0])
+    assert set(found["nulls"]) == {"moved"}  # no other sentence is as long
+    assert run_source(run, tmp_path, *source, 11)[0] == 2
+    assert "some.conllu: no sentence passes the filters (2 more than 11 words" in capsys.readouterr().err
+
+
 def test_mistakes_about_the_source_are_one_line(embedder, tmp_path, capsys):
     (tmp_path / "empty.conllu").write_text("1\tcats\t_\tX\t_\t_\t0\troot\t_\t_\n\n")
     for options, words in (
         (["--data", "somewhere"], "--source"),
-        (["--source", "propbank"], "--data"),
+        (["--source", "propbank"], "--conllu"),
         (["--source", "propbank", "--data", str(tmp_path / "empty.conllu")], "no columns of PropBank"),
         (["--source", "framenet", "--data", str(tmp_path)], "no directory of FrameNet"),
+        (["--conllu", "some"], "--source propbank"),
+        (["--source", "framenet", "--conllu", "some"], "--source propbank"),
+        (["--source", "propbank", "--conllu", "some", "--data", "some"], "leave one out"),
     ):
         assert main(["--model", str(embedder), "--output", str(tmp_path / "out"), *options]) == 2
         said = capsys.readouterr().err
         assert words in said
         assert said.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_task_is_refused_with_what_there_is_instead(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["--task", "mrpc", "--output", str(tmp_path / "out")])
+    said = capsys.readouterr().err
+    assert "'mrpc': GLUE's tasks have no frames annotated; say --source published or framenet or propbank" in said
+    assert said.count("\n") == 1

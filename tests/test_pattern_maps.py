@@ -1,6 +1,7 @@
 """Maps for labelling by eye: how they are drawn and kept, the tool, and the labels that are shipped."""
 
 import io
+import json
 import re
 from argparse import Namespace
 from dataclasses import replace
@@ -12,6 +13,8 @@ import pytest
 import bertjax
 from bertjax.data import load_examples
 from bertjax.errors import DataError
+from bertjax.files import hash_weights, read_weights
+from bertjax.fingerprint import package_version
 from experiments.label_maps import label_order, main, take_letters
 from experiments.patterns.maps import (
     CLASSES,
@@ -161,6 +164,40 @@ def test_the_command_exports_and_keeps_what_is_there(embedder, tmp_path, capsys)
     assert len({row.example for row in found.rows}) == 4
     assert main(arguments) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_export_says_what_made_it(embedder, tmp_path):
+    data = write_pairs(tmp_path / "dev.tsv", 9)
+    arguments = ["export", str(tmp_path / "mine"), "--model", str(embedder), "--task", "mrpc", "--data", str(data)]
+    assert main([*arguments, "--examples", "4", "--heads", "2", "--seed", "3", "--only", "0.1", "1.0", "1.2"]) == 0
+    facts = json.loads((tmp_path / "mine.json").read_text())
+    assert facts["model"]["name"] == str(embedder)
+    assert facts["model"]["weights_sha256"] == hash_weights(read_weights(embedder))
+    assert facts["versions"]["jax"] == package_version("jax")
+    (task,) = facts["data"]
+    assert (task["task"], task["split"], task["examples"]) == ("mrpc", "validation", 4)
+    assert task["sha256"] == load_examples("mrpc", data=str(data)).sha256
+    assert (facts["seed"], facts["maps"], facts["heads_of_each"]) == (3, 8, 2)
+    assert facts["only"] == [[0, 1], [1, 0], [1, 2]]
+    assert facts["crop"] == "real tokens only"
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".npz", ".json"])
+def test_an_export_replaces_no_file(embedder, tmp_path, capsys, suffix):
+    (tmp_path / f"mine{suffix}").write_text("kept")
+    arguments = ["export", str(tmp_path / "mine"), "--model", str(embedder), "--task", "qnli-sample"]
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert [path.read_text() for path in tmp_path.glob("mine*")] == ["kept"]
+
+
+@pytest.mark.parametrize("action", ["export", "sheets", "label", "agreement"])
+def test_a_seed_is_no_negative_number(action, tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([action, str(tmp_path / "mine"), "--seed", "-1"])
+    error = capsys.readouterr().err
+    assert "no whole number of at least 0" in error
+    assert error.count("\n") == 1
 
 
 def test_kappa_is_chance_corrected_agreement():

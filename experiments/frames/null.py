@@ -11,7 +11,8 @@ swapped     The places of the links in one sentence are taken in another of equa
             that do not keep to that let a head pass that attends from anywhere to where subjects are.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -22,6 +23,27 @@ from experiments.frames.links import Groups, Links, link_pairs
 from experiments.frames.sources import NEAR, Sentence
 from experiments.shared.attention import largest_of_pairs, stack_pairs, stream_attention
 from experiments.shared.program import Run
+
+HIGH = 0.95  # the share of random means below a null's high point
+
+
+@dataclass(frozen=True)
+class Chance:
+    """Real links against random ones.
+
+    Args:
+        examples: how many sentences count.
+        observed: mean weight of their real links.
+        mean: the mean weight of their random links, of all draws.
+        high: below which 95 % of the draws' mean weights are.
+        p_values: how often random links have at least the weight of the real ones, (1 + hits) / (1 + draws).
+    """
+
+    examples: int
+    observed: Float[np.ndarray, "directions layers heads"]
+    mean: Float[np.ndarray, "directions layers heads"]
+    high: Float[np.ndarray, "directions layers heads"]
+    p_values: Float[np.ndarray, "directions layers heads"]
 
 
 def word_numbers(encoding: Encoding, sentence: Sentence) -> Int[np.ndarray, "token"]:
@@ -99,13 +121,11 @@ def fill_up(pairs: Int[np.ndarray, "sets pairs 2"], most: int) -> Int[np.ndarray
     return found
 
 
-def score_links(
-    run: Run, links: Links, sentences: Sequence[Sentence]
-) -> dict[str, Float[np.ndarray, "directions layers heads"]]:
-    """q-values of the means `[directions, layers, heads]`, corrected over heads and directions.
+def draw_nulls(run: Run, links: Links, sentences: Sequence[Sentence]) -> dict[str, Chance]:
+    """Both nulls.
 
-    Returns: `moved`, by random places in the sentence; `swapped`, by the places of links in other sentences of equally
-    many tokens, without the sentences that have no like (left out where none has); `both`, of the larger p-value.
+    Returns: `moved`, of random places in the sentence; `swapped`, of the places of links in other sentences of equally
+    many tokens, without the sentences that have no like (left out where none has).
     """
     texts, groups, draws = links.texts, links.groups, run.options.draws
     words = [word_numbers(text, sentence) for text, sentence in zip(texts, sentences, strict=True)]
@@ -122,17 +142,29 @@ def score_links(
         return stacked[rng.choice(like[place], draws)].reshape(2 * draws, *stacked.shape[2:])
 
     everywhere = np.arange(len(texts))
-    p_values = {"moved": chance(run, links, everywhere, moved)}
+    nulls = {"moved": chance(run, links, everywhere, moved)}
     if chosen := [place for place in everywhere.tolist() if len(like[place])]:
-        p_values["swapped"] = chance(run, links, np.array(chosen), swapped)
+        nulls["swapped"] = chance(run, links, np.array(chosen), swapped)
+    return nulls
+
+
+def score_nulls(nulls: Mapping[str, Chance]) -> dict[str, Float[np.ndarray, "directions layers heads"]]:
+    """q-values by each null, and by `both`: of the larger p-value. Corrected over all heads and both directions.
+
+    >>> few, many = (np.array(numbers).reshape(2, 1, 2) for numbers in ([0.01, 0.5, 0.04, 1.0], [0.02, 0.03, 0.9, 1.0]))
+    >>> nulls = {"moved": Chance(3, few, few, few, few), "swapped": Chance(3, few, few, few, many)}
+    >>> {name: found.ravel().round(3).tolist() for name, found in score_nulls(nulls).items()}
+    {'moved': [0.04, 0.667, 0.08, 1.0], 'swapped': [0.06, 0.06, 1.0, 1.0], 'both': [0.08, 1.0, 1.0, 1.0]}
+    """
+    p_values = {name: null.p_values for name, null in nulls.items()}
     p_values["both"] = np.max(list(p_values.values()), axis=0)
     return {name: false_discovery_control(found, axis=None).reshape(found.shape) for name, found in p_values.items()}
 
 
 def chance(
     run: Run, links: Links, chosen: Int[np.ndarray, "examples"], draw: Callable[[int, np.random.Generator], np.ndarray]
-) -> Float[np.ndarray, "directions layers heads"]:
-    """How often random links have at least the mean weight of the real ones: (1 + hits) / (1 + draws).
+) -> Chance:
+    """Random links against the real ones.
 
     Args:
         run: its options say how many draws, and the seed.
@@ -157,4 +189,6 @@ def chance(
         run.model, texts, largest_of_pairs, extras, example_bytes=size, report=run.report
     ):
         total += values.reshape(len(values), *total.shape).sum(0, dtype=np.float64)
-    return (1 + (total / len(chosen) >= observed).sum(0)) / (1 + draws)
+    total /= len(chosen)
+    p_values = (1 + (total >= observed).sum(0)) / (1 + draws)
+    return Chance(len(chosen), observed, total.mean(0), np.quantile(total, HIGH, axis=0), p_values)

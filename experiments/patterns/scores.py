@@ -30,18 +30,52 @@ def score_classes(
     true: Int[np.ndarray, " maps"], found: Int[np.ndarray, " maps"], groups: Sequence[str]
 ) -> dict[str, Any]:
     """F1 of each class and their mean, with an interval over examples, and the confusion matrix (rows are labels)."""
-    every = range(len(NAMES))
-    members = members_of(groups)
-    each = np.stack([confusion_matrix(true[rows], found[rows], labels=every) for rows in members])
+    each = _confusions(true, found, groups)
     f1 = f1_of(each.sum(0))
-    drawn = np.nanmean(f1_of(each[draw_groups(len(members))].sum(1)), axis=-1)
     return {
         "macro_f1": float(np.nanmean(f1)),
-        "interval": np.percentile(drawn, [2.5, 97.5]).tolist(),
+        "interval": np.percentile(_drawn_f1(each), [2.5, 97.5]).tolist(),
         "f1": dict(zip(NAMES, np.nan_to_num(f1).tolist(), strict=True)),
         "accuracy": float((true == found).mean()),
         "confusion": each.sum(0).tolist(),
     }
+
+
+def compare_classes(
+    true: Int[np.ndarray, " maps"],
+    found: Int[np.ndarray, " maps"],
+    other: Int[np.ndarray, " maps"],
+    groups: Sequence[str],
+) -> dict[str, Any]:
+    """Macro F1 of one classifier minus another's, with an interval: each draw of examples scores both."""
+    one, two = (_confusions(true, said, groups) for said in (found, other))
+    apart = np.nanmean(f1_of(one.sum(0))) - np.nanmean(f1_of(two.sum(0)))
+    interval = np.percentile(_drawn_f1(one) - _drawn_f1(two), [2.5, 97.5])
+    return {"macro_f1": float(apart), "interval": interval.tolist()}
+
+
+def score_accuracy(
+    true: Int[np.ndarray, " maps"], found: Int[np.ndarray, " maps"], groups: Sequence[str]
+) -> dict[str, Any]:
+    """How many maps are right, with an interval over examples; of no map, no share."""
+    right = true == found
+    if not len(right):
+        return {"maps": 0, "right": 0, "accuracy": None, "interval": None}
+    interval = bootstrap(lambda rows: float(right[rows].mean()), groups)
+    return {"maps": len(right), "right": int(right.sum()), "accuracy": float(right.mean()), "interval": interval}
+
+
+def _confusions(
+    true: Int[np.ndarray, " maps"], found: Int[np.ndarray, " maps"], groups: Sequence[str]
+) -> Int[np.ndarray, "groups classes classes"]:
+    """The confusion matrix of each group."""
+    every = range(len(NAMES))
+    return np.stack([confusion_matrix(true[rows], found[rows], labels=every) for rows in members_of(groups)])
+
+
+def _drawn_f1(each: Int[np.ndarray, "groups classes classes"]) -> Float[np.ndarray, " draws"]:
+    """Macro F1 of each draw of groups; the draws are the same for all classifiers."""
+    return np.nanmean(f1_of(each[draw_groups(len(each))].sum(1)), axis=-1)
 
 
 def f1_of(confusion: Int[np.ndarray, "*draws classes classes"]) -> Float[np.ndarray, "*draws classes"]:
