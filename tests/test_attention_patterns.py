@@ -163,7 +163,7 @@ def make_classifier(directory):
     networks = {name: load_network(shipped, name) for name in ("grouped", "published")}
     save_networks(directory / "pattern_network.safetensors", networks)
     one = {"macro_f1": 0.5, "interval": [0.4, 0.6], "confusion": np.eye(5, dtype=int).tolist()}
-    scores = {kind: {"drawn_at_random": one} for kind in ("network", "logistic", "boosting")}
+    scores = {kind: {"drawn_at_random": one} for kind in ("network", "logistic", "boosting", "head")}
     write_json(directory / "pattern_scores.json", scores | {"as_published": one})
     weights = rng.dirichlet(np.full(6, 0.4), (150, 6)) + 1e-3
     weights[:, :, [0, 2, 5]] *= np.exp(2 * rng.normal(size=(150, 1, 1)) - 1)
