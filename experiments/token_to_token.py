@@ -146,8 +146,7 @@ def _panels(relations: dict[str, dict[str, Any]]) -> list[list[Panel]]:
 
 def _draw_relations(path: Path, panels: list[list[Panel]], where: str) -> None:
     marked = any(panel.marked is not None for row in panels for panel in row)
-    note = "in brackets: the best fixed distance in words. "
-    note += f"dot: more than it and than the nearest such word; more than expected there (q < {LEVEL})"
+    note = f"in brackets: best distance in words. dot: beats it and the nearest word; above expectation (q < {LEVEL})"
     draw_grid(path, panels, "Attention along relations between words", where, note if marked else "")
 
 
