@@ -15,9 +15,8 @@ most on each (0.63 on STS-B), the first hardly (`RESULTS.md`); the paper found t
 run on bert-base-uncased.
 """
 
-from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 import bertjax
-from bertjax.errors import ConfigError
 from experiments.shared.agreement import compare_maps, say_agreement
 from experiments.shared.attention import reduce_attention
 from experiments.shared.maps import Panel, draw_maps
@@ -37,9 +35,8 @@ from experiments.shared.samples import (
     add_task_options,
     read_published_sample,
     read_sample,
-    task_runs,
 )
-from experiments.shared.tuned import check_tuned, tell_tuned
+from experiments.shared.tuned import check_tuned, tell_tuned, tuned_runs
 
 
 @dataclass(frozen=True)
@@ -103,21 +100,6 @@ class Change:
     similarity: dict[str, Similarity]
     samples: dict[str, Sample]
     numbers: dict[str, Any]
-
-
-def tuned_runs(run: Run) -> dict[str, Run]:
-    """A run for each task, with its fine-tuned model.
-
-    Raises:
-        ConfigError: there are not as many models as tasks.
-    """
-    runs, names = task_runs(run), run.options.tuned
-    if len(names) != len(runs):
-        raise ConfigError(f"--tuned names {len(names)}, --task {len(runs)}: give one fine-tuned model for each task")
-    return {
-        task: replace(one, options=Namespace(**vars(one.options) | {"tuned": name}))
-        for (task, one), name in zip(runs.items(), names, strict=True)
-    }
 
 
 def compute(run: Run) -> Outcome:

@@ -254,6 +254,21 @@ def test_a_run_in_both_modes_leaves_its_files(embedder, finished, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_a_task_may_have_a_fine_tuned_model_of_its_own(embedder, finished, tmp_path, capsys):
+    """What is found is the same as with that model for all."""
+    make_embedder(tmp_path / "other", seed=5)
+    arguments = [*finished.arguments[:-1], str(tmp_path / "tuned")]
+    assert main([*arguments, "--tuned", str(tmp_path / "other")]) == 0
+    assert main([*arguments[:1], str(tmp_path / "other"), *arguments[2:-1], str(tmp_path / "alone")]) == 0
+    tuned, alone = (np.load(tmp_path / name / "values.npz") for name in ("tuned", "alone"))
+    assert np.array_equal(tuned["corrected_mrpc_classes"], alone["corrected_mrpc_classes"])
+    assert not np.array_equal(tuned["corrected_mrpc_classes"], finished.values["corrected_mrpc_classes"])
+    told = [json.loads((tmp_path / name / "numbers.json").read_text()) for name in ("tuned", "alone")]
+    assert told[0]["results"]["tuned"]["mrpc"]["weights_sha256"] == told[1]["model"]["weights_sha256"]
+    assert main([*arguments, "--overwrite", "--tuned", str(tmp_path / "other"), str(embedder)]) == 2
+    assert "one fine-tuned model for each task" in capsys.readouterr().err
+
+
 def test_the_intervals_of_shares_are_those_of_a_loop_over_draws_of_examples(finished):
     for mode in ("corrected", "as_published"):
         found, told = finished.values[f"{mode}_mrpc_classes"], finished.results[mode]["mrpc"]
@@ -284,6 +299,7 @@ def test_published_shares_are_a_literal_loops_over_the_rows_that_quotes_leave(em
         **{"model": str(embedder), "task": ["mrpc"], "data": str(data), "data_dir": None, "split": "validation"},
         **{"limit": None, "seed": 0, "max_length": 40, "as_published": True, "classifier": str(classifier)},
         labels=[str(classifier / "labels")],
+        tuned=None,
     )
     model, tokenizer = bertjax.load(embedder), bertjax.Tokenizer.from_pretrained(embedder)
     values = compute(Run(options, model, tokenizer, lambda done, total: None)).values

@@ -48,9 +48,9 @@ def make_classifier(directory: Path, model=None) -> Path:
     return add_tokenizer(directory)
 
 
-def make_embedder(directory: Path) -> Path:
+def make_embedder(directory: Path, seed: int = 0) -> Path:
     """A random sentence embedder."""
-    random_model(BertForSentenceEmbedding, make_config()).save_pretrained(directory)
+    random_model(BertForSentenceEmbedding, make_config(), seed=seed).save_pretrained(directory)
     return add_tokenizer(directory)
 
 

@@ -1,6 +1,8 @@
-"""A base model and the one that was fine-tuned from it, looked at together."""
+"""A base model and those that were fine-tuned from it."""
 
+from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,25 @@ from bertjax.errors import BertjaxError, ConfigError
 from bertjax.files import hash_weights, read_weights
 from bertjax.locate import locate
 from experiments.shared.program import Run
+from experiments.shared.samples import task_runs
 
 SIZES = ("num_hidden_layers", "num_attention_heads", "hidden_size", "max_position_embeddings", "vocab_size")
 TEXTS_COMPARED = 100
+
+
+def tuned_runs(run: Run) -> dict[str, Run]:
+    """A run for each task, with its fine-tuned model.
+
+    Raises:
+        ConfigError: there are not as many models as tasks.
+    """
+    runs, names = task_runs(run), run.options.tuned
+    if len(names) != len(runs):
+        raise ConfigError(f"--tuned names {len(names)}, --task {len(runs)}: give one fine-tuned model for each task")
+    return {
+        task: replace(one, options=Namespace(**vars(one.options) | {"tuned": name}))
+        for (task, one), name in zip(runs.items(), names, strict=True)
+    }
 
 
 def load_tuned(run: Run, first: Sequence[str], second: Sequence[str] | None = None) -> Any:
