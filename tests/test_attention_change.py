@@ -1,5 +1,6 @@
 """How similar attention is before and after fine-tuning: both modes against literal loops, and the files of a run."""
 
+import csv
 import json
 from dataclasses import replace
 
@@ -68,17 +69,19 @@ def test_both_modes_are_what_literal_loops_compute(folder, tmp_path):
     assert len(found["mrpc_corrected_own"]) == len(texts) == 9
     assert len(found["mrpc_as_published_own"]) == 7
     for number, text in enumerate(texts):
-        length = len(text)
         maps = [np.asarray(model(**bertjax.collate([text])).attentions, np.float64)[:, 0] for model in models]
         for layer, head in np.ndindex(2, 3):
             expected = cosine(maps[0][layer, head], maps[1][layer, head])
             assert abs(found["mrpc_corrected_own"][number, layer, head] - expected) < 1e-5
             others = [cosine(maps[0][layer, head], maps[1][layer, other]) for other in range(3) if other != head]
             assert abs(found["mrpc_corrected_others"][number, layer, head] - np.mean(others)) < 1e-5
-        if number > 2:  # the first three rows are the same in both readings
-            continue
+    with (folder / "MRPC" / "dev.tsv").open(newline="") as file:
+        quoted = [row[-2:] for row in csv.reader(file, delimiter="\t")][1:]
+    assert any("\n" in text for row in quoted for text in row)  # rows that quotes have made one
+    for number, text in enumerate(tokenizer.encode(*zip(*quoted, strict=True), max_length=40)):
+        length = len(text)
         whole = [np.asarray(model(**bertjax.collate([text], 40)).attentions, np.float64)[:, 0] for model in models]
-        assert whole[0][:, :, length:, :length].sum() > 0  # padding queries attend to real keys
+        assert length == 40 or whole[0][:, :, length:, :length].sum() > 0  # padding queries attend to real keys
         for layer, head in np.ndindex(2, 3):
             expected = cosine(whole[0][layer, head], whole[1][layer, head])
             assert abs(found["mrpc_as_published_own"][number, layer, head] - expected) < 1e-5
@@ -121,6 +124,9 @@ def test_each_task_has_its_model_and_its_map(folder, tmp_path, capsys):
     assert np.min(found["mrpc"]["corrected"]["similarity"]) < 0.99
     assert run_main(folder, tmp_path / "other", *given[:-3], "--limit", "3") == 2
     assert "one fine-tuned model for each task" in capsys.readouterr().err
+    given[1] = "mrpc:dev"
+    assert run_main(folder, tmp_path / "other", *given) == 2
+    assert "names mrpc:dev twice" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
 
 

@@ -95,12 +95,18 @@ def read_published_examples(options: argparse.Namespace) -> Examples:
 
 
 def task_runs(run: Run) -> dict[str, Run]:
-    """A run for each task of the command line; `TASK:SPLIT` names a part of its data."""
+    """A run for each task of the command line; `TASK:SPLIT` names a part of its data.
+
+    Raises:
+        DataError: there is no such task, or one is named twice.
+    """
     runs = {}
     for given in run.options.task:
         task, _, split = given.partition(":")
         options = vars(run.options) | {"task": task, "split": split or run.options.split}
         name = task_named(task).name + (f":{split}" if split else "")
+        if name in runs:
+            raise DataError(f"--task names {name} twice")
         runs[name] = replace(run, options=argparse.Namespace(**options))
     return runs
 
