@@ -139,7 +139,7 @@ def read_scores(directory: Path) -> dict[str, Any]:
 
 
 def with_models(runs: dict[str, Run], samples: dict[str, Sample]) -> Iterator[tuple[str, Run]]:
-    """Each task with its own fine-tuned model, one in memory at a time; with the model of all where none is named.
+    """Each task with its own fine-tuned model, loaded when it comes; with the model of all where none is named.
 
     Raises:
         ConfigError: a model does not fit (`check_tuned`), found before anything is computed.
@@ -235,25 +235,14 @@ def _outcome(
     mode = "as_published" if run.options.as_published else "corrected"
     lines = [_say_scores(scores), *(_say_task(name, one) for name, one in numbers[mode].items())]
     if mode == "as_published":
-        both = [
-            np.concatenate([_by_head(one) for one in found[mode].values()]) for mode in ("as_published", "corrected")
-        ]
-        apart = compare_maps(*both)
-        shares = [np.array([one.shares for one in found[mode].values()]) for mode in found]
-        apart["largest_difference_of_shares"] = float(np.abs(shares[0] - shares[1]).max())
-        numbers["published_against_corrected"] = apart
+        numbers["published_against_corrected"] = apart = _compare(found["as_published"], found["corrected"])
         lines.append(say_agreement("share of a class by head", apart))
-    values = {
-        f"{kind}_{name.replace(':', '_')}_{what}": getattr(one, what)
-        for kind, tasks in found.items()
-        for name, one in tasks.items()
-        for what in ("classes", "rival")
-    }
-    values |= {
-        f"{kind}_{name.replace(':', '_')}_ids": np.array(one.sample.examples.ids)
-        for kind, tasks in found.items()
-        for name, one in tasks.items()
-    }
+    values: dict[str, np.ndarray] = {}
+    for kind, tasks in found.items():
+        for name, one in tasks.items():
+            start = f"{kind}_{name.replace(':', '_')}"
+            values |= {f"{start}_classes": one.classes, f"{start}_rival": one.rival}
+            values[f"{start}_ids"] = np.array(one.sample.examples.ids)
     whose = "fine-tuned on each task, " if run.options.tuned else ""
     subtitle = f"{run.options.model}, {whose}every head's map on each example"
     subtitle += "; as published" if mode == "as_published" else ""
@@ -262,6 +251,14 @@ def _outcome(
         draw_patterns(path, typical, numbers[mode], subtitle)
 
     return Outcome({"classes": list(NAMES), "classifiers": classifiers, **numbers}, values, draw, lines)
+
+
+def _compare(published: Mapping[str, Found], corrected: Mapping[str, Found]) -> dict[str, Any]:
+    """How far the shares of both modes are apart: by head, and by task."""
+    both = [list(several.values()) for several in (published, corrected)]
+    apart = compare_maps(*(np.concatenate([_by_head(one) for one in several]) for several in both))
+    shares = [np.array([one.shares for one in several]) for several in both]
+    return apart | {"largest_difference_of_shares": float(np.abs(shares[0] - shares[1]).max())}
 
 
 def _by_head(found: Found) -> Float[np.ndarray, "layers columns"]:

@@ -248,30 +248,33 @@ def compute(run: Run) -> Outcome:
 
 
 def _outcome(run: Run, results: Sequence[Result], others: int) -> Outcome:
+    assert run.directory is not None
     runs = [_trained(one) for one in results]
     rows = summarise(runs)
     numbers = {
-        "data": {one.facts["task"]: one.data for one in results},
+        "data": {one.name: one.data for one in results},
         "runs": [dataclasses.asdict(one) for one in runs],
         "table": [row.as_json() for row in rows],
     }
     values: dict[str, np.ndarray] = {}
-    for one in runs:
-        assert run.directory is not None
-        found = np.load(run.directory / "runs" / f"{one.task}-{one.init}-{one.seed}" / LOGITS)
-        values |= {f"logits_{one.task}_{one.init}_{one.seed}": found["logits"], f"labels_{one.task}": found["labels"]}
+    for one in results:
+        found = np.load(run.directory / "runs" / one.name / LOGITS)
+        values |= {f"{part}_{one.name.replace('-', '_')}": found[part] for part in ("logits", "labels")}
     subtitle = f"{run.options.model}; best of {run.options.epochs} epochs"
 
     def draw_figure(path: Path) -> None:
         draw_scores(path, rows, "What pre-training and fine-tuning add", subtitle)
 
-    left = [f"{others} finished runs in {run.directory} with other settings are not in the table"] if others else []
+    which = "of other settings, or that cannot be read, are not in the table"
+    left = [f"{others} results in {run.directory / 'runs'} {which}"] if others else []
     return Outcome(numbers, values, draw_figure, [make_table(rows), *left])
 
 
 def _trained(found: Result) -> Trained:
     facts, examples = found.facts, (found.data["train"]["examples"], found.data["validation"]["examples"])
-    return Trained(facts["task"], facts["init"], facts["seed"], examples, tuple(found.epochs), best_epoch(found.epochs))
+    data = f"{facts['train_sha256']} {facts['validation_sha256']}"
+    best = best_epoch(found.epochs)
+    return Trained(facts["task"], facts["init"], facts["seed"], examples, tuple(found.epochs), best, data)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -69,10 +69,12 @@ def compute(run: Run) -> Outcome:
     numbers = {"data": sample.told(), **_report(relations, rows)}
     where, panels = f"{run.options.model}, {sample.source}", _panels(relations)
     if run.options.as_published:
-        all_maps, row, values["published"] = follow_published(run, read_annotated(run, published=True))
+        read = read_annotated(run, published=True)
+        all_maps, row, values["published"] = follow_published(run, read)
+        values["published_ids"] = np.array(read.ids)
         maps = {name: all_maps[name] for name in relations}
         apart = _compare(maps, row, relations, rows)
-        numbers |= {"as_published": {"maps": _rounded(maps), "cls_row": _rounded(row)}}
+        numbers |= {"as_published": {"data": read.told(), "maps": _rounded(maps), "cls_row": _rounded(row)}}
         numbers |= {"published_against_corrected": apart}
         lines += [say_agreement(name, one) for name, one in apart.items()]
         shown = [Panel(name, one) for name, one in maps.items()]

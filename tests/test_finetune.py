@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -110,6 +111,7 @@ def test_killed_by_the_system_it_goes_on_to_the_same_bytes(command, tmp_path, ca
     time.sleep(random.random() * 0.02)
     process.kill()
     process.communicate()
+    assert process.returncode == -9
     assert not (output / "numbers.json").exists()
     (run / "best" / ".0123abcd-model.safetensors").write_bytes(b"half")  # what it may have been writing
     assert main(arguments) == 0
@@ -130,7 +132,7 @@ def test_a_command_leaves_a_table_values_and_figures_and_can_be_extended(command
     values = np.load(output / "values.npz")
     for run in runs:
         logits = values[f"logits_mrpc_{run['init']}_0"]
-        right = logits.argmax(1) == values["labels_mrpc"]
+        right = logits.argmax(1) == values[f"labels_mrpc_{run['init']}_0"]
         assert abs(run["epochs"][run["best"]]["scores"]["accuracy"] - right.mean()) < 1e-9
     assert (output / "figure.pdf").read_bytes().startswith(b"%PDF")
     before = contents(output / "runs" / "mrpc-pretrained-0")
@@ -147,8 +149,18 @@ def test_a_command_leaves_a_table_values_and_figures_and_can_be_extended(command
     assert table[1]["paper"] == 81.2
     assert all((row["trained"], row["judged"]) == (21, 9) for row in table)
     assert main([*arguments, "--init", "none", "--epochs", "2", "--seeds", "5"]) == 0
-    assert "5 finished runs" in capsys.readouterr().out  # with other settings
-    assert [row["seeds"] for row in json.loads((output / "numbers.json").read_text())["results"]["table"]]
+    assert "5 results" in capsys.readouterr().out  # of other settings
+    table = json.loads((output / "numbers.json").read_text())["results"]["table"]
+    assert [(row["metric"], row["init"], len(row["seeds"])) for row in table] == [
+        ("f1", "none", 1),
+        ("accuracy", "none", 1),
+    ]
+    shutil.copytree(output / "runs" / "mrpc-none-0", output / "runs" / "mrpc-none-7")  # no run of its own
+    (output / "runs" / "mrpc-random-1" / "result.json").write_text("[]")
+    assert main([*arguments, "--init", "none"]) == 0
+    assert "3 results" in capsys.readouterr().out  # other settings, a copy, one that cannot be read
+    table = json.loads((output / "numbers.json").read_text())["results"]["table"]
+    assert [len(row["seeds"]) for row in table] == [1, 1, 2, 1, 1, 2]
     assert contents(output / "runs" / "mrpc-pretrained-0") == before
     capsys.readouterr()
 
@@ -344,3 +356,5 @@ def test_the_table_has_means_spreads_and_the_papers_numbers():
     assert rows["pretrained"].published == 64.6
     assert rows["none"].as_json()["seeds"] == [None]
     assert make_table(list(rows.values())).row_count == 3
+    other = Trained("rte", "random", 2, (90, 10), runs[0].epochs, 1, "other examples")
+    assert [len(row.points) for row in summarise([*runs, other]) if row.init == "random"] == [2, 1]

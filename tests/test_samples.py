@@ -110,6 +110,19 @@ def test_classes_by_name_by_number_and_neither(tmp_path):
     assert found.labels.tolist() == [1, 0, -1, -1]
 
 
+def test_blank_lines_and_carriage_returns_do_not_shift_the_ids(tmp_path):
+    (tmp_path / "MRPC").mkdir()
+    rows = MRPC.replace('"', "").splitlines()
+    rows[2:2] = [""]
+    rows[-2] = rows[-2].replace("an old man", "an old\rman")
+    (tmp_path / "MRPC" / "dev.tsv").write_bytes("\n".join([*rows, ""]).encode())
+    plain, published = (read(options_of(tmp_path, "mrpc")) for read in (read_examples, read_published_examples))
+    assert plain.ids == (0, 1, 2, 3, 4)
+    assert published.ids == (0, 1, 2, 3, 3, 4)  # the authors' rows end at the carriage return too
+    whole = [place for place, number in enumerate(published.ids) if number != 3]
+    assert [published.second[place] for place in whole] == [plain.second[number] for number in (0, 1, 2, 4)]
+
+
 def test_a_sample_is_of_the_same_examples_as_far_as_they_are_left(tmp_path):
     (tmp_path / "dev.tsv").write_text(STSB.rsplit("6\tred", 1)[0])
     for seed in range(5):

@@ -63,15 +63,23 @@ def read_quoted(path: Path, task: Task, split: str) -> Examples:
 
 
 def _read(path: Path) -> tuple[list[str], list[_Row]]:
+    """The header and the rows. Lines are counted as without quote handling: those that are blank do not count, and a
+    carriage return ends a row of the authors', but no line."""
     opened = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
-            table = csv.reader(file, delimiter="\t")
-            header, rows, before = next(table, []), [], 1
-            for fields in table:
-                if fields:
-                    rows.append(_Row(before - 1, fields))
-                before = table.line_num
+            lines = file.read().replace("\r\n", "\n").split("\n")
+        filled = np.cumsum([bool(line) for line in lines]) - 2  # the header is -1
+        parts: list[tuple[str, int]] = []
+        for line, number in zip(lines, filled.tolist(), strict=True):
+            parts += [(f"{part}\n", number) for part in line.split("\r")]
+        parts[-1] = parts[-1][0].removesuffix("\n"), parts[-1][1]
+        table = csv.reader((part for part, _ in parts if part), delimiter="\t")
+        header, rows, before = next(table, []), [], 1
+        for fields in table:
+            if fields:
+                rows.append(_Row(parts[before][1], fields))
+            before = table.line_num
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path}: cannot be read with quote handling ({error})") from error
     return header, rows

@@ -91,7 +91,8 @@ def read_published_examples(options: argparse.Namespace) -> Examples:
     if options.limit is None:
         return found
     drawn = set(read_examples(options).ids)
-    return found.take([place for place, number in enumerate(found.ids) if number in drawn])
+    left = found.take([place for place, number in enumerate(found.ids) if number in drawn])
+    return replace(left, source=f"{left.source}, what that leaves of {len(drawn):,} drawn with seed {options.seed}")
 
 
 def task_runs(run: Run) -> dict[str, Run]:

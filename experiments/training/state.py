@@ -36,8 +36,9 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run, as its directory tells it: what it was, its data by part, and its epochs."""
+    """A finished run, as its directory tells it: its name, what it was, its data by part, and its epochs."""
 
+    name: str
     facts: dict[str, Any]
     data: dict[str, dict[str, Any]]
     epochs: list[Epoch]
@@ -144,20 +145,31 @@ def read_result(path: Path) -> Result:
     """A finished run's `result.json`. Raises `OutputError` where it cannot be read."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return Result(found["facts"], found["data"], [Epoch(**one) for one in found["epochs"]])
+        if not isinstance(found["facts"], dict) or not found["epochs"]:
+            raise ValueError("it is no run's result")
+        return Result(path.parent.name, found["facts"], found["data"], [Epoch(**one) for one in found["epochs"]])
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise OutputError(f"{path}: cannot be read ({error}); --overwrite begins anew") from error
 
 
 def finished_runs(directory: Path, settings: Mapping[str, Any]) -> tuple[list[Result], int]:
-    """The finished runs in the directories of a directory that have these settings, and how many have others.
+    """The finished runs in the directories of a directory that have these settings, and how many results are left out.
 
-    Raises:
-        OutputError: the result of one cannot be read.
+    Left out are those of other settings, those that cannot be read, and copies under another name.
     """
-    found = [read_result(path) for path in sorted(directory.glob(f"*/{RESULT}"))]
-    alike = [one for one in found if settings.items() <= one.facts.items()]
-    return alike, len(found) - len(alike)
+    alike, others = [], 0
+    for path in sorted(directory.glob(f"*/{RESULT}")):
+        try:
+            found = read_result(path)
+        except OutputError:
+            others += 1
+            continue
+        own = "-".join(str(found.facts.get(name)) for name in ("task", "init", "seed")) == found.name
+        if own and settings.items() <= found.facts.items() and (path.parent / LOGITS).is_file():
+            alike.append(found)
+        else:
+            others += 1
+    return alike, others
 
 
 def _named(trees: Any) -> dict[str, Any]:

@@ -42,6 +42,7 @@ class Trained:
     Args:
         examples: how many it learnt from, and how many judged it.
         best: which epoch's model was kept, counted from 0.
+        data: a digest of both, so that runs on other examples are not taken for more seeds.
     """
 
     task: str
@@ -50,6 +51,7 @@ class Trained:
     examples: tuple[int, int]
     epochs: tuple[Epoch, ...]
     best: int
+    data: str = ""
 
     @property
     def scores(self) -> dict[str, float | None]:
@@ -118,8 +120,8 @@ def summarise(runs: Sequence[Trained]) -> list[Row]:
     [('accuracy', 55.0, 7.07, 52.7)]
     """
     rows = []
-    for task, examples in dict.fromkeys((run.task, run.examples) for run in runs):
-        alike = [run for run in runs if (run.task, run.examples) == (task, examples)]
+    for task, examples, data in dict.fromkeys((run.task, run.examples, run.data) for run in runs):
+        alike = [run for run in runs if (run.task, run.examples, run.data) == (task, examples, data)]
         for metric in alike[0].scores:
             for init in INITS:
                 several = [run for run in alike if run.init == init]
