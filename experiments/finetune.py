@@ -110,17 +110,20 @@ def make_model(run: Run, data: Data, init: str, seed: int) -> BertForSequenceCla
     return model
 
 
-def train_one(run: Run, data: Data, init: str, seed: int, advance: Callable[[float, str], None]) -> None:
+def train_one(
+    run: Run, data: Data, settings: dict[str, Any], init: str, seed: int, advance: Callable[[float, str], None]
+) -> None:
     """One run, or what is left of it; its results are in its directory.
 
     Args:
+        settings: what all runs of the command have in common.
         advance: is told the share that is done, and a note.
 
     Raises:
         OutputError: its directory holds another run, or cannot be written.
     """
     assert run.directory is not None
-    directory = RunDirectory(run.directory / "runs" / run_name(data, init, seed), _facts(run, data, init, seed))
+    directory = RunDirectory(run.directory / "runs" / run_name(data, init, seed), _facts(data, settings, init, seed))
     if run.options.overwrite:
         directory.discard()
     if directory.is_finished():
@@ -221,10 +224,10 @@ def _settings(run: Run) -> dict[str, Any]:
     return model | settings | recipe
 
 
-def _facts(run: Run, data: Data, init: str, seed: int) -> dict[str, Any]:
+def _facts(data: Data, settings: dict[str, Any], init: str, seed: int) -> dict[str, Any]:
     """What makes a run what it is."""
     parts = {f"{name}_sha256": getattr(data, name).sha256 for name in ("train", "validation")}
-    return {"task": data.train.task.name, "init": init, "seed": seed, **_settings(run), **parts}
+    return {"task": data.train.task.name, "init": init, "seed": seed, **settings, **parts}
 
 
 def compute(run: Run) -> Outcome:
@@ -235,13 +238,14 @@ def compute(run: Run) -> Outcome:
     several = {name: read_data(run, name) for name in dict.fromkeys(task_named(name).name for name in options.task)}
     wanted = [(seed, init, name) for seed in options.seeds for init in options.init for name in several]
     wanted = list(dict.fromkeys(wanted))
+    settings = _settings(run)
     for number, (seed, init, name) in enumerate(wanted):
 
         def advance(share: float, note: str, number: int = number, name: str = name, init: str = init) -> None:
             run.report(number + share, float(len(wanted)), f"{name} {init} {note}")
 
-        train_one(run, several[name], init, seed, advance)
-    results, others = finished_runs(run.directory / "runs", _settings(run))
+        train_one(run, several[name], settings, init, seed, advance)
+    results, others = finished_runs(run.directory / "runs", settings)
     tasks = list(dict.fromkeys([*several, *(one.facts["task"] for one in results)]))
     results.sort(key=lambda one: (tasks.index(one.facts["task"]), INITS.index(one.facts["init"]), one.facts["seed"]))
     return _outcome(run, results, others)

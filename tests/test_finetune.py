@@ -20,7 +20,6 @@ from experiments import finetune
 from experiments.finetune import main, make_model, read_data
 from experiments.shared.program import Run
 from experiments.training.state import Epoch, RunDirectory
-from experiments.training.table import Trained, make_table, summarise
 from tests.tiny import FAST_COMPILATION, largest_difference, random_model
 from tests.workshop import SENTENCES, add_tokenizer, make_classifier, make_config, write_pairs
 
@@ -337,24 +336,3 @@ def test_rows_that_lost_their_label_are_left_out(encoder, tmp_path):
     assert published.train.first[1] == SENTENCES[4]
     assert published.train.second[0] == "entailment"
     assert published.train.labels.tolist() == [0, 1]
-
-
-def test_the_table_has_means_spreads_and_the_papers_numbers():
-    scores = {("random", 0): 0.5, ("random", 1): 0.6, ("pretrained", 0): 0.7}
-    runs = [
-        Trained(
-            "rte", init, seed, (90, 10), (Epoch(1.0, {"accuracy": score - 0.1}), Epoch(0.5, {"accuracy": score})), 1
-        )
-        for (init, seed), score in scores.items()
-    ]
-    runs.append(Trained("rte", "none", 0, (90, 10), (Epoch(None, {"accuracy": None}),), 0))
-    rows = {row.init: row for row in summarise(runs)}
-    assert list(rows) == ["none", "random", "pretrained"]
-    assert rows["random"].points == (50.0, 60.0)
-    assert abs(rows["random"].mean - 55) < 1e-9
-    assert abs(rows["random"].spread - 50**0.5) < 1e-9
-    assert rows["pretrained"].published == 64.6
-    assert rows["none"].as_json()["seeds"] == [None]
-    assert make_table(list(rows.values())).row_count == 3
-    other = Trained("rte", "random", 2, (90, 10), runs[0].epochs, 1, "other examples")
-    assert [len(row.points) for row in summarise([*runs, other]) if row.init == "random"] == [2, 1]
