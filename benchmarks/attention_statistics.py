@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--size", choices=list(SIZES), default="base")
     parser.add_argument("--lengths", choices=TASKS, default="mrpc")
     parser.add_argument("--rounds", type=int, default=3, help="beside a first one, which compiles")
-    parser.add_argument("--batch", type=int, default=16, help="of PyTorch, sorted by length")
+    parser.add_argument("--batch", type=int, nargs="+", default=[8, 16, 32], help="of PyTorch, sorted by length")
     parser.add_argument("--padded", type=int, default=32, help="examples that are timed one at a time, padded to 200")
     options = parser.parse_args()
     threads, padded = len(os.sched_getaffinity(0)), min(options.padded, options.examples)
@@ -139,12 +139,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_inputs(folder, options.size, lengths)
-        torch_side = ["benchmarks.attention_torch", name, str(threads), str(options.batch)]
+        torch_side = ["benchmarks.attention_torch", name, str(threads)]
         alone = "PyTorch eager, one at a time, padded to 200"
         sides = [
             Side("bertjax", "bertjax", ["benchmarks.attention_ours", name]),
-            Side(f"PyTorch eager, sorted, batch {options.batch}", "sorted", [*torch_side, "0"]),
-            Side(alone, "padded", [*torch_side, str(padded)], padded / options.examples),
+            *(
+                Side(f"PyTorch eager, sorted, batch {size}", f"sorted-{size}", [*torch_side, str(size), "0"])
+                for size in options.batch
+            ),
+            Side(alone, "padded", [*torch_side, "1", str(padded)], padded / options.examples),
         ]
         try:
             for side in sides:

@@ -78,7 +78,7 @@ def main() -> None:
         started = time.perf_counter()
         values = run_statistic(name, models if name == "4.3" else models[:1], inputs, batches)
         seconds = time.perf_counter() - started
-        np.save(folder / f"{'padded' if padded else 'sorted'}-{name}.npy", values)
+        np.save(folder / f"{'padded' if padded else f'sorted-{size}'}-{name}.npy", values)
         print(seconds, flush=True)
 
 

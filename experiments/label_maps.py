@@ -50,6 +50,7 @@ from experiments.patterns.maps import (
 )
 from experiments.patterns.scores import score_agreement
 from experiments.shared.program import whole
+from experiments.shared.samples import split_named_task
 
 COLUMNS, ROWS = 6, 5  # of a sheet
 SECOND_ROUND = 120
@@ -69,16 +70,18 @@ def run_export(options: argparse.Namespace) -> int:
     maps: list[np.ndarray] = []
     data: list[dict[str, Any]] = []
     among = heads_among(model.config, options)
-    for number, task in enumerate(options.task):
-        shipped = task_named(task).name == SAMPLE
-        examples = load_examples(task, split=options.split, data=None if shipped else options.data)
+    for number, given in enumerate(options.task):
+        named = split_named_task(argparse.Namespace(task=given, split=options.split))
+        task, local = named.task, {"data": options.data, "data_dir": options.data_dir}
+        where = {} if task_named(task).name == SAMPLE else local
+        examples = load_examples(task, split=named.split, **where)
         texts = tokenizer.encode(examples.first, examples.second)
         short = [place for place, text in enumerate(texts) if len(text) <= LONGEST]
-        places = [short[place] for place in draw(len(short), options.examples, options.seed)]
+        places = [short[place] for place in draw(len(short), options.limit, options.seed)]
         wanted = draw_heads(len(places), among, options.heads, options.seed + number)
         ids = [str(examples.ids[place]) for place in places]
-        with ProgressBar(task) as report:
-            one = export_maps(model, task, ids, [texts[place] for place in places], wanted, report)
+        with ProgressBar(given) as report:
+            one = export_maps(model, given, ids, [texts[place] for place in places], wanted, report)
         rows, maps = [*rows, *one.rows], [*maps, *one.maps]
         data.append({"task": task, "split": examples.split, "examples": len(places), "sha256": examples.sha256})
     write_maps(path, MapSet(tuple(rows), tuple(maps)))
@@ -232,10 +235,11 @@ def make_parser() -> Parser:
             action.add_argument("--again", action="store_true", help="the second round")
     add = actions.choices["export"].add_argument
     add("--model", default=DEFAULT_MODEL, metavar="M", help="directory, hub id, or package:NAME")
-    add("--task", nargs="+", required=True, metavar="T", help="tasks of GLUE, or qnli-sample")
+    add("--task", nargs="+", required=True, metavar="T", help="tasks of GLUE, qnli-sample, or TASK:SPLIT")
     add("--split", default="validation", metavar="NAME", help="part of the data (default validation)")
     add("--data", metavar="PATH", help="GLUE directory, in place of TensorFlow Datasets")
-    add("--examples", type=positive, default=15, metavar="N", help="of each task (default 15)")
+    add("--data-dir", metavar="DIR", help="directory of TensorFlow Datasets")
+    add("--limit", type=positive, default=15, metavar="N", help="examples of each task (default 15)")
     add("--heads", type=positive, default=6, metavar="N", help="of each example (default 6)")
     add("--only", type=_head, nargs="+", metavar="L.H", help="draw among these heads, to see more of a rare class")
     actions.choices["sheets"].add_argument("--output", default=".", metavar="DIR", help="where the pictures go")

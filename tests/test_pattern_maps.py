@@ -158,7 +158,7 @@ def test_the_command_exports_and_keeps_what_is_there(embedder, tmp_path, capsys)
     arguments = ["export", name, "--model", str(embedder), "--task", "mrpc", "--data", str(data)]
     assert main([*arguments, "--only", "1.3"]) == 2
     assert "has no head 1.3; its last is 1.2" in capsys.readouterr().err
-    assert main([*arguments, "--examples", "4", "--heads", "3"]) == 0
+    assert main([*arguments, "--limit", "4", "--heads", "3"]) == 0
     found = read_maps(tmp_path / "mine")
     assert len(found) == 12
     assert len({row.example for row in found.rows}) == 4
@@ -169,7 +169,7 @@ def test_the_command_exports_and_keeps_what_is_there(embedder, tmp_path, capsys)
 def test_an_export_says_what_made_it(embedder, tmp_path):
     data = write_pairs(tmp_path / "dev.tsv", 9)
     arguments = ["export", str(tmp_path / "mine"), "--model", str(embedder), "--task", "mrpc", "--data", str(data)]
-    assert main([*arguments, "--examples", "4", "--heads", "2", "--seed", "3", "--only", "0.1", "1.0", "1.2"]) == 0
+    assert main([*arguments, "--limit", "4", "--heads", "2", "--seed", "3", "--only", "0.1", "1.0", "1.2"]) == 0
     facts = json.loads((tmp_path / "mine.json").read_text())
     assert facts["model"]["name"] == str(embedder)
     assert facts["model"]["weights_sha256"] == hash_weights(read_weights(embedder))
@@ -180,6 +180,17 @@ def test_an_export_says_what_made_it(embedder, tmp_path):
     assert (facts["seed"], facts["maps"], facts["heads_of_each"]) == (3, 8, 2)
     assert facts["only"] == [[0, 1], [1, 0], [1, 2]]
     assert facts["crop"] == "real tokens only"
+
+
+def test_an_export_takes_parts_of_a_task_apart(embedder, tmp_path):
+    (tmp_path / "MRPC").mkdir()
+    for name in ("train", "dev"):
+        write_pairs(tmp_path / "MRPC" / f"{name}.tsv", 5)
+    arguments = ["export", str(tmp_path / "mine"), "--model", str(embedder), "--data", str(tmp_path)]
+    assert main([*arguments, "--task", "mrpc", "mrpc:train", "--limit", "3", "--heads", "1"]) == 0
+    assert [row.task for row in read_maps(tmp_path / "mine").rows] == ["mrpc"] * 3 + ["mrpc:train"] * 3
+    facts = json.loads((tmp_path / "mine.json").read_text())
+    assert [(one["task"], one["split"]) for one in facts["data"]] == [("mrpc", "validation"), ("mrpc", "train")]
 
 
 @pytest.mark.parametrize("suffix", [".tsv", ".npz", ".json"])

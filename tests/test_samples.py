@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import json
 from argparse import Namespace
 
 import numpy as np
@@ -50,6 +51,18 @@ def test_an_unbalanced_quote_swallows_rows_and_their_labels_only_as_published(tm
     assert "quote handling" in published.source
     rows = list(csv.reader(io.StringIO(MRPC, newline=""), delimiter="\t"))[1:]
     assert [row[3:5] for row in rows] == [list(pair) for pair in zip(published.first, published.second, strict=True)]
+
+
+@pytest.mark.parametrize("read", [read_examples, read_published_examples])
+def test_a_task_may_name_its_split(tmp_path, read):
+    (tmp_path / "MRPC").mkdir()
+    (tmp_path / "MRPC" / "dev.tsv").write_text(MRPC)
+    (tmp_path / "MRPC" / "train.tsv").write_text(MRPC.replace("cat", "fox"))
+    found = read(options_of(tmp_path, "mrpc:train"))
+    assert (found.first[0], found.split, found.task.name) == ("the fox sat", "train", "mrpc")
+    assert read(options_of(tmp_path, "mrpc")).split == "validation"
+    with pytest.raises(DataError, match="'tset'"):
+        read(options_of(tmp_path, "mrpc:tset"))
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -101,6 +114,15 @@ def test_every_pair_is_read_from_the_places_that_the_authors_read(tmp_path, task
     right = [row[place] == "1" for row in whole]
     assert (np.isfinite(found.labels) & (found.labels >= 0)).tolist() == right
     assert any(right)
+
+
+def test_data_without_quotes_to_handle_are_read_as_usual_and_say_so(tmp_path):
+    rows = [{"idx": n, "sentence1": f'say "{n}', "sentence2": "done", "label": n % 2} for n in range(4)]
+    path = tmp_path / "dev.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n")
+    usual, found = (read(options_of(path, "mrpc")) for read in (read_examples, read_published_examples))
+    assert found.first == usual.first == tuple(row["sentence1"] for row in rows)
+    assert found.source == f"{usual.source}, no TSV file, so read without quote handling"
 
 
 def test_classes_by_name_by_number_and_neither(tmp_path):

@@ -221,7 +221,7 @@ def _pictures(run: Run, kind: Kind, names: list[str], shown: Reading, lines: lis
     if run.options.as_published:
         reading = ", as published"
         label += "" if main.metric == "accuracy" else ' (in the paper "accuracy")'
-    subtitle = f"{run.options.model}, {task} {run.options.split}{reading}, {len(shown.examples):,} examples"
+    subtitle = f"{run.options.model}, {task} {shown.examples.split}{reading}, {len(shown.examples):,} examples"
     title = f"Disabling one {kind.name} at a time"
     texts = (f"{title}, in three modes", subtitle, label, kind.name)
 

@@ -56,7 +56,9 @@ def add_task_options(
         max_length: tokens after which texts are cut, or None for what the model says.
     """
     kind: dict[str, Any] = {"nargs": "+", "default": [task]} if several else {"default": task}
-    parser.add_argument("--task", **kind, metavar="T", help=f"task of GLUE, or qnli-sample (default {task})")
+    parser.add_argument(
+        "--task", **kind, metavar="T", help=f"task of GLUE, qnli-sample, or TASK:SPLIT (default {task})"
+    )
     parser.add_argument("--split", default="validation", metavar="NAME", help="part of the data (default validation)")
     parser.add_argument("--data", metavar="PATH", help="GLUE directory or file, in place of TensorFlow Datasets")
     parser.add_argument("--data-dir", metavar="DIR", help="directory of TensorFlow Datasets")
@@ -71,6 +73,7 @@ def read_examples(options: argparse.Namespace) -> Examples:
     Raises:
         DataError: they cannot be found, read or understood.
     """
+    options = split_named_task(options)
     where: dict[str, Any] = {"split": options.split, "data": options.data, "data_dir": options.data_dir}
     return load_examples(options.task, **where, limit=options.limit, seed=options.seed)
 
@@ -78,21 +81,35 @@ def read_examples(options: argparse.Namespace) -> Examples:
 def read_published_examples(options: argparse.Namespace) -> Examples:
     """The same examples with labels as the authors' code reads them (`read_quoted`), as far as it does not lose them.
 
+    Only a TSV file can be read so; of other data the source says that it was not.
+
     Raises:
         DataError: as `read_examples`.
     """
+    options = split_named_task(options)
     task = task_named(options.task)
     path = None if options.data is None else Path(options.data).expanduser()
     if path is not None and path.is_dir():
         path = glue_file(path, task, split_named(task, options.split))
     if path is None or not path.name.endswith((".tsv", ".tsv.gz")):
-        return read_examples(options)
+        found = read_examples(options)
+        return replace(found, source=f"{found.source}, no TSV file, so read without quote handling")
     found = read_quoted(path, task, options.split)
     if options.limit is None:
         return found
     drawn = set(read_examples(options).ids)
     left = found.take([place for place, number in enumerate(found.ids) if number in drawn])
     return replace(left, source=f"{left.source}, what that leaves of {len(drawn):,} drawn with seed {options.seed}")
+
+
+def split_named_task(options: argparse.Namespace) -> argparse.Namespace:
+    """The options with `TASK:SPLIT` taken apart, where `--task` names a part of the data.
+
+    >>> split_named_task(argparse.Namespace(task="mnli:validation_mismatched", split="validation"))
+    Namespace(task='mnli', split='validation_mismatched')
+    """
+    task, _, split = options.task.partition(":")
+    return argparse.Namespace(**vars(options) | {"task": task, "split": split or options.split})
 
 
 def task_runs(run: Run) -> dict[str, Run]:
@@ -103,12 +120,11 @@ def task_runs(run: Run) -> dict[str, Run]:
     """
     runs = {}
     for given in run.options.task:
-        task, _, split = given.partition(":")
-        options = vars(run.options) | {"task": task, "split": split or run.options.split}
-        name = task_named(task).name + (f":{split}" if split else "")
+        options = split_named_task(argparse.Namespace(**vars(run.options) | {"task": given}))
+        name = task_named(options.task).name + given[len(options.task) :]
         if name in runs:
             raise DataError(f"--task names {name} twice")
-        runs[name] = replace(run, options=argparse.Namespace(**options))
+        runs[name] = replace(run, options=options)
     return runs
 
 
