@@ -18,7 +18,7 @@ figure are of all finished runs in DIR with the same settings. Several devices s
 
 With all-MiniLM-L6-v2 both pre-training and fine-tuning are needed, as in the paper: of MRPC's F1 85.5 points with both,
 81.5 from random weights (81.2: say one class only), 48 to 79 untuned, as the random head has it; RTE 57.4 at best,
-STS-B 84.9 (`RESULTS.md`). It has not been run on bert-base-uncased.
+STS-B 84.1 (`RESULTS.md`). It has not been run on bert-base-uncased.
 """
 
 import argparse
