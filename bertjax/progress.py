@@ -37,6 +37,8 @@ class ProgressBar:
         if self._task is None:
             self._bar.start()
             self._task = self._bar.add_task(text, total=total)
+        if total != self._bar.tasks[0].total:  # the next part of the work, with a pace of its own
+            self._bar.reset(self._task, total=total)
         self._bar.update(self._task, completed=done, description=text)
 
     def __exit__(self, *error: Any) -> None:

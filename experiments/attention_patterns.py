@@ -39,7 +39,7 @@ from experiments.patterns.figure import draw_patterns
 from experiments.patterns.maps import DATA, NAMES, MapSet, sizes_of
 from experiments.patterns.network import SIZE, PatternNetwork, class_shares, five_numbers, load_network, resize_maps
 from experiments.patterns.scores import correct_shares
-from experiments.patterns.training import LABELS, classes_of, images_of, read_labels, rivals
+from experiments.patterns.training import LABELS, classes_of, hash_labels, images_of, read_labels, rivals
 from experiments.shared.agreement import compare_maps, say_agreement
 from experiments.shared.attention import stream_attention
 from experiments.shared.program import Outcome, Run, make_parser, run_program
@@ -131,11 +131,18 @@ def read_scores(directory: Path) -> dict[str, Any]:
     """
     try:
         scores: dict[str, Any] = json.loads((directory / "pattern_scores.json").read_text(encoding="utf-8"))
-        _ = [scores[kind] for kind in ("network", *rivals(), "head", "as_published")]
+        _ = [scores[kind] for kind in ("network", *rivals(), "head", "as_published", "made_of")]
     except (OSError, ValueError, KeyError) as error:
         message = f"{directory}: holds no scores of a classifier ({error}); run experiments.patterns.training"
         raise DataError(message) from error
     return scores
+
+
+def check_labels(scores: dict[str, Any], labels: Sequence[Path]) -> None:
+    """Raises `DataError` where a classifier learnt from other labels than those that its rival would learn from."""
+    if scores["made_of"]["sha256"] != hash_labels(labels):
+        names = ", ".join(map(str, labels))
+        raise DataError(f"the classifier learnt from other labels than {names}: name its own with --labels")
 
 
 def with_models(runs: dict[str, Run], samples: dict[str, Sample]) -> Iterator[tuple[str, Run]]:
@@ -157,6 +164,7 @@ def compute(run: Run) -> Outcome:
     directory = Path(run.options.classifier or DATA)
     labelled = read_labels([Path(name) for name in run.options.labels or LABELS])
     scores = read_scores(directory)
+    check_labels(scores, [Path(name) for name in run.options.labels or LABELS])
     networks = {
         name: load_network(directory / "pattern_network.safetensors", name) for name in ("grouped", "published")
     }

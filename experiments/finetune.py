@@ -235,6 +235,8 @@ def compute(run: Run) -> Outcome:
     options = run.options
     assert run.directory is not None
     options.precision = options.precision or ("float32" if jax.default_backend() == "cpu" else "bfloat16")
+    if named := [name for name in options.task if ":" in name]:
+        raise DataError(f"--task {named[0]}: name no split; a task is learnt from and judged by its own")
     several = {name: read_data(run, name) for name in dict.fromkeys(task_named(name).name for name in options.task)}
     wanted = [(seed, init, name) for seed in options.seeds for init in options.init for name in several]
     wanted = list(dict.fromkeys(wanted))

@@ -101,8 +101,10 @@ def test_a_packed_file_is_read_too(tmp_path):
         (conllu(("cat", "1 cat NN NOUN 9 nsubj")), "sentence 1 cannot be understood"),
         (conllu(("cat", "1 cat NN NOUN 0 root Entity=5)")), "sentence 1 cannot be understood"),
         ("a table\nof something else\n", "cannot be read as CoNLL-U"),
+        ("1\tcat\n\n", "sentence 1 has a word without the column UPOS"),
+        ("1\tcat\tcat\tNOUN\tNN\n\n", "sentence 1 has a word without the column HEAD"),
     ],
-    ids=["other words", "no such head", "closes what is not open", "no columns"],
+    ids=["other words", "no such head", "closes what is not open", "no columns", "two columns", "five columns"],
 )
 def test_files_that_are_wrong_are_refused_in_one_line(tmp_path, content, said):
     path = tmp_path / "wrong.conllu"

@@ -20,7 +20,15 @@ from experiments.attention_patterns import compute, main, read_scores, shares_of
 from experiments.patterns.maps import DATA, NAMES, MapRow, MapSet, quantise, read_maps, sizes_of, weights_of, write_maps
 from experiments.patterns.network import SIZE, PatternNetwork, five_numbers, load_network, resize_maps, save_networks
 from experiments.patterns.scores import correct_shares, f1_of, score_classes
-from experiments.patterns.training import LABELS, classes_of, images_of, predict_classes, read_labels, score_fitted
+from experiments.patterns.training import (
+    LABELS,
+    classes_of,
+    hash_labels,
+    images_of,
+    predict_classes,
+    read_labels,
+    score_fitted,
+)
 from experiments.shared.program import Run
 from tests.tiny import largest_difference
 from tests.workshop import SENTENCES, make_embedder
@@ -164,7 +172,6 @@ def make_classifier(directory):
     save_networks(directory / "pattern_network.safetensors", networks)
     one = {"macro_f1": 0.5, "interval": [0.4, 0.6], "confusion": np.eye(5, dtype=int).tolist()}
     scores = {kind: {"drawn_at_random": one} for kind in ("network", "logistic", "boosting", "head")}
-    write_json(directory / "pattern_scores.json", scores | {"as_published": one})
     weights = rng.dirichlet(np.full(6, 0.4), (150, 6)) + 1e-3
     weights[:, :, [0, 2, 5]] *= np.exp(2 * rng.normal(size=(150, 1, 1)) - 1)
     weights = (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
@@ -172,6 +179,8 @@ def make_classifier(directory):
     rows = [MapRow("mrpc", str(n), 0, 0, 3, 3, NAMES[min(int(10 * one), 4)]) for n, one in enumerate(special)]
     maps = tuple(np.asarray(quantise(jnp.asarray(one))) for one in weights)
     write_maps(directory / "labels", MapSet(tuple(rows), maps))
+    made = {"sha256": hash_labels([directory / "labels"])}
+    write_json(directory / "pattern_scores.json", scores | {"as_published": one, "made_of": made})
     return directory
 
 
@@ -307,6 +316,15 @@ def test_published_shares_are_a_literal_loops_over_the_rows_that_quotes_leave(em
     sample = attention_patterns.read_published_sample(run)
     expected = literal_classes(embedder, classifier, "published", sample.examples.first, sample.examples.second)
     assert (values["as_published_mrpc_classes"] == expected).mean() > 0.98
+
+
+def test_a_classifier_is_not_shown_beside_a_rival_of_other_labels(embedder, classifier, tmp_path, capsys):
+    arguments = arguments_for(embedder, classifier, write_quoted(tmp_path / "dev.tsv"), tmp_path / "out")
+    found = read_maps(classifier / "labels")
+    write_maps(classifier / "labels", MapSet(found.rows[:-1], found.maps[:-1]))
+    assert main(arguments) == 2
+    assert "learnt from other labels" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("wrong", ["task", "classifier", "labels", "scores"])

@@ -188,6 +188,7 @@ def test_another_runs_directory_is_refused_and_kept(command, capsys):
         (["--learning-rate", "fast"], "from 0 to below 1"),
         (["--init", "warm"], "invalid choice"),
         (["--hold-out", "21"], "cannot be held out"),
+        (["--task", "mrpc:test"], "--task mrpc:test: name no split"),
         (["--task", "stsb"], "STS-B"),
         (["--seeds", "-1"], "at least 0"),
         (["--largest-gradient", "0"], "above 0"),

@@ -14,6 +14,17 @@ def test_nothing_is_written_where_nobody_looks(capsys):
     assert capsys.readouterr() == ("", "")
 
 
+def test_a_bar_counts_each_part_of_the_work_by_its_own_total(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with ProgressBar("sweep") as report:
+        shares = []
+        for done, total in [(3, 3), (10, 40), (40, 40), (1, 8)]:
+            report(float(done), float(total))
+            (task,) = report.__self__._bar.tasks
+            shares.append(task.percentage)
+    assert shares == [100, 25, 100, 12.5]
+
+
 @pytest.fixture
 def notebook(monkeypatch):
     """A stand-in for a notebook; gives the lines that it shows."""

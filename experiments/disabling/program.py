@@ -63,7 +63,7 @@ class Reading:
 
 def add_disabling_options(parser: Parser) -> None:
     """The options that both programs have beside those of all."""
-    add_task_options(parser, limit=None, max_length=None)
+    add_task_options(parser, limit="all", max_length=None)
     text = "draws of examples for the intervals (default 200)"
     parser.add_argument("--resamples", type=positive, default=200, metavar="N", help=text)
 

@@ -65,10 +65,15 @@ def published_pairs(encoding: Encoding, groups: Groups) -> Pairs:
 
 
 def measure_links(run: Run, sentences: Sequence[Sentence]) -> Links:
-    """The weights at the links of sentences, in both modes."""
+    """The weights at the links of sentences, in both modes.
+
+    The authors' code cuts after 20 tokens, which two of their 473 sentences have more of (21 and 22); here nothing is
+    cut, which changes no number of the published map by more than 3e-5 (all-MiniLM-L6-v2).
+    """
     texts = run.tokenizer.encode([sentence.text for sentence in sentences])
     groups = [group_pieces(text, sentence) for text, sentence in zip(texts, sentences, strict=True)]
-    both = reduce_attention(run.model, texts, largest_of_pairs, [stack_pairs([link_pairs(one) for one in groups])])
+    linked = [stack_pairs([link_pairs(one) for one in groups])]
+    both = reduce_attention(run.model, texts, largest_of_pairs, linked, report=run.report)
     pairs = [[published_pairs(text, one)] for text, one in zip(texts, groups, strict=True)]
-    published = reduce_attention(run.model, texts, mean_of_pairs, [stack_pairs(pairs)])
+    published = reduce_attention(run.model, texts, mean_of_pairs, [stack_pairs(pairs)], report=run.report)
     return Links(texts, groups, both, published[:, 0])

@@ -244,9 +244,14 @@ def score_fitted(
     return {name: float(f1_score(classes, found, average="macro")) for name, found in said.items()}
 
 
+def hash_labels(paths: Sequence[Path]) -> dict[str, str]:
+    """A digest of each file of labelled maps, by its name."""
+    files = [path.with_suffix(suffix) for path in paths for suffix in (".npz", ".tsv")]
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
 def made_of(paths: Sequence[Path], epochs: int) -> dict[str, Any]:
     """What networks and scores are made of: settings, digests of the labelled maps' files, versions."""
-    files = [path.with_suffix(suffix) for path in paths for suffix in (".npz", ".tsv")]
     return {
         "seed": SEED,
         "seeds_of_folds": [SEED + number for number in range(FOLDS)],
@@ -254,7 +259,7 @@ def made_of(paths: Sequence[Path], epochs: int) -> dict[str, Any]:
         "batch": BATCH,
         "rate": RATE,
         "decay": DECAY,
-        "sha256": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files},
+        "sha256": hash_labels(paths),
         "versions": {"python": platform.python_version(), **{name: package_version(name) for name in PACKAGES}},
     }
 

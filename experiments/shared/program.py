@@ -81,8 +81,8 @@ def make_parser(name: str, document: str) -> Parser:
     parser.add_argument("--model", default=DEFAULT_MODEL, metavar="M", help="directory, hub id, or package:NAME")
     parser.add_argument("--output", metavar="DIR", help=f"directory for the results (default experiment-{name})")
     parser.add_argument("--overwrite", action="store_true", help="replace results that are in DIR")
-    drawn = "only N examples, drawn with the seed (default %(default)s; None is all)"
-    parser.add_argument("--limit", type=positive, metavar="N", help=drawn)
+    drawn = "only N examples, drawn with the seed, or 'all' (default %(default)s)"
+    parser.add_argument("--limit", type=count_or_all, default="all", metavar="N", help=drawn)
     parser.add_argument("--seed", type=whole, default=0, metavar="S", help="of everything that is drawn (default 0)")
     parser.add_argument("--as-published", action="store_true", help="show what the authors' code computes")
     parser.set_defaults(name=name)
@@ -132,6 +132,11 @@ def whole(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 0")
     return int(text)
+
+
+def count_or_all(text: str) -> int | None:
+    """A whole number of at least 1, or None for `all`, as the type of an option."""
+    return None if text == "all" else positive(text)
 
 
 def draw_sample(count: int, options: argparse.Namespace) -> list[int]:

@@ -44,7 +44,7 @@ def add_task_options(
     *,
     task: str = "qnli-sample",
     several: bool = False,
-    limit: int | None = 1000,
+    limit: int | str = 1000,
     max_length: int | None = PUBLISHED_LENGTH,
 ) -> None:
     """The options that say which examples of which task are looked at.
@@ -52,7 +52,7 @@ def add_task_options(
     Args:
         task: the default; `qnli-sample` comes with bertjax.
         several: `--task` takes several and is a list.
-        limit: at most so many examples, or None for all.
+        limit: at most so many examples, or `all`.
         max_length: tokens after which texts are cut, or None for what the model says.
     """
     kind: dict[str, Any] = {"nargs": "+", "default": [task]} if several else {"default": task}

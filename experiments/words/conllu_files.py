@@ -18,6 +18,9 @@ from experiments.words.spans import Span
 Token = dict[str, Any]
 
 
+COLUMNS = ("id", "form", "upos", "xpos", "head", "deprel", "misc")
+
+
 def read_sentences(path: Path) -> list[Annotated]:
     """All sentences of a file.
 
@@ -36,6 +39,9 @@ def read_sentences(path: Path) -> list[Annotated]:
     except (OSError, EOFError, UnicodeDecodeError, conllu.exceptions.ParseException) as error:
         reason = (str(error).splitlines() or [""])[0]
         raise DataError(f"{path}: cannot be read as CoNLL-U ({reason})") from error
+    for number, (_, tokens) in enumerate(sentences, 1):
+        if missing := [name for name in COLUMNS for word in tokens if name not in word]:
+            raise DataError(f"{path}: sentence {number} has a word without the column {missing[0].upper()}")
     penn = {word["xpos"] for _, tokens in sentences for word in tokens if type(word["id"]) is int} <= PENN
     entities = any("Entity" in (word["misc"] or {}) for _, tokens in sentences for word in tokens)
     found = []
