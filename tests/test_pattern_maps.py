@@ -15,7 +15,7 @@ from bertjax.data import load_examples
 from bertjax.errors import DataError
 from bertjax.files import hash_weights, read_weights
 from bertjax.fingerprint import package_version
-from experiments.label_maps import label_order, main, take_letters
+from experiments.label_maps import label_order, main, make_parser, take_letters
 from experiments.patterns.maps import (
     CLASSES,
     DATA,
@@ -180,6 +180,16 @@ def test_an_export_says_what_made_it(embedder, tmp_path):
     assert (facts["seed"], facts["maps"], facts["heads_of_each"]) == (3, 8, 2)
     assert facts["only"] == [[0, 1], [1, 0], [1, 2]]
     assert facts["crop"] == "real tokens only"
+
+
+def test_the_commands_that_made_the_shipped_maps_are_ones_that_can_be_given():
+    lines = (DATA / "patterns.md").read_text().replace("\\\n", " ").splitlines()
+    commands = [line.split()[3:] for line in lines if line.strip().startswith("python -m experiments.label_maps")]
+    assert [make_parser().parse_args(command).maps for command in commands] == ["patterns", "patterns_rare"]
+    for command in commands:
+        facts = json.loads((DATA / f"{command[1]}.json").read_text())
+        assert facts["command"].split()[3:] == command
+        assert facts["maps"] == len(read_maps(DATA / command[1]))
 
 
 def test_an_export_takes_parts_of_a_task_apart(embedder, tmp_path):
