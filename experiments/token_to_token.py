@@ -25,8 +25,8 @@ Words come from CoNLL-U (--conllu; the package `conllu` reads it), from spaCy fo
 
 There two of the 72 heads of all-MiniLM-L6-v2 find a subject's verb more often than the next word is one (2.8: 63
 against 49 %), two a verb's subject, and none more often than the nearest word of the right kind; from pronouns 3.1
-finds a noun of the same entity in 62 %, the best distance in 8 %, the nearest noun in 27 % (`RESULTS.md`). It has not
-been run on bert-base-uncased.
+finds a noun of the same entity in 62 %, the best distance in 8 %, the nearest noun in 27 % (`RESULTS.md`). It has been
+run neither on bert-base-uncased nor with a model of spaCy.
 """
 
 from collections.abc import Sequence
