@@ -220,7 +220,7 @@ def _pictures(run: Run, kind: Kind, names: list[str], shown: Reading, lines: lis
     reading = ""
     if run.options.as_published:
         reading = ", as published"
-        label += "" if main.metric == "accuracy" else ' (in the paper "accuracy")'
+        reading += "" if main.metric == "accuracy" else f' ({label.split()[0]} is "accuracy" there)'
     subtitle = f"{run.options.model}, {task} {shown.examples.split}{reading}, {len(shown.examples):,} examples"
     title = f"Disabling one {kind.name} at a time"
     texts = (f"{title}, in three modes", subtitle, label, kind.name)
