@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, ArrayLike, Float
 
-from bertjax import ops
+from bertjax import fused, ops
 from bertjax.config import BertConfig
 from bertjax.pretrained import PretrainedModel
 from bertjax.types import AttentionRecord, EncoderRecord, Inputs, ModelOutput, Numerics, Overrides
@@ -79,6 +79,9 @@ class Attention(nnx.Module):
     ) -> tuple[Float[Array, "batch token embed"], AttentionRecord]:
         """The sum of all heads' outputs in wide floats, and all that happened inside."""
         queries, keys, values = self.project(hidden)
+        if self.numerics.attention != "explicit":
+            outputs = fused.attend(queries, keys, values, keep, overrides, layer, self.numerics)
+            return self.merge(outputs), AttentionRecord(queries, keys, values, None, outputs)
         edges = None if overrides is None else overrides.edges
         share = ops.override_keep(keep, edges, layer, self.heads, hidden.shape[1])
         weights = ops.attention_weights(ops.attention_scores(queries, keys, self.numerics), share)

@@ -102,6 +102,7 @@ class PretrainedModel(nnx.Module):
         *,
         dtype: Any = jnp.float32,
         precision: str | None = None,
+        attention: str = "explicit",
         config: BertConfig | None = None,
         revision: str | None = None,
         local_files_only: bool = False,
@@ -117,6 +118,7 @@ class PretrainedModel(nnx.Module):
                 an installed Python package carries.
             dtype: of the computation; parameters are kept in float32 (float64 for float64), as FlaxBertModel did.
             precision: of matrix products: 'highest' (default in float32), 'high' or 'default'.
+            attention: 'explicit', or without weights in the record 'fused' or 'pallas' (`Numerics`).
             config: in place of the checkpoint's own, e.g. with another number of labels.
             revision: branch, tag or commit on the hub.
             local_files_only: do not ask the network.
@@ -138,7 +140,7 @@ class PretrainedModel(nnx.Module):
             token=token,
         )
         config = config or BertConfig.from_directory(directory)
-        numerics = make_numerics(dtype, precision)
+        numerics = make_numerics(dtype, precision, attention)
         weights = read_weights(directory)
         if cls.has_decoder:
             config = _untie_if_different(config, weights)
@@ -177,14 +179,14 @@ def _run(graphdef: Any, state: Any, inputs: Inputs, overrides: Overrides | None)
     return nnx.merge(graphdef, state).forward(inputs, overrides)
 
 
-def make_numerics(dtype: Any, precision: str | None = None) -> Numerics:
+def make_numerics(dtype: Any, precision: str | None = None, attention: str = "explicit") -> Numerics:
     """`Numerics` from a dtype in any of NumPy's or JAX's spellings.
 
     >>> make_numerics("bfloat16")
-    Numerics(dtype='bfloat16', precision='default')
+    Numerics(dtype='bfloat16', precision='default', attention='explicit')
     """
     name = jnp.dtype(dtype).name
-    return Numerics(name, precision or ("highest" if name in ("float32", "float64") else "default"))
+    return Numerics(name, precision or ("highest" if name in ("float32", "float64") else "default"), attention)
 
 
 def build(create: Callable[[Array], Any], weights: dict[str, np.ndarray], config: BertConfig, seed: int) -> Any:

@@ -62,12 +62,15 @@ class Numerics:
             'float16' or 'float64' (the last under `jax_enable_x64` alone).
         precision: matrix-product precision as `jax.lax.Precision` names it. 'highest' keeps float32
             products float32 on GPU (no TF32) and TPU (no bfloat16 passes); a CPU always does.
+        attention: 'explicit', with all weights in the record; without them 'fused' (`jax.nn.dot_product_attention` as
+            XLA compiles it, which still makes them, and whose softmax is float32 always) or 'pallas' (our kernel for
+            GPU and TPU, whose memory grows as the length, not as its square; elsewhere it is interpreted: slow).
 
     Softmax, norms, activations and the sums inside matrix products use `wide`: float32, or float64 where
     dtype is.
 
     Raises:
-        InputError: a dtype or precision that there is not, or float64 while JAX has it switched off.
+        InputError: a dtype, precision or form of attention that there is not, or float64 while JAX has it switched off.
 
     >>> Numerics("bfloat16").wide.name
     'float32'
@@ -75,12 +78,15 @@ class Numerics:
 
     dtype: str = "float32"
     precision: str = "highest"
+    attention: str = "explicit"
 
     def __post_init__(self) -> None:
         if self.dtype not in ("float32", "bfloat16", "float16", "float64"):
             raise InputError(f"dtype {self.dtype!r} is not one of float32, bfloat16, float16, float64")
         if self.precision not in ("default", "high", "highest"):
             raise InputError(f"precision {self.precision!r} is not one of default, high, highest")
+        if self.attention not in ("explicit", "fused", "pallas"):
+            raise InputError(f"attention {self.attention!r} is not one of explicit, fused, pallas")
         if self.dtype == "float64" and not jax.config.read("jax_enable_x64"):
             raise InputError("dtype float64 needs jax.config.update('jax_enable_x64', True) before any array is made")
 
@@ -182,12 +188,12 @@ class Overrides:
 
 @record
 class AttentionRecord:
-    """The inside of one layer's attention, after overrides."""
+    """The inside of one layer's attention, after overrides; weights are None where attention is not explicit."""
 
     queries: Float[Array, "batch query heads head_dim"]
     keys: Float[Array, "batch key heads head_dim"]
     values: Float[Array, "batch key heads head_dim"]
-    weights: Float[Array, "batch heads query key"]
+    weights: Float[Array, "batch heads query key"] | None
     head_outputs: Float[Array, "batch query heads head_dim"]
 
 
@@ -198,7 +204,7 @@ class EncoderRecord:
     queries: Float[Array, "layers batch query heads head_dim"]
     keys: Float[Array, "layers batch key heads head_dim"]
     values: Float[Array, "layers batch key heads head_dim"]
-    weights: Float[Array, "layers batch heads query key"]
+    weights: Float[Array, "layers batch heads query key"] | None
     head_outputs: Float[Array, "layers batch query heads head_dim"]
     hidden_states: Float[Array, "layers_plus_1 batch token embed"]
     keep: Float[Array, "batch #query key"]
@@ -240,7 +246,9 @@ class ModelOutput:
 
     @property
     def attentions(self) -> Float[Array, "layers batch heads query key"]:
-        """Attention weights of all layers, after overrides."""
+        """Attention weights of all layers, after overrides. Raises `InputError` where the model keeps none."""
+        if self.inside.weights is None:
+            raise InputError("fused attention keeps no weights: load the model with attention='explicit'")
         return self.inside.weights
 
     @property

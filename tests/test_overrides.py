@@ -144,6 +144,9 @@ def check_identity(size, dtype):
         model, call = random_model(BertModel, config, dtype), arguments(config, rng)
         base = model(**call)
         assert tree_equal(base, model(**call, overrides=ov.identity(config))), (size, dtype)
+        for form in ("fused", "pallas"):
+            other = random_model(BertModel, config, dtype, attention=form)
+            assert tree_equal(other(**call), other(**call, overrides=ov.identity(config))), (size, dtype, form)
         zeros = jnp.zeros((config.num_hidden_layers, config.num_attention_heads, config.head_dim))
         head = (0, 0)
         replaced = ov.combine(

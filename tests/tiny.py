@@ -74,9 +74,9 @@ def _blank(cls, config: BertConfig, numerics, options: tuple):
     return graphdef, jax.tree.structure(state), _by_path(state)
 
 
-def random_model(cls, config: BertConfig, dtype="float32", seed: int = 0, **options):
+def random_model(cls, config: BertConfig, dtype="float32", seed: int = 0, attention: str = "explicit", **options):
     """A bertjax model whose every parameter is random: biases and norms too, which start as 0 and 1."""
-    graphdef, structure, shapes = _blank(cls, config, make_numerics(dtype), tuple(options.items()))
+    graphdef, structure, shapes = _blank(cls, config, make_numerics(dtype, None, attention), tuple(options.items()))
     rng = np.random.default_rng(seed)
     leaves = [
         path.endswith("norm.scale") + config.initializer_range * rng.normal(size=leaf.shape)

@@ -1,0 +1,83 @@
+"""Attention that keeps no weights, chosen by `Numerics.attention`: `jax.nn`'s form, or the Pallas kernel.
+
+Both take overrides of whole heads: gates, uniform weights, factors, given outputs. What needs the weights of single
+queries and keys needs the explicit form.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
+
+from bertjax import ops
+from bertjax.errors import InputError, OverrideError
+from bertjax.types import Numerics, Overrides
+
+
+def attend(
+    queries: Float[Array, "batch query heads head_dim"],
+    keys: Float[Array, "batch key heads head_dim"],
+    values: Float[Array, "batch key heads head_dim"],
+    keep: Float[Array, "batch #query key"],
+    overrides: Overrides | None,
+    layer: ArrayLike,
+    numerics: Numerics,
+) -> Float[Array, "batch query heads head_dim"]:
+    """Each head's outputs after overrides, in wide floats; 0 for a query that may attend to no key.
+
+    Raises:
+        OverrideError: overrides of weights or edges.
+        InputError: a mask `[batch, query, key]` for the Pallas kernel.
+    """
+    if overrides is not None and (overrides.weights is not None or overrides.edges is not None):
+        what = "single weights" if overrides.weights is None else "given weights"
+        raise OverrideError(f"overrides of {what} need attention='explicit', found {numerics.attention!r}")
+    form = _pallas if numerics.attention == "pallas" else _xla
+    outputs = form(queries, keys, values, keep, overrides, layer, numerics)
+    return outputs if overrides is None else ops.override_outputs(outputs, overrides, layer)
+
+
+def _pallas(
+    queries: Array,
+    keys: Array,
+    values: Array,
+    keep: Array,
+    overrides: Overrides | None,
+    layer: ArrayLike,
+    numerics: Any,
+) -> Array:
+    from bertjax import kernels  # Pallas is loaded by those who use it
+
+    if keep.shape[1] != 1:
+        raise InputError(
+            "attention='pallas' takes an attention_mask of whole tokens, [batch, token]; for [batch, query, key] use "
+            "'explicit' or 'fused'"
+        )
+    marks = (keep[:, 0] > 0).astype(jnp.int32)
+    gates = None
+    if overrides is not None:
+        gates = kernels.HeadGates(overrides.weights_gate[layer], overrides.uniform[layer], jnp.ones(queries.shape[2]))
+    asking = jnp.ones(queries.shape[:2], jnp.int32)  # padding attends to the real tokens, as in the explicit form
+    return kernels.attend(queries, keys, values, (asking, marks), gates, numerics)
+
+
+def _xla(
+    queries: Array,
+    keys: Array,
+    values: Array,
+    keep: Array,
+    overrides: Overrides | None,
+    layer: ArrayLike,
+    numerics: Any,
+) -> Array:
+    # Inside, jax.nn mixes dtypes of its own, which a caller's strict promotion would refuse.
+    with jax.default_matmul_precision(numerics.precision), jax.numpy_dtype_promotion("standard"):
+        learned = jax.nn.dot_product_attention(queries, keys, values, mask=(keep > 0)[:, None])
+    some = jnp.max(keep, axis=-1) > 0  # without keys it would be the mean over padding
+    learned = jnp.where(some[:, :, None, None], learned, 0).astype(numerics.wide)
+    if overrides is None:
+        return learned
+    gate, share = (part[layer][None, None, :, None] for part in (overrides.weights_gate, overrides.uniform))
+    mean = ops.contract("bqk,bkhd->bqhd", ops.uniform_weights(keep), values, numerics)
+    return ops.blend(gate.astype(learned.dtype), learned, share.astype(learned.dtype) * mean)

@@ -1,0 +1,179 @@
+"""Attention whose weights are never written to memory: Pallas kernels for GPU and TPU, with overrides of heads inside.
+
+For a query and the keys of its own segment, of which there are n:
+
+    w(k)   = weights_gate * softmax_k(query . key / sqrt(head_dim)) + (1 - weights_gate) * uniform / n
+    output = output_gate * sum_k w(k) value(k)
+
+A block of queries goes through its keys block by block, with a running maximum and sum (Milakov and Gimelshein 2018;
+Dao et al. 2022, FlashAttention), so memory grows with the length and not with its square. What uniform attention gives
+is the mean of a segment's values, which is made before, once for all queries. The gradient recomputes the weights, of
+one block of queries at a time. Elsewhere than on GPU and TPU the kernel is interpreted, to be tested: that is slow.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jaxtyping import Array, Float, Int
+
+from bertjax import ops
+from bertjax.kernel_parts import block_size, by_head, by_platform, cut, pad, product, running, score_block, widen
+from bertjax.types import Numerics, record
+
+
+@record
+class HeadGates:
+    """The overrides of whole heads in one layer; all 1, 0 and 1 leave them as learned. As in `Overrides`."""
+
+    weights: Float[Array, "heads"]
+    uniform: Float[Array, "heads"]
+    output: Float[Array, "heads"]
+
+
+def attend(
+    queries: Float[Array, "batch query heads head_dim"],
+    keys: Float[Array, "batch key heads head_dim"],
+    values: Float[Array, "batch key heads head_dim"],
+    segments: tuple[Int[Array, "batch query"], Int[Array, "batch key"]],
+    gates: HeadGates | None,
+    numerics: Numerics,
+    places: int = 1,
+) -> Float[Array, "batch query heads head_dim"]:
+    """Each head's outputs, in wide floats; 0 for a query whose segment has no key.
+
+    Args:
+        queries: of all heads.
+        keys: likewise.
+        values: likewise.
+        segments: which segment each query, and each key, belongs to, counted from 1; a key of 0 is padding.
+        gates: overrides of heads, or None.
+        numerics: dtype and precision of the two products.
+        places: how many segments a row has at most.
+    """
+    return _attend(queries, keys, values, gates, segments, numerics, places)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(5, 6))
+def _attend(
+    queries: Array, keys: Array, values: Array, gates: HeadGates | None, segments: Any, numerics: Numerics, places: int
+) -> Array:
+    tokens, head_dim = queries.shape[1], queries.shape[3]
+    scaled = [by_head(part.astype(numerics.dtype)) for part in (queries, keys, values)]
+    marks = pad(segments[0], 1)[:, :, None], pad(segments[1], 1)[:, None]
+    shares = [] if gates is None else _shares(gates, values, segments[1], numerics, places)
+    options = {"scale": head_dim**-0.5, "numerics": numerics, "overridden": gates is not None}
+    outputs = by_platform(partial(_call_attend, **options), *scaled, *marks, *shares)
+    return outputs[:, :, :tokens, :head_dim].swapaxes(1, 2)
+
+
+def _attend_forward(*arguments: Any) -> tuple[Array, Any]:
+    return _attend(*arguments), arguments[:5]
+
+
+def _attend_backward(numerics: Numerics, places: int, kept: Any, cotangent: Array) -> Any:
+    del places
+    *given, segments = kept
+
+    def again(queries: Array, keys: Array, values: Array, gates: HeadGates | None) -> Array:
+        return attend_by_blocks(queries, keys, values, segments, gates, numerics)
+
+    _, pull = jax.vjp(again, *given)
+    return (*pull(cotangent), None)
+
+
+_attend.defvjp(_attend_forward, _attend_backward)
+
+
+def attend_by_blocks(
+    queries: Float[Array, "batch query heads head_dim"],
+    keys: Float[Array, "batch key heads head_dim"],
+    values: Float[Array, "batch key heads head_dim"],
+    segments: tuple[Int[Array, "batch query"], Int[Array, "batch key"]],
+    gates: HeadGates | None,
+    numerics: Numerics,
+) -> Float[Array, "batch query heads head_dim"]:
+    """The same as `attend` without a kernel: weights of one block of queries at a time, also in its gradient."""
+    size = block_size(queries.shape[1])
+
+    @jax.checkpoint
+    def one(block: tuple[Array, Array]) -> Array:
+        asking, marks = block
+        keep = ((marks[:, :, None] == segments[1][:, None]) & (segments[1] > 0)[:, None]).astype(numerics.wide)
+        weights = ops.attention_weights(ops.attention_scores(asking, keys, numerics), keep[:, None])
+        if gates is not None:
+            gate, share = (part[None, :, None, None].astype(weights.dtype) for part in (gates.weights, gates.uniform))
+            weights = ops.blend(gate, weights, share * ops.uniform_weights(keep)[:, None])
+        mixed = ops.mix(weights, values, numerics)
+        return mixed if gates is None else mixed * gates.output[None, None, :, None].astype(mixed.dtype)
+
+    blocks = [cut(pad(part, 1), size) for part in (queries, segments[0])]
+    found = jax.lax.map(one, tuple(blocks)).swapaxes(0, 1)
+    return found.reshape(found.shape[0], -1, *found.shape[3:])[:, : queries.shape[1]]
+
+
+def _call_attend(
+    *arrays: Array, block: int, scale: float, numerics: Numerics, overridden: bool, **settings: Any
+) -> Array:
+    """The kernel of `attend` on padded arrays: queries, keys, values, marks and, if overridden, shares and means."""
+    queries, keys = arrays[:2]
+    batch, heads, tokens, width = queries.shape
+    whole = (1, 1, keys.shape[2], width)
+    specs = [
+        pl.BlockSpec((1, 1, block, width), lambda b, h, i: (b, h, i, 0)),
+        *[pl.BlockSpec(whole, lambda b, h, i: (b, h, 0, 0))] * 2,
+        pl.BlockSpec((1, block, 1), lambda b, h, i: (b, i, 0)),
+        pl.BlockSpec((1, 1, keys.shape[2]), lambda b, h, i: (b, 0, 0)),
+    ]
+    if overridden:
+        specs += [pl.BlockSpec((1, 1, 1), lambda b, h, i: (h, 0, 0))] * 3
+        specs += [pl.BlockSpec((1, 1, *arrays[8].shape[2:]), lambda b, h, i: (b, h, 0, 0))]
+    return pl.pallas_call(
+        partial(_attend_kernel, block=min(block, keys.shape[2]), scale=scale, numerics=numerics),
+        jax.ShapeDtypeStruct(queries.shape, numerics.wide),
+        grid=(batch, heads, tokens // block),
+        in_specs=specs,
+        out_specs=specs[0],
+        **settings,
+    )(*arrays)
+
+
+def _attend_kernel(
+    queries: Any, keys: Any, values: Any, asking: Any, asked: Any, *rest: Any, block: int, scale: float, numerics: Any
+) -> None:
+    """One block of queries of one head; `rest` is shares and means, if any, and the outputs."""
+    query, mark = queries[0, 0], asking[0]
+    start = running(query.shape[0], numerics)
+
+    def step(number: Array, carry: Any) -> Any:
+        highest, total, mixed = carry
+        here = pl.ds(number * block, block)
+        scores, allowed = score_block(query, keys[0, 0, here], mark, asked[0, :, here], scale, numerics)
+        peak = jnp.maximum(highest, scores.max(-1, keepdims=True))
+        share = jnp.where(allowed, jnp.exp(scores - peak), 0)
+        shrink = jnp.exp(highest - peak)
+        added = product(share.astype(numerics.dtype), values[0, 0, here], 0, numerics)
+        return peak, total * shrink + share.sum(-1, keepdims=True), mixed * shrink + added
+
+    mixed = jnp.zeros(query.shape, numerics.wide)
+    _, total, mixed = jax.lax.fori_loop(0, keys.shape[2] // block, step, (*start, mixed))
+    found = mixed / jnp.where(total > 0, total, 1)
+    *shares, output = rest
+    if shares:
+        gate, uniform, factor, means = (part[0] for part in shares)
+        places = jax.lax.broadcasted_iota(jnp.int32, (1, means.shape[1]), 1) + 1
+        mean = product((mark == places).astype(numerics.wide), means[0], 0, numerics)
+        found = factor * (gate * found + (1 - gate) * uniform * mean)
+    output[0, 0] = found
+
+
+def _shares(gates: HeadGates, values: Array, marks: Array, numerics: Numerics, places: int) -> list[Array]:
+    """The gates, one for each head, and the mean of each segment's values."""
+    numbers = 1 + jnp.arange(places, dtype=marks.dtype)
+    members = (marks[:, None] == numbers[None, :, None]).astype(numerics.wide)
+    members = members / jnp.maximum(members.sum(-1, keepdims=True), 1)
+    means = ops.contract("bpt,bthd->bhpd", members, values, numerics)
+    parts = (gates.weights, gates.uniform, gates.output)
+    return [part.astype(numerics.wide)[:, None, None] for part in parts] + [widen(widen(means, 3), 2)]

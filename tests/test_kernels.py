@@ -1,0 +1,334 @@
+"""The three forms of attention agree, and what the fused ones do not have is refused."""
+
+import contextlib
+import functools
+import math
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import bertjax
+from bertjax import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    fused,
+    kernel_statistics,
+    kernels,
+    ops,
+    plain,
+    readouts,
+)
+from bertjax import overrides as ov
+from bertjax.errors import InputError, OverrideError
+from bertjax.types import Numerics, Overrides
+from tests.tiny import arguments, largest_difference, random_model
+
+# Of one attention, inputs of variance 1, against float64. bfloat16 has 8 bits: outputs of size 1 to 4, and weights that
+# are rounded before they meet the values.
+ERROR = {"float32": 1e-5, "bfloat16": 2e-2}
+CLOSE = 1e-5  # float32, values of size 1 to 10, sums in another order
+FUSED = ["fused", "pallas"]
+PLACES, BATCH, HEADS = 4, 3, 2
+
+
+def reference(queries, keys, values, segments, gates):
+    """Weights and outputs after overrides, in float64."""
+    queries, keys, values = (np.asarray(part, np.float64) for part in (queries, keys, values))
+    asking, asked = (np.asarray(part) for part in segments)
+    allowed = ((asking[:, :, None] == asked[:, None]) & (asked > 0)[:, None])[:, None]
+    scores = np.einsum("bqhd,bkhd->bhqk", queries, keys) / math.sqrt(queries.shape[-1])
+    share = np.exp(scores) * allowed
+    weights = share / np.maximum(share.sum(-1, keepdims=True), 1e-300)
+    factor = np.ones(queries.shape[2])
+    if gates is not None:
+        gate, uniform, factor = (np.asarray(part, np.float64) for part in (gates.weights, gates.uniform, gates.output))
+        gate, uniform = gate[:, None, None], uniform[:, None, None]
+        weights = gate * weights + (1 - gate) * uniform * allowed / np.maximum(allowed.sum(-1, keepdims=True), 1)
+    return weights, np.einsum("bhqk,bkhd->bqhd", weights, values) * factor[:, None]
+
+
+def normal(rng, dtype, *shape):
+    return jnp.asarray(rng.normal(size=shape), jnp.float32).astype(dtype)
+
+
+def packed(rng, tokens):
+    """Three rows: segments in any order with padding somewhere between them, padding alone, one segment alone."""
+    order = rng.permutation(PLACES + 1)
+    rows = [order[np.sort(rng.integers(0, PLACES + 1, tokens))], np.zeros(tokens), np.ones(tokens)]
+    return jnp.asarray(np.stack(rows), jnp.int32)
+
+
+def random_gates(rng):
+    return kernels.HeadGates(*(jnp.asarray(rng.uniform(size=HEADS), jnp.float32) for _ in range(3)))
+
+
+def as_overrides(gates):
+    """The gates of one layer as a model's overrides."""
+    return None if gates is None else Overrides(gates.weights[None], gates.uniform[None], gates.output[None])
+
+
+def mask_of(segments):
+    return ((segments[:, :, None] == segments[:, None]) & (segments > 0)[:, None]).astype(jnp.float32)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 6))
+def attend(form, queries, keys, values, segments, gates, numerics):
+    """One attention by any form, for packed segments."""
+    if form == "kernel":
+        return kernels.attend(queries, keys, values, (segments, segments), gates, numerics, PLACES)
+    if form == "blocks":
+        return kernels.attend_by_blocks(queries, keys, values, (segments, segments), gates, numerics)
+    keep = mask_of(segments)
+    if form == "fused":
+        return fused.attend(queries, keys, values, keep, as_overrides(gates), 0, numerics)
+    weights = ops.attention_weights(ops.attention_scores(queries, keys, numerics), keep[:, None])
+    if gates is None:
+        return ops.mix(weights, values, numerics)
+    weights = ops.override_weights(weights, keep, as_overrides(gates), 0)
+    return ops.override_outputs(ops.mix(weights, values, numerics), as_overrides(gates), 0)
+
+
+COMBINATIONS = [
+    (1, 32, "float32", True),
+    (2, 64, "float32", False),
+    (7, 32, "bfloat16", True),
+    (64, 64, "float32", True),
+    (65, 32, "float32", False),
+    (129, 32, "float32", True),
+    (129, 64, "bfloat16", False),
+    (200, 64, "float32", True),
+    (511, 32, "float32", True),
+    (511, 64, "bfloat16", True),
+    (512, 64, "float32", False),
+    (512, 32, "bfloat16", False),
+]
+
+
+@pytest.mark.parametrize(("tokens", "head_dim", "dtype", "gated"), COMBINATIONS)
+def test_every_form_is_close_to_float64(rng, tokens, head_dim, dtype, gated):
+    parts = [normal(rng, dtype, BATCH, tokens, HEADS, head_dim) for _ in range(3)]
+    segments, gates = packed(rng, tokens), random_gates(rng) if gated else None
+    expected = reference(*parts, (segments, segments), gates)[1]
+    for form in ("kernel", "blocks", "fused"):
+        numerics = Numerics(dtype, "highest", "fused" if form == "fused" else "explicit")
+        found = np.asarray(attend(form, *parts, segments, gates, numerics))
+        assert found.dtype == np.float32, form
+        assert largest_difference(found, expected) <= ERROR[dtype], form
+        assert (found[np.asarray(segments) == 0] == 0).all(), form
+
+
+@pytest.mark.parametrize(("asking", "asked"), [(5, 130), (130, 5)])
+def test_there_may_be_more_keys_than_queries_or_fewer(rng, asking, asked):
+    queries = normal(rng, "float32", BATCH, asking, HEADS, 32)
+    keys, values = (normal(rng, "float32", BATCH, asked, HEADS, 32) for _ in range(2))
+    segments, gates = (packed(rng, asking), packed(rng, asked)), random_gates(rng)
+    expected = reference(queries, keys, values, segments, gates)[1]
+    for form in (functools.partial(kernels.attend, places=PLACES), kernels.attend_by_blocks):
+        found = jax.jit(form, static_argnums=5)(queries, keys, values, segments, gates, Numerics())
+        assert largest_difference(found, expected) <= ERROR["float32"]
+
+
+@pytest.mark.parametrize(("tokens", "gated"), [(7, True), (130, True), (65, False)])
+def test_every_form_has_the_gradient_of_the_explicit_one(rng, tokens, gated):
+    parts = [normal(rng, "float32", BATCH, tokens, HEADS, 32) for _ in range(3)]
+    segments, gates = packed(rng, tokens), random_gates(rng) if gated else None
+    cotangent = normal(rng, "float32", BATCH, tokens, HEADS, 32)
+
+    def gradient(form):
+        def total(queries, keys, values, gates):
+            numerics = Numerics(attention="fused" if form == "fused" else "explicit")
+            return jnp.sum(attend(form, queries, keys, values, segments, gates, numerics) * cotangent)
+
+        return jax.jit(jax.grad(total, (0, 1, 2, 3) if gated else (0, 1, 2)))(*parts, gates)
+
+    expected = gradient("explicit")
+    sizes = [max(1.0, float(jnp.abs(leaf).max())) for leaf in jax.tree.leaves(expected)]  # gates' are sums of thousands
+    for form in ("kernel", "blocks", "fused"):
+        for found, leaf, size in zip(jax.tree.leaves(gradient(form)), jax.tree.leaves(expected), sizes, strict=True):
+            assert bool(jnp.abs(leaf).max() > 0)
+            assert largest_difference(found, leaf) <= CLOSE * size, form
+
+
+@pytest.mark.parametrize(
+    ("tokens", "dtype", "gated"), [(7, "float32", True), (65, "bfloat16", True), (200, "float32", False)]
+)
+def test_statistics_are_those_of_the_weights(rng, tokens, dtype, gated):
+    queries, keys = (normal(rng, dtype, BATCH, tokens, HEADS, 32) for _ in range(2))
+    segments, gates = packed(rng, tokens), random_gates(rng) if gated else None
+    columns = normal(rng, "float32", BATCH, tokens, 5)
+    measure = jax.jit(kernel_statistics.measure, static_argnums=5)
+    found = measure(queries, keys, segments, columns, gates, Numerics(dtype))
+    weights = reference(queries, keys, keys, (segments, segments), gates)[0]
+    entropy = -(weights * np.log(np.where(weights > 0, weights, 1))).sum(-1)
+    queries_of_key = np.asarray(mask_of(segments)).sum(1)[:, None]
+    assert largest_difference(found.entropy, entropy) <= CLOSE
+    assert largest_difference(found.mass, np.einsum("bhqk,bkc->bhqc", weights, columns)) <= CLOSE
+    assert largest_difference(found.column_means, weights.sum(2) / np.maximum(queries_of_key, 1)) <= CLOSE
+
+
+def models(config, cls=BertModel):
+    """The same weights in every form."""
+    return {form: random_model(cls, config, attention=form) for form in ("explicit", *FUSED)}
+
+
+def several(config, rng):
+    """Overrides that every form takes."""
+    means = jnp.asarray(rng.normal(size=(2, 3, 4)), jnp.float32)
+    return {
+        "none": None,
+        "uniform": ov.uniform(config, ["0.1", "1.2"]),
+        "blend": ov.uniform(config, ["0.0"], gate=0.3),
+        "zero": ov.zero(config, ["1.0"]),
+        "factor": ov.factor(config, ["1.2"], 0.5),
+        "mean": ov.mean(config, ["0.1", "1.1"], means),
+        "two": ov.combine(ov.uniform(config, ["0.1"]), ov.factor(config, ["0.1"], 0.5)),
+    }
+
+
+def test_a_model_computes_the_same_in_every_form(small, rng):
+    forms, call = models(small), arguments(small, rng)
+    for name, override in several(small, rng).items():
+        explicit, *others = (model(**call, overrides=override) for model in forms.values())
+        for other in others:
+            for field in ("last_hidden_state", "pooler_output", "hidden_states"):
+                assert largest_difference(getattr(other, field), getattr(explicit, field)) < CLOSE, name
+            for field in ("queries", "keys", "values", "head_outputs"):
+                assert largest_difference(getattr(other.record, field), getattr(explicit.record, field)) < CLOSE, name
+
+
+def test_a_stack_and_a_sweep_are_the_same_in_every_form(small, rng):
+    forms, call = models(small, BertForSequenceClassification), arguments(small, rng)
+    stack = [one for one in several(small, rng).values() if one is not None and one.outputs is None]
+    found, swept = [], []
+    for model in forms.values():
+        found.append(plain.run(model, model.inputs(**call), ov.stack(stack), readouts.logits))
+        swept.append(plain.sweep(model, [(range(4), call)], stack, readouts.logits, chunk_size=2))
+    expected = [forms["explicit"](**call, overrides=one).logits for one in stack]
+    for run, sweep in zip(found, swept, strict=True):
+        assert largest_difference(run, jnp.stack(expected)) < CLOSE
+        assert largest_difference(sweep.outputs, jnp.stack(expected)) < CLOSE
+        assert largest_difference(sweep.base, forms["explicit"](**call).logits) < CLOSE
+
+
+def test_gates_have_the_same_gradient_in_every_form(small, rng):
+    override, call, found = ov.uniform(small, ov.every_head(small), gate=0.4), arguments(small, rng), []
+    for model in models(small).values():
+        inputs = model.inputs(**call)
+        gradient = jax.jit(jax.grad(lambda override, m=model, i=inputs: m.forward(i, override).pooler_output.sum()))
+        found.append(gradient(override))
+    for other in found[1:]:
+        for one, expected in zip(jax.tree.leaves(other), jax.tree.leaves(found[0]), strict=True):
+            assert largest_difference(one, expected) < CLOSE * max(1.0, float(jnp.abs(expected).max()))
+
+
+@pytest.mark.parametrize("form", FUSED)
+def test_a_real_token_s_output_does_not_depend_on_padding(small, rng, form):
+    model, call = random_model(BertModel, small, attention=form), arguments(small, rng)
+    before, mask = model(**call).last_hidden_state, call["attention_mask"].astype(bool)
+    call["input_ids"] = np.where(mask, call["input_ids"], rng.integers(0, small.vocab_size, mask.shape))
+    assert np.array_equal(before[mask], model(**call).last_hidden_state[mask])
+
+
+def test_packed_rows_by_a_mask_for_each_query(small, rng):
+    forms, call = models(small), arguments(small, rng)
+    call["attention_mask"] = np.asarray(mask_of(jnp.asarray(rng.integers(0, 3, (4, 9)))))
+    explicit, other = (forms[form](**call, overrides=ov.uniform(small, ["0.1"])) for form in ("explicit", "fused"))
+    assert largest_difference(other.last_hidden_state, explicit.last_hidden_state) < CLOSE
+    with pytest.raises(InputError, match=r"attention='pallas' takes .*\[batch, token\]"):
+        forms["pallas"](**call)
+
+
+@pytest.mark.parametrize("form", FUSED)
+def test_what_needs_the_weights_is_refused(small, rng, form):
+    explicit, model = (random_model(BertModel, small, attention=one) for one in ("explicit", form))
+    call = arguments(small, rng)
+    output = model(**call)
+    assert output.record.weights is None
+    with pytest.raises(InputError, match="attention='explicit'"):
+        _ = output.attentions
+    with pytest.raises(InputError, match="attention='explicit'"):
+        ov.patched_weights(small, ["0.0"], output)
+    given = np.zeros((9, 9), np.float32)
+    for override, what in (
+        (ov.fixed(small, {"0.0": given}), "given weights"),
+        (ov.patched_weights(small, ["0.0"], explicit(**call)), "given weights"),
+        (ov.forbidden_edges(small, [(0, 0, 0, 0)]), "single weights"),
+        (ov.fixed_edges(small, {(0, 0, 0, 0): 0.5}), "single weights"),
+    ):
+        with pytest.raises(OverrideError, match=f"{what} need attention='explicit', found '{form}'"):
+            model(**call, overrides=override)
+    patched = ov.patched_outputs(small, ["0.0"], output)  # whole outputs need no weights
+    assert (
+        largest_difference(model(**call, overrides=patched).record.head_outputs[0], output.record.head_outputs[0]) == 0
+    )
+
+
+def test_the_form_is_chosen_when_a_model_is_loaded(small, rng, tmp_path):
+    random_model(BertModel, small).save_pretrained(tmp_path)
+    call = arguments(small, rng)
+    explicit = BertModel.from_pretrained(tmp_path)
+    assert explicit.numerics.attention == "explicit"
+    for model in (BertModel.from_pretrained(tmp_path, attention="fused"), bertjax.load(tmp_path, attention="fused")):
+        assert model.numerics.attention == "fused"
+        assert model(**call).record.weights is None
+        assert largest_difference(model(**call).pooler_output, explicit(**call).pooler_output) < CLOSE
+    with pytest.raises(InputError, match="attention 'flash' is not one of explicit, fused, pallas"):
+        BertModel.from_pretrained(tmp_path, attention="flash")
+
+
+CALLS = {"cuda": "triton", "tpu": "tpu_custom_call"}
+
+
+def lower(function, platform, *arguments):
+    """What a function becomes for a platform that is not here; JAX 0.11 and newer ask which GPU it is."""
+    context = contextlib.nullcontext()
+    if platform == "cuda" and hasattr(jax.sharding, "AbstractDevice"):
+        device = jax.sharding.AbstractDevice("NVIDIA H100 80GB HBM3", 132, "cuda")
+        mesh = jax.sharding.AbstractMesh((1,), ("x",), (jax.sharding.AxisType.Auto,), abstract_device=device)
+        context = jax.sharding.use_abstract_mesh(mesh)
+    with context:
+        return jax.jit(function).trace(*arguments).lower(lowering_platforms=(platform,)).as_text()
+
+
+@pytest.mark.parametrize("platform", CALLS)
+def test_the_kernels_lower_for_accelerators(platform):
+    part, marks, ones = jnp.zeros((2, 130, HEADS, 64)), jnp.ones((2, 130), jnp.int32), jnp.ones(HEADS)
+    gates = kernels.HeadGates(ones, ones, ones)
+
+    def kernel(part, marks, gates):
+        return kernels.attend(part, part, part, (marks, marks), gates, Numerics(), PLACES)
+
+    def statistics(part, marks, gates):
+        return kernel_statistics.measure(part, part, marks, jnp.ones((2, 130, 5)), gates, Numerics())
+
+    def gradient(part, marks, gates):
+        return jax.value_and_grad(lambda part: kernel(part, marks, gates).sum())(part)
+
+    for function in (kernel, statistics, gradient):
+        assert CALLS[platform] in lower(function, platform, part, marks, gates)
+
+
+def largest_array(form, platform, differentiate):
+    """Elements of the largest array in a lowered model of three heads, for one text of 512 tokens."""
+    config = BertConfig(vocab_size=11, hidden_size=96, num_hidden_layers=2, num_attention_heads=3, intermediate_size=7)
+    graphdef, state = nnx.split(random_model(BertModel, config, attention=form))
+    inputs = nnx.merge(graphdef, state).inputs(np.ones((1, 512), int))
+
+    def value(override, state):
+        return nnx.merge(graphdef, state).forward(inputs, override).last_hidden_state.sum()
+
+    function = jax.grad(value) if differentiate else value
+    text = lower(function, platform, ov.identity(config), state)
+    return max(math.prod(map(int, shape.split("x")[:-1])) for shape in re.findall(r"tensor<((?:\d+x)+)\w+>", text))
+
+
+@pytest.mark.parametrize("differentiate", [False, True])
+@pytest.mark.parametrize("platform", ["cpu", "cuda", "tpu"])
+def test_the_kernel_has_no_array_of_all_weights(platform, differentiate):
+    assert largest_array("pallas", platform, differentiate) < 512 * 512
+    assert largest_array("explicit", platform, differentiate) >= 3 * 512 * 512
