@@ -15,7 +15,7 @@ maps turned around and weighted classes are ours in both modes. Padding has no w
     python -m experiments.attention_patterns --task mrpc stsb sst2 qqp:train rte qnli mnli --data GLUE_DIR
 
 TASK:SPLIT takes a task from another part of its data; --tuned names a fine-tuned model for each task, as the paper has.
-5,557 examples of seven tasks on all-MiniLM-L6-v2 took 24 minutes on two busy CPU cores. There 36 to 58 % of the maps
+5,557 examples of seven tasks on all-MiniLM-L6-v2 took 3 minutes on two CPU cores. There 36 to 58 % of the maps
 are vertical, 31 to 37 % vertical+diagonal, 5 to 22 % heterogeneous (`RESULTS.md`); the network's macro F1 is 0.79 (0.72
 to 0.85), its rival's 0.69, and 0.77 where only the head is known. Not run on bert-base-uncased.
 """
