@@ -44,7 +44,7 @@ from jaxtyping import Array, Float, Int
 from rich.table import Table
 
 from bertjax.errors import ConfigError, DataError
-from experiments.frames.links import measure_links
+from experiments.frames.links import Links, measure_links
 from experiments.frames.sources import PUBLISHED, read_published
 from experiments.linguistic_features import score_features
 from experiments.shared.agreement import compare_maps
@@ -145,15 +145,18 @@ def whole_maps(
     return jnp.moveaxis(attentions, 1, 0)
 
 
-def check_framenet(run: Run, anchors: Mapping[str, Any]) -> Check:
+def check_framenet(links: Links, anchors: Mapping[str, Any]) -> Check:
     """The map over the authors' FrameNet sentences."""
-    found = measure_links(run, read_published(PUBLISHED)).maps()["as_published"]
+    found = links.maps()["as_published"]
     return _check_map("FrameNet", np.array(anchors["map"]), np.array(anchors["allowed"]), found)
 
 
-def check_qqp(run: Run, anchors: Mapping[str, Any]) -> Iterator[Check]:
-    """The maps of features and relations over examples of QQP, and the layers' means of [SEP]'s."""
-    values = measure_qqp(run) if run.options.data else {}
+def check_qqp(values: Mapping[str, np.ndarray], anchors: Mapping[str, Any]) -> Iterator[Check]:
+    """The maps of features and relations over examples of QQP, and the layers' means of [SEP]'s.
+
+    Args:
+        values: what `measure_qqp` gives, as far as there are data.
+    """
     for name, rows in anchors["maps"].items():
         published = np.array(rows)
         title = f"QQP {name}"
@@ -240,13 +243,19 @@ def compute(run: Run) -> Outcome:
     require_size(run, np.array(anchors["framenet"]["map"]).shape)
     if run.options.spacy and not run.options.data:
         raise DataError("--spacy annotates the examples of QQP: name their directory or file with --data")
-    checks = [*check_rows(run, anchors["he"]), check_framenet(run, anchors["framenet"])]
+    links, qqp = measure_links(run, read_published(PUBLISHED)), measure_qqp(run) if run.options.data else {}
+    checks = [*check_rows(run, anchors["he"]), check_framenet(links, anchors["framenet"])]
     framenet, reading = checks[-1], anchors["framenet"]["reading"]
-    checks += check_qqp(run, anchors["qqp"])
+    checks += check_qqp(qqp, anchors["qqp"])
     verdicts = [check.verdict for check in checks]
     counts = {verdict: verdicts.count(verdict) for verdict in VERDICTS}
     numbers = {"source": anchors["source"], "verdicts": counts, "checks": [_report(check) for check in checks]}
     values = {check.name: check.found for check in checks if check.found is not None}
+    examples = {
+        "FrameNet": links.published,
+        **{f"QQP {name}": qqp[name] for name in anchors["qqp"]["maps"] if name in qqp},
+    }
+    each = {f"{name} of each example": found for name, found in examples.items()}
     published = np.array(anchors["framenet"]["map"])
     panels = [Panel("published", published), Panel("found", values["FrameNet"].reshape(published.shape))]
 
@@ -254,7 +263,7 @@ def compute(run: Run) -> Outcome:
         title = "From frame elements to predicates, against the published map"
         draw_maps(path, panels, title, f"{run.options.model}: {framenet.verdict}", "mean weight")
 
-    return Outcome(numbers, values, draw, [make_table(checks), say_framenet(framenet, reading), *_say(checks)])
+    return Outcome(numbers, values | each, draw, [make_table(checks), say_framenet(framenet, reading), *_say(checks)])
 
 
 def require_size(run: Run, shape: tuple[int, ...]) -> None:
