@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bertjax.progress import ProgressBar
+from bertjax.progress import ProgressBar, say
 
 EXIT_FAILED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -26,13 +26,13 @@ def run_ablate(options: argparse.Namespace) -> int:
         summary = read_complete(settings.directory, settings.describe())
         if summary is not None:
             _show_scores(summary["ablations"], summary["base"]["score"], summary["metric"]["label"])
-            _say(f"{settings.directory} is complete already")
+            say(f"{settings.directory} is complete already")
             return 0
-        _say(f"nothing to resume in {settings.directory}: from the beginning")
+        say(f"nothing to resume in {settings.directory}: from the beginning")
     with ProgressBar("ablating") as advance:
-        results = ablate(settings, say=_say, progress=advance)
+        results = ablate(settings, say=say, progress=advance)
     _show_scores([entry.to_dict() for entry in results.entries], results.base, results.summary["metric"]["label"])
-    _say(f"results in {settings.directory}, picture in {settings.directory / picture_name(results.entries)}")
+    say(f"results in {settings.directory}, picture in {settings.directory / picture_name(results.entries)}")
     return 0
 
 
@@ -60,10 +60,6 @@ def _settings(options: argparse.Namespace) -> Any:
     given: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(Settings)}
     changed: dict[str, Any] = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
     return Settings(**(given | changed))
-
-
-def _say(line: str) -> None:
-    Console().print(line, highlight=False, soft_wrap=True)
 
 
 def _show_scores(entries: Sequence[Mapping[str, Any]], base: float | None, label: str) -> None:

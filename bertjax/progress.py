@@ -12,6 +12,11 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 Report = Callable[..., None]
 
 
+def say(line: Any) -> None:
+    """Print a line or a table as it is: nothing in it is taken for markup or for a picture's name (`qqp:train:`)."""
+    Console(markup=False, emoji=False).print(line, highlight=False, soft_wrap=True)
+
+
 class ProgressBar:
     """A bar with the time left: `with ProgressBar("sweep") as report: report(done, total)`.
 

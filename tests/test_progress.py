@@ -5,13 +5,19 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from bertjax.progress import ProgressBar, in_notebook
+from bertjax.progress import ProgressBar, in_notebook, say
 
 
 def test_nothing_is_written_where_nobody_looks(capsys):
     with ProgressBar("sweep") as report:
         report(1.0, 2.0)
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_line_is_printed_as_it_is(capsys):
+    line = "qqp:train: 3 [examples] of /data/[bold]/x" + 200 * "y"
+    say(line)
+    assert capsys.readouterr().out == line + "\n"
 
 
 def test_a_bar_counts_each_part_of_the_work_by_its_own_total(monkeypatch):

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 import bertjax
@@ -27,7 +26,7 @@ from bertjax.fingerprint import package_version
 from bertjax.journal import discard_journal
 from bertjax.locate import DEFAULT_MODEL, locate
 from bertjax.memory import format_bytes, peak_memory
-from bertjax.progress import ProgressBar, Report
+from bertjax.progress import ProgressBar, Report, say
 from bertjax.provenance import where_from
 from bertjax.results import check_directory
 
@@ -121,7 +120,7 @@ def run_program(
         discard_journal(directory / "journal")
         used = [f"{format_bytes(size)} of {where} memory at most" for where, size in peak.items() if size]
         for line in [*outcome.lines, *used, f"results in {directory}"]:
-            Console().print(line, highlight=False, soft_wrap=True)
+            say(line)
         return 0
 
     return guarded(parser.prog, program)
