@@ -11,6 +11,7 @@ from scipy.stats import spearmanr
 from bertjax.metrics import METRICS, predictions_from_logits, score
 from bertjax.page import format_change
 from bertjax.report import NOTHING
+from experiments.disabling.resampling import bootstrap
 
 LEVEL = 95  # per cent, of all intervals
 DRAWS = 1000  # of heads, for the interval of a rank correlation
@@ -83,30 +84,6 @@ def measure(
         became = np.stack([right[1:] & ~right[0], ~right[1:] & right[0]])
         flips = became.sum(-1).reshape(2, modes, -1)
     return Effects(metric, float(scores[0]), scores[1:].reshape(modes, -1), changes, flips)
-
-
-def bootstrap(
-    metric: str,
-    outputs: Float[np.ndarray, "runs examples *labels"],
-    labels: Num[np.ndarray, " examples"],
-    positive: int,
-    counts: Int[np.ndarray, "draws examples"],
-) -> Float[np.ndarray, "draws runs"]:
-    """Scores on examples drawn with replacement; accuracy and F1 by products of matrices, which is much faster.
-
-    >>> outputs, labels = np.array([[[0.0, 1.0], [1.0, 0.0]]]), np.array([1, 1])
-    >>> bootstrap("accuracy", outputs, labels, 1, np.array([[2, 0], [1, 1]])).tolist()
-    [[1.0], [0.5]]
-    """
-    if metric not in ("accuracy", "f1"):
-        drawn = [np.repeat(np.arange(len(labels)), count) for count in counts]
-        return np.stack([score(metric, outputs[:, rows], labels[rows], positive) for rows in drawn])
-    predictions, weights = predictions_from_logits(outputs), counts.astype(np.float64)
-    if metric == "accuracy":
-        return weights @ (predictions == labels).T.astype(np.float64) / weights.sum(1, keepdims=True)
-    said, true = (predictions == positive).astype(np.float64), (labels == positive).astype(np.float64)
-    with np.errstate(invalid="ignore"):  # no example is or is called positive: undefined
-        return 2 * (weights @ (said * true).T) / (weights @ said.T + (weights @ true)[:, None])
 
 
 def summarise(effects: Effects, mode: int, names: Sequence[str]) -> dict[str, Any]:
