@@ -25,7 +25,7 @@ from bertjax.locate import locate
 from bertjax.metrics import score
 from bertjax.plain import Swept
 from bertjax.provenance import provenance
-from bertjax.results import Entry, Place, Results, check_directory, finite, write_outputs, write_results
+from bertjax.results import NOT_COMPARED, Entry, Place, Results, check_directory, finite, write_outputs, write_results
 from bertjax.settings import MODES, Settings, check_settings, head_names, list_ablations, place
 from bertjax.task_heads import BertForSentenceEmbedding, load
 from bertjax.task_outputs import (
@@ -184,10 +184,12 @@ def _sweep(
     progress: Progress,
 ) -> Swept:
     if settings.engine == "fast":
+        chosen = settings.describe()
         options: dict[str, Any] = {
             "memory": settings.memory_budget,
             "journal": settings.journal,
             "replace_journal": settings.overwrite,
+            "settings": {name: value for name, value in chosen.items() if name not in NOT_COMPARED},
         }
         return sweep_examples(model, encoded, ablations, means=means, **options, say=say, progress=progress)
     overrides = [to_overrides(model.config, one, means) for one in ablations]

@@ -72,6 +72,7 @@ def sweep(
     memory: int | None = None,
     journal: str | Path | None = None,
     replace_journal: bool = False,
+    settings: Mapping[str, Any] | None = None,
     progress: Progress | bool = True,
     say: Callable[[str], None] = lambda line: None,
 ) -> SweepResult:
@@ -94,6 +95,7 @@ def sweep(
         journal: a directory in which finished parts are kept, and from which a sweep goes on that was killed;
             its outputs are then the same bytes as those of one that was not.
         replace_journal: discard the journal of another sweep that is there.
+        settings: what the user chose, by name; the error about another sweep's journal names those that differ.
         progress: True shows a bar in terminals and notebooks; or a function that is told the work done and the work
             in all, in layers of one run on one chunk of rows.
         say: is told in a line that an unfinished sweep goes on.
@@ -115,7 +117,9 @@ def sweep(
     with contextlib.ExitStack() as opened:
         notes = None
         if journal is not None:
-            notes = opened.enter_context(open_journal(Path(journal), facts_of(job), sizes, replace=replace_journal))
+            notes = opened.enter_context(
+                open_journal(Path(journal), facts_of(job), sizes, settings=settings, replace=replace_journal)
+            )
             runner = runner if notes.sizes == sizes else _runner_of(job, notes, memory)
             if notes.found:
                 say(f"{notes.found} finished parts in {notes.directory.parent}, going on from there")

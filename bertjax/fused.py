@@ -4,8 +4,6 @@ Both take overrides of whole heads: gates, uniform weights, factors, given outpu
 queries and keys needs the explicit form.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
@@ -13,6 +11,9 @@ from jaxtyping import Array, ArrayLike, Float
 from bertjax import ops
 from bertjax.errors import InputError, OverrideError
 from bertjax.types import Numerics, Overrides
+
+# Of each head of a layer: what its learned weights are multiplied by, and the share of uniform weights.
+Gates = tuple[Float[Array, " heads"], Float[Array, " heads"]] | None
 
 
 def attend(
@@ -33,20 +34,13 @@ def attend(
     if overrides is not None and (overrides.weights is not None or overrides.edges is not None):
         what = "single weights" if overrides.weights is None else "given weights"
         raise OverrideError(f"overrides of {what} need attention='explicit', found {numerics.attention!r}")
+    gates = None if overrides is None else (overrides.weights_gate[layer], overrides.uniform[layer])
     form = _pallas if numerics.attention == "pallas" else _xla
-    outputs = form(queries, keys, values, keep, overrides, layer, numerics)
+    outputs = form(queries, keys, values, keep, gates, numerics)
     return outputs if overrides is None else ops.override_outputs(outputs, overrides, layer)
 
 
-def _pallas(
-    queries: Array,
-    keys: Array,
-    values: Array,
-    keep: Array,
-    overrides: Overrides | None,
-    layer: ArrayLike,
-    numerics: Any,
-) -> Array:
+def _pallas(queries: Array, keys: Array, values: Array, keep: Array, gates: Gates, numerics: Numerics) -> Array:
     from bertjax import kernels  # Pallas is loaded by those who use it
 
     if keep.shape[1] != 1:
@@ -55,29 +49,19 @@ def _pallas(
             "'explicit' or 'fused'"
         )
     marks = (keep[:, 0] > 0).astype(jnp.int32)
-    gates = None
-    if overrides is not None:
-        gates = kernels.HeadGates(overrides.weights_gate[layer], overrides.uniform[layer], jnp.ones(queries.shape[2]))
     asking = jnp.ones(queries.shape[:2], jnp.int32)  # padding attends to the real tokens, as in the explicit form
-    return kernels.attend(queries, keys, values, (asking, marks), gates, numerics)
+    whole = None if gates is None else kernels.HeadGates(*gates, jnp.ones(queries.shape[2]))
+    return kernels.attend(queries, keys, values, (asking, marks), whole, numerics)
 
 
-def _xla(
-    queries: Array,
-    keys: Array,
-    values: Array,
-    keep: Array,
-    overrides: Overrides | None,
-    layer: ArrayLike,
-    numerics: Any,
-) -> Array:
+def _xla(queries: Array, keys: Array, values: Array, keep: Array, gates: Gates, numerics: Numerics) -> Array:
     # Inside, jax.nn mixes dtypes of its own, which a caller's strict promotion would refuse.
     with jax.default_matmul_precision(numerics.precision), jax.numpy_dtype_promotion("standard"):
         learned = jax.nn.dot_product_attention(queries, keys, values, mask=(keep > 0)[:, None])
     some = jnp.max(keep, axis=-1) > 0  # without keys it would be the mean over padding
     learned = jnp.where(some[:, :, None, None], learned, 0).astype(numerics.wide)
-    if overrides is None:
+    if gates is None:
         return learned
-    gate, share = (part[layer][None, None, :, None] for part in (overrides.weights_gate, overrides.uniform))
+    gate, share = (part[None, None, :, None].astype(learned.dtype) for part in gates)
     mean = ops.contract("bqk,bkhd->bqhd", ops.uniform_weights(keep), values, numerics)
-    return ops.blend(gate.astype(learned.dtype), learned, share.astype(learned.dtype) * mean)
+    return ops.blend(gate, learned, share * mean)

@@ -1,6 +1,6 @@
 """The journal of a sweep: what is finished stays, whatever happens to the process.
 
-    journal.json   what the sweep is of (`facts`), and the sizes of its pieces
+    journal.json   what the sweep is of (`facts`), the sizes of its pieces, and what the user chose
     part-00000     outputs of a finished part: sha256 (32 bytes) of `journal.json`, number and content; the name of
                    their dtype in a line; a NumPy array
     .lock          is locked while a process works here
@@ -14,7 +14,7 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,6 +33,7 @@ DIGEST_BYTES = 32
 # Names of a journal's files: only these are ever removed.
 FACTS, PART, LOCK = "journal.json", r"part-\d{5,}", r"\.lock"
 TEMPORARY = r"\.[0-9a-f]{8}-(journal\.json|part-\d{5,})"
+DIGEST = r"\b[0-9a-f]{16}\b"
 OURS = rf"{re.escape(FACTS)}|{PART}|{LOCK}|{TEMPORARY}"
 
 
@@ -91,7 +92,12 @@ class Journal:
 
 
 def open_journal(
-    directory: Path, facts: Mapping[str, str], sizes: Mapping[str, int], *, replace: bool = False
+    directory: Path,
+    facts: Mapping[str, str],
+    sizes: Mapping[str, int],
+    *,
+    settings: Mapping[str, Any] | None = None,
+    replace: bool = False,
 ) -> Journal:
     """The journal in a directory: the one that is there, or a new one.
 
@@ -99,6 +105,8 @@ def open_journal(
         directory: of the journal alone.
         facts: all that the outputs depend on, by names that tell a user what differs.
         sizes: of the pieces, for a new journal.
+        settings: what a user chose, by name. They decide nothing, but an error about another sweep's journal names
+            those that differ, which say more than digests.
         replace: discard a journal of another sweep.
 
     Raises:
@@ -107,20 +115,27 @@ def open_journal(
     """
     with contextlib.ExitStack() as opened:
         lock = opened.enter_context(_claim(directory))
-        if not _holds(directory, facts, replace):
+        told = {name: "default" if value is None else str(value) for name, value in (settings or {}).items()}
+        if not _holds(directory, facts, told, replace):
             _remove(directory, (re.escape(FACTS), PART, TEMPORARY))
-            write_json(directory / FACTS, {"facts": dict(facts), "sizes": dict(sizes)})
+            write_json(directory / FACTS, {"facts": dict(facts), "sizes": dict(sizes), "settings": told})
         journal = Journal(directory, _read(directory / FACTS)["sizes"], lock)
         opened.pop_all()  # from here on the journal closes the lock
         return journal
 
 
-def _holds(directory: Path, facts: Mapping[str, str], replace: bool) -> bool:
+def _holds(directory: Path, facts: Mapping[str, str], settings: Mapping[str, str], replace: bool) -> bool:
     """Whether the journal of these facts is there. Raises `OutputError` for another, unless it may be replaced."""
     if not is_unfinished(directory):
         return False
     try:
-        _compare(directory, _read(directory / FACTS)["facts"], dict(facts))
+        found = _read(directory / FACTS)
+        if differing := _differences(found["facts"], facts):
+            chosen = [one for one in _differences(found["settings"], settings) if one[0] in settings]
+            raise OutputError(
+                f"{directory.parent} holds an unfinished sweep with other settings: {_say(chosen, differing)}. "
+                "Give those to go on, another --output, or --overwrite to discard it"
+            )
     except OutputError:
         if not replace:
             raise
@@ -188,19 +203,22 @@ def _remove(directory: Path, patterns: tuple[str, ...]) -> None:
 def _read(path: Path) -> dict[str, dict]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return {"facts": dict(found["facts"]), "sizes": {name: int(size) for name, size in found["sizes"].items()}}
+        sizes = {name: int(size) for name, size in found["sizes"].items()}
+        return {"facts": dict(found["facts"]), "sizes": sizes, "settings": dict(found["settings"])}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise OutputError(f"{path} is damaged: --overwrite discards what was finished") from error
 
 
-def _compare(directory: Path, there: dict[str, str], here: dict[str, str]) -> None:
-    """Raise `OutputError` with all that differs."""
-    differing = [name for name in {**there, **here} if there.get(name) != here.get(name)]
-    if differing:
-        what = "; ".join(
-            f"{name} ({there.get(name, 'none')} there, {here.get(name, 'none')} here)" for name in differing
-        )
-        raise OutputError(
-            f"{directory.parent} holds an unfinished sweep with other settings: {what}. "
-            "Give those to go on, another --output, or --overwrite to discard it"
-        )
+def _differences(there: Mapping[str, str], here: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Name, there, here, of all that is not the same."""
+    pairs = [(name, there.get(name, "none"), here.get(name, "none")) for name in {**there, **here}]
+    return [found for found in pairs if found[1] != found[2]]
+
+
+def _say(chosen: Sequence[tuple[str, str, str]], differing: Sequence[tuple[str, str, str]]) -> str:
+    """What the user chose otherwise, then the facts that differ: where a choice explains a digest, by name alone."""
+    told = [f"{name} ({there} there, {here} here)" for name, there, here in chosen]
+    for name, there, here in differing:
+        hidden = bool(chosen) and re.search(DIGEST, there + here) is not None
+        told.append(name if hidden else f"{name} ({there} there, {here} here)")
+    return "; ".join(told)

@@ -53,7 +53,7 @@ def start_page(title: str, subtitle: str, bottom: float, height: float) -> "Figu
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    title, subtitle = fill(title, 68), fill(subtitle, 110)
+    title, subtitle = fill(title, 68), _even_lines(subtitle, 110)
     title_height = 0.24 * (title.count("\n") + 1)
     subtitle_height = 0.17 * (subtitle.count("\n") + 1) if subtitle else 0
     total = bottom + height + title_height + subtitle_height + 0.32
@@ -64,6 +64,17 @@ def start_page(title: str, subtitle: str, bottom: float, height: float) -> "Figu
     place = 1 - (0.2 + title_height) / total
     figure.text(0.2 / WIDTH, place, subtitle, fontsize=9, color=GREY, **look)
     return figure
+
+
+def _even_lines(text: str, width: int) -> str:
+    """As few lines of at most so many characters as will do, about equally long: no last word stands alone.
+
+    >>> _even_lines("one two three four", 14)
+    'one two\\nthree four'
+    """
+    most = fill(text, width).count("\n")
+    widths = range(max(1, len(text) // (most + 1)), width + 1)
+    return next((lines for lines in (fill(text, one) for one in widths) if lines.count("\n") == most), text)
 
 
 def add_axes(figure: "Figure", left: float, bottom: float, width: float, height: float) -> "Axes":

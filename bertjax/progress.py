@@ -7,8 +7,9 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 
-# What is done, of how much, and where it is a bar's, a note behind its text: `report(30.0, 40.0, "loss 0.31")`.
+# What is done, of how much, and where it is a bar's, a note in place of its text: `report(30.0, 40.0, "loss 0.31")`.
 Report = Callable[..., None]
 
 
@@ -25,7 +26,8 @@ class ProgressBar:
 
     def __init__(self, text: str):
         console = Console(stderr=True)
-        columns = [TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn()]
+        wrapped = TextColumn("{task.description}", markup=False, table_column=Column())  # no time is cut off for it
+        columns = [wrapped, BarColumn(24 if console.width < 100 else 40), TaskProgressColumn()]
         columns += [TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()]
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._text, self._line = text, _NotebookLine() if in_notebook() else None
@@ -35,7 +37,7 @@ class ProgressBar:
         return self._advance
 
     def _advance(self, done: float, total: float, note: str = "") -> None:
-        text = f"{self._text} {note}".strip()
+        text = note or self._text
         if self._line is not None:
             self._line.show(text, done, total)
             return

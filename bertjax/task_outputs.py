@@ -4,7 +4,7 @@ Two kinds of model can do a task: one with a classification head, whose outputs 
 embedder, whose output for a pair is the cosine similarity of its two vectors.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -144,6 +144,7 @@ def sweep_examples(
     memory: int | None = None,
     journal: Path | None = None,
     replace_journal: bool = False,
+    settings: Mapping[str, Any] | None = None,
     progress: Progress = lambda done, total: None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Swept:
@@ -151,14 +152,14 @@ def sweep_examples(
 
     Args:
         means: outputs that mode 'mean' puts in place of the heads' own.
-        memory, journal, replace_journal, say: as in `engine.sweep`.
+        memory, journal, replace_journal, settings, say: as in `engine.sweep`.
         progress: is told the work done and the work in all.
 
     Returns: logits `[ablations, examples, labels]` in the task's order of labels, or similarities
         `[ablations, examples]` in [-1, 1].
     """
     options: dict[str, Any] = {"means": means, "progress": progress, "say": say}
-    options |= {"memory": memory, "journal": journal, "replace_journal": replace_journal}
+    options |= {"memory": memory, "journal": journal, "replace_journal": replace_journal, "settings": settings}
     texts, readout, combine = what_to_run(encoded)
     found = engine.sweep(model, texts, ablations, readout, combine=combine, **options)
     if encoded.kind == "similarity":

@@ -325,7 +325,7 @@ def _report(check: Check) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line: 0 if all anchors that ran pass, 1 if one fails, 2 for a mistake."""
-    parser = make_parser("anchors", __doc__)
+    parser = make_parser("anchors", __doc__, published=False)
     parser.add_argument("--data", metavar="PATH", help="GLUE directory or file with QQP's validation set")
     parser.add_argument("--spacy", metavar="NAME", help="a model of spaCy for the words of QQP")
     parser.set_defaults(model=MODEL, limit=1000)

@@ -38,6 +38,8 @@ from experiments.shared.samples import (
 )
 from experiments.shared.tuned import check_tuned, tell_tuned, tuned_runs
 
+SAME = 1 - 1e-6  # a cosine similarity of equal maps, but for rounding
+
 
 @dataclass(frozen=True)
 class Similarity:
@@ -200,6 +202,8 @@ def _summary(task: str, change: Change, mode: str) -> list[str]:
         f"  heads that changed most: {changed}",
         f"  all heads {means.mean():.3f}; for scale, to the layer's other heads {found.others.mean():.3f}",
     ]
+    if (found.own > SAME).all():
+        lines.append("  every map is the same before and after: does --tuned name another model than --model?")
     if mode == "as_published":
         apart = change.numbers["published_against_corrected"]
         most = {name: change.numbers[name]["layers_by_change"][:2] for name in change.similarity}

@@ -40,6 +40,7 @@ from bertjax.files import CheckpointWarning, hash_weights, read_weights
 from bertjax.locate import locate
 from bertjax.metrics import UNLABELLED, score
 from bertjax.pretrained import make_numerics
+from bertjax.progress import say
 from bertjax.task_outputs import Encoded, encode_examples
 from experiments.shared.program import Outcome, Run, make_parser, run_program, whole
 from experiments.shared.samples import read_examples, read_published_examples
@@ -72,7 +73,10 @@ def read_data(run: Run, task: str) -> Data:
         if options.data is not None and Path(options.data).expanduser().is_file():
             hint = "give a GLUE directory, or --hold-out N to judge by N of its examples"
             raise DataError(f"{options.data} cannot be both learnt from and judged by: {hint}")
-        validation = _read(run, task, "validation")
+        try:
+            validation = _read(run, task, "validation")
+        except DataError as error:
+            raise DataError(f"{error} (--hold-out N judges by N examples of the training data instead)") from error
     elif options.hold_out >= len(train):
         raise DataError(f"{task} has {len(train)} examples for training: {options.hold_out} cannot be held out")
     else:
@@ -153,12 +157,14 @@ def _train(
     epochs: list[Epoch] = []
     if kept is not None:
         (trainer.parameters, trainer.memory), epochs = kept
+        say(f"{directory.path.name}: {len(epochs)} of {trainer.recipe.epochs} epochs are there, going on from them")
     for epoch in range(len(epochs), trainer.recipe.epochs):
         losses: list[float] = []
         for loss in trainer.run_epoch(epoch):
             losses.append(loss)
             share = (epoch + len(losses) / trainer.steps) / trainer.recipe.epochs
-            advance(share, f"epoch {epoch + 1}, loss {np.mean(losses[-20:]):.3f}{_last(epochs)}")
+            told = f"{epoch + 1}/{trainer.recipe.epochs} loss {np.mean(losses[-20:]):.2f}{_last(epochs)}"
+            advance(share, told)
         _judge(data, trainer.model, judged, float(np.mean(losses)), epochs, directory, source)
         directory.save_state((trainer.parameters, trainer.memory), epochs)
     return epochs
@@ -200,7 +206,7 @@ def best_epoch(epochs: Sequence[Epoch]) -> int:
 def _last(epochs: Sequence[Epoch]) -> str:
     """The validation scores after the last epoch, in points, for the progress bar."""
     found = epochs[-1].scores if epochs else {}
-    return "".join(f", {name} {100 * value:.1f}" for name, value in found.items() if value is not None)
+    return "".join(f" {name} {100 * value:.1f}" for name, value in found.items() if value is not None)
 
 
 def run_name(data: Data, init: str, seed: int) -> str:

@@ -167,6 +167,8 @@ def _lines(run: Run, numbers: Mapping[str, Any], maps: Mapping[str, np.ndarray])
     if counts := numbers.get("annotations_by_filter"):
         yield f"of {sum(counts.values())} annotations, {_count(counts)}"
     for name, found in maps.items():
+        if name == "as_published" and not run.options.as_published:
+            continue
         yield f"{name.replace('_', ' ')}: {_best(found)}"
     for name, (forth, back) in numbers["significant_heads"].items():
         yield f"more than chance (q < {LEVEL}), {NULLS[name]}: {forth} and {back} of {maps['as_published'].size} heads"
@@ -185,7 +187,8 @@ def _say(apart: Mapping[str, Any]) -> str:
 
 
 def _count(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{number} {why}" for why, number in sorted(counts.items(), key=lambda item: -item[1]))
+    dropped = sorted((item for item in counts.items() if item[0] != "kept"), key=lambda item: -item[1])
+    return "; ".join([f"{counts.get('kept', 0)} kept", ", ".join(f"{number} {why}" for why, number in dropped)])
 
 
 def _best(found: np.ndarray, count: int = 4) -> str:
@@ -212,7 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="N",
         help=f"longest sentence of FrameNet or PropBank (default {MOST_WORDS})",
     )
-    add("--draws", type=positive, default=1000, metavar="N", help="random placements of the null")
+    add("--draws", type=positive, default=10000, metavar="N", help="draws of each null (default %(default)s)")
     return run_program(parser, compute, arguments)
 
 

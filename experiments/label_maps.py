@@ -120,12 +120,13 @@ def run_sheets(options: argparse.Namespace) -> int:
     """Numbered maps, 30 on a picture."""
     several = read_maps(Path(options.maps))
     order = label_order(len(several), options.again, options.seed)
+    directory = Path(options.maps).parent if options.output is None else Path(options.output)
     name = f"{Path(options.maps).name}-{'again' if options.again else 'sheet'}"
     size = ROWS * COLUMNS
     for start in range(0, len(order), size):
-        path = Path(options.output) / f"{name}-{start // size + 1:02d}.png"
+        path = directory / f"{name}-{start // size + 1:02d}.png"
         draw_sheet(path, several, order[start : start + size], start + 1)
-    print(f"{len(order)} maps on {-(-len(order) // size)} sheets in {options.output}")
+    print(f"{len(order)} maps on {-(-len(order) // size)} sheets in {directory}")
     return 0
 
 
@@ -242,7 +243,7 @@ def make_parser() -> Parser:
     add("--limit", type=positive, default=15, metavar="N", help="examples of each task (default 15)")
     add("--heads", type=positive, default=6, metavar="N", help="of each example (default 6)")
     add("--only", type=_head, nargs="+", metavar="L.H", help="draw among these heads, to see more of a rare class")
-    actions.choices["sheets"].add_argument("--output", default=".", metavar="DIR", help="where the pictures go")
+    actions.choices["sheets"].add_argument("--output", metavar="DIR", help="of the pictures (default beside MAPS)")
     return parser
 
 

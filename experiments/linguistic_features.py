@@ -132,9 +132,8 @@ def _outcome(run: Run, samples: dict[str, AnnotatedSample], scores: dict[str, Sc
     def draw(path: Path) -> None:
         rows = _panels(shown)
         title = "Attention to linguistic features and special tokens"
-        draw_grid(
-            path, rows, title, subtitle, "mean over texts of the largest column mean", shared=bool(run.options.tuned)
-        )
+        note = "weight that a feature's most attended token gets, mean over texts"
+        draw_grid(path, rows, title, subtitle, note, shared=bool(run.options.tuned))
 
     return Outcome(numbers, values, draw, lines)
 

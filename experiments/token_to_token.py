@@ -124,10 +124,10 @@ def _summary(relation: str, one: dict[str, Any]) -> list[str]:
     ]
     for name, (share, margin) in several.items():
         own, half = 100 * margin.mean[layer, head], 100 * margin.interval[layer, head]
-        heads = f"{int((margin.q_values < LEVEL).sum())} of {margin.mean.size} heads find more"
+        heads = f"{int((margin.q_values < LEVEL).sum())} of {margin.mean.size} heads find more (q < {LEVEL})"
         lines.append(f"    {name} finds {100 * share:.1f} %: margin {own:+.1f} ± {half:.1f}; {heads}")
     count = int((one["excess"].q_values < LEVEL).sum())
-    return [*lines, f"    {count} heads give more weight than at the same distances elsewhere"]
+    return [*lines, f"    {count} heads give more weight than at the same distances elsewhere (q < {LEVEL})"]
 
 
 def _panels(relations: dict[str, dict[str, Any]]) -> list[list[Panel]]:
@@ -138,8 +138,8 @@ def _panels(relations: dict[str, dict[str, Any]]) -> list[list[Panel]]:
         apart, best = one["best_distance"], 100 * one["best_distance_share"]
         rows.append(
             [
-                Panel(f"{relation}: weight", one["mean"]),
-                Panel(f"found, % ({apart:+d}: {best:.0f})".replace("-", "−"), 100 * one["share"], beyond),
+                Panel(f"{relation} ({one['sources']:,}): weight", one["mean"]),
+                Panel(f"found, % (word at {apart:+d}: {best:.0f})".replace("-", "−"), 100 * one["share"], beyond),
                 Panel("weight − expected", excess.mean, excess.q_values < LEVEL),
             ]
         )
@@ -148,7 +148,11 @@ def _panels(relations: dict[str, dict[str, Any]]) -> list[list[Panel]]:
 
 def _draw_relations(path: Path, panels: list[list[Panel]], where: str) -> None:
     marked = any(panel.marked is not None for row in panels for panel in row)
-    note = f"in brackets: best distance in words. dot: beats it and the nearest word; above expectation (q < {LEVEL})"
+    note = (
+        "In brackets: how many words look for a target; how often the word at the best fixed distance is it, in %.\n"
+        "Dot, middle: finds it more often than that word, and than the nearest of the right kind; right: gives\n"
+        f"it more weight than it gives words at the same distances elsewhere (q < {LEVEL})."
+    )
     draw_grid(path, panels, "Attention along relations between words", where, note if marked else "")
 
 
@@ -165,7 +169,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = make_parser("token_to_token", __doc__)
     add_annotation_options(parser)
-    parser.add_argument("--draws", type=positive, default=10000, metavar="N", help="random signs of the null")
+    text = "random signs of the null (default %(default)s)"
+    parser.add_argument("--draws", type=positive, default=10000, metavar="N", help=text)
     return run_program(parser, compute, arguments)
 
 

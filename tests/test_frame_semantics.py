@@ -204,7 +204,7 @@ def test_framenet_is_counted_by_filter_and_held_against_the_authors_sentences(ru
     assert "of 7 annotations, 2 kept" in said
     assert "1 of them are among the authors' 3; the maps as published:" in said
     assert run_source(run, tmp_path, "--source", "framenet", "--data", directory, "--max-words", 8)[0] == 2
-    assert "no sentence passes the filters (7 more than 8 words)" in capsys.readouterr().err
+    assert "no sentence passes the filters (0 kept; 7 more than 8 words)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["--conllu", "--data"])

@@ -94,7 +94,7 @@ def test_a_damaged_part_is_computed_again(job, tmp_path, damage):
 
 
 def test_a_sweep_of_something_else_is_refused_with_what_differs(job, small, rng, tmp_path):
-    stopped(job)
+    stopped(job, settings={"limit": 9, "seed": 0})
     saved = count_parts(tmp_path / "journal")
     for change, name in (
         ({"ablations": ab.single_heads(small, "zero")}, r"ablations \(21 sets, uniform, .* 6 sets, zero"),
@@ -105,6 +105,8 @@ def test_a_sweep_of_something_else_is_refused_with_what_differs(job, small, rng,
     ):
         with pytest.raises(OutputError, match=f"other settings: {name}"):
             job(**change)
+    with pytest.raises(OutputError, match=r"settings: limit \(9 there, 7 here\); examples\. Give those"):
+        job(examples=encodings(small, rng, [3, 4]), settings={"limit": 7, "seed": 0})
     assert count_parts(tmp_path / "journal") == saved
     job(ablations=ab.single_heads(small, "zero"), replace_journal=True)
     assert count_parts(tmp_path / "journal") > 0

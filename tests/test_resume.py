@@ -42,7 +42,7 @@ def test_the_command_says_what_is_saved_and_goes_on(settings, monkeypatch, capsy
     assert [path.name for path in settings.directory.iterdir()] == ["journal"]
     monkeypatch.undo()
     assert main([*arguments_of(settings), "--mode", "zero"]) == 2
-    assert "ablations (6 sets, uniform" in capsys.readouterr().err
+    assert "other settings: mode (uniform there, zero here); ablations. Give" in capsys.readouterr().err
     assert main([*arguments_of(settings), "--resume"]) == 0
     assert "going on from there" in capsys.readouterr().out
     assert not settings.journal.exists()

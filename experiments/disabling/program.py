@@ -16,11 +16,11 @@ from bertjax.errors import DataError
 from bertjax.metrics import UNLABELLED
 from bertjax.page import format_change
 from bertjax.plain import Swept
-from bertjax.results import finite
+from bertjax.results import NOT_COMPARED, finite
 from bertjax.task_outputs import encode_examples, mean_outputs, metrics_of, positive_label, sweep_examples
 from experiments.disabling.effects import Effects, describe, measure, rank_correlation, summarise
 from experiments.disabling.strips import draw_strips
-from experiments.shared.program import Outcome, Run
+from experiments.shared.program import Outcome, Run, tell_settings
 from experiments.shared.samples import add_task_options, read_examples, read_published_examples
 
 MODES = ("uniform", "zero", "mean")  # the paper's first
@@ -82,6 +82,8 @@ def compute_disabling(run: Run, kind: Kind) -> Outcome:
     ablations = [one for mode in MODES for one in kind.list(run.model.config, mode)]
     means = mean_outputs(run.model, encoded, ROWS_AT_ONCE, len(corrected))
     options: dict[str, Any] = {"journal": run.journal, "replace_journal": run.options.overwrite}
+    settings = tell_settings(run.options).items()
+    options["settings"] = {name: value for name, value in settings if name not in NOT_COMPARED}
     swept = sweep_examples(run.model, encoded, ablations, means=means, progress=run.report, **options)
     readings = [_read(run, encoded.kind, corrected, swept, range(len(corrected)))]
     if published is not None:

@@ -160,6 +160,8 @@ def open_framenet(directory: str | None) -> Any:
                 continue
         raise _not_found(directory)
     path = Path(directory).expanduser().resolve()
+    if path.suffix == ".zip":
+        raise DataError(f"{directory}: unzip it, and name the directory that it makes")
     if not (path / "luIndex.xml").is_file():
         raise _not_found(directory)
     if any(file.stat().st_mode & 0o022 for file in (path, path / "luIndex.xml")):

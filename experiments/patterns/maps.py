@@ -189,7 +189,8 @@ def _read_rows(path: Path) -> tuple[MapRow, ...]:
             found = list(csv.DictReader(file, delimiter="\t"))
         rows = tuple(_read_row(row) for row in found)
     except (OSError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read as a table of maps ({error})") from error
+        hint = "" if path.exists() else "; `export` makes one"
+        raise DataError(f"{path}: cannot be read as a table of maps ({error}){hint}") from error
     unknown = {row.label for row in rows} | {row.again for row in rows}
     unknown -= {*NAMES, ""}
     if unknown or not rows:

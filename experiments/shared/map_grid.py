@@ -43,11 +43,12 @@ def draw_grid(
     cell = min((step - GAP) / heads, CELL)
     high = layers * cell + TITLE + AXIS
     with context("default"):
-        figure = start_page(title, subtitle, BOTTOM, len(rows) * high)
+        bottom = BOTTOM + 0.15 * note.count("\n")
+        figure = start_page(title, subtitle, bottom, len(rows) * high)
         for number, row in enumerate(rows):
             largest = max((float(np.nanmax(panel.values)) for panel in row if panel.values.min() >= 0), default=0.0)
             for column, panel in enumerate(row):
-                left, below = start + column * step, BOTTOM + (len(rows) - 1 - number) * high + AXIS
+                left, below = start + column * step, bottom + (len(rows) - 1 - number) * high + AXIS
                 axes = add_axes(figure, left, below, heads * cell, layers * cell)
                 scale = add_axes(figure, left + heads * cell + 0.07, below, SCALE, layers * cell)
                 image = _draw_map(axes, panel, largest if shared else 0.0, power)

@@ -48,7 +48,7 @@ def draw_maps(
     layers, heads = panels[0].values.shape
     columns = min(COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
-    cell = min((WIDTH - LEFT - RIGHT - GAP * (columns - 1)) / columns / heads, 0.42)
+    cell = min((WIDTH - LEFT - RIGHT - GAP * (columns - 1)) / columns / heads, 0.55)
     step = layers * cell + CAPTION + AXIS
     total = rows * step - AXIS
     low, high = scale or (0.0, max(float(np.nanmax(panel.values)) for panel in panels) or 1.0)

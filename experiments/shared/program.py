@@ -73,8 +73,12 @@ class Run:
         return None if self.directory is None else self.directory / "journal"
 
 
-def make_parser(name: str, document: str) -> Parser:
-    """A parser with the options that all experiments have; the docstring is what `--help` says."""
+def make_parser(name: str, document: str, *, published: bool = True) -> Parser:
+    """A parser with the options that all experiments have; the docstring is what `--help` says.
+
+    Args:
+        published: the program can show what the authors' code computes instead of the corrected form.
+    """
     look = argparse.RawDescriptionHelpFormatter
     parser = Parser(prog=f"python -m experiments.{name}", description=document, formatter_class=look)
     parser.add_argument("--model", default=DEFAULT_MODEL, metavar="M", help="directory, hub id, or package:NAME")
@@ -83,7 +87,8 @@ def make_parser(name: str, document: str) -> Parser:
     drawn = "only N examples, drawn with the seed, or 'all' (default %(default)s)"
     parser.add_argument("--limit", type=count_or_all, default="all", metavar="N", help=drawn)
     parser.add_argument("--seed", type=whole, default=0, metavar="S", help="of everything that is drawn (default 0)")
-    parser.add_argument("--as-published", action="store_true", help="show what the authors' code computes")
+    if published:
+        parser.add_argument("--as-published", action="store_true", help="show what the authors' code computes")
     parser.set_defaults(name=name)
     return parser
 
@@ -112,7 +117,11 @@ def run_program(
         with ProgressBar(options.name) as report:
             outcome = compute(Run(options, model, tokenizer, report, directory))
         peak = peak_memory()
-        facts = {"settings": _settings(options), **where_from(model, found, options.model), "peak_memory_bytes": peak}
+        facts = {
+            "settings": tell_settings(options),
+            **where_from(model, found, options.model),
+            "peak_memory_bytes": peak,
+        }
         facts["versions"] |= {name: package_version(name) for name in PACKAGES}
         facts["seconds"] = round(time.monotonic() - started, 1)
         remove_leftovers(directory)
@@ -153,5 +162,6 @@ def _write(directory: Path, outcome: Outcome, facts: Mapping[str, Any]) -> None:
         numbers.write_bytes(encode_json({**facts, "results": dict(outcome.numbers)}))
 
 
-def _settings(options: argparse.Namespace) -> dict[str, Any]:
+def tell_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """What was chosen on the command line, by name."""
     return {name: value for name, value in vars(options).items() if name not in ("name", "overwrite")}

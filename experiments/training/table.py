@@ -176,9 +176,13 @@ def draw_scores(path: Path, rows: Sequence[Row], title: str, subtitle: str) -> N
             _draw_row(axes, row, place + 0.26 * (INITS.index(row.init) - 1))
         look: dict[str, Any] = {"linestyle": "none", "markersize": 7}
         handles = [
-            Line2D([], [], color=colour, marker=mark, label=word, **look) for word, colour, mark in LOOKS.values()
+            Line2D([], [], color=colour, marker=mark, label=word, **look)
+            for init, (word, colour, mark) in LOOKS.items()
+            if any(row.init == init for row in rows)
         ]
-        handles.append(Line2D([], [], color=GREY, marker="o", fillstyle="none", label="hollow: the paper's", **look))
+        if any(row.published is not None for row in rows):
+            hollow: dict[str, Any] = {"color": GREY, "marker": "o", "fillstyle": "none", "label": "hollow: the paper's"}
+            handles.append(Line2D([], [], **hollow, **look))
         figure.legend(
             handles=handles,
             loc="lower left",
