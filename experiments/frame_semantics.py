@@ -17,8 +17,8 @@ two highest heads, which is true of any 144 values; so nothing is marked.
     python -m experiments.frame_semantics --source framenet                 FrameNet 1.7 or 1.5, through nltk
     python -m experiments.frame_semantics --source propbank --conllu F.conllu with PropBank's columns, through conllu
 
-With all-MiniLM-L6-v2 the first takes 45 s of processor time (AMD EPYC): 21 of 72 heads attend from elements to the
-predicate more than chance, 12 back; 5.4 most (`RESULTS.md`). It has not been run on bert-base-uncased, of which the
+With all-MiniLM-L6-v2 the first takes a minute on two cores (AMD EPYC): 21 of 72 heads attend from elements to the
+predicate more than chance, 11 back; 5.4 most (`RESULTS.md`). It has not been run on bert-base-uncased, of which the
 paper's numbers are; `anchors.py` holds it against them.
 """
 

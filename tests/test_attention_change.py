@@ -137,12 +137,13 @@ def test_a_mistake_in_the_last_model_is_said_before_any_work_is_done(folder, tmp
     assert "nowhere" in capsys.readouterr().err
 
 
-def test_a_model_is_like_itself(folder, tmp_path):
+def test_a_model_is_like_itself_and_that_is_said(folder, tmp_path, capsys):
     assert run_main(folder, tmp_path, "--tuned", str(folder / "base"), "--limit", "1") == 0
     found = json.loads((tmp_path / "numbers.json").read_text())["results"]["mrpc"]["corrected"]
     assert largest_difference(found["similarity"], np.ones((2, 3))) < 1e-5
     assert found["interval"] == [[None] * 3] * 2  # of one example there is no spread
     assert max(map(max, found["to_other_heads"])) < 0.999
+    assert "every map is the same before and after" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("name", "value"), [("num_hidden_layers", 1), ("num_attention_heads", 2), ("vocab_size", 50)])

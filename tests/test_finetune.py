@@ -91,9 +91,10 @@ def test_a_killed_run_goes_on_to_the_same_bytes(command, tmp_path, monkeypatch, 
             assert main(arguments) == 130
         assert (again / "runs" / "mrpc-pretrained-0" / "state.safetensors").is_file()
         assert not (again / "numbers.json").exists()
+        capsys.readouterr()
         assert main(arguments) == 0
+        assert f"mrpc-pretrained-0: {int(epochs)} of 3 epochs are there" in capsys.readouterr().out
         assert contents(again / "runs" / "mrpc-pretrained-0") == whole
-    capsys.readouterr()
 
 
 def test_killed_by_the_system_it_goes_on_to_the_same_bytes(command, tmp_path, capsys):
@@ -226,6 +227,14 @@ def test_one_file_is_not_both_learnt_from_and_judged_by(encoder, glue):
     with pytest.raises(DataError, match="--hold-out"):
         read_data(options_of(encoder, path), "mrpc")
     assert len(read_data(options_of(encoder, path, hold_out=6), "mrpc").validation) == 6
+
+
+def test_a_task_without_validation_data_names_what_can_be_done(encoder, glue, tmp_path):
+    (tmp_path / "MRPC").mkdir()
+    (tmp_path / "MRPC" / "train.tsv").write_bytes((glue / "MRPC" / "train.tsv").read_bytes())
+    with pytest.raises(DataError, match=r"no dev.tsv for mrpc validation; found train.tsv: .*\(--hold-out N judges"):
+        read_data(options_of(encoder, tmp_path), "mrpc")
+    assert len(read_data(options_of(encoder, tmp_path, hold_out=6), "mrpc").validation) == 6
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path, rng):

@@ -223,7 +223,7 @@ def test_propbank_is_counted_by_filter(run, tmp_path, option, capsys):
     assert (values["both"].shape, values["ids"].tolist()) == ((1, 2, 2, 3), [0])
     assert set(found["nulls"]) == {"moved"}  # no other sentence is as long
     assert run_source(run, tmp_path, *source, 11)[0] == 2
-    assert "some.conllu: no sentence passes the filters (2 more than 11 words" in capsys.readouterr().err
+    assert "some.conllu: no sentence passes the filters (0 kept; 2 more than 11 words" in capsys.readouterr().err
 
 
 def test_mistakes_about_the_source_are_one_line(embedder, tmp_path, capsys):
@@ -233,6 +233,7 @@ def test_mistakes_about_the_source_are_one_line(embedder, tmp_path, capsys):
         (["--source", "propbank"], "--conllu"),
         (["--source", "propbank", "--data", str(tmp_path / "empty.conllu")], "no columns of PropBank"),
         (["--source", "framenet", "--data", str(tmp_path)], "no directory of FrameNet"),
+        (["--source", "framenet", "--data", "framenet_v17.zip"], "unzip it"),
         (["--conllu", "some"], "--source propbank"),
         (["--source", "framenet", "--conllu", "some"], "--source propbank"),
         (["--source", "propbank", "--conllu", "some", "--data", "some"], "leave one out"),

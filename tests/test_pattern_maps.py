@@ -141,12 +141,21 @@ def test_labelling_goes_on_where_it_stopped(some, tmp_path, monkeypatch, capsys)
     assert "5 maps labelled twice: Cohen's kappa 0.00" in capsys.readouterr().out
 
 
-def test_sheets_are_pictures_and_the_second_round_has_another_order(some, tmp_path):
+def test_sheets_are_pictures_beside_the_maps_or_where_one_says(some, tmp_path):
     write_maps(tmp_path / "mine", some)
-    for more in ([], ["--again"]):
-        assert main(["sheets", str(tmp_path / "mine"), "--output", str(tmp_path), *more]) == 0
-    for name in ("mine-sheet-01.png", "mine-again-01.png"):
+    for more in ([], ["--again"], ["--output", str(tmp_path / "other")]):
+        assert main(["sheets", str(tmp_path / "mine"), *more]) == 0
+    for name in ("mine-sheet-01.png", "mine-again-01.png", "other/mine-sheet-01.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_sheets_of_maps_that_are_not_there_say_what_makes_them(tmp_path, capsys):
+    assert main(["sheets", str(tmp_path / "mine")]) == 2
+    assert "mine.tsv: cannot be read" in (said := capsys.readouterr().err)
+    assert "`export` makes one" in said
+
+
+def test_the_second_round_has_another_order():
     assert label_order(400, False, 0) != label_order(400, True, 0)
     assert sorted(label_order(400, False, 0)) == list(range(400))
     assert len(set(label_order(400, True, 0))) == 120

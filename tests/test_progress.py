@@ -4,6 +4,7 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from rich.text import Text
 
 from bertjax.progress import ProgressBar, in_notebook, say
 
@@ -29,6 +30,19 @@ def test_a_bar_counts_each_part_of_the_work_by_its_own_total(monkeypatch):
             (task,) = report.__self__._bar.tasks
             shares.append(task.percentage)
     assert shares == [100, 25, 100, 12.5]
+
+
+def test_a_long_note_takes_no_room_from_the_times(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    with ProgressBar("finetune") as report:
+        report(1.0, 4.0, "mrpc pretrained 3/3 loss 0.31 f1 85.0 accuracy 77.0 and more")
+        report.__self__._bar.refresh()
+    lines = [Text.from_ansi(line).plain for line in capsys.readouterr().err.splitlines()]
+    assert any("25% 0:00:00 left -:--:--" in line for line in lines)
+    assert "mrpc pretrained 3/3" in "".join(lines)
+    assert "and more" in "".join(lines)
+    assert max(map(len, lines)) <= 80
 
 
 @pytest.fixture
