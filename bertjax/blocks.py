@@ -16,12 +16,14 @@ from jaxtyping import Array, Shaped
 from bertjax import compiled, steps
 from bertjax.ablations import Change
 from bertjax.checks import prepare_inputs
+from bertjax.compiled import BlockRows
 from bertjax.errors import InputError
 from bertjax.job import Job
 from bertjax.packing import Packed
 from bertjax.plan import Node
 from bertjax.pretrained import PretrainedModel
-from bertjax.steps import Changes, Recipe, Rows
+from bertjax.sharding import make_mesh, replicate
+from bertjax.steps import Changes, Recipe
 from bertjax.types import Inputs
 
 # A branch computes 8 of a layer's 12 products of embed x embed for every slot, and the other 4 once.
@@ -83,14 +85,28 @@ class Step:
 
 
 class BlockRunner:
-    """The compiled steps for one job and one packing of its texts and donors."""
+    """The compiled steps for one job and one packing of its texts and donors.
 
-    def __init__(self, job: Job, packed: Packed, donors: Packed | None, blocks: Blocks):
+    Args:
+        devices: share the rows of each chunk; default all of this process.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        packed: Packed,
+        donors: Packed | None,
+        blocks: Blocks,
+        devices: Sequence[jax.Device] | None = None,
+    ):
         model, config, numerics = job.model, job.model.config, job.model.numerics
         self.plan, self.blocks, self.config, self.layers = job.plan, blocks, config, config.num_hidden_layers
         self.recipe = Recipe(config.hidden_act, config.layer_norm_eps, numerics)
-        self.weights = [steps.layer_weights(layer, numerics) for layer in model.body.encoder.layers]
-        self.embeddings, self.head = nnx.split(model.body.embeddings), nnx.split(model)
+        self.mesh = make_mesh(devices, blocks.rows)
+        several = [steps.layer_weights(layer, numerics) for layer in model.body.encoder.layers]
+        self.weights: list[steps.LayerWeights] = replicate(several, self.mesh)
+        parts = (nnx.split(part) for part in (model.body.embeddings, model))
+        self.embeddings, self.head = ((graphdef, replicate(state, self.mesh)) for graphdef, state in parts)
         self.packed = _whole_chunks(packed, blocks.rows)
         self.inputs = _check(model, self.packed)
         self.donors = None if donors is None else _check(model, _whole_chunks(donors, blocks.rows))
@@ -102,14 +118,19 @@ class BlockRunner:
         self.readout, self.positions, self.first_only = job.readout, job.positions, job.first_only
         self.longest = int(packed.lengths.max())
 
-    def rows(self, chunks: Sequence[int]) -> Rows:
+    @property
+    def devices(self) -> int:
+        """How many share the rows of a chunk."""
+        return 1 if self.mesh is None else self.mesh.size
+
+    def rows(self, chunks: Sequence[int]) -> BlockRows:
         """Where the examples of some chunks' rows are."""
         where = self._where(chunks)
-        return Rows(jnp.asarray(self.packed.segments[where]), jnp.asarray(self.packed.starts[where]))
+        return BlockRows(jnp.asarray(self.packed.segments[where]), jnp.asarray(self.packed.starts[where]))
 
     def _where(self, chunks: Sequence[int]) -> np.ndarray:
-        """The rows of some chunks."""
-        return (np.asarray(chunks)[:, None] * self.blocks.rows + np.arange(self.blocks.rows)).reshape(-1)
+        """The rows of each of some chunks."""
+        return np.asarray(chunks)[:, None] * self.blocks.rows + np.arange(self.blocks.rows)
 
     def _filled(self, chunks: Sequence[int]) -> list[int]:
         """Chunks for all slots of a block: the last again where there are too few."""
@@ -121,7 +142,7 @@ class BlockRunner:
 
     def _embed(self, inputs: Inputs, chunks: Sequence[int]) -> Array:
         where = self._where(chunks)
-        return compiled.embed(*self.embeddings, jax.tree.map(lambda array: array[where], inputs), len(chunks))
+        return compiled.embed(*self.embeddings, jax.tree.map(lambda array: array[where], inputs), self.mesh)
 
     def take_donors(self, chunks: range) -> None:
         """Run the donors of a group of chunks, and keep what their heads give to the layers that are patched."""
@@ -133,21 +154,20 @@ class BlockRunner:
         self.donated, self.first_donated = [], chunks.start
         for layer in range(max(layers, default=-1) + 1):
             short = self.is_short(layer)
-            given = compiled.head_outputs(self.weights[layer], hidden, rows, self.recipe.numerics, short)
+            given = compiled.head_outputs(self.weights[layer], hidden, rows, self.recipe.numerics, short, self.mesh)
             self.donated.append(given)
             if not short:
-                hidden = compiled.advance(self.weights[layer], hidden, rows, None, self.recipe)
+                hidden = compiled.advance(self.weights[layer], hidden, rows, None, None, self.recipe, self.mesh)
 
     def _donors_of(self, layer: int, chunks: Sequence[int]) -> Array | None:
         """What donors give to a layer, for the rows of some chunks of the group; None where nothing is patched."""
         if layer >= len(self.donated):
             return None
         places = np.array([chunk - self.first_donated for chunk in chunks])
-        given = compiled.gather([self.donated[layer]] * len(chunks), places)
-        return given.reshape(-1, *given.shape[2:])
+        return compiled.gather([self.donated[layer]] * len(chunks), places)
 
-    def changes(self, layer: int, several: Sequence[tuple[Change, ...]], chunks: Sequence[int]) -> Changes | None:
-        """The arrays of what several runs change in a layer, on rows of these chunks; None if they change nothing."""
+    def changes(self, layer: int, several: Sequence[tuple[Change, ...]]) -> Changes | None:
+        """The arrays of what several runs change in a layer, without donors; None if they change nothing."""
         if not any(several):
             return None
         shares = np.zeros((4, len(several), self.plan.heads), self.recipe.numerics.wide)
@@ -161,7 +181,7 @@ class BlockRunner:
             mean if "mean" in self.modes else None,
             patched if "patched" in self.modes else None,
             None if self.means is None or "mean" not in self.modes else self.means[layer],
-            self._donors_of(layer, chunks),
+            None,
         )
 
     def is_short(self, layer: int) -> bool:
@@ -178,35 +198,37 @@ class BlockRunner:
         places = np.array([step.source.index for step in filled])
         hidden = compiled.gather([step.source.block for step in filled], places)
         chunks = [step.source.chunk for step in filled]
-        changes = self.changes(layer, [step.changes for step in filled], chunks)
+        changes = self.changes(layer, [step.changes for step in filled])
+        donors = None if changes is None else self._donors_of(layer, chunks)
         step = compiled.last_advance if self.is_short(layer) else compiled.advance
-        return step(self.weights[layer], hidden, self.rows(chunks), changes, self.recipe)
+        return step(self.weights[layer], hidden, self.rows(chunks), changes, donors, self.recipe, self.mesh)
 
     def branch(self, layer: int, parent: Slot, children: Sequence[Node]) -> Array:
         """A block of runs that branch off one parent in this layer."""
         several = [child.changes for child in children]
         several += [()] * (self.blocks.runs - len(several))
-        changes = self.changes(layer, several, [parent.chunk])
+        changes = self.changes(layer, several)
         assert changes is not None
         step = compiled.last_branch if self.is_short(layer) else compiled.branch
-        rows = self.rows([parent.chunk])
-        return step(self.weights[layer], parent.block, parent.index, rows, changes, self.recipe)
+        rows, donors = self.rows([parent.chunk]), self._donors_of(layer, [parent.chunk])
+        options = self.recipe, self.mesh
+        return step(self.weights[layer], parent.block, parent.index, rows, changes, donors, *options)
 
     def read(self, hidden: Array, chunks: Sequence[int]) -> Array:
         """The readout of a block: `[runs, rows, places, *readout]`."""
         if self.first_only:
-            return compiled.read_first(*self.head, hidden, self.readout)
+            return compiled.read_first(*self.head, hidden, self.readout, self.mesh)
         filled = self._filled(chunks)
         rows, where = self.rows(filled), self._where(filled)
         if self.positions is not None:
             wanted = jnp.asarray(self.positions[self.packed.examples[where]], jnp.int32)
-            return compiled.read_at(*self.head, hidden, rows, wanted, self.readout)
+            return compiled.read_at(*self.head, hidden, rows, wanted, self.readout, self.mesh)
         lengths = jnp.asarray(self.packed.lengths[where])
-        return compiled.read(*self.head, hidden, rows, lengths, self.longest, self.readout)
+        return compiled.read(*self.head, hidden, rows, lengths, self.longest, self.readout, self.mesh)
 
     def examples(self, chunk: int) -> tuple[np.ndarray, np.ndarray]:
         """The examples of a chunk, and for each the places `[examples, texts]` of its texts, rows flattened."""
-        where = self._where([chunk])
+        where = self._where([chunk])[0]
         numbers, texts = self.packed.examples[where].reshape(-1), self.packed.texts[where].reshape(-1)
         order = np.lexsort((texts, numbers))[(numbers < 0).sum() :]
         members = np.unique(numbers[order])

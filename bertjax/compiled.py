@@ -1,28 +1,51 @@
-"""The steps of a sweep on blocks, compiled: one for each kind of step, whatever runs and chunks are in a block."""
+"""The steps of a sweep on blocks, compiled: one for each kind of step, whatever runs and chunks are in a block.
+
+On a mesh of devices each has its own rows of a block (`sharding.py`).
+"""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import Mesh
 from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
 from bertjax import steps
 from bertjax.readouts import Readout
+from bertjax.sharding import over_rows
 from bertjax.steps import Changes, LayerWeights, Recipe, Rows
-from bertjax.types import Inputs, Numerics
+from bertjax.types import Inputs, Numerics, record
 
 Block: TypeAlias = Float[Array, "runs rows token embed"]
 FirstTokens: TypeAlias = Float[Array, "runs rows places embed"]
+Donors: TypeAlias = Float[Array, "slots rows place heads head_dim"] | None
+
+
+@record
+class BlockRows:
+    """`steps.Rows` of every slot of a block, or of the one slot from which runs branch off."""
+
+    segments: Int[Array, "slots rows token"]
+    starts: Int[Array, "slots rows places"]
+
+    def flat(self) -> Rows:
+        """One slot's rows after another's."""
+        return Rows(_flat(self.segments), _flat(self.starts))
 
 
 @partial(jax.jit, static_argnums=(0, 3))
-def embed(graphdef: Any, state: Any, inputs: Inputs, runs: int) -> Block:
-    """Embeddings of some rows, as a block."""
-    hidden = nnx.merge(graphdef, state)(inputs)
-    return hidden.reshape(runs, -1, *hidden.shape[1:])
+def embed(graphdef: Any, state: Any, inputs: Any, mesh: Mesh | None) -> Block:
+    """Embeddings of the rows of a block. The arrays of `inputs` are those of `Inputs`, for each slot."""
+
+    def local(inputs: Any, state: Any) -> Array:
+        hidden = nnx.merge(graphdef, state)(Inputs(*(_flat(part) for part in vars(inputs).values())))
+        return hidden.reshape(*inputs.input_ids.shape[:2], *hidden.shape[1:])
+
+    return over_rows(local, mesh, [inputs], [state])
 
 
 @jax.jit
@@ -32,7 +55,7 @@ def gather(blocks: Sequence[Array], indices: Int[Array, "runs"]) -> Float[Array,
     return jnp.stack(slots)
 
 
-def _over_rows(changes: Changes | None, rows: int) -> Changes | None:
+def _over_rows(changes: Changes | None, rows: int, donors: Donors) -> Changes | None:
     """Changes of runs as changes of their rows, one run's rows after another's."""
     if changes is None:
         return None
@@ -40,89 +63,166 @@ def _over_rows(changes: Changes | None, rows: int) -> Changes | None:
         None if share is None else jnp.repeat(share, rows, axis=0)
         for share in (changes.uniform, changes.removed, changes.mean, changes.patched)
     )
-    return Changes(uniform, removed, mean, patched, changes.means, changes.donors)
+    return Changes(uniform, removed, mean, patched, changes.means, None if donors is None else _flat(donors))
 
 
-def _flat(hidden: Array) -> Float[Array, "batch token embed"]:
-    return hidden.reshape(-1, *hidden.shape[2:])
+def _with(changes: Changes, donors: Donors) -> Changes:
+    return changes if donors is None else replace(changes, donors=_flat(donors))
 
 
-@partial(jax.jit, static_argnums=4, donate_argnums=1)
-def advance(weights: LayerWeights, hidden: Block, rows: Rows, changes: Changes | None, recipe: Recipe) -> Block:
+def _flat(array: Array) -> Array:
+    """The first two axes as one."""
+    return array.reshape(-1, *array.shape[2:])
+
+
+@partial(jax.jit, static_argnums=(5, 6), donate_argnums=1)
+def advance(
+    weights: LayerWeights,
+    hidden: Block,
+    rows: BlockRows,
+    changes: Changes | None,
+    donors: Donors,
+    recipe: Recipe,
+    mesh: Mesh | None,
+) -> Block:
     """A layer, each run from hidden states of its own; `hidden` is given away."""
-    after = steps.advance(weights, _flat(hidden), rows, _over_rows(changes, hidden.shape[1]), recipe)
-    return after.reshape(hidden.shape)
+
+    def local(hidden: Block, rows: BlockRows, donors: Donors, weights: LayerWeights, changes: Changes | None) -> Block:
+        several = _over_rows(changes, hidden.shape[1], donors)
+        return steps.advance(weights, _flat(hidden), rows.flat(), several, recipe).reshape(hidden.shape)
+
+    return over_rows(local, mesh, [hidden, rows, donors], [weights, changes])
 
 
-@partial(jax.jit, static_argnums=4)
+@partial(jax.jit, static_argnums=(5, 6))
 def last_advance(
-    weights: LayerWeights, hidden: Block, rows: Rows, changes: Changes | None, recipe: Recipe
+    weights: LayerWeights,
+    hidden: Block,
+    rows: BlockRows,
+    changes: Changes | None,
+    donors: Donors,
+    recipe: Recipe,
+    mesh: Mesh | None,
 ) -> FirstTokens:
     """A last layer at [CLS] alone, each run from hidden states of its own."""
-    after = steps.last_advance(weights, _flat(hidden), rows, _over_rows(changes, hidden.shape[1]), recipe)
-    return after.reshape(*hidden.shape[:2], *after.shape[1:])
+
+    def local(hidden: Block, rows: BlockRows, donors: Donors, weights: LayerWeights, changes: Changes | None) -> Array:
+        several = _over_rows(changes, hidden.shape[1], donors)
+        after = steps.last_advance(weights, _flat(hidden), rows.flat(), several, recipe)
+        return after.reshape(*hidden.shape[:2], *after.shape[1:])
+
+    return over_rows(local, mesh, [hidden, rows, donors], [weights, changes])
 
 
-@partial(jax.jit, static_argnums=5)
+@partial(jax.jit, static_argnums=(6, 7))
 def branch(
-    weights: LayerWeights, block: Block, index: ArrayLike, rows: Rows, changes: Changes, recipe: Recipe
+    weights: LayerWeights,
+    block: Block,
+    index: ArrayLike,
+    rows: BlockRows,
+    changes: Changes,
+    donors: Donors,
+    recipe: Recipe,
+    mesh: Mesh | None,
 ) -> Block:
     """A layer for runs that all start from one slot of a block."""
-    return steps.branch(weights, block[index], rows, changes, recipe)
+
+    def local(
+        block: Block, rows: BlockRows, donors: Donors, index: ArrayLike, weights: LayerWeights, changes: Changes
+    ) -> Block:
+        return steps.branch(weights, block[index], rows.flat(), _with(changes, donors), recipe)
+
+    return over_rows(local, mesh, [block, rows, donors], [index, weights, changes])
 
 
-@partial(jax.jit, static_argnums=5)
+@partial(jax.jit, static_argnums=(6, 7))
 def last_branch(
-    weights: LayerWeights, block: Block, index: ArrayLike, rows: Rows, changes: Changes, recipe: Recipe
+    weights: LayerWeights,
+    block: Block,
+    index: ArrayLike,
+    rows: BlockRows,
+    changes: Changes,
+    donors: Donors,
+    recipe: Recipe,
+    mesh: Mesh | None,
 ) -> FirstTokens:
     """A last layer at [CLS] alone for runs that all start from one slot."""
-    return steps.last_branch(weights, block[index], rows, changes, recipe)
+
+    def local(
+        block: Block, rows: BlockRows, donors: Donors, index: ArrayLike, weights: LayerWeights, changes: Changes
+    ) -> FirstTokens:
+        return steps.last_branch(weights, block[index], rows.flat(), _with(changes, donors), recipe)
+
+    return over_rows(local, mesh, [block, rows, donors], [index, weights, changes])
 
 
-@partial(jax.jit, static_argnums=(0, 3))
+@partial(jax.jit, static_argnums=(0, 3, 4))
 def read_first(
-    graphdef: Any, state: Any, hidden: FirstTokens, readout: Readout
+    graphdef: Any, state: Any, hidden: FirstTokens, readout: Readout, mesh: Mesh | None
 ) -> Shaped[Array, "runs rows places *readout"]:
     """The readout of a block that holds [CLS] alone."""
-    model = nnx.merge(graphdef, state)
-    first = hidden.reshape(-1, 1, hidden.shape[-1])
-    found = readout(model.finish(first, jnp.ones((first.shape[0], 1, 1), model.numerics.wide)))
-    return found.reshape(*hidden.shape[:3], *found.shape[1:])
+
+    def local(hidden: FirstTokens, state: Any) -> Array:
+        model = nnx.merge(graphdef, state)
+        first = hidden.reshape(-1, 1, hidden.shape[-1])
+        found = readout(model.finish(first, jnp.ones((first.shape[0], 1, 1), model.numerics.wide)))
+        return found.reshape(*hidden.shape[:3], *found.shape[1:])
+
+    return over_rows(local, mesh, [hidden], [state])
 
 
-@partial(jax.jit, static_argnums=(0, 5, 6))
+@partial(jax.jit, static_argnums=(0, 5, 6, 7))
 def read(
     graphdef: Any,
     state: Any,
     hidden: Block,
-    rows: Rows,
-    lengths: Int[Array, "batch places"],
+    rows: BlockRows,
+    lengths: Int[Array, "runs rows places"],
     longest: int,
     readout: Readout,
+    mesh: Mesh | None,
 ) -> Shaped[Array, "runs rows places *readout"]:
     """The readout of a block, each example apart."""
-    model = nnx.merge(graphdef, state)
-    apart, keep = steps.examples_apart(_flat(hidden), rows, lengths, longest)
-    found = readout(model.finish(apart, keep.astype(model.numerics.wide)))
-    return found.reshape(*hidden.shape[:2], -1, *found.shape[1:])
+
+    def local(hidden: Block, rows: BlockRows, lengths: Array, state: Any) -> Array:
+        model = nnx.merge(graphdef, state)
+        apart, keep = steps.examples_apart(_flat(hidden), rows.flat(), _flat(lengths), longest)
+        found = readout(model.finish(apart, keep.astype(model.numerics.wide)))
+        return found.reshape(*hidden.shape[:2], -1, *found.shape[1:])
+
+    return over_rows(local, mesh, [hidden, rows, lengths], [state])
 
 
-@partial(jax.jit, static_argnums=(0, 5))
+@partial(jax.jit, static_argnums=(0, 5, 6))
 def read_at(
-    graphdef: Any, state: Any, hidden: Block, rows: Rows, positions: Int[Array, "batch places wanted"], readout: Readout
+    graphdef: Any,
+    state: Any,
+    hidden: Block,
+    rows: BlockRows,
+    positions: Int[Array, "runs rows places wanted"],
+    readout: Readout,
+    mesh: Mesh | None,
 ) -> Shaped[Array, "runs rows places *readout"]:
     """The readout at some tokens of each example."""
-    model = nnx.merge(graphdef, state)
-    found = steps.tokens_at(_flat(hidden), rows, positions)
-    found = readout(model.finish(found, jnp.ones((found.shape[0], 1, found.shape[1]), model.numerics.wide)))
-    return found.reshape(*hidden.shape[:2], -1, *found.shape[1:])
+
+    def local(hidden: Block, rows: BlockRows, positions: Array, state: Any) -> Array:
+        model = nnx.merge(graphdef, state)
+        found = steps.tokens_at(_flat(hidden), rows.flat(), _flat(positions))
+        found = readout(model.finish(found, jnp.ones((found.shape[0], 1, found.shape[1]), model.numerics.wide)))
+        return found.reshape(*hidden.shape[:2], -1, *found.shape[1:])
+
+    return over_rows(local, mesh, [hidden, rows, positions], [state])
 
 
-@partial(jax.jit, static_argnums=(3, 4))
+@partial(jax.jit, static_argnums=(3, 4, 5))
 def head_outputs(
-    weights: LayerWeights, hidden: Block, rows: Rows, numerics: Numerics, short: bool
+    weights: LayerWeights, hidden: Block, rows: BlockRows, numerics: Numerics, short: bool, mesh: Mesh | None
 ) -> Float[Array, "runs rows place heads head_dim"]:
     """What donors give to a layer: all heads' outputs, of a short last layer at [CLS] alone."""
     step = steps.first_head_outputs if short else steps.head_outputs
-    found = step(weights, _flat(hidden), rows, numerics)
-    return found.reshape(*hidden.shape[:2], *found.shape[1:])
+
+    def local(hidden: Block, rows: BlockRows, weights: LayerWeights) -> Array:
+        found = step(weights, _flat(hidden), rows.flat(), numerics)
+        return found.reshape(*hidden.shape[:2], *found.shape[1:])
+
+    return over_rows(local, mesh, [hidden, rows], [weights])

@@ -70,6 +70,7 @@ def sweep(
     one_per_row: bool = False,
     tokens_at_once: int | None = None,
     memory: int | None = None,
+    devices: Sequence[jax.Device] | None = None,
     journal: str | Path | None = None,
     replace_journal: bool = False,
     settings: Mapping[str, Any] | None = None,
@@ -91,7 +92,9 @@ def sweep(
         row_length: slots of a row; default what costs least for these examples.
         one_per_row: do not pack several examples into a row.
         tokens_at_once: about how many tokens a step holds; default what suits the device.
-        memory: bytes that the process (on a CPU) or the device may hold; default most of what is free.
+        memory: bytes that the process (on a CPU) or each device may hold; default most of what is free.
+        devices: share the examples; default all of this process. Outputs differ by rounding from those of another
+            number of devices.
         journal: a directory in which finished parts are kept, and from which a sweep goes on that was killed;
             its outputs are then the same bytes as those of one that was not.
         replace_journal: discard the journal of another sweep that is there.
@@ -110,17 +113,16 @@ def sweep(
     started = time.monotonic()
     use_compile_cache()
     job = make_job(model, examples, ablations, readout, combine=combine, means=means, donors=donors, at=at)
-    sizes = choose_sizes(
-        job, row_length=row_length, one_per_row=one_per_row, tokens_at_once=tokens_at_once, memory=memory
-    )
-    runner = make_runner(job, sizes)  # what cannot run is refused before a journal is touched
+    limits: dict[str, Any] = {"tokens_at_once": tokens_at_once, "memory": memory, "devices": devices}
+    sizes = choose_sizes(job, row_length=row_length, one_per_row=one_per_row, **limits)
+    runner = make_runner(job, sizes, devices)  # what cannot run is refused before a journal is touched
     with contextlib.ExitStack() as opened:
         notes = None
         if journal is not None:
             notes = opened.enter_context(
                 open_journal(Path(journal), facts_of(job), sizes, settings=settings, replace=replace_journal)
             )
-            runner = runner if notes.sizes == sizes else _runner_of(job, notes, memory)
+            runner = runner if notes.sizes == sizes else _runner_of(job, notes, memory, devices)
             if notes.found:
                 say(f"{notes.found} finished parts in {notes.directory.parent}, going on from there")
         used = notes.sizes if notes else sizes
@@ -138,6 +140,7 @@ def choose_sizes(
     one_per_row: bool = False,
     tokens_at_once: int | None = None,
     memory: int | None = None,
+    devices: Sequence[jax.Device] | None = None,
 ) -> dict[str, int]:
     """The sizes of all pieces, for a sweep that begins: see `sweep`.
 
@@ -151,14 +154,15 @@ def choose_sizes(
     rows = [[number] for number in range(len(lengths))] if one_per_row else first_fit(lengths, length)
     row_bytes = job.row_bytes(max(sum(len(job.texts[one]) for one in row) for row in rows), AHEAD)
     tokens, itemsize = tokens_at_once or default_tokens(config), np.dtype(numerics.dtype).itemsize
-    blocks = fit_blocks(config, itemsize, len(rows), length, tokens, job.output_bytes, memory, row_bytes)
+    count = len(jax.local_devices() if devices is None else devices)
+    blocks = fit_blocks(config, itemsize, len(rows), length, tokens, job.output_bytes, memory, row_bytes, count)
     steps = STEPS_OF_PART.get(jax.default_backend(), STEPS_OF_PART["other"])
     sizes = {"row_length": length, "one_per_row": int(one_per_row), "rows": blocks.rows, "runs": blocks.runs}
     return {**sizes, "steps_of_part": steps}
 
 
 def default_tokens(config: BertConfig) -> int:
-    """How many tokens a step should hold.
+    """How many tokens a step should hold on each device.
 
     A CPU is fastest when the widest activations of a step, those inside the feed-forward layer, stay in its caches
     (measured: `benchmarks/RESULTS.md`); an accelerator needs many tokens to be busy.
@@ -166,7 +170,7 @@ def default_tokens(config: BertConfig) -> int:
     return max(64, CACHED_FLOATS // config.intermediate_size) if jax.default_backend() == "cpu" else 65536
 
 
-def make_runner(job: Job, sizes: Mapping[str, int]) -> BlockRunner:
+def make_runner(job: Job, sizes: Mapping[str, int], devices: Sequence[jax.Device] | None = None) -> BlockRunner:
     """Pack the examples, and their donors alike, and make the steps ready.
 
     Raises:
@@ -177,12 +181,12 @@ def make_runner(job: Job, sizes: Mapping[str, int]) -> BlockRunner:
         for texts in (job.texts, job.donors)
     )
     assert packed is not None
-    return BlockRunner(job, packed, donors, Blocks(sizes["rows"], sizes["runs"]))
+    return BlockRunner(job, packed, donors, Blocks(sizes["rows"], sizes["runs"]), devices)
 
 
-def _runner_of(job: Job, journal: Journal, memory: int | None) -> BlockRunner:
+def _runner_of(job: Job, journal: Journal, memory: int | None, devices: Sequence[jax.Device] | None) -> BlockRunner:
     """The steps with which a sweep was begun. Raises `InputError` where they need more memory than there may be now."""
-    runner = make_runner(job, journal.sizes)
+    runner = make_runner(job, journal.sizes, devices)
     needed = memory_in_use() + 2 * job.output_bytes + runner_bytes(runner, job)
     if memory is not None and needed > SLACK * memory:
         raise InputError(
@@ -193,10 +197,12 @@ def _runner_of(job: Job, journal: Journal, memory: int | None) -> BlockRunner:
 
 
 def runner_bytes(runner: BlockRunner, job: Job) -> int:
-    """Bytes that a sweep takes at most beside the model and the outputs."""
+    """Bytes that a sweep takes at most beside the model and the outputs, of the process (on CPUs) or of each device."""
     packed, itemsize = runner.packed, np.dtype(job.model.numerics.dtype).itemsize
     row_bytes = job.row_bytes(packed.starts.shape[1], AHEAD)
-    return sweep_bytes(runner.config, itemsize, packed.row_length, runner.blocks, row_bytes)
+    here = Blocks(runner.blocks.rows // runner.devices, runner.blocks.runs)
+    needed = sweep_bytes(runner.config, itemsize, packed.row_length, here, row_bytes)
+    return needed * (runner.devices if jax.default_backend() == "cpu" else 1)
 
 
 def _no_report(done: float, total: float) -> None:

@@ -116,10 +116,11 @@ def most_blocks(layers: int, runs: int) -> int:
 
 
 def sweep_bytes(config: BertConfig, itemsize: int, row_length: int, blocks: Blocks, row_bytes: int = 0) -> int:
-    """Bytes that a sweep takes at most beside the model and the outputs.
+    """Bytes that a sweep takes at most beside the model and the outputs, on one device.
 
     Args:
         itemsize: bytes of a number in the dtype of computation.
+        blocks: as large as they are on one device.
         row_bytes: what a readout takes for the texts of a row.
     """
     embed, mlp = config.hidden_size, config.intermediate_size
@@ -140,25 +141,28 @@ def fit_blocks(
     output_bytes: int,
     budget: int | None,
     row_bytes: int = 0,
+    devices: int = 1,
 ) -> Blocks:
-    """The largest blocks of at most `tokens` tokens with which a sweep stays within a budget.
+    """The largest blocks of at most `tokens` tokens on each device with which a sweep stays within a budget.
 
     Args:
         rows: of the packing.
         output_bytes: of all outputs.
-        budget: bytes, of the whole process or device; None for most of what is free.
+        budget: bytes, of the whole process (on CPUs) or of each device; None for most of what is free.
         row_bytes: what a readout takes for the texts of a row.
+        devices: how many share the rows.
 
     Raises:
         InputError: not even the smallest blocks fit.
     """
     budget = default_budget() if budget is None else budget
     taken = memory_in_use() + 2 * output_bytes  # twice: while they are written
+    here = devices if jax.default_backend() == "cpu" else 1  # of those in the memory that the budget is of
     while True:
-        blocks = choose_blocks(rows, row_length, config.num_attention_heads, tokens)
-        needed = taken + sweep_bytes(config, itemsize, row_length, blocks, row_bytes)
+        blocks = choose_blocks(-(-rows // devices), row_length, config.num_attention_heads, tokens)
+        needed = taken + here * sweep_bytes(config, itemsize, row_length, blocks, row_bytes)
         if needed <= budget:
-            return blocks
+            return Blocks(blocks.rows * devices, blocks.runs)
         if blocks.rows * blocks.runs == 1:
             raise InputError(
                 f"the sweep needs about {format_bytes(needed)} of memory ({format_bytes(2 * output_bytes)} of it for "

@@ -1,0 +1,118 @@
+"""Sweeps over eight devices. `test_sharding.py` runs this file in a process that has them."""
+
+import jax
+import numpy as np
+import pytest
+
+from bertjax import (
+    BertConfig,
+    BertForSentenceEmbedding,
+    BertForSequenceClassification,
+    BertModel,
+    compiled,
+    engine,
+    readouts,
+)
+from bertjax import ablations as ab
+from bertjax.blocks import Slot, Step
+from bertjax.job import make_job
+from bertjax.journal import count_parts
+from tests.test_engine import pooled
+from tests.test_journal import TINY_PARTS, StopAfter
+from tests.tiny import SIZES, encodings, largest_difference, random_model
+
+FIVE = BertConfig(**SIZES["five heads"])
+
+
+def hidden_of_first(output):
+    return output.last_hidden_state[:, 0]
+
+
+def sweep(cls, ablations, readout, lengths, devices, **options):
+    """A sweep of texts of these lengths in small steps."""
+    rng = np.random.default_rng(0)
+    texts = encodings(FIVE, rng, lengths)
+    if ablations[0].changes[0].mode == "patched":
+        options["donors"] = encodings(FIVE, rng, lengths)
+    if ablations[0].changes[0].mode == "mean":
+        options["means"] = rng.normal(size=(3, 5, 6)).astype(np.float32)
+    model = random_model(cls, FIVE)
+    return engine.sweep(model, texts, ablations, readout, devices=devices, tokens_at_once=90, row_length=16, **options)
+
+
+@pytest.mark.parametrize(("count", "examples"), [(2, 9), (3, 31), (8, 1), (8, 31)])  # never a multiple
+@pytest.mark.parametrize("kind", ["pairs", "patched", "mean", "embedding", "hidden", "at"])
+def test_results_are_those_of_one_device(rng, kind, examples, count):
+    made = {
+        "pairs": (BertForSequenceClassification, ab.head_pairs(FIVE)[::7], readouts.logits, {}),
+        "patched": (BertForSequenceClassification, ab.single_heads(FIVE, "patched"), readouts.logits, {}),
+        "mean": (BertModel, ab.single_heads(FIVE, "mean"), pooled, {}),
+        "embedding": (BertForSentenceEmbedding, ab.single_heads(FIVE), readouts.sentence_embedding, {}),
+        "hidden": (BertModel, ab.single_heads(FIVE, "zero"), hidden_of_first, {}),
+        "at": (BertModel, ab.single_heads(FIVE), hidden_of_first, {"at": np.full((examples, 1), 1)}),
+    }
+    cls, ablations, readout, options = made[kind]
+    lengths = rng.integers(2, 12, examples)
+    one, several = (sweep(cls, ablations, readout, lengths, jax.devices()[:some], **options) for some in (1, count))
+    assert largest_difference(one.base, several.base) < 2e-6
+    assert largest_difference(one.outputs, several.outputs) < 2e-6
+    assert np.ptp(one.outputs, axis=0).max() > 1e-3  # the ablations do something
+
+
+def test_by_default_all_devices_share_the_rows(monkeypatch):
+    seen = []
+    advance = compiled.advance
+    monkeypatch.setattr(compiled, "advance", lambda *given: seen.append(given[-1]) or advance(*given))
+    for devices in (None, jax.devices()[5:6]):
+        sweep(BertModel, ab.single_heads(FIVE), hidden_of_first, [9] * 64, devices)
+    assert {mesh.size for mesh in seen} == {8, 1}
+    assert seen[-1].devices.tolist() == jax.devices()[5:6]
+
+
+def lowered_steps(devices):
+    """Every step of a sweep of 96 texts, compiled for some devices."""
+    rng = np.random.default_rng(0)
+    model, texts = random_model(BertForSequenceClassification, FIVE), encodings(FIVE, rng, [11] * 96)
+    job = make_job(model, texts, ab.single_heads(FIVE), readouts.logits, combine=None, means=None, donors=None, at=None)
+    sizes = {"row_length": 12, "one_per_row": 0, "rows": 48, "runs": 5, "steps_of_part": 1}
+    runner = engine.make_runner(job, sizes, devices)
+    block, rows, root = runner.embed([0] * 5), runner.rows([0] * 5), job.plan.root
+    changes = runner.changes(0, [((change,)) for one in ab.single_heads(FIVE)[:5] for change in one.changes])
+    weights, tail = runner.weights[0], (runner.recipe, runner.mesh)
+    first = runner.advance(2, [Step(Slot(block, 0, root, 0), root, ())])
+    block = runner.embed([0] * 5)
+    yield "advance", compiled.advance.lower(weights, block, rows, changes, None, *tail)
+    yield "last advance", compiled.last_advance.lower(weights, block, rows, changes, None, *tail)
+    for name, step in (("branch", compiled.branch), ("last branch", compiled.last_branch)):
+        yield name, step.lower(weights, block, 0, runner.rows([0]), changes, None, *tail)
+    yield "gather", compiled.gather.lower([block] * 5, np.arange(5))
+    yield "read", compiled.read_first.lower(*runner.head, first, runner.readout, runner.mesh)
+
+
+def test_each_device_has_its_share_of_the_work_and_none_waits_for_another():
+    steps = {count: dict(lowered_steps(jax.devices()[:count])) for count in (1, 2, 4, 8)}
+    for name in steps[1]:
+        flops = {}
+        for count, several in steps.items():
+            program = several[name].compile()
+            flops[count] = program.cost_analysis().get("flops", 0.0)
+            text = program.as_text()
+            assert not [word for word in ("all-", "collective", "reduce-scatter") if word in text], (name, count)
+        if name != "gather":
+            for count in (2, 4, 8):
+                assert abs(flops[2] / flops[count] / count * 2 - 1) < 0.01, (name, flops)
+            assert abs(flops[1] / flops[2] / 2 - 1) < 0.1, (name, flops)  # one device alone is compiled otherwise
+
+
+def test_a_sweep_goes_on_with_another_number_of_devices(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "STEPS_OF_PART", TINY_PARTS)
+    given = BertForSequenceClassification, ab.head_pairs(FIVE), readouts.logits, [9] * 50
+    whole = sweep(*given, jax.devices())
+    with pytest.raises(engine.SweepInterrupted):
+        sweep(*given, jax.devices(), journal=tmp_path / "journal", progress=StopAfter(0.5))
+    found = count_parts(tmp_path / "journal")
+    assert found > 0
+    said = []
+    resumed = sweep(*given, jax.devices()[:3], journal=tmp_path / "journal", say=said.append)
+    assert said[0].startswith(f"{found} finished parts")
+    assert largest_difference(whole.outputs, resumed.outputs) < 2e-6
