@@ -22,7 +22,7 @@ from bertjax.job import Job
 from bertjax.packing import Packed
 from bertjax.plan import Node
 from bertjax.pretrained import PretrainedModel
-from bertjax.sharding import make_mesh, replicate
+from bertjax.sharding import make_mesh, place
 from bertjax.steps import Changes, Recipe
 from bertjax.types import Inputs
 
@@ -104,9 +104,9 @@ class BlockRunner:
         self.recipe = Recipe(config.hidden_act, config.layer_norm_eps, numerics)
         self.mesh = make_mesh(devices, blocks.rows)
         several = [steps.layer_weights(layer, numerics) for layer in model.body.encoder.layers]
-        self.weights: list[steps.LayerWeights] = replicate(several, self.mesh)
+        self.weights: list[steps.LayerWeights] = place(several, self.mesh)
         parts = (nnx.split(part) for part in (model.body.embeddings, model))
-        self.embeddings, self.head = ((graphdef, replicate(state, self.mesh)) for graphdef, state in parts)
+        self.embeddings, self.head = ((graphdef, place(state, self.mesh)) for graphdef, state in parts)
         self.packed = _whole_chunks(packed, blocks.rows)
         self.inputs = _check(model, self.packed)
         self.donors = None if donors is None else _check(model, _whole_chunks(donors, blocks.rows))

@@ -15,6 +15,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 AXIS = "data"
 # Blocks have the axes runs, rows, and others; all else is whole on every device.
 SPLIT, WHOLE = PartitionSpec(None, AXIS), PartitionSpec()
+# Batches have their examples first.
+BATCH = PartitionSpec(AXIS)
 
 
 def make_mesh(devices: Sequence[jax.Device] | None, rows: int) -> Mesh | None:
@@ -29,9 +31,9 @@ def make_mesh(devices: Sequence[jax.Device] | None, rows: int) -> Mesh | None:
     return None if count == 1 and default else Mesh(np.array(several[:count]), (AXIS,))
 
 
-def replicate(tree: Any, mesh: Mesh | None) -> Any:
-    """Arrays on every device of a mesh."""
-    return tree if mesh is None else jax.device_put(tree, NamedSharding(mesh, WHOLE))
+def place(tree: Any, mesh: Mesh | None, where: PartitionSpec = WHOLE) -> Any:
+    """Arrays on the devices of a mesh: on every one of them whole, or split as `where` says."""
+    return tree if mesh is None else jax.device_put(tree, NamedSharding(mesh, where))
 
 
 def over_rows(step: Callable[..., Any], mesh: Mesh | None, split: Sequence[Any], whole: Sequence[Any] = ()) -> Any:

@@ -17,7 +17,9 @@ from bertjax import ablations as ab
 from bertjax.blocks import Slot, Step
 from bertjax.job import make_job
 from bertjax.journal import count_parts
+from experiments.shared.attention import reduce_attention
 from tests.test_engine import pooled
+from tests.test_frame_semantics import first_row
 from tests.test_journal import TINY_PARTS, StopAfter
 from tests.tiny import SIZES, encodings, largest_difference, random_model
 
@@ -116,3 +118,11 @@ def test_a_sweep_goes_on_with_another_number_of_devices(tmp_path, monkeypatch):
     resumed = sweep(*given, jax.devices()[:3], journal=tmp_path / "journal", say=said.append)
     assert said[0].startswith(f"{found} finished parts")
     assert largest_difference(whole.outputs, resumed.outputs) < 2e-6
+
+
+@pytest.mark.parametrize("examples", [1, 7, 8, 21])
+def test_statistics_of_attention_maps_are_those_of_one_device(rng, examples, monkeypatch):
+    model, texts = random_model(BertModel, FIVE), encodings(FIVE, rng, rng.integers(2, 12, examples))
+    several = reduce_attention(model, texts, first_row)
+    monkeypatch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
+    assert largest_difference(several, reduce_attention(model, texts, first_row)) < 1e-6

@@ -9,14 +9,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Shaped
 
 from bertjax import collate
 from bertjax.progress import Report
+from bertjax.sharding import BATCH, SPLIT, make_mesh, place
 from bertjax.tokenizer import Encoding, batches_by_length
 from experiments.shared.encoder import Encoder
 
-# What the maps of one batch, and what the statistic makes of them, may take.
+# What the maps of one batch, and what the statistic makes of them, may take on a device.
 BATCH_BYTES = 64 * 10**6
 AT_ONCE = 2
 
@@ -36,7 +38,7 @@ def stream_attention(
     example_bytes: int = 0,
     report: Report = lambda done, total: None,
 ) -> Iterator[tuple[Int[np.ndarray, "batch"], Shaped[np.ndarray, "batch ..."]]]:
-    """A statistic of the attention maps of every example, batch by batch.
+    """A statistic of the attention maps of every example, batch by batch, each shared by all devices of the process.
 
     Args:
         models: any model of bertjax, or several of one size as a tuple.
@@ -52,17 +54,20 @@ def stream_attention(
     Yields: which examples, and their statistic; each example once.
     """
     several = models if isinstance(models, tuple) else (models,)
-    encoders = [Encoder.of(model.body) for model in several]
     config, lengths = several[0].config, [length or len(text) for text in texts]
     one_map = 4 * len(several) * config.num_hidden_layers * config.num_attention_heads * max(lengths) ** 2
-    size = int(np.clip(BATCH_BYTES // (one_map + example_bytes), 1, len(texts)))
+    devices = len(jax.local_devices())
+    size = int(np.clip(BATCH_BYTES // (one_map + example_bytes), 1, max(1, len(texts) // devices))) * devices
+    mesh = make_mesh(None, size := min(size, len(texts)))
+    encoders = [Encoder.of(model.body, mesh) for model in several]
     widths = WIDTHS if length is None else (length,)
     batches = batches_by_length(lengths, size, widths, max_length=config.max_position_embeddings)
 
     def compute(batch: dict[str, np.ndarray], more: Sequence[np.ndarray]) -> np.ndarray:
         # Each model checks the tokens by its own vocabulary: JAX would take an unknown one for the last it has.
-        maps = [encoder.attend(model.inputs(**batch)) for model, encoder in zip(several, encoders, strict=True)]
-        return np.asarray(_reduce(statistic, *maps, batch["attention_mask"], *more))
+        inputs = [place(model.inputs(**batch), mesh, BATCH) for model in several]
+        maps = [encoder.attend(one) for encoder, one in zip(encoders, inputs, strict=True)]
+        return np.asarray(_reduce(statistic, mesh, maps, [batch["attention_mask"], *more]))
 
     tasks = (
         (collate([texts[place] for place in places], padded), extras(np.array(places))) for places, padded in batches
@@ -103,9 +108,16 @@ def reduce_attention(
     return found
 
 
-@partial(jax.jit, static_argnums=0)
-def _reduce(statistic: Statistic, *arrays: Array) -> Shaped[Array, "batch ..."]:
-    return statistic(*arrays)
+@partial(jax.jit, static_argnums=(0, 1))
+def _reduce(
+    statistic: Statistic, mesh: Mesh | None, maps: Sequence[Array], others: Sequence[Array]
+) -> Shaped[Array, "batch ..."]:
+    if mesh is None:
+        return statistic(*maps, *others)
+    local = jax.shard_map(
+        lambda maps, others: statistic(*maps, *others), mesh=mesh, in_specs=(SPLIT, BATCH), out_specs=BATCH
+    )
+    return local(list(maps), list(others))
 
 
 def at_pairs(

@@ -7,8 +7,10 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
+from bertjax.sharding import place
 from bertjax.types import Inputs
 
 Weights: TypeAlias = Float[Array, "batch heads query key"]
@@ -25,9 +27,12 @@ class Encoder:
     layers: list[tuple[Any, Any]]
 
     @classmethod
-    def of(cls, body: Any) -> "Encoder":
-        """The parts of an encoder."""
-        return cls(nnx.split(body.embeddings), [nnx.split(layer) for layer in body.encoder.layers])
+    def of(cls, body: Any, mesh: Mesh | None = None) -> "Encoder":
+        """The parts of an encoder, on every device of a mesh."""
+        embeddings, *layers = (
+            (graph, place(state, mesh)) for graph, state in map(nnx.split, [body.embeddings, *body.encoder.layers])
+        )
+        return cls(embeddings, layers)
 
     def attend(self, inputs: Inputs) -> Float[Array, "layers batch heads query key"]:
         """The attention weights of all layers."""
