@@ -7,12 +7,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 CONSTRAINTS = $(shell $(PYTHON) -c 'import sys; print("-c constraints-py311.txt" if sys.version_info[:2] == (3, 11) else "")')
 PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: help demo test test-slow lint format clean
+.PHONY: help demo test test-slow test-tpu-aot lint format clean
 
 help:
 	@echo "make demo    ablate all 72 heads of a real model on real data (a few minutes)"
 	@echo "make test    run all tests"
 	@echo "make test-slow  those of minutes"
+	@echo "make test-tpu-aot  compile every step for TPU chips that are not there (in an environment of its own)"
 	@echo "make lint    format check, lint, types"
 	@echo "make format  format the code"
 	@echo "make clean   remove the virtual environment"
@@ -42,6 +43,15 @@ test: $(VENV)/.test
 test-slow: $(VENV)/.test
 	XLA_FLAGS= $(PYTEST) -m slow
 
+# TPU's compiler is large and talks at its start: it has an environment of its own.
+$(VENV)-tpu/.made: setup.cfg constraints-py311.txt
+	$(PYTHON) -m venv $(VENV)-tpu
+	$(VENV)-tpu/bin/python -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS) --editable '.[tpu]'
+	@touch $@
+
+test-tpu-aot: $(VENV)-tpu/.made
+	$(VENV)-tpu/bin/python -m benchmarks.tpu_compile --sizes minilm --layers 2 --predict v5e:2x2 --output build/tpu
+
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -52,4 +62,4 @@ format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(VENV)-tpu

@@ -21,7 +21,7 @@ from bertjax.fingerprint import facts_of
 from bertjax.job import Combine, Examples, Job, make_job
 from bertjax.journal import Journal, open_journal
 from bertjax.memory import fit_blocks, format_bytes, memory_in_use, sweep_bytes
-from bertjax.packing import choose_row_length, first_fit, pack, total_lengths
+from bertjax.packing import LANES, choose_row_length, first_fit, pack, total_lengths
 from bertjax.parts import Part, split
 from bertjax.plan import Node, Plan
 from bertjax.pretrained import PretrainedModel
@@ -148,7 +148,8 @@ def choose_sizes(
         InputError: too little memory, or an example longer than a row.
     """
     config, numerics, lengths = job.model.config, job.model.numerics, total_lengths(job.texts)
-    length = row_length or choose_row_length(lengths, config.hidden_size, config.intermediate_size)
+    widths = {"step": LANES} if jax.default_backend() == "tpu" else {}
+    length = row_length or choose_row_length(lengths, config.hidden_size, config.intermediate_size, **widths)
     if length < lengths.max():
         raise InputError(f"an example has {lengths.max()} tokens, but a row only {length}")
     rows = [[number] for number in range(len(lengths))] if one_per_row else first_fit(lengths, length)

@@ -16,6 +16,8 @@ from bertjax.tokenizer import Encoding
 
 # Row lengths are multiples of this.
 STEP = 4
+# On TPUs of this, the width of their registers and matrix units.
+LANES = 128
 # Attention's cost for each of its FLOPs, in those of a large matrix product (measured: `benchmarks/RESULTS.md`).
 ATTENTION_WEIGHT = 4.0
 
@@ -146,7 +148,7 @@ def first_fit(lengths: Int32[np.ndarray, "examples"], row_length: int) -> list[l
 
 
 def choose_row_length(
-    lengths: Int32[np.ndarray, "examples"], hidden_size: int, intermediate_size: int, most: int = 512
+    lengths: Int32[np.ndarray, "examples"], hidden_size: int, intermediate_size: int, most: int = 512, step: int = STEP
 ) -> int:
     """The row length that costs least: long rows are filled better, but attention grows with them.
 
@@ -154,14 +156,15 @@ def choose_row_length(
         lengths: tokens of each example.
         hidden_size, intermediate_size: of the model.
         most: no row is longer than this, unless an example is.
+        step: row lengths are multiples of it.
 
-    Returns: a multiple of `STEP`.
+    Returns: a multiple of `step`.
     """
-    shortest = -(-int(lengths.max()) // STEP) * STEP
+    shortest = -(-int(lengths.max()) // step) * step
     linear = 2 * hidden_size * (4 * hidden_size + 2 * intermediate_size)
 
     def cost(row_length: int) -> float:
         slots = len(first_fit(lengths, row_length)) * row_length
         return slots * (linear + ATTENTION_WEIGHT * 4 * row_length * hidden_size)
 
-    return min(range(shortest, max(shortest, most) + 1, STEP), key=cost)
+    return min(range(shortest, max(shortest, most) + 1, step), key=cost)

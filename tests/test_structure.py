@@ -28,7 +28,7 @@ ORDER = [
     ),
     *("pretrained", "readouts", "model", "task_heads", "joining", "overrides", "plain"),
     *("tasks", "tables", "local_files", "tfds_glue", "tokenizer", "data", "parity"),
-    *("ablations", "packing", "plan", "steps", "job", "compiled", "blocks", "cost"),
+    *("ablations", "packing", "plan", "steps", "sharding", "job", "compiled", "blocks", "cost"),
     *("parts", "schedule", "memory", "fingerprint", "journal", "compile_cache", "engine", "estimation"),
     *("metrics", "page", "heads_map", "bars", "report"),
     *("task_outputs", "provenance", "results", "settings", "ablate", "commands", "cli"),

@@ -1,0 +1,256 @@
+"""Everything that runs on a TPU, lowered for chips that are not there: shapes stand for arrays."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array
+
+from benchmarks.common import draw_lengths
+from bertjax import BertConfig, BertForSentenceEmbedding, BertForSequenceClassification, compiled, kernels, readouts
+from bertjax.ablations import single_heads
+from bertjax.blocks import BlockRunner, Blocks, Slot, Step, choose_blocks
+from bertjax.kernel_statistics import measure
+from bertjax.memory import sweep_bytes
+from bertjax.packing import LANES, choose_row_length, first_fit
+from bertjax.parts import split
+from bertjax.plan import Node, Plan, make_plan
+from bertjax.schedule import Pace, Schedule, run_base
+from bertjax.sharding import BATCH, SPLIT, WHOLE
+from bertjax.steps import Changes, Recipe, layer_weights
+from bertjax.types import Inputs, Numerics
+from experiments.training.trainer import Skeleton, dropout_key, make_optimizer, train_step
+
+STEPS_OF_PART, TOKENS = 2048, 65536  # of an accelerator, as the engine has them
+MEMORY_SHARE = 0.8  # of a chip's, for the sweep
+BATCH_OF_CHIP, LENGTH = 32, 128  # of the forward pass and of fine-tuning
+PLACES = 8  # examples of a row at most
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of a model, a data set and a number of chips: how the engine would cut a sweep into steps.
+
+    Args:
+        steps: how often each step runs in the whole sweep.
+    """
+
+    rows: int
+    row_length: int
+    blocks: Blocks
+    steps: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What programs are compiled for.
+
+    Args:
+        mesh: the chips.
+        numerics: of the models.
+        memory: bytes of a chip.
+    """
+
+    mesh: Mesh
+    numerics: Numerics
+    memory: int
+
+    def given(self, tree: Any, where: PartitionSpec = WHOLE) -> Any:
+        """Shapes of arrays on the chips."""
+        place = NamedSharding(self.mesh, where)
+        return jax.tree.map(lambda one: jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=place), tree)
+
+    def array(self, shape: tuple[int, ...], dtype: Any, where: PartitionSpec = WHOLE) -> Any:
+        """The shape of one array on the chips."""
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(self.mesh, where))
+
+
+class Counted(BlockRunner):
+    """A `BlockRunner` that counts steps instead of running them; its blocks are a number."""
+
+    def __init__(self, plan: Plan, blocks: Blocks):
+        self.plan, self.blocks, self.layers, self.first_only = plan, blocks, plan.layers, True
+        self.taken, self.block = Counter[str](), jnp.zeros((1, 1, 1, 1))
+
+    def take_donors(self, chunks: range) -> None:
+        """None are."""
+
+    def _count(self, name: str, layer: int | None = None) -> Array:
+        self.taken["last " * (layer == self.layers - 1) + name] += 1
+        return self.block
+
+    def embed(self, chunks: Sequence[int]) -> Array:
+        """One step."""
+        return self._count("embed")
+
+    def advance(self, layer: int, several: Sequence[Step]) -> Array:
+        """Two: the slots are gathered before."""
+        self._count("gather")
+        return self._count("advance", layer)
+
+    def branch(self, layer: int, parent: Slot, children: Sequence[Node]) -> Array:
+        """One step."""
+        return self._count("branch", layer)
+
+    def read(self, hidden: Array, chunks: Sequence[int]) -> Array:
+        """One step."""
+        return self._count("read first")
+
+
+def choose_sizes(config: BertConfig, task: str, count: int, target: Target) -> Sizes:
+    """How the engine would run all single heads on so many examples of a task, [CLS] read alone."""
+    lengths, chips = np.array(draw_lengths(task, count), np.int32), target.mesh.size
+    length = choose_row_length(lengths, config.hidden_size, config.intermediate_size, step=LANES)
+    rows, tokens = len(first_fit(lengths, length)), TOKENS
+    itemsize = np.dtype(target.numerics.dtype).itemsize
+    while True:
+        own = choose_blocks(-(-rows // chips), length, config.num_attention_heads, tokens)
+        if sweep_bytes(config, itemsize, length, own) <= MEMORY_SHARE * target.memory or tokens <= length:
+            break
+        tokens = tokens * 3 // 4
+    blocks = Blocks(own.rows * chips, own.runs)
+    plan = make_plan(config, single_heads(config))
+    return Sizes(rows, length, blocks, count_steps(plan, -(-rows // blocks.rows), blocks))
+
+
+def count_steps(plan: Plan, chunks: int, blocks: Blocks) -> dict[str, int]:
+    """How often the engine takes each step, by the engine's own schedule."""
+    runner, pace = Counted(plan, blocks), Pace(0, 1, lambda done, total: None)
+    schedule = Schedule(runner, lambda found, runs: None, pace)
+    base: list[Array] = []
+    group = range(0)
+    for part in split(plan, chunks, blocks.runs, STEPS_OF_PART * blocks.runs):
+        if part.chunks != group:
+            base, group = run_base(runner, part.chunks, pace), part.chunks
+        schedule.run(part, base)
+    return dict(runner.taken)
+
+
+def abstract(cls: Any, config: BertConfig, numerics: Numerics) -> Any:
+    """A model whose parameters are shapes."""
+    return nnx.eval_shape(lambda: cls(config, jax.random.key(0), numerics))
+
+
+Lower = Callable[[], jax.stages.Lowered]
+
+
+def sweep_programs(config: BertConfig, sizes: Sizes, target: Target) -> Iterator[tuple[str, Lower]]:
+    """Every step of a sweep. `compiled.py` says what each one does."""
+    numerics, mesh = target.numerics, target.mesh
+    runs, rows, tokens, embed = sizes.blocks.runs, sizes.blocks.rows, sizes.row_length, config.hidden_size
+    model = abstract(BertForSequenceClassification, config, numerics)
+    graph, state = nnx.split(model.bert.encoder.layers[0])
+    weights = target.given(jax.eval_shape(lambda state: layer_weights(nnx.merge(graph, state), numerics), state))
+    block = target.array((runs, rows, tokens, embed), numerics.dtype, SPLIT)
+    first = target.array((runs, rows, PLACES, embed), numerics.wide, SPLIT)
+    share = target.array((runs, config.num_attention_heads), numerics.wide)
+    others = dict.fromkeys(("removed", "mean", "patched", "means", "donors"))
+    changes = _record(Changes, uniform=share, **others)
+
+    def where(slots: int) -> compiled.BlockRows:
+        segments, starts = (target.array((slots, rows, size), jnp.int32, SPLIT) for size in (tokens, PLACES))
+        found: compiled.BlockRows = _record(compiled.BlockRows, segments=segments, starts=starts)
+        return found
+
+    recipe = Recipe(config.hidden_act, config.layer_norm_eps, numerics)
+    here, index = where(runs), target.array((), jnp.int32)
+    graph_embed, state_embed = nnx.split(model.bert.embeddings)
+    texts = [target.array((runs, rows, tokens), jnp.int32, SPLIT) for _ in range(3)]
+    keep = target.array((runs, rows, 1, tokens), numerics.wide, SPLIT)
+    inputs = _record(Inputs, input_ids=texts[0], keep=keep, token_type_ids=texts[1], position_ids=texts[2])
+    yield "embed", partial(_lower, compiled.embed, graph_embed, target.given(state_embed), inputs, mesh)
+    yield "gather", partial(_lower, compiled.gather, [block] * runs, target.array((runs,), jnp.int32))
+    for name, step in (("advance", compiled.advance), ("last advance", compiled.last_advance)):
+        yield name, partial(_lower, step, weights, block, here, changes, None, recipe, mesh)
+    for name, step in (("branch", compiled.branch), ("last branch", compiled.last_branch)):
+        yield name, partial(_lower, step, weights, block, index, where(1), changes, None, recipe, mesh)
+    for short, name in enumerate(("donors", "last donors")):
+        yield name, partial(_lower, compiled.head_outputs, weights, block, here, numerics, bool(short), mesh)
+    whole, values = nnx.split(model)
+    yield "read first", partial(_lower, compiled.read_first, whole, target.given(values), first, readouts.logits, mesh)
+    embedder, own = nnx.split(abstract(BertForSentenceEmbedding, config, numerics))
+    counts = target.array((runs, rows, PLACES), jnp.int32, SPLIT)
+    options = (embedder, target.given(own), block, here)
+    yield "read", partial(_lower, compiled.read, *options, counts, tokens, readouts.sentence_embedding, mesh)
+    wanted = target.array((runs, rows, PLACES, 1), jnp.int32, SPLIT)
+    yield "read at", partial(_lower, compiled.read_at, *options, wanted, _hidden, mesh)
+
+
+def _hidden(output: Any) -> Any:
+    return output.last_hidden_state
+
+
+def _record(cls: Any, **fields: Any) -> Any:
+    """A record of shapes, which its own checks would refuse."""
+    found = cls.__new__(cls)
+    for name, value in fields.items():
+        object.__setattr__(found, name, value)
+    return found
+
+
+def model_programs(config: BertConfig, target: Target) -> Iterator[tuple[str, Lower]]:
+    """The model's forward pass, and a step of fine-tuning."""
+    numerics, batch = target.numerics, BATCH_OF_CHIP * target.mesh.size
+    model = abstract(BertForSequenceClassification, config, numerics)
+    graph, state = nnx.split(model)
+    ids = target.array((batch, LENGTH), jnp.int32, BATCH)
+    keep = target.array((batch, 1, LENGTH), numerics.wide, BATCH)
+    inputs = _record(Inputs, input_ids=ids, keep=keep, token_type_ids=ids, position_ids=ids)
+    forward = jax.jit(lambda state, inputs: nnx.merge(graph, state).forward(inputs).logits)
+    yield "forward", partial(_lower, forward, target.given(state), inputs)
+    skeleton = Skeleton(graph, jax.tree.structure(state), tuple(_paths(state)))
+    parameters = dict(zip(skeleton.names, jax.tree.leaves(state), strict=True))
+    optimizer = make_optimizer(0.01, 1.0)
+    memory = jax.eval_shape(optimizer.init, parameters)
+    given = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), ids)
+    given |= {"labels": target.array((batch,), jnp.int32, BATCH), "share": target.array((batch,), jnp.float32, BATCH)}
+    key, rate = jax.eval_shape(lambda: dropout_key(0, "tpu")), target.array((), jnp.float32)
+    options = target.given(parameters), target.given(memory), given, target.given(key), rate
+    yield "train step", partial(_lower, train_step, skeleton, optimizer, *options)
+
+
+def _paths(state: Any) -> list[str]:
+    return [".".join(str(part) for part in path) for path, _ in nnx.to_flat_state(state)]
+
+
+def kernel_programs(config: BertConfig, target: Target) -> Iterator[tuple[str, Lower]]:
+    """The Pallas kernels on each chip's share of a batch: attention, overridden, its gradient, and statistics."""
+    numerics, heads = target.numerics, config.num_attention_heads
+    queries = target.array((BATCH_OF_CHIP * target.mesh.size, LENGTH, heads, config.head_dim), numerics.dtype, BATCH)
+    marks = target.array(queries.shape[:2], jnp.int32, BATCH)
+    columns = target.array((*queries.shape[:2], 8), jnp.float32, BATCH)
+    each = target.array((heads,), jnp.float32)
+    gates = _record(kernels.HeadGates, weights=each, uniform=each, output=each)
+
+    def attend(queries: Any, marks: Any, gates: Any) -> Any:
+        return kernels.attend(queries, queries, queries, (marks, marks), gates, numerics)
+
+    def plain(queries: Any, marks: Any, gates: Any) -> Any:
+        return attend(queries, marks, None)
+
+    def gradient(queries: Any, marks: Any, gates: Any) -> Any:
+        return jax.grad(lambda queries: attend(queries, marks, gates).sum())(queries)
+
+    def statistics(queries: Any, marks: Any, gates: Any, columns: Any) -> Any:
+        return measure(queries, queries, marks, columns, gates, numerics)
+
+    def on_chips(step: Any, inputs: Sequence[PartitionSpec], result: PartitionSpec = BATCH) -> Any:
+        return jax.jit(jax.shard_map(step, mesh=target.mesh, in_specs=tuple(inputs), out_specs=result, check_vma=False))
+
+    three = (BATCH, BATCH, WHOLE)
+    yield "kernel", partial(_lower, on_chips(plain, three), queries, marks, gates)
+    yield "kernel, overridden", partial(_lower, on_chips(attend, three), queries, marks, gates)
+    yield "kernel's gradient", partial(_lower, on_chips(gradient, three), queries, marks, gates)
+    yield "kernel's statistics", partial(_lower, on_chips(statistics, (*three, BATCH)), queries, marks, gates, columns)
+
+
+def _lower(step: Any, *arguments: Any) -> jax.stages.Lowered:
+    lowered: jax.stages.Lowered = step.trace(*arguments).lower(lowering_platforms=("tpu",))
+    return lowered
