@@ -10,7 +10,7 @@ from dataclasses import MISSING, fields
 from typing import Any, NoReturn
 
 from bertjax.commands import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, run_ablate, run_parity, run_plan, run_prepare
-from bertjax.errors import BertjaxError, SweepInterrupted
+from bertjax.errors import BertjaxError, Interrupted
 
 
 class Parser(argparse.ArgumentParser):
@@ -45,7 +45,7 @@ def guarded(name: str, program: Callable[[], int]) -> int:
     except BertjaxError as error:
         print(f"{name}: error: {' '.join(str(error).split())}", file=sys.stderr)
         return EXIT_MISTAKE
-    except SweepInterrupted as interruption:
+    except Interrupted as interruption:
         print(f"{name}: interrupted; {interruption}: the same command goes on from there", file=sys.stderr)
         return EXIT_INTERRUPTED
     except KeyboardInterrupt:

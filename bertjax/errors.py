@@ -48,7 +48,11 @@ class MissingDependencyError(BertjaxError):
     """An optional package that is needed for what was asked and is not installed."""
 
 
-class SweepInterrupted(KeyboardInterrupt):
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in something that can be gone on with; the text says what is saved."""
+
+
+class SweepInterrupted(Interrupted):
     """Ctrl-C in a sweep that keeps a journal: `finished` of its `parts` are saved in it."""
 
     def __init__(self, finished: int, parts: int):

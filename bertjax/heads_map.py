@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HATCHED: dict[str, Any] = {"facecolor": PALE, "edgecolor": "#a0a0a0", "hatch": "/////", "linewidth": 0}
+ALIKE = 0.0025  # points: changes that differ by less are printed alike
 OUTLIER = 3.0  # times the 90th percentile of the changes: the scale ends there at the latest
 
 Map = Float[np.ndarray, "layers heads"]
@@ -168,7 +169,8 @@ def _outlines(changes: Map) -> list[Outline]:
         if change.startswith(sign):
             look = Rectangle((0, 0), 1, 1, fill=False, edgecolor=INK, linewidth=1.7, linestyle=style)
             look.set_path_effects([withStroke(linewidth=3.6, foreground="white")])  # seen on dark cells too
-            look.set_label(f"{words}: head {layer}.{head}, {change}")
+            more = int((np.abs(changes - known[layer, head]) < ALIKE).sum()) - 1
+            look.set_label(f"{words}: head {layer}.{head}{f' and {more} more' if more else ''}, {change}")
             found.append((layer, head, look))
     return found
 

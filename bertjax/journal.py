@@ -33,7 +33,7 @@ DIGEST_BYTES = 32
 # Names of a journal's files: only these are ever removed.
 FACTS, PART, LOCK = "journal.json", r"part-\d{5,}", r"\.lock"
 TEMPORARY = r"\.[0-9a-f]{8}-(journal\.json|part-\d{5,})"
-DIGEST = r"\b[0-9a-f]{16}\b"
+DIGEST = r"\b([0-9a-f]{16}|[0-9a-f]{64})\b"
 OURS = rf"{re.escape(FACTS)}|{PART}|{LOCK}|{TEMPORARY}"
 
 
@@ -115,7 +115,7 @@ def open_journal(
     """
     with contextlib.ExitStack() as opened:
         lock = opened.enter_context(_claim(directory))
-        told = {name: "default" if value is None else str(value) for name, value in (settings or {}).items()}
+        told = describe(settings or {})
         if not _holds(directory, facts, told, replace):
             _remove(directory, (re.escape(FACTS), PART, TEMPORARY))
             write_json(directory / FACTS, {"facts": dict(facts), "sizes": dict(sizes), "settings": told})
@@ -130,10 +130,10 @@ def _holds(directory: Path, facts: Mapping[str, str], settings: Mapping[str, str
         return False
     try:
         found = _read(directory / FACTS)
-        if differing := _differences(found["facts"], facts):
-            chosen = [one for one in _differences(found["settings"], settings) if one[0] in settings]
+        if differing := differences(found["facts"], facts):
+            chosen = [one for one in differences(found["settings"], settings) if one[0] in settings]
             raise OutputError(
-                f"{directory.parent} holds an unfinished sweep with other settings: {_say(chosen, differing)}. "
+                f"{directory.parent} holds an unfinished sweep with other settings: {tell(chosen, differing)}. "
                 "Give those to go on, another --output, or --overwrite to discard it"
             )
     except OutputError:
@@ -209,16 +209,25 @@ def _read(path: Path) -> dict[str, dict]:
         raise OutputError(f"{path} is damaged: --overwrite discards what was finished") from error
 
 
-def _differences(there: Mapping[str, str], here: Mapping[str, str]) -> list[tuple[str, str, str]]:
+def describe(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Settings as texts: `default` for None.
+
+    >>> describe({"limit": None, "seed": 3})
+    {'limit': 'default', 'seed': '3'}
+    """
+    return {name: "default" if value is None else str(value) for name, value in settings.items()}
+
+
+def differences(there: Mapping[str, str], here: Mapping[str, str]) -> list[tuple[str, str, str]]:
     """Name, there, here, of all that is not the same."""
     pairs = [(name, there.get(name, "none"), here.get(name, "none")) for name in {**there, **here}]
     return [found for found in pairs if found[1] != found[2]]
 
 
-def _say(chosen: Sequence[tuple[str, str, str]], differing: Sequence[tuple[str, str, str]]) -> str:
+def tell(chosen: Sequence[tuple[str, str, str]], differing: Sequence[tuple[str, str, str]]) -> str:
     """What the user chose otherwise, then the facts that differ: where a choice explains a digest, by name alone."""
     told = [f"{name} ({there} there, {here} here)" for name, there, here in chosen]
     for name, there, here in differing:
-        hidden = bool(chosen) and re.search(DIGEST, there + here) is not None
+        hidden = bool(chosen) and re.search(DIGEST, f"{there} {here}") is not None
         told.append(name if hidden else f"{name} ({there} there, {here} here)")
     return "; ".join(told)

@@ -39,7 +39,7 @@ def glue_file(directory: Path, task: Task, split: str) -> Path:
     path = split_file(folder, split)
     if path is None:
         names = [path.name for path in _listing(folder) if path.name.endswith(SUFFIXES)]
-        found = f"found {', '.join(names)}: name another split, or a file itself" if names else "found no .tsv file"
+        found = f"found {', '.join(names)}" if names else "found no .tsv file"
         nor = f" nor a folder {task.folder}" if folder == directory and task.folder else ""
         raise DataError(f"{folder}: no {_stem(split)}.tsv for {task.name} {split}{nor}; {found}")
     return path

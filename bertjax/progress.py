@@ -27,7 +27,7 @@ class ProgressBar:
     def __init__(self, text: str):
         console = Console(stderr=True)
         wrapped = TextColumn("{task.description}", markup=False, table_column=Column())  # no time is cut off for it
-        columns = [wrapped, BarColumn(16 if console.width < 100 else 40), TaskProgressColumn()]
+        columns = [wrapped, BarColumn(10 if console.width < 100 else 40), TaskProgressColumn()]
         columns += [TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()]
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._text, self._line = text, _NotebookLine() if in_notebook() else None

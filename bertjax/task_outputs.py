@@ -82,7 +82,10 @@ def encode_examples(model: Any, tokenizer: Tokenizer, examples: Examples, max_le
         raise InputError(f"max_length {length} leaves no room for a text beside [CLS] and [SEP]")
     if isinstance(model, BertForSentenceEmbedding):
         if examples.second is None:
-            raise ConfigError(f"a sentence embedder scores pairs, but {examples.task.name} has single texts")
+            raise ConfigError(
+                f"a sentence embedder scores pairs, but {examples.task.name} has single texts: give a model that was "
+                "fine-tuned on it"
+            )
         rows = tokenizer.encode([*examples.first, *examples.second], max_length=length)
         return Encoded("similarity", tuple(rows), tokenizer.pad_id, len(examples))
     if not isinstance(model, BertForSequenceClassification):

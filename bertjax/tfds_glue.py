@@ -112,7 +112,7 @@ def _absent(task: Task, split: str, builder: Any, splits: list[str]) -> DataErro
     root = builder.data_path.parents[2]
     return DataError(
         f"glue/{task.config} is not prepared in {root}; prepare it from GLUE's TSV files with bertjax data "
-        f"prepare --from GLUE_DIR --data-dir {root}, or give the files themselves as data"
+        f"prepare --from GLUE_DIR --data-dir {root}, or name GLUE_DIR itself with --data"
     )
 
 

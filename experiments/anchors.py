@@ -1,6 +1,6 @@
 """Does this reproduction give the numbers that the authors got from bert-base-uncased alone? (Kovaleva et al. 2019)
 
-Whoever has that model runs one command; what the authors' code computes (--as-published changes nothing here) is held
+Whoever has that model runs one command; what the authors' code computes is held
 against what they published:
 
 - two rows of attention maps, of the query "he" in "He was becoming agitated .": each weight to 0.005;

@@ -110,8 +110,9 @@ def compute(run: Run) -> Outcome:
     samples = {task: read_sample(one) for task, one in runs.items()}
     # All of them before any work is done that a mistake in the last would lose.
     paths = {
-        task: check_tuned(one, samples[task].examples.first, samples[task].examples.second)
+        task: check_tuned(one, examples.first, examples.second, examples.task)
         for task, one in runs.items()
+        for examples in [samples[task].examples]
     }
     return _outcome(run, {task: compare_task(one, samples[task], paths[task]) for task, one in runs.items()})
 
@@ -197,7 +198,7 @@ def _summary(task: str, change: Change, mode: str) -> list[str]:
     )
     layers = ", ".join(f"{layer} {value:.3f}" for layer, value in enumerate(report["layers"]))
     lines = [
-        f"{task}: {len(sample):,} examples ({sample.examples.source})",
+        f"{task}: {len(sample):,} examples ({sample.examples.source}), fine-tuned {change.numbers['tuned']['name']}",
         f"  similarity by layer: {layers}",
         f"  heads that changed most: {changed}",
         f"  all heads {means.mean():.3f}; for scale, to the layer's other heads {found.others.mean():.3f}",

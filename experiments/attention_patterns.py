@@ -154,7 +154,8 @@ def with_models(runs: dict[str, Run], samples: dict[str, Sample]) -> Iterator[tu
     paths: dict[str, Path] = {}
     for name, one in runs.items():
         if one.options.tuned:
-            paths[name] = check_tuned(one, samples[name].examples.first, samples[name].examples.second)
+            examples = samples[name].examples
+            paths[name] = check_tuned(one, examples.first, examples.second, examples.task)
     for name, one in runs.items():
         yield name, replace(one, model=bertjax.load(paths[name])) if name in paths else one
 
@@ -242,6 +243,7 @@ def _outcome(
     classifiers = {kind: scores[kind] for kind in kinds} | {"as_published": scores["as_published"], "paper": 0.86}
     mode = "as_published" if run.options.as_published else "corrected"
     lines = [_say_scores(scores), *(_say_task(name, one) for name, one in numbers[mode].items())]
+    lines += [f"{name} was fine-tuned: {one['name']}" for name, one in numbers.get("tuned", {}).items()]
     if mode == "as_published":
         numbers["published_against_corrected"] = apart = _compare(found["as_published"], found["corrected"])
         lines.append(say_agreement("share of a class by head", apart))

@@ -34,16 +34,16 @@ import numpy as np
 
 from bertjax import BertConfig, BertForSequenceClassification, BertModel
 from bertjax.cli import Parser, positive
-from bertjax.data import Examples, draw, task_named
-from bertjax.errors import DataError
+from bertjax.data import Examples, draw
+from bertjax.errors import DataError, Interrupted
 from bertjax.files import CheckpointWarning, hash_weights, read_weights
 from bertjax.locate import locate
 from bertjax.metrics import UNLABELLED, score
 from bertjax.pretrained import make_numerics
 from bertjax.progress import say
 from bertjax.task_outputs import Encoded, encode_examples
-from experiments.shared.program import Outcome, Run, make_parser, run_program, whole
-from experiments.shared.samples import read_examples, read_published_examples
+from experiments.shared.program import Outcome, Run, above_zero, fraction, make_parser, run_program, whole
+from experiments.shared.samples import known_task, read_examples, read_published_examples
 from experiments.training.state import LOGITS, Epoch, Result, RunDirectory, finished_runs
 from experiments.training.table import INITS, Trained, draw_scores, make_table, summarise
 from experiments.training.trainer import Recipe, Trainer, predict
@@ -127,7 +127,9 @@ def train_one(
         OutputError: its directory holds another run, or cannot be written.
     """
     assert run.directory is not None
-    directory = RunDirectory(run.directory / "runs" / run_name(data, init, seed), _facts(data, settings, init, seed))
+    chosen = {name: getattr(run.options, name) for name in ("limit", "hold_out", "seed", "as_published", "data")}
+    path, facts = run.directory / "runs" / run_name(data, init, seed), _facts(data, settings, init, seed)
+    directory = RunDirectory(path, facts, chosen)
     if run.options.overwrite:
         directory.discard()
     if directory.is_finished():
@@ -160,11 +162,15 @@ def _train(
         say(f"{directory.path.name}: {len(epochs)} of {trainer.recipe.epochs} epochs are there, going on from them")
     for epoch in range(len(epochs), trainer.recipe.epochs):
         losses: list[float] = []
-        for loss in trainer.run_epoch(epoch):
-            losses.append(loss)
-            share = (epoch + len(losses) / trainer.steps) / trainer.recipe.epochs
-            told = f"{epoch + 1}/{trainer.recipe.epochs} loss {np.mean(losses[-20:]):.2f}{_last(epochs)}"
-            advance(share, told)
+        try:
+            for loss in trainer.run_epoch(epoch):
+                losses.append(loss)
+                share = (epoch + len(losses) / trainer.steps) / trainer.recipe.epochs
+                told = f"{epoch + 1}/{trainer.recipe.epochs} loss {np.mean(losses[-20:]):.2f}{_last(epochs)}"
+                advance(share, told)
+        except KeyboardInterrupt as interruption:
+            saved = f"{epoch} of {trainer.recipe.epochs} epochs of {directory.path.name} are saved"
+            raise Interrupted(saved) from interruption
         _judge(data, trainer.model, judged, float(np.mean(losses)), epochs, directory, source)
         directory.save_state((trainer.parameters, trainer.memory), epochs)
     return epochs
@@ -243,7 +249,7 @@ def compute(run: Run) -> Outcome:
     options.precision = options.precision or ("float32" if jax.default_backend() == "cpu" else "bfloat16")
     if named := [name for name in options.task if ":" in name]:
         raise DataError(f"--task {named[0]}: name no split; a task is learnt from and judged by its own")
-    several = {name: read_data(run, name) for name in dict.fromkeys(task_named(name).name for name in options.task)}
+    several = {name: read_data(run, name) for name in dict.fromkeys(known_task(name).name for name in options.task)}
     wanted = [(seed, init, name) for seed in options.seeds for init in options.init for name in several]
     wanted = list(dict.fromkeys(wanted))
     settings = _settings(run)
@@ -318,28 +324,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _add_number(parser: Parser, name: str, default: int | float, words: str, kind: Callable[[str], float]) -> None:
     parser.add_argument(name, type=kind, default=default, metavar="N", help=f"{words} (default {default})")
-
-
-def above_zero(text: str) -> float:
-    """A finite number above 0, as the type of an option."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = 0.0
-    if not 0 < found < np.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
-    return found
-
-
-def fraction(text: str) -> float:
-    """A number from 0 up to but not including 1, as the type of an option."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1.0
-    if not 0 <= found < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to below 1")
-    return found
 
 
 if __name__ == "__main__":

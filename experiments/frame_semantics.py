@@ -139,7 +139,8 @@ def _outcome(run: Run, links: Links, nulls: Mapping[str, Chance], ids: Sequence[
         "significant_heads": {name: (found < LEVEL).sum((1, 2)).tolist() for name, found in scores.items()},
         "published_against_corrected": compare_maps(maps["element_to_predicate"], maps["as_published"]),
     }
-    subtitle = f"{run.options.model}, {len(links.texts)} sentences: {SOURCES[run.options.source]}"
+    longest = "" if run.options.source == "published" else f", at most {run.options.max_words or MOST_WORDS} words"
+    subtitle = f"{run.options.model}, {len(links.texts)} sentences: {SOURCES[run.options.source]}{longest}"
     panels = [
         Panel("elements to predicate", maps["element_to_predicate"], significant[0]),
         Panel("predicate to elements", maps["predicate_to_element"], significant[1]),
@@ -170,6 +171,11 @@ def _lines(run: Run, numbers: Mapping[str, Any], maps: Mapping[str, np.ndarray])
         if name == "as_published" and not run.options.as_published:
             continue
         yield f"{name.replace('_', ' ')}: {_best(found)}"
+    if "swapped" not in numbers["nulls"]:
+        yield f"no two sentences are of one length, so that {NULLS['swapped']} were not drawn"
+    smallest = 2 * maps["as_published"].size / (1 + run.options.draws)
+    if smallest >= LEVEL:
+        yield f"with {run.options.draws} draws a head alone has q of at least {min(1, smallest):.2f}: give more --draws"
     for name, (forth, back) in numbers["significant_heads"].items():
         yield f"more than chance (q < {LEVEL}), {NULLS[name]}: {forth} and {back} of {maps['as_published'].size} heads"
     yield f"as published against corrected: {_say(numbers['published_against_corrected'])}"

@@ -5,7 +5,8 @@ with nothing disabled. How many heads raise, leave or lower the score, the large
 does, with intervals over the examples. Three ways of disabling: uniform attention over the real tokens (the paper's),
 a head's output set to zero, and to its mean over the data; and how alike they rank the heads.
 
-Takes a checkpoint with a classifier fine-tuned on the task, or a sentence embedder (cosine similarity of pairs).
+Takes a checkpoint with a classifier fine-tuned on the task, or a sentence embedder (cosine similarity of pairs; where
+labels are classes, as MRPC's, that is scored by ROC AUC and average precision in place of accuracy and F1).
 
 --as-published reads GLUE's files as the authors' code does, with quote handling, which loses rows, and calls the score
 of STS-B what the paper calls it; disabling itself is the same. What that changes is said.

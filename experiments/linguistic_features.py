@@ -30,13 +30,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+import bertjax
 from bertjax.tokenizer import Encoding
 from experiments.shared.agreement import compare_maps, say_agreement
 from experiments.shared.attention import reduce_attention
 from experiments.shared.map_grid import draw_grid
 from experiments.shared.maps import Panel
 from experiments.shared.program import Outcome, Run, make_parser, run_program
-from experiments.shared.tuned import load_tuned, tell_tuned
+from experiments.shared.tuned import check_tuned, tell_tuned
 from experiments.words.annotated import AnnotatedSample
 from experiments.words.annotation import add_annotation_options, read_annotated
 from experiments.words.features import FEATURES, Masks, columns_of, counted_as_published, feature_masks, published_masks
@@ -89,11 +90,11 @@ def score_features(run: Run, models: tuple[Any, ...], texts: Sequence[Encoding],
 
 
 def load_models(run: Run, sample: AnnotatedSample) -> tuple[Any, ...]:
-    """The base model, and the fine-tuned one where there is one. Raises as `load_tuned`."""
+    """The base model, and the fine-tuned one where there is one. Raises as `check_tuned`."""
     if not run.options.tuned:
         return (run.model,)
     first, *second = zip(*([text.text for text in texts] for texts in sample.annotations), strict=True)
-    return run.model, load_tuned(run, first, second[0] if second else None)
+    return run.model, bertjax.load(check_tuned(run, first, second[0] if second else None))
 
 
 def compute(run: Run) -> Outcome:
@@ -119,7 +120,8 @@ def _outcome(run: Run, samples: dict[str, AnnotatedSample], scores: dict[str, Sc
         values |= {f"{mode}_values": found.values, f"{mode}_counted": found.counted}
         values[f"{mode}_ids"] = np.array(samples[mode].ids)
     shown = scores["as_published" if run.options.as_published else "corrected"]
-    lines = [source, *_summary(shown)]
+    absent = [name for name, some in zip(FEATURES, shown.counted.any(0), strict=True) if not some]
+    lines = [source, *_summary(shown), *([f"in no text: {', '.join(absent)}"] if absent else [])]
     if run.options.as_published:
         both = zip(scores["as_published"].means, scores["corrected"].means, strict=True)
         apart = {name: compare(*maps) for name, maps in zip(names, both, strict=True)}
@@ -127,7 +129,8 @@ def _outcome(run: Run, samples: dict[str, AnnotatedSample], scores: dict[str, Sc
         for model, features in apart.items():
             lines += [say_agreement(f"{model}, {name}", found) for name, found in features.items()]
     mode = ", as published" if run.options.as_published else ""
-    subtitle = f"{run.options.model}, {source}{mode}"
+    tuned = f" (base) and {run.options.tuned} (fine-tuned)" if run.options.tuned else ""
+    subtitle = f"{run.options.model}{tuned}, {source}{mode}"
 
     def draw(path: Path) -> None:
         rows = _panels(shown)
@@ -186,7 +189,7 @@ def _panels(scores: Scores) -> list[list[Panel]]:
         if not scores.counted[:, place].any():
             continue
         maps = scores.means[:, place]
-        title = f"{feature} ({int(scores.counted[:, place].sum())} texts)"
+        title = f"{feature}{', base' * (len(maps) > 1)} ({int(scores.counted[:, place].sum()):,} texts)"
         rows.append([Panel(title, maps[0])])
         if len(maps) > 1:
             rows[-1] += [Panel("fine-tuned", maps[1]), Panel("difference", maps[1] - maps[0])]

@@ -137,6 +137,16 @@ def test_a_mistake_in_the_last_model_is_said_before_any_work_is_done(folder, tmp
     assert "nowhere" in capsys.readouterr().err
 
 
+def test_a_model_that_was_fine_tuned_on_another_task_is_refused(folder, tmp_path, capsys):
+    (folder / "STS-B").mkdir(exist_ok=True)
+    rows = [f"a cat sat\tthe dog ran\t{score}.5" for score in range(4)]
+    (folder / "STS-B" / "dev.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n")
+    assert run_main(folder, tmp_path / "out", "--task", "stsb") == 2
+    said = capsys.readouterr().err
+    assert "was fine-tuned on another task: the model has 2 labels, but stsb has 1" in said
+    assert said.count("\n") == 1
+
+
 def test_a_model_is_like_itself_and_that_is_said(folder, tmp_path, capsys):
     assert run_main(folder, tmp_path, "--tuned", str(folder / "base"), "--limit", "1") == 0
     found = json.loads((tmp_path / "numbers.json").read_text())["results"]["mrpc"]["corrected"]

@@ -65,7 +65,24 @@ def test_effects_by_eye():
     assert (loss["name"], loss["change"], loss["score"], loss["examples_become_wrong"]) == ("0.1", -50, 0, 2)
     assert said["random"]["mean"] == -12.5
     assert abs(said["random"]["spread"] - np.std([-25, -50, 25, 0], ddof=1)) < 1e-4
-    assert "largest gain 1.0 +25.0 (1 examples right, 0 wrong)" in describe(said, "uniform", "head", 4)
+    assert "largest gain head 1.0 +25.0 (1 examples right, 0 wrong)" in describe(said, "uniform", "head", 4)
+    assert (gain["ties"], loss["ties"]) == (0, 0)
+
+
+def test_ties_of_the_largest_are_counted():
+    found = Effects("accuracy", 0.5, np.array([[0.75, 0.5, 0.75, 0.25, 0.75]]), np.zeros((2, 1, 5)))
+    said = summarise(found, 0, list("abcde"))
+    assert (said["largest_gain"]["ties"], said["largest_loss"]["ties"]) == (2, 0)
+    assert "largest gain layer a +25.0 (and 2 more), largest loss layer d −25.0;" in describe(said, "zero", "layer", 5)
+
+
+def test_draws_that_leave_a_score_undefined_are_left_out():
+    drawn = np.array([[[np.nan, 0.1, np.nan]], [[0.02, 0.3, np.nan]]])
+    found = Effects("f1", 0.5, np.array([[0.6, 0.5, np.nan]]), drawn)
+    assert np.isfinite(found.intervals[:, 0, :2]).all()
+    assert np.isnan(found.intervals[:, 0, 2]).all()
+    low, high = found.mean_intervals[:, 0]
+    assert 10 <= low < high <= 16
 
 
 def test_an_undefined_score_is_counted_and_never_the_largest(rng):
@@ -73,6 +90,7 @@ def test_an_undefined_score_is_counted_and_never_the_largest(rng):
     said = summarise(Effects("f1", 0.5, scores, np.zeros((3, 1, 3))), 0, ["a", "b", "c"])
     assert (said["raise"], said["lower"], said["undefined"]) == (1, 1, 1)
     assert (said["largest_gain"]["name"], said["largest_loss"]["name"]) == ("c", "b")
+    assert said["random"]["interval"] == [0, 0]
     assert rank_correlation(scores[0], scores[0], 0)["spearman"] == 1
     assert rank_correlation(scores[0], np.ones(3), 0) == {"spearman": None, "interval": [None, None]}
 

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import time
-from argparse import Namespace
 
 import jax
 import numpy as np
@@ -15,31 +14,23 @@ import pytest
 
 import bertjax
 from bertjax import BertModel
-from bertjax.errors import DataError
 from experiments import finetune
 from experiments.finetune import main, make_model, read_data
-from experiments.shared.program import Run
 from experiments.training.state import Epoch, RunDirectory
 from tests.tiny import FAST_COMPILATION, largest_difference, random_model
-from tests.workshop import SENTENCES, add_tokenizer, make_classifier, make_config, write_pairs
+from tests.workshop import add_tokenizer, finetune_run, make_classifier, make_config, make_encoder, write_glue
 
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory):
     """A tiny pre-trained encoder without a task's head."""
-    directory = tmp_path_factory.mktemp("encoder")
-    random_model(BertModel, make_config()).save_pretrained(directory)
-    return add_tokenizer(directory)
+    return make_encoder(tmp_path_factory.mktemp("encoder"))
 
 
 @pytest.fixture(scope="module")
 def glue(tmp_path_factory):
     """MRPC's folder with made-up pairs."""
-    folder = tmp_path_factory.mktemp("glue") / "MRPC"
-    folder.mkdir()
-    write_pairs(folder / "train.tsv", 21)
-    write_pairs(folder / "dev.tsv", 9)
-    return folder.parent
+    return write_glue(tmp_path_factory.mktemp("glue"))
 
 
 @pytest.fixture
@@ -48,12 +39,6 @@ def command(encoder, glue, tmp_path):
     output = tmp_path / "out"
     words = f"--model {encoder} --data {glue} --task mrpc --epochs 3 --batch-size 8 --learning-rate 0.003"
     return [*words.split(), "--output", str(output)], output
-
-
-def options_of(encoder, glue, **changes):
-    given = {"model": str(encoder), "task": "mrpc", "data": str(glue), "data_dir": None, "limit": None, "seed": 0}
-    given |= {"hold_out": None, "as_published": False, "dropout": 0.1, "precision": "float32", "max_length": 128}
-    return Run(Namespace(**given | changes), None, bertjax.Tokenizer.from_pretrained(encoder), lambda done, total: None)
 
 
 def contents(directory):
@@ -165,6 +150,19 @@ def test_a_command_leaves_a_table_values_and_figures_and_can_be_extended(command
     capsys.readouterr()
 
 
+def test_whoever_interrupts_is_told_what_is_saved(command, monkeypatch, capsys):
+    run_epoch = finetune.Trainer.run_epoch
+
+    def interrupted(self, epoch):
+        yield from run_epoch(self, epoch)
+        if epoch == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(finetune.Trainer, "run_epoch", interrupted)
+    assert main([*command[0], "--init", "pretrained"]) == 130
+    assert "1 of 3 epochs of mrpc-pretrained-0 are saved: the same command goes on" in capsys.readouterr().err
+
+
 def test_another_runs_directory_is_refused_and_kept(command, capsys):
     arguments, output = command
     assert main([*arguments, "--init", "none"]) == 0
@@ -173,8 +171,10 @@ def test_another_runs_directory_is_refused_and_kept(command, capsys):
     assert main([*arguments, "--init", "none", "--max-length", "16"]) == 2
     line = capsys.readouterr().err
     assert line.count("\n") == 1
-    assert "max_length 128" in line
+    assert "other settings: max_length (128 there, 16 here). Choose" in line
     assert contents(output) == before
+    assert main([*arguments, "--init", "none", "--hold-out", "5"]) == 2
+    assert "hold_out (default there, 5 here); train_sha256; validation_sha256." in capsys.readouterr().err
     assert main([*arguments, "--init", "none", "--max-length", "16", "--overwrite"]) == 0
     (output / "runs" / "mrpc-none-0" / "result.json").write_text("{")
     assert main([*arguments, "--init", "none", "--max-length", "16"]) == 2
@@ -191,6 +191,7 @@ def test_another_runs_directory_is_refused_and_kept(command, capsys):
         (["--hold-out", "21"], "cannot be held out"),
         (["--task", "mrpc:test"], "--task mrpc:test: name no split"),
         (["--task", "stsb"], "STS-B"),
+        (["--task", "custom"], "choose one of"),
         (["--seeds", "-1"], "at least 0"),
         (["--largest-gradient", "0"], "above 0"),
         (["--largest-gradient", "nan"], "above 0"),
@@ -220,21 +221,6 @@ def test_a_model_that_changed_at_its_place_is_another_runs(command, encoder, tmp
     model.save_pretrained(source)
     assert main([*arguments, "--init", "none"]) == 2
     assert "weights_sha256" in capsys.readouterr().err
-
-
-def test_one_file_is_not_both_learnt_from_and_judged_by(encoder, glue):
-    path = glue / "MRPC" / "train.tsv"
-    with pytest.raises(DataError, match="--hold-out"):
-        read_data(options_of(encoder, path), "mrpc")
-    assert len(read_data(options_of(encoder, path, hold_out=6), "mrpc").validation) == 6
-
-
-def test_a_task_without_validation_data_names_what_can_be_done(encoder, glue, tmp_path):
-    (tmp_path / "MRPC").mkdir()
-    (tmp_path / "MRPC" / "train.tsv").write_bytes((glue / "MRPC" / "train.tsv").read_bytes())
-    with pytest.raises(DataError, match=r"no dev.tsv for mrpc validation; found train.tsv: .*\(--hold-out N judges"):
-        read_data(options_of(encoder, tmp_path), "mrpc")
-    assert len(read_data(options_of(encoder, tmp_path, hold_out=6), "mrpc").validation) == 6
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path, rng):
@@ -274,21 +260,8 @@ def test_the_best_model_scores_the_same_in_pytorch(command):
     assert largest_difference(np.load(output / "values.npz")["logits_mrpc_pretrained_0"], theirs) < 1e-4
 
 
-def test_examples_that_are_held_out_are_not_learnt_from(encoder, glue):
-    data = read_data(options_of(encoder, glue, hold_out=6), "mrpc")
-    assert (len(data.train), len(data.validation)) == (15, 6)
-    assert not set(data.train.ids) & set(data.validation.ids)
-    assert read_data(options_of(encoder, glue, hold_out=6), "mrpc").validation.ids == data.validation.ids
-    assert read_data(options_of(encoder, glue, hold_out=6, seed=1), "mrpc").validation.ids != data.validation.ids
-    limited = read_data(options_of(encoder, glue, hold_out=6, limit=4), "mrpc")
-    assert len(limited.train) == 4
-    assert set(limited.train.ids) <= set(data.train.ids)
-    with pytest.raises(DataError, match="21 examples"):
-        read_data(options_of(encoder, glue, hold_out=21), "mrpc")
-
-
 def test_the_three_beginnings(encoder, glue):
-    run = options_of(encoder, glue)
+    run = finetune_run(encoder, glue)
     data, source = read_data(run, "mrpc"), bertjax.load(encoder)
     models = {init: make_model(run, data, init, 3) for init in ("pretrained", "random", "none")}
     words = "bert.embeddings.word"
@@ -307,42 +280,11 @@ def test_the_three_beginnings(encoder, glue):
 def test_a_checkpoints_own_head_is_not_taken_over(encoder, glue, tmp_path):
     classifier = make_classifier(tmp_path)
     own = bertjax.load(classifier).parameters()
-    data, head = read_data(options_of(encoder, glue), "mrpc"), "classifier.kernel"
+    data, head = read_data(finetune_run(encoder, glue), "mrpc"), "classifier.kernel"
     for seed in (3, 4):
-        fresh = make_model(options_of(classifier, glue), data, "none", seed).parameters()
-        bare = make_model(options_of(encoder, glue), data, "none", seed).parameters()
+        fresh = make_model(finetune_run(classifier, glue), data, "none", seed).parameters()
+        bare = make_model(finetune_run(encoder, glue), data, "none", seed).parameters()
         assert np.array_equal(fresh[head], bare[head])
         assert largest_difference(fresh[head], own[head]) > 1e-3
         name = "bert.encoder.layers.1.attention.query.kernel"
         assert np.array_equal(fresh[name], own[name])
-
-
-def test_as_published_trains_on_the_rows_that_quote_handling_leaves(encoder, glue, tmp_path):
-    folder = tmp_path / "MRPC"
-    folder.mkdir()
-    for part in ("train", "dev"):
-        rows = (glue / "MRPC" / f"{part}.tsv").read_text().splitlines()
-        swallowed = f'1\t1\t2\t"{SENTENCES[0]}\t{SENTENCES[1]}'
-        rows[3:3] = [swallowed, *rows[1:3], f'0\t1\t2\t{SENTENCES[2]}\t"{SENTENCES[3]}']
-        (folder / f"{part}.tsv").write_text("\n".join(rows) + "\n")
-    corrected = read_data(options_of(encoder, tmp_path), "mrpc")
-    published = read_data(options_of(encoder, tmp_path, as_published=True), "mrpc")
-    assert (len(corrected.train), len(published.train)) == (25, 22)  # four lines are one row
-    assert (len(corrected.validation), len(published.validation)) == (13, 10)
-
-
-def test_rows_that_lost_their_label_are_left_out(encoder, tmp_path):
-    """Two rows become one that ends with the second's label; of the next two the first has only half a label."""
-    (tmp_path / "RTE").mkdir()
-    rows = ["index\tsentence1\tsentence2\tlabel", f'0\t"{SENTENCES[0]}\t{SENTENCES[1]}\tentailment']
-    rows += [f'1\t{SENTENCES[2]}\t{SENTENCES[3]}"\tentailment', f"2\t{SENTENCES[4]}\t{SENTENCES[5]}\tnot_entailment"]
-    for part in ("train", "dev"):
-        (tmp_path / "RTE" / f"{part}.tsv").write_text("\n".join([*rows, ""]))
-    assert len(read_data(options_of(encoder, tmp_path), "rte").train) == 3
-    rows[3:3] = [f'3\t{SENTENCES[0]}\t{SENTENCES[1]}\t"entailment', f'4\t{SENTENCES[2]}\t{SENTENCES[3]}\tentailment"']
-    for part in ("train", "dev"):
-        (tmp_path / "RTE" / f"{part}.tsv").write_text("\n".join([*rows, ""]))
-    published = read_data(options_of(encoder, tmp_path, as_published=True), "rte")
-    assert published.train.first[1] == SENTENCES[4]
-    assert published.train.second[0] == "entailment"
-    assert published.train.labels.tolist() == [0, 1]

@@ -115,7 +115,10 @@ def test_a_run_leaves_numbers_values_and_figures(run, tmp_path, capsys):
     output = tmp_path / "out"
     arguments = ["--model", run.options.model, "--output", str(output), "--draws", "9", "--limit", "4"]
     assert main(arguments) == 0
-    assert "4 sentences" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "4 sentences" in printed
+    assert "with 9 draws a head alone has q of at least 1.00: give more --draws" in printed
+    assert "as published: " not in printed
     assert {path.name for path in output.iterdir()} == {"numbers.json", "values.npz", "figure.png", "figure.pdf"}
     found = json.loads((output / "numbers.json").read_text())
     assert found["settings"]["seed"] == 0
@@ -222,6 +225,7 @@ def test_propbank_is_counted_by_filter(run, tmp_path, option, capsys):
     assert "against_the_authors_sentences" not in found
     assert (values["both"].shape, values["ids"].tolist()) == ((1, 2, 2, 3), [0])
     assert set(found["nulls"]) == {"moved"}  # no other sentence is as long
+    assert "no two sentences are of one length" in capsys.readouterr().out
     assert run_source(run, tmp_path, *source, 11)[0] == 2
     assert "some.conllu: no sentence passes the filters (0 kept; 2 more than 11 words" in capsys.readouterr().err
 

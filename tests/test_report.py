@@ -166,6 +166,15 @@ def test_the_largest_loss_and_gain_are_outlined_and_named(caught):
     assert cell_texts(caught[0])[2, 4] == "−0.90"
 
 
+def test_ties_are_counted(caught):
+    scores = np.full((3, 5), BASE)
+    scores[2, 4], scores[0, 1], scores[1, 1], scores[1, 2] = BASE - 0.009, BASE + 0.003, np.nan, BASE + 0.003
+    scores[2, 2] = BASE + 0.003 - 1e-9
+    draw_heads("unused", scores, BASE, "Title")
+    assert "largest loss: head 2.4, −0.90" in legend_of(caught[0])
+    assert "largest gain: head 0.1 and 2 more, +0.30" in legend_of(caught[0])
+
+
 def test_undefined_scores_are_hatched_and_counted(caught):
     scores = made_up(3, 5)
     scores[1, 4] = scores[2, 0] = np.nan

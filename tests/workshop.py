@@ -1,10 +1,12 @@
 """Made-up sentences, and tiny checkpoints with a tokenizer that knows them."""
 
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
 
-from bertjax import BertConfig, BertForSentenceEmbedding, BertForSequenceClassification
+from bertjax import BertConfig, BertForSentenceEmbedding, BertForSequenceClassification, BertModel, Tokenizer
+from experiments.shared.program import Run
 from tests.tiny import random_model
 
 SENTENCES = (
@@ -63,3 +65,24 @@ def write_pairs(path: Path, count: int) -> Path:
         rows.append(f"{(number * 5) % 7 % 2}\t{number}\t{number + 100}\t{SENTENCES[first]}\t{SENTENCES[second]}")
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
     return path
+
+
+def make_encoder(directory: Path) -> Path:
+    """A directory of a tiny encoder without a task's head."""
+    random_model(BertModel, make_config()).save_pretrained(directory)
+    return add_tokenizer(directory)
+
+
+def write_glue(directory: Path) -> Path:
+    """A GLUE directory with made-up pairs of MRPC: 21 to learn from, 9 to be judged by."""
+    (directory / "MRPC").mkdir()
+    write_pairs(directory / "MRPC" / "train.tsv", 21)
+    write_pairs(directory / "MRPC" / "dev.tsv", 9)
+    return directory
+
+
+def finetune_run(encoder: Path, glue: Path, **changes) -> Run:
+    """A run of `experiments.finetune` on MRPC; `changes` are of its options."""
+    given = {"model": str(encoder), "task": "mrpc", "data": str(glue), "data_dir": None, "limit": None, "seed": 0}
+    given |= {"hold_out": None, "as_published": False, "dropout": 0.1, "precision": "float32", "max_length": 128}
+    return Run(Namespace(**given | changes), None, Tokenizer.from_pretrained(encoder), lambda done, total: None)

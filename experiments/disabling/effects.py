@@ -1,5 +1,6 @@
 """What disabling heads or layers does to a score: how many help and hurt, by how much, and how sure that is."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,12 +53,17 @@ class Effects:
 
     @property
     def mean_intervals(self) -> Float[np.ndarray, "ends modes"]:
-        """Of the mean change over all places, in points."""
-        return 100 * _interval(self.resampled.mean(axis=-1))
+        """Of the mean change over all places where it is defined, in points."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            return 100 * _interval(np.nanmean(self.resampled, axis=-1))
 
 
 def _interval(values: Float[np.ndarray, "draws ..."]) -> Float[np.ndarray, "ends ..."]:
-    return np.percentile(values, [(100 - LEVEL) / 2, (100 + LEVEL) / 2], axis=0)
+    """Ends of an interval. Draws for which a score is undefined are left out; NaN where it always is."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # nothing but NaN
+        return np.nanpercentile(values, [(100 - LEVEL) / 2, (100 + LEVEL) / 2], axis=0)
 
 
 def measure(
@@ -123,6 +129,7 @@ def _extreme(effects: Effects, mode: int, names: Sequence[str], sign: int) -> di
         "name": names[place],
         "score": _rounded(100 * effects.scores[mode, place]),
         "change": _rounded(effects.changes[mode, place]),
+        "ties": int((np.abs(changes - changes[place]) < NOTHING / 2).sum()) - 1,
         "interval": [_rounded(end) for end in effects.intervals[:, mode, place]],
     }
     if effects.flips is not None:
@@ -165,7 +172,10 @@ def describe(found: dict[str, Any], mode: str, what: str, places: int) -> str:
         flips = ""
         if "examples_become_right" in one:
             flips = f" ({one['examples_become_right']} examples right, {one['examples_become_wrong']} wrong)"
-        return f"{one['name']} {format_change(one['change'])}{flips}"
+        return f"{what} {one['name']} {format_change(one['change'])}{ties(one)}{flips}"
+
+    def ties(one: dict[str, Any]) -> str:
+        return f" (and {one['ties']} more)" if one["ties"] else ""
 
     random, (low, high) = found["random"], found["random"]["interval"]
     mean = "undefined" if random["mean"] is None else format_change(random["mean"])

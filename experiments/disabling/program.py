@@ -49,11 +49,13 @@ class Reading:
     Args:
         swept: outputs `[examples ...]` of the base, `[modes * places, examples ...]` of what was disabled.
         effects: by metric, the main one first.
+        yes: the label that counts as yes, where a metric singles one out.
     """
 
     examples: Examples
     swept: Swept
     effects: dict[str, Effects]
+    yes: str = ""
 
     @property
     def main(self) -> Effects:
@@ -128,7 +130,9 @@ def _read(run: Run, output: str, examples: Examples, swept: Swept, places: Seque
     draws, even = np.random.default_rng(run.options.seed), np.full(len(examples), 1 / len(examples))
     counts = draws.multinomial(len(examples), even, run.options.resamples)
     effects = {name: measure(name, every, examples.labels, positive, len(MODES), counts) for name in names}
-    return Reading(examples, mine, effects)
+    singled = {"f1", "roc_auc", "average_precision"} & set(names)
+    labels = examples.task.label_names or ()
+    return Reading(examples, mine, effects, labels[positive] if singled and positive < len(labels) else "")
 
 
 def _outcome(run: Run, kind: Kind, names: list[str], readings: list[Reading]) -> Outcome:
@@ -196,8 +200,9 @@ def _between(found: dict[str, Any]) -> str:
 def _lines(reading: Reading, numbers: dict[str, Any], kind: Kind, names: list[str]) -> list[str]:
     bases = ", ".join(f"{one.label} {100 * one.base:.2f}" for one in reading.effects.values())
     found = numbers["modes"][reading.main.metric]
+    yes = f" ({reading.yes} is yes)" if reading.yes else ""
     return [
-        f"{len(reading.examples)} examples ({reading.examples.source}); nothing disabled: {bases}",
+        f"{len(reading.examples)} examples ({reading.examples.source}); nothing disabled: {bases}{yes}",
         *(describe(found[mode], mode, kind.name, len(names)) for mode in MODES),
     ]
 

@@ -35,6 +35,8 @@ def read_propbank(path: Path) -> Iterator[Annotation]:
         MissingDependencyError: `conllu` is not installed.
     """
     conllu = import_optional("conllu", "pip install conllu")
+    if not path.is_file():
+        raise DataError(f"{path}: there is no such file")
     opened = gzip.open if path.suffix == ".gz" else open
     columns = [str(number) for number in range(MOST_PREDICATES)]
     rolesets, number = 0, 0

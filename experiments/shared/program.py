@@ -147,6 +147,28 @@ def count_or_all(text: str) -> int | None:
     return None if text == "all" else positive(text)
 
 
+def above_zero(text: str) -> float:
+    """A finite number above 0, as the type of an option."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < np.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return found
+
+
+def fraction(text: str) -> float:
+    """A number from 0 up to but not including 1, as the type of an option."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to below 1")
+    return found
+
+
 def draw_sample(count: int, options: argparse.Namespace) -> list[int]:
     """Which of `count` examples are looked at: all, or `--limit` of them drawn with `--seed`, in their order."""
     return draw(count, options.limit or count, options.seed)

@@ -10,7 +10,7 @@ from bertjax.cli import Parser, positive
 from bertjax.data import Examples, load_examples, task_named
 from bertjax.errors import DataError
 from bertjax.local_files import glue_file
-from bertjax.tasks import split_named
+from bertjax.tasks import CUSTOM, TASKS, Task, split_named
 from bertjax.tokenizer import Encoding
 from experiments.shared.program import Run
 from experiments.shared.quoting import read_quoted
@@ -102,6 +102,17 @@ def read_published_examples(options: argparse.Namespace) -> Examples:
     return replace(left, source=f"{left.source}, what that leaves of {len(drawn):,} drawn with seed {options.seed}")
 
 
+def known_task(name: str) -> Task:
+    """A task by name. Raises `DataError` where there is none, and for files of other tasks, which no experiment takes.
+
+    >>> known_task("STS-B").name
+    'stsb'
+    """
+    if name.lower() == CUSTOM:
+        raise DataError(f"--task {name}: choose one of {', '.join(TASKS)}, whose file may be yours (--data)")
+    return task_named(name)
+
+
 def split_named_task(options: argparse.Namespace) -> argparse.Namespace:
     """The options with `TASK:SPLIT` taken apart, where `--task` names a part of the data.
 
@@ -109,6 +120,7 @@ def split_named_task(options: argparse.Namespace) -> argparse.Namespace:
     Namespace(task='mnli', split='validation_mismatched')
     """
     task, _, split = options.task.partition(":")
+    known_task(task)
     return argparse.Namespace(**vars(options) | {"task": task, "split": split or options.split})
 
 

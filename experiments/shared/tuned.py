@@ -4,13 +4,14 @@ from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import bertjax
 from bertjax import BertConfig
 from bertjax.errors import BertjaxError, ConfigError
 from bertjax.files import hash_weights, read_weights
 from bertjax.locate import locate
+from bertjax.task_outputs import label_order
+from bertjax.tasks import Task
 from experiments.shared.program import Run
 from experiments.shared.samples import task_runs
 
@@ -33,21 +34,17 @@ def tuned_runs(run: Run) -> dict[str, Run]:
     }
 
 
-def load_tuned(run: Run, first: Sequence[str], second: Sequence[str] | None = None) -> Any:
-    """The fine-tuned model that `--tuned` names. Arguments and errors are those of `check_tuned`."""
-    return bertjax.load(check_tuned(run, first, second))
-
-
-def check_tuned(run: Run, first: Sequence[str], second: Sequence[str] | None = None) -> Path:
+def check_tuned(run: Run, first: Sequence[str], second: Sequence[str] | None = None, task: Task | None = None) -> Path:
     """The directory of the fine-tuned model that `--tuned` names; its weights are not read.
 
     Args:
         first: texts that both models are to read, or the first of each pair.
         second: the second of each pair.
+        task: what it was fine-tuned on, where that is known.
 
     Raises:
-        ConfigError: it has other sizes than `--model`, or reads the texts as other tokens. One that comes without a
-            tokenizer reads them alike.
+        ConfigError: it has other sizes than `--model`, reads the texts as other tokens, or classifies as another task
+            does. One that comes without a tokenizer reads them alike.
     """
     directory = locate(run.options.tuned)
     config = BertConfig.from_directory(directory)
@@ -55,6 +52,11 @@ def check_tuned(run: Run, first: Sequence[str], second: Sequence[str] | None = N
         base, other = getattr(run.model.config, name), getattr(config, name)
         if base != other:
             raise _unfit(run, f"has {name} {other}", f"has {base}")
+    if task is not None and any("SequenceClassification" in name for name in config.architectures):
+        try:
+            label_order(config.id2label, task)
+        except ConfigError as error:
+            raise ConfigError(f"--tuned {run.options.tuned} was fine-tuned on another task: {error}") from error
     try:
         tokenizer = bertjax.Tokenizer.from_pretrained(directory)
     except BertjaxError:

@@ -21,6 +21,7 @@ from safetensors.numpy import save_file
 
 from bertjax.atomic import remove_leftovers, staged, write_json
 from bertjax.errors import OutputError
+from bertjax.journal import describe, differences, tell
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json")
 STATE, BEST, LOGITS, RESULT = "state.safetensors", "best", "logits.npz", "result.json"
@@ -36,10 +37,11 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run, as its directory tells it: its name, what it was, its data by part, and its epochs."""
+    """A finished run, as its directory tells it: name, what it was, what was chosen, its data by part, its epochs."""
 
     name: str
     facts: dict[str, Any]
+    chosen: dict[str, str]
     data: dict[str, dict[str, Any]]
     epochs: list[Epoch]
 
@@ -51,10 +53,11 @@ class RunDirectory:
         path: the run's own directory.
         facts: what makes a run what it is, as JSON holds it: settings, model, data. A run found with other facts is
             not gone on with.
+        chosen: what the user chose, by name; an error about another run names what differs.
     """
 
-    def __init__(self, path: Path, facts: Mapping[str, Any]):
-        self.path, self.facts = path, json.loads(json.dumps(facts))
+    def __init__(self, path: Path, facts: Mapping[str, Any], chosen: Mapping[str, Any] | None = None):
+        self.path, self.facts, self.chosen = path, json.loads(json.dumps(facts)), describe(chosen or {})
 
     def discard(self) -> None:
         """Remove what is there of this run. Raises `OutputError`."""
@@ -71,13 +74,14 @@ class RunDirectory:
         """Whether there is a result. Raises `OutputError` where it is damaged, or another run's."""
         if not (self.path / RESULT).exists():
             return False
-        self._compare(read_result(self.path / RESULT).facts)
+        found = read_result(self.path / RESULT)
+        self._compare(found.facts, found.chosen)
         return True
 
     def save_state(self, trees: Any, epochs: list[Epoch]) -> None:
         """Keep parameters and optimizer after the last of these epochs. Raises `OutputError`."""
         arrays = {name: np.asarray(value) for name, value in _named(trees).items()}
-        told = json.dumps({"facts": self.facts, "epochs": [vars(epoch) for epoch in epochs]})
+        told = json.dumps({"facts": self.facts, "chosen": self.chosen, "epochs": [vars(epoch) for epoch in epochs]})
         with staged(self.path / STATE) as (temporary,):
             try:
                 save_file(arrays, temporary, metadata={"run": told})
@@ -102,7 +106,7 @@ class RunDirectory:
             with safe_open(path, framework="numpy") as file:
                 told = json.loads(file.metadata()["run"])
                 found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            self._compare(told["facts"])
+            self._compare(told["facts"], told["chosen"])
             wanted = _named(like)
             if {name: value.shape for name, value in wanted.items()} != {n: v.shape for n, v in found.items()}:
                 raise ValueError("it holds other arrays")
@@ -127,17 +131,17 @@ class RunDirectory:
 
     def finish(self, data: Mapping[str, Mapping[str, Any]], epochs: list[Epoch]) -> None:
         """Write the result, and drop the checkpoint that is not needed any more. Raises `OutputError`."""
-        told = {"facts": self.facts, "data": data, "epochs": [vars(epoch) for epoch in epochs]}
-        write_json(self.path / RESULT, told)
+        told = {"facts": self.facts, "chosen": self.chosen, "data": data}
+        write_json(self.path / RESULT, {**told, "epochs": [vars(epoch) for epoch in epochs]})
         (self.path / STATE).unlink(missing_ok=True)
 
-    def _compare(self, theirs: Any) -> None:
-        different = [name for name in self.facts if theirs.get(name) != self.facts[name]]
-        if different:
-            name = different[0]
+    def _compare(self, facts: Any, chosen: Any) -> None:
+        several = [describe({name: found.get(name) for name in self.facts}) for found in (facts, self.facts)]
+        if differing := differences(*several):
+            others = [one for one in differences(chosen, self.chosen) if one[0] in chosen]
             raise OutputError(
-                f"{self.path} holds a run with {name} {theirs.get(name)}, but now it is {self.facts[name]}: "
-                "choose another directory, or --overwrite"
+                f"{self.path} holds a run with other settings: {tell(others, differing)}. Choose another directory, "
+                "or --overwrite"
             )
 
 
@@ -147,7 +151,8 @@ def read_result(path: Path) -> Result:
         found = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(found["facts"], dict) or not found["epochs"]:
             raise ValueError("it is no run's result")
-        return Result(path.parent.name, found["facts"], found["data"], [Epoch(**one) for one in found["epochs"]])
+        epochs = [Epoch(**one) for one in found["epochs"]]
+        return Result(path.parent.name, found["facts"], found.get("chosen", {}), found["data"], epochs)
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise OutputError(f"{path}: cannot be read ({error}); --overwrite begins anew") from error
 

@@ -209,4 +209,4 @@ def _draw_row(axes: Any, row: Row, place: float) -> None:
     )
     axes.plot([row.mean], [place], marker=marker, color=colour, markersize=7)
     if row.published is not None:
-        axes.plot([row.published], [place], marker=marker, color=colour, fillstyle="none", markersize=7)
+        axes.plot([row.published], [place], marker=marker, color=colour, fillstyle="none", markersize=9, zorder=4)

@@ -32,6 +32,8 @@ def read_sentences(path: Path) -> list[Annotated]:
         MissingDependencyError: `conllu` is not installed.
     """
     conllu = import_optional("conllu", "pip install conllu")
+    if not path.is_file():
+        raise DataError(f"{path}: there is no such file")
     opened = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rt", encoding="utf-8") as file:

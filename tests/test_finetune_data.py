@@ -1,0 +1,78 @@
+"""What fine-tuning learns from and is judged by."""
+
+import pytest
+
+from bertjax.errors import DataError
+from experiments.finetune import read_data
+from tests.workshop import SENTENCES, finetune_run, make_encoder, write_glue
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    """A tiny pre-trained encoder without a task's head."""
+    return make_encoder(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture(scope="module")
+def glue(tmp_path_factory):
+    """MRPC's folder with made-up pairs."""
+    return write_glue(tmp_path_factory.mktemp("glue"))
+
+
+def test_one_file_is_not_both_learnt_from_and_judged_by(encoder, glue):
+    path = glue / "MRPC" / "train.tsv"
+    with pytest.raises(DataError, match="--hold-out"):
+        read_data(finetune_run(encoder, path), "mrpc")
+    assert len(read_data(finetune_run(encoder, path, hold_out=6), "mrpc").validation) == 6
+
+
+def test_a_task_without_validation_data_names_what_can_be_done(encoder, glue, tmp_path):
+    (tmp_path / "MRPC").mkdir()
+    (tmp_path / "MRPC" / "train.tsv").write_bytes((glue / "MRPC" / "train.tsv").read_bytes())
+    with pytest.raises(DataError, match=r"no dev.tsv for mrpc validation; found train.tsv \(--hold-out N judges"):
+        read_data(finetune_run(encoder, tmp_path), "mrpc")
+    assert len(read_data(finetune_run(encoder, tmp_path, hold_out=6), "mrpc").validation) == 6
+
+
+def test_examples_that_are_held_out_are_not_learnt_from(encoder, glue):
+    data = read_data(finetune_run(encoder, glue, hold_out=6), "mrpc")
+    assert (len(data.train), len(data.validation)) == (15, 6)
+    assert not set(data.train.ids) & set(data.validation.ids)
+    assert read_data(finetune_run(encoder, glue, hold_out=6), "mrpc").validation.ids == data.validation.ids
+    assert read_data(finetune_run(encoder, glue, hold_out=6, seed=1), "mrpc").validation.ids != data.validation.ids
+    limited = read_data(finetune_run(encoder, glue, hold_out=6, limit=4), "mrpc")
+    assert len(limited.train) == 4
+    assert set(limited.train.ids) <= set(data.train.ids)
+    with pytest.raises(DataError, match="21 examples"):
+        read_data(finetune_run(encoder, glue, hold_out=21), "mrpc")
+
+
+def test_as_published_trains_on_the_rows_that_quote_handling_leaves(encoder, glue, tmp_path):
+    folder = tmp_path / "MRPC"
+    folder.mkdir()
+    for part in ("train", "dev"):
+        rows = (glue / "MRPC" / f"{part}.tsv").read_text().splitlines()
+        swallowed = f'1\t1\t2\t"{SENTENCES[0]}\t{SENTENCES[1]}'
+        rows[3:3] = [swallowed, *rows[1:3], f'0\t1\t2\t{SENTENCES[2]}\t"{SENTENCES[3]}']
+        (folder / f"{part}.tsv").write_text("\n".join(rows) + "\n")
+    corrected = read_data(finetune_run(encoder, tmp_path), "mrpc")
+    published = read_data(finetune_run(encoder, tmp_path, as_published=True), "mrpc")
+    assert (len(corrected.train), len(published.train)) == (25, 22)  # four lines are one row
+    assert (len(corrected.validation), len(published.validation)) == (13, 10)
+
+
+def test_rows_that_lost_their_label_are_left_out(encoder, tmp_path):
+    """Two rows become one that ends with the second's label; of the next two the first has only half a label."""
+    (tmp_path / "RTE").mkdir()
+    rows = ["index\tsentence1\tsentence2\tlabel", f'0\t"{SENTENCES[0]}\t{SENTENCES[1]}\tentailment']
+    rows += [f'1\t{SENTENCES[2]}\t{SENTENCES[3]}"\tentailment', f"2\t{SENTENCES[4]}\t{SENTENCES[5]}\tnot_entailment"]
+    for part in ("train", "dev"):
+        (tmp_path / "RTE" / f"{part}.tsv").write_text("\n".join([*rows, ""]))
+    assert len(read_data(finetune_run(encoder, tmp_path), "rte").train) == 3
+    rows[3:3] = [f'3\t{SENTENCES[0]}\t{SENTENCES[1]}\t"entailment', f'4\t{SENTENCES[2]}\t{SENTENCES[3]}\tentailment"']
+    for part in ("train", "dev"):
+        (tmp_path / "RTE" / f"{part}.tsv").write_text("\n".join([*rows, ""]))
+    published = read_data(finetune_run(encoder, tmp_path, as_published=True), "rte")
+    assert published.train.first[1] == SENTENCES[4]
+    assert published.train.second[0] == "entailment"
+    assert published.train.labels.tolist() == [0, 1]
