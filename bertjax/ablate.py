@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
+from bertjax import distributed
 from bertjax.ablations import Ablation, Change, to_overrides
 from bertjax.data import Examples, load_examples
 from bertjax.engine import Progress
@@ -37,11 +38,13 @@ from bertjax.task_outputs import (
     sampled_attention,
     sweep_examples,
     sweep_plainly,
+    sweep_together,
     what_to_run,
 )
 from bertjax.tokenizer import Tokenizer
 
 SAMPLED_EXAMPLES, SAMPLED_ABLATIONS = 8, 5
+WRITTEN = np.int32(1)  # what processes tell each other at the end
 
 
 class NoEffectWarning(UserWarning):
@@ -52,7 +55,7 @@ def ablate(
     settings: Settings,
     say: Callable[[str], None] = lambda line: None,
     progress: Progress = lambda done, total: None,
-) -> Results:
+) -> Results | None:
     """Run the whole job and write its directory.
 
     Args:
@@ -60,7 +63,7 @@ def ablate(
         say: is told each step in a line.
         progress: is told work done and work in all.
 
-    Returns: the results as written.
+    Returns: the results as written; None on other processes than the first, where several share the job.
 
     Raises:
         OutputError: the directory cannot be written, holds results already, or an unfinished sweep of other settings.
@@ -69,7 +72,8 @@ def ablate(
     """
     started = time.time()
     check_settings(settings)
-    _check_output(settings)
+    if not _is_helper(settings):
+        _check_output(settings)
     directory = locate(settings.model)
     model, ablations, examples, encoded = _load_job(settings, directory)
     say(f"{type(model).__name__} {settings.model}: {len(ablations)} {settings.ablate}, mode {settings.mode}")
@@ -77,6 +81,9 @@ def ablate(
     _check_scorable(encoded, examples)
     means = _means(settings, model, encoded, ablations)
     swept = _sweep(settings, model, encoded, ablations, means, say, progress)
+    if swept is None:
+        distributed.agree(WRITTEN)  # until the first process has written
+        return None
     seconds = time.time() - started
     places = [place(one, model.config, settings.mode) for one in ablations]
     write_outputs(settings.directory, swept, examples, places)
@@ -103,7 +110,14 @@ def ablate(
     results = Results(summary, entries, swept, examples, attention, model.config)
     write_results(settings.directory, results)
     discard_journal(settings.journal)
+    if settings.distributed:
+        distributed.agree(WRITTEN)
     return results
+
+
+def _is_helper(settings: Settings) -> bool:
+    """Whether this process computes for another one, which writes."""
+    return settings.distributed and not distributed.is_first()
 
 
 def estimate_job(settings: Settings) -> Estimate:
@@ -171,7 +185,12 @@ def _means(
     """Where mode 'mean' occurs, the heads' mean outputs over all examples."""
     if not any(change.mode == "mean" for one in ablations for change in one.changes):
         return None
-    return mean_outputs(model, encoded, settings.texts_at_once)
+    if _is_helper(settings):
+        config = model.config
+        shape = config.num_hidden_layers, config.num_attention_heads, config.head_dim
+        return np.asarray(distributed.agree(np.zeros(shape, model.numerics.wide)))
+    means = mean_outputs(model, encoded, settings.texts_at_once)
+    return np.asarray(distributed.agree(means)) if settings.distributed else means
 
 
 def _sweep(
@@ -182,7 +201,7 @@ def _sweep(
     means: Float[np.ndarray, "layers heads head_dim"] | None,
     say: Callable[[str], None],
     progress: Progress,
-) -> Swept:
+) -> Swept | None:
     if settings.engine == "fast":
         chosen = settings.describe()
         options: dict[str, Any] = {
@@ -191,7 +210,8 @@ def _sweep(
             "replace_journal": settings.overwrite,
             "settings": {name: value for name, value in chosen.items() if name not in NOT_COMPARED},
         }
-        return sweep_examples(model, encoded, ablations, means=means, **options, say=say, progress=progress)
+        sweep = sweep_together if settings.distributed else sweep_examples
+        return sweep(model, encoded, ablations, means=means, **options, say=say, progress=progress)
     overrides = [to_overrides(model.config, one, means) for one in ablations]
     options = {"batch_size": settings.texts_at_once, "chunk_size": settings.chunk_size}
     return sweep_plainly(model, encoded, overrides, **options, progress=progress)

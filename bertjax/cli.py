@@ -80,12 +80,21 @@ def _add_ablate(commands: Any) -> None:
     parser = commands.add_parser("ablate", help="what each head does for a task", description=text)
     parser.set_defaults(run=run_ablate)
     _add_settings(parser)
+    add = parser.add_argument_group("several processes (each runs this command)").add_argument
+    add(
+        "--distributed",
+        action="store_true",
+        help="share the examples; process 0 writes, and goes on with what is there",
+    )
+    add("--coordinator", metavar="HOST:PORT", help="of process 0 (default what a TPU pod, Slurm or Open MPI says)")
+    add("--processes", type=positive, metavar="N", help="how many there are (default likewise)")
+    add("--process", type=int, metavar="I", help="the number of this one, from 0 (default likewise)")
 
 
 def _add_plan(commands: Any) -> None:
     text = "What `bertjax ablate` with the same options would cost: work, memory and time on this device."
     parser = commands.add_parser("plan", help="what a sweep will cost before it runs", description=text)
-    parser.set_defaults(run=run_plan)
+    parser.set_defaults(run=run_plan, distributed=False)
     _add_settings(parser)
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from bertjax.errors import ProcessLostError
 from bertjax.progress import ProgressBar, say
 
 EXIT_FAILED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130
@@ -18,10 +20,12 @@ def run_ablate(options: argparse.Namespace) -> int:
     """`bertjax ablate`."""
     from bertjax.ablate import ablate
     from bertjax.journal import is_unfinished
-    from bertjax.results import picture_name, read_complete
+    from bertjax.results import read_complete
 
     _choose_cache(options)
     settings = _settings(options)
+    if settings.distributed:
+        return _run_distributed(options, settings)
     if settings.resume and not is_unfinished(settings.journal):
         summary = read_complete(settings.directory, settings.describe())
         if summary is not None:
@@ -31,8 +35,34 @@ def run_ablate(options: argparse.Namespace) -> int:
         say(f"nothing to resume in {settings.directory}: from the beginning")
     with ProgressBar("ablating") as advance:
         results = ablate(settings, say=say, progress=advance)
+    assert results is not None
+    _show_results(settings, results)
+    return 0
+
+
+def _show_results(settings: Any, results: Any) -> None:
+    from bertjax.results import picture_name
+
     _show_scores([entry.to_dict() for entry in results.entries], results.base, results.summary["metric"]["label"])
     say(f"results in {settings.directory}, picture in {settings.directory / picture_name(results.entries)}")
+
+
+def _run_distributed(options: argparse.Namespace, settings: Any) -> int:
+    """One of several processes; the first one speaks. An unfinished sweep goes on as without `--resume`."""
+    from bertjax import distributed
+    from bertjax.ablate import ablate
+
+    distributed.start(options.coordinator, options.processes, options.process)
+    try:
+        if not distributed.is_first():
+            ablate(settings)
+            return 0
+        with ProgressBar("ablating") as advance:
+            results = ablate(settings, say=say, progress=advance)
+    except ProcessLostError as error:
+        print(f"bertjax: error: {error}", file=sys.stderr)
+        distributed.leave_at_once(EXIT_MISTAKE)
+    _show_results(settings, results)
     return 0
 
 

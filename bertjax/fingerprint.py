@@ -39,7 +39,7 @@ def facts_of(job: Job) -> dict[str, str]:
         "positions": "all" if job.positions is None else _digest(repr(job.positions.tolist())),
         "combination": _describe(job.combine),
         "precision": f"{model.numerics.dtype}, {model.numerics.precision}",
-        "device": f"{jax.devices()[0].device_kind}, {jax.process_count()} process",
+        "device": jax.devices()[0].device_kind,
     }
     return facts | {name: package_version(name) for name in PACKAGES}
 

@@ -30,7 +30,7 @@ from bertjax.heads_map import draw_heads
 from bertjax.plain import Swept
 
 # Settings that say how to write results, not which.
-NOT_COMPARED = ("output", "overwrite", "resume", "memory")
+NOT_COMPARED = ("output", "overwrite", "resume", "memory", "distributed")
 Place = tuple[str, int | None, int | None]
 DERIVED = ("summary.json", "attention.npz", "heads.png", "layers.png", "sets.png")
 

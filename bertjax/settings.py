@@ -65,6 +65,7 @@ class Settings:
         readout: 'auto' by the kind of checkpoint, or 'similarity' to treat any BERT as a sentence embedder.
         overwrite: replace results that are there; an unfinished sweep with the same settings goes on all the same.
         resume: go on with an unfinished sweep; a plain rerun does so too, but refuses a directory that is complete.
+        distributed: the processes that `distributed.start` has joined share the examples; the first one writes.
         split, data, data_dir, text_columns, label_column, label_names: as in `data.load_examples`.
     """
 
@@ -87,6 +88,7 @@ class Settings:
     readout: str = "auto"
     overwrite: bool = False
     resume: bool = False
+    distributed: bool = False
     split: str = "validation"
     data: str | None = None
     data_dir: str | None = None
@@ -147,6 +149,8 @@ def _check_engine(settings: Settings) -> None:
     budget = settings.memory_budget
     if settings.engine == "plain" and budget is not None:
         raise InputError("--engine plain has no memory budget: give --batch-size and --chunk-size")
+    if settings.engine == "plain" and settings.distributed:
+        raise InputError("--engine plain runs in one process: leave --distributed out")
     if settings.engine == "plain" and settings.resume:
         raise InputError("--engine plain keeps no journal: there is nothing to resume")
     if settings.engine == "fast" and (settings.batch_size or settings.chunk_size):

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from bertjax import engine, plain, readouts
+from bertjax import distributed, engine, plain, readouts
 from bertjax.ablations import Ablation
 from bertjax.data import Examples, Task
 from bertjax.engine import Progress
@@ -165,10 +165,24 @@ def sweep_examples(
     options |= {"memory": memory, "journal": journal, "replace_journal": replace_journal, "settings": settings}
     texts, readout, combine = what_to_run(encoded)
     found = engine.sweep(model, texts, ablations, readout, combine=combine, **options)
+    return _in_order(encoded, found.base, found.outputs)
+
+
+def sweep_together(model: Any, encoded: Encoded, ablations: Sequence[Ablation], **options: Any) -> Swept | None:
+    """`sweep_examples` by several processes (`distributed.sweep`), with its options; None on all but the first."""
+    texts, readout, combine = what_to_run(encoded)
+    found = distributed.sweep(model, texts, ablations, readout, combine=combine, **options)
+    return None if found is None else _in_order(encoded, *found)
+
+
+def _in_order(
+    encoded: Encoded, base: Shaped[np.ndarray, "examples ..."], outputs: Shaped[np.ndarray, "ablations examples ..."]
+) -> Swept:
+    """Logits in the task's order of labels."""
     if encoded.kind == "similarity":
-        return Swept(found.base, found.outputs)
+        return Swept(base, outputs)
     order = list(encoded.label_order)
-    return Swept(found.base[..., order], found.outputs[..., order])
+    return Swept(base[..., order], outputs[..., order])
 
 
 def what_to_run(encoded: Encoded) -> tuple[list[tuple[Encoding, ...]], Readout, engine.Combine | None]:

@@ -29,7 +29,7 @@ ORDER = [
     *("pretrained", "readouts", "model", "task_heads", "joining", "overrides", "plain"),
     *("tasks", "tables", "local_files", "tfds_glue", "tokenizer", "data", "parity"),
     *("ablations", "packing", "plan", "steps", "sharding", "job", "compiled", "blocks", "cost"),
-    *("parts", "schedule", "memory", "fingerprint", "journal", "compile_cache", "engine", "estimation"),
+    *("parts", "schedule", "memory", "fingerprint", "journal", "compile_cache", "engine", "distributed", "estimation"),
     *("metrics", "page", "heads_map", "bars", "report"),
     *("task_outputs", "provenance", "results", "settings", "ablate", "commands", "cli"),
 ]
