@@ -27,7 +27,7 @@ from bertjax.metrics import score
 from bertjax.plain import Swept
 from bertjax.provenance import provenance
 from bertjax.results import NOT_COMPARED, Entry, Place, Results, check_directory, finite, write_outputs, write_results
-from bertjax.settings import MODES, Settings, check_settings, head_names, list_ablations, place
+from bertjax.settings import MODES, Settings, check_settings, head_names, list_ablations, place, with_precision
 from bertjax.task_heads import BertForSentenceEmbedding, load
 from bertjax.task_outputs import (
     Encoded,
@@ -72,6 +72,7 @@ def ablate(
     """
     started = time.time()
     check_settings(settings)
+    settings = with_precision(settings)
     if not _is_helper(settings):
         _check_output(settings)
     directory = locate(settings.model)
@@ -127,6 +128,7 @@ def estimate_job(settings: Settings) -> Estimate:
         BertjaxError: whatever is wrong with model, data or settings.
     """
     check_settings(settings)
+    settings = with_precision(settings)
     model, ablations, _, encoded = _load_job(settings, locate(settings.model))
     texts, readout, combine = what_to_run(encoded)
     return estimate(model, texts, ablations, readout, combine=combine, memory=settings.memory_budget)

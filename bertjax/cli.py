@@ -151,7 +151,8 @@ def _add_source(add: Callable[..., None]) -> None:
 
 
 def _add_how(add: Callable[..., None]) -> None:
-    add("precision", "of the computation", choices=["float32", "bfloat16"])
+    text = "of the computation; auto is bfloat16 on a TPU, float32 elsewhere"
+    add("precision", text, choices=["auto", "float32", "bfloat16"])
     add("engine", "fast shares work between ablations; plain is one vmapped run for each", choices=["fast", "plain"])
     add("memory", "memory to stay within, e.g. 8GB (default most of what is free)", metavar="SIZE")
     add("batch_size", "with --engine plain: texts computed together (default by device)", type=positive, metavar="N")

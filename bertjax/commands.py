@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bertjax.errors import ProcessLostError
+from bertjax.errors import InputError, ProcessLostError
 from bertjax.progress import ProgressBar, say
 
 EXIT_FAILED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130
@@ -21,11 +21,15 @@ def run_ablate(options: argparse.Namespace) -> int:
     from bertjax.ablate import ablate
     from bertjax.journal import is_unfinished
     from bertjax.results import read_complete
+    from bertjax.settings import with_precision
 
     _choose_cache(options)
     settings = _settings(options)
     if settings.distributed:
         return _run_distributed(options, settings)
+    if {options.coordinator, options.processes, options.process} != {None}:
+        raise InputError("--coordinator, --processes and --process are for several processes: give --distributed too")
+    settings = with_precision(settings)
     if settings.resume and not is_unfinished(settings.journal):
         summary = read_complete(settings.directory, settings.describe())
         if summary is not None:

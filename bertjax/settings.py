@@ -1,7 +1,7 @@
 """What a job is: its options as values, checked, and the ablations that they ask for."""
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ class Settings:
         batch_size: for 'plain': texts that are computed together; None for 4 on a CPU, 64 elsewhere.
         chunk_size: for 'plain': ablations that are computed together; None for as many as suit the device.
         max_length: tokens after which texts are cut; None for the model's own or 128.
-        precision: 'float32' or 'bfloat16'.
+        precision: 'float32', 'bfloat16', or 'auto': bfloat16 on a TPU, float32 elsewhere.
         seed: of the draw of examples, and of subsets.
         readout: 'auto' by the kind of checkpoint, or 'similarity' to treat any BERT as a sentence embedder.
         overwrite: replace results that are there; an unfinished sweep with the same settings goes on all the same.
@@ -83,7 +83,7 @@ class Settings:
     batch_size: int | None = None
     chunk_size: int | None = None
     max_length: int | None = None
-    precision: str = "float32"
+    precision: str = "auto"
     seed: int = 0
     readout: str = "auto"
     overwrite: bool = False
@@ -133,7 +133,7 @@ def check_settings(settings: Settings) -> None:
     """Raise `InputError` for settings that contradict themselves or name what does not exist."""
     for name, choices in (
         ("mode", tuple(MODES)),
-        ("precision", ("float32", "bfloat16")),
+        ("precision", ("auto", "float32", "bfloat16")),
         ("engine", ("fast", "plain")),
         ("readout", ("auto", "similarity")),
     ):
@@ -143,6 +143,13 @@ def check_settings(settings: Settings) -> None:
         raise InputError("--resume keeps what is there, --overwrite replaces it: give one of them")
     _check_engine(settings)
     _check_sets(settings)
+
+
+def with_precision(settings: Settings) -> Settings:
+    """The settings with the precision that 'auto' stands for on this device."""
+    if settings.precision != "auto":
+        return settings
+    return replace(settings, precision="bfloat16" if jax.default_backend() == "tpu" else "float32")
 
 
 def _check_engine(settings: Settings) -> None:

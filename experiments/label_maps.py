@@ -200,6 +200,8 @@ def run_agreement(options: argparse.Namespace) -> int:
     rows = [row for row in read_maps(Path(options.maps)).rows if row.label and row.again]
     if not rows:
         raise DataError(f"{options.maps}: no map has two labels; use label --again")
+    if len({row.label for row in rows} | {row.again for row in rows}) == 1:
+        raise DataError(f"{options.maps}: all {len(rows)} maps labelled twice are of one class, so kappa is undefined")
     found = score_agreement([row.label for row in rows], [row.again for row in rows], _examples(rows))
     low, high = found["interval"]
     print(f"{len(rows)} maps labelled twice: Cohen's kappa {found['kappa']:.2f}, 95 % interval {low:.2f} to {high:.2f}")

@@ -11,6 +11,7 @@ import pytest
 
 from bertjax import distributed
 from bertjax.ablate import ablate
+from bertjax.cli import main
 from bertjax.errors import InputError
 from bertjax.journal import count_parts
 from bertjax.settings import Settings, check_settings
@@ -111,3 +112,8 @@ def test_every_example_is_in_one_share(examples, shares):
 def test_the_plain_form_is_of_one_process(settings):
     with pytest.raises(InputError, match="leave --distributed out"):
         check_settings(Settings(**{**vars(settings), "distributed": True, "engine": "plain"}))
+
+
+def test_options_of_several_processes_need_the_word(settings, capsys):
+    assert main(["ablate", "--model", settings.model, "--processes", "2"]) == 2
+    assert "give --distributed too" in capsys.readouterr().err

@@ -28,6 +28,7 @@ from experiments.patterns.maps import (
     read_maps,
     sizes_of,
     weights_of,
+    with_label,
     write_maps,
 )
 from experiments.patterns.scores import bootstrap, score_agreement
@@ -139,6 +140,13 @@ def test_labelling_goes_on_where_it_stopped(some, tmp_path, monkeypatch, capsys)
     assert main(["label", name, "--again"]) == 0
     assert main(["agreement", name]) == 0
     assert "5 maps labelled twice: Cohen's kappa 0.00" in capsys.readouterr().out
+
+
+def test_labels_of_one_class_have_no_kappa(some, tmp_path, capsys):
+    rows = [with_label(with_label(row, "vertical", again=False), "vertical", again=True) for row in some.rows]
+    write_maps(tmp_path / "mine", MapSet(tuple(rows), some.maps))
+    assert main(["agreement", str(tmp_path / "mine")]) == 2
+    assert "all 5 maps labelled twice are of one class, so kappa is undefined" in capsys.readouterr().err
 
 
 def test_sheets_are_pictures_beside_the_maps_or_where_one_says(some, tmp_path):

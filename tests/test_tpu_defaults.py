@@ -1,0 +1,47 @@
+"""What is otherwise on a TPU: precision, row lengths, random numbers."""
+
+import jax
+import numpy as np
+import pytest
+
+from bertjax import BertConfig, BertForSequenceClassification, engine, readouts
+from bertjax.ablations import single_heads
+from bertjax.job import make_job
+from bertjax.packing import LANES, STEP, choose_row_length
+from bertjax.settings import Settings, with_precision
+from experiments.training.trainer import dropout_key
+from tests.tiny import SIZES, encodings, random_model
+
+
+@pytest.fixture(params=["cpu", "tpu"])
+def platform(request, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: request.param)
+    return request.param
+
+
+def test_bfloat16_is_the_default_there_alone(platform):
+    assert with_precision(Settings()).precision == {"cpu": "float32", "tpu": "bfloat16"}[platform]
+    for chosen in ("float32", "bfloat16"):
+        assert with_precision(Settings(precision=chosen)).precision == chosen
+
+
+@pytest.mark.parametrize("longest", [9, 127, 128, 129, 400])
+def test_rows_are_as_wide_as_its_registers(rng, longest):
+    lengths = np.append(rng.integers(2, longest, 50), longest).astype(np.int32)
+    narrow, wide = (choose_row_length(lengths, 768, 3072, step=step) for step in (STEP, LANES))
+    assert narrow % STEP == 0
+    assert wide % 128 == 0
+    assert wide >= longest
+
+
+def test_the_engine_takes_such_rows(rng, platform):
+    config = BertConfig(**{**SIZES["three heads"], "max_position_embeddings": 64})
+    model, texts = random_model(BertForSequenceClassification, config), encodings(config, rng, [9, 30, 5])
+    job = make_job(model, texts, single_heads(config), readouts.logits)
+    sizes = engine.choose_sizes(job, memory=10**10)
+    assert (sizes["row_length"] % 128 == 0) == (platform == "tpu")
+
+
+def test_dropout_has_the_chips_own_numbers_there(platform):
+    assert jax.random.key_impl(dropout_key(3)) == {"cpu": "threefry2x32", "tpu": "rbg"}[platform]
+    assert jax.random.bernoulli(dropout_key(3), 0.5, (1000,)).mean() == pytest.approx(0.5, abs=0.1)
