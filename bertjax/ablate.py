@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,12 +103,9 @@ def ablate(
         "base": base,
     }
     if settings.precision == "bfloat16":
-        say("comparing the base run and the largest effects with float32")
         coarse = Swept(swept.base, swept.outputs[largest])
-        try:
-            summary["float32"] = _deviation(settings, directory, examples, encoded, some, means, coarse)
-        except InputError as error:  # too little memory for a second model must not cost what was computed
-            say(f"not compared with float32: {error}")
+        job = settings, directory, examples, encoded, some, means, coarse
+        summary |= _compare_precisions(partial(_deviation, *job), say)
     results = Results(summary, entries, swept, examples, attention, model.config)
     write_results(settings.directory, results)
     discard_journal(settings.journal)
@@ -242,6 +240,16 @@ def score_ablations(
         for number, one in enumerate(ablations)
     ]
     return entries, base
+
+
+def _compare_precisions(deviation: Callable[[], dict[str, Any]], say: Callable[[str], None]) -> dict[str, Any]:
+    """What a summary says of bfloat16 against float32, if there is memory for that."""
+    say("comparing the base run and the largest effects with float32")
+    try:
+        return {"float32": deviation()}
+    except InputError as error:  # too little memory for a second model must not cost what was computed
+        say(f"not compared with float32: {error}")
+        return {}
 
 
 def _deviation(
