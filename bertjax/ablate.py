@@ -90,7 +90,6 @@ def ablate(
     places = [place(one, model.config, settings.mode) for one in ablations]
     write_outputs(settings.directory, swept, examples, places)
     entries, base = score_ablations(encoded.kind, examples, swept, ablations, places)
-    silent = _warn_if_silent(swept, ablations)
     largest = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
     some = [ablations[number] for number in largest]
     attention = _sample(model, encoded, some, means)
@@ -99,13 +98,13 @@ def ablate(
         "settings": {**settings.describe(), "output": str(settings.directory)},
         "mode": {"name": settings.mode, "definition": MODES[settings.mode]},
         "seconds": round(seconds, 3),
-        "without_effect": silent,
+        "without_effect": _warn_if_silent(swept, ablations),
         "base": base,
     }
     if settings.precision == "bfloat16":
         coarse = Swept(swept.base, swept.outputs[largest])
-        job = settings, directory, examples, encoded, some, means, coarse
-        summary |= _compare_precisions(partial(_deviation, *job), say)
+        deviation = partial(_deviation, settings, directory, examples, encoded, some, means, coarse)
+        summary |= _compare_precisions(deviation, say)
     results = Results(summary, entries, swept, examples, attention, model.config)
     write_results(settings.directory, results)
     discard_journal(settings.journal)
