@@ -74,8 +74,7 @@ def ablate(
     started = time.time()
     check_settings(settings)
     settings = with_precision(settings)
-    if not _is_helper(settings):
-        _check_output(settings)
+    _check_output(settings)
     directory = locate(settings.model)
     model, ablations, examples, encoded = _load_job(settings, directory)
     say(f"{type(model).__name__} {settings.model}: {len(ablations)} {settings.ablate}, mode {settings.mode}")
@@ -132,7 +131,22 @@ def estimate_job(settings: Settings) -> Estimate:
 
 
 def _check_output(settings: Settings) -> None:
-    """Refuse a directory whose results would be lost."""
+    """Refuse a directory whose results would be lost; of several processes the first looks, the others hear of it."""
+    if _is_helper(settings):
+        if not distributed.agree(WRITTEN):
+            raise OutputError("the first process says why this cannot be written")
+        return
+    try:
+        _check_directory(settings)
+    except OutputError:
+        if settings.distributed:
+            distributed.agree(0 * WRITTEN)
+        raise
+    if settings.distributed:
+        distributed.agree(WRITTEN)
+
+
+def _check_directory(settings: Settings) -> None:
     unfinished = is_unfinished(settings.journal)
     if unfinished and settings.engine == "plain" and not settings.overwrite:
         raise OutputError(

@@ -3,14 +3,14 @@
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console
 
-from bertjax.errors import InputError, ProcessLostError
+from bertjax.errors import BertjaxError, InputError
 from bertjax.progress import ProgressBar, say
 
 EXIT_FAILED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130
@@ -63,11 +63,20 @@ def _run_distributed(options: argparse.Namespace, settings: Any) -> int:
             return 0
         with ProgressBar("ablating") as advance:
             results = ablate(settings, say=say, progress=advance)
-    except ProcessLostError as error:
-        print(f"bertjax: error: {error}", file=sys.stderr)
-        distributed.leave_at_once(EXIT_MISTAKE)
+    except (BertjaxError, KeyboardInterrupt) as ending:
+        leave(ending, distributed.leave_at_once)
     _show_results(settings, results)
     return 0
+
+
+def leave(ending: BaseException, end: Callable[[int], NoReturn]) -> NoReturn:
+    """End one of several processes with a line; JAX would wait for the others, which wait for this one."""
+    if isinstance(ending, BertjaxError):
+        print(f"bertjax: error: {' '.join(str(ending).split())}", file=sys.stderr)
+        end(EXIT_MISTAKE)
+    saved = f"{ending}: the same command goes on from there" if str(ending) else "what the first process saved stays"
+    print(f"bertjax: interrupted; {saved}", file=sys.stderr)
+    end(EXIT_INTERRUPTED)
 
 
 def run_plan(options: argparse.Namespace) -> int:

@@ -1,16 +1,18 @@
 """Several processes, on one machine or many, share the examples of a sweep: `bertjax ablate --distributed`.
 
 The examples are cut into shares. In each round every process sweeps one share on its own devices, without a word to the
-others; then the outputs come together, and process 0 writes them into the journal. Shares do not depend on how many
-processes there are, so an unfinished sweep goes on with any number of them. A process that ends ends all: those that
-wait for it are told at once, those that compute within a minute.
+others; then the outputs come together, and process 0 writes them into the journal. A journal keeps its shares whatever
+the number of processes, so an unfinished sweep goes on with any number of them. A process that ends ends all: those
+that wait for it are told at once, those that compute within a minute.
 """
 
 import contextlib
+import hashlib
 import os
 import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,17 +23,19 @@ from jaxtyping import Shaped
 
 from bertjax import engine
 from bertjax.ablations import Ablation
-from bertjax.errors import InputError, ProcessLostError
+from bertjax.compile_cache import use_compile_cache
+from bertjax.errors import InputError, ProcessLostError, SweepInterrupted
 from bertjax.fingerprint import facts_of
 from bertjax.job import Job, make_job
 from bertjax.journal import Journal, open_journal
 from bertjax.memory import default_budget, memory_in_use
+from bertjax.packing import pack, total_lengths
 from bertjax.schedule import Progress
 
 # Seconds without a sign of life after which a process counts as lost.
 HEARTBEAT, FAREWELL = 20, 30
-# Examples of a share: a few minutes of work at most.
-EXAMPLES_OF_SHARE = {"cpu": 32, "other": 512}
+# Runs of an example that a share has at most: 32 and 512 examples with BERT-base's 144 heads and the base run.
+RUNS_OF_SHARE = {"cpu": 32 * 145, "other": 512 * 145}
 
 
 def start(coordinator: str | None = None, processes: int | None = None, process: int | None = None) -> None:
@@ -46,11 +50,13 @@ def start(coordinator: str | None = None, processes: int | None = None, process:
     Raises:
         InputError: nothing says who the others are, or they cannot be reached.
     """
+    jax.config.update("jax_enable_preemption_service", False)  # it would keep SIGTERM from ending the process
     given: dict[str, Any] = {"heartbeat_timeout_seconds": HEARTBEAT, "shutdown_timeout_seconds": FAREWELL}
     try:
         jax.distributed.initialize(
             coordinator_address=coordinator, num_processes=processes, process_id=process, **given
         )
+        agree(np.int32(0))  # the connections are made now, where all are here at once: later some would be late
     except (ValueError, RuntimeError) as error:
         raise InputError(
             f"the processes cannot be joined ({' '.join(str(error).split())[:300]}): give --coordinator HOST:PORT, "
@@ -79,8 +85,9 @@ def gather(values: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "processes .
     """What every process has; arrays of one shape. Raises `ProcessLostError`."""
     if jax.process_count() == 1:
         return values[None]
-    found: np.ndarray = np.asarray(_together(multihost_utils.process_allgather, values))
-    return found
+    content = np.ascontiguousarray(values).reshape(-1).view(np.uint8)  # JAX would make float64 float32
+    found = np.ascontiguousarray(_together(multihost_utils.process_allgather, content))
+    return found.view(values.dtype).reshape(len(found), *values.shape)
 
 
 def _together(action: Callable[[Any], Any], value: Any) -> Any:
@@ -88,8 +95,8 @@ def _together(action: Callable[[Any], Any], value: Any) -> Any:
         return action(value)
     except (RuntimeError, ValueError) as error:
         raise ProcessLostError(
-            "another process has ended, so all do; what process 0 has saved stays: start all of them again with the "
-            f"same command ({' '.join(str(error).split())[:120]})"
+            "another process has ended, so all do; if it says why, mend that; then start all of them again with the "
+            f"same command: what process 0 has saved stays ({' '.join(str(error).split())[:120]})"
         ) from error
 
 
@@ -114,30 +121,39 @@ def sweep(
 
     Raises:
         ProcessLostError: another process has ended.
-        BertjaxError: as `engine.sweep`.
+        SweepInterrupted: Ctrl-C; with a journal, what is finished is in it.
+        BertjaxError: as `engine.sweep`; or the processes were given something else each.
     """
+    use_compile_cache()
     job = make_job(model, examples, ablations, readout, combine=combine, means=means)
+    facts = facts_of(job)
+    _check_alike(facts)
     with contextlib.ExitStack() as opened:
         notes = None
         if journal is not None and is_first():
-            facts, sizes = facts_of(job) | {"shares": "of several processes"}, {"shares": _count_shares(len(job.texts))}
-            notes = opened.enter_context(
-                open_journal(Path(journal), facts, sizes, settings=settings, replace=replace_journal)
+            facts |= {"shares": "of several processes"}
+            there = open_journal(
+                Path(journal), facts, {"shares": _count_shares(job)}, settings=settings, replace=replace_journal
             )
+            notes = opened.enter_context(there)
             if notes.found:
                 say(f"{notes.found} finished shares in {notes.directory.parent}, going on from there")
-        wanted = notes.sizes["shares"] if notes else _count_shares(len(job.texts))
+        wanted = notes.sizes["shares"] if notes else _count_shares(job)
         shares = cut(len(job.texts), int(agree(np.int32(wanted))))
         found = _finished(job, shares, notes)
         missing = np.flatnonzero(agree(np.array([number not in found for number in range(len(shares))]))).tolist()
-        options = {"combine": combine, "means": means, "memory": memory or _own_memory()}
+        sizes = _choose_sizes(job, shares, memory or _own_memory())
 
         def run(share: range, report: Progress) -> np.ndarray:
-            own = [examples[place] for place in share]
-            one = engine.sweep(model, own, ablations, readout, **options, progress=report)
-            return np.concatenate([one.base[None], one.outputs])
+            base, outputs = engine.run_job(_part_of(job, share), sizes, report)
+            return np.concatenate([base[None], outputs])
 
-        _run_rounds(shares, missing, run, found, notes, progress)
+        try:
+            _run_rounds(shares, missing, run, found, notes, progress)
+        except KeyboardInterrupt as interruption:
+            if notes is None:
+                raise
+            raise SweepInterrupted(len(found), len(shares)) from interruption
     return _put_together(shares, found) if is_first() else None
 
 
@@ -150,11 +166,36 @@ def cut(examples: int, shares: int) -> list[range]:
     return [range(number, examples, shares) for number in range(shares)]
 
 
-def _count_shares(examples: int) -> int:
-    """How many shares a sweep that begins has: a few for each process, unless they would be small or large."""
-    processes = jax.process_count()
-    size = EXAMPLES_OF_SHARE.get(jax.default_backend(), EXAMPLES_OF_SHARE["other"])
+def _count_shares(job: Job) -> int:
+    """How many shares a sweep that begins has: as many for each process, unless there are fewer examples."""
+    processes, examples, runs = jax.process_count(), len(job.texts), len(job.plan.ablations) + 1
+    size = max(1, RUNS_OF_SHARE.get(jax.default_backend(), RUNS_OF_SHARE["other"]) // runs)
     return min(examples, -(-examples // (size * processes)) * processes)
+
+
+def _part_of(job: Job, share: range) -> Job:
+    return replace(job, texts=[job.texts[place] for place in share])
+
+
+def _choose_sizes(job: Job, shares: Sequence[range], memory: int) -> dict[str, int]:
+    """The sizes of all pieces, the same for all shares: each step is compiled once."""
+    config = job.model.config
+    length = engine.choose_length(config, total_lengths(job.texts))
+    largest = max(shares, key=lambda share: sum(len(text) for place in share for text in job.texts[place]))
+    sizes = engine.choose_sizes(_part_of(job, largest), row_length=length, memory=memory)
+    places = [pack([job.texts[place] for place in share], length).starts.shape[1] for share in shares]
+    return sizes | {"places": max(places)}
+
+
+def _check_alike(facts: Mapping[str, str]) -> None:
+    """Raise `InputError` where the processes were given something else each; their devices may differ."""
+    names = [name for name in facts if name != "device"]
+    digests = [hashlib.sha256(f"{name} {facts[name]}".encode()).digest() for name in names]
+    every = gather(np.frombuffer(b"".join(digests), np.uint8).reshape(len(names), -1))
+    alike = (every == every[0]).all((0, 2))
+    if not alike.all():
+        different = ", ".join(name for name, same in zip(names, alike, strict=True) if not same)
+        raise InputError(f"the processes were given different {different}: start all with the same command and files")
 
 
 def _own_memory() -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Float, Int, Int32, Shaped
 
 from bertjax.ablations import Ablation
 from bertjax.blocks import BlockRunner, Blocks
@@ -20,8 +20,8 @@ from bertjax.errors import InputError, SweepInterrupted
 from bertjax.fingerprint import facts_of
 from bertjax.job import Combine, Examples, Job, make_job
 from bertjax.journal import Journal, open_journal
-from bertjax.memory import fit_blocks, format_bytes, memory_in_use, sweep_bytes
-from bertjax.packing import LANES, choose_row_length, first_fit, pack, total_lengths
+from bertjax.memory import default_budget, fit_blocks, format_bytes, memory_in_use, sweep_bytes
+from bertjax.packing import LANES, STEP, choose_row_length, first_fit, pack, total_lengths
 from bertjax.parts import Part, split
 from bertjax.plan import Node, Plan
 from bertjax.pretrained import PretrainedModel
@@ -125,12 +125,26 @@ def sweep(
             runner = runner if notes.sizes == sizes else _runner_of(job, notes, memory, devices)
             if notes.found:
                 say(f"{notes.found} finished parts in {notes.directory.parent}, going on from there")
-        used = notes.sizes if notes else sizes
-        parts = split(job.plan, runner.chunks, used["runs"], used["steps_of_part"] * used["runs"])
-        outputs, bar = _Outputs(job, runner, notes), opened.enter_context(ProgressBar("sweep"))
+        bar = opened.enter_context(ProgressBar("sweep"))
         report = (bar if progress else _no_report) if isinstance(progress, bool) else progress
-        _run_parts(runner, parts, outputs, report)
-    return SweepResult(*outputs.arrays(), tuple(ablations), job.plan, time.monotonic() - started)
+        base, outputs = _run(job, runner, notes.sizes if notes else sizes, notes, report)
+    return SweepResult(base, outputs, tuple(ablations), job.plan, time.monotonic() - started)
+
+
+def run_job(
+    job: Job, sizes: Mapping[str, int], progress: Progress
+) -> tuple[Shaped[np.ndarray, "examples *readout"], Shaped[np.ndarray, "ablations examples *readout"]]:
+    """A job in pieces of known sizes (`choose_sizes`), on all devices of the process: outputs of base and ablations."""
+    return _run(job, make_runner(job, sizes), sizes, None, progress)
+
+
+def _run(
+    job: Job, runner: BlockRunner, sizes: Mapping[str, int], journal: Journal | None, progress: Progress
+) -> tuple[np.ndarray, np.ndarray]:
+    parts = split(job.plan, runner.chunks, sizes["runs"], sizes["steps_of_part"] * sizes["runs"])
+    outputs = _Outputs(job, runner, journal)
+    _run_parts(runner, parts, outputs, progress)
+    return outputs.arrays()
 
 
 def choose_sizes(
@@ -148,8 +162,7 @@ def choose_sizes(
         InputError: too little memory, or an example longer than a row.
     """
     config, numerics, lengths = job.model.config, job.model.numerics, total_lengths(job.texts)
-    widths = {"step": LANES} if jax.default_backend() == "tpu" else {}
-    length = row_length or choose_row_length(lengths, config.hidden_size, config.intermediate_size, **widths)
+    length = row_length or choose_length(config, lengths)
     if length < lengths.max():
         raise InputError(f"an example has {lengths.max()} tokens, but a row only {length}")
     rows = [[number] for number in range(len(lengths))] if one_per_row else first_fit(lengths, length)
@@ -159,7 +172,13 @@ def choose_sizes(
     blocks = fit_blocks(config, itemsize, len(rows), length, tokens, job.output_bytes, memory, row_bytes, count)
     steps = STEPS_OF_PART.get(jax.default_backend(), STEPS_OF_PART["other"])
     sizes = {"row_length": length, "one_per_row": int(one_per_row), "rows": blocks.rows, "runs": blocks.runs}
-    return {**sizes, "steps_of_part": steps}
+    return {**sizes, "steps_of_part": steps, "devices": count}
+
+
+def choose_length(config: BertConfig, lengths: Int32[np.ndarray, " examples"]) -> int:
+    """The row length that suits examples of these lengths on this device."""
+    step = LANES if jax.default_backend() == "tpu" else STEP
+    return choose_row_length(lengths, config.hidden_size, config.intermediate_size, step=step)
 
 
 def default_tokens(config: BertConfig) -> int:
@@ -178,7 +197,9 @@ def make_runner(job: Job, sizes: Mapping[str, int], devices: Sequence[jax.Device
         InputError: examples that do not fit the model or a row.
     """
     packed, donors = (
-        None if texts is None else pack(texts, sizes["row_length"], one_per_row=bool(sizes["one_per_row"]))
+        None
+        if texts is None
+        else pack(texts, sizes["row_length"], one_per_row=bool(sizes["one_per_row"]), places=sizes.get("places", 0))
         for texts in (job.texts, job.donors)
     )
     assert packed is not None
@@ -188,6 +209,8 @@ def make_runner(job: Job, sizes: Mapping[str, int], devices: Sequence[jax.Device
 def _runner_of(job: Job, journal: Journal, memory: int | None, devices: Sequence[jax.Device] | None) -> BlockRunner:
     """The steps with which a sweep was begun. Raises `InputError` where they need more memory than there may be now."""
     runner = make_runner(job, journal.sizes, devices)
+    if memory is None and runner.devices < journal.sizes.get("devices", 1):  # each has more rows now
+        memory = default_budget()
     needed = memory_in_use() + 2 * job.output_bytes + runner_bytes(runner, job)
     if memory is not None and needed > SLACK * memory:
         raise InputError(

@@ -204,7 +204,7 @@ def _read(path: Path) -> dict[str, dict]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         sizes = {name: int(size) for name, size in found["sizes"].items()}
-        return {"facts": dict(found["facts"]), "sizes": sizes, "settings": dict(found["settings"])}
+        return {"facts": dict(found["facts"]), "sizes": sizes, "settings": dict(found.get("settings", {}))}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise OutputError(f"{path} is damaged: --overwrite discards what was finished") from error
 

@@ -60,13 +60,16 @@ class Packed:
         return float((self.segments > 0).mean())
 
 
-def pack(examples: Sequence[Sequence[Encoding]], row_length: int, *, one_per_row: bool = False) -> Packed:
+def pack(
+    examples: Sequence[Sequence[Encoding]], row_length: int, *, one_per_row: bool = False, places: int = 0
+) -> Packed:
     """Place examples into rows.
 
     Args:
         examples: the tokenised texts of each, which attend to themselves alone but stay in one row.
         row_length: slots of a row.
         one_per_row: give each example a row of its own.
+        places: texts that a row has room for at least.
 
     Raises:
         InputError: no examples, a text without tokens, or an example longer than a row.
@@ -79,7 +82,8 @@ def pack(examples: Sequence[Sequence[Encoding]], row_length: int, *, one_per_row
     if lengths.max() > row_length:
         raise InputError(f"an example has {lengths.max()} tokens, but a row only {row_length}")
     rows = [[number] for number in range(len(lengths))] if one_per_row else first_fit(lengths, row_length)
-    packed = _empty(len(rows), row_length, max(sum(len(examples[example]) for example in row) for row in rows))
+    most = max(sum(len(examples[example]) for example in row) for row in rows)
+    packed = _empty(len(rows), row_length, max(most, places))
     for number, row in enumerate(rows):
         start = place = 0
         for example in row:
