@@ -3,7 +3,7 @@
 On a mesh of devices each has its own rows of a block (`sharding.py`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -75,8 +75,8 @@ def _flat(array: Array) -> Array:
     return array.reshape(-1, *array.shape[2:])
 
 
-@partial(jax.jit, static_argnums=(5, 6), donate_argnums=1)
-def advance(
+def _advance(
+    step: Callable[..., Array],
     weights: LayerWeights,
     hidden: Block,
     rows: BlockRows,
@@ -84,38 +84,31 @@ def advance(
     donors: Donors,
     recipe: Recipe,
     mesh: Mesh | None,
-) -> Block:
-    """A layer, each run from hidden states of its own; `hidden` is given away."""
-
-    def local(hidden: Block, rows: BlockRows, donors: Donors, weights: LayerWeights, changes: Changes | None) -> Block:
-        several = _over_rows(changes, hidden.shape[1], donors)
-        return steps.advance(weights, _flat(hidden), rows.flat(), several, recipe).reshape(hidden.shape)
-
-    return over_rows(local, mesh, [hidden, rows, donors], [weights, changes])
-
-
-@partial(jax.jit, static_argnums=(5, 6))
-def last_advance(
-    weights: LayerWeights,
-    hidden: Block,
-    rows: BlockRows,
-    changes: Changes | None,
-    donors: Donors,
-    recipe: Recipe,
-    mesh: Mesh | None,
-) -> FirstTokens:
-    """A last layer at [CLS] alone, each run from hidden states of its own."""
-
+) -> Float[Array, "runs rows place embed"]:
     def local(hidden: Block, rows: BlockRows, donors: Donors, weights: LayerWeights, changes: Changes | None) -> Array:
-        several = _over_rows(changes, hidden.shape[1], donors)
-        after = steps.last_advance(weights, _flat(hidden), rows.flat(), several, recipe)
+        after = step(weights, _flat(hidden), rows.flat(), _over_rows(changes, hidden.shape[1], donors), recipe)
         return after.reshape(*hidden.shape[:2], *after.shape[1:])
 
     return over_rows(local, mesh, [hidden, rows, donors], [weights, changes])
 
 
-@partial(jax.jit, static_argnums=(6, 7))
-def branch(
+@partial(jax.jit, static_argnums=(5, 6), donate_argnums=1)
+def advance(weights: LayerWeights, hidden: Block, *given: Any) -> Block:
+    """A layer, each run from hidden states of its own; `hidden` is given away.
+
+    Further arguments: rows, changes and donors of the block, recipe, mesh.
+    """
+    return _advance(steps.advance, weights, hidden, *given)
+
+
+@partial(jax.jit, static_argnums=(5, 6))
+def last_advance(weights: LayerWeights, hidden: Block, *given: Any) -> FirstTokens:
+    """A last layer at [CLS] alone; arguments are those of `advance`, and nothing is given away."""
+    return _advance(steps.last_advance, weights, hidden, *given)
+
+
+def _branch(
+    step: Callable[..., Array],
     weights: LayerWeights,
     block: Block,
     index: ArrayLike,
@@ -124,36 +117,28 @@ def branch(
     donors: Donors,
     recipe: Recipe,
     mesh: Mesh | None,
-) -> Block:
-    """A layer for runs that all start from one slot of a block."""
-
+) -> Array:
     def local(
         block: Block, rows: BlockRows, donors: Donors, index: ArrayLike, weights: LayerWeights, changes: Changes
-    ) -> Block:
-        return steps.branch(weights, block[index], rows.flat(), _with(changes, donors), recipe)
+    ) -> Array:
+        return step(weights, block[index], rows.flat(), _with(changes, donors), recipe)
 
     return over_rows(local, mesh, [block, rows, donors], [index, weights, changes])
 
 
 @partial(jax.jit, static_argnums=(6, 7))
-def last_branch(
-    weights: LayerWeights,
-    block: Block,
-    index: ArrayLike,
-    rows: BlockRows,
-    changes: Changes,
-    donors: Donors,
-    recipe: Recipe,
-    mesh: Mesh | None,
-) -> FirstTokens:
-    """A last layer at [CLS] alone for runs that all start from one slot."""
+def branch(weights: LayerWeights, block: Block, *given: Any) -> Block:
+    """A layer for runs that all start from one slot of a block.
 
-    def local(
-        block: Block, rows: BlockRows, donors: Donors, index: ArrayLike, weights: LayerWeights, changes: Changes
-    ) -> FirstTokens:
-        return steps.last_branch(weights, block[index], rows.flat(), _with(changes, donors), recipe)
+    Further arguments: the slot's index, its rows, the runs' changes, donors of its rows, recipe, mesh.
+    """
+    return _branch(steps.branch, weights, block, *given)
 
-    return over_rows(local, mesh, [block, rows, donors], [index, weights, changes])
+
+@partial(jax.jit, static_argnums=(6, 7))
+def last_branch(weights: LayerWeights, block: Block, *given: Any) -> FirstTokens:
+    """A last layer at [CLS] alone for runs that all start from one slot; arguments are those of `branch`."""
+    return _branch(steps.last_branch, weights, block, *given)
 
 
 @partial(jax.jit, static_argnums=(0, 3, 4))

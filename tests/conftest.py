@@ -14,6 +14,7 @@ import pytest
 
 from bertjax import BertConfig
 from tests.tiny import FAST_COMPILATION, SIZES
+from tests.workshop import make_encoder, write_glue
 
 # XLA reads the flags once, with its first device. Commands in processes of their own are compiled as users compile
 # them, and so is all of `XLA_FLAGS= make test`.
@@ -69,3 +70,15 @@ def rng() -> np.random.Generator:
     seed = int(np.random.SeedSequence().generate_state(1)[0])
     print(f"seed {seed}")
     return np.random.default_rng(seed)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    """A tiny pre-trained encoder without a task's head."""
+    return make_encoder(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture(scope="module")
+def glue(tmp_path_factory):
+    """MRPC's folder with made-up pairs."""
+    return write_glue(tmp_path_factory.mktemp("glue"))

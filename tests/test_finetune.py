@@ -18,19 +18,7 @@ from experiments import finetune
 from experiments.finetune import main, make_model, read_data
 from experiments.training.state import Epoch, RunDirectory
 from tests.tiny import FAST_COMPILATION, largest_difference, random_model
-from tests.workshop import add_tokenizer, finetune_run, make_classifier, make_config, make_encoder, write_glue
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-    """A tiny pre-trained encoder without a task's head."""
-    return make_encoder(tmp_path_factory.mktemp("encoder"))
-
-
-@pytest.fixture(scope="module")
-def glue(tmp_path_factory):
-    """MRPC's folder with made-up pairs."""
-    return write_glue(tmp_path_factory.mktemp("glue"))
+from tests.workshop import add_tokenizer, finetune_run, make_classifier, make_config
 
 
 @pytest.fixture

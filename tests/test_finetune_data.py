@@ -4,19 +4,7 @@ import pytest
 
 from bertjax.errors import DataError
 from experiments.finetune import read_data
-from tests.workshop import SENTENCES, finetune_run, make_encoder, write_glue
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-    """A tiny pre-trained encoder without a task's head."""
-    return make_encoder(tmp_path_factory.mktemp("encoder"))
-
-
-@pytest.fixture(scope="module")
-def glue(tmp_path_factory):
-    """MRPC's folder with made-up pairs."""
-    return write_glue(tmp_path_factory.mktemp("glue"))
+from tests.workshop import SENTENCES, finetune_run
 
 
 def test_one_file_is_not_both_learnt_from_and_judged_by(encoder, glue):
