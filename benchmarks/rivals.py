@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
 import torch
 from transformers import AttentionInterface, BertConfig, BertForSequenceClassification
 from transformers.utils import logging
@@ -18,6 +19,8 @@ from bertjax import collate
 from bertjax.tokenizer import Encoding
 
 PADDED, BATCH = 128, 32
+# PyTorch's device: a GPU where JAX has one too.
+DEVICE = "cuda" if torch.cuda.is_available() and jax.default_backend() == "gpu" else "cpu"
 
 
 @dataclass
@@ -37,11 +40,19 @@ class Rival:
     warm: Callable[[], Any] = lambda: None
 
 
+def wait() -> None:
+    """Until PyTorch's GPU, if any, has done what it was told."""
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
 def torch_batches(examples: Sequence[Encoding], size: int, width: int | None) -> list[dict[str, torch.Tensor]]:
     """Batches in the given order (padded to `width`), or sorted by length and padded to each batch's longest."""
     ordered = examples if width else sorted(examples, key=len)
     cut = [ordered[start : start + size] for start in range(0, len(ordered), size)]
-    return [{name: torch.as_tensor(array).long() for name, array in collate(some, width).items()} for some in cut]
+    return [
+        {name: torch.as_tensor(array).long().to(DEVICE) for name, array in collate(some, width).items()} for some in cut
+    ]
 
 
 def torch_rival(
@@ -49,6 +60,7 @@ def torch_rival(
 ) -> Rival:
     """`transformers`' BERT, one pass for each run."""
     model = BertForSequenceClassification.from_pretrained(directory, attn_implementation=attention, dtype=dtype).eval()
+    model.to(DEVICE)
 
     def run() -> float:
         started = time.perf_counter()
@@ -56,6 +68,7 @@ def torch_rival(
             for _ in range(timed):
                 for batch in batches:
                     model(**batch)
+            wait()
         return (time.perf_counter() - started) / timed * runs
 
     return Rival(name, timed, run)
@@ -73,8 +86,9 @@ def vmap_rival(directory: Path, batches: list[dict[str, Any]], runs: int, timed:
 
     AttentionInterface.register("masked", masked)
     model = BertForSequenceClassification.from_pretrained(directory, attn_implementation="masked").eval()
+    model.to(DEVICE)
     config = model.config
-    stack = torch.ones(timed, config.num_hidden_layers, config.num_attention_heads)
+    stack = torch.ones(timed, config.num_hidden_layers, config.num_attention_heads, device=DEVICE)
     for number in range(timed):
         stack[number, number // config.num_attention_heads, number % config.num_attention_heads] = 0
 
@@ -88,6 +102,7 @@ def vmap_rival(directory: Path, batches: list[dict[str, Any]], runs: int, timed:
         with torch.no_grad():
             for batch in batches:
                 torch.func.vmap(one, in_dims=(0, None))(stack, batch)
+            wait()
         return (time.perf_counter() - started) / timed * runs
 
     return Rival("torch.func.vmap, batch 8", timed, run)

@@ -51,6 +51,8 @@ RIVALS = (
     "torch_vmap",
     "engine_bfloat16",
 )
+# The engine's other forms of attention; timed where they are asked for (the kernel is interpreted on a CPU: slow).
+FORMS = ("engine_fused", "engine_pallas", "engine_bfloat16_fused", "engine_bfloat16_pallas")
 
 
 def matmul_rate(size: int = 2048, repeats: int = 20) -> float:
@@ -71,13 +73,13 @@ def forget_peak() -> None:
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def engine_rival(name: str, model: Any, examples: list[Encoding]) -> Rival:
+def engine_rival(name: str, model: Any, examples: list[Encoding], attention: str = "explicit") -> Rival:
     """The engine: the whole sweep. Heads of the last two layers are enough to compile all steps."""
     ablations = single_heads(model.config)
     few = [one for one in ablations if one.changes[0].layer >= model.config.num_hidden_layers - 2]
 
     def run(some: list[Ablation]) -> float:
-        return engine.sweep(model, examples, some, readouts.logits).seconds
+        return engine.sweep(model, examples, some, readouts.logits, attention=attention).seconds
 
     return Rival(name, len(ablations) + 1, lambda: run(ablations), lambda: run(few))
 
@@ -120,9 +122,14 @@ def make_rivals(names: list[str], directory: Path, examples: list[Encoding], tim
         rivals["plain"] = plain_rival(model, examples, timed)
     if "torch_vmap" in names:
         rivals["torch_vmap"] = vmap_rival(directory, torch_batches(examples, 8, None), runs, timed)
-    if "engine_bfloat16" in names:
+    if any(name.startswith("engine_bfloat16") for name in names):
         coarse = bertjax.load(directory, dtype="bfloat16")
+    if "engine_bfloat16" in names:
         rivals["engine_bfloat16"] = engine_rival("engine, bfloat16", coarse, examples)
+    for key in (name for name in names if name in FORMS):
+        form, half = key.split("_")[-1], "bfloat16" in key
+        label = f"engine, {'bfloat16' if half else 'float32'}, {form} attention"
+        rivals[key] = engine_rival(label, coarse if half else model, examples, form)
     return rivals
 
 
@@ -201,7 +208,8 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--timed", type=int, default=10, help="runs of a rival that are timed in each round")
-    parser.add_argument("--only", nargs="+", choices=RIVALS, default=list(RIVALS), help="beside the engine in float32")
+    help = "beside the engine in float32; its other forms of attention only where named here"
+    parser.add_argument("--only", nargs="+", choices=RIVALS + FORMS, default=list(RIVALS), help=help)
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     console = Console()

@@ -28,7 +28,7 @@ from bertjax.metrics import score
 from bertjax.plain import Swept
 from bertjax.provenance import provenance
 from bertjax.results import NOT_COMPARED, Entry, Place, Results, check_directory, finite, write_outputs, write_results
-from bertjax.settings import MODES, Settings, check_settings, head_names, list_ablations, place, with_precision
+from bertjax.settings import MODES, Settings, check_settings, for_this_device, head_names, list_ablations, place
 from bertjax.task_heads import BertForSentenceEmbedding, load
 from bertjax.task_outputs import (
     Encoded,
@@ -73,11 +73,12 @@ def ablate(
     """
     started = time.time()
     check_settings(settings)
-    settings = with_precision(settings)
+    settings = for_this_device(settings)
     _check_output(settings)
     directory = locate(settings.model)
     model, ablations, examples, encoded = _load_job(settings, directory)
-    say(f"{type(model).__name__} {settings.model}: {len(ablations)} {settings.ablate}, mode {settings.mode}")
+    how = f"mode {settings.mode}, attention {settings.attention}"
+    say(f"{type(model).__name__} {settings.model}: {len(ablations)} {settings.ablate}, {how}")
     say(f"{examples.task.name}: {len(examples)} examples, {sum(map(len, encoded.rows)):,} tokens ({examples.source})")
     _check_scorable(encoded, examples)
     means = _means(settings, model, encoded, ablations)
@@ -124,10 +125,12 @@ def estimate_job(settings: Settings) -> Estimate:
         BertjaxError: whatever is wrong with model, data or settings.
     """
     check_settings(settings)
-    settings = with_precision(settings)
+    settings = for_this_device(settings)
     model, ablations, _, encoded = _load_job(settings, locate(settings.model))
     texts, readout, combine = what_to_run(encoded)
-    return estimate(model, texts, ablations, readout, combine=combine, memory=settings.memory_budget)
+    return estimate(
+        model, texts, ablations, readout, combine=combine, memory=settings.memory_budget, attention=settings.attention
+    )
 
 
 def _check_output(settings: Settings) -> None:
@@ -219,6 +222,7 @@ def _sweep(
         chosen = settings.describe()
         options: dict[str, Any] = {
             "memory": settings.memory_budget,
+            "attention": settings.attention,
             "journal": settings.journal,
             "replace_journal": settings.overwrite,
             "settings": {name: value for name, value in chosen.items() if name not in NOT_COMPARED},

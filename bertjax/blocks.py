@@ -99,7 +99,7 @@ class BlockRunner:
         blocks: Blocks,
         devices: Sequence[jax.Device] | None = None,
     ):
-        model, config, numerics = job.model, job.model.config, job.model.numerics
+        model, config, numerics = job.model, job.model.config, job.numerics
         self.plan, self.blocks, self.config, self.layers = job.plan, blocks, config, config.num_hidden_layers
         self.recipe = Recipe(config.hidden_act, config.layer_norm_eps, numerics)
         self.mesh = make_mesh(devices, blocks.rows)

@@ -154,6 +154,8 @@ def _add_how(add: Callable[..., None]) -> None:
     text = "of the computation; auto is bfloat16 on a TPU, float32 elsewhere"
     add("precision", text, choices=["auto", "float32", "bfloat16"])
     add("engine", "fast shares work between ablations; plain is one vmapped run for each", choices=["fast", "plain"])
+    text = "form of attention of --engine fast; auto is the one that is fastest on this device (README)"
+    add("attention", text, choices=["auto", "explicit", "fused", "pallas"])
     add("memory", "memory to stay within, e.g. 8GB (default most of what is free)", metavar="SIZE")
     add("batch_size", "with --engine plain: texts computed together (default by device)", type=positive, metavar="N")
     add("chunk_size", "with --engine plain: ablations computed together", type=positive, metavar="N")

@@ -21,7 +21,7 @@ def run_ablate(options: argparse.Namespace) -> int:
     from bertjax.ablate import ablate
     from bertjax.journal import is_unfinished
     from bertjax.results import read_complete
-    from bertjax.settings import with_precision
+    from bertjax.settings import for_this_device
 
     _choose_cache(options)
     settings = _settings(options)
@@ -29,7 +29,7 @@ def run_ablate(options: argparse.Namespace) -> int:
         return _run_distributed(options, settings)
     if {options.coordinator, options.processes, options.process} != {None}:
         raise InputError("--coordinator, --processes and --process are for several processes: give --distributed too")
-    settings = with_precision(settings)
+    settings = for_this_device(settings)
     if settings.resume and not is_unfinished(settings.journal):
         summary = read_complete(settings.directory, settings.describe())
         if summary is not None:

@@ -109,6 +109,7 @@ def sweep(
     combine: engine.Combine | None = None,
     means: Any = None,
     memory: int | None = None,
+    attention: str = "auto",
     journal: str | Path | None = None,
     replace_journal: bool = False,
     settings: Mapping[str, Any] | None = None,
@@ -125,7 +126,7 @@ def sweep(
         BertjaxError: as `engine.sweep`; or the processes were given something else each.
     """
     use_compile_cache()
-    job = make_job(model, examples, ablations, readout, combine=combine, means=means)
+    job = make_job(model, examples, ablations, readout, combine=combine, means=means, attention=attention)
     facts = facts_of(job)
     _check_alike(facts)
     with contextlib.ExitStack() as opened:

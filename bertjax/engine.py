@@ -46,6 +46,7 @@ class SweepResult:
         outputs: outputs of each ablation, in the order of the examples.
         ablations: what was run, in the order of `outputs`.
         plan: how it was run.
+        attention: the form of attention that was used.
         seconds: wall-clock time, compilation included.
     """
 
@@ -53,6 +54,7 @@ class SweepResult:
     outputs: Shaped[np.ndarray, "ablations examples *readout"]
     ablations: tuple[Ablation, ...]
     plan: Plan
+    attention: str
     seconds: float
 
 
@@ -71,6 +73,7 @@ def sweep(
     tokens_at_once: int | None = None,
     memory: int | None = None,
     devices: Sequence[jax.Device] | None = None,
+    attention: str = "auto",
     journal: str | Path | None = None,
     replace_journal: bool = False,
     settings: Mapping[str, Any] | None = None,
@@ -95,6 +98,8 @@ def sweep(
         memory: bytes that the process (on a CPU) or each device may hold; default most of what is free.
         devices: share the examples; default all of this process. Outputs differ by rounding from those of another
             number of devices.
+        attention: 'explicit', 'fused' or 'pallas' (`Numerics.attention`); 'auto' is the model's own where that is not
+            explicit, else what is fastest on this device. A last layer at [CLS] alone has a form of its own.
         journal: a directory in which finished parts are kept, and from which a sweep goes on that was killed;
             its outputs are then the same bytes as those of one that was not.
         replace_journal: discard the journal of another sweep that is there.
@@ -112,7 +117,9 @@ def sweep(
     """
     started = time.monotonic()
     use_compile_cache()
-    job = make_job(model, examples, ablations, readout, combine=combine, means=means, donors=donors, at=at)
+    job = make_job(
+        model, examples, ablations, readout, combine=combine, means=means, donors=donors, at=at, attention=attention
+    )
     limits: dict[str, Any] = {"tokens_at_once": tokens_at_once, "memory": memory, "devices": devices}
     sizes = choose_sizes(job, row_length=row_length, one_per_row=one_per_row, **limits)
     runner = make_runner(job, sizes, devices)  # what cannot run is refused before a journal is touched
@@ -128,7 +135,7 @@ def sweep(
         bar = opened.enter_context(ProgressBar("sweep"))
         report = (bar if progress else _no_report) if isinstance(progress, bool) else progress
         base, outputs = _run(job, runner, notes.sizes if notes else sizes, notes, report)
-    return SweepResult(base, outputs, tuple(ablations), job.plan, time.monotonic() - started)
+    return SweepResult(base, outputs, tuple(ablations), job.plan, job.attention, time.monotonic() - started)
 
 
 def run_job(

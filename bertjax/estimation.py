@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -62,6 +63,7 @@ def estimate(
     *,
     combine: Combine | None = None,
     memory: int | None = None,
+    attention: str = "auto",
 ) -> Estimate:
     """What `engine.sweep` would cost with the same arguments; one layer is run to measure the device's rate.
 
@@ -72,7 +74,8 @@ def estimate(
     use_compile_cache()
     zeros = np.zeros((model.config.num_hidden_layers, model.config.num_attention_heads, model.config.head_dim))
     means = zeros.astype(model.numerics.wide)
-    job = make_job(model, examples, ablations, readout, combine=combine, means=means, donors=examples)
+    given: dict[str, Any] = {"combine": combine, "means": means, "donors": examples, "attention": attention}
+    job = make_job(model, examples, ablations, readout, **given)
     config, sizes = model.config, choose_sizes(job, memory=memory)
     blocks, row_length, runner = Blocks(sizes["rows"], sizes["runs"]), sizes["row_length"], make_runner(job, sizes)
     packed, texts, plan = runner.packed, job.texts, job.plan

@@ -38,6 +38,7 @@ def facts_of(job: Job) -> dict[str, str]:
         "readout": _describe(job.readout),
         "positions": "all" if job.positions is None else _digest(repr(job.positions.tolist())),
         "combination": _describe(job.combine),
+        "attention": job.attention,
         "precision": f"{model.numerics.dtype}, {model.numerics.precision}",
         "device": jax.devices()[0].device_kind,
     }

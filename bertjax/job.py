@@ -1,8 +1,9 @@
 """What a sweep computes, checked: a model, a plan, texts, and what to keep of each run."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import jax
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
@@ -13,6 +14,11 @@ from bertjax.plan import Plan, make_plan
 from bertjax.pretrained import PretrainedModel
 from bertjax.readouts import Inspected, Readout, check_at_positions, inspect_readout
 from bertjax.tokenizer import Encoding
+from bertjax.types import Numerics
+
+# The form of attention with which a sweep is fastest (`benchmarks.sweep`, kept in benchmarks/RESULTS.md). Devices on
+# which it was not timed have none here and take the explicit one.
+FASTEST = {"cpu": "explicit"}
 
 Combine = Callable[..., np.ndarray]
 Examples = Sequence[Encoding] | Sequence[Sequence[Encoding]]
@@ -30,6 +36,7 @@ class Job:
         donors: texts whose head outputs mode 'patched' puts there, as many and as long as `texts`.
         positions: tokens of each example at which the readout is taken; None for all.
         reading: what the readout asks for and gives.
+        attention: the form of attention (`Numerics.attention`) of all layers but a last one at [CLS] alone.
     """
 
     model: PretrainedModel
@@ -41,6 +48,12 @@ class Job:
     donors: Texts | None
     positions: Int[np.ndarray, "examples wanted"] | None
     reading: Inspected
+    attention: str
+
+    @property
+    def numerics(self) -> Numerics:
+        """The model's, with this sweep's form of attention."""
+        return replace(self.model.numerics, attention=self.attention)
 
     @property
     def first_only(self) -> bool:
@@ -82,13 +95,16 @@ def make_job(
     means: Float[np.ndarray, "layers heads head_dim"] | None = None,
     donors: Examples | None = None,
     at: Sequence[Sequence[int]] | Int[np.ndarray, "examples wanted"] | None = None,
+    attention: str = "auto",
 ) -> Job:
     """Check what a sweep is to compute; the arguments are those of `engine.sweep`.
 
     Raises:
         OverrideError: a head that the model does not have, mode 'mean' without means or 'patched' without donors.
-        InputError: examples, donors or positions that do not fit each other, or nothing to ablate.
+        InputError: examples, donors or positions that do not fit each other, nothing to ablate, or a form of attention
+            that there is not.
     """
+    form = choose_attention(attention, model.numerics)
     plan = make_plan(model.config, ablations)
     texts, given = _as_texts(examples), None if donors is None else _as_texts(donors)
     if len(texts[0]) > 1 and combine is None:
@@ -106,7 +122,24 @@ def make_job(
     reading = inspect_readout(model, readout, longest if positions is None else positions.shape[1])
     if positions is not None:
         check_at_positions(model, reading)
-    return Job(model, plan, texts, readout, combine or only_text, means, given, positions, reading)
+    return Job(model, plan, texts, readout, combine or only_text, means, given, positions, reading, form)
+
+
+def choose_attention(asked: str, numerics: Numerics | None = None) -> str:
+    """The form of attention of a sweep: as asked, or for 'auto' the model's own, or else what is fastest here.
+
+    Args:
+        asked: 'auto' or a form.
+        numerics: the model's; a form other than 'explicit' was chosen for it.
+
+    Raises:
+        InputError: there is no such form.
+    """
+    if asked != "auto":
+        return replace(numerics or Numerics(), attention=asked).attention
+    if numerics is not None and numerics.attention != "explicit":
+        return numerics.attention
+    return FASTEST.get(jax.default_backend(), "explicit")
 
 
 def only_text(vectors: Shaped[np.ndarray, "*readout"]) -> Shaped[np.ndarray, "*readout"]:

@@ -10,7 +10,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, ArrayLike, DTypeLike, Float, Int
 
 from bertjax.types import Edges, HeadOutputs, HeadWeights, Numerics, Overrides
 
@@ -145,6 +145,12 @@ def attention_weights(
     share = jnp.exp(jnp.minimum(scores - highest, LARGEST_EXPONENT)) * keep
     total = jnp.sum(share, axis=-1, keepdims=True)
     return share / jnp.where(total > 0, total, 1)
+
+
+def same_segment(segments: Int[Array, "batch token"], dtype: DTypeLike) -> Float[Array, "batch query key"]:
+    """1 where a query and a key belong to the same example of a row; an example's tokens have its number, from 1."""
+    same = (segments[:, :, None] == segments[:, None]) & (segments > 0)[:, None]
+    return same.astype(dtype)
 
 
 def uniform_weights(keep: Float[Array, "batch #query key"]) -> Float[Array, "batch #query key"]:

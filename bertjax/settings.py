@@ -19,6 +19,7 @@ from bertjax.ablations import (
 )
 from bertjax.config import BertConfig
 from bertjax.errors import InputError
+from bertjax.job import choose_attention
 from bertjax.locate import DEFAULT_MODEL
 from bertjax.memory import parse_bytes
 from bertjax.overrides import every_head, parse_head
@@ -56,6 +57,8 @@ class Settings:
         limit: so many examples, drawn with `seed`; None for all.
         engine: 'fast' (`bertjax.engine`) or 'plain' (`bertjax.plain`, the simple form that the fast one is tested
             against).
+        attention: for 'fast': 'explicit', 'fused', 'pallas' (`Numerics.attention`), or 'auto' for what is fastest on
+            this device.
         memory: how much to stay within, such as '8GB'; None for most of what is free.
         batch_size: for 'plain': texts that are computed together; None for 4 on a CPU, 64 elsewhere.
         chunk_size: for 'plain': ablations that are computed together; None for as many as suit the device.
@@ -79,6 +82,7 @@ class Settings:
     subset_count: int | None = None
     limit: int | None = None
     engine: str = "fast"
+    attention: str = "auto"
     memory: str | None = None
     batch_size: int | None = None
     chunk_size: int | None = None
@@ -135,6 +139,7 @@ def check_settings(settings: Settings) -> None:
         ("mode", tuple(MODES)),
         ("precision", ("auto", "float32", "bfloat16")),
         ("engine", ("fast", "plain")),
+        ("attention", ("auto", "explicit", "fused", "pallas")),
         ("readout", ("auto", "similarity")),
     ):
         if getattr(settings, name) not in choices:
@@ -145,17 +150,22 @@ def check_settings(settings: Settings) -> None:
     _check_sets(settings)
 
 
-def with_precision(settings: Settings) -> Settings:
-    """The settings with the precision that 'auto' stands for on this device."""
-    if settings.precision != "auto":
-        return settings
-    return replace(settings, precision="bfloat16" if jax.default_backend() == "tpu" else "float32")
+def for_this_device(settings: Settings) -> Settings:
+    """The settings with the precision and the form of attention that 'auto' stands for on this device."""
+    precision = "bfloat16" if jax.default_backend() == "tpu" else "float32"
+    return replace(
+        settings,
+        precision=precision if settings.precision == "auto" else settings.precision,
+        attention="explicit" if settings.engine == "plain" else choose_attention(settings.attention),
+    )
 
 
 def _check_engine(settings: Settings) -> None:
     budget = settings.memory_budget
     if settings.engine == "plain" and budget is not None:
         raise InputError("--engine plain has no memory budget: give --batch-size and --chunk-size")
+    if settings.engine == "plain" and settings.attention not in ("auto", "explicit"):
+        raise InputError("--engine plain has explicit attention alone: leave --attention out")
     if settings.engine == "plain" and settings.distributed:
         raise InputError("--engine plain runs in one process: leave --distributed out")
     if settings.engine == "plain" and settings.resume:

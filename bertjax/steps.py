@@ -16,7 +16,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bertjax import ops
+from bertjax import fused, ops
 from bertjax.types import Numerics, record
 
 
@@ -203,15 +203,12 @@ def _attention(
     """All heads' outputs: their own, and those that uniform weights would give."""
     projected = ops.contract("bte,eshd->btshd", hidden, weights.qkv_kernel, numerics) + weights.qkv_bias[None, None]
     queries, keys, values = (projected[:, :, part].astype(numerics.dtype) for part in range(3))
-    keep = _same_segment(rows.segments, numerics)
+    means = _segment_means(values, rows, numerics)
+    if numerics.attention != "explicit":
+        return fused.attend_in_rows(queries, keys, values, rows.segments, numerics), means
+    keep = ops.same_segment(rows.segments, numerics.wide)
     learned = ops.attention_weights(ops.attention_scores(queries, keys, numerics), keep[:, None])
-    return ops.mix(learned, values, numerics), _segment_means(values, rows, numerics)
-
-
-def _same_segment(segments: Int[Array, "batch token"], numerics: Numerics) -> Float[Array, "batch query key"]:
-    """1 where a query and a key belong to the same example."""
-    same = (segments[:, :, None] == segments[:, None]) & (segments > 0)[:, None]
-    return same.astype(numerics.wide)
+    return ops.mix(learned, values, numerics), means
 
 
 def _membership(rows: Rows, numerics: Numerics) -> Float[Array, "batch places token"]:

@@ -145,6 +145,7 @@ def sweep_examples(
     *,
     means: Float[np.ndarray, "layers heads head_dim"] | None = None,
     memory: int | None = None,
+    attention: str = "auto",
     journal: Path | None = None,
     replace_journal: bool = False,
     settings: Mapping[str, Any] | None = None,
@@ -155,14 +156,15 @@ def sweep_examples(
 
     Args:
         means: outputs that mode 'mean' puts in place of the heads' own.
-        memory, journal, replace_journal, settings, say: as in `engine.sweep`.
+        memory, attention, journal, replace_journal, settings, say: as in `engine.sweep`.
         progress: is told the work done and the work in all.
 
     Returns: logits `[ablations, examples, labels]` in the task's order of labels, or similarities
         `[ablations, examples]` in [-1, 1].
     """
     options: dict[str, Any] = {"means": means, "progress": progress, "say": say}
-    options |= {"memory": memory, "journal": journal, "replace_journal": replace_journal, "settings": settings}
+    options |= {"memory": memory, "attention": attention}
+    options |= {"journal": journal, "replace_journal": replace_journal, "settings": settings}
     texts, readout, combine = what_to_run(encoded)
     found = engine.sweep(model, texts, ablations, readout, combine=combine, **options)
     return _in_order(encoded, found.base, found.outputs)

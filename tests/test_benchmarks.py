@@ -1,11 +1,12 @@
 """Benchmarks run, and say what they should; their times are nobody's business here."""
 
+import importlib.util
 import json
 import sys
 
 import pytest
 
-from benchmarks import attention
+from benchmarks import attention, gpu, kernel_times
 
 ERROR = {"float32": 1e-5, "bfloat16": 2e-2}
 
@@ -31,3 +32,59 @@ def test_forms_of_attention_are_timed_beside_pytorchs_and_held_to_float64(tmp_pa
     assert len(one["seconds"]) == 2
     assert (tmp_path / "attention.png").read_bytes().startswith(b"\x89PNG")
     assert "fused + overrides" in capsys.readouterr().out
+
+
+def event(kind, pid, tid, name, **more):
+    return {"ph": kind, "pid": pid, "tid": tid, "name": name, **more}
+
+
+def named(kind, pid, tid, name):
+    return event("M", pid, tid, kind, args={"name": name})
+
+
+def test_kernel_times_are_those_of_the_devices_streams():
+    gpu = [
+        named("process_name", 1, 0, "/device:GPU:0"),
+        named("thread_name", 1, 7, "Stream #7(compute)"),
+        named("thread_name", 1, 8, "Stream #8(copies)"),
+        named("thread_name", 1, 9, "XLA Modules"),
+        named("thread_name", 2, 5, "tf_XLAEigen/1"),
+        event("X", 1, 7, "gemm", dur=3e6),
+        event("X", 1, 7, "softmax", dur=1e6),
+        event("X", 1, 8, "copy", dur=2e6),
+        event("X", 1, 7, "gemm", dur=1e6),
+        event("X", 1, 9, "jit_advance", dur=9e6),
+        event("X", 2, 5, "host", dur=9e6),
+    ]
+    times = kernel_times.read_trace(gpu)
+    assert times.seconds == {"gemm": 4.0, "copy": 2.0, "softmax": 1.0}
+    assert times.runs == {"gemm": 2, "copy": 1, "softmax": 1}
+    assert times.busy == 5.0
+
+
+@pytest.mark.needs_torch
+def test_kernel_times_of_a_real_sweep(tmp_path, capsys, monkeypatch):
+    tiny = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    monkeypatch.setitem(kernel_times.SIZES, "minilm", tiny)
+    kernel_times.main(["--size", "minilm", "--examples", "2", "--output", str(tmp_path)])
+    found = json.loads((tmp_path / "kernel_times.json").read_text())
+    assert 0 < found["busy"] <= found["sweep_seconds"]
+    assert list(found["seconds"].values()) == sorted(found["seconds"].values(), reverse=True)
+    assert "idle" in capsys.readouterr().out
+
+
+def test_one_command_runs_all_that_is_for_a_gpu(tmp_path, capsys, monkeypatch):
+    with pytest.raises(SystemExit):
+        gpu.main(["--output", str(tmp_path)])
+    assert "JAX sees no GPU here, only cpu" in capsys.readouterr().err
+    for small in (False, True):
+        for run in gpu.list_runs(tmp_path, small):
+            assert importlib.util.find_spec(run.module)
+    runs = [gpu.Run("good", "this", ()), gpu.Run("bad", "bertjax.cli", ("no-such",)), gpu.Run("late", "this", ())]
+    monkeypatch.setattr(gpu, "list_runs", lambda directory, small: runs)
+    assert gpu.main(["--small", "--output", str(tmp_path)]) == 1
+    assert "failed: bad" in capsys.readouterr().out
+    summary = (tmp_path / "summary.md").read_text()
+    assert "bad (failed with exit code 2" in summary
+    assert summary.count("The Zen of Python") == 2
+    assert "invalid choice" in (tmp_path / "bad.txt").read_text()

@@ -189,6 +189,31 @@ def test_progress_counts_every_layer_of_every_run_on_every_chunk(small, rng):
     assert told[-1][0] == work
 
 
+@pytest.mark.parametrize("name", ["logits", "hidden"])
+def test_every_form_of_attention_gives_the_same(small, rng, name):
+    cls, readout, options = READOUTS[name]
+    models = {form: random_model(cls, small, attention=form, **options) for form in ("explicit", "fused", "pallas")}
+    examples = encodings(small, rng, [5, 9, 2, 16, 7])
+    heads = [
+        *ab.single_heads(small, "uniform"),
+        *ab.whole_layers(small, "zero"),
+        ab.ablation(small, ["0.1"], "patched"),
+    ]
+    donors = encodings(small, rng, [5, 9, 2, 16, 7])
+    given = {"readout": readout, "donors": donors, "row_length": 16, "progress": False}
+    explicit = engine.sweep(models["explicit"], examples, heads, **given)
+    assert explicit.attention == "explicit"
+    for form in ("fused", "pallas"):
+        asked = engine.sweep(models["explicit"], examples, heads, attention=form, **given)
+        own = engine.sweep(models[form], examples, heads, **given)
+        assert (asked.attention, own.attention) == (form, form)
+        assert (asked.outputs == own.outputs).all()
+        assert 0 < largest_difference(asked.outputs, explicit.outputs) < 1e-5
+    assert engine.sweep(models["pallas"], examples, heads, attention="explicit", **given).attention == "explicit"
+    with pytest.raises(InputError, match="attention 'flash' is not one of explicit, fused, pallas"):
+        engine.sweep(models["explicit"], examples, heads, attention="flash", **given)
+
+
 def test_what_cannot_be_swept_is_refused(small, rng):
     model, examples = model_of("three heads", "logits", "float32"), encodings(small, rng, [3, 5])
     with pytest.raises(OverrideError, match="give means"):

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from jax._src.cudnn import fused_attention_stablehlo
 
 import bertjax
 from bertjax import (
@@ -313,6 +314,70 @@ def test_the_kernels_lower_for_accelerators(platform):
         assert CALLS[platform] in lower(function, platform, part, marks, gates)
 
 
+HALF = Numerics("bfloat16", "default", "fused")
+
+
+@pytest.fixture
+def pretend_cudnn(monkeypatch):
+    """Lowering asks for cuDNN's version and the GPU's age, which a machine without them cannot say."""
+    monkeypatch.setattr(fused, "has_cudnn", lambda numerics, head_dim: True)
+    monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91300)
+    monkeypatch.setattr(fused_attention_stablehlo, "check_compute_capability", lambda capability: True)
+    monkeypatch.setattr(fused_attention_stablehlo, "is_cuda_compute_capability_equal", lambda capability: False)
+
+
+@pytest.mark.parametrize("differentiate", [False, True])
+def test_in_half_precision_the_fused_form_is_cudnns_on_a_gpu(pretend_cudnn, differentiate):
+    part, keep = jnp.ones((2, 512, 3, 64), jnp.bfloat16), jnp.ones((2, 1, 512))
+
+    def function(part, keep):
+        return fused.attend(part, part, part, keep, None, 0, HALF).sum()
+
+    text = lower(jax.grad(function) if differentiate else function, "cuda", part, keep)
+    assert ("fmhaSoftmaxBackward" if differentiate else "fmhaSoftmax") in text
+    assert largest_of(text) < 2 * 512 * 512  # no weights, and no mask of queries and keys
+
+
+def test_rows_of_several_examples_are_cudnns_with_a_mask(pretend_cudnn):
+    part, segments = jnp.ones((2, 64, 3, 64), jnp.bfloat16), jnp.ones((2, 64), jnp.int32)
+
+    def function(part, segments):
+        return fused.attend_in_rows(part, part, part, segments, HALF)
+
+    assert "fmhaScaleBiasSoftmax" in lower(function, "cuda", part, segments)
+
+
+def test_cudnn_is_for_half_precision_and_gpus_from_ampere_on(monkeypatch):
+    class Device:
+        platform, compute_capability = "gpu", "8.0"
+
+    assert not fused.has_cudnn(HALF, 64)  # a CPU
+    monkeypatch.setattr(jax, "local_devices", lambda: [Device])
+    assert fused.has_cudnn(HALF, 64)
+    assert not fused.has_cudnn(HALF, 12)
+    assert not fused.has_cudnn(Numerics(), 64)
+    Device.compute_capability = "7.5"
+    assert not fused.has_cudnn(HALF, 64)
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 130])
+def test_keys_may_go_in_any_order_so_a_mask_is_a_number(rng, tokens):
+    """What cuDNN is given, as XLA computes it."""
+    queries, keys, values = (normal(rng, "float32", BATCH, tokens, HEADS, 32) for _ in range(3))
+    keep = jnp.asarray(rng.integers(0, 2, (BATCH, tokens)), jnp.float32).at[0].set(1).at[1].set(0)
+    found = np.asarray(fused.real_keys_first(queries, keys, values, keep, "xla"))
+    some = np.asarray(keep.sum(1) > 0)
+    asking, asked = np.ones((BATCH, tokens)), np.asarray(keep)
+    expected = reference(queries, keys, values, (asking, asked), None)[1]
+    assert np.isfinite(found).all()
+    assert largest_difference(found[some], expected[some]) <= ERROR["float32"]
+
+
+def largest_of(text):
+    """Elements of the largest array in a lowered program."""
+    return max(math.prod(map(int, shape.split("x")[:-1])) for shape in re.findall(r"tensor<((?:\d+x)+)\w+>", text))
+
+
 def largest_array(form, platform, differentiate):
     """Elements of the largest array in a lowered model of three heads, for one text of 512 tokens."""
     config = BertConfig(vocab_size=11, hidden_size=96, num_hidden_layers=2, num_attention_heads=3, intermediate_size=7)
@@ -323,8 +388,7 @@ def largest_array(form, platform, differentiate):
         return nnx.merge(graphdef, state).forward(inputs, override).last_hidden_state.sum()
 
     function = jax.grad(value) if differentiate else value
-    text = lower(function, platform, ov.identity(config), state)
-    return max(math.prod(map(int, shape.split("x")[:-1])) for shape in re.findall(r"tensor<((?:\d+x)+)\w+>", text))
+    return largest_of(lower(function, platform, ov.identity(config), state))
 
 
 @pytest.mark.parametrize("differentiate", [False, True])

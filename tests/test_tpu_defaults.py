@@ -8,7 +8,7 @@ from bertjax import BertConfig, BertForSequenceClassification, engine, readouts
 from bertjax.ablations import single_heads
 from bertjax.job import make_job
 from bertjax.packing import LANES, STEP, choose_row_length
-from bertjax.settings import Settings, with_precision
+from bertjax.settings import Settings, for_this_device
 from experiments.training.trainer import dropout_key
 from tests.tiny import SIZES, encodings, random_model
 
@@ -20,9 +20,9 @@ def platform(request, monkeypatch):
 
 
 def test_bfloat16_is_the_default_there_alone(platform):
-    assert with_precision(Settings()).precision == {"cpu": "float32", "tpu": "bfloat16"}[platform]
+    assert for_this_device(Settings()).precision == {"cpu": "float32", "tpu": "bfloat16"}[platform]
     for chosen in ("float32", "bfloat16"):
-        assert with_precision(Settings(precision=chosen)).precision == chosen
+        assert for_this_device(Settings(precision=chosen)).precision == chosen
 
 
 @pytest.mark.parametrize("longest", [9, 127, 128, 129, 400])

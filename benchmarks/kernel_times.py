@@ -1,0 +1,133 @@
+"""What does the device do during a sweep? Time by kernel, and how long the device stands idle.
+
+A sweep of all single heads of a BERT with random weights on examples of real lengths, run once to compile and once
+under JAX's profiler. A GPU or TPU names its kernels; a CPU's are what XLA's threads ran. The trace stays in DIR, for
+https://ui.perfetto.dev.
+
+    python -m benchmarks.kernel_times --output kernel-times        a minute on two CPU cores
+"""
+
+import argparse
+import gzip
+import json
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+from rich.console import Console
+from rich.table import Table
+
+import bertjax
+from benchmarks.common import SIZES, TASKS, describe_machine, draw_lengths, random_examples
+from benchmarks.rivals import make_checkpoint
+from bertjax import engine, readouts
+from bertjax.ablations import single_heads
+from bertjax.atomic import write_json
+from bertjax.cli import positive
+
+SHOWN = 20
+# What a CPU's threads say of themselves around the work that they do.
+FRAMES = ("ThunkExecutor", "ThreadpoolListener", "CommonPjRt", "TfrtCpu", "SlinkyThreadPool", "end: ", "Handle inputs")
+
+
+@dataclass(frozen=True)
+class KernelTimes:
+    """What a trace says.
+
+    Args:
+        seconds: by kernel, of all its runs on all lanes.
+        runs: by kernel.
+        busy: of the busiest lane (a GPU's stream, a CPU's thread).
+    """
+
+    seconds: dict[str, float]
+    runs: dict[str, int]
+    busy: float
+
+
+def read_trace(events: list[dict[str, Any]]) -> KernelTimes:
+    """Kernels of the devices in a trace; of a CPU, which has no device, those of XLA's threads."""
+    names = {
+        (event["name"], event["pid"], event.get("tid")): event["args"]["name"]
+        for event in events
+        if event.get("ph") == "M" and event["name"] in ("process_name", "thread_name")
+    }
+    devices = {pid for (kind, pid, _), name in names.items() if kind == "process_name" and "/device:" in name}
+    ours = ("Stream", "XLA Ops") if devices else ("tf_XLA",)
+    lanes = {
+        (pid, tid)
+        for (kind, pid, tid), name in names.items()
+        if kind == "thread_name" and name.startswith(ours) and (pid in devices or not devices)
+    }
+    seconds, runs, busy = Counter[str](), Counter[str](), Counter[Any]()
+    for event in events:
+        lane = event.get("pid"), event.get("tid")
+        if event.get("ph") == "X" and lane in lanes and not event["name"].startswith(FRAMES):
+            seconds[event["name"]] += event["dur"] / 1e6
+            runs[event["name"]] += 1
+            busy[lane] += event["dur"] / 1e6
+    return KernelTimes(dict(seconds.most_common()), dict(runs), max(busy.values(), default=0.0))
+
+
+def trace_sweep(model: Any, texts: list[Any], directory: Path, attention: str) -> tuple[KernelTimes, float]:
+    """Run a sweep under the profiler. Returns what the trace says and the sweep's seconds."""
+
+    def run() -> float:
+        started = time.perf_counter()
+        engine.sweep(model, texts, single_heads(model.config), readouts.logits, attention=attention, progress=False)
+        return time.perf_counter() - started
+
+    run()
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    with jax.profiler.trace(directory, create_perfetto_trace=True, profiler_options=options):
+        seconds = run()
+    newest = max(directory.rglob("perfetto_trace.json.gz"), key=lambda path: path.stat().st_mtime)
+    with gzip.open(newest, "rt", encoding="utf-8") as file:
+        return read_trace(json.load(file)["traceEvents"]), seconds
+
+
+def show(console: Console, times: KernelTimes, seconds: float) -> None:
+    """The kernels that took longest."""
+    whole = sum(times.seconds.values())
+    console.print(describe_machine())
+    table = Table()
+    for column in ("kernel", "runs", "seconds", "share"):
+        table.add_column(column, justify="left" if column == "kernel" else "right", overflow="fold")
+    for name, spent in list(times.seconds.items())[:SHOWN]:
+        table.add_row(name, f"{times.runs[name]:,}", f"{spent:.3f}", f"{spent / whole:.3f}")
+    console.print(table)
+    console.print(
+        f"sweep {seconds:.2f} s; all kernels {whole:.2f} s; the busiest lane (stream or thread) is idle for "
+        f"{max(0.0, 1 - times.busy / seconds):.0%} of the sweep"
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Print the table, and write trace and JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=list(SIZES), default="base")
+    parser.add_argument("--lengths", choices=TASKS, default="mrpc")
+    parser.add_argument("--examples", type=positive, default=16)
+    parser.add_argument("--precision", default="float32", choices=["float32", "bfloat16"])
+    parser.add_argument("--attention", default="auto", choices=["auto", "explicit", "fused", "pallas"])
+    parser.add_argument("--output", default="kernel-times", metavar="DIR")
+    options = parser.parse_args(arguments)
+    console = Console() if Console().is_terminal else Console(width=120)
+    directory = Path(options.output)
+    with tempfile.TemporaryDirectory() as folder:
+        make_checkpoint(Path(folder), SIZES[options.size])
+        model = bertjax.load(folder, dtype=options.precision)
+    texts = random_examples(draw_lengths(options.lengths, options.examples), model.config.vocab_size)
+    times, seconds = trace_sweep(model, texts, directory, options.attention)
+    show(console, times, seconds)
+    facts = {"machine": describe_machine(), "options": vars(options), "sweep_seconds": seconds}
+    write_json(directory / "kernel_times.json", {**facts, **vars(times)})
+
+
+if __name__ == "__main__":
+    main()
