@@ -22,19 +22,20 @@ from bertjax.data import Examples, load_examples
 from bertjax.engine import Progress
 from bertjax.errors import InputError, OutputError, some_of
 from bertjax.estimation import Estimate, estimate
+from bertjax.evidence import Evidence
 from bertjax.journal import discard_journal, is_unfinished
 from bertjax.locate import locate
-from bertjax.metrics import score
 from bertjax.plain import Swept
+from bertjax.progress import ProgressBar
 from bertjax.provenance import provenance
-from bertjax.results import NOT_COMPARED, Entry, Place, Results, check_directory, finite, write_outputs, write_results
-from bertjax.settings import MODES, Settings, check_settings, for_this_device, head_names, list_ablations, place
+from bertjax.results import NOT_COMPARED, Results, check_directory, finite, write_outputs, write_results
+from bertjax.scoring import score_ablations, weigh_outputs
+from bertjax.settings import MODES, Settings, check_settings, for_this_device, list_ablations, place
 from bertjax.task_heads import BertForSentenceEmbedding, load
 from bertjax.task_outputs import (
     Encoded,
     encode_examples,
     mean_outputs,
-    metrics_of,
     positive_label,
     sampled_attention,
     sweep_examples,
@@ -90,13 +91,13 @@ def ablate(
     places = [place(one, model.config, settings.mode) for one in ablations]
     write_outputs(settings.directory, swept, examples, places)
     entries, base = score_ablations(encoded.kind, examples, swept, ablations, places)
+    evidence = _weigh(settings, encoded, examples, swept, list(base), say)
     largest = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
     some = [ablations[number] for number in largest]
     attention = _sample(model, encoded, some, means)
     summary = {
         **provenance(model, directory, settings.model, examples, encoded),
-        "settings": {**settings.describe(), "output": str(settings.directory)},
-        "mode": {"name": settings.mode, "definition": MODES[settings.mode]},
+        **_how(settings),
         "seconds": round(seconds, 3),
         "without_effect": _warn_if_silent(swept, ablations),
         "base": base,
@@ -105,12 +106,35 @@ def ablate(
         coarse = Swept(swept.base, swept.outputs[largest])
         deviation = partial(_deviation, settings, directory, examples, encoded, some, means, coarse)
         summary |= _compare_precisions(deviation, say)
-    results = Results(summary, entries, swept, examples, attention, model.config)
+    results = Results(summary, entries, evidence, swept, examples, attention, model.config)
     write_results(settings.directory, results)
     discard_journal(settings.journal)
     if settings.distributed:
         distributed.agree(WRITTEN)
     return results
+
+
+def _how(settings: Settings) -> dict[str, Any]:
+    """What a summary says of the settings."""
+    return {
+        "settings": {**settings.describe(), "output": str(settings.directory)},
+        "mode": {"name": settings.mode, "definition": MODES[settings.mode]},
+    }
+
+
+def _weigh(
+    settings: Settings,
+    encoded: Encoded,
+    examples: Examples,
+    swept: Swept,
+    metrics: list[str],
+    say: Callable[[str], None],
+) -> dict[str, Evidence]:
+    """What the outputs are worth as evidence."""
+    say(f"weighing {len(swept.outputs)} effects")
+    positive = positive_label(encoded.kind, examples.task)
+    with ProgressBar("weighing") as progress:
+        return weigh_outputs(metrics, positive, swept, examples.labels, settings.seed, progress=progress)
 
 
 def _is_helper(settings: Settings) -> bool:
@@ -232,31 +256,6 @@ def _sweep(
     overrides = [to_overrides(model.config, one, means) for one in ablations]
     options = {"batch_size": settings.texts_at_once, "chunk_size": settings.chunk_size}
     return sweep_plainly(model, encoded, overrides, **options, progress=progress)
-
-
-def score_ablations(
-    kind: str, examples: Examples, swept: Swept, ablations: Sequence[Ablation], places: Sequence[Place]
-) -> tuple[list[Entry], dict[str, float]]:
-    """Scores of all ablations by every metric of the task, and of the base run.
-
-    Returns: one entry for each ablation, scored by the main metric with all metrics beside it; and the base's
-        scores by metric, the main one first.
-    """
-    task = examples.task
-    names, positive = metrics_of(kind, task), positive_label(kind, task)
-    base = {name: float(score(name, swept.base[None], examples.labels, positive)[0]) for name in names}
-    scores = {name: score(name, swept.outputs, examples.labels, positive) for name in names}
-    entries = [
-        Entry(
-            one.name,
-            head_names(one),
-            *places[number][1:],
-            {name: float(scores[name][number]) for name in names},
-            base[names[0]],
-        )
-        for number, one in enumerate(ablations)
-    ]
-    return entries, base
 
 
 def _compare_precisions(deviation: Callable[[], dict[str, Any]], say: Callable[[str], None]) -> dict[str, Any]:

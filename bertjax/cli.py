@@ -9,7 +9,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
 from typing import Any, NoReturn
 
-from bertjax.commands import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, run_ablate, run_parity, run_plan, run_prepare
+from bertjax.commands import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_MISTAKE,
+    run_ablate,
+    run_compare,
+    run_parity,
+    run_plan,
+    run_plot,
+    run_prepare,
+    run_report,
+    run_show,
+)
 from bertjax.errors import BertjaxError, Interrupted
 
 
@@ -68,6 +80,7 @@ def _parser() -> Parser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
     _add_ablate(commands)
     _add_plan(commands)
+    _add_saved(commands)
     _add_parity(commands)
     _add_data(commands)
     return parser
@@ -165,6 +178,44 @@ def _add_output(add: Callable[..., None]) -> None:
     add("output", "directory for the results (default bertjax-TASK-MODE-WHAT)", metavar="DIR")
     add("overwrite", "replace results that are in DIR", action="store_true")
     add("resume", "go on with an unfinished sweep in DIR; the same command alone does so too", action="store_true")
+
+
+def _add_saved(commands: Any) -> None:
+    """The commands that read a directory of results, without the model."""
+
+    def command(name: str, run: Callable[..., int], help: str, text: str) -> Parser:
+        parser: Parser = commands.add_parser(name, help=help, description=text)
+        parser.set_defaults(run=run)
+        return parser
+
+    text = "Write one HTML file to look at: which heads matter, how sure that is, what they attend to, what changes."
+    report = command("report", run_report, "a page to look at", text)
+    report.add_argument("directory", metavar="DIR", help="results of bertjax ablate")
+    report.add_argument("--output", metavar="FILE", help="(default DIR/report.html)")
+
+    text = "All ablations by their effect, with intervals and tests, as a table or for other programs."
+    show = command("show", run_show, "the numbers of a directory of results", text)
+    show.add_argument("directory", metavar="DIR", help="results of bertjax ablate")
+    show.add_argument("--format", default="table", choices=["table", "csv", "json", "md"], help="(default table)")
+    show.add_argument("--metric", metavar="M", help="(default the main one; for csv and json all)")
+    show.add_argument("--top", type=positive, metavar="N", help="only the N largest effects")
+
+    text = (
+        "The same heads? Rank correlation of effects and overlap of what was found, over seeds, tasks, models, modes."
+    )
+    compare = command("compare", run_compare, "several directories of results side by side", text)
+    compare.add_argument("directories", nargs="+", metavar="DIR", help="results of bertjax ablate, two at least")
+    compare.add_argument("--format", default="table", choices=["table", "json"], help="(default table)")
+
+    text = "Draw results: the map of heads, all effects with intervals, layers, or what a head attends to."
+    plot = command("plot", run_plot, "a picture of results", text)
+    plot.add_argument("directory", metavar="DIR", help="results of bertjax ablate")
+    plot.add_argument("--figure", default="auto", choices=["auto", "map", "ranking", "layers", "attention", "change"])
+    plot.add_argument("--output", required=True, metavar="FILE", help="ends in .png, .pdf or .svg")
+    plot.add_argument("--metric", metavar="M", help="(default the main one)")
+    plot.add_argument("--head", metavar="L.H", help="of 'attention' and 'change' (default the largest effect)")
+    plot.add_argument("--example", type=int, metavar="N", help="of 'attention' and 'change': of the kept ones, from 0")
+    plot.add_argument("--run", dest="run_name", metavar="NAME", help="of 'change': the ablation (default the largest)")
 
 
 def _add_parity(commands: Any) -> None:

@@ -48,6 +48,7 @@ def _show_results(settings: Any, results: Any) -> None:
     from bertjax.results import picture_name
 
     _show_scores([entry.to_dict() for entry in results.entries], results.base, results.summary["metric"]["label"])
+    Console().print(results.sentence, highlight=False)
     say(f"results in {settings.directory}, picture in {settings.directory / picture_name(results.entries)}")
 
 
@@ -126,6 +127,60 @@ def run_parity(options: argparse.Namespace) -> int:
     failed = [row.component for row in rows if not row.passed]
     print(f"{len(failed)} of {len(rows)} components differ too much" if failed else f"all {len(rows)} components agree")
     return EXIT_FAILED if failed else 0
+
+
+def run_show(options: argparse.Namespace) -> int:
+    """`bertjax show`."""
+    from bertjax.saved import read_results
+    from bertjax.show import show_table, show_text
+
+    saved = read_results(options.directory)
+    if options.format == "table":
+        Console().print(show_table(saved, options.metric, options.top), highlight=False)
+    else:
+        print(show_text(saved, options.format, options.metric, options.top), end="")
+    return 0
+
+
+def run_compare(options: argparse.Namespace) -> int:
+    """`bertjax compare`."""
+    import json
+
+    from bertjax.compare import compare, compare_data, compare_table
+    from bertjax.results import finite
+    from bertjax.saved import read_results
+
+    several = [read_results(directory) for directory in options.directories]
+    pairs = compare(several)
+    if options.format == "json":
+        print(json.dumps(finite(compare_data(several, pairs)), indent=1, ensure_ascii=False))
+    else:
+        Console().print(compare_table(several, pairs), highlight=False)
+    return 0
+
+
+def run_plot(options: argparse.Namespace) -> int:
+    """`bertjax plot`."""
+    from bertjax.figures import make_figure
+    from bertjax.page import save_page
+    from bertjax.saved import read_results
+
+    saved = read_results(options.directory)
+    chosen = {"example": options.example, "head": options.head, "run": options.run_name, "metric": options.metric}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    save_page(make_figure(saved, options.figure, **given), options.output)
+    say(f"picture in {options.output}")
+    return 0
+
+
+def run_report(options: argparse.Namespace) -> int:
+    """`bertjax report`."""
+    from bertjax.html_page import write_page
+    from bertjax.saved import read_results
+
+    path = write_page(read_results(options.directory), options.output and Path(options.output))
+    say(f"open {path.absolute().as_uri()}")
+    return 0
 
 
 def run_prepare(options: argparse.Namespace) -> int:

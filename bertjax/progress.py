@@ -61,7 +61,7 @@ class _NotebookLine:
         self.first: float | None = None
 
     def show(self, text: str, done: float, total: float) -> None:
-        from IPython.display import display  # type: ignore[import-not-found]
+        from IPython.display import display
 
         now = time.monotonic()
         self.first = done if self.first is None else self.first  # what was there before took no time now

@@ -12,7 +12,7 @@ from bertjax.data import Examples
 from bertjax.files import hash_weights, read_weights
 from bertjax.fingerprint import package_version
 from bertjax.metrics import METRICS
-from bertjax.task_outputs import Encoded, metrics_of
+from bertjax.task_outputs import Encoded, metrics_of, positive_label
 
 
 def provenance(model: Any, directory: Path, name: str, examples: Examples, encoded: Encoded) -> dict[str, Any]:
@@ -27,6 +27,7 @@ def provenance(model: Any, directory: Path, name: str, examples: Examples, encod
         **where_from(model, directory, name),
         "data": {
             "task": examples.task.name,
+            "label_names": list(examples.task.label_names or ()),
             "split": examples.split,
             "source": examples.source,
             "examples": len(examples),
@@ -35,6 +36,7 @@ def provenance(model: Any, directory: Path, name: str, examples: Examples, encod
         },
         "outputs": encoded.kind,
         "metrics": list(names),
+        "positive": positive_label(encoded.kind, examples.task),
         "metric": {"name": names[0], "label": METRICS[names[0]].label},
     }
 

@@ -4,6 +4,7 @@
     outputs.npz     base [examples(, labels)], outputs [ablations, examples(, labels)], names, layer and head
                     [ablations] (head -1: the whole layer; layer -1 too: a set), ids and labels [examples]
     examples.jsonl  id, label and texts of each example, in the same order
+    results.parquet one row for each ablation and metric: scores, intervals, tests (`rows.COLUMNS`)
     attention.npz   tokens and attention weights of a few examples, base and largest effects
     heads.png       the map (layers.png where whole layers were ablated, sets.png where other sets were)
 
@@ -26,13 +27,16 @@ from bertjax.bars import draw_layers, draw_sets
 from bertjax.config import BertConfig
 from bertjax.data import Examples
 from bertjax.errors import OutputError
+from bertjax.evidence import Evidence
+from bertjax.findings import describe_statistics, tell
 from bertjax.heads_map import draw_heads
 from bertjax.plain import Swept
+from bertjax.rows import SCHEMA, SHORT, make_rows, to_parquet
 
 # Settings that say how to write results, not which.
 NOT_COMPARED = ("output", "overwrite", "resume", "memory", "distributed")
 Place = tuple[str, int | None, int | None]
-DERIVED = ("summary.json", "attention.npz", "heads.png", "layers.png", "sets.png")
+DERIVED = ("summary.json", "results.parquet", "attention.npz", "heads.png", "layers.png", "sets.png")
 
 
 @dataclass(frozen=True)
@@ -79,10 +83,17 @@ class Entry:
 
 @dataclass(frozen=True)
 class Results:
-    """All that one job found; `summary` holds provenance and the base's scores by metric under 'base'."""
+    """All that one job found.
+
+    Args:
+        summary: provenance, and the base's scores by metric under 'base'.
+        entries: one for each ablation.
+        evidence: by metric, the main one first; none where fewer than two examples have a label.
+    """
 
     summary: dict[str, Any]
     entries: list[Entry]
+    evidence: dict[str, Evidence]
     swept: Swept
     examples: Examples
     attention: dict[str, Shaped[np.ndarray, "..."]]
@@ -92,6 +103,24 @@ class Results:
     def base(self) -> float:
         """The main score without ablation."""
         return float(self.summary["base"][self.summary["metric"]["name"]])
+
+    @property
+    def kind(self) -> str:
+        """What an ablation is: 'head', 'layer' or 'set'."""
+        return {"heads.png": "head", "layers.png": "layer"}.get(picture_name(self.entries), "set")
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One for each ablation and metric: `rows.COLUMNS`."""
+        return make_rows([entry.to_dict() for entry in self.entries], self.evidence)
+
+    @property
+    def sentence(self) -> str:
+        """How many ablations matter for sure, the extremes, and what cannot be told."""
+        main = self.evidence.get(self.summary["metric"]["name"])
+        if main is None:
+            return "fewer than two examples have a label: nothing can be said of chance."
+        return tell(main, [entry.name for entry in self.entries], self.kind)
 
 
 def check_directory(directory: Path, overwrite: bool, last: str = "summary.json") -> None:
@@ -172,11 +201,12 @@ def write_results(directory: Path, results: Results) -> Results:
     Raises:
         OutputError: something cannot be written.
     """
-    names = ("attention.npz", picture_name(results.entries), "summary.json")
-    with staged(*(directory / name for name in names)) as (attention, drawn, summary):
+    names = ("results.parquet", "attention.npz", picture_name(results.entries), "summary.json")
+    with staged(*(directory / name for name in names)) as (table, attention, drawn, summary):
+        to_parquet(results.rows, table)
         np.savez_compressed(attention, **results.attention)  # type: ignore[arg-type]
         draw(drawn, results)
-        summary.write_bytes(encode_json(_summary(results)))
+        summary.write_bytes(encode_json(make_summary(results)))
     return results
 
 
@@ -226,12 +256,27 @@ def _lines(examples: Examples) -> str:
     )
 
 
-def _summary(results: Results) -> dict[str, Any]:
+def make_summary(results: Results) -> dict[str, Any]:
+    """What `summary.json` holds: `docs/summary.schema.json`."""
     base = {name: finite(value) for name, value in results.summary["base"].items()}
-    entries = [entry.to_dict() for entry in results.entries]
-    return {**results.summary, "base": {"score": finite(results.base), "scores": base}, "ablations": entries}
+    entries, main = [entry.to_dict() for entry in results.entries], results.summary["metric"]["name"]
+    short = [{name: row[name] for name in SHORT} for row in results.rows if row["main"]]
+    if main in results.evidence:
+        entries = [entry | {"evidence": weighed} for entry, weighed in zip(entries, short, strict=True)]
+    return {
+        "schema": SCHEMA,
+        **results.summary,
+        "sentence": results.sentence,
+        "statistics": {name: describe_statistics(one) for name, one in results.evidence.items()},
+        "base": {"score": finite(results.base), "scores": base},
+        "ablations": entries,
+    }
 
 
 def finite(value: Any) -> Any:
-    """JSON has no NaN: null stands for it."""
+    """JSON has no NaN: null stands for it, also inside lists and mappings."""
+    if isinstance(value, dict):
+        return {name: finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

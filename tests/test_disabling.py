@@ -10,12 +10,10 @@ from scipy.special import ndtr, softmax
 import bertjax
 from bertjax import BertModel, engine, overrides
 from bertjax.data import load_examples
-from bertjax.metrics import score
 from bertjax.task_outputs import encode_examples, mean_outputs
 from experiments import head_ablation, layer_ablation
 from experiments.disabling.effects import Effects, describe, measure, rank_correlation, summarise
 from experiments.disabling.program import MODES, join
-from experiments.disabling.resampling import bootstrap
 from tests.test_journal import TINY_PARTS, StopAfter
 from tests.tiny import largest_difference, random_model
 from tests.workshop import SENTENCES, add_tokenizer, make_classifier, make_config, make_embedder, write_pairs
@@ -93,27 +91,6 @@ def test_an_undefined_score_is_counted_and_never_the_largest(rng):
     assert said["random"]["interval"] == [0, 0]
     assert rank_correlation(scores[0], scores[0], 0)["spearman"] == 1
     assert rank_correlation(scores[0], np.ones(3), 0) == {"spearman": None, "interval": [None, None]}
-
-
-@pytest.mark.parametrize("metric", ["accuracy", "f1", "spearman", "roc_auc", "average_precision"])
-def test_scores_of_drawn_examples_are_those_of_the_examples_repeated(rng, metric):
-    logits = metric in ("accuracy", "f1")
-    outputs = rng.normal(size=(5, 40, 3)) if logits else rng.normal(size=(5, 40)).round(1)  # some values are equal
-    labels = rng.normal(size=40) if metric == "spearman" else rng.integers(0, 3, 40)
-    counts = rng.multinomial(40, np.full(40, 1 / 40), 4)
-    found = bootstrap(metric, outputs, labels, 2, counts)
-    for draw, count in enumerate(counts):
-        rows = [place for place in range(40) for _ in range(count[place])]
-        assert largest_difference(found[draw], score(metric, outputs[:, rows], labels[rows], 2)) < 1e-12
-
-
-@pytest.mark.parametrize("metric", ["roc_auc", "average_precision"])
-def test_a_draw_without_one_of_the_classes_has_no_ranking_score(metric):
-    """Three examples, the first alone is wanted: draws of all, of the first alone, of the others alone."""
-    values, counts = np.array([[0.9, 0.5, 0.1], [0.1, 0.5, 0.5]]), np.array([[1, 1, 1], [3, 0, 0], [0, 2, 1]])
-    found = bootstrap(metric, values, np.array([1, 0, 0]), 1, counts)
-    assert found[0].tolist() == [1, 0 if metric == "roc_auc" else 1 / 3]
-    assert np.isnan(found[1:]).all()
 
 
 def test_rank_correlation_of_effects_and_its_interval(rng):

@@ -30,8 +30,9 @@ ORDER = [
     *("tasks", "tables", "local_files", "tfds_glue", "tokenizer", "data", "parity"),
     *("ablations", "packing", "plan", "steps", "sharding", "job", "compiled", "blocks", "cost"),
     *("parts", "schedule", "memory", "fingerprint", "journal", "compile_cache", "engine", "distributed", "estimation"),
-    *("metrics", "page", "heads_map", "bars", "report"),
-    *("task_outputs", "provenance", "results", "settings", "ablate", "commands", "cli"),
+    *("metrics", "resampling", "intervals", "significance", "evidence"),
+    *("page", "findings", "rows", "heads_map", "bars", "report"),
+    *("task_outputs", "provenance", "results", "settings", "scoring", "ablate", "commands", "cli"),
 ]
 FLAX = {"model", "task_heads", "pretrained", "plain", "files", "blocks", "compiled"}
 NNX = {"Module", "Param", "List", "split", "merge", "eval_shape"}

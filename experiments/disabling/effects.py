@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, Num
-from scipy.stats import spearmanr
 
+from bertjax import intervals
 from bertjax.metrics import METRICS, predictions_from_logits, score
 from bertjax.page import format_change
 from bertjax.report import NOTHING
-from experiments.disabling.resampling import bootstrap
+from bertjax.resampling import chunk_size, make_scorer, score_draws
 
 LEVEL = 95  # per cent, of all intervals
-DRAWS = 1000  # of heads, for the interval of a rank correlation
 
 
 @dataclass(frozen=True)
@@ -61,9 +60,7 @@ class Effects:
 
 def _interval(values: Float[np.ndarray, "draws ..."]) -> Float[np.ndarray, "ends ..."]:
     """Ends of an interval. Draws for which a score is undefined are left out; NaN where it always is."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # nothing but NaN
-        return np.nanpercentile(values, [(100 - LEVEL) / 2, (100 + LEVEL) / 2], axis=0)
+    return intervals.percentile(values.reshape(len(values), -1), LEVEL / 100).reshape(2, *values.shape[1:])
 
 
 def measure(
@@ -82,7 +79,9 @@ def measure(
         counts: how often each example is drawn.
     """
     scores = score(metric, outputs, labels, positive)
-    resampled = bootstrap(metric, outputs, labels, positive, counts)
+    size = chunk_size(len(labels), len(outputs))
+    chunks = [counts[start : start + size] for start in range(0, len(counts), size)]
+    resampled = score_draws(make_scorer(metric, outputs, labels, positive), chunks)
     changes = (resampled[:, 1:] - resampled[:, :1]).reshape(len(counts), modes, -1)
     flips = None
     if METRICS[metric].reads == "predictions":
@@ -146,20 +145,8 @@ def rank_correlation(
     first: Float[np.ndarray, " places"], second: Float[np.ndarray, " places"], seed: int
 ) -> dict[str, Any]:
     """Spearman's correlation over places, with a bootstrap interval over them; None where it is undefined."""
-    known = np.isfinite(first) & np.isfinite(second)
-    pair, generator = np.stack([first, second])[:, known], np.random.default_rng(seed)
-    found = _spearman(pair)
-    drawn = [_spearman(pair[:, generator.integers(0, known.sum(), known.sum())]) for _ in range(DRAWS)]
-    ends = (
-        [None, None] if np.isnan(found) else [_rounded(end) for end in _interval(np.array(drawn)[np.isfinite(drawn)])]
-    )
-    return {"spearman": _rounded(found), "interval": ends}
-
-
-def _spearman(pair: Float[np.ndarray, "2 places"]) -> float:
-    if pair.shape[1] < 2 or (np.ptp(pair, axis=1) == 0).any():
-        return float("nan")
-    return float(spearmanr(*pair).statistic)
+    found, *ends = intervals.rank_correlation(first, second, seed)
+    return {"spearman": _rounded(found), "interval": [_rounded(end) for end in ends]}
 
 
 def describe(found: dict[str, Any], mode: str, what: str, places: int) -> str:

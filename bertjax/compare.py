@@ -1,0 +1,181 @@
+"""The same heads? Results of several seeds, tasks, checkpoints or modes side by side: `bertjax compare DIR DIR ...`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+from scipy.stats import hypergeom
+
+from bertjax.errors import InputError
+from bertjax.evidence import Q
+from bertjax.findings import format_p
+from bertjax.intervals import rank_correlation
+from bertjax.page import format_change
+from bertjax.rows import column
+from bertjax.saved import SavedResults
+
+SHOWN = 12  # ablations that agree, in the table
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two results on the ablations that both have.
+
+    Args:
+        first, second: their labels.
+        common: how many ablations both have.
+        correlation: Spearman's, of the effects; NaN where it is undefined.
+        low, high: its 95 % interval, by drawing ablations with replacement.
+        found: how many ablations each found at q < 0.05.
+        both: how many both found, with the same sign.
+        opposite: how many both found, with opposite signs.
+        chance: how probable it is that two such sets, drawn at random, share as many.
+    """
+
+    first: str
+    second: str
+    common: int
+    correlation: float
+    low: float
+    high: float
+    found: tuple[int, int]
+    both: int
+    opposite: int
+    chance: float
+
+    @property
+    def jaccard(self) -> float:
+        """What both found over what either found; NaN where neither found anything."""
+        together = self.both + self.opposite
+        either = sum(self.found) - together
+        return self.both / either if either else float("nan")
+
+
+def label_results(several: Sequence[SavedResults]) -> list[str]:
+    """What tells the results apart: whichever of model, task, mode and so on differ, or else their directories."""
+    facts = [
+        {
+            "model": one.summary["model"]["name"],
+            "task": one.summary["data"]["task"],
+            "split": one.summary["data"]["split"],
+            "mode": one.summary["mode"]["name"],
+            "seed": f"seed {one.summary['settings'].get('seed')}",
+            "limit": f"limit {one.summary['settings'].get('limit')}",
+        }
+        for one in several
+    ]
+    differing = [name for name in facts[0] if len({fact[name] for fact in facts}) > 1]
+    labels = [", ".join(fact[name] for name in differing) for fact in facts]
+    return labels if len(set(labels)) == len(labels) else [str(one.directory) for one in several]
+
+
+def align(several: Sequence[SavedResults]) -> tuple[list[str], list[list[Mapping[str, Any]]]]:
+    """The ablations that all results have, and each result's rows of them by its main metric.
+
+    Raises:
+        InputError: fewer than two results, or they have fewer than two ablations in common.
+    """
+    if len(several) < 2:
+        raise InputError("give two directories of results at least")
+    tables = [{row["name"]: row for row in one.rows_of()} for one in several]
+    names = [name for name in tables[0] if all(name in table for table in tables)]
+    if len(names) < 2:
+        kinds = ", ".join(f"{one.directory} has {len(one.names)} {one.kind}s" for one in several)
+        raise InputError(f"the results have fewer than two ablations in common: {kinds}")
+    return names, [[table[name] for name in names] for table in tables]
+
+
+def compare(several: Sequence[SavedResults], seed: int = 0) -> list[Pair]:
+    """Every pair of results.
+
+    Raises:
+        InputError: as `align`.
+    """
+    labels, (names, tables) = label_results(several), align(several)
+    return [
+        _pair(labels[first], labels[second], tables[first], tables[second], len(names), seed)
+        for first, second in combinations(range(len(several)), 2)
+    ]
+
+
+def _pair(first: str, second: str, here: Any, there: Any, common: int, seed: int) -> Pair:
+    effects = [column(rows, "difference") for rows in (here, there)]
+    found = [np.nan_to_num(column(rows, "q"), nan=1.0) < Q for rows in (here, there)]
+    correlation, low, high = rank_correlation(*effects, seed)
+    together = found[0] & found[1]
+    same = np.sign(effects[0]) == np.sign(effects[1])
+    sizes = int(found[0].sum()), int(found[1].sum())
+    chance = float(hypergeom.sf(together.sum() - 1, common, *sizes))
+    both, opposite = int((together & same).sum()), int((together & ~same).sum())
+    return Pair(first, second, common, correlation, low, high, sizes, both, opposite, chance)
+
+
+def agreeing(several: Sequence[SavedResults]) -> list[tuple[str, list[float], int]]:
+    """Ablations found in more than one result with the same sign: name, changes in points, in how many found.
+
+    Those found most often come first, then those of the largest mean effect.
+    """
+    names, tables = align(several)
+    changes = np.stack([100 * column(rows, "difference") for rows in tables])
+    found = np.stack([np.nan_to_num(column(rows, "q"), nan=1.0) < Q for rows in tables])
+    times = np.stack([(found & (sign * changes > 0)).sum(0) for sign in (1, -1)]).max(0)
+    order = sorted(range(len(names)), key=lambda place: (-times[place], -abs(np.nanmean(changes[:, place]))))
+    return [(names[place], changes[:, place].tolist(), int(times[place])) for place in order if times[place] > 1]
+
+
+def compare_table(several: Sequence[SavedResults], pairs: Sequence[Pair]) -> Group:
+    """For a terminal: a row for each pair, and the ablations on which results agree."""
+    labels = label_results(several)
+    kind = several[0].kind
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("first", "second", "common", "rank correlation", "found", "both", "opposite", "chance"):
+        table.add_column(name, justify="left" if name in ("first", "second") else "right")
+    for pair in pairs:
+        table.add_row(
+            *(pair.first, pair.second, str(pair.common), _correlation(pair)),
+            *(f"{pair.found[0]}, {pair.found[1]}", str(pair.both), str(pair.opposite), format_p(pair.chance)),
+        )
+    note = (
+        f"rank correlation of effects with 95 % interval; found: {kind}s at q < {Q} in each; both: with the same sign; "
+        "chance: that sets of these sizes share as many"
+    )
+    parts = [table, Text(note)]
+    agreed = agreeing(several)
+    parts.append(Text(f"\n{len(agreed)} {kind}s found in more than one, with the same sign", style="bold"))
+    if agreed:
+        shared = Table(box=SIMPLE_HEAD, pad_edge=False)
+        for name in (kind, "found in", *labels):
+            shared.add_column(name, justify="right")
+        for name, changes, times in agreed[:SHOWN]:
+            shared.add_row(name, str(times), *("" if np.isnan(one) else format_change(one) for one in changes))
+        parts.append(shared)
+        if len(agreed) > SHOWN:
+            parts.append(Text(f"and {len(agreed) - SHOWN} more (--format csv)"))
+    return Group(*parts)
+
+
+def _correlation(pair: Pair) -> str:
+    if np.isnan(pair.correlation):
+        return "undefined"
+    return f"{pair.correlation:.2f} ({pair.low:.2f} to {pair.high:.2f})"
+
+
+def compare_data(several: Sequence[SavedResults], pairs: Sequence[Pair]) -> dict[str, Any]:
+    """For other programs: all pairs, and every ablation that results agree on."""
+    labels = label_results(several)
+    return {
+        "results": [
+            {"label": label, "directory": str(one.directory)} for label, one in zip(labels, several, strict=True)
+        ],
+        "pairs": [{**vars(pair), "jaccard": pair.jaccard} for pair in pairs],
+        "agreeing": [
+            {"name": name, "found_in": times, "changes": dict(zip(labels, changes, strict=True))}
+            for name, changes, times in agreeing(several)
+        ],
+    }

@@ -1,0 +1,303 @@
+"""Which effects of a sweep are more than chance: from saved outputs alone, for each metric and all ablations at once.
+
+Differences are the ablated score less the base score, on the same examples, so everything is paired. Scores and
+differences are as the metric defines them; 0.01 is one point.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Num
+
+from bertjax import intervals
+from bertjax.errors import DataError
+from bertjax.metrics import METRICS, UNLABELLED, predictions_from_logits, score
+from bertjax.resampling import bootstrap_counts, make_scorer, score_draws
+from bertjax.significance import (
+    Swapped,
+    benjamini_hochberg,
+    choose_on_half,
+    count_draws,
+    detectable,
+    fewest_flips,
+    holm,
+    mcnemar,
+    swap_test,
+)
+
+RESAMPLES = 10_000
+Q = 0.05  # the rate of false discoveries below which an effect counts as found
+PARTS = 2000  # of the examples, one left out at a time, for the acceleration of an interval
+GROUP = 256  # ablations whose draws are held together
+EFFECT_SIZES = {
+    "accuracy": "Cohen's g: the share of flips that gain, less one half",
+    "pearson": "Cohen's q: the difference of Fisher's z",
+    "spearman": "Cohen's q: the difference of Fisher's z",
+}
+STANDARDISED = "the difference over its standard error"
+
+Runs = Float[np.ndarray, " runs"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one metric says of all ablations.
+
+    Args:
+        metric: its name.
+        examples: how many are labelled.
+        base: the score without ablation.
+        score: with each ablation.
+        low, high: ends of the interval of each difference, by `method`.
+        method: 'bca', 'percentile' (where BCa is undefined), or 'score' where fewer than 20 predictions flip.
+        percentile, bca: both intervals of each difference, `[2, runs]`.
+        p: two-sided, uncorrected; by McNemar's exact test or by swaps.
+        q: after Benjamini and Hochberg, over all ablations.
+        holm: after Holm.
+        best: how probable it is that the largest gain of all ablations, over its spread, is as large by chance as this.
+        best_raw: the same of the gains themselves, which ablations of wide spread rule.
+        gains, losses: how many predictions become right and become wrong; None for metrics of values.
+        effect_size: as `EFFECT_SIZES` says.
+        detectable: the smallest difference that would have been found with 80 % power at the corrected level.
+        resamples, draws, exact, seed: of the bootstrap and of the swaps (`exact`: all that there are).
+        standard_error: of each difference, by the bootstrap.
+        halves: what choosing on one half and scoring on the other gives.
+    """
+
+    metric: str
+    examples: int
+    base: float
+    score: Runs
+    low: Runs
+    high: Runs
+    method: tuple[str, ...]
+    percentile: Float[np.ndarray, "2 runs"]
+    bca: Float[np.ndarray, "2 runs"]
+    p: Runs
+    q: Runs
+    holm: Runs
+    best: Runs
+    best_raw: Runs
+    gains: Int[np.ndarray, " runs"] | None
+    losses: Int[np.ndarray, " runs"] | None
+    effect_size: Runs
+    detectable: Runs
+    resamples: int
+    draws: int
+    exact: bool
+    seed: int
+    standard_error: Runs
+    halves: dict[str, Any]
+
+    @property
+    def difference(self) -> Runs:
+        """Each score less the base."""
+        return self.score - self.base
+
+    @property
+    def found(self) -> Bool[np.ndarray, " runs"]:
+        """Which effects are more than chance, at the rate `Q` of false discoveries."""
+        return np.nan_to_num(self.q, nan=1.0) < Q
+
+
+def weigh(
+    metric: str,
+    base: Float[np.ndarray, "examples *labels"],
+    outputs: Float[np.ndarray, "runs examples *labels"],
+    labels: Num[np.ndarray, " examples"],
+    positive: int = 1,
+    *,
+    resamples: int = RESAMPLES,
+    draws: int | None = None,
+    seed: int = 0,
+    progress: Callable[[float, float], None] = lambda done, total: None,
+) -> Evidence:
+    """Everything that the outputs say about each ablation's effect on a metric.
+
+    Args:
+        metric: a name in `metrics.METRICS`.
+        base: outputs without ablation: logits, or one value for each example.
+        outputs: of each ablation.
+        labels: those of examples without a label are left out.
+        positive: the label that counts as yes, where the metric has one.
+        resamples: of the bootstrap.
+        draws: swaps of the permutation test; default `significance.count_draws`.
+        seed: of both.
+        progress: is told parts done and parts in all.
+
+    Raises:
+        DataError: outputs and labels do not fit the metric, fewer than two examples have labels, or no ablation.
+    """
+    if not len(outputs):
+        raise DataError("there is no ablation to weigh")
+    every = np.concatenate([base[None], outputs])
+    scores = score(metric, every, labels, positive)
+    known = labelled(metric, labels)
+    every, labels = every[:, known], labels[known]
+    examples = len(labels)
+    if examples < 2:
+        raise DataError(f"{examples} example has a label: intervals and tests need two at least")
+    task = _Task(metric, every[0], scores, labels, positive, resamples, seed)
+    swaps = draws or count_draws(metric, len(outputs), examples)
+    groups = [range(start, min(start + GROUP, len(outputs))) for start in range(0, len(outputs), GROUP)]
+    found = []
+    for number, group in enumerate(groups):
+        found.append(_weigh_group(task, every[1 + group.start : 1 + group.stop], group, swaps))
+        progress(number + 1, len(groups) + 1)
+    halves = choose_on_half(make_scorer(metric, every, labels, positive), examples, seed)
+    progress(1, 1)
+    return _put_together(task, every, found, halves)
+
+
+def _put_together(task: "_Task", every: Any, found: list["_Group"], halves: dict[str, Any]) -> Evidence:
+    """All groups of ablations, and what depends on how many there are."""
+    metric, scores, swapped = task.metric, task.scores, reduce(Swapped.join, (one.swapped for one in found))
+    gains, losses = _flips(metric, every, task.labels)
+    p = swapped.p if metric != "accuracy" else mcnemar(gains, losses)
+    observed, error = scores[1:] - scores[0], np.concatenate([one.error for one in found])
+    return Evidence(
+        metric=metric,
+        examples=len(task.labels),
+        base=float(scores[0]),
+        score=scores[1:],
+        low=np.concatenate([one.low for one in found]),
+        high=np.concatenate([one.high for one in found]),
+        method=tuple(name for one in found for name in one.method),
+        percentile=np.concatenate([one.percentile for one in found], axis=1),
+        bca=np.concatenate([one.bca for one in found], axis=1),
+        p=p,
+        q=benjamini_hochberg(p),
+        holm=holm(p),
+        best=swapped.best(observed),
+        best_raw=swapped.best(observed, ratio=False),
+        gains=gains,
+        losses=losses,
+        effect_size=_effect_size(metric, float(scores[0]), scores[1:], error, gains, losses),
+        detectable=_detectable(metric, swapped, gains, losses, len(task.labels)),
+        resamples=task.resamples,
+        draws=len(swapped.largest),
+        exact=swapped.exact,
+        seed=task.seed,
+        standard_error=error,
+        halves=halves,
+    )
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What all groups of ablations have in common."""
+
+    metric: str
+    base: Any
+    scores: Runs
+    labels: Any
+    positive: int
+    resamples: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Intervals and swaps of some ablations."""
+
+    low: Runs
+    high: Runs
+    method: tuple[str, ...]
+    percentile: Float[np.ndarray, "2 runs"]
+    bca: Float[np.ndarray, "2 runs"]
+    error: Runs
+    swapped: Swapped
+
+
+def _weigh_group(task: _Task, outputs: Any, group: range, draws: int) -> _Group:
+    """Some ablations: the draws of all of them at once would not fit into memory."""
+    every, examples = np.concatenate([task.base[None], outputs]), len(task.labels)
+    observed = task.scores[1 + group.start : 1 + group.stop] - task.scores[0]
+    scorer = make_scorer(task.metric, every, task.labels, task.positive)
+    drawn = bootstrap_counts(examples, task.resamples, task.seed, len(every))
+    resampled = _differences(score_draws(scorer, drawn))
+    left_out = _differences(score_draws(scorer, _leave_out(examples)))
+    both = intervals.percentile(resampled), intervals.bca(observed, resampled, left_out)
+    low, high, method = choose_intervals(task.metric, every, task.labels, task.positive, observed, both)
+    swapped = swap_test(task.metric, task.base, outputs, task.labels, task.positive, observed, draws, task.seed)
+    return _Group(low, high, method, *both, _spread(resampled), swapped)
+
+
+def labelled(metric: str, labels: Num[np.ndarray, " examples"]) -> Bool[np.ndarray, " examples"]:
+    """Which examples have a label."""
+    numbers = np.asarray(labels, np.float64)
+    known = ~np.isnan(numbers)
+    return known & (numbers != UNLABELLED) if METRICS[metric].targets == "classes" else known
+
+
+def _differences(scores: Float[np.ndarray, "draws runs"]) -> Float[np.ndarray, "draws ablations"]:
+    return scores[:, 1:] - scores[:, :1]
+
+
+def _leave_out(examples: int) -> list[Num[np.ndarray, "_ examples"]]:
+    """Counts with one part of the examples left out each, in chunks; a part is one example where there are few."""
+    part = np.arange(examples) * min(examples, PARTS) // examples
+    size = 256
+    numbers = np.arange(part[-1] + 1)
+    return [(part != numbers[start : start + size, None]).astype(np.uint16) for start in range(0, len(numbers), size)]
+
+
+def _flips(metric: str, outputs: Any, labels: Any) -> tuple[Any, Any]:
+    if METRICS[metric].reads != "predictions":
+        return None, None
+    right = predictions_from_logits(outputs) == labels
+    return (right[1:] & ~right[0]).sum(1), (~right[1:] & right[0]).sum(1)
+
+
+def choose_intervals(
+    metric: str, outputs: Any, labels: Any, positive: int, observed: Runs, both: Any
+) -> tuple[Runs, Runs, tuple[str, ...]]:
+    """BCa, or percentiles where that is undefined, or a score interval where few predictions flip."""
+    percentile, bca = both
+    usable = np.isfinite(bca).all(0)
+    low, high = np.where(usable, bca, percentile)
+    method = np.where(usable, "bca", "percentile").astype(object)
+    if METRICS[metric].reads == "predictions":
+        predictions = predictions_from_logits(outputs)
+        few = ((predictions[1:] != predictions[0]).sum(1) < intervals.FEW_FLIPS) & np.isfinite(observed)
+        if metric == "accuracy":
+            gains, losses = _flips(metric, outputs, labels)
+            ends = intervals.tango(gains[few], losses[few], len(labels))
+        else:
+            ends = intervals.by_kinds_of_flips(
+                metric, predictions[0], predictions[1:][few], labels, positive, observed[few]
+            )
+        low[few], high[few] = ends
+        method[few] = "score"
+    return low, high, tuple(method.tolist())
+
+
+def _spread(resampled: Float[np.ndarray, "draws runs"]) -> Runs:
+    known = np.isfinite(resampled)
+    count = known.sum(0)
+    values = np.where(known, resampled, 0)
+    mean = values.sum(0) / np.maximum(count, 1)
+    variance = (np.where(known, values - mean, 0) ** 2).sum(0) / np.maximum(count - 1, 1)
+    return np.where(count > 1, np.sqrt(variance), np.nan)
+
+
+def _effect_size(metric: str, base: float, scores: Runs, error: Runs, gains: Any, losses: Any) -> Runs:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        if metric == "accuracy":
+            return np.where(gains + losses > 0, gains / np.maximum(gains + losses, 1) - 0.5, 0.0)
+        if metric in EFFECT_SIZES:
+            return np.arctanh(scores) - np.arctanh(base)
+        return np.where(error > 0, (scores - base) / error, 0.0)
+
+
+def _detectable(metric: str, swapped: Swapped, gains: Any, losses: Any, examples: int) -> Runs:
+    """By the spread under the null; of accuracy never less than the flips that McNemar's test needs at least."""
+    tests = len(swapped.p)
+    found = detectable(swapped.spread, tests)
+    if metric != "accuracy":
+        return found
+    spread = np.sqrt(gains + losses) / examples
+    return np.maximum(detectable(spread, tests), fewest_flips(tests) / examples)

@@ -1,0 +1,252 @@
+"""Scores where each example counts several times, once or not at all, for every run at once.
+
+Drawing examples with replacement, leaving one out, choosing half of them, or swapping the outputs of two runs changes
+only how often an example counts, so one function of counts serves bootstrap, jackknife, halves and permutation tests.
+Accuracy, F1, Matthews and Pearson are functions of sums, which are products of matrices; rankings are sorted once, and
+a draw's ranks are sums along that order. One call of the metric for each draw would take minutes for each of these.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+from jaxtyping import Float, Int, Num, Shaped
+
+from bertjax.errors import DataError
+from bertjax.metrics import predictions_from_logits
+
+Counts = Num[np.ndarray, "draws examples"]
+DrawnScores = Float[np.ndarray, "draws runs"]
+Scorer = Callable[[Counts], DrawnScores]
+
+# Counts of a chunk of draws, and what is made of them, stay within about so many bytes.
+CHUNK_BYTES = 64 << 20
+# A variance smaller than this share of the mean square is rounding.
+ROUNDING = 1e-12
+
+
+def make_scorer(
+    metric: str,
+    outputs: Float[np.ndarray, "runs examples *labels"],
+    labels: Num[np.ndarray, " examples"],
+    positive: int = 1,
+) -> Scorer:
+    """A function from counts `[draws, examples]` to scores `[draws, runs]`, NaN where the metric is undefined.
+
+    Args:
+        metric: a name in `metrics.METRICS`.
+        outputs: of each run, logits or one value for each example, finite.
+        labels: of each example; every example must have one.
+        positive: the label that counts as yes, where the metric has one.
+
+    Raises:
+        DataError: there is no such metric here.
+
+    >>> outputs, labels = np.array([[[0.0, 1.0], [1.0, 0.0]]]), np.array([1, 1])
+    >>> make_scorer("accuracy", outputs, labels)(np.array([[2, 0], [1, 1]])).tolist()
+    [[1.0], [0.5]]
+    """
+    if metric in _PREDICTIONS:
+        return partial(_PREDICTIONS[metric], predictions_from_logits(outputs), labels, positive)
+    values = np.asarray(outputs, np.float64).reshape(outputs.shape[:2])
+    if metric == "pearson":
+        return _pearson(values, labels)
+    if metric == "spearman":
+        return _spearman(values, labels)
+    if metric in ("roc_auc", "average_precision"):
+        return _ranking(metric, values, labels == positive)
+    raise DataError(f"scores of drawn examples are not known for {metric!r}")
+
+
+def score_draws(scorer: Scorer, draws: Iterable[Num[np.ndarray, "_ examples"]]) -> DrawnScores:
+    """Scores of many draws, given chunk by chunk; chunks go to several threads, a few at a time."""
+    workers = os.cpu_count() or 1
+    found: list[Float[np.ndarray, "_ runs"]] = []
+    waiting: deque[Future[DrawnScores]] = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        for counts in draws:
+            waiting.append(pool.submit(scorer, counts))
+            if len(waiting) > workers:
+                found.append(waiting.popleft().result())
+        found += [one.result() for one in waiting]
+    return np.concatenate(found)
+
+
+def chunk_size(examples: int, runs: int) -> int:
+    """How many draws to compute together."""
+    return max(1, min(2048, CHUNK_BYTES // (8 * (examples + 3 * runs))))
+
+
+def bootstrap_counts(examples: int, draws: int, seed: int, runs: int = 1) -> Iterator[Num[np.ndarray, "some examples"]]:
+    """How often each example is drawn, in chunks: the draws of `scipy.stats.bootstrap` with the same seed."""
+    generator, size = np.random.default_rng(seed), chunk_size(examples, runs)
+    for start in range(0, draws, size):
+        count = min(size, draws - start)
+        drawn = generator.integers(0, examples, (count, examples)) + examples * np.arange(count)[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=count * examples).reshape(count, examples)
+        yield counts.astype(np.uint16)
+
+
+def swaps(examples: int, draws: int, seed: int, runs: int = 1) -> Iterator[Num[np.ndarray, "some examples"]]:
+    """1 where a draw swaps the outputs of two runs on an example, each with probability one half; in chunks."""
+    generator, size = np.random.default_rng(seed), chunk_size(examples, runs)
+    for start in range(0, draws, size):
+        count = min(size, draws - start)
+        bits = generator.integers(0, 256, (count, -(-examples // 8)), np.uint8)
+        yield np.unpackbits(bits, axis=1, count=examples)
+
+
+def _accuracy(
+    predictions: Int[np.ndarray, "runs examples"], labels: Num[np.ndarray, " examples"], positive: int, counts: Counts
+) -> DrawnScores:
+    return _sums(counts, predictions == labels) / counts.sum(1, dtype=np.float64)[:, None]
+
+
+def _f1(
+    predictions: Int[np.ndarray, "runs examples"], labels: Num[np.ndarray, " examples"], positive: int, counts: Counts
+) -> DrawnScores:
+    said, true = predictions == positive, labels == positive
+    with np.errstate(invalid="ignore"):  # no example is or is called positive: undefined
+        return 2 * _sums(counts, said & true) / (_sums(counts, said) + _sums(counts, true[None]))
+
+
+def _matthews(
+    predictions: Int[np.ndarray, "runs examples"], labels: Num[np.ndarray, " examples"], positive: int, counts: Counts
+) -> DrawnScores:
+    """Of any number of classes (Gorodkin 2004); 0 where all predictions, undefined where all labels are alike."""
+    classes = np.unique(np.concatenate([labels.ravel(), predictions.ravel()]))
+    total = counts.sum(1, dtype=np.float64)[:, None]
+    right = _sums(counts, predictions == labels)
+    both, said_squares, true_squares = (np.zeros_like(right) for _ in range(3))
+    for one in classes:
+        said, true = _sums(counts, predictions == one), _sums(counts, (labels == one)[None])
+        both += said * true
+        said_squares += said**2
+        true_squares += true**2
+    spread = (total**2 - said_squares) * (total**2 - true_squares)
+    found = np.where(spread > 0, (right * total - both) / np.sqrt(np.where(spread > 0, spread, 1)), 0)
+    return np.where(total**2 - true_squares > 0, found, np.nan)
+
+
+_PREDICTIONS = {"accuracy": _accuracy, "f1": _f1, "matthews": _matthews}
+
+
+def _sums(counts: Counts, kinds: Shaped[np.ndarray, "runs examples"]) -> Float[np.ndarray, "draws runs"]:
+    """How many drawn examples are of a kind: float32 holds such whole numbers exactly, in half the time."""
+    return (counts.astype(np.float32) @ kinds.T.astype(np.float32)).astype(np.float64)
+
+
+def _pearson(values: Float[np.ndarray, "runs examples"], labels: Num[np.ndarray, " examples"]) -> Scorer:
+    x, y = _standardise(values), _standardise(labels[None].astype(np.float64))
+    parts = [np.ascontiguousarray(part.T) for part in (x, x * x, x * y, y, y * y)]
+
+    def scorer(counts: Counts) -> DrawnScores:
+        weights = counts.astype(np.float64)
+        total = weights.sum(1, keepdims=True)
+        mean_x, square_x, product, mean_y, square_y = (weights @ part / total for part in parts)
+        return _correlation(product - mean_x * mean_y, square_x - mean_x**2, square_y - mean_y**2, square_x, square_y)
+
+    return scorer
+
+
+def _standardise(values: Float[np.ndarray, "runs examples"]) -> Float[np.ndarray, "runs examples"]:
+    """Mean 0 and variance 1, so that variances are differences of small numbers; 0 where all are alike."""
+    centred = values - values.mean(1, keepdims=True)
+    spread = centred.std(1, keepdims=True)
+    alike = np.ptp(values, axis=1, keepdims=True) == 0
+    return np.where(alike, 0.0, centred / np.where(spread > 0, spread, 1))
+
+
+def _correlation(
+    together: Float[np.ndarray, "draws runs"],
+    spread_x: Float[np.ndarray, "draws runs"],
+    spread_y: Float[np.ndarray, "draws #runs"],
+    size_x: Float[np.ndarray, "draws runs"],
+    size_y: Float[np.ndarray, "draws #runs"],
+) -> DrawnScores:
+    known = (spread_x > ROUNDING * size_x) & (spread_y > ROUNDING * size_y)
+    root = np.sqrt(np.where(known, spread_x * spread_y, 1))
+    return np.where(known, np.clip(together / root, -1, 1), np.nan)
+
+
+class _Order:
+    """Values of each run in ascending order, and where values that are alike begin and end.
+
+    Args:
+        values: `[runs, examples]`.
+    """
+
+    def __init__(self, values: Float[np.ndarray, "runs examples"]):
+        self.order = np.argsort(values, axis=1, kind="stable")
+        rises = np.diff(np.take_along_axis(values, self.order, axis=1), axis=1) != 0
+        self.ends = None
+        if not rises.all():
+            places = np.arange(values.shape[1])
+            first = np.where(np.pad(rises, ((0, 0), (1, 0)), constant_values=True), places, 0)
+            last = np.where(np.pad(rises, ((0, 0), (0, 1)), constant_values=True), places + 1, values.shape[1])
+            self.ends = (
+                np.maximum.accumulate(first, axis=1),
+                np.minimum.accumulate(last[:, ::-1], axis=1)[:, ::-1],
+            )
+
+    def sort(self, counts: Num[np.ndarray, " examples"]) -> Float[np.ndarray, "runs examples"]:
+        """One draw's counts in each run's order."""
+        return counts.astype(np.float64)[self.order]
+
+    def below(
+        self, counts: Float[np.ndarray, "runs examples"]
+    ) -> tuple[Float[np.ndarray, "runs examples"], Float[np.ndarray, "runs examples"]]:
+        """For each example in order, how much stands below its value, and how much up to and with it."""
+        sums = np.cumsum(counts, axis=1)
+        if self.ends is None:
+            return sums - counts, sums
+        padded = np.pad(sums, ((0, 0), (1, 0)))
+        return np.take_along_axis(padded, self.ends[0], axis=1), np.take_along_axis(padded, self.ends[1], axis=1)
+
+
+def _spearman(values: Float[np.ndarray, "runs examples"], labels: Num[np.ndarray, " examples"]) -> Scorer:
+    mine, theirs = _Order(values), _Order(labels[None].astype(np.float64))
+    back = np.argsort(theirs.order[0], kind="stable")
+
+    def one(counts: Num[np.ndarray, " examples"]) -> Float[np.ndarray, " runs"]:
+        mean = (float(counts.sum()) + 1) / 2
+        sorted_labels = theirs.sort(counts)
+        low, high = theirs.below(sorted_labels)
+        wanted = (low + high + 1) / 2 - mean  # midranks, centred
+        spread = float((sorted_labels * wanted**2).sum())
+        here = mine.sort(counts)
+        low, high = mine.below(here)
+        ranks = low
+        ranks += high
+        ranks *= 0.5
+        ranks += 0.5 - mean
+        weighted = here * ranks
+        together = np.einsum("re,re->r", weighted, wanted[0][back][mine.order])
+        mine_spread = np.einsum("re,re->r", weighted, ranks)
+        size = np.full(len(values), float(counts.sum()) * mean**2)
+        return _correlation(together[None], mine_spread[None], np.array([[spread]]), size[None], size[None, :1])[0]
+
+    return lambda counts: np.stack([one(count) for count in counts])
+
+
+def _ranking(
+    metric: str, values: Float[np.ndarray, "runs examples"], wanted: Shaped[np.ndarray, " examples"]
+) -> Scorer:
+    """ROC AUC (Mann and Whitney 1947) or average precision, from how many of each kind stand below each value."""
+    order = _Order(values if metric == "roc_auc" else -values)
+
+    def one(counts: Num[np.ndarray, " examples"]) -> Float[np.ndarray, " runs"]:
+        hits, misses = order.sort(counts * wanted), order.sort(counts * ~wanted)
+        most_hits, most_misses = float((counts * wanted).sum()), float((counts * ~wanted).sum())
+        if not most_hits or not most_misses:
+            return np.full(len(values), np.nan)
+        low, high = order.below(misses)
+        if metric == "roc_auc":
+            return np.einsum("re,re->r", hits, low + high) / (2 * most_hits * most_misses)
+        found = order.below(hits)[1]
+        return np.einsum("re,re->r", hits, found / np.maximum(found + high, 1)) / most_hits
+
+    return lambda counts: np.stack([one(count) for count in counts])

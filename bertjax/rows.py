@@ -1,0 +1,137 @@
+"""One row for each ablation and metric: what goes into `results.parquet`, CSV, JSON, Markdown and the page.
+
+The columns are documented in `docs/results.md`; a change of their meaning changes `SCHEMA`.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertjax.errors import InputError
+from bertjax.evidence import EFFECT_SIZES, STANDARDISED, Evidence
+from bertjax.findings import test_of
+
+SCHEMA = 1
+# Every column with its kind, as `pyarrow` names it; all but the names may be missing (null).
+COLUMNS = {
+    "name": "string",
+    "layer": "int32",
+    "head": "int32",
+    "heads": "list<string>",
+    "metric": "string",
+    "main": "bool",
+    "examples": "int64",
+    "base": "float64",
+    "score": "float64",
+    "difference": "float64",
+    "low": "float64",
+    "high": "float64",
+    "interval": "string",
+    "percentile_low": "float64",
+    "percentile_high": "float64",
+    "bca_low": "float64",
+    "bca_high": "float64",
+    "standard_error": "float64",
+    "test": "string",
+    "p": "float64",
+    "q": "float64",
+    "holm": "float64",
+    "best_p": "float64",
+    "best_p_raw": "float64",
+    "gains": "int64",
+    "losses": "int64",
+    "effect_size": "float64",
+    "effect_size_kind": "string",
+    "detectable": "float64",
+}
+# What `summary.json` repeats of the main metric.
+SHORT = ("low", "high", "interval", "test", "p", "q", "holm", "best_p", "gains", "losses", "effect_size", "detectable")
+
+
+def make_rows(places: Sequence[Mapping[str, Any]], evidence: Mapping[str, Evidence]) -> list[dict[str, Any]]:
+    """Rows in the order of the ablations, all metrics of one after another.
+
+    Args:
+        places: of each ablation 'name', 'layer', 'head' and 'heads', as in `summary.json`.
+        evidence: by metric, the main one first.
+
+    Returns: mappings with the keys of `COLUMNS`; None where a value is undefined.
+    """
+    main = next(iter(evidence), None)
+    return [
+        {"name": place["name"], "layer": place["layer"], "head": place["head"], "heads": list(place["heads"])}
+        | {"metric": metric, "main": metric == main}
+        | _row(one, number)
+        for number, place in enumerate(places)
+        for metric, one in evidence.items()
+    ]
+
+
+def _row(found: Evidence, number: int) -> dict[str, Any]:
+    values = {
+        "score": found.score,
+        "difference": found.difference,
+        "low": found.low,
+        "high": found.high,
+        "percentile_low": found.percentile[0],
+        "percentile_high": found.percentile[1],
+        "bca_low": found.bca[0],
+        "bca_high": found.bca[1],
+        "standard_error": found.standard_error,
+        "p": found.p,
+        "q": found.q,
+        "holm": found.holm,
+        "best_p": found.best,
+        "best_p_raw": found.best_raw,
+        "effect_size": found.effect_size,
+        "detectable": found.detectable,
+    }
+    row = {name: _finite(array[number]) for name, array in values.items()}
+    both = {"gains": found.gains, "losses": found.losses}
+    flips = {name: None if some is None else int(some[number]) for name, some in both.items()}
+    more = {
+        "examples": found.examples,
+        "base": _finite(found.base),
+        "interval": found.method[number],
+        "test": test_of(found),
+        "effect_size_kind": EFFECT_SIZES.get(found.metric, STANDARDISED),
+    }
+    return {name: {**row, **flips, **more}[name] for name in list(COLUMNS)[6:]}
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def to_parquet(rows: Sequence[Mapping[str, Any]], path: Any) -> None:
+    """Write rows as Parquet; its metadata say the schema's version."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {"list<string>": pa.list_(pa.string()), "string": pa.string(), "bool": pa.bool_()}
+    kinds |= {name: getattr(pa, name)() for name in ("int32", "int64", "float64")}
+    schema = pa.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()], {"bertjax_schema": str(SCHEMA)})
+    pq.write_table(pa.Table.from_pylist(list(rows), schema), path)
+
+
+def read_parquet(path: Path) -> list[dict[str, Any]]:
+    """Rows as `to_parquet` wrote them.
+
+    Raises:
+        InputError: the file is missing or damaged.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return list(pq.read_table(path).to_pylist())
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{path} cannot be read ({' '.join(str(error).split())}): run the ablation again") from error
+
+
+def column(rows: Sequence[Mapping[str, Any]], name: str) -> np.ndarray:
+    """A column of numbers, NaN where one is missing."""
+    return np.array([math.nan if row[name] is None else row[name] for row in rows], np.float64)

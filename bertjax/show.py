@@ -1,0 +1,84 @@
+"""Saved results as a table for a terminal, and as CSV, JSON or Markdown for other programs."""
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from bertjax.evidence import Q
+from bertjax.metrics import find_metric
+from bertjax.rows import COLUMNS, column
+from bertjax.saved import SavedResults, as_texts
+
+FORMATS = ("table", "csv", "json", "md")
+HEADINGS = ("", "score", "change", "95 % CI", "q", "gains", "losses")
+
+
+def rank(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Rows from the largest loss to the largest gain; undefined changes last."""
+    return [rows[place] for place in np.argsort(column(rows, "difference"), kind="stable")]
+
+
+def show_table(saved: SavedResults, metric: str | None = None, top: int | None = None) -> Group:
+    """The sentence, and all ablations by their effect, or those of the largest effects.
+
+    Raises:
+        InputError: there is no such metric.
+    """
+    rows = saved.rows_of(metric)
+    shown = rank(rows)
+    if top is not None and top < len(rows):
+        sizes = np.nan_to_num(np.abs(column(shown, "difference")), nan=-1.0)
+        kept = set(np.argsort(-sizes, kind="stable")[:top].tolist())
+        shown = [row for place, row in enumerate(shown) if place in kept]
+    label, base = find_metric(rows[0]["metric"]).label, rows[0]["base"]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for number, name in enumerate(HEADINGS):
+        table.add_column(name or saved.kind, justify="left" if not number else "right", no_wrap=True)
+    for row in shown:
+        style = "" if row["q"] is None or row["q"] >= Q else "bold red" if row["difference"] < 0 else "bold blue"
+        table.add_row(*as_texts(row), style=style)
+    without = "undefined" if base is None else f"{100 * base:.2f}"
+    lines = [Text(saved.title, style="bold"), Text(f"{label} without ablation: {without} points")]
+    if metric in (None, saved.metric):
+        lines.append(Text(saved.summary["sentence"]))
+    note = f"{len(shown)} of {len(rows)} {saved.kind}s; change and interval in points; bold: q < {Q}"
+    return Group(*lines, table, Text(note))
+
+
+def show_text(saved: SavedResults, form: str, metric: str | None = None, top: int | None = None) -> str:
+    """All columns of all metrics, or of one, as CSV or JSON; of one as Markdown.
+
+    Args:
+        form: 'csv', 'json' or 'md'.
+
+    Raises:
+        InputError: there is no such metric.
+    """
+    rows: Sequence[Mapping[str, Any]] = saved.rows if metric is None and form != "md" else saved.rows_of(metric)
+    if top is not None:
+        sizes = -np.nan_to_num(np.abs(column(rows, "difference")), nan=-1.0)
+        rows = [rows[place] for place in np.argsort(sizes, kind="stable")[:top]]
+    if form == "json":
+        return json.dumps(list(rows), indent=1, ensure_ascii=False) + "\n"
+    if form == "csv":
+        return to_csv(rows)
+    names = (saved.kind, *HEADINGS[1:])
+    lines = [names, ("---:",) * len(names), *map(as_texts, rank(rows))]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n" for cells in lines)
+
+
+def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Comma-separated, with a line of names; heads of a set are joined by spaces, what is undefined is empty."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(COLUMNS), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({**row, "heads": " ".join(row["heads"])} for row in rows)
+    return file.getvalue()
