@@ -200,9 +200,7 @@ def _add_saved(commands: Any) -> None:
     show.add_argument("--metric", metavar="M", help="(default the main one; for csv and json all)")
     show.add_argument("--top", type=positive, metavar="N", help="only the N largest effects")
 
-    text = (
-        "The same heads? Rank correlation of effects and overlap of what was found, over seeds, tasks, models, modes."
-    )
+    text = "The same heads? Rank correlation of effects and overlap of findings, over seeds, tasks, models, modes."
     compare = command("compare", run_compare, "several directories of results side by side", text)
     compare.add_argument("directories", nargs="+", metavar="DIR", help="results of bertjax ablate, two at least")
     compare.add_argument("--format", default="table", choices=["table", "json"], help="(default table)")

@@ -32,7 +32,8 @@ ORDER = [
     *("parts", "schedule", "memory", "fingerprint", "journal", "compile_cache", "engine", "distributed", "estimation"),
     *("metrics", "resampling", "intervals", "significance", "evidence"),
     *("page", "findings", "rows", "heads_map", "bars", "report"),
-    *("task_outputs", "provenance", "results", "settings", "scoring", "ablate", "commands", "cli"),
+    *("task_outputs", "provenance", "results", "settings", "scoring", "ablate"),
+    *("saved", "show", "compare", "figures", "html_attention", "html_examples", "html_page", "commands", "cli"),
 ]
 FLAX = {"model", "task_heads", "pretrained", "plain", "files", "blocks", "compiled"}
 NNX = {"Module", "Param", "List", "split", "merge", "eval_shape"}

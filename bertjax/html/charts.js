@@ -1,0 +1,142 @@
+"use strict";
+// The charts: what plotly.js is asked to draw. Nothing here knows the page around them.
+
+const Charts = (() => {
+  const LINES = 8; // shades of the lines between tokens
+  const FAINTEST = 0.02; // weights below are not drawn as lines
+
+  // Plotly reads some HTML in its texts; what comes from data must stay as it is.
+  const escape = text => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+  const colour = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const signed = (value, digits = 2) =>
+    value === null ? "undefined" : (value < 0 ? "−" : value > 0 ? "+" : "") + Math.abs(value).toFixed(digits);
+
+  function layout(more) {
+    const ink = colour("--ink"), grid = colour("--pale");
+    const axis = { gridcolor: grid, zerolinecolor: ink, linecolor: grid, tickcolor: grid, automargin: true };
+    const base = {
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", dragmode: false,
+      font: { color: ink, family: "system-ui, sans-serif", size: 13 },
+      margin: { l: 50, r: 10, t: 10, b: 45 }, showlegend: false, hoverlabel: { align: "left" },
+    };
+    const merged = { ...base, ...more };
+    for (const name of ["xaxis", "yaxis"]) merged[name] = { ...axis, ...(more[name] || {}) };
+    return merged;
+  }
+
+  const config = { displaylogo: false, responsive: true, displayModeBar: false, scrollZoom: false };
+  const draw = (where, traces, more) => Plotly.react(where, traces, layout(more), config);
+  const scale = () => [[0, colour("--low")], [0.5, colour("--middle")], [1, colour("--high")]];
+
+  // The largest size of a change that colours tell apart: three times the 90th percentile, as in the printed map.
+  function limit(values) {
+    const sizes = values.filter(value => value !== null).map(Math.abs).sort((a, b) => a - b);
+    if (!sizes.length) return 1;
+    const largest = sizes[sizes.length - 1], odd = 3 * sizes[Math.floor(0.9 * (sizes.length - 1))];
+    return Math.max(odd > 0 ? Math.min(largest, odd) : largest, 0.05);
+  }
+
+  // cells: {layer, head, change, text, sure}; selected: {layer, head} or null.
+  function map(where, cells, layers, heads, selected, base) {
+    const grid = () => Array.from({ length: layers }, () => Array(heads).fill(null));
+    const z = grid(), text = grid(), marks = grid();
+    for (const cell of cells) {
+      z[cell.layer][cell.head] = cell.change;
+      text[cell.layer][cell.head] = cell.text;
+      if (cell.sure) marks[cell.layer][cell.head] = "●";
+    }
+    const most = limit(cells.map(cell => cell.change));
+    const means = z.map(row => {
+      const known = row.filter(value => value !== null);
+      return known.length ? known.reduce((a, b) => a + b, 0) / known.length : null;
+    });
+    const look = { colorscale: scale(), zmin: -most, zmax: most, xgap: 1, ygap: 1, hoverongaps: false, hovertemplate: "%{text}<extra></extra>" };
+    const heat = { type: "heatmap", z, text, ...look, colorbar: { title: { text: "points" }, thickness: 12, x: 1.01 } };
+    const side = {
+      type: "heatmap", z: means.map(value => [value]), x: [heads + 0.6], y: means.map((_, layer) => layer),
+      text: means.map((value, layer) => [`mean of layer ${layer}: ${signed(value)} points`]), ...look, showscale: false,
+    };
+    const dots = { type: "scatter", mode: "text", x: [], y: [], text: [], hoverinfo: "skip", textfont: { size: 13, color: colour("--ink") } };
+    marks.forEach((row, layer) => row.forEach((mark, head) => {
+      if (mark) { dots.x.push(head); dots.y.push(layer); dots.text.push(mark); }
+    }));
+    const shapes = selected === null ? [] : [{
+      type: "rect", x0: selected.head - 0.5, x1: selected.head + 0.5, y0: selected.layer - 0.5, y1: selected.layer + 0.5,
+      line: { color: colour("--ink"), width: 3 },
+    }];
+    const ticks = Array.from({ length: heads }, (_, head) => head);
+    return draw(where, [heat, side, dots], {
+      height: 90 + 36 * layers, shapes,
+      xaxis: { title: { text: "head" }, tickvals: [...ticks, heads + 0.6], ticktext: [...ticks.map(String), "mean"], showgrid: false, zeroline: false, range: [-0.6, heads + 1.2] },
+      yaxis: { title: { text: "layer" }, autorange: "reversed", dtick: 1, showgrid: false, zeroline: false },
+    });
+  }
+
+  // bars: {name, change, low, high, sure, text}; one bar or dot for each, in this order.
+  function ranking(where, bars, selected) {
+    const shade = bar => bar.change === null ? colour("--grey") : bar.change < 0 ? colour("--low") : colour("--high");
+    const trace = {
+      type: "scatter", mode: "markers", x: bars.map((_, place) => place), y: bars.map(bar => bar.change),
+      text: bars.map(bar => bar.text), hovertemplate: "%{text}<extra></extra>",
+      error_y: {
+        type: "data", symmetric: false, thickness: 1, width: 0, color: colour("--grey"),
+        array: bars.map(bar => bar.high === null ? 0 : bar.high - bar.change),
+        arrayminus: bars.map(bar => bar.low === null ? 0 : bar.change - bar.low),
+      },
+      marker: {
+        color: bars.map(shade), symbol: bars.map(bar => bar.sure ? "circle" : "circle-open"),
+        size: bars.map(bar => bar.name === selected ? 13 : 8),
+      },
+    };
+    const every = Math.max(1, Math.ceil(bars.length / 40));
+    const shown = bars.map((bar, place) => place).filter(place => place % every === 0);
+    return draw(where, [trace], {
+      height: 320,
+      xaxis: { tickvals: shown, ticktext: shown.map(place => escape(bars[place].name)), tickangle: -90, showgrid: false, zeroline: false, range: [-1, bars.length] },
+      yaxis: { title: { text: "change in points" }, zeroline: true },
+    });
+  }
+
+  // weights: rows of queries by keys.
+  function matrix(where, tokens, weights, most) {
+    const names = tokens.map(escape), places = tokens.map((_, place) => place);
+    const text = weights.map((row, query) => row.map((weight, key) => `${names[query]} → ${names[key]}: ${weight.toFixed(2)}`));
+    const axis = { tickvals: places, ticktext: names, showgrid: false, zeroline: false, tickfont: { size: 10 } };
+    return draw(where, [{
+      type: "heatmap", z: weights, text, hovertemplate: "%{text}<extra></extra>", zmin: 0, zmax: most,
+      colorscale: [[0, colour("--paper")], [1, colour("--mark")]], colorbar: { thickness: 10, title: { text: "weight" } },
+    }], {
+      height: Math.max(260, 120 + 13 * tokens.length),
+      xaxis: { ...axis, tickangle: -90, title: { text: "attended to" } },
+      yaxis: { ...axis, autorange: "reversed", title: { text: "attending" } },
+    });
+  }
+
+  // Two columns of tokens; lines of the same shade are one trace.
+  function lines(where, tokens, weights, most) {
+    const traces = Array.from({ length: LINES }, (_, shade) => ({
+      type: "scatter", mode: "lines", x: [], y: [], hoverinfo: "skip",
+      line: { color: colour("--mark"), width: 0.5 + 2.5 * (shade + 1) / LINES }, opacity: (shade + 1) / LINES,
+    }));
+    weights.forEach((row, query) => row.forEach((weight, key) => {
+      if (weight < FAINTEST) return;
+      const trace = traces[Math.min(LINES - 1, Math.floor(LINES * weight / Math.max(most, FAINTEST)))];
+      trace.x.push(0, 1, null);
+      trace.y.push(query, key, null);
+    }));
+    const names = tokens.map(escape), size = { size: 11 };
+    for (const [x, position] of [[-0.02, "middle left"], [1.02, "middle right"]]) {
+      traces.push({
+        type: "scatter", mode: "text", x: tokens.map(() => x), y: tokens.map((_, place) => place), text: names,
+        textposition: position, textfont: size, hoverinfo: "skip", cliponaxis: false,
+      });
+    }
+    const none = { visible: false, showgrid: false, zeroline: false };
+    return draw(where, traces, {
+      height: 50 + 16 * tokens.length, margin: { l: 90, r: 90, t: 10, b: 10 },
+      xaxis: { ...none, range: [-0.05, 1.05] }, yaxis: { ...none, range: [tokens.length - 0.4, -0.6] },
+    });
+  }
+
+  return { escape, signed, map, ranking, matrix, lines };
+})();

@@ -1,0 +1,340 @@
+"use strict";
+// The page: what is chosen, and what follows from it. Texts from data are set as text, never as HTML.
+
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const byId = id => document.getElementById(id);
+  const isMap = data.kind === "head";
+  const state = { metric: data.metrics[0].name, chosen: 0, sort: "change", down: false };
+  const number = new Map(data.names.map((name, place) => [name, place]));
+  const SURE = 0.05;
+
+  // ---- values -------------------------------------------------------------------------------------------------
+  const column = name => data.rows[state.metric][name];
+  const points = (name, place) => {
+    const value = column(name)[place];
+    return value === null ? null : 100 * value;
+  };
+  const isSure = place => column("q")[place] !== null && column("q")[place] < SURE;
+  const signed = Charts.signed;
+  const share = value => value === null ? "undefined" : value >= 0.001 ? String(Number(value.toPrecision(2))) : value.toExponential(1);
+  const interval = place => {
+    const low = points("low", place), high = points("high", place);
+    return low === null || high === null ? "" : `${signed(low)} to ${signed(high)}`;
+  };
+  const flips = place => {
+    const gains = column("gains")[place], losses = column("losses")[place];
+    return gains === null ? "" : `${gains} become right, ${losses} wrong`;
+  };
+  const score = place => points("score", place) === null ? "undefined" : points("score", place).toFixed(2);
+
+  function describe(place, separator) {
+    const parts = [
+      `${data.kind} ${data.names[place]}: score ${score(place)}`,
+      `change ${signed(points("difference", place))} points (95 % CI ${interval(place) || "undefined"})`,
+      `q = ${share(column("q")[place])}`,
+    ];
+    if (flips(place)) parts.push(flips(place));
+    return parts.join(separator);
+  }
+
+  // ---- small helpers ------------------------------------------------------------------------------------------
+  function element(kind, text, className) {
+    const made = document.createElement(kind);
+    if (text !== undefined) made.textContent = text;
+    if (className) made.className = className;
+    return made;
+  }
+  function fill(select, options, chosen) {
+    select.replaceChildren(...options.map(([value, text]) => {
+      const option = element("option", text);
+      option.value = value;
+      return option;
+    }));
+    if (chosen !== undefined) select.value = String(chosen);
+  }
+  const setText = (id, text) => { byId(id).textContent = text; };
+
+  // ---- choosing an ablation -----------------------------------------------------------------------------------
+  function choose(place) {
+    if (place === undefined || place === null || place < 0) return;
+    state.chosen = place;
+    const [layer, head] = data.places[place];
+    if (isMap && byId("layer").value !== "") {
+      byId("layer").value = String(layer);
+      byId("head").value = String(head);
+    }
+    const run = data.attention.runs.indexOf(data.names[place]);
+    if (run > 0) byId("run").value = String(run);
+    show();
+    showAttention();
+  }
+
+  function showMap() {
+    const cells = data.names.map((name, place) => ({
+      layer: data.places[place][0], head: data.places[place][1], change: points("difference", place),
+      text: Charts.escape(describe(place, "\n")).replace(/\n/g, "<br>"), sure: isSure(place),
+    }));
+    const [layer, head] = data.places[state.chosen];
+    Charts.map("map", cells, data.model.layers, data.model.heads, { layer, head });
+  }
+
+  function bars() {
+    const wanted = byId("filter").value.trim().toLowerCase(), sure = byId("sure").checked;
+    return data.names.map((name, place) => place)
+      .filter(place => !wanted || data.names[place].toLowerCase().includes(wanted) || data.heads[place].some(head => head.startsWith(wanted)))
+      .filter(place => !sure || isSure(place));
+  }
+
+  const keys = {
+    name: place => data.places[place][0] === null ? data.names[place] : 1000 * data.places[place][0] + (data.places[place][1] ?? 0),
+    score: place => points("score", place), change: place => points("difference", place),
+    q: place => column("q")[place], gains: place => column("gains")[place], losses: place => column("losses")[place],
+  };
+  function sorted(places, key) {
+    return [...places].sort((a, b) => {
+      const left = keys[key](a), right = keys[key](b);
+      if (left === null || right === null) return (left === null) - (right === null);
+      return left < right ? -1 : left > right ? 1 : a - b;
+    });
+  }
+
+  function showRanking() {
+    const places = sorted(bars(), "change");
+    const chart = places.map(place => ({
+      name: data.names[place], change: points("difference", place), low: points("low", place), high: points("high", place),
+      sure: isSure(place), text: Charts.escape(describe(place, "\n")).replace(/\n/g, "<br>"),
+    }));
+    Charts.ranking("ranking", chart, data.names[state.chosen]);
+    setText("count", `${places.length} of ${data.ablations} ${data.kind}s`);
+    const hasFlips = column("gains").some(value => value !== null);
+    const titles = [["name", data.kind], ["score", "score"], ["change", "change"], [null, "95 % interval"], ["q", "q"]];
+    if (hasFlips) titles.push(["gains", "become right"], ["losses", "become wrong"]);
+    const head = element("tr");
+    for (const [key, title] of titles) {
+      const cell = element("th", key ? undefined : title, key === "name" ? "" : "number");
+      cell.scope = "col";
+      if (key) {
+        const button = element("button", title);
+        button.type = "button";
+        button.addEventListener("click", () => { state.down = state.sort === key && !state.down; state.sort = key; showRanking(); });
+        if (state.sort === key) cell.setAttribute("aria-sort", state.down ? "descending" : "ascending");
+        cell.append(button);
+      }
+      head.append(cell);
+    }
+    byId("table").tHead.replaceChildren(head);
+    const order = sorted(places, state.sort);
+    if (state.down) order.reverse();
+    byId("table").tBodies[0].replaceChildren(...order.map(place => {
+      const row = element("tr", undefined, [isSure(place) ? "sure" : "", place === state.chosen ? "selected" : ""].join(" ").trim());
+      row.dataset.name = data.names[place];
+      const cell = element("td", undefined, "number"), button = element("button", data.names[place]);
+      cell.style.textAlign = "left";
+      button.type = "button";
+      button.addEventListener("click", () => choose(place));
+      cell.append(button);
+      const change = points("difference", place);
+      row.append(cell, element("td", score(place), "number"), element("td", signed(change), change < 0 ? "number loss" : "number gain"),
+        element("td", interval(place), "number"), element("td", share(column("q")[place]), "number"));
+      if (hasFlips) row.append(element("td", String(column("gains")[place]), "number"), element("td", String(column("losses")[place]), "number"));
+      return row;
+    }));
+  }
+
+  // ---- examples -----------------------------------------------------------------------------------------------
+  function exampleRows() {
+    const [flipped, rows] = data.examples.changed[state.chosen], names = data.examples.labels;
+    const called = label => names && names[label] !== undefined ? names[label] : String(label);
+    return [flipped, rows.map(([place, before, after, first, second]) => {
+      const [id, label, ...texts] = data.examples.texts[place];
+      return { id, label, texts, before, after, first: first === undefined ? null : called(first), second: second === undefined ? null : called(second), flips: first !== second };
+    })];
+  }
+
+  function showExamples() {
+    const [flipped, rows] = exampleRows(), predicted = data.examples.reads === "predictions";
+    for (const place of document.querySelectorAll(".chosen-name")) place.textContent = `${data.kind} ${data.names[state.chosen]}`;
+    const what = predicted
+      ? `${flipped} predictions change. Probability is that of the example's own label.`
+      : "The examples whose output changes most.";
+    setText("examples-note", rows.length ? `${what} Shown: ${rows.length}.` : `${what} No output changes.`);
+    const titles = ["id", "label", predicted ? "prediction" : null, predicted ? "probability" : "output", "change", "text"].filter(Boolean);
+    const head = element("tr");
+    head.append(...titles.map(title => { const cell = element("th", title); cell.scope = "col"; return cell; }));
+    byId("examples").tHead.replaceChildren(head);
+    byId("examples").tBodies[0].replaceChildren(...rows.map(row => {
+      const line = element("tr", undefined, row.flips && predicted ? "sure" : "");
+      line.append(element("td", row.id), element("td", row.label));
+      if (predicted) line.append(element("td", row.flips ? `${row.first} → ${row.second}` : row.first));
+      line.append(element("td", `${row.before.toFixed(3)} → ${row.after.toFixed(3)}`, "number"),
+        element("td", signed(row.after - row.before, 3), row.after < row.before ? "number loss" : "number gain"));
+      const cell = element("td");
+      row.texts.forEach(text => cell.append(element("div", text)));
+      line.append(cell);
+      return line;
+    }));
+  }
+
+  // ---- attention ----------------------------------------------------------------------------------------------
+  const unpacked = new Map();
+  async function unpack(packed) {
+    if (!unpacked.has(packed)) {
+      const bytes = Uint8Array.from(atob(packed), letter => letter.charCodeAt(0));
+      const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+      unpacked.set(packed, new Uint8Array(await new Response(stream).arrayBuffer()));
+    }
+    return unpacked.get(packed);
+  }
+  function weightsOf(steps, run, layer, head, tokens) {
+    const { first_layers: firsts } = data.attention, { layers, heads } = data.model;
+    const from = layer < firsts[run] ? 0 : run; // below the first ablated layer it is the base
+    const before = firsts.slice(0, from).reduce((sum, first) => sum + layers - first, 0);
+    const start = (((before + layer - firsts[from]) * heads) + head) * tokens * tokens;
+    return Array.from({ length: tokens }, (_, query) =>
+      Array.from(steps.subarray(start + query * tokens, start + (query + 1) * tokens), step => step / 255));
+  }
+
+  async function showAttention() {
+    if (!data.attention.samples.length) return;
+    const sample = data.attention.samples[Number(byId("example").value)];
+    const text = sample.texts[Number(byId("text").value) % sample.texts.length];
+    const [layer, head, run] = ["layer", "head", "run"].map(id => Number(byId(id).value)), view = byId("view").value;
+    const steps = await unpack(text.weights);
+    const both = [0, run].map(one => weightsOf(steps, one, layer, head, text.tokens.length));
+    const most = Math.max(...both.flat(2), 0.01);
+    const place = data.examples.places.indexOf(sample.example), [id, label, ...texts] = data.examples.texts[place];
+    setText("example-text", `Example ${id}, label ${label}: ${texts.join(" / ")}`);
+    setText("ablated-caption", run ? `Without ${data.kind} ${data.attention.runs[run]}` : "Choose an ablation");
+    const jobs = [];
+    ["base", "ablated"].forEach((name, which) => {
+      for (const [kind, chart] of [["lines", Charts.lines], ["matrix", Charts.matrix]]) {
+        const shown = view === "both" || view === kind;
+        byId(`${kind}-${name}`).classList.toggle("hidden", !shown);
+        if (shown) jobs.push(chart(`${kind}-${name}`, text.tokens, both[which], most));
+      }
+    });
+    await Promise.all(jobs);
+    document.body.dataset.attention = `${layer}.${head} ${data.attention.runs[run]} ${sample.example}`;
+  }
+
+  function startAttention() {
+    const { samples, runs, kept } = data.attention;
+    const named = sample => { const place = data.examples.places.indexOf(sample.example); return `${data.examples.texts[place][0]}`; };
+    fill(byId("example"), samples.map((sample, place) => [place, named(sample)]));
+    fill(byId("text"), samples.length ? samples[0].texts.map((_, place) => [place, `text ${place + 1}`]) : []);
+    byId("text").parentElement.classList.toggle("hidden", !samples.length || samples[0].texts.length < 2);
+    fill(byId("layer"), Array.from({ length: data.model.layers }, (_, layer) => [layer, String(layer)]));
+    fill(byId("head"), Array.from({ length: data.model.heads }, (_, head) => [head, String(head)]));
+    fill(byId("run"), runs.map((name, place) => [place, place ? name : "nothing"]), runs.length > 1 ? 1 : 0);
+    const fewer = samples.length < kept ? ` ${samples.length} of the ${kept} kept examples fit on the page; all are in attention.npz.` : "";
+    setText("attention-note", "Weights from each token to the tokens that it attends to, of the head in this layer. " +
+      `Kept are the ${runs.length - 1} ablations of the largest effects.${fewer}`);
+    for (const id of ["example", "text", "layer", "head", "run", "view"]) byId(id).addEventListener("change", showAttention);
+  }
+
+  // ---- downloads ----------------------------------------------------------------------------------------------
+  const quote = value => {
+    const text = value === null || value === undefined ? "" : Array.isArray(value) ? value.join(" ") : String(value);
+    const safe = typeof value === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text; // no formula for a spreadsheet
+    return /[",\n\r]/.test(safe) ? `"${safe.replace(/"/g, '""')}"` : safe;
+  };
+  function save(name, lines) {
+    const link = element("a");
+    link.href = URL.createObjectURL(new Blob([lines.map(line => line.map(quote).join(",")).join("\n") + "\n"], { type: "text/csv" }));
+    link.download = name;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  }
+  function numbers() {
+    const lines = [data.columns];
+    for (const metric of data.metrics) {
+      const rows = data.rows[metric.name];
+      data.names.forEach((name, place) => {
+        const known = { name, layer: data.places[place][0], head: data.places[place][1], heads: data.heads[place] };
+        lines.push(data.columns.map(title => title in known ? known[title] : rows[title][place]));
+      });
+    }
+    return lines;
+  }
+  function changedExamples() {
+    const lines = [[data.kind, "id", "label", "before", "after", "prediction before", "prediction after", "first", "second"]];
+    const chosen = state.chosen;
+    data.names.forEach((name, place) => {
+      state.chosen = place;
+      for (const row of exampleRows()[1]) lines.push([name, row.id, row.label, row.before, row.after, row.first, row.second, ...row.texts]);
+    });
+    state.chosen = chosen;
+    return lines;
+  }
+
+  // ---- the page -----------------------------------------------------------------------------------------------
+  function show() {
+    if (isMap) showMap(); else showBars();
+    setText("chosen", describe(state.chosen, "; "));
+    showRanking();
+    showExamples();
+    const halves = data.statistics[state.metric].halves;
+    const some = halves.chosen.map(([place, part]) => `${halfName(place)} (${Math.round(100 * part)} %)`).join(", ");
+    setText("halves", halves.on_other === null || !halves.halves ? "" :
+      `Chosen on a random half of the examples, the best ${data.kind} gains ${signed(100 * halves.on_chosen)} points there and ` +
+      `${signed(100 * halves.on_other)} on the other half (mean of ${halves.halves} halves). Chosen most often: ${some}.`);
+    setText("method", `Intervals: BCa bootstrap of ${data.statistics[state.metric].resamples.toLocaleString("en")} draws, or score intervals where few ` +
+      `predictions flip. Test: ${data.statistics[state.metric].test}. q: Benjamini and Hochberg over all ${data.ablations}.`);
+  }
+  const halfName = place => data.all_names[place];
+
+  function showBars() {
+    const places = sorted(data.names.map((_, place) => place), "name");
+    Charts.ranking("map", places.map(place => ({
+      name: data.names[place], change: points("difference", place), low: null, high: null, sure: isSure(place),
+      text: Charts.escape(describe(place, "\n")).replace(/\n/g, "<br>"),
+    })), data.names[state.chosen]);
+  }
+
+  function clicked(event) {
+    const point = event.points[0];
+    if (isMap && point.data.type === "heatmap" && Number.isInteger(point.x)) choose(number.get(`${point.y}.${point.x}`));
+    else if (point.data.mode === "markers") choose(number.get(point.text.split("<br>")[0].replace(/^\w+ (.*): score.*$/, "$1")));
+  }
+
+  function move(event) {
+    const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+    if (!step || !isMap) return;
+    event.preventDefault();
+    const [layer, head] = data.places[state.chosen];
+    choose(number.get(`${layer + step[0]}.${head + step[1]}`));
+  }
+
+  function start() {
+    document.title = data.title;
+    setText("title", data.title);
+    setText("sentence", data.sentence);
+    for (const place of document.querySelectorAll(".kinds")) place.textContent = `${data.kind}s`;
+    byId("map-keys").classList.toggle("hidden", !isMap);
+    fill(byId("metric"), data.metrics.map(metric => [metric.name, metric.label]));
+    byId("metric").addEventListener("change", event => { state.metric = event.target.value; show(); });
+    byId("filter").addEventListener("input", showRanking);
+    byId("sure").addEventListener("change", showRanking);
+    byId("map").addEventListener("keydown", move);
+    byId("download").addEventListener("click", () => save("results.csv", numbers()));
+    byId("download-examples").addEventListener("click", () => save("examples.csv", changedExamples()));
+    byId("theme").addEventListener("click", () => {
+      const root = document.documentElement, system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+      root.dataset.theme = (root.dataset.theme || system) === "dark" ? "light" : "dark";
+      show();
+      showAttention();
+    });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { show(); showAttention(); });
+    byId("facts").replaceChildren(...data.facts.flatMap(([name, text]) => [element("dt", name), element("dd", text)]));
+    startAttention();
+    const sizes = data.names.map((_, place) => Math.abs(points("difference", place) ?? 0));
+    state.chosen = sizes.indexOf(Math.max(...sizes));
+    choose(state.chosen);
+    byId("map").on("plotly_click", clicked);
+    byId("ranking").on("plotly_click", clicked);
+    document.body.dataset.ready = "yes";
+  }
+
+  start();
+})();
