@@ -37,6 +37,7 @@ $(VENV)/.test: $(VENV)/.core
 
 demo: $(VENV)/.core
 	$(BIN)/bertjax ablate --output demo-output --overwrite
+	$(BIN)/bertjax report demo-output
 
 test: $(VENV)/.test
 	$(PYTEST)

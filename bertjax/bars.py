@@ -26,6 +26,7 @@ from bertjax.page import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 MOST_SETS, LONGEST_NAME = 24, 40  # of a picture of sets; characters
 
@@ -54,9 +55,16 @@ def draw_layers(
     ...     os.listdir(folder)
     ['layers.png']
     """
+    save_page(make_layers(scores, base, title, subtitle, metric_label), path)
+
+
+def make_layers(
+    scores: Float[np.ndarray, "..."], base: float, title: str, subtitle: str = "", metric_label: str = "Score"
+) -> "Figure":
+    """The figure that `draw_layers` writes."""
     changes = changes_in_points(scores, base, ndim=1, axes="[layers]")
     names = [str(layer) for layer in range(len(changes))]
-    _draw_page(path, changes, names, base, (title, subtitle, metric_label, "layer"), LEFT)
+    return _make_page(changes, names, base, (title, subtitle, metric_label, "layer"), LEFT)
 
 
 def draw_sets(
@@ -85,6 +93,18 @@ def draw_sets(
     ...     os.listdir(folder)
     ['sets.png']
     """
+    save_page(make_sets(names, scores, base, title, subtitle, metric_label), path)
+
+
+def make_sets(
+    names: Sequence[str],
+    scores: Float[np.ndarray, "..."],
+    base: float,
+    title: str,
+    subtitle: str = "",
+    metric_label: str = "Score",
+) -> "Figure":
+    """The figure that `draw_sets` writes."""
     changes = changes_in_points(scores, base, ndim=1, axes="[sets]")
     if len(names) != len(changes):
         raise DataError(f"there are {len(changes)} sets, but {len(names)} names")
@@ -95,17 +115,16 @@ def draw_sets(
     labels = [name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…" for name in names]
     some = [labels[number] for number in shown]
     left = max(LEFT, 0.35 + 0.078 * max(map(len, some)))
-    _draw_page(path, changes[shown], some, base, (title, subtitle, metric_label, ""), left)
+    return _make_page(changes[shown], some, base, (title, subtitle, metric_label, ""), left)
 
 
-def _draw_page(
-    path: str | os.PathLike[str],
+def _make_page(
     changes: Float[np.ndarray, " bars"],
     names: Sequence[str],
     base: float,
     texts: tuple[str, str, str, str],
     left: float,
-) -> None:
+) -> "Figure":
     """The picture of a bar for each of some names; texts are title, subtitle, metric, and what the names name."""
     from matplotlib.style import context
 
@@ -117,7 +136,7 @@ def _draw_page(
         _draw_bars(axes, changes)
         axes.set_yticks(np.arange(len(changes)), names)
         _label_bars(axes, changes, base, metric_label, what)
-        save_page(figure, path)
+    return figure
 
 
 def _draw_bars(axes: "Axes", changes: Float[np.ndarray, " bars"]) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -50,6 +51,7 @@ def _show_results(settings: Any, results: Any) -> None:
     _show_scores([entry.to_dict() for entry in results.entries], results.base, results.summary["metric"]["label"])
     Console().print(results.sentence, highlight=False)
     say(f"results in {settings.directory}, picture in {settings.directory / picture_name(results.entries)}")
+    say(f"a page to look at: bertjax report {shlex.quote(str(settings.directory))}")
 
 
 def _run_distributed(options: argparse.Namespace, settings: Any) -> int:

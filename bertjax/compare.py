@@ -107,7 +107,7 @@ def compare(several: Sequence[SavedResults], seed: int = 0) -> list[Pair]:
 def _pair(first: str, second: str, here: Any, there: Any, common: int, seed: int) -> Pair:
     effects = [column(rows, "difference") for rows in (here, there)]
     found = [np.nan_to_num(column(rows, "q"), nan=1.0) < Q for rows in (here, there)]
-    correlation, low, high = rank_correlation(*effects, seed)
+    correlation, low, high = rank_correlation(effects[0], effects[1], seed)
     together = found[0] & found[1]
     same = np.sign(effects[0]) == np.sign(effects[1])
     sizes = int(found[0].sum()), int(found[1].sum())
@@ -145,7 +145,7 @@ def compare_table(several: Sequence[SavedResults], pairs: Sequence[Pair]) -> Gro
         f"rank correlation of effects with 95 % interval; found: {kind}s at q < {Q} in each; both: with the same sign; "
         "chance: that sets of these sizes share as many"
     )
-    parts = [table, Text(note)]
+    parts: list[Any] = [table, Text(note)]
     agreed = agreeing(several)
     parts.append(Text(f"\n{len(agreed)} {kind}s found in more than one, with the same sign", style="bold"))
     if agreed:

@@ -146,9 +146,9 @@ def weigh(
     found = []
     for number, group in enumerate(groups):
         found.append(_weigh_group(task, every[1 + group.start : 1 + group.stop], group, swaps))
-        progress(number + 1, len(groups) + 1)
+        progress(number + 1.0, len(groups) + 1.0)
     halves = choose_on_half(make_scorer(metric, every, labels, positive), examples, seed)
-    progress(1, 1)
+    progress(1.0, 1.0)
     return _put_together(task, every, found, halves)
 
 

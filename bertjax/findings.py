@@ -56,12 +56,12 @@ def format_p(value: float) -> str:
     """A p-value in two digits.
 
     >>> format_p(0.0314), format_p(0.00001), format_p(1.0)
-    ('0.031', '0.00001', '1.0')
+    ('0.031', '0.00001', '1')
     """
     return f"{value:.2g}" if value >= 0.001 else f"{value:.5f}".rstrip("0") if value >= 0.00001 else "<0.00001"
 
 
-def test_of(found: Evidence) -> str:
+def name_test(found: Evidence) -> str:
     """Which test the p-values are of."""
     if found.metric == "accuracy":
         return "McNemar, exact"
@@ -75,7 +75,7 @@ def describe_statistics(found: Evidence) -> dict[str, Any]:
         "level": LEVEL,
         "q": Q,
         "resamples": found.resamples,
-        "test": test_of(found),
+        "test": name_test(found),
         "seed": found.seed,
         "effect_size": EFFECT_SIZES.get(found.metric, STANDARDISED),
         "halves": found.halves,

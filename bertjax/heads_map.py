@@ -4,8 +4,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
+from bertjax.evidence import Q
 from bertjax.page import (
     COLOURS,
     INK,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HATCHED: dict[str, Any] = {"facecolor": PALE, "edgecolor": "#a0a0a0", "hatch": "/////", "linewidth": 0}
+MEANS = 0.72  # inches beside the map, for the means of layers
 ALIKE = 0.0025  # points: changes that differ by less are printed alike
 OUTLIER = 3.0  # times the 90th percentile of the changes: the scale ends there at the latest
 
@@ -41,6 +43,7 @@ def draw_heads(
     title: str,
     subtitle: str = "",
     metric_label: str = "Score",
+    found: Bool[np.ndarray, "layers heads"] | None = None,
 ) -> None:
     """Draws the layers x heads map: each head's score when it is ablated, against the base score.
 
@@ -59,6 +62,7 @@ def draw_heads(
         title: the picture's title, one line.
         subtitle: smaller, below it; long ones are broken into lines.
         metric_label: what the score is, for the colour bar.
+        found: which effects are more than chance: these have a dot, and each layer's mean stands beside it.
 
     Raises:
         DataError: `scores` is no map.
@@ -72,25 +76,62 @@ def draw_heads(
     ...     os.listdir(folder)
     ['heads.png']
     """
+    save_page(make_heads(scores, base, title, subtitle, metric_label, found), path)
+
+
+def make_heads(
+    scores: Float[np.ndarray, "..."],
+    base: float,
+    title: str,
+    subtitle: str = "",
+    metric_label: str = "Score",
+    found: Bool[np.ndarray, "layers heads"] | None = None,
+) -> "Figure":
+    """The figure that `draw_heads` writes."""
     from matplotlib.style import context
 
     changes = changes_in_points(scores, base, ndim=2, axes="[layers, heads]")
     layers, heads = changes.shape
     limit = _limit(changes)
-    wide = min((WIDTH - LEFT - RIGHT) / heads, 1.1)
+    beside = 0.0 if found is None else MEANS
+    wide = min((WIDTH - LEFT - RIGHT - beside) / heads, 1.1)
     high = max(min(wide * 0.8, 0.5), 1.3 / layers)
     with context("default"):
         outlines = _outlines(changes)
-        entries = [look for _, _, look in outlines] + _notes(changes, limit)
+        entries = [look for _, _, look in outlines] + _notes(changes, limit, found)
         bottom = 0.68 + 0.2 * ((len(entries) + 1) // 2)
         figure = start_page(title, subtitle, bottom, layers * high)
         axes = add_axes(figure, LEFT, bottom, heads * wide, layers * high)
         _draw_cells(axes, changes, limit, outlines)
         if wide >= 0.3:
             _write_changes(axes, changes, limit, size=min(8.0, wide * 17))
-        _draw_colour_bar(figure, axes, changes, limit, base, metric_label)
+        if found is not None:
+            _mark(axes, found, changes, wide)
+            _draw_means(figure, axes, changes, limit, heads * wide)
+        _draw_colour_bar(figure, axes, changes, limit, base, metric_label, beside)
         _draw_legend(figure, entries)
-        save_page(figure, path)
+    return figure
+
+
+def _mark(axes: "Axes", found: Bool[np.ndarray, "layers heads"], changes: Map, wide: float) -> None:
+    """A dot in the upper right corner of each cell whose effect is more than chance."""
+    layers, heads = np.nonzero(found & np.isfinite(changes))
+    look: dict[str, Any] = {"color": INK, "edgecolors": "white", "linewidths": 0.6, "zorder": 4}
+    axes.scatter(heads + 0.86, layers + 0.2, s=max(6.0, 30 * wide), **look)
+
+
+def _draw_means(figure: "Figure", axes: "Axes", changes: Map, limit: float, width: float) -> None:
+    """Each layer's mean change, in a column of its own beside the map."""
+    (wide, high), box = figure.get_size_inches(), axes.get_position()
+    beside = add_axes(figure, box.x0 * wide + width + 0.12, box.y0 * high, MEANS - 0.15, box.height * high)
+    known = np.isfinite(changes)
+    sums = np.where(known, changes, 0).sum(1)
+    means = np.where(known.any(1), sums / np.maximum(known.sum(1), 1), np.nan)
+    beside.pcolormesh(np.ma.masked_invalid(means[:, None]), cmap=COLOURS, vmin=-limit, vmax=limit, edgecolors="white")
+    _write_changes(beside, means[:, None], limit, size=8.0)
+    beside.set_ylim(len(means), 0)
+    beside.set_yticks([])
+    beside.set_xticks([0.5], ["mean"])
 
 
 def _limit(changes: Map) -> float:
@@ -133,7 +174,7 @@ def _write_changes(axes: "Axes", changes: Map, limit: float, size: float) -> Non
 
 
 def _draw_colour_bar(
-    figure: "Figure", axes: "Axes", changes: Map, limit: float, base: float, metric_label: str
+    figure: "Figure", axes: "Axes", changes: Map, limit: float, base: float, metric_label: str, beside: float
 ) -> None:
     """The scale beside the map: scores in points, the base among them with a line across."""
     from matplotlib.cm import ScalarMappable
@@ -141,7 +182,8 @@ def _draw_colour_bar(
 
     box, (width, height) = axes.get_position(), figure.get_size_inches()
     tall = box.height * height
-    bar_axes = add_axes(figure, box.x1 * width + 0.2, box.y0 * height, 0.17, tall)
+    left = box.x1 * width + beside + 0.2
+    bar_axes = add_axes(figure, left, box.y0 * height, 0.17, tall)
     below, above = (changes < -limit).any(), (changes > limit).any()
     extend = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[int(below), int(above)]
     colours = ScalarMappable(norm=Normalize(-limit, limit), cmap=COLOURS)
@@ -151,7 +193,7 @@ def _draw_colour_bar(
     bar.set_ticks(ticks, labels=labels)
     bar_axes.get_yticklabels()[ticks.index(0.0)].set_fontweight("bold")
     bar_axes.axhline(0, color=INK, linewidth=1.6)
-    place, caption = (box.x1 + 0.2 / width, box.y0 - 0.1 / height), f"{metric_label}\nin points (change)"
+    place, caption = (left / width, box.y0 - 0.1 / height), f"{metric_label}\nin points (change)"
     figure.text(*place, caption, fontsize=8.5, color=INK, va="top", parse_math=False)
 
 
@@ -175,7 +217,7 @@ def _outlines(changes: Map) -> list[Outline]:
     return found
 
 
-def _notes(changes: Map, limit: float) -> list[Any]:
+def _notes(changes: Map, limit: float, found: Bool[np.ndarray, "layers heads"] | None) -> list[Any]:
     """Legend entries for what the colours cannot show."""
     import matplotlib
     from matplotlib.lines import Line2D
@@ -185,6 +227,10 @@ def _notes(changes: Map, limit: float) -> list[Any]:
     below, above = int((changes < -limit).sum()), int((changes > limit).sum())
     undefined = int(np.isnan(changes).sum())
     notes: list[Any] = []
+    if found is not None:
+        sure = int((found & np.isfinite(changes)).sum())
+        look: dict[str, Any] = {"marker": "o", "markersize": 5, "linestyle": "none"}
+        notes.append(Line2D([], [], color=INK, label=f"more than chance (q < {Q}): {sure}", **look))
     for count, side, marker, colour in ((below, "below", "v", darkest[0]), (above, "above", "^", darkest[1])):
         if count:
             label = f"heads {side} the colour scale: {count}"

@@ -72,11 +72,8 @@ def _text(example: dict[str, Any], names: list[str]) -> list[Any]:
     elif isinstance(label, float):
         label = f"{label:g}"
     texts = [example[name] for name in ("first", "second") if name in example]
-    return [
-        str(example["id"]),
-        str(label),
-        *(text if len(text) <= LONGEST else text[:LONGEST] + " …" for text in texts),
-    ]
+    shown = [text if len(text) <= LONGEST else f"{text[:LONGEST]} …" for text in texts]
+    return [str(example["id"]), str(label), *shown]
 
 
 def _short(value: Any) -> float:

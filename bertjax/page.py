@@ -102,10 +102,17 @@ def choose_ticks(low: float, high: float, base: float, most: int, separator: str
 
 
 def save_page(figure: "Figure", path: str | os.PathLike[str]) -> None:
-    """Writes a PNG, or a PDF by the path's suffix, whole or not at all, without version and date: they would differ."""
+    """Writes a PNG, PDF or SVG by the path's suffix, whole or not at all, without version and date: they would differ.
+
+    Raises:
+        OutputError: another suffix, or the file cannot be written.
+    """
     buffer, kind = io.BytesIO(), Path(path).suffix.lstrip(".")
-    nothing = {"png": ["Software"], "pdf": ["Creator", "Producer", "CreationDate"]}.get(kind)
+    nothing = {"png": ["Software"], "pdf": ["Creator", "Producer", "CreationDate"], "svg": ["Date"]}.get(kind)
     if nothing is None:
-        raise OutputError(f"cannot write {path}: a picture's name ends in .png or .pdf")
-    figure.savefig(buffer, format=kind, metadata=dict.fromkeys(nothing))
+        raise OutputError(f"cannot write {path}: a picture's name ends in .png, .pdf or .svg")
+    from matplotlib.style import context
+
+    with context(["default", {"svg.hashsalt": "bertjax", "svg.fonttype": "none", "pdf.fonttype": 42}]):
+        figure.savefig(buffer, format=kind, metadata=dict.fromkeys(nothing))
     atomic_write(Path(path), buffer.getvalue())

@@ -57,11 +57,12 @@ def where_from(model: Any, directory: Path, name: str) -> dict[str, Any]:
             "heads": model.config.num_attention_heads,
             "weights_sha256": hash_weights(read_weights(directory)),
         },
-        "versions": _versions(),
+        "versions": versions(),
         "device": {"platform": jax.default_backend(), "kind": jax.devices()[0].device_kind},
     }
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that results depend on."""
     names = ("bertjax", "jax", "jaxlib", "flax", "numpy", "tokenizers", "scikit-learn", "scipy")
     return {"python": platform.python_version(), **{name: package_version(name) for name in names}}

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 
 from bertjax.atomic import encode_json, remove_leftovers, staged
 from bertjax.bars import draw_layers, draw_sets
@@ -103,6 +103,12 @@ class Results:
     def base(self) -> float:
         """The main score without ablation."""
         return float(self.summary["base"][self.summary["metric"]["name"]])
+
+    @property
+    def found(self) -> Bool[np.ndarray, " ablations"]:
+        """Which effects on the main metric are more than chance."""
+        main = self.evidence.get(self.summary["metric"]["name"])
+        return np.zeros(len(self.entries), bool) if main is None else main.found
 
     @property
     def kind(self) -> str:
@@ -226,7 +232,11 @@ def draw(path: Path, results: Results) -> None:
     kind, scores = picture_name(results.entries), np.array([entry.score for entry in results.entries])
     if kind == "heads.png":
         scores = score_map(results.entries, results.config)
-        draw_heads(path, scores, results.base, f"{metric} with one head {what}", where, metric)
+        found = np.zeros(scores.shape, bool)
+        for entry, sure in zip(results.entries, results.found, strict=True):
+            found[entry.layer, entry.head] = sure
+        title = f"{metric} with one head {what}"
+        draw_heads(path, scores, results.base, title, where, metric, found if results.evidence else None)
     elif kind == "layers.png":
         draw_layers(path, scores, results.base, f"{metric} with all heads of one layer {what}", where, metric)
     else:

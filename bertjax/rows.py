@@ -12,7 +12,7 @@ import numpy as np
 
 from bertjax.errors import InputError
 from bertjax.evidence import EFFECT_SIZES, STANDARDISED, Evidence
-from bertjax.findings import test_of
+from bertjax.findings import name_test
 
 SCHEMA = 1
 # Every column with its kind, as `pyarrow` names it; all but the names may be missing (null).
@@ -96,7 +96,7 @@ def _row(found: Evidence, number: int) -> dict[str, Any]:
         "examples": found.examples,
         "base": _finite(found.base),
         "interval": found.method[number],
-        "test": test_of(found),
+        "test": name_test(found),
         "effect_size_kind": EFFECT_SIZES.get(found.metric, STANDARDISED),
     }
     return {name: {**row, **flips, **more}[name] for name in list(COLUMNS)[6:]}

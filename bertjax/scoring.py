@@ -54,7 +54,7 @@ def weigh_outputs(
             continue
 
         def report(done: float, total: float, before: int = number) -> None:
-            progress(before + done / total, len(metrics))
+            progress(before + done / total, float(len(metrics)))
 
         found[metric] = weigh(
             metric, swept.base, swept.outputs, labels, positive, resamples=resamples, seed=seed, progress=report

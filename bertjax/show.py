@@ -26,6 +26,12 @@ def rank(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [rows[place] for place in np.argsort(column(rows, "difference"), kind="stable")]
 
 
+def _largest(rows: Sequence[Mapping[str, Any]], top: int | None) -> list[Mapping[str, Any]]:
+    """The rows of the largest effects, in the order of all; all where `top` is None."""
+    sizes = -np.nan_to_num(np.abs(column(rows, "difference")), nan=-1.0)
+    return [rows[place] for place in sorted(np.argsort(sizes, kind="stable")[:top].tolist())]
+
+
 def show_table(saved: SavedResults, metric: str | None = None, top: int | None = None) -> Group:
     """The sentence, and all ablations by their effect, or those of the largest effects.
 
@@ -33,18 +39,15 @@ def show_table(saved: SavedResults, metric: str | None = None, top: int | None =
         InputError: there is no such metric.
     """
     rows = saved.rows_of(metric)
-    shown = rank(rows)
-    if top is not None and top < len(rows):
-        sizes = np.nan_to_num(np.abs(column(shown, "difference")), nan=-1.0)
-        kept = set(np.argsort(-sizes, kind="stable")[:top].tolist())
-        shown = [row for place, row in enumerate(shown) if place in kept]
+    shown = rank(_largest(rows, top))
     label, base = find_metric(rows[0]["metric"]).label, rows[0]["base"]
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for number, name in enumerate(HEADINGS):
+    columns = len(HEADINGS) if rows[0]["gains"] is not None else len(HEADINGS) - 2  # values do not flip
+    for number, name in enumerate(HEADINGS[:columns]):
         table.add_column(name or saved.kind, justify="left" if not number else "right", no_wrap=True)
     for row in shown:
         style = "" if row["q"] is None or row["q"] >= Q else "bold red" if row["difference"] < 0 else "bold blue"
-        table.add_row(*as_texts(row), style=style)
+        table.add_row(*as_texts(row)[:columns], style=style)
     without = "undefined" if base is None else f"{100 * base:.2f}"
     lines = [Text(saved.title, style="bold"), Text(f"{label} without ablation: {without} points")]
     if metric in (None, saved.metric):
@@ -62,10 +65,8 @@ def show_text(saved: SavedResults, form: str, metric: str | None = None, top: in
     Raises:
         InputError: there is no such metric.
     """
-    rows: Sequence[Mapping[str, Any]] = saved.rows if metric is None and form != "md" else saved.rows_of(metric)
-    if top is not None:
-        sizes = -np.nan_to_num(np.abs(column(rows, "difference")), nan=-1.0)
-        rows = [rows[place] for place in np.argsort(sizes, kind="stable")[:top]]
+    metrics = saved.summary["statistics"] if metric is None and form != "md" else [metric]
+    rows = [row for one in metrics for row in _largest(saved.rows_of(one), top)]
     if form == "json":
         return json.dumps(list(rows), indent=1, ensure_ascii=False) + "\n"
     if form == "csv":

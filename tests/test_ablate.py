@@ -2,7 +2,9 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 
@@ -17,6 +19,8 @@ from bertjax.settings import Settings, check_settings, list_ablations
 from bertjax.task_outputs import label_order, positive_label
 from tests.tiny import largest_difference
 from tests.workshop import SENTENCES, make_classifier, make_embedder, write_pairs
+
+SCHEMA = Path(__file__).parent.parent / "docs" / "summary.schema.json"
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +48,8 @@ def test_all_files_are_written_and_agree_with_each_other(settings):
     ablate(settings)
     summary, arrays = summary_of(settings), np.load(settings.directory / "outputs.npz")
     names = {path.name for path in settings.directory.iterdir()}
-    assert names == {"summary.json", "outputs.npz", "examples.jsonl", "attention.npz", "heads.png"}
+    assert names == {"summary.json", "results.parquet", "outputs.npz", "examples.jsonl", "attention.npz", "heads.png"}
+    jsonschema.validate(summary, json.loads(SCHEMA.read_text()))
     assert arrays["outputs"].shape == (6, 10, 2)
     assert list(zip(arrays["layer"].tolist(), arrays["head"].tolist(), strict=True)) == [
         (entry["layer"], entry["head"]) for entry in summary["ablations"]

@@ -1,0 +1,52 @@
+"""What a head attends to in one example: weights from each token to each, alone or before and after an ablation."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from bertjax.page import GREY, INK, WIDTH, add_axes, start_page
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LEFT, RIGHT, GAP, BOTTOM, ABOVE = 0.95, 0.75, 0.35, 1.1, 0.3  # inches
+MAP = "Blues"
+
+
+def make_attention(
+    tokens: Sequence[str],
+    maps: Sequence[Float[np.ndarray, "query key"]],
+    names: Sequence[str],
+    title: str,
+    subtitle: str = "",
+) -> "Figure":
+    """Attention maps side by side, in one scale from 0.
+
+    Args:
+        tokens: of the example.
+        maps: weights, one map or several.
+        names: of the maps.
+    """
+    from matplotlib.style import context
+
+    count = len(maps)
+    side = min((WIDTH - LEFT - RIGHT - GAP * (count - 1)) / count, 5.0)
+    size = float(np.clip(side * 60 / len(tokens), 3.5, 8.5))
+    most = max(float(np.max(one)) for one in maps) or 1.0
+    with context("default"):
+        figure = start_page(title, subtitle, BOTTOM, side + ABOVE)
+        for number, (weights, name) in enumerate(zip(maps, names, strict=True)):
+            axes = add_axes(figure, LEFT + number * (side + GAP), BOTTOM, side, side)
+            image = axes.imshow(weights, cmap=MAP, vmin=0, vmax=most, aspect="equal")
+            axes.set_title(name, fontsize=9.5, color=INK, parse_math=False)
+            places = range(len(tokens))
+            axes.set_xticks(places, tokens, rotation=90, fontsize=size, parse_math=False)
+            axes.set_yticks(places, [] if number else tokens, fontsize=size, parse_math=False)
+            axes.set_xlabel("attended to", fontsize=8.5, color=GREY)
+            axes.set_ylabel("" if number else "attending", fontsize=8.5, color=GREY)
+        scale = add_axes(figure, LEFT + count * (side + GAP) - GAP + 0.12, BOTTOM, 0.12, side)
+        figure.colorbar(image, cax=scale).outline.set_visible(False)
+        scale.tick_params(length=0, labelsize=7.5, colors=INK, pad=1)
+    return figure

@@ -1,0 +1,131 @@
+"""Pictures of saved results, by name: `bertjax plot`, and `plot` in notebooks."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bertjax.attention_figure import make_attention
+from bertjax.bars import make_layers, make_sets
+from bertjax.errors import InputError
+from bertjax.evidence import Q
+from bertjax.heads_map import make_heads
+from bertjax.metrics import find_metric
+from bertjax.ranking import make_ranking
+from bertjax.rows import column
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FIGURES = ("auto", "map", "ranking", "layers", "attention", "change")
+
+
+def make_figure(
+    saved: Any,
+    figure: str = "auto",
+    *,
+    metric: str | None = None,
+    head: str | None = None,
+    example: int = 0,
+    run: str | None = None,
+) -> "Figure":
+    """A picture of results.
+
+    Args:
+        saved: `saved.SavedResults`, which has this as its `plot`.
+        figure: one of `FIGURES`: 'map' of single heads; 'ranking' of all effects with intervals; 'layers', their mean
+            effects or those of whole layers; 'attention' of a head; 'change', of a head before and after an ablation;
+            'auto' the map, or layers, or the sets that change most.
+        metric: default the main one.
+        head: of attention, such as '3.0'; default that of the largest effect.
+        example: of attention, which of the kept ones, from 0.
+        run: of 'change', the ablation; default that of the largest effect.
+
+    Raises:
+        InputError: there is no such figure, metric, head, example or run.
+    """
+    if figure not in FIGURES:
+        raise InputError(f"figure {figure!r} is not one of {', '.join(FIGURES)}")
+    if figure in ("attention", "change"):
+        return _attention(saved, head, example, run, both=figure == "change")
+    rows = saved.rows_of(metric)
+    label = find_metric(rows[0]["metric"]).label
+    if figure == "ranking":
+        return _ranking(saved, rows, label)
+    if figure == "map" and saved.kind != "head":
+        raise InputError(f"{saved.directory} has no single heads to map, but {saved.kind}s: --figure ranking")
+    return _overview(saved, rows, label, "map" if figure == "auto" and saved.kind == "head" else figure)
+
+
+def _what(saved: Any) -> str:
+    mode = saved.summary["mode"]["name"]
+    return {"uniform": "made uniform", "zero": "set to zero", "mean": "replaced by its mean"}[mode]
+
+
+def _where(saved: Any) -> str:
+    data = saved.summary["data"]
+    return f"{saved.summary['model']['name']} on {data['task']}, {data['examples']:,} examples"
+
+
+def _overview(saved: Any, rows: list[dict[str, Any]], label: str, figure: str) -> "Figure":
+    scores, base = column(rows, "score"), float(column(rows[:1], "base")[0])
+    if saved.kind == "set":
+        if figure == "layers":
+            raise InputError(f"{saved.directory} has no layers, but sets of heads: --figure ranking")
+        return make_sets(saved.names, scores, base, f"{label} with sets of heads {_what(saved)}", _where(saved), label)
+    if saved.kind == "layer":
+        every = np.full(saved.summary["model"]["layers"], np.nan)
+        every[[row["layer"] for row in rows]] = scores
+        return make_layers(every, base, f"{label} with all heads of one layer {_what(saved)}", _where(saved), label)
+    shape = saved.summary["model"]["layers"], saved.summary["model"]["heads"]
+    scored, found = np.full(shape, np.nan), np.zeros(shape, bool)
+    for row, score, sure in zip(rows, scores, _found(rows), strict=True):
+        scored[row["layer"], row["head"]], found[row["layer"], row["head"]] = score, sure
+    if figure == "map":
+        return make_heads(scored, base, f"{label} with one head {_what(saved)}", _where(saved), label, found)
+    known = np.isfinite(scored)
+    means = np.where(known, scored, 0).sum(1) / np.where(known.any(1), known.sum(1), np.nan)
+    return make_layers(means, base, f"{label} with one head {_what(saved)}, mean of each layer", _where(saved), label)
+
+
+def _found(rows: list[dict[str, Any]]) -> Any:
+    return np.nan_to_num(column(rows, "q"), nan=1.0) < Q
+
+
+def _ranking(saved: Any, rows: list[dict[str, Any]], label: str) -> "Figure":
+    ends = 100 * np.stack([column(rows, "low"), column(rows, "high")])
+    title = f"{label} with each {saved.kind} {_what(saved)}"
+    return make_ranking(saved.names, 100 * column(rows, "difference"), ends, _found(rows), title, _where(saved), label)
+
+
+def _attention(saved: Any, head: str | None, example: int, run: str | None, both: bool) -> "Figure":
+    arrays = saved.attention
+    runs, numbers = arrays["runs"].tolist(), arrays["examples"].tolist()
+    if not 0 <= example < len(numbers):
+        raise InputError(f"example {example} is not kept: there are 0 to {len(numbers) - 1}")
+    if run is not None and run not in runs[1:]:
+        raise InputError(f"the attention without {run} is not kept, but without {', '.join(runs[1:])}")
+    after = runs.index(run) if run is not None else min(1, len(runs) - 1)
+    layer, column_ = _place(saved, head or _first_head(saved, runs[after]))
+    weights = arrays[f"weights_{example}_0"][:, layer, column_]
+    tokens = [str(token) for token in arrays[f"tokens_{example}_0"]]
+    title = f"Attention of head {layer}.{column_}"
+    subtitle = f"{saved.summary['model']['name']}, example {saved.examples[numbers[example]]['id']}"
+    if not both:
+        return make_attention(tokens, [weights[0]], [""], title, subtitle)
+    names = ["without ablation", f"without {saved.kind} {runs[after]}"]
+    return make_attention(tokens, [weights[0], weights[after]], names, title, subtitle)
+
+
+def _first_head(saved: Any, name: str) -> str:
+    entry = next((entry for entry in saved.summary["ablations"] if entry["name"] == name), None)
+    return "0.0" if entry is None else str(entry["heads"][0]).split("=")[0]
+
+
+def _place(saved: Any, head: str) -> tuple[int, int]:
+    model = saved.summary["model"]
+    parts = head.split(".")
+    if len(parts) == 2 and all(part.isdecimal() for part in parts):
+        layer, number = map(int, parts)
+        if layer < model["layers"] and number < model["heads"]:
+            return layer, number
+    raise InputError(f"there is no head {head!r}: the model has {model['layers']} layers of {model['heads']} heads")

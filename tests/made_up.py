@@ -1,0 +1,95 @@
+"""Directories of results without a model: outputs, texts and attention made up, written as `bertjax ablate` does."""
+
+from pathlib import Path
+
+import numpy as np
+
+from bertjax import BertConfig
+from bertjax.ablations import single_heads, whole_layers
+from bertjax.data import TASKS, Examples
+from bertjax.plain import Swept
+from bertjax.provenance import versions
+from bertjax.results import Results, write_outputs, write_results
+from bertjax.scoring import score_ablations, weigh_outputs
+from bertjax.settings import MODES, Settings, place
+
+HEADS, LAYERS = 4, 3
+CONFIG = BertConfig(
+    vocab_size=9, hidden_size=16, num_hidden_layers=LAYERS, num_attention_heads=HEADS, intermediate_size=4
+)
+# What a page must show as it stands, in texts and in tokens.
+EVIL = "<script>window.hacked = true</script> <b>bold</b> & a < b"
+EVIL_TOKENS = ("[CLS]", "<script>", "<b>", "&amp;", "=1+1", "[SEP]")
+
+
+def make_results(
+    directory: Path,
+    task: str = "mrpc",
+    *,
+    examples: int = 120,
+    seed: int = 0,
+    mode: str = "uniform",
+    ablate: str = "heads",
+    helpful: str = "0.1",
+    harmful: str = "2.3",
+) -> Path:
+    """Results in which one head (or layer) costs a lot when disabled, one gains, and the rest changes little."""
+    rng = np.random.default_rng(seed)
+    regression = TASKS[task].kind == "regression"
+    labels = (rng.uniform(0, 5, examples) if regression else rng.integers(0, 2, examples)).astype(
+        np.float32 if regression else np.int32
+    )
+    target = labels[:, None] if regression else np.eye(2)[labels]
+    base = (target + 0.8 * rng.normal(size=target.shape)).astype(np.float32)
+    ablations = whole_layers(CONFIG, mode) if ablate == "layers" else single_heads(CONFIG, mode)
+    outputs = base + 0.05 * rng.normal(size=(len(ablations), *base.shape))
+    for number, one in enumerate(ablations):
+        if one.name == helpful:
+            outputs[number] = base + 0.8 * rng.normal(size=base.shape)
+        if one.name == harmful:
+            outputs[number] = base + 0.6 * (target - base)
+    swept = Swept(base, outputs.astype(np.float32))
+    texts = [f"{EVIL} first {number}" for number in range(examples)]
+    found = Examples(TASKS[task], tuple(range(examples)), tuple(texts), tuple(texts[::-1]), labels, "made up", "test")
+    settings = Settings(model="made-up", task=task, output=str(directory), mode=mode, ablate=ablate, seed=seed)
+    places = [place(one, CONFIG, mode) for one in ablations]
+    kind = "logits"
+    entries, scores = score_ablations(kind, found, swept, ablations, places)
+    evidence = weigh_outputs(list(scores), 1, swept, found.labels, seed, 500)
+    largest = sorted(entries, key=lambda entry: -entry.effect)[:2]
+    summary = {
+        "command": "bertjax ablate",
+        "model": {"name": "made-up", "class": "BertForSequenceClassification", "layers": LAYERS, "heads": HEADS}
+        | {"weights_sha256": "0" * 64},
+        "versions": versions(),
+        "device": {"platform": "cpu", "kind": "cpu"},
+        "data": {"task": task, "label_names": list(TASKS[task].label_names or ()), "split": "test"}
+        | {"source": "made up", "examples": examples, "truncated": 0, "sha256": found.sha256},
+        "outputs": kind,
+        "metrics": list(scores),
+        "positive": 1,
+        "metric": {"name": next(iter(scores)), "label": next(iter(scores)).upper()},
+        "settings": settings.describe(),
+        "mode": {"name": mode, "definition": MODES[mode]},
+        "seconds": 1.0,
+        "without_effect": [],
+        "base": scores,
+    }
+    attention = make_attention(rng, [entry.name for entry in largest])
+    write_outputs(directory, swept, found, places)
+    write_results(directory, Results(summary, entries, evidence, swept, found, attention, CONFIG))
+    return directory
+
+
+def make_attention(rng, names, samples=(0, 7)):
+    """Tokens and weights: of the base, and of runs that differ from their layer on."""
+    arrays = {"examples": np.array(samples), "runs": np.array(["base", *names])}
+    for sample in range(len(samples)):
+        tokens = EVIL_TOKENS[: len(EVIL_TOKENS) - sample]
+        weights = rng.dirichlet(np.ones(len(tokens)), (1 + len(names), LAYERS, HEADS, len(tokens)))
+        for run, name in enumerate(names, 1):
+            layer = int(name.split(".")[0])
+            weights[run, :layer] = weights[0, :layer]
+        arrays[f"tokens_{sample}_0"] = np.array(tokens)
+        arrays[f"weights_{sample}_0"] = weights.astype(np.float32)
+    return arrays

@@ -1,0 +1,300 @@
+"""The page in a real browser: what it shows, that it can be used, and that it asks no host for anything."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertjax.errors import OutputError
+from bertjax.html_attention import pack_attention
+from bertjax.html_page import make_page, page_data, write_page
+from bertjax.saved import read_results
+from tests.made_up import EVIL, EVIL_TOKENS, make_results
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+browser_needed = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER), reason="no chromium and chromedriver here; .ci/run installs them"
+)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return make_results(tmp_path_factory.mktemp("page") / "mrpc")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.add_argument("--window-size=1280,1600")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    yield driver
+    driver.quit()
+
+
+def wait_for(condition, seconds=10):
+    """Until a condition holds; what it gave."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    return WebDriverWait(condition, seconds).until(lambda given: given())
+
+
+@pytest.fixture
+def page(browser, results):
+    """The page of made-up results, open and ready; after the test nothing was asked of any host, nothing went wrong."""
+    path = write_page(read_results(results))
+    browser.get(path.as_uri())
+    wait_for(lambda: browser.execute_script("return document.body.dataset.ready && document.body.dataset.attention"))
+    yield browser
+    assert [line for line in browser.get_log("browser") if line["level"] != "INFO"] == []
+    messages = [json.loads(line["message"])["message"] for line in browser.get_log("performance")]
+    asked = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
+    assert {url.split(":")[0] for url in asked} <= {"file", "data", "blob"}
+    assert not browser.execute_script("return window.hacked")
+
+
+def text_of(page, selector):
+    from selenium.webdriver.common.by import By
+
+    return page.find_element(By.CSS_SELECTOR, selector).text
+
+
+def choose(page, control, value):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.ui import Select
+
+    Select(page.find_element(By.ID, control)).select_by_value(value)
+
+
+def rows_of(page, table):
+    script = "return [...document.querySelectorAll(arguments[0] + ' tbody tr')].map(row => row.innerText)"
+    return page.execute_script(script, f"#{table}")
+
+
+def cell(page, layer, head):
+    """Where a cell of the map is, from its middle: offsets for the mouse."""
+    return page.execute_script(
+        "const map = document.getElementById('map'), layout = map._fullLayout, box = map.getBoundingClientRect();"
+        "return [layout.xaxis._offset + layout.xaxis.d2p(arguments[1]) - box.width / 2,"
+        "layout.yaxis._offset + layout.yaxis.d2p(arguments[0]) - box.height / 2]",
+        layer,
+        head,
+    )
+
+
+def go_to(page, layer, head):
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.by import By
+
+    where = page.find_element(By.ID, "map")
+    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", where)
+    x, y = cell(page, layer, head)
+    return ActionChains(page).move_to_element_with_offset(where, round(x), round(y))
+
+
+@browser_needed
+def test_the_page_opens_with_the_sentence_and_the_largest_effect(page, results):
+    assert text_of(page, "#sentence") == read_results(results).summary["sentence"]
+    assert page.title == read_results(results).title
+    assert "head 2.3" in text_of(page, "#chosen")
+    assert "q = 0.0" in text_of(page, "#chosen")
+
+
+@browser_needed
+def test_pointing_at_a_cell_shows_its_numbers(page, results):
+    go_to(page, 2, 3).perform()
+    wait_for(lambda: page.execute_script("return document.querySelector('#map .hoverlayer .hovertext')"))
+    hover = page.execute_script("return document.querySelector('#map .hoverlayer').textContent")
+    row = next(row for row in read_results(results).rows_of() if row["name"] == "2.3")
+    assert f"head 2.3: score {100 * row['score']:.2f}" in hover
+    assert f"change +{100 * row['difference']:.2f} points (95 % CI +{100 * row['low']:.2f} to" in hover
+    assert f"{row['gains']} become right, {row['losses']} wrong" in hover
+
+
+@browser_needed
+def test_clicking_a_cell_chooses_that_head(page):
+    go_to(page, 1, 2).click().perform()
+    wait_for(lambda: "head 1.2" in text_of(page, "#chosen"))
+    assert "head 1.2" in text_of(page, "#examples-heading")
+    assert page.execute_script("return document.querySelector('tr.selected').dataset.name") == "1.2"
+    wait_for(lambda: page.execute_script("return document.body.dataset.attention").startswith("1.2 "))
+
+
+@browser_needed
+def test_the_keyboard_moves_over_the_map_and_opens_rows(page):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    where = page.find_element(By.ID, "map")
+    page.find_element(By.CSS_SELECTOR, "tr[data-name='0.1'] button").send_keys(Keys.ENTER)
+    where.send_keys(Keys.ARROW_DOWN)
+    wait_for(lambda: "head 1.1" in text_of(page, "#chosen"))
+    where.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_UP)
+    wait_for(lambda: "head 0.2" in text_of(page, "#chosen"))
+    where.send_keys(Keys.ARROW_UP)  # there is nothing above
+    assert "head 0.2" in text_of(page, "#chosen")
+    page.find_element(By.CSS_SELECTOR, "tr[data-name='2.3'] button").send_keys(Keys.ENTER)
+    wait_for(lambda: "head 2.3" in text_of(page, "#chosen"))
+
+
+@browser_needed
+def test_the_ranking_is_filtered_and_sorted(page):
+    from selenium.webdriver.common.by import By
+
+    assert rows_of(page, "table")[0].startswith("0.1")
+    assert rows_of(page, "table")[-1].startswith("2.3")
+    box = page.find_element(By.ID, "filter")
+    box.send_keys("1.")
+    wait_for(lambda: text_of(page, "#count") == "4 of 12 heads")
+    assert all(row.startswith("1.") for row in rows_of(page, "table"))
+    page.execute_script("arguments[0].value = ''; arguments[0].dispatchEvent(new Event('input'))", box)
+    page.find_element(By.ID, "sure").click()
+    wait_for(lambda: {row.split()[0] for row in rows_of(page, "table")} == {"0.1", "2.3"})
+    page.find_element(By.ID, "sure").click()
+    page.find_element(By.CSS_SELECTOR, "#table thead th button").click()
+    names = [row.split()[0] for row in rows_of(page, "table")]
+    assert names == sorted(names)
+    page.find_element(By.CSS_SELECTOR, "#table thead th button").click()
+    assert [row.split()[0] for row in rows_of(page, "table")] == names[::-1]
+
+
+@browser_needed
+def test_another_metric_changes_all_numbers(page, results):
+    choose(page, "metric", "accuracy")
+    row = next(row for row in read_results(results).rows_of("accuracy") if row["name"] == "2.3")
+    wait_for(lambda: f"score {100 * row['score']:.2f}" in text_of(page, "#chosen"))
+    assert "McNemar, exact" in text_of(page, "#method")
+
+
+@browser_needed
+def test_flipped_examples_have_their_texts_as_text(page, results):
+    saved = read_results(results)
+    rows = rows_of(page, "examples")
+    assert len(rows) == 20
+    assert EVIL in rows[0]
+    before, after = (saved.outputs[name].argmax(-1) for name in ("base", "outputs"))
+    flips = int((after[-1] != before).sum())
+    assert text_of(page, "#examples-note").startswith(f"{flips} predictions change")
+    number = int(rows[0].split()[0])
+    assert before[number] != after[-1][number]
+    names = saved.summary["data"]["label_names"]
+    assert f"{names[before[number]]} → {names[after[-1][number]]}" in rows[0]
+
+
+@browser_needed
+def test_the_viewer_shows_the_weights_that_were_saved(page, results):
+    arrays = read_results(results).attention
+    runs = arrays["runs"].tolist()
+    script = "return document.getElementById(arguments[0]).data[0].z"
+    for example, layer, head, run in ((0, 0, 2, 1), (1, 2, 3, 2), (0, 1, 0, 2)):
+        for control, value in (("example", example), ("layer", layer), ("head", head), ("run", run)):
+            choose(page, control, str(value))
+        wanted = f"{layer}.{head} {runs[run]} {arrays['examples'][example]}"
+        wait_for(lambda wanted=wanted: page.execute_script("return document.body.dataset.attention") == wanted)
+        for name, which in (("matrix-base", 0), ("matrix-ablated", run)):
+            shown = np.array(page.execute_script(script, name))
+            assert np.abs(shown - arrays[f"weights_{example}_0"][which, layer, head]).max() <= 0.5 / 255 + 1e-6
+    choose(page, "example", "0")
+    ticks = "return [...document.querySelectorAll('#matrix-base .ytick text')].map(tick => tick.textContent)"
+    wait_for(lambda: page.execute_script(ticks) == list(EVIL_TOKENS))
+    assert EVIL in text_of(page, "#example-text")
+    choose(page, "view", "matrix")
+    wait_for(lambda: not page.execute_script("return document.getElementById('lines-base').offsetHeight"))
+
+
+@browser_needed
+def test_light_and_dark(page):
+    from selenium.webdriver.common.by import By
+
+    paper = "return getComputedStyle(document.body).backgroundColor"
+    before = page.execute_script(paper)
+    page.find_element(By.ID, "theme").click()
+    assert page.execute_script(paper) != before
+    ink = page.execute_script("return document.getElementById('map')._fullLayout.font.color")
+    assert ink == page.execute_script("return getComputedStyle(document.body).getPropertyValue('--ink').trim()")
+
+
+@browser_needed
+def test_numbers_are_downloaded_as_csv(page, results, tmp_path):
+    from selenium.webdriver.common.by import By
+
+    from bertjax.show import show_text
+
+    page.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    page.find_element(By.ID, "download").click()
+    wait_for(lambda: (tmp_path / "results.csv").exists())
+    ours, theirs = (
+        show_text(read_results(results), "csv").splitlines(),
+        (tmp_path / "results.csv").read_text().splitlines(),
+    )
+    assert theirs[0] == ours[0]
+    assert len(theirs) == len(ours)
+    page.find_element(By.ID, "download-examples").click()
+    wait_for(lambda: (tmp_path / "examples.csv").exists())
+    assert EVIL in (tmp_path / "examples.csv").read_text()
+
+
+@browser_needed
+@pytest.mark.parametrize(("task", "ablate"), [("stsb", "heads"), ("mrpc", "layers")])
+def test_other_results_have_a_page_too(browser, tmp_path, task, ablate):
+    names = {"helpful": "0", "harmful": "2"} if ablate == "layers" else {}
+    path = write_page(read_results(make_results(tmp_path / "some", task, examples=60, ablate=ablate, **names)))
+    browser.get(path.as_uri())
+    wait_for(lambda: browser.execute_script("return document.body.dataset.ready && document.body.dataset.attention"))
+    assert [line for line in browser.get_log("browser") if line["level"] != "INFO"] == []
+    assert len(rows_of(browser, "table")) == (3 if ablate == "layers" else 12)
+    if ablate == "layers":
+        browser.execute_script("document.querySelector(\"tr[data-name='1'] button\").click()")
+        assert "layer 1" in text_of(browser, "#chosen")
+
+
+def test_the_page_is_small_and_whole(results):
+    page = make_page(read_results(results))
+    from plotly.offline import get_plotlyjs
+
+    assert len(page) - len(get_plotlyjs()) < 300_000
+    assert "/*" + "DATA" not in page
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert json.loads(data[1])["sentence"] == read_results(results).summary["sentence"]
+    assert "<" not in data[1]
+
+
+def test_a_page_of_a_thousand_examples_and_144_heads_stays_below_5_mb(tmp_path, monkeypatch):
+    """As many examples, heads and kept weights as BERT-base on 1,000 pairs of 80 tokens."""
+    from tests import made_up
+
+    config = made_up.BertConfig(
+        vocab_size=9, hidden_size=24, num_hidden_layers=12, num_attention_heads=12, intermediate_size=4
+    )
+    for name, value in {"CONFIG": config, "LAYERS": 12, "HEADS": 12, "EVIL_TOKENS": ("token",) * 80}.items():
+        monkeypatch.setattr(made_up, name, value)
+    saved = read_results(make_results(tmp_path / "large", examples=1000))
+    size = len(json.dumps(page_data(saved)))
+    assert 1_000_000 < size < 5_000_000
+    packed = pack_attention(saved)
+    assert 1 <= len(packed["samples"]) <= packed["kept"] == 2
+
+
+def test_attention_that_does_not_fit_is_left_out_but_for_the_first(results):
+    saved = read_results(results)
+    assert len(pack_attention(saved)["samples"]) == 2
+    few = pack_attention(saved, budget=10)
+    assert [one["example"] for one in few["samples"]] == [0]
+    assert few["kept"] == 2
+
+
+def test_the_file_is_html(results, tmp_path):
+    assert write_page(read_results(results), tmp_path / "page.html") == tmp_path / "page.html"
+    assert Path(tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    with pytest.raises(OutputError, match=r"ends in \.html"):
+        write_page(read_results(results), tmp_path / "page.txt")

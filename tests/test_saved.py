@@ -1,0 +1,202 @@
+"""Saved results are read again, shown and compared; what is damaged or foreign is refused in a line."""
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pandas
+import polars
+import pytest
+from rich.console import Console
+
+from bertjax.cli import main
+from bertjax.compare import agreeing, align, compare, label_results
+from bertjax.errors import InputError
+from bertjax.intervals import rank_correlation
+from bertjax.rows import COLUMNS, SCHEMA
+from bertjax.saved import read_results
+from bertjax.show import show_table, show_text
+from tests.made_up import make_results
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("results")
+
+
+@pytest.fixture(scope="module")
+def mrpc(folder):
+    return make_results(folder / "mrpc")
+
+
+@pytest.fixture(scope="module")
+def stsb(folder):
+    return make_results(folder / "stsb", "stsb", seed=1)
+
+
+def test_pandas_and_polars_read_the_table(mrpc):
+    frame, other = pandas.read_parquet(mrpc / "results.parquet"), polars.read_parquet(mrpc / "results.parquet")
+    assert list(frame.columns) == other.columns == list(COLUMNS)
+    assert len(frame) == len(other) == 12 * 2
+    main_rows = frame[frame.main]
+    summary = json.loads((mrpc / "summary.json").read_text())
+    assert main_rows.difference.tolist() == [entry["delta"] for entry in summary["ablations"]]
+    assert main_rows.q.tolist() == [entry["evidence"]["q"] for entry in summary["ablations"]]
+    assert main_rows.heads.map(list).tolist() == [entry["heads"] for entry in summary["ablations"]]
+    assert set(frame.metric) == {"f1", "accuracy"}
+    assert other.schema["gains"] == polars.Int64
+
+
+def test_results_are_what_was_written(mrpc):
+    saved = read_results(str(mrpc))
+    assert (saved.kind, saved.metric, len(saved.names)) == ("head", "f1", 12)
+    assert [row["name"] for row in saved.rows_of("accuracy")] == saved.names
+    np.testing.assert_allclose(saved.points(), [100 * row["difference"] for row in saved.rows_of("f1")])
+    assert saved.outputs["outputs"].shape == (12, 120, 2)
+    assert saved.examples[3]["id"] == 3
+    assert saved.attention["runs"][0] == "base"
+    with pytest.raises(InputError, match="has no metric 'bleu': f1, accuracy"):
+        saved.rows_of("bleu")
+
+
+def test_what_was_made_to_matter_is_found(mrpc):
+    saved = read_results(mrpc)
+    found = {row["name"]: row["difference"] for row in saved.rows_of("accuracy") if row["q"] < 0.05}
+    assert set(found) == {"0.1", "2.3"}
+    assert found["0.1"] < 0 < found["2.3"]
+    assert "1 of 12 heads help when disabled and 1 hurt" in saved.summary["sentence"]
+
+
+def test_notebooks_show_results(mrpc):
+    html = read_results(mrpc)._repr_html_()
+    assert "1 of 12 heads help when disabled" in html
+    assert "<td>2.3</td>" in html
+    assert html.count("<tr") == 11
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda path: (path / "summary.json").unlink(), "holds no results of `bertjax ablate`"),
+        (lambda path: (path / "summary.json").write_text("{"), "cannot be read"),
+        (lambda path: (path / "summary.json").write_text("[]"), "cannot be read"),
+        (lambda path: (path / "summary.json").write_text("{}"), "has schema None, this bertjax reads"),
+        (lambda path: (path / "results.parquet").write_bytes(b"no"), "results.parquet cannot be read"),
+        (lambda path: (path / "results.parquet").unlink(), "results.parquet cannot be read"),
+        (lambda path: (path / "outputs.npz").write_bytes(b"no"), "outputs.npz cannot be read"),
+        (lambda path: (path / "attention.npz").unlink(), "attention.npz cannot be read"),
+        (lambda path: (path / "examples.jsonl").write_text("no\n"), "examples.jsonl cannot be read"),
+    ],
+)
+def test_damaged_results_are_refused_in_a_line(tmp_path, capsys, change, message):
+    change(make_results(tmp_path / "some", examples=30))
+    assert main(["report", str(tmp_path / "some")]) == 2
+    (line,) = capsys.readouterr().err.strip().split("\n")
+    assert message in line
+    assert not (tmp_path / "some" / "report.html").exists()
+
+
+def test_the_table_has_all_or_the_largest(mrpc, stsb):
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(show_table(read_results(mrpc)), highlight=False)
+    text = console.export_text()
+    assert text.index("0.1 ") < text.index("2.3 ")
+    assert "12 of 12 heads" in text
+    assert "gains" in text
+    console.print(show_table(read_results(stsb), "spearman", top=3), highlight=False)
+    text = console.export_text()
+    assert "3 of 12 heads" in text
+    assert "gains" not in text
+
+
+def test_csv_json_and_markdown(mrpc, capsys):
+    rows = list(csv.DictReader(io.StringIO(show_text(read_results(mrpc), "csv"))))
+    assert len(rows) == 24
+    assert list(rows[0]) == list(COLUMNS)
+    assert main(["show", str(mrpc), "--format", "json", "--metric", "accuracy", "--top", "2"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {row["name"] for row in found} == {"0.1", "2.3"}
+    assert found[0]["p"] == next(
+        float(row["p"]) for row in rows if row["name"] == "0.1" and row["metric"] == "accuracy"
+    )
+    assert main(["show", str(mrpc), "--format", "md"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 14
+    assert lines[2].startswith("| 0.1 |")
+    assert {line.count("|") for line in lines} == {8}
+
+
+def test_two_tasks_are_compared(mrpc, stsb, capsys):
+    several = [read_results(mrpc), read_results(stsb)]
+    (pair,) = compare(several)
+    assert (pair.first, pair.second, pair.common) == ("mrpc, seed 0", "stsb, seed 1", 12)
+    assert (pair.found, pair.both, pair.opposite) == ((2, 2), 2, 0)
+    assert pair.jaccard == 1
+    assert abs(pair.chance - 1 / 66) < 1e-12  # both of two among twelve
+    assert pair.low <= pair.correlation <= pair.high
+    assert {name for name, _, _ in agreeing(several)} == {"0.1", "2.3"}
+    assert main(["compare", str(mrpc), str(stsb)]) == 0
+    shown = capsys.readouterr().out
+    assert "2 heads found in more than one, with the same sign" in shown
+    assert main(["compare", str(mrpc), str(stsb), str(mrpc), "--format", "json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert len(data["pairs"]) == 3
+    assert [one["label"] for one in data["results"]] == [str(mrpc), str(stsb), str(mrpc)]
+
+
+def test_opposite_findings_do_not_agree(mrpc, tmp_path):
+    turned = make_results(tmp_path / "turned", helpful="2.3", harmful="0.1", mode="zero")
+    several = [read_results(mrpc), read_results(turned)]
+    (pair,) = compare(several)
+    assert (pair.first, pair.second) == ("uniform", "zero")
+    assert (pair.both, pair.opposite, pair.jaccard) == (0, 2, 0)
+    assert agreeing(several) == []
+
+
+def test_what_cannot_be_compared_is_refused(mrpc, tmp_path, capsys):
+    assert main(["compare", str(mrpc)]) == 2
+    assert "give two directories" in capsys.readouterr().err
+    layers = make_results(tmp_path / "layers", ablate="layers", helpful="1", harmful="2")
+    assert main(["compare", str(mrpc), str(layers)]) == 2
+    assert "fewer than two ablations in common" in capsys.readouterr().err
+    names, _ = align([read_results(layers)] * 2)
+    assert names == ["0", "1", "2"]
+    assert label_results([read_results(layers)]) == [""]
+
+
+def test_rank_correlation_is_spearmans(rng):
+    from scipy.stats import spearmanr
+
+    first, second = rng.normal(size=(2, 40))
+    found, low, high = rank_correlation(first, first + second)
+    assert abs(found - spearmanr(first, first + second).statistic) < 1e-12
+    assert low < found < high
+    holes = np.where(np.arange(40) < 38, first, np.nan)
+    assert np.isnan(rank_correlation(holes, np.where(np.arange(40) >= 37, first, np.nan))).all()
+    assert np.isnan(rank_correlation(first, np.ones(40))).all()
+
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+@pytest.mark.parametrize("task", ["mrpc", "stsb"])
+def test_the_summary_is_as_its_schema_says(folder, task):
+    schema = json.loads((DOCS / "summary.schema.json").read_text())
+    path = folder / task if (folder / task).exists() else make_results(folder / task, task)
+    summary = json.loads((path / "summary.json").read_text())
+    jsonschema.validate(summary, schema)
+    assert schema["properties"]["schema"]["const"] == SCHEMA
+    for broken in (summary | {"seconds": None}, summary | {"more": 1}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(broken, schema)
+
+
+def test_every_column_is_documented():
+    text = (DOCS / "results.md").read_text()
+    table = text[text.index("| column |") : text.index("## How the numbers")]
+    named = [name for row in table.splitlines()[2:] if row for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert named == list(COLUMNS)
