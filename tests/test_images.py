@@ -1,0 +1,151 @@
+"""Every kind of picture is, within a tolerance for fonts, the one that was looked at and kept in `tests/images/`.
+
+After a change that is meant, `BERTJAX_KEEP_IMAGES=1 python -m pytest tests/test_images.py` keeps the new ones: look at
+them before they are committed.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.testing.compare import compare_images
+
+from bertjax import page
+from bertjax.bars import draw_sets
+from bertjax.errors import InputError, OutputError
+from bertjax.figures import FIGURES, make_figure
+from bertjax.page import save_page
+from bertjax.saved import read_results
+from experiments.disabling.strips import draw_strips
+from experiments.patterns.figure import draw_patterns
+from experiments.patterns.scores import NAMES
+from experiments.shared.map_grid import draw_grid
+from experiments.shared.maps import Panel
+from tests.made_up import make_results
+
+KEPT = Path(__file__).parent / "images"
+# Root mean square of the differences of colours in 0 to 255: another version of matplotlib moves letters a little; a
+# bar that is missing, another colour scale or a shifted axis give five times this.
+TOLERANCE = 6.0
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("results")
+    return {
+        "heads": read_results(make_results(folder / "heads")),
+        "layers": read_results(make_results(folder / "layers", ablate="layers", helpful="0", harmful="2")),
+    }
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """A quarter of the usual size."""
+    monkeypatch.setattr(page, "PIXELS_PER_INCH", 50)
+
+
+def strips(path):
+    rng = np.random.default_rng(0)
+    changes = rng.normal(size=(3, 12))
+    means = changes.mean(1)
+    texts = ("Three modes", "made up", "Accuracy", "head")
+    draw_strips(
+        path,
+        changes,
+        np.stack([means - 0.3, means + 0.3]),
+        ("uniform", "zero", "mean"),
+        list("abcdefghijkl"),
+        0.8,
+        texts,
+    )
+
+
+def patterns(path):
+    rng = np.random.default_rng(0)
+    typical = {name: (6, rng.integers(0, 255, (12, 12)).astype(np.uint8)) for name in NAMES}
+    shares = dict(zip(NAMES, (0.4, 0.3, 0.15, 0.1, 0.05), strict=True))
+    tasks = {"MRPC": {"shares": shares, "published": shares, "examples": 408}}
+    draw_patterns(path, typical, tasks, "made up")
+
+
+def cls_rows(path):
+    rng = np.random.default_rng(0)
+    values = rng.uniform(size=(4, 12))
+    names = ["nouns", "verbs", "[SEP]", "negation"]
+    draw_grid(
+        path, [[Panel("one", values), Panel("two", values**2)]], "What [CLS] attends to", "made up", "", names=names
+    )
+
+
+def sets(path):
+    scores = 0.8 + np.linspace(-0.1, 0.05, 30)
+    draw_sets(path, [f"set {number}" for number in range(30)], scores, 0.8, "Sets of heads", "made up", "Accuracy")
+
+
+PICTURES = {
+    "map": lambda results, path: save_page(results["heads"].plot(), path),
+    "ranking": lambda results, path: save_page(results["heads"].plot("ranking", metric="accuracy"), path),
+    "layers": lambda results, path: save_page(results["layers"].plot(), path),
+    "layer_means": lambda results, path: save_page(results["heads"].plot("layers"), path),
+    "attention": lambda results, path: save_page(results["heads"].plot("attention", head="1.2", example=1), path),
+    "change": lambda results, path: save_page(results["heads"].plot("change"), path),
+    "sets": lambda results, path: sets(path),
+    "strips": lambda results, path: strips(path),
+    "patterns": lambda results, path: patterns(path),
+    "cls_rows": lambda results, path: cls_rows(path),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures_are_those_that_were_looked_at(results, tmp_path, name):
+    drawn = tmp_path / f"{name}.png"
+    PICTURES[name](results, drawn)
+    if os.environ.get("BERTJAX_KEEP_IMAGES"):
+        shutil.copy(drawn, KEPT / drawn.name)
+    kept = tmp_path / f"{name}-kept.png"
+    shutil.copy(KEPT / drawn.name, kept)
+    assert compare_images(str(kept), str(drawn), TOLERANCE) is None
+
+
+def test_the_tolerance_tells_other_pictures_apart(results, tmp_path):
+    """The same attention with one map turned is another picture, and so are effects of other sizes."""
+    for number, seed in enumerate((0, 1)):
+        saved = read_results(make_results(tmp_path / str(seed), seed=seed))
+        for name in ("attention", "ranking"):
+            save_page(saved.plot(name), tmp_path / f"{name}{number}.png")
+    for name in ("attention", "ranking"):
+        pair = (str(tmp_path / f"{name}{number}.png") for number in (0, 1))
+        assert compare_images(*pair, TOLERANCE, in_decorator=True)["rms"] > 1.5 * TOLERANCE
+
+
+@pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
+def test_pictures_are_files_of_all_three_kinds_and_the_same_twice(results, tmp_path, suffix):
+    first, second = (tmp_path / f"{name}.{suffix}" for name in ("a", "b"))
+    for path in (first, second):
+        save_page(results["heads"].plot("ranking"), path)
+    assert first.read_bytes() == second.read_bytes()
+    start = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}[suffix]
+    assert first.read_bytes().startswith(start)
+    if suffix == "svg":
+        assert ">2.3<" in first.read_text().replace(" ", "")  # text stays text
+    with pytest.raises(OutputError, match=r"\.png, \.pdf or \.svg"):
+        save_page(results["heads"].plot(), tmp_path / "a.jpg")
+
+
+@pytest.mark.parametrize(
+    ("which", "options", "message"),
+    [
+        ("heads", {"figure": "pie"}, "is not one of " + ", ".join(FIGURES)),
+        ("heads", {"metric": "bleu"}, "has no metric 'bleu'"),
+        ("layers", {"figure": "map"}, "has no single heads to map, but layers"),
+        ("heads", {"figure": "attention", "example": 2}, "there are 0 to 1"),
+        ("heads", {"figure": "attention", "head": "9.9"}, "there is no head '9.9'"),
+        ("heads", {"figure": "attention", "head": "x"}, "there is no head 'x'"),
+        ("heads", {"figure": "change", "run": "0.0"}, "is not kept, but without"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(results, which, options, message):
+    with pytest.raises(InputError, match=message):
+        make_figure(results[which], **options)
