@@ -5,6 +5,7 @@ from bertjax.config import BertConfig
 from bertjax.engine import SweepResult, sweep
 from bertjax.estimation import Estimate, estimate
 from bertjax.model import BertModel
+from bertjax.saved import SavedResults, read_results
 from bertjax.task_heads import (
     BertForMaskedLM,
     BertForNextSentencePrediction,
@@ -33,6 +34,7 @@ __all__ = [
     "Estimate",
     "Numerics",
     "Overrides",
+    "SavedResults",
     "SweepResult",
     "Tokenizer",
     "ablations",
@@ -40,6 +42,7 @@ __all__ = [
     "estimate",
     "load",
     "overrides",
+    "read_results",
     "readouts",
     "sweep",
 ]

@@ -10,7 +10,6 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
-from scipy.stats import hypergeom
 
 from bertjax.errors import InputError
 from bertjax.evidence import Q
@@ -105,6 +104,8 @@ def compare(several: Sequence[SavedResults], seed: int = 0) -> list[Pair]:
 
 
 def _pair(first: str, second: str, here: Any, there: Any, common: int, seed: int) -> Pair:
+    from scipy.stats import hypergeom
+
     effects = [column(rows, "difference") for rows in (here, there)]
     found = [np.nan_to_num(column(rows, "q"), nan=1.0) < Q for rows in (here, there)]
     correlation, low, high = rank_correlation(effects[0], effects[1], seed)

@@ -57,6 +57,13 @@ class SweepResult:
     attention: str
     seconds: float
 
+    def _repr_html_(self) -> str:
+        """For notebooks: what was run, and how."""
+        shape, kind = list(self.outputs.shape), self.outputs.dtype.name
+        what = f"<b>{shape[0]:,} ablations of {shape[1]:,} examples</b> in {self.seconds:.1f} s"
+        where = f"<code>outputs</code> {shape} ({kind}), without ablation in <code>base</code>"
+        return f"<p>{what}, {self.attention} attention; {where}</p>"
+
 
 def sweep(
     model: PretrainedModel,

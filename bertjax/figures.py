@@ -31,7 +31,7 @@ def make_figure(
     """A picture of results.
 
     Args:
-        saved: `saved.SavedResults`, which has this as its `plot`.
+        saved: a `view.ResultsView`, which has this as its `plot`.
         figure: one of `FIGURES`: 'map' of single heads; 'ranking' of all effects with intervals; 'layers', their mean
             effects or those of whole layers; 'attention' of a head; 'change', of a head before and after an ablation;
             'auto' the map, or layers, or the sets that change most.
@@ -52,7 +52,7 @@ def make_figure(
     if figure == "ranking":
         return _ranking(saved, rows, label)
     if figure == "map" and saved.kind != "head":
-        raise InputError(f"{saved.directory} has no single heads to map, but {saved.kind}s: --figure ranking")
+        raise InputError(f"{saved.source} has no single heads to map, but {saved.kind}s: --figure ranking")
     return _overview(saved, rows, label, "map" if figure == "auto" and saved.kind == "head" else figure)
 
 
@@ -70,7 +70,7 @@ def _overview(saved: Any, rows: list[dict[str, Any]], label: str, figure: str) -
     scores, base = column(rows, "score"), float(column(rows[:1], "base")[0])
     if saved.kind == "set":
         if figure == "layers":
-            raise InputError(f"{saved.directory} has no layers, but sets of heads: --figure ranking")
+            raise InputError(f"{saved.source} has no layers, but sets of heads: --figure ranking")
         return make_sets(saved.names, scores, base, f"{label} with sets of heads {_what(saved)}", _where(saved), label)
     if saved.kind == "layer":
         every = np.full(saved.summary["model"]["layers"], np.nan)

@@ -51,13 +51,14 @@ def changes_in_points(scores: Float[np.ndarray, "..."], base: float, ndim: int, 
 def start_page(title: str, subtitle: str, bottom: float, height: float) -> "Figure":
     """A figure with its headings and room for a drawing of that height, that far above its lower edge."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+
+    from bertjax.picture import Picture
 
     title, subtitle = fill(title, 68), _even_lines(subtitle, 110)
     title_height = 0.24 * (title.count("\n") + 1)
     subtitle_height = 0.17 * (subtitle.count("\n") + 1) if subtitle else 0
     total = bottom + height + title_height + subtitle_height + 0.32
-    figure = Figure(figsize=(WIDTH, total), dpi=PIXELS_PER_INCH, facecolor="white")
+    figure = Picture(figsize=(WIDTH, total), dpi=PIXELS_PER_INCH, facecolor="white")
     FigureCanvasAgg(figure)
     look: dict[str, Any] = {"ha": "left", "va": "top", "parse_math": False}  # a $ in a name is no formula
     figure.text(0.2 / WIDTH, 1 - 0.16 / total, title, fontsize=13, weight="bold", color=INK, **look)

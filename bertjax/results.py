@@ -16,8 +16,9 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
@@ -32,6 +33,10 @@ from bertjax.findings import describe_statistics, tell
 from bertjax.heads_map import draw_heads
 from bertjax.plain import Swept
 from bertjax.rows import SCHEMA, SHORT, make_rows, to_parquet
+from bertjax.view import ResultsView
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Settings that say how to write results, not which.
 NOT_COMPARED = ("output", "overwrite", "resume", "memory", "distributed")
@@ -81,7 +86,7 @@ class Entry:
         return {**place, "score": finite(self.score), "delta": finite(self.delta), "scores": scores}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Results:
     """All that one job found.
 
@@ -98,6 +103,23 @@ class Results:
     examples: Examples
     attention: dict[str, Shaped[np.ndarray, "..."]]
     config: BertConfig
+
+    @cached_property
+    def view(self) -> "_Fresh":
+        """The same as `saved.read_results` gives for the directory."""
+        lines = [json.loads(line) for line in _lines(self.examples).split("\n") if line]
+        source = str(self.summary["settings"]["output"])
+        return _Fresh(source, make_summary(self), self.rows, self.attention, lines)
+
+    def plot(self, figure: str = "auto", **options: Any) -> "Figure":
+        """A picture: see `view.ResultsView.plot`."""
+        return self.view.plot(figure, **options)
+
+    def __repr__(self) -> str:
+        return f"<Results: {self.view.title}>"
+
+    def _repr_html_(self) -> str:
+        return self.view._repr_html_()
 
     @property
     def base(self) -> float:
@@ -127,6 +149,17 @@ class Results:
         if main is None:
             return "fewer than two examples have a label: nothing can be said of chance."
         return tell(main, [entry.name for entry in self.entries], self.kind)
+
+
+@dataclass(frozen=True)
+class _Fresh(ResultsView):
+    """Results that were not read from files."""
+
+    source: str
+    summary: dict[str, Any]
+    rows: list[dict[str, Any]]
+    attention: dict[str, Shaped[np.ndarray, "..."]]
+    examples: list[dict[str, Any]]
 
 
 def check_directory(directory: Path, overwrite: bool, last: str = "summary.json") -> None:

@@ -15,7 +15,8 @@ from rich.text import Text
 from bertjax.evidence import Q
 from bertjax.metrics import find_metric
 from bertjax.rows import COLUMNS, column
-from bertjax.saved import SavedResults, as_texts
+from bertjax.saved import SavedResults
+from bertjax.view import as_texts
 
 FORMATS = ("table", "csv", "json", "md")
 HEADINGS = ("", "score", "change", "95 % CI", "q", "gains", "losses")

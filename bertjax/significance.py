@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, Num
-from scipy.special import ndtri
-from scipy.stats import binom, false_discovery_control
+from scipy.special import bdtr, ndtri
 
 from bertjax.resampling import make_scorer, score_draws, swaps
 
@@ -75,7 +74,7 @@ def mcnemar(gains: Int[np.ndarray, " runs"], losses: Int[np.ndarray, " runs"]) -
     >>> mcnemar(np.array([0, 6]), np.array([0, 0])).tolist()
     [1.0, 0.03125]
     """
-    return np.minimum(2 * binom.cdf(np.minimum(gains, losses), gains + losses, 0.5), 1.0)
+    return np.minimum(2 * bdtr(np.minimum(gains, losses), gains + losses, 0.5), 1.0)
 
 
 def count_draws(metric: str, ablations: int, examples: int) -> int:
@@ -130,6 +129,8 @@ def benjamini_hochberg(p: Float[np.ndarray, " runs"]) -> Float[np.ndarray, " run
 
     Undefined p-values are no tests and stay undefined.
     """
+    from scipy.stats import false_discovery_control  # scipy.stats takes half a second to load
+
     return _where_known(p, false_discovery_control)
 
 

@@ -31,9 +31,21 @@ ORDER = [
     *("ablations", "packing", "plan", "steps", "sharding", "job", "compiled", "blocks", "cost"),
     *("parts", "schedule", "memory", "fingerprint", "journal", "compile_cache", "engine", "distributed", "estimation"),
     *("metrics", "resampling", "intervals", "significance", "evidence"),
-    *("page", "findings", "rows", "heads_map", "bars", "ranking", "attention_figure", "report"),
+    *(
+        "picture",
+        "page",
+        "findings",
+        "rows",
+        "heads_map",
+        "bars",
+        "ranking",
+        "attention_figure",
+        "figures",
+        "view",
+        "report",
+    ),
     *("task_outputs", "provenance", "results", "settings", "scoring", "ablate"),
-    *("figures", "saved", "show", "compare", "html_attention", "html_examples", "html_page", "commands", "cli"),
+    *("saved", "show", "compare", "html_attention", "html_examples", "html_page", "commands", "cli"),
 ]
 FLAX = {"model", "task_heads", "pretrained", "plain", "files", "blocks", "compiled"}
 NNX = {"Module", "Param", "List", "split", "merge", "eval_shape"}

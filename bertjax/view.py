@@ -1,0 +1,115 @@
+"""Results as people look at them: in a notebook, as a picture, by metric; read from a directory or fresh."""
+
+from collections.abc import Mapping
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from bertjax.errors import InputError
+from bertjax.figures import make_figure
+from bertjax.findings import format_p
+from bertjax.page import format_change
+from bertjax.rows import column
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SHOWN = 10  # ablations in a notebook's table
+
+
+class ResultsView:
+    """What `bertjax ablate` found.
+
+    Attributes:
+        source: where it is, for messages.
+        summary: as in `summary.json`.
+        rows: as in `results.parquet`, a mapping for each ablation and metric (`rows.COLUMNS`).
+        attention: as in `attention.npz`.
+        examples: id, label and texts of each example.
+    """
+
+    source: str
+    summary: dict[str, Any]
+    rows: list[dict[str, Any]]
+    attention: Mapping[str, Shaped[np.ndarray, "..."]]
+    examples: list[dict[str, Any]]
+
+    @property
+    def kind(self) -> str:
+        """What an ablation is: 'head', 'layer' or 'set'."""
+        entries = self.summary["ablations"]
+        if all(entry["head"] is not None for entry in entries):
+            return "head"
+        return "layer" if all(entry["layer"] is not None and entry["head"] is None for entry in entries) else "set"
+
+    @property
+    def metric(self) -> str:
+        """The main metric's name."""
+        return str(self.summary["metric"]["name"])
+
+    @property
+    def names(self) -> list[str]:
+        """Of all ablations, in order."""
+        return [entry["name"] for entry in self.summary["ablations"]]
+
+    def rows_of(self, metric: str | None = None) -> list[dict[str, Any]]:
+        """The rows of a metric, by default the main one, in the order of the ablations.
+
+        Raises:
+            InputError: the results have no such metric.
+        """
+        wanted = metric or self.metric
+        if wanted not in self.summary["metrics"]:
+            raise InputError(f"{self.source} has no metric {wanted!r}: {', '.join(self.summary['metrics'])}")
+        found = [row for row in self.rows if row["metric"] == wanted]
+        if not found:
+            raise InputError(f"{self.source}: fewer than two examples have a label, so there is nothing to weigh")
+        return found
+
+    def points(self, name: str = "difference", metric: str | None = None) -> Float[np.ndarray, " ablations"]:
+        """A column of a metric in points, 100 times what it holds; NaN where it is undefined."""
+        return 100 * column(self.rows_of(metric), name)
+
+    @property
+    def title(self) -> str:
+        """Model, data and mode in a line."""
+        summary = self.summary
+        data = f"{summary['data']['task']}, {summary['data']['examples']:,} examples"
+        return f"{summary['model']['name']} on {data}, mode {summary['mode']['name']}"
+
+    def plot(self, figure: str = "auto", **options: Any) -> "Figure":
+        """A picture: 'map', 'ranking', 'layers' or 'attention'; 'auto' is what suits these ablations.
+
+        Args:
+            options: those of the picture's function in `figures`.
+        """
+        return make_figure(self, figure, **options)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the sentence, and the ablations of the largest effects."""
+        names = ("ablation", "score", "change", "95 % CI", "q", "gains", "losses")
+        head = "".join(f'<th style="text-align:right">{name}</th>' for name in names)
+        lines = ["".join(f"<td>{escape(cell)}</td>" for cell in cells) for cells in self.largest()]
+        body = "".join(f'<tr style="text-align:right">{line}</tr>' for line in lines)
+        text = f"<p><b>{escape(self.title)}</b></p><p>{escape(self.summary['sentence'])}</p>"
+        return f"{text}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def largest(self, count: int = SHOWN) -> list[tuple[str, ...]]:
+        """The ablations of the largest effects by the main metric, as texts: scores and changes in points."""
+        if not self.rows:
+            return []
+        rows = self.rows_of()
+        order = np.argsort(-np.nan_to_num(np.abs(column(rows, "difference")), nan=-1.0), kind="stable")
+        return [as_texts(rows[place]) for place in order[:count]]
+
+
+def as_texts(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Name, score, change, interval, q, gains and losses of a row, scores and changes in points."""
+    ends = [row["low"], row["high"]]
+    interval = "" if None in ends else " to ".join(format_change(100 * end) for end in ends)
+    flips = ["" if row[name] is None else str(row[name]) for name in ("gains", "losses")]
+    score = "undefined" if row["score"] is None else f"{100 * row['score']:.2f}"
+    change = "" if row["difference"] is None else format_change(100 * row["difference"])
+    return row["name"], score, change, interval, "" if row["q"] is None else format_p(row["q"]), *flips
