@@ -33,6 +33,7 @@ from rich.table import Table
 from benchmarks.common import describe_machine
 from bertjax import fused, kernels, ops
 from bertjax.atomic import write_json
+from bertjax.cli import positive
 from bertjax.page import INK, PALE, WIDTH, add_axes, save_page, start_page
 from bertjax.types import Numerics, Overrides
 
@@ -161,7 +162,8 @@ def make_torch(parts: list[np.ndarray], keep: np.ndarray, dtype: str) -> list[Ti
         last = run()[-1].transpose(0, 1).float().cpu().numpy()
         error = float(np.abs(last - reference(parts, keep, None)).max())
         batch, length = parts[0].shape[:2]
-        found.append(Timed(name, dtype, batch, length, False, run, None, error))
+        label = name if device == "cpu" else f"{name} ({device})"
+        found.append(Timed(label, dtype, batch, length, False, run, None, error))
     return found
 
 
@@ -265,12 +267,12 @@ def draw_roofline(path: Path, rows: list[dict[str, Any]], peaks: dict[str, dict[
 def main() -> None:
     """Time all forms, print the table, write the file and the figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS)
-    parser.add_argument("--tokens", type=int, default=4096, help="of a batch: the batch is this by the length")
-    parser.add_argument("--heads", type=int, default=12)
-    parser.add_argument("--head-dim", type=int, default=64)
+    parser.add_argument("--lengths", nargs="+", type=positive, default=LENGTHS)
+    parser.add_argument("--tokens", type=positive, default=4096, help="of a batch: the batch is this by the length")
+    parser.add_argument("--heads", type=positive, default=12)
+    parser.add_argument("--head-dim", type=positive, default=64)
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"], choices=["float32", "bfloat16"])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=positive, default=5)
     parser.add_argument("--output", default="attention", metavar="DIR")
     options = parser.parse_args()
     forms: list[Timed] = []

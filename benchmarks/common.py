@@ -1,5 +1,6 @@
 """What the benchmarks share: where they ran, and what they run on."""
 
+import importlib.util
 import json
 import platform
 from collections.abc import Sequence
@@ -23,7 +24,8 @@ TASKS = ("mrpc", "qnli")
 def describe_machine() -> str:
     """Device and versions in one line."""
     device = jax.devices()[0]
-    names = ", ".join(f"{name} {version(name)}" for name in ("jax", "flax", "numpy"))
+    present = [name for name in ("jax", "jaxlib", "flax", "numpy", "torch") if importlib.util.find_spec(name)]
+    names = ", ".join(f"{name} {version(name)}" for name in present)
     return f"{device.platform} {device.device_kind}, {platform.machine()}, Python {platform.python_version()}, {names}"
 
 

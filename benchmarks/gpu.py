@@ -9,6 +9,8 @@ each program said and how long it took: that, after a look, is what goes into RE
 """
 
 import argparse
+import importlib.util
+import itertools
 import os
 import subprocess
 import sys
@@ -23,7 +25,7 @@ from bertjax.atomic import atomic_write
 from bertjax.locate import DEFAULT_MODEL
 
 # At most so much of each program's output goes into the summary.
-KEPT_LINES = 60
+KEPT_LINES = 200
 RIVALS = (
     *("torch_sorted_sdpa", "torch_sorted_sdpa_bfloat16", "engine_bfloat16"),
     *("engine_fused", "engine_pallas", "engine_bfloat16_fused", "engine_bfloat16_pallas"),
@@ -55,9 +57,10 @@ def list_runs(directory: Path, small: bool) -> list[Run]:
         Run("attention", "benchmarks.attention", (*forms.split(), "--output", into("attention"))),
         Run("sweep", "benchmarks.sweep", (*sizes.split(), "--only", *rivals, "--json", into("sweep.json"))),
     ]
-    for precision in ("float32", "bfloat16"):
-        name = f"kernel_times_{precision}"
-        options = (*traced.split(), "--precision", precision, "--output", into(name))
+    forms_traced = ("explicit",) if small else ("explicit", "fused", "pallas")
+    for precision, form in itertools.product(("float32", "bfloat16"), forms_traced):
+        name = f"kernel_times_{precision}_{form}"
+        options = (*traced.split(), "--precision", precision, "--attention", form, "--output", into(name))
         found.append(Run(name, "benchmarks.kernel_times", options))
     return found
 
@@ -86,6 +89,14 @@ def describe(run: Run, code: int, seconds: float, lines: list[str]) -> str:
     return f"## {run.name} ({ending})\n\n`python -m {run.module} {' '.join(run.options)}`\n\n```\n{kept}```\n"
 
 
+def _torch_has_gpu() -> bool:
+    if importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run everything; the exit code is 1 where something failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -95,6 +106,8 @@ def main(arguments: list[str] | None = None) -> int:
     backend = jax.default_backend()
     if backend != "gpu" and not options.small:
         parser.error(f"JAX sees no GPU here, only {backend}: --small tries everything at toy sizes on any device")
+    if backend == "gpu" and not _torch_has_gpu():
+        parser.error("PyTorch is missing or sees no GPU, so its times would be those of the CPU: install a CUDA build")
     directory = Path(options.output)
     directory.mkdir(parents=True, exist_ok=True)
     parts, failed = [f"# {describe_machine()}\n"], []

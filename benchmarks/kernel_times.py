@@ -94,6 +94,8 @@ def trace_sweep(model: Any, texts: list[Any], directory: Path, attention: str) -
 def show(console: Console, times: KernelTimes, seconds: float) -> None:
     """The kernels that took longest."""
     whole = sum(times.seconds.values())
+    if not whole:
+        raise SystemExit("the trace names no kernel: the profiler could not see this device")
     console.print(describe_machine())
     table = Table()
     for column in ("kernel", "runs", "seconds", "share"):

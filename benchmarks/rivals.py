@@ -71,7 +71,7 @@ def torch_rival(
             wait()
         return (time.perf_counter() - started) / timed * runs
 
-    return Rival(name, timed, run)
+    return Rival(f"{name} ({DEVICE})", timed, run)
 
 
 def vmap_rival(directory: Path, batches: list[dict[str, Any]], runs: int, timed: int) -> Rival:
@@ -105,7 +105,7 @@ def vmap_rival(directory: Path, batches: list[dict[str, Any]], runs: int, timed:
             wait()
         return (time.perf_counter() - started) / timed * runs
 
-    return Rival("torch.func.vmap, batch 8", timed, run)
+    return Rival(f"torch.func.vmap, batch 8 ({DEVICE})", timed, run)
 
 
 def make_checkpoint(directory: Path, size: dict[str, Any]) -> None:

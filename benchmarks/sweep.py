@@ -38,6 +38,7 @@ from bertjax import engine, plain, readouts
 from bertjax.ablations import Ablation, single_heads, to_overrides
 from bertjax.atomic import write_json
 from bertjax.blocks import Blocks
+from bertjax.cli import positive
 from bertjax.cost import price
 from bertjax.memory import peak_resident
 from bertjax.plan import make_plan
@@ -204,10 +205,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=list(SIZES), default="base")
     parser.add_argument("--lengths", choices=TASKS, default="mrpc")
-    parser.add_argument("--length", type=int, help="all examples this long, in place of real lengths")
-    parser.add_argument("--examples", type=int, default=32)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--timed", type=int, default=10, help="runs of a rival that are timed in each round")
+    parser.add_argument("--length", type=positive, help="all examples this long, in place of real lengths")
+    parser.add_argument("--examples", type=positive, default=32)
+    parser.add_argument("--rounds", type=positive, default=3)
+    parser.add_argument("--timed", type=positive, default=10, help="runs of a rival that are timed in each round")
     help = "beside the engine in float32; its other forms of attention only where named here"
     parser.add_argument("--only", nargs="+", choices=RIVALS + FORMS, default=list(RIVALS), help=help)
     parser.add_argument("--json", type=Path, metavar="FILE")

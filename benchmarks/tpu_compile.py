@@ -125,7 +125,10 @@ def make_target(topology: str, precision: str) -> tuple[Target, Chip]:
     """The chips of a topology, as the compiler knows them."""
     from jax.experimental import topologies
 
-    found = topologies.get_topology_desc(platform="tpu", topology_name=topology)
+    try:
+        found = topologies.get_topology_desc(platform="tpu", topology_name=topology)
+    except (RuntimeError, ValueError) as error:
+        raise SystemExit(f"topology {topology!r} is none ({' '.join(str(error).split())[:200]})") from error
     chip = CHIPS[topology.partition(":")[0]]
     return Target(Mesh(np.array(found.devices), (AXIS,)), make_numerics(precision), chip.memory), chip
 

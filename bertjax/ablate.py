@@ -280,7 +280,8 @@ def _deviation(
     """How far outputs and main scores in bfloat16 are from float32: of the base run, and of some ablations."""
     model = _load_model(replace(settings, precision="float32"), directory)
     wide = None if means is None else means.astype(np.float32)
-    exact = sweep_examples(model, encoded, some, means=wide, memory=settings.memory_budget)
+    options: dict[str, Any] = {"memory": settings.memory_budget, "attention": settings.attention}
+    exact = sweep_examples(model, encoded, some, means=wide, **options)
     places = [(one.name, None, None) for one in some]
     found = [score_ablations(encoded.kind, examples, one, some, places) for one in (coarse, exact)]
     scores = [[next(iter(base.values())), *(entry.score for entry in entries)] for entries, base in found]

@@ -3,16 +3,18 @@
 import argparse
 import os
 import shlex
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 from rich.console import Console
 
 from bertjax.errors import BertjaxError, InputError
 from bertjax.progress import ProgressBar, say
+from bertjax.watch import end
 
 EXIT_FAILED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -20,24 +22,17 @@ EXIT_FAILED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130
 def run_ablate(options: argparse.Namespace) -> int:
     """`bertjax ablate`."""
     from bertjax.ablate import ablate
-    from bertjax.journal import is_unfinished
-    from bertjax.results import read_complete
-    from bertjax.settings import for_this_device
+    from bertjax.settings import check_settings
 
     _choose_cache(options)
     settings = _settings(options)
+    check_settings(settings)
     if settings.distributed:
         return _run_distributed(options, settings)
     if {options.coordinator, options.processes, options.process} != {None}:
         raise InputError("--coordinator, --processes and --process are for several processes: give --distributed too")
-    settings = for_this_device(settings)
-    if settings.resume and not is_unfinished(settings.journal):
-        summary = read_complete(settings.directory, settings.describe())
-        if summary is not None:
-            _show_scores(summary["ablations"], summary["base"]["score"], summary["metric"]["label"])
-            say(f"{settings.directory} is complete already")
-            return 0
-        say(f"nothing to resume in {settings.directory}: from the beginning")
+    if settings.resume and _show_complete(settings):
+        return 0
     with ProgressBar("ablating") as advance:
         results = ablate(settings, say=say, progress=advance)
     assert results is not None
@@ -59,27 +54,62 @@ def _run_distributed(options: argparse.Namespace, settings: Any) -> int:
     from bertjax import distributed
     from bertjax.ablate import ablate
 
-    distributed.start(options.coordinator, options.processes, options.process)
+    if options.process == 0:
+        say(f"waiting for {(options.processes or 0) - 1} other processes at {options.coordinator}")
+    watch = distributed.start(options.coordinator, options.processes, options.process)
+    results = None
     try:
-        if not distributed.is_first():
-            ablate(settings)
-            return 0
-        with ProgressBar("ablating") as advance:
-            results = ablate(settings, say=say, progress=advance)
+        if not _agree_that_complete(settings):
+            with ProgressBar("ablating") if distributed.is_first() else nullcontext(_no_progress) as advance:
+                results = ablate(settings, say=say if distributed.is_first() else _say_nothing, progress=advance)
     except (BertjaxError, KeyboardInterrupt) as ending:
-        leave(ending, distributed.leave_at_once)
-    _show_results(settings, results)
+        leave(ending)
+    watch.close()
+    if results is not None:
+        _show_results(settings, results)
     return 0
 
 
-def leave(ending: BaseException, end: Callable[[int], NoReturn]) -> NoReturn:
+def _no_progress(done: float, total: float) -> None:
+    """The first process alone shows how far all are."""
+
+
+def _say_nothing(line: str) -> None:
+    """The first process alone speaks."""
+
+
+def _agree_that_complete(settings: Any) -> bool:
+    """Whether `--resume` finds all done; the first process looks, and says so, and the others hear of it."""
+    from bertjax import distributed
+
+    complete = settings.resume and distributed.is_first() and _show_complete(settings)
+    return bool(distributed.agree(np.int32(complete)))
+
+
+def _show_complete(settings: Any) -> bool:
+    """Whether `--resume` finds a directory that is complete; if so, show it."""
+    from bertjax.journal import is_unfinished
+    from bertjax.results import read_complete
+    from bertjax.settings import for_this_device
+
+    if is_unfinished(settings.journal):
+        return False
+    summary = read_complete(settings.directory, for_this_device(settings).describe())
+    if summary is None:
+        say(f"nothing to resume in {settings.directory}: from the beginning")
+        return False
+    _show_scores(summary["ablations"], summary["base"]["score"], summary["metric"]["label"])
+    Console().print(summary.get("sentence", ""), highlight=False)
+    say(f"{settings.directory} is complete already")
+    return True
+
+
+def leave(ending: BaseException) -> NoReturn:
     """End one of several processes with a line; JAX would wait for the others, which wait for this one."""
     if isinstance(ending, BertjaxError):
-        print(f"bertjax: error: {' '.join(str(ending).split())}", file=sys.stderr)
-        end(EXIT_MISTAKE)
+        end(EXIT_MISTAKE, f"bertjax: error: {' '.join(str(ending).split())}")
     saved = f"{ending}: the same command goes on from there" if str(ending) else "what the first process saved stays"
-    print(f"bertjax: interrupted; {saved}", file=sys.stderr)
-    end(EXIT_INTERRUPTED)
+    end(EXIT_INTERRUPTED, f"bertjax: interrupted; {saved}")
 
 
 def run_plan(options: argparse.Namespace) -> int:

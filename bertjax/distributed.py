@@ -8,16 +8,17 @@ that wait for it are told at once, those that compute within a minute.
 
 import contextlib
 import hashlib
-import os
 import platform
-import sys
+import socket
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import jax
 import numpy as np
+from jax._src.distributed import global_state  # who the coordinator is, where a cluster says it, nothing else tells
 from jax.experimental import multihost_utils
 from jaxtyping import Shaped
 
@@ -31,15 +32,24 @@ from bertjax.journal import Journal, open_journal
 from bertjax.memory import default_budget, memory_in_use
 from bertjax.packing import pack, total_lengths
 from bertjax.schedule import Progress
+from bertjax.watch import Watch, end
 
 # Seconds without a sign of life after which a process counts as lost.
 HEARTBEAT, FAREWELL = 20, 30
+MISTAKE = 2  # exit code
+JOINING = 240  # seconds that processes wait for each other; JAX's own 300 would end in an abort
+LOST = (
+    "another process has ended, so all do; if it says why, mend that; then start all of them again with the same "
+    "command: what process 0 has saved stays"
+)
 # Runs of an example that a share has at most: 32 and 512 examples with BERT-base's 144 heads and the base run.
 RUNS_OF_SHARE = {"cpu": 32 * 145, "other": 512 * 145}
 
 
-def start(coordinator: str | None = None, processes: int | None = None, process: int | None = None) -> None:
+def start(coordinator: str | None = None, processes: int | None = None, process: int | None = None) -> Watch:
     """Join the other processes, before anything is computed.
+
+    A process that waits for the others too long, or hears that one of them has ended, ends with a line and exit code 2.
 
     Args:
         coordinator: HOST:PORT of process 0; by default all three are those that a TPU pod, Slurm, Open MPI or
@@ -47,28 +57,54 @@ def start(coordinator: str | None = None, processes: int | None = None, process:
         processes: how many there are.
         process: this one's number, from 0.
 
+    Returns: what hears of the others' end; `close` it when the job is done.
+
     Raises:
-        InputError: nothing says who the others are, or they cannot be reached.
+        InputError: nothing says who the others are, they cannot be reached, or the coordinator's port is taken.
     """
+    if coordinator is not None:
+        _check_address(coordinator, process == 0)
     jax.config.update("jax_enable_preemption_service", False)  # it would keep SIGTERM from ending the process
     given: dict[str, Any] = {"heartbeat_timeout_seconds": HEARTBEAT, "shutdown_timeout_seconds": FAREWELL}
+    late = f"bertjax: error: not all processes have come within {JOINING // 60} minutes"
+    timer = threading.Timer(JOINING, lambda: end(MISTAKE, f"{late}: start all of them with the same --coordinator"))
+    timer.daemon = True
+    timer.start()
     try:
         jax.distributed.initialize(
             coordinator_address=coordinator, num_processes=processes, process_id=process, **given
         )
-        agree(np.int32(0))  # the connections are made now, where all are here at once: later some would be late
+        return _watch(coordinator)  # the connections are made now, where all are here at once: later some would be late
     except (ValueError, RuntimeError) as error:
         raise InputError(
             f"the processes cannot be joined ({' '.join(str(error).split())[:300]}): give --coordinator HOST:PORT, "
             "--processes N and --process I, or start them by Slurm, Open MPI or a TPU pod"
         ) from error
+    finally:
+        timer.cancel()
 
 
-def leave_at_once(code: int) -> NoReturn:
-    """End this process without waiting for the others, as JAX would at exit: one of them is not there any more."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+def _check_address(coordinator: str, here: bool) -> None:
+    """Raise `InputError` where it is no HOST:PORT, or is to be this process' own and is taken; JAX would crash."""
+    host, _, port = coordinator.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise InputError(f"--coordinator {coordinator!r} is not HOST:PORT, such as node1:1234")
+    if here:
+        try:
+            socket.create_server(("", int(port))).close()
+        except OSError as error:
+            reason = error.strerror or error
+            raise InputError(f"cannot listen at {coordinator} ({reason}): give --coordinator another port") from error
+
+
+def _watch(coordinator: str | None) -> Watch:
+    """Watch the other processes, by connections to process 0."""
+    watch = Watch(lambda: end(MISTAKE, f"bertjax: error: {LOST}"))
+    port = int(agree(np.int32(watch.listen() if is_first() else 0)))
+    address = coordinator or getattr(global_state, "coordinator_address", None)
+    if not is_first() and address:
+        watch.join(address.rpartition(":")[0].strip("[]"), port)
+    return watch
 
 
 def is_first() -> bool:
@@ -94,10 +130,7 @@ def _together(action: Callable[[Any], Any], value: Any) -> Any:
     try:
         return action(value)
     except (RuntimeError, ValueError) as error:
-        raise ProcessLostError(
-            "another process has ended, so all do; if it says why, mend that; then start all of them again with the "
-            f"same command: what process 0 has saved stays ({' '.join(str(error).split())[:120]})"
-        ) from error
+        raise ProcessLostError(f"{LOST} ({' '.join(str(error).split())[:120]})") from error
 
 
 def sweep(

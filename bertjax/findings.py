@@ -68,7 +68,7 @@ def name_test(found: Evidence) -> str:
     return f"{'all' if found.exact else 'random'} swaps, {found.draws:,}"
 
 
-def describe_statistics(found: Evidence) -> dict[str, Any]:
+def describe_statistics(found: Evidence, names: Sequence[str]) -> dict[str, Any]:
     """How the numbers of a metric were made, and what choosing heads on half of the data gives; for `summary.json`."""
     return {
         "examples": found.examples,
@@ -78,5 +78,5 @@ def describe_statistics(found: Evidence) -> dict[str, Any]:
         "test": name_test(found),
         "seed": found.seed,
         "effect_size": EFFECT_SIZES.get(found.metric, STANDARDISED),
-        "halves": found.halves,
+        "halves": {**found.halves, "chosen": [[names[place], share] for place, share in found.halves["chosen"]]},
     }

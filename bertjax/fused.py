@@ -5,7 +5,10 @@ queries and keys needs the explicit form. `jax.nn`'s form is XLA's own, which ma
 another way to write the explicit one; or, in half precision on an NVIDIA GPU from Ampere on, cuDNN's flash attention.
 """
 
-from typing import Literal
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -78,8 +81,8 @@ def has_cudnn(numerics: Numerics, head_dim: int) -> bool:
     """Whether cuDNN's flash attention can run here: half precision, heads of at most 128, an Ampere GPU or newer."""
     if numerics.dtype not in ("bfloat16", "float16") or head_dim % 8 or head_dim > 128:
         return False
-    (device, *_) = jax.local_devices()
-    return device.platform == "gpu" and float(getattr(device, "compute_capability", 0)) >= 8
+    version = re.fullmatch(r"(\d+)\.\d+", str(getattr(jax.local_devices()[0], "compute_capability", "")))
+    return version is not None and int(version[1]) >= 8  # AMD's are named otherwise
 
 
 def _jax(
@@ -122,6 +125,56 @@ def real_keys_first(
     order = jnp.argsort(keep <= 0, axis=1, stable=True)[:, :, None, None]
     keys, values = (jnp.take_along_axis(part, order, axis=1) for part in (keys, values))
     count = jnp.maximum(jnp.sum(keep > 0, axis=1, dtype=jnp.int32), 1)
-    return jax.nn.dot_product_attention(
-        queries, keys, values, key_value_seq_lengths=count, implementation=implementation
-    )
+    return _attend_to_first(queries, keys, values, count, implementation)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(4,))
+def _attend_to_first(
+    queries: Array, keys: Array, values: Array, count: Int[Array, " batch"], implementation: Implementation
+) -> Array:
+    """Attention to the first so many keys; differentiable once, in reverse."""
+    return _batchable(partial(_call, implementation=implementation))(queries, keys, values, count)
+
+
+def _attend_forward(*arguments: Any) -> tuple[Array, Any]:
+    return _attend_to_first(*arguments), arguments[:4]
+
+
+def _attend_backward(implementation: Implementation, kept: Any, cotangent: Array) -> Any:
+    def pull(queries: Array, keys: Array, values: Array, count: Array, cotangent: Array) -> Any:
+        call = partial(_call, count=count, implementation=implementation)
+        return jax.vjp(call, queries, keys, values)[1](cotangent)
+
+    return (*_batchable(pull)(*kept, cotangent), None)
+
+
+_attend_to_first.defvjp(_attend_forward, _attend_backward)
+
+
+def _call(queries: Array, keys: Array, values: Array, count: Array, implementation: Implementation) -> Array:
+    # cuDNN's gradient wants even lengths; the keys that fill up are beyond the number of keys.
+    tokens, asking = queries.shape[1], jnp.full_like(count, queries.shape[1])
+    queries, keys, values = (_even(part) for part in (queries, keys, values))
+    attend = partial(jax.nn.dot_product_attention, query_seq_lengths=asking, key_value_seq_lengths=count)
+    return attend(queries, keys, values, implementation=implementation)[:, :tokens]
+
+
+def _batchable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of batches that takes several under `jax.vmap` as one; cuDNN's own rule refuses some of them."""
+    batchable = jax.custom_batching.custom_vmap(function)
+
+    @batchable.def_vmap
+    def _several(size: int, batched: list[bool], *parts: Array) -> tuple[Any, Any]:
+        every = [
+            part if several else jnp.broadcast_to(part, (size, *part.shape))
+            for part, several in zip(parts, batched, strict=True)
+        ]
+        found = _batchable(function)(*(part.reshape(-1, *part.shape[2:]) for part in every))
+        apart = jax.tree.map(lambda part: part.reshape(size, -1, *part.shape[1:]), found)
+        return apart, jax.tree.map(lambda _: True, apart)
+
+    return batchable
+
+
+def _even(part: Float[Array, "batch token heads head_dim"]) -> Float[Array, "batch longer heads head_dim"]:
+    return jnp.pad(part, ((0, 0), (0, part.shape[1] % 2), (0, 0), (0, 0)))

@@ -77,7 +77,6 @@ def page_data(saved: SavedResults) -> dict[str, Any]:
         "base": summary["base"]["scores"],
         "ablations": len(saved.names),
         "names": names,
-        "all_names": saved.names if len(kept) < len(saved.names) else names,
         "places": [[summary["ablations"][number][part] for part in ("layer", "head")] for number in kept],
         "heads": [summary["ablations"][number]["heads"] for number in kept],
         "rows": {metric: _columns(saved, metric, kept) for metric in summary["statistics"]},

@@ -228,6 +228,8 @@ def tell(chosen: Sequence[tuple[str, str, str]], differing: Sequence[tuple[str, 
     """What the user chose otherwise, then the facts that differ: where a choice explains a digest, by name alone."""
     told = [f"{name} ({there} there, {here} here)" for name, there, here in chosen]
     for name, there, here in differing:
+        if (name, there, here) in chosen:  # a setting that is a fact as well
+            continue
         hidden = bool(chosen) and re.search(DIGEST, f"{there} {here}") is not None
         told.append(name if hidden else f"{name} ({there} there, {here} here)")
     return "; ".join(told)

@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,15 +20,15 @@ from tests.workshop import make_classifier, write_pairs
 # Shares of three examples (six heads and the base run). A process that "dies" does so when the outputs of its third
 # round are to come together (twice before, processes tell each other where they are and what they were given).
 CHILD = """
-import os, sys, time
+import os, signal, sys, time
 from bertjax import distributed
 distributed.RUNS_OF_SHARE = {"cpu": 21, "other": 21}
-if sys.argv[1] == "dies":
+if sys.argv[1] in ("dies", "freezes"):
     gather, calls = distributed.gather, []
     def dying(values):
         calls.append(1)
         if len(calls) == 5:
-            os.kill(os.getpid(), 9)
+            os.kill(os.getpid(), signal.SIGSTOP if sys.argv[1] == "freezes" else signal.SIGKILL)
         return gather(values)
     distributed.gather = dying
 if sys.argv[1] == "late":
@@ -49,10 +50,13 @@ def settings(tmp_path):
     return Settings(model=str(model), task="mrpc", data=str(data), output=str(tmp_path / "out"), mode="mean")
 
 
-def run_processes(settings, count, kinds=(), more=()):
-    """Run the command in so many processes; gives how each ended and what it said, and when the first ended so.
+def run_processes(settings, count, kinds=(), more=(), wait=None):
+    """Run the command in so many processes; gives how each ended and what it said.
 
-    `kinds` are what single processes do by number, `more` the options that single ones are given besides.
+    Args:
+        kinds: what single processes do, by number.
+        more: options that single ones are given besides.
+        wait: only for the first so many of them; the others are ended then.
     """
     kinds, more = dict(kinds), dict(more)
     with socket.socket() as free:
@@ -71,10 +75,14 @@ def run_processes(settings, count, kinds=(), more=()):
         for one in range(count)
     ]
     try:
-        said = [process.communicate(timeout=300) for process in several]
+        said = [process.communicate(timeout=300) for process in several[:wait]]
     finally:
         for process in several:
             process.kill()
+        for process in several if wait is None else several[wait:]:
+            process.stdout.close()
+            process.stderr.close()
+            process.wait()
     return [process.returncode for process in several], said
 
 
@@ -109,6 +117,43 @@ def test_one_of_four_dies_the_others_say_so_and_two_go_on(settings, tmp_path):
     assert f"{kept} finished shares" in said[0][0]
     alone = ablate(Settings(**{**vars(settings), "output": str(tmp_path / "alone")}))
     assert np.abs(outputs_of(settings)["outputs"] - alone.swept.outputs).max() < 2e-6
+
+
+def test_the_first_dies_and_the_others_say_so(settings):
+    codes, said = run_processes(settings, 2, {0: "dies"})
+    assert codes == [-9, 2], said
+    assert said[1][1].strip().startswith("bertjax: error: another process has ended")
+    assert len(said[1][1].strip().splitlines()) == 1
+
+
+def test_one_freezes_and_the_others_end(settings, monkeypatch):
+    codes, said = run_processes(settings, 2, {1: "freezes"}, wait=1)
+    assert codes[0] == 2, said
+    assert "bertjax: error: another process has ended" in said[0][1]
+
+
+def test_what_is_complete_is_said_to_be(settings):
+    ablate(replace(settings, limit=6))
+    codes, said = run_processes(settings, 2, more={number: ["--limit", "6", "--resume"] for number in (0, 1)})
+    assert codes == [0, 0], said
+    assert "is complete already" in said[0][0] + said[0][1]
+
+
+@pytest.mark.parametrize("address", ["nonsense", ":1234", "localhost:0", "localhost:99999", "localhost:x"])
+def test_an_address_that_is_none_is_refused(settings, capsys, address):
+    several = ["--distributed", "--coordinator", address, "--processes", "2", "--process", "1"]
+    assert main(["ablate", "--model", settings.model, *several]) == 2
+    assert f"--coordinator {address!r} is not HOST:PORT" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_refused(settings, capsys):
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        address = f"localhost:{taken.getsockname()[1]}"
+        several = ["--distributed", "--coordinator", address, "--processes", "2", "--process", "0"]
+        assert main(["ablate", "--model", settings.model, *several]) == 2
+    assert f"cannot listen at {address}" in capsys.readouterr().err
 
 
 def test_what_is_wrong_with_one_ends_all_with_a_line(settings, tmp_path):

@@ -326,16 +326,45 @@ def pretend_cudnn(monkeypatch):
     monkeypatch.setattr(fused_attention_stablehlo, "is_cuda_compute_capability_equal", lambda capability: False)
 
 
+def padded(part, keep):
+    return fused.attend(part, part, part, keep, None, 0, HALF).sum()
+
+
+@pytest.mark.parametrize("tokens", [1, 33, 512])
 @pytest.mark.parametrize("differentiate", [False, True])
-def test_in_half_precision_the_fused_form_is_cudnns_on_a_gpu(pretend_cudnn, differentiate):
-    part, keep = jnp.ones((2, 512, 3, 64), jnp.bfloat16), jnp.ones((2, 1, 512))
-
-    def function(part, keep):
-        return fused.attend(part, part, part, keep, None, 0, HALF).sum()
-
-    text = lower(jax.grad(function) if differentiate else function, "cuda", part, keep)
+def test_in_half_precision_the_fused_form_is_cudnns_on_a_gpu(pretend_cudnn, differentiate, tokens):
+    part, keep = jnp.ones((2, tokens, 3, 64), jnp.bfloat16), jnp.ones((2, 1, tokens))
+    text = lower(jax.grad(padded) if differentiate else padded, "cuda", part, keep)
     assert ("fmhaSoftmaxBackward" if differentiate else "fmhaSoftmax") in text
-    assert largest_of(text) < 2 * 512 * 512  # no weights, and no mask of queries and keys
+    assert largest_of(text) < max(2 * tokens * tokens, 2 * (tokens + 1) * 3 * 64 + 1)  # no weights, no mask of pairs
+
+
+@pytest.mark.parametrize("over", ["queries", "mask", "both"])
+@pytest.mark.parametrize("differentiate", [False, True])
+def test_cudnns_form_may_be_vmapped(pretend_cudnn, over, differentiate):
+    part, keep = jnp.ones((4, 2, 33, 3, 64), jnp.bfloat16), jnp.ones((4, 2, 1, 33))
+    axes = {"queries": (0, None), "mask": (None, 0), "both": (0, 0)}[over]
+    given = [one if axis == 0 else one[0] for one, axis in zip((part, keep), axes, strict=True)]
+    function = jax.vmap(jax.grad(padded) if differentiate else padded, axes)
+    assert "fmhaSoftmax" in lower(function, "cuda", *given)
+
+
+@pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0)])
+def test_vmapped_it_gives_what_each_alone_gives(rng, axes):
+    """Values and gradients of what cuDNN is given, as XLA computes it."""
+    part = normal(rng, "float32", 4, BATCH, 7, HEADS, 32)
+    keep = jnp.asarray(rng.integers(0, 2, (4, BATCH, 7)), jnp.float32).at[..., 0].set(1)
+
+    def value(part, keep):
+        return (fused.real_keys_first(part, 2 * part, part, keep, "xla") ** 2).sum()
+
+    given = [one if axis == 0 else one[0] for one, axis in zip((part, keep), axes, strict=True)]
+    found, gradient = jax.vmap(jax.value_and_grad(value), axes)(*given)
+    for number in range(4):
+        one = [each[number] if axis == 0 else each for each, axis in zip(given, axes, strict=True)]
+        expected = jax.value_and_grad(value)(*one)
+        assert abs(found[number] / expected[0] - 1) < CLOSE
+        assert largest_difference(gradient[number], expected[1]) < CLOSE * 10
 
 
 def test_rows_of_several_examples_are_cudnns_with_a_mask(pretend_cudnn):
@@ -349,15 +378,16 @@ def test_rows_of_several_examples_are_cudnns_with_a_mask(pretend_cudnn):
 
 def test_cudnn_is_for_half_precision_and_gpus_from_ampere_on(monkeypatch):
     class Device:
-        platform, compute_capability = "gpu", "8.0"
+        compute_capability = "8.0"
 
     assert not fused.has_cudnn(HALF, 64)  # a CPU
     monkeypatch.setattr(jax, "local_devices", lambda: [Device])
     assert fused.has_cudnn(HALF, 64)
     assert not fused.has_cudnn(HALF, 12)
     assert not fused.has_cudnn(Numerics(), 64)
-    Device.compute_capability = "7.5"
-    assert not fused.has_cudnn(HALF, 64)
+    for other in ("7.5", "gfx942"):  # Turing, and AMD's
+        Device.compute_capability = other
+        assert not fused.has_cudnn(HALF, 64)
 
 
 @pytest.mark.parametrize("tokens", [1, 7, 130])

@@ -275,14 +275,13 @@
     showRanking();
     showExamples();
     const halves = data.statistics[state.metric].halves;
-    const some = halves.chosen.map(([place, part]) => `${halfName(place)} (${Math.round(100 * part)} %)`).join(", ");
+    const some = halves.chosen.map(([place, part]) => `${place} (${Math.round(100 * part)} %)`).join(", ");
     setText("halves", halves.on_other === null || !halves.halves ? "" :
       `Chosen on a random half of the examples, the best ${data.kind} gains ${signed(100 * halves.on_chosen)} points there and ` +
       `${signed(100 * halves.on_other)} on the other half (mean of ${halves.halves} halves). Chosen most often: ${some}.`);
     setText("method", `Intervals: BCa bootstrap of ${data.statistics[state.metric].resamples.toLocaleString("en")} draws, or score intervals where few ` +
       `predictions flip. Test: ${data.statistics[state.metric].test}. q: Benjamini and Hochberg over all ${data.ablations}.`);
   }
-  const halfName = place => data.all_names[place];
 
   function showBars() {
     const places = sorted(data.names.map((_, place) => place), "name");
