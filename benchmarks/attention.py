@@ -246,7 +246,7 @@ def draw_roofline(path: Path, rows: list[dict[str, Any]], peaks: dict[str, dict[
         for form in dict.fromkeys(row["form"] for row in chosen):
             points = [(row["length"], row["flops_per_second"] / 1e9) for row in chosen if row["form"] == form]
             look: dict[str, Any] = {"marker": "o", "markersize": 4, "linewidth": 1}
-            axes.plot(*zip(*points, strict=True), color=COLOURS[form], label=form, **look)
+            axes.plot(*zip(*points, strict=True), color=COLOURS[form.partition(" (")[0]], label=form, **look)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.xaxis.set_major_locator(FixedLocator(list(density)))

@@ -126,6 +126,7 @@ def test_the_first_dies_and_the_others_say_so(settings):
     assert len(said[1][1].strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_one_freezes_and_the_others_end(settings, monkeypatch):
     codes, said = run_processes(settings, 2, {1: "freezes"}, wait=1)
     assert codes[0] == 2, said

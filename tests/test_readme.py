@@ -64,12 +64,17 @@ def test_the_parity_command_shows_that_the_real_model_agrees_in_float32(capsys):
 def test_the_other_commands_run_in_the_order_given(desk, monkeypatch):
     monkeypatch.chdir(desk)
     commands = [c for c in COMMANDS if c.startswith("bertjax ") and not c.startswith("bertjax parity")]
-    assert len(commands) == 7
+    assert len(commands) == 13
+    # Where the commands without --output write by default, and where they do here.
+    places = {"bertjax-qnli-sample-uniform-heads": "out0"}
+    places["bertjax-qnli-sample-zero-heads"] = f"out{commands.index('bertjax ablate --mode zero')}"
     for number, command in enumerate(commands):
-        arguments = shlex.split(command)[1:]
+        arguments = [places.get(word, word) for word in shlex.split(command)[1:]]
         if arguments[0] in ("ablate", "plan"):
             # Few heads and examples: how the words are understood is what is tested, not the machine's patience.
             fewer = [] if "layers" in arguments else ["--heads", "5.3", "5.5"]
             arguments += ["--limit", "5", *fewer, "--output", f"out{number}"]
         assert main(arguments) == 0, command
         assert arguments[0] != "ablate" or (desk / f"out{number}" / "summary.json").is_file()
+    assert (desk / "out0" / "report.html").is_file()
+    assert (desk / "ranking.pdf").is_file()

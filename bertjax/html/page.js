@@ -280,7 +280,7 @@
       `Chosen on a random half of the examples, the best ${data.kind} gains ${signed(100 * halves.on_chosen)} points there and ` +
       `${signed(100 * halves.on_other)} on the other half (mean of ${halves.halves} halves). Chosen most often: ${some}.`);
     setText("method", `Intervals: BCa bootstrap of ${data.statistics[state.metric].resamples.toLocaleString("en")} draws, or score intervals where few ` +
-      `predictions flip. Test: ${data.statistics[state.metric].test}. q: Benjamini and Hochberg over all ${data.ablations}.`);
+      `predictions flip. Test: ${data.statistics[state.metric].test}. q: Benjamini and Hochberg. An interval is of one ${data.kind} by itself; q counts that there are ${data.ablations}.`);
   }
 
   function showBars() {
