@@ -35,7 +35,7 @@ from bertjax.schedule import Progress
 from bertjax.watch import Watch, end
 
 # Seconds without a sign of life after which a process counts as lost.
-HEARTBEAT, FAREWELL = 20, 30
+HEARTBEAT, FAREWELL = 50, 30
 MISTAKE = 2  # exit code
 JOINING = 240  # seconds that processes wait for each other; JAX's own 300 would end in an abort
 LOST = (

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-PULSE, SILENCE, CONNECTING = 2.0, 15.0, 10.0  # seconds
+PULSE, SILENCE, CONNECTING = 2.0, 30.0, 10.0  # seconds
 ALIVE, DONE = b".", b"x"
 
 _ENDING = threading.Lock()
