@@ -52,7 +52,7 @@ class Evidence:
         base: the score without ablation.
         score: with each ablation.
         low, high: ends of the interval of each difference, by `method`.
-        method: 'bca', 'percentile' (where BCa is undefined), or 'score' where fewer than 20 predictions flip.
+        method: 'bca', 'percentile' (where BCa is undefined), or 'score' where fewer than 50 predictions flip.
         percentile, bca: both intervals of each difference, `[2, runs]`.
         p: two-sided, uncorrected; by McNemar's exact test or by swaps.
         q: after Benjamini and Hochberg, over all ablations.

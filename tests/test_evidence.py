@@ -227,16 +227,16 @@ def test_tangos_interval_is_where_his_statistic_is_critical():
 
 
 def test_few_flips_take_a_score_interval(rng):
-    labels, base, _ = paired(rng, 300, 0, 0)
+    labels, base, _ = paired(rng, 600, 0, 0)
     outputs = np.stack([base] * 4)
     wrong = np.flatnonzero(base != labels)
     outputs[1, wrong[:1]] ^= 1
-    outputs[2, wrong[:19]] ^= 1
-    outputs[3, wrong[:20]] ^= 1
+    outputs[2, wrong[:49]] ^= 1
+    outputs[3, wrong[:50]] ^= 1
     for metric in ("accuracy", "f1", "matthews"):
         found = weigh(metric, logits(base), logits(outputs), labels, resamples=DRAWS, draws=99)
         assert found.method == ("score", "score", "score", "bca"), metric
-        assert found.gains.tolist() == [0, 1, 19, 20]
+        assert found.gains.tolist() == [0, 1, 49, 50]
         assert found.losses.tolist() == [0] * 4
         assert (found.low[:2] < 0).all()
         assert (found.high[:2] > found.difference[:2]).all()
@@ -359,5 +359,6 @@ def test_draws_grow_with_ablations_and_stay_payable():
     assert significance.count_draws("f1", 10, 400) == 9_999
     assert significance.count_draws("f1", 144, 400) == 14_399
     assert significance.count_draws("f1", 10_296, 9_815) < 10_000
-    assert significance.count_draws("spearman", 144, 1_500) == 14_399
+    assert significance.count_draws("spearman", 144, 1_000) == 14_399
+    assert 9_999 < significance.count_draws("spearman", 144, 1_500) < 14_399
     assert significance.count_draws("spearman", 10_296, 400_000) == 999

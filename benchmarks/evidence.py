@@ -1,0 +1,74 @@
+"""How long does weighing the effects of a sweep take, and how much memory? (10,000 draws of 145 runs)
+
+Made-up outputs of a base run and 144 ablations; each metric at the size of its largest GLUE task. Bootstrap and
+everything (bootstrap, jackknife, swaps, corrections, halves) are timed apart.
+
+    python -m benchmarks.evidence --output evidence        about four minutes on two CPU cores
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.common import describe_machine
+from bertjax.atomic import write_json
+from bertjax.cli import positive
+from bertjax.evidence import RESAMPLES, weigh
+from bertjax.memory import memory_in_use, peak_resident
+from bertjax.metrics import METRICS
+from bertjax.resampling import bootstrap_counts, make_scorer, score_draws
+
+# Examples of MNLI's, QQP's, CoLA's and STS-B's validation sets (QQP's cut to MNLI's).
+EXAMPLES = {"accuracy": 9815, "f1": 9815, "matthews": 1043, "pearson": 1500, "spearman": 1500}
+EXAMPLES |= {"roc_auc": 1500, "average_precision": 1500}
+RUNS = 145
+
+
+def make_outputs(metric: str, examples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Outputs of a base run and of ablations that differ from it by more and more, and labels."""
+    rng = np.random.default_rng(0)
+    classes = METRICS[metric].targets == "classes"
+    labels = rng.integers(0, 2, examples) if classes else rng.normal(size=examples)
+    target = np.eye(2)[labels] if METRICS[metric].reads == "predictions" else labels.astype(np.float64)
+    base = target + 0.8 * rng.normal(size=target.shape)
+    noise = rng.normal(size=(RUNS, *base.shape))
+    share = np.linspace(0, 0.5, RUNS).reshape(-1, *[1] * base.ndim)
+    return (base + share * noise).astype(np.float32), labels
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Print the table, and write it as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--metrics", nargs="+", choices=list(EXAMPLES), default=list(EXAMPLES))
+    parser.add_argument("--examples", type=positive, help="in place of each metric's own number")
+    parser.add_argument("--output", default="evidence", metavar="DIR")
+    options = parser.parse_args(arguments)
+    rows = []
+    for metric in options.metrics:
+        examples = options.examples or EXAMPLES[metric]
+        outputs, labels = make_outputs(metric, examples)
+        started = time.perf_counter()
+        score_draws(make_scorer(metric, outputs, labels), bootstrap_counts(examples, RESAMPLES, 0, RUNS))
+        middle = time.perf_counter()
+        found = weigh(metric, outputs[0], outputs[1:], labels)
+        row = {"metric": metric, "examples": examples, "swaps": found.draws, "bootstrap_seconds": middle - started}
+        rows.append({**row, "seconds": time.perf_counter() - middle, "peak_bytes": peak_resident()})
+    table = Table(title=describe_machine(), title_justify="left")
+    for name in ("metric", "examples", "bootstrap s", "swaps", "everything s", "peak GB so far"):
+        table.add_column(name, justify="left" if name == "metric" else "right")
+    for row in rows:
+        peak = "-" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 1e9:.2f}"
+        seconds = f"{row['bootstrap_seconds']:.1f}", f"{row['swaps']:,}", f"{row['seconds']:.1f}"
+        table.add_row(row["metric"], f"{row['examples']:,}", *seconds, peak)
+    Console(width=110).print(table)
+    Path(options.output).mkdir(parents=True, exist_ok=True)
+    facts = {"machine": describe_machine(), "in_use_bytes": memory_in_use(), "rows": rows}
+    write_json(Path(options.output) / "evidence.json", facts)
+
+
+if __name__ == "__main__":
+    main()
