@@ -63,6 +63,7 @@ def label_results(several: Sequence[SavedResults]) -> list[str]:
             "model": one.summary["model"]["name"],
             "task": one.summary["data"]["task"],
             "split": one.summary["data"]["split"],
+            "metric": one.summary["metric"]["label"],
             "mode": one.summary["mode"]["name"],
             "seed": f"seed {one.summary['settings'].get('seed')}",
             "limit": f"limit {one.summary['settings'].get('limit')}",
@@ -83,6 +84,9 @@ def align(several: Sequence[SavedResults]) -> tuple[list[str], list[list[Mapping
     if len(several) < 2:
         raise InputError("give two directories of results at least")
     tables = [{row["name"]: row for row in one.rows_of()} for one in several]
+    for name in set.intersection(*map(set, tables)):
+        if len({tuple(table[name]["heads"]) for table in tables}) > 1:
+            raise InputError(f"{name!r} is not the same heads in all results: give sets of other heads other names")
     names = [name for name in tables[0] if all(name in table for table in tables)]
     if len(names) < 2:
         kinds = ", ".join(f"{one.directory} has {len(one.names)} {one.kind}s" for one in several)
@@ -157,7 +161,7 @@ def compare_table(several: Sequence[SavedResults], pairs: Sequence[Pair]) -> Gro
             shared.add_row(name, str(times), *("" if np.isnan(one) else format_change(one) for one in changes))
         parts.append(shared)
         if len(agreed) > SHOWN:
-            parts.append(Text(f"and {len(agreed) - SHOWN} more (--format csv)"))
+            parts.append(Text(f"and {len(agreed) - SHOWN} more (--format json)"))
     return Group(*parts)
 
 

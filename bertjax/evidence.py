@@ -37,6 +37,8 @@ EFFECT_SIZES = {
     "pearson": "Cohen's q: the difference of Fisher's z",
     "spearman": "Cohen's q: the difference of Fisher's z",
 }
+RANGES = {"matthews": (-1.0, 1.0), "pearson": (-1.0, 1.0), "spearman": (-1.0, 1.0)}
+RANGES |= dict.fromkeys(("accuracy", "f1", "roc_auc", "average_precision"), (0.0, 1.0))
 STANDARDISED = "the difference over its standard error"
 
 Runs = Float[np.ndarray, " runs"]
@@ -176,7 +178,7 @@ def _put_together(task: "_Task", every: Any, found: list["_Group"], halves: dict
         gains=gains,
         losses=losses,
         effect_size=_effect_size(metric, float(scores[0]), scores[1:], error, gains, losses),
-        detectable=_detectable(metric, swapped, gains, losses, len(task.labels)),
+        detectable=_detectable(task, every, swapped, gains, losses),
         resamples=task.resamples,
         draws=len(swapped.largest),
         exact=swapped.exact,
@@ -221,7 +223,9 @@ def _weigh_group(task: _Task, outputs: Any, group: range, draws: int) -> _Group:
     resampled = _differences(score_draws(scorer, drawn))
     left_out = _differences(score_draws(scorer, _leave_out(examples)))
     both = intervals.percentile(resampled), intervals.bca(observed, resampled, left_out)
-    low, high, method = choose_intervals(task.metric, every, task.labels, task.positive, observed, both)
+    low, high, method = choose_intervals(
+        task.metric, every, task.labels, task.positive, observed, both, float(task.scores[0])
+    )
     swapped = swap_test(task.metric, task.base, outputs, task.labels, task.positive, observed, draws, task.seed)
     return _Group(low, high, method, *both, _spread(resampled), swapped)
 
@@ -253,7 +257,7 @@ def _flips(metric: str, outputs: Any, labels: Any) -> tuple[Any, Any]:
 
 
 def choose_intervals(
-    metric: str, outputs: Any, labels: Any, positive: int, observed: Runs, both: Any
+    metric: str, outputs: Any, labels: Any, positive: int, observed: Runs, both: Any, base: float
 ) -> tuple[Runs, Runs, tuple[str, ...]]:
     """BCa, or percentiles where that is undefined, or a score interval where few predictions flip."""
     percentile, bca = both
@@ -261,18 +265,28 @@ def choose_intervals(
     low, high = np.where(usable, bca, percentile)
     method = np.where(usable, "bca", "percentile").astype(object)
     if METRICS[metric].reads == "predictions":
-        predictions = predictions_from_logits(outputs)
-        few = ((predictions[1:] != predictions[0]).sum(1) < intervals.FEW_FLIPS) & np.isfinite(observed)
+        predictions, gains_losses = predictions_from_logits(outputs), _flips(metric, outputs, labels)
+        few = (_count_flips(metric, predictions, positive, gains_losses) < intervals.FEW_FLIPS) & np.isfinite(observed)
         if metric == "accuracy":
-            gains, losses = _flips(metric, outputs, labels)
-            ends = intervals.tango(gains[few], losses[few], len(labels))
+            ends = intervals.tango(gains_losses[0][few], gains_losses[1][few], len(labels))
         else:
             ends = intervals.by_kinds_of_flips(
                 metric, predictions[0], predictions[1:][few], labels, positive, observed[few]
             )
         low[few], high[few] = ends
         method[few] = "score"
+    least, most = (end - base for end in RANGES[metric])
+    low, high = np.clip(low, least, most), np.clip(high, least, most)
     return low, high, tuple(method.tolist())
+
+
+def _count_flips(metric: str, predictions: Any, positive: int, gains_losses: Any) -> Int[np.ndarray, " runs"]:
+    """How many predictions flip in a way that the metric sees."""
+    if metric == "accuracy":
+        return gains_losses[0] + gains_losses[1]
+    if metric == "f1":
+        predictions = predictions == positive
+    return (predictions[1:] != predictions[0]).sum(1)
 
 
 def _spread(resampled: Float[np.ndarray, "draws runs"]) -> Runs:
@@ -293,11 +307,13 @@ def _effect_size(metric: str, base: float, scores: Runs, error: Runs, gains: Any
         return np.where(error > 0, (scores - base) / error, 0.0)
 
 
-def _detectable(metric: str, swapped: Swapped, gains: Any, losses: Any, examples: int) -> Runs:
-    """By the spread under the null; of accuracy never less than the flips that McNemar's test needs at least."""
-    tests = len(swapped.p)
-    found = detectable(swapped.spread, tests)
-    if metric != "accuracy":
-        return found
-    spread = np.sqrt(gains + losses) / examples
-    return np.maximum(detectable(spread, tests), fewest_flips(tests) / examples)
+def _detectable(task: "_Task", every: Any, swapped: Swapped, gains: Any, losses: Any) -> Runs:
+    """By the spread under the null; never less than the fewest flips that could show anything, of the heaviest kind."""
+    tests, examples = len(swapped.p), len(task.labels)
+    spread = np.sqrt(gains + losses) / examples if task.metric == "accuracy" else swapped.spread
+    found = detectable(spread, tests)
+    if METRICS[task.metric].reads != "predictions":
+        return np.where(spread > 0, found, np.nan)  # outputs that do not change say nothing
+    base = predictions_from_logits(every)[0]
+    heaviest = intervals.heaviest_flip(task.metric, base, task.labels, task.positive)
+    return np.maximum(found, fewest_flips(tests) * heaviest)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.evidence import EFFECT_SIZES, STANDARDISED, Evidence, Q
+from bertjax.evidence import EFFECT_SIZES, RANGES, STANDARDISED, Evidence, Q
 from bertjax.intervals import LEVEL
 from bertjax.metrics import find_metric
 from bertjax.page import format_change
@@ -28,18 +28,18 @@ def tell(evidence: Evidence, names: Sequence[str], kind: str) -> str:
     parts = [f"{help_} of {total} {several} help when disabled and {hurt} hurt, at q < {Q} ({_name(evidence)})"]
     place = int(np.nanargmax(differences))
     if differences[place] > 0:
-        chance = f"by chance the best of {total} would gain as much with p = {format_p(evidence.best[place])}"
+        chance = f"by chance the best of {total} would gain as much with p = {format_p(evidence.best_raw[place])}"
         parts.append(f"the largest gain is {_change(evidence, place)} for {names[place]}; {chance}")
     else:
         parts.append(f"no {kind} gains")
     place = int(np.nanargmin(differences))
     if differences[place] < 0:
         parts.append(f"the largest loss is {_change(evidence, place)} for {names[place]}")
-    least = np.nanmedian(evidence.detectable)
-    parts.append(
-        f"{unknown} cannot be told from zero with {evidence.examples:,} examples, which would show changes of about "
-        f"{100 * least:.1f} points and more"
-    )
+    known = evidence.detectable[np.isfinite(evidence.detectable)]
+    least = float(np.median(known)) if known.size else np.inf
+    low, high = RANGES[evidence.metric]
+    shown = f"would show changes of about {100 * least:.1f} points and more" if least < high - low else "can show none"
+    parts.append(f"{unknown} cannot be told from zero with {evidence.examples:,} examples, which {shown}")
     return "; ".join(parts) + "."
 
 

@@ -122,7 +122,9 @@ def by_kinds_of_flips(
     """
     classes = np.unique(np.concatenate([labels, base, predictions.ravel()]))
     kinds = [(t, a, b) for t in classes for a in classes for b in classes if a != b]
-    weights = _weights_of_flips(metric, base, labels, positive, classes, kinds)
+    if not kinds:  # all of one class: nothing flips
+        return np.stack([observed, observed])
+    weights = weights_of_flips(metric, base, labels, positive, classes, kinds)
     counts = np.array([((labels == t) & (base == a) & (predictions == b)).sum(1) for t, a, b in kinds], np.float64)
     wanted = float(ndtri((1 + level) / 2))
     up, down = (_reach(sign * weights, counts, wanted) for sign in (1, -1))
@@ -155,7 +157,17 @@ def _reach(
     return gap + np.maximum(more, 0)
 
 
-def _weights_of_flips(
+def heaviest_flip(
+    metric: str, base: Int[np.ndarray, " examples"], labels: Int[np.ndarray, " examples"], positive: int
+) -> float:
+    """By how much one flip changes a score at most."""
+    classes = np.unique(np.concatenate([labels, base]))
+    kinds = [(t, a, b) for t in classes for a in classes for b in classes if a != b]
+    weights = weights_of_flips(metric, base, labels, positive, classes, kinds) if kinds else np.zeros(1)
+    return float(np.abs(weights).max())
+
+
+def weights_of_flips(
     metric: str, base: Any, labels: Any, positive: int, classes: Any, kinds: list[Any]
 ) -> Float[np.ndarray, " kinds"]:
     """By how much one flip of each kind changes the base's score; 0 where no example could flip so."""
@@ -168,7 +180,7 @@ def _weights_of_flips(
         moved[cells.index((label, before))] -= possible
         moved[cells.index((label, after))] += possible
         rows.append(moved)
-    outputs = np.eye(int(classes.max()) + 1)[[prediction for _, prediction in cells]][None]
+    outputs = np.eye(max(2, int(classes.max()) + 1))[[prediction for _, prediction in cells]][None]
     scorer = make_scorer(metric, outputs, np.array([label for label, _ in cells]), positive)
     scores = scorer(np.stack(rows))[:, 0]
     return np.nan_to_num(scores[1:] - scores[0])

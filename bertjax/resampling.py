@@ -95,8 +95,9 @@ def swaps(examples: int, draws: int, seed: int, runs: int = 1) -> Iterator[Num[n
     generator, size = np.random.default_rng(seed), chunk_size(examples, runs)
     for start in range(0, draws, size):
         count = min(size, draws - start)
-        bits = generator.integers(0, 256, (count, -(-examples // 8)), np.uint8)
-        yield np.unpackbits(bits, axis=1, count=examples)
+        # Whole 64-bit words, of which the generator keeps no rest: chunks of any size are the same swaps.
+        words = generator.integers(0, 1 << 64, (count, -(-examples // 64)), np.uint64)
+        yield np.unpackbits(words.astype("<u8").view(np.uint8), axis=1, count=examples)
 
 
 def _accuracy(
@@ -140,7 +141,7 @@ def _sums(counts: Counts, kinds: Shaped[np.ndarray, "runs examples"]) -> Float[n
 
 
 def _pearson(values: Float[np.ndarray, "runs examples"], labels: Num[np.ndarray, " examples"]) -> Scorer:
-    x, y = _standardise(values), _standardise(labels[None].astype(np.float64))
+    x, y = standardise(values), standardise(labels[None].astype(np.float64))
     parts = [np.ascontiguousarray(part.T) for part in (x, x * x, x * y, y, y * y)]
 
     def scorer(counts: Counts) -> DrawnScores:
@@ -152,7 +153,7 @@ def _pearson(values: Float[np.ndarray, "runs examples"], labels: Num[np.ndarray,
     return scorer
 
 
-def _standardise(values: Float[np.ndarray, "runs examples"]) -> Float[np.ndarray, "runs examples"]:
+def standardise(values: Float[np.ndarray, "runs examples"]) -> Float[np.ndarray, "runs examples"]:
     """Mean 0 and variance 1, so that variances are differences of small numbers; 0 where all are alike."""
     centred = values - values.mean(1, keepdims=True)
     spread = centred.std(1, keepdims=True)

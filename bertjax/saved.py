@@ -14,6 +14,8 @@ from bertjax.errors import InputError
 from bertjax.rows import SCHEMA, read_parquet
 from bertjax.view import ResultsView
 
+KEYS = ("model", "data", "mode", "metric", "metrics", "settings", "sentence", "statistics", "base", "ablations")
+
 
 @dataclass(frozen=True, repr=False)
 class SavedResults(ResultsView):
@@ -40,7 +42,10 @@ class SavedResults(ResultsView):
     @cached_property
     def outputs(self) -> dict[str, Shaped[np.ndarray, "..."]]:
         """The arrays of `outputs.npz`: base, outputs, names, layer, head, ids, labels."""
-        return _read_arrays(self.directory / "outputs.npz")
+        arrays = _read_arrays(self.directory / "outputs.npz")
+        if arrays["names"].tolist() != self.names or len(arrays["labels"]) != self.summary["data"]["examples"]:
+            raise InputError(f"{self.directory}: summary.json and outputs.npz are of different results")
+        return arrays
 
     @cached_property
     def attention(self) -> dict[str, Shaped[np.ndarray, "..."]]:  # type: ignore[override]
@@ -56,9 +61,12 @@ class SavedResults(ResultsView):
         """
         path = self.directory / "examples.jsonl"
         try:
-            return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+            found = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
         except (OSError, ValueError) as error:
             raise InputError(f"{path} cannot be read ({error}): run the ablation again") from error
+        if len(found) != self.summary["data"]["examples"]:
+            raise InputError(f"{path} has {len(found)} examples, the results {self.summary['data']['examples']}")
+        return found
 
 
 def read_results(directory: str | Path) -> SavedResults:
@@ -81,7 +89,14 @@ def read_results(directory: str | Path) -> SavedResults:
             f"{path} has schema {found}, this bertjax reads {SCHEMA}: read it with the version that wrote it "
             f"({(summary.get('versions') or {}).get('bertjax', 'unknown')}), or run the ablation again"
         )
-    return SavedResults(directory, summary, read_parquet(directory / "results.parquet"))
+    missing = [name for name in KEYS if name not in summary]
+    if missing:
+        raise InputError(f"{path} is damaged, it lacks {', '.join(missing)}: run the ablation again")
+    rows = read_parquet(directory / "results.parquet")
+    names = [entry["name"] for entry in summary["ablations"]]
+    if any([row["name"] for row in rows if row["metric"] == metric] != names for metric in summary["statistics"]):
+        raise InputError(f"{directory}: summary.json and results.parquet are of different results")
+    return SavedResults(directory, summary, rows)
 
 
 def _read_arrays(path: Path) -> dict[str, Shaped[np.ndarray, "..."]]:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int, Num
 from scipy.special import bdtr, ndtri
 
-from bertjax.resampling import make_scorer, score_draws, swaps
+from bertjax.resampling import make_scorer, score_draws, standardise, swaps
 
 LEAST_DRAWS, DRAWS_PER_ABLATION = 9_999, 100
 # Products of a draw, an example and an ablation that a test takes at most: about a minute or two.
@@ -94,7 +94,7 @@ def swap_test(
     draws: int,
     seed: int,
 ) -> Swapped:
-    """Swap base and ablated outputs of examples at random; all swaps there are where those are not more than `draws`.
+    """Swap base and ablated outputs of examples, made `comparable`, at random; all swaps if there are no more of them.
 
     Args:
         observed: the differences, ablated less base.
@@ -102,6 +102,8 @@ def swap_test(
     Returns: p-values `(1 + hits) / (1 + draws)`, or `hits / draws` of all swaps; NaN where a difference is.
     """
     runs, examples = outputs.shape[:2]
+    base, *several = comparable(metric, np.concatenate([base[None], outputs]))
+    outputs = np.stack(several)
     both = np.concatenate([np.broadcast_to(base, outputs.shape), outputs], axis=1)
     scorer = make_scorer(metric, both, np.concatenate([labels, labels]), positive)
 
@@ -122,6 +124,23 @@ def swap_test(
     spread = np.sqrt((found**2).mean(0))
     ratios = found / np.where(spread > 0, spread, 1)
     return Swapped(np.where(known, p, np.nan), spread, found.max(1), ratios.max(1), exact)
+
+
+def comparable(
+    metric: str, outputs: Float[np.ndarray, "runs examples *labels"]
+) -> Float[np.ndarray, "runs examples ..."]:
+    """Outputs that may be swapped between runs: what a metric does not see of a run, its outputs do not have.
+
+    Ranks where the metric depends on ranks alone (Venkatraman and Begg 1996), standardised values for Pearson: else a
+    run that shifts or stretches all outputs would spread the null distribution for no reason.
+    """
+    if metric == "pearson":
+        return standardise(outputs.astype(np.float64).reshape(outputs.shape[:2]))
+    if metric in ("spearman", "roc_auc", "average_precision"):
+        from scipy.stats import rankdata
+
+        return rankdata(outputs.reshape(outputs.shape[:2]), axis=1)
+    return outputs
 
 
 def benjamini_hochberg(p: Float[np.ndarray, " runs"]) -> Float[np.ndarray, " runs"]:

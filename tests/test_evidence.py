@@ -86,6 +86,8 @@ def test_with_few_examples_all_swaps_are_tried_as_scipy_does(rng, metric):
     assert found.exact
     assert len(found.largest) == 2**9
 
+    outputs = significance.comparable(metric, outputs)
+
     def difference(first, second, run):
         picked = np.stack([np.where(pick == 0, outputs[0].T, outputs[run].T).T for pick in (first, second)])
         some = score(metric, picked, labels)
@@ -131,7 +133,7 @@ def coverage(rng, metric, examples, gain, loss, repeats):
         resampled = np.diff(score_draws(scorer, bootstrap_counts(examples, DRAWS, int(rng.integers(1 << 30)))))
         left_out = np.diff(scorer(1 - np.eye(examples, dtype=int)))
         ends = intervals.percentile(resampled), intervals.bca(np.diff(scores), resampled, left_out)
-        low, high, _ = ev.choose_intervals(metric, both, labels, 1, np.diff(scores), ends)
+        low, high, _ = ev.choose_intervals(metric, both, labels, 1, np.diff(scores), ends, float(scores[0]))
         hits += low[0] <= truth <= high[0]
     return hits / repeats
 
@@ -362,3 +364,52 @@ def test_draws_grow_with_ablations_and_stay_payable():
     assert significance.count_draws("spearman", 144, 1_000) == 14_399
     assert 9_999 < significance.count_draws("spearman", 144, 1_500) < 14_399
     assert significance.count_draws("spearman", 10_296, 400_000) == 999
+
+
+@pytest.mark.parametrize("metric", ["pearson", "spearman", "roc_auc", "average_precision"])
+def test_a_run_that_shifts_or_stretches_all_outputs_is_none_the_less_sure(rng, metric):
+    outputs, labels = rng.normal(size=(3, 80)), rng.normal(size=80)
+    labels = labels if METRICS[metric].targets == "numbers" else (labels > 0).astype(int)
+    moved = outputs.copy()
+    moved[1] = 5 + 3 * outputs[1]
+    plain, shifted = (weigh(metric, some[0], some[1:], labels, resamples=99, draws=DRAWS) for some in (outputs, moved))
+    assert largest_difference(plain.p, shifted.p) < 1e-12
+    assert largest_difference(plain.detectable, shifted.detectable) < 1e-9
+
+
+@pytest.mark.parametrize("label", [0, 1])
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews"])
+def test_examples_of_one_class_are_weighed_too(metric, label):
+    labels = np.full(8, label)
+    outputs = logits(np.full((3, 8), label))
+    found = weigh(metric, outputs[0], outputs[1:], labels, resamples=99)
+    assert not found.found.any()
+    tell(found, ["0.0", "0.1"], "head")
+
+
+@pytest.mark.parametrize("metric", ["f1", "matthews"])
+def test_what_would_be_found_is_never_less_than_flips_that_could_show_it(rng, metric):
+    labels, base, _ = paired(rng, 408, 0, 0)
+    found = weigh(metric, logits(base), logits(np.stack([base] * 144)), labels, resamples=99, draws=99)
+    assert (found.detectable > 0.02).all()
+    assert "would show changes of about 0.0" not in tell(found, [str(one) for one in range(144)], "head")
+    few = weigh(metric, logits(base[:3]), logits(np.stack([base[:3]] * 144)), labels[:3], resamples=99, draws=99)
+    assert np.isnan(few.base) or "can show none" in tell(few, [str(one) for one in range(144)], "head")
+
+
+def test_intervals_stay_where_scores_can_be(rng):
+    labels, base, after = paired(rng, 100, 0.0, 0.3, positive=0.1)
+    for metric in ("f1", "matthews", "accuracy"):
+        found = weigh(metric, logits(base), logits(np.stack([after, 1 - labels])), labels, resamples=99)
+        low, high = ev.RANGES[metric]
+        assert (found.base + found.low >= low - 1e-12).all()
+        assert (found.base + found.high <= high + 1e-12).all()
+
+
+def test_wrong_predictions_that_become_other_wrong_ones_are_no_flips_of_accuracy(rng):
+    labels = rng.integers(0, 3, 400)
+    base = np.where(np.arange(400) < 100, (labels + 1) % 3, labels)
+    after = np.where(np.arange(400) < 60, (labels + 2) % 3, base)
+    found = weigh("accuracy", np.eye(3)[base], np.eye(3)[after][None], labels, resamples=99)
+    assert found.method == ("score",)
+    assert found.low[0] < 0 < found.high[0]

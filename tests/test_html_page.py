@@ -213,6 +213,36 @@ def test_the_viewer_shows_the_weights_that_were_saved(page, results):
 
 
 @browser_needed
+def test_charts_keep_their_size_when_the_window_changes(page):
+    heights = "return ['map', 'ranking', 'matrix-base'].map(id => document.getElementById(id).offsetHeight)"
+    choose(page, "metric", "accuracy")
+    page.execute_script("document.querySelector(\"tr[data-name='1.1'] button\").click()")
+    before = page.execute_script(heights)
+    page.set_window_size(700, 1200)
+    wait_for(lambda: page.execute_script("return document.getElementById('map')._fullLayout.width") < 700)
+    assert page.execute_script(heights) == before
+    assert min(before) > 100
+    page.set_window_size(1280, 1600)
+
+
+@browser_needed
+def test_an_ablation_whose_attention_is_not_kept_is_not_shown_as_another(page):
+    page.execute_script("document.querySelector(\"tr[data-name='1.1'] button\").click()")
+    wait_for(lambda: "not head 1.1" in text_of(page, "#ablated-caption"))
+
+
+@browser_needed
+def test_the_keyboard_stays_where_it_was(page):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    page.find_element(By.CSS_SELECTOR, "tr[data-name='1.2'] button").send_keys(Keys.ENTER)
+    assert page.switch_to.active_element.text == "1.2"
+    page.find_element(By.CSS_SELECTOR, "#table thead th:nth-child(5) button").send_keys(Keys.ENTER)
+    assert page.switch_to.active_element.text == "q"
+
+
+@browser_needed
 def test_light_and_dark(page):
     from selenium.webdriver.common.by import By
 

@@ -69,6 +69,8 @@ def test_swaps_are_fair_and_those_of_their_seed():
     assert some.shape == (5000, 37)
     assert (some == again).all()
     assert (some != other).any()
+    parts = [np.concatenate(list(swaps(37, 5000, 3, runs))) for runs in (10_000, 200_000)]
+    assert all((part == some).all() for part in parts)  # however they are cut into chunks
     assert np.abs(some.mean(0) - 0.5).max() < 5 * 0.5 / np.sqrt(5000)
     assert abs(np.corrcoef(some[:, 0], some[:, 1])[0, 1]) < 0.1
 

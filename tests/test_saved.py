@@ -78,6 +78,12 @@ def test_notebooks_show_results(mrpc):
     assert html.count("<tr") == 11
 
 
+def mix(path, name):
+    """Put a file of other results in place."""
+    other = make_results(path.parent / "other", ablate="layers", helpful="0", harmful="2", examples=30)
+    (path / name).write_bytes((other / name).read_bytes())
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -90,6 +96,10 @@ def test_notebooks_show_results(mrpc):
         (lambda path: (path / "outputs.npz").write_bytes(b"no"), "outputs.npz cannot be read"),
         (lambda path: (path / "attention.npz").unlink(), "attention.npz cannot be read"),
         (lambda path: (path / "examples.jsonl").write_text("no\n"), "examples.jsonl cannot be read"),
+        (lambda path: (path / "examples.jsonl").write_text("{}\n"), "examples.jsonl has 1 examples, the results 30"),
+        (lambda path: (path / "summary.json").write_text('{"schema": 1}'), "is damaged, it lacks model, data"),
+        (lambda path: mix(path, "results.parquet"), "summary.json and results.parquet are of different results"),
+        (lambda path: mix(path, "outputs.npz"), "summary.json and outputs.npz are of different results"),
     ],
 )
 def test_damaged_results_are_refused_in_a_line(tmp_path, capsys, change, message):
@@ -133,7 +143,7 @@ def test_csv_json_and_markdown(mrpc, capsys):
 def test_two_tasks_are_compared(mrpc, stsb, capsys):
     several = [read_results(mrpc), read_results(stsb)]
     (pair,) = compare(several)
-    assert (pair.first, pair.second, pair.common) == ("mrpc, seed 0", "stsb, seed 1", 12)
+    assert (pair.first, pair.second, pair.common) == ("mrpc, F1, seed 0", "stsb, PEARSON, seed 1", 12)
     assert (pair.found, pair.both, pair.opposite) == ((2, 2), 2, 0)
     assert pair.jaccard == 1
     assert abs(pair.chance - 1 / 66) < 1e-12  # both of two among twelve

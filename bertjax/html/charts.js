@@ -3,7 +3,7 @@
 
 const Charts = (() => {
   const LINES = 8; // shades of the lines between tokens
-  const FAINTEST = 0.02; // weights below are not drawn as lines
+  const FAINTEST = 0.02; // weights below are not drawn as lines, unless there are so many tokens that most are
 
   // Plotly reads some HTML in its texts; what comes from data must stay as it is.
   const escape = text => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
@@ -25,7 +25,10 @@ const Charts = (() => {
   }
 
   const config = { displaylogo: false, responsive: true, displayModeBar: false, scrollZoom: false };
-  const draw = (where, traces, more) => Plotly.react(where, traces, layout(more), config);
+  function draw(where, traces, more) {
+    document.getElementById(where).style.height = `${more.height}px`; // else Plotly forgets it when the window changes
+    return Plotly.react(where, traces, layout(more), config);
+  }
   const scale = () => [[0, colour("--low")], [0.5, colour("--middle")], [1, colour("--high")]];
 
   // The largest size of a change that colours tell apart: three times the 90th percentile, as in the printed map.
@@ -77,6 +80,7 @@ const Charts = (() => {
     const shade = bar => bar.change === null ? colour("--grey") : bar.change < 0 ? colour("--low") : colour("--high");
     const trace = {
       type: "scatter", mode: "markers", x: bars.map((_, place) => place), y: bars.map(bar => bar.change),
+      customdata: bars.map(bar => bar.place),
       text: bars.map(bar => bar.text), hovertemplate: "%{text}<extra></extra>",
       error_y: {
         type: "data", symmetric: false, thickness: 1, width: 0, color: colour("--grey"),
@@ -118,9 +122,10 @@ const Charts = (() => {
       type: "scatter", mode: "lines", x: [], y: [], hoverinfo: "skip",
       line: { color: colour("--mark"), width: 0.5 + 2.5 * (shade + 1) / LINES }, opacity: (shade + 1) / LINES,
     }));
+    const faintest = Math.min(FAINTEST, 0.5 / tokens.length);
     weights.forEach((row, query) => row.forEach((weight, key) => {
-      if (weight < FAINTEST) return;
-      const trace = traces[Math.min(LINES - 1, Math.floor(LINES * weight / Math.max(most, FAINTEST)))];
+      if (weight < faintest) return;
+      const trace = traces[Math.min(LINES - 1, Math.floor(LINES * weight / Math.max(most, faintest)))];
       trace.x.push(0, 1, null);
       trace.y.push(query, key, null);
     }));

@@ -6,7 +6,7 @@
   const byId = id => document.getElementById(id);
   const isMap = data.kind === "head";
   const state = { metric: data.metrics[0].name, chosen: 0, sort: "change", down: false };
-  const number = new Map(data.names.map((name, place) => [name, place]));
+  const atHead = new Map(data.places.map(([layer, head], place) => [`${layer}.${head}`, place]));
   const SURE = 0.05;
 
   // ---- values -------------------------------------------------------------------------------------------------
@@ -64,8 +64,7 @@
       byId("layer").value = String(layer);
       byId("head").value = String(head);
     }
-    const run = data.attention.runs.indexOf(data.names[place]);
-    if (run > 0) byId("run").value = String(run);
+    byId("run").value = String(Math.max(0, data.attention.runs.indexOf(data.names[place])));
     show();
     showAttention();
   }
@@ -87,7 +86,7 @@
   }
 
   const keys = {
-    name: place => data.places[place][0] === null ? data.names[place] : 1000 * data.places[place][0] + (data.places[place][1] ?? 0),
+    name: place => data.kind === "set" ? data.names[place] : 1000 * data.places[place][0] + (data.places[place][1] ?? 0),
     score: place => points("score", place), change: place => points("difference", place),
     q: place => column("q")[place], gains: place => column("gains")[place], losses: place => column("losses")[place],
   };
@@ -102,7 +101,7 @@
   function showRanking() {
     const places = sorted(bars(), "change");
     const chart = places.map(place => ({
-      name: data.names[place], change: points("difference", place), low: points("low", place), high: points("high", place),
+      place, name: data.names[place], change: points("difference", place), low: points("low", place), high: points("high", place),
       sure: isSure(place), text: Charts.escape(describe(place, "\n")).replace(/\n/g, "<br>"),
     }));
     Charts.ranking("ranking", chart, data.names[state.chosen]);
@@ -123,9 +122,11 @@
       }
       head.append(cell);
     }
-    byId("table").tHead.replaceChildren(head);
     const order = sorted(places, state.sort);
     if (state.down) order.reverse();
+    const focused = document.activeElement, row = focused?.closest("#table tbody tr")?.dataset.name;
+    const heading = focused?.closest("#table thead th")?.cellIndex;
+    byId("table").tHead.replaceChildren(head);
     byId("table").tBodies[0].replaceChildren(...order.map(place => {
       const row = element("tr", undefined, [isSure(place) ? "sure" : "", place === state.chosen ? "selected" : ""].join(" ").trim());
       row.dataset.name = data.names[place];
@@ -140,6 +141,9 @@
       if (hasFlips) row.append(element("td", String(column("gains")[place]), "number"), element("td", String(column("losses")[place]), "number"));
       return row;
     }));
+    // What had the keyboard's focus was replaced; its successor has it now.
+    if (row !== undefined) [...byId("table").tBodies[0].rows].find(one => one.dataset.name === row)?.querySelector("button").focus();
+    else if (heading !== undefined) head.cells[heading].querySelector("button")?.focus();
   }
 
   // ---- examples -----------------------------------------------------------------------------------------------
@@ -168,7 +172,7 @@
       line.append(element("td", row.id), element("td", row.label));
       if (predicted) line.append(element("td", row.flips ? `${row.first} → ${row.second}` : row.first));
       line.append(element("td", `${row.before.toFixed(3)} → ${row.after.toFixed(3)}`, "number"),
-        element("td", signed(row.after - row.before, 3), row.after < row.before ? "number loss" : "number gain"));
+        element("td", signed(row.after - row.before, 3), !predicted ? "number" : row.after < row.before ? "number loss" : "number gain"));
       const cell = element("td");
       row.texts.forEach(text => cell.append(element("div", text)));
       line.append(cell);
@@ -195,23 +199,26 @@
       Array.from(steps.subarray(start + query * tokens, start + (query + 1) * tokens), step => step / 255));
   }
 
+  let asked = 0; // the newest wish; an older one that comes late is dropped
   async function showAttention() {
     if (!data.attention.samples.length) return;
+    const wish = ++asked;
     const sample = data.attention.samples[Number(byId("example").value)];
     const text = sample.texts[Number(byId("text").value) % sample.texts.length];
     const [layer, head, run] = ["layer", "head", "run"].map(id => Number(byId(id).value)), view = byId("view").value;
     const steps = await unpack(text.weights);
+    if (wish !== asked) return;
     const both = [0, run].map(one => weightsOf(steps, one, layer, head, text.tokens.length));
-    const most = Math.max(...both.flat(2), 0.01);
+    const most = both.map(weights => Math.max(0.01, ...weights.map(row => Math.max(...row)))); // a scale for each
     const place = data.examples.places.indexOf(sample.example), [id, label, ...texts] = data.examples.texts[place];
     setText("example-text", `Example ${id}, label ${label}: ${texts.join(" / ")}`);
-    setText("ablated-caption", run ? `Without ${data.kind} ${data.attention.runs[run]}` : "Choose an ablation");
+    setText("ablated-caption", run ? `Without ${data.kind} ${data.attention.runs[run]}` : `Choose an ablation: those of the largest effects are kept${data.attention.runs.includes(data.names[state.chosen]) ? "" : `, not ${data.kind} ${data.names[state.chosen]}`}`);
     const jobs = [];
     ["base", "ablated"].forEach((name, which) => {
       for (const [kind, chart] of [["lines", Charts.lines], ["matrix", Charts.matrix]]) {
         const shown = view === "both" || view === kind;
         byId(`${kind}-${name}`).classList.toggle("hidden", !shown);
-        if (shown) jobs.push(chart(`${kind}-${name}`, text.tokens, both[which], most));
+        if (shown) jobs.push(chart(`${kind}-${name}`, text.tokens, both[which], most[which]));
       }
     });
     await Promise.all(jobs);
@@ -286,15 +293,15 @@
   function showBars() {
     const places = sorted(data.names.map((_, place) => place), "name");
     Charts.ranking("map", places.map(place => ({
-      name: data.names[place], change: points("difference", place), low: null, high: null, sure: isSure(place),
+      place, name: data.names[place], change: points("difference", place), low: null, high: null, sure: isSure(place),
       text: Charts.escape(describe(place, "\n")).replace(/\n/g, "<br>"),
     })), data.names[state.chosen]);
   }
 
   function clicked(event) {
     const point = event.points[0];
-    if (isMap && point.data.type === "heatmap" && Number.isInteger(point.x)) choose(number.get(`${point.y}.${point.x}`));
-    else if (point.data.mode === "markers") choose(number.get(point.text.split("<br>")[0].replace(/^\w+ (.*): score.*$/, "$1")));
+    if (isMap && point.data.type === "heatmap" && Number.isInteger(point.x)) choose(atHead.get(`${point.y}.${point.x}`));
+    else if (point.data.mode === "markers") choose(point.customdata);
   }
 
   function move(event) {
@@ -302,7 +309,7 @@
     if (!step || !isMap) return;
     event.preventDefault();
     const [layer, head] = data.places[state.chosen];
-    choose(number.get(`${layer + step[0]}.${head + step[1]}`));
+    choose(atHead.get(`${layer + step[0]}.${head + step[1]}`));
   }
 
   function start() {
@@ -326,6 +333,7 @@
     });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { show(); showAttention(); });
     byId("facts").replaceChildren(...data.facts.flatMap(([name, text]) => [element("dt", name), element("dd", text)]));
+    if (data.names.length < data.ablations) setText("how-many", `The ${data.names.length.toLocaleString("en")} largest effects'`);
     startAttention();
     const sizes = data.names.map((_, place) => Math.abs(points("difference", place) ?? 0));
     state.chosen = sizes.indexOf(Math.max(...sizes));
