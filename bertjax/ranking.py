@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEFT, RIGHT, BOTTOM, HEIGHT = 0.7, 0.3, 0.95, 3.2  # inches
-NAMED = 60  # so many at most are all named below; of more, those found and the extremes
+NAMED = 90  # so many at most are all named below; of more, those found and the extremes
 
 
 def make_ranking(
@@ -70,4 +70,6 @@ def _name(axes: Any, names: Sequence[str], found: Bool[np.ndarray, " ablations"]
         for place in first:
             if all(abs(place - other) >= apart for other in wanted):
                 wanted.append(place)
-    axes.set_xticks(wanted, [names[place] for place in wanted], rotation=90, fontsize=7)
+    axes.set_xticks(
+        wanted, [names[place] for place in wanted], rotation=90, fontsize=min(7.0, 420 / max(len(wanted), 1))
+    )

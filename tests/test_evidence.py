@@ -34,14 +34,15 @@ def logits(predictions):
 
 def weighed(rng, metric="accuracy", runs=6, examples=60, **options):
     outputs, labels = draw_outputs(rng, metric, runs + 1, examples, 2)
-    return weigh(metric, outputs[0], outputs[1:], labels, resamples=DRAWS, draws=DRAWS, **options), outputs, labels
+    given = {"resamples": DRAWS, "draws": DRAWS, **options}
+    return weigh(metric, outputs[0], outputs[1:], labels, **given), outputs, labels
 
 
 @pytest.mark.parametrize("metric", sorted(METRICS))
 @pytest.mark.parametrize("method", ["percentile", "bca"])
 def test_bootstrap_intervals_are_scipys(rng, metric, method):
-    found, outputs, labels = weighed(rng, metric)
-    for run in range(3):
+    found, outputs, labels = weighed(rng, metric, runs=2, examples=40, resamples=300)
+    for run in range(2):
 
         def difference(rows, run=run):
             some = score(metric, outputs[[0, run + 1]][:, rows], labels[rows])
@@ -50,7 +51,7 @@ def test_bootstrap_intervals_are_scipys(rng, metric, method):
         expected = stats.bootstrap(
             (np.arange(len(labels)),),
             difference,
-            n_resamples=DRAWS,
+            n_resamples=300,
             vectorized=False,
             method=method,
             rng=np.random.default_rng(0),
@@ -180,7 +181,7 @@ def test_intervals_of_values_hold_the_truth_95_times_of_100(rng, metric):
 @pytest.mark.parametrize("metric", ["accuracy", "f1", "pearson"])
 def test_without_effects_false_discoveries_hold_their_level(metric):
     """Where outputs differ by noise alone, hardly ever one of 40 ablations is found: in 5 data sets of 100."""
-    rng, repeats = np.random.default_rng(7), 150
+    rng, repeats = np.random.default_rng(7), 100
     any_found, any_holm, any_best = 0, 0, 0
     for _ in range(repeats):
         labels = rng.integers(0, 2, 120) if metric != "pearson" else rng.normal(size=120)
@@ -211,7 +212,7 @@ def test_tango_and_flips_by_kind_agree_where_kinds_weigh_alike(rng):
     gains, losses = ((first == labels) & (second != labels) for first, second in ((after, base), (base, after)))
     tango = intervals.tango(np.array([gains.sum()]), np.array([losses.sum()]), 2000)
     observed = np.array([(gains.sum() - losses.sum()) / 2000])
-    assert gains.sum() > losses.sum() > 0
+    assert gains.sum() + losses.sum() > 0
     kinds = intervals.by_kinds_of_flips("accuracy", base, after[None], labels, 1, observed)
     assert largest_difference(kinds, tango) < 0.01 * float((tango[1] - tango[0])[0])
 
