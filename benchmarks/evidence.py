@@ -3,7 +3,7 @@
 Made-up outputs of a base run and 144 ablations; each metric at the size of its largest GLUE task. Bootstrap and
 everything (bootstrap, jackknife, swaps, corrections, halves) are timed apart.
 
-    python -m benchmarks.evidence --output evidence        about four minutes on two CPU cores
+    python -m benchmarks.evidence --output evidence        several minutes on two CPU cores
 """
 
 import argparse
