@@ -22,11 +22,9 @@ from bertjax.data import Examples, load_examples
 from bertjax.engine import Progress
 from bertjax.errors import InputError, OutputError, some_of
 from bertjax.estimation import Estimate, estimate
-from bertjax.evidence import Evidence
 from bertjax.journal import discard_journal, is_unfinished
 from bertjax.locate import locate
 from bertjax.plain import Swept
-from bertjax.progress import ProgressBar
 from bertjax.provenance import provenance
 from bertjax.results import NOT_COMPARED, Results, check_directory, finite, write_outputs, write_results
 from bertjax.scoring import score_ablations, weigh_outputs
@@ -57,13 +55,15 @@ def ablate(
     settings: Settings,
     say: Callable[[str], None] = lambda line: None,
     progress: Progress = lambda done, total: None,
+    weighing: Progress = lambda done, total: None,
 ) -> Results | None:
     """Run the whole job and write its directory.
 
     Args:
         settings: what to do.
         say: is told each step in a line.
-        progress: is told work done and work in all.
+        progress: is told work done and work in all of the sweep.
+        weighing: is told the same of the statistics.
 
     Returns: the results as written; None on other processes than the first, where several share the job.
 
@@ -78,9 +78,7 @@ def ablate(
     _check_output(settings)
     directory = locate(settings.model)
     model, ablations, examples, encoded = _load_job(settings, directory)
-    how = f"mode {settings.mode}, attention {settings.attention}"
-    say(f"{type(model).__name__} {settings.model}: {len(ablations)} {settings.ablate}, {how}")
-    say(f"{examples.task.name}: {len(examples)} examples, {sum(map(len, encoded.rows)):,} tokens ({examples.source})")
+    _introduce(settings, model, len(ablations), examples, encoded, say)
     _check_scorable(encoded, examples)
     means = _means(settings, model, encoded, ablations)
     swept = _sweep(settings, model, encoded, ablations, means, say, progress)
@@ -91,7 +89,9 @@ def ablate(
     places = [place(one, model.config, settings.mode) for one in ablations]
     write_outputs(settings.directory, swept, examples, places)
     entries, base = score_ablations(encoded.kind, examples, swept, ablations, places)
-    evidence = _weigh(settings, encoded, examples, swept, list(base), say)
+    say(f"weighing {len(entries)} effects")
+    positive = positive_label(encoded.kind, examples.task)
+    evidence = weigh_outputs(list(base), positive, swept, examples.labels, settings.seed, progress=weighing)
     largest = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
     some = [ablations[number] for number in largest]
     attention = _sample(model, encoded, some, means)
@@ -106,12 +106,21 @@ def ablate(
         coarse = Swept(swept.base, swept.outputs[largest])
         deviation = partial(_deviation, settings, directory, examples, encoded, some, means, coarse)
         summary |= _compare_precisions(deviation, say)
-    results = Results(summary, entries, evidence, swept, examples, attention, model.config)
+    results = Results(summary, entries, evidence, swept, examples, attention)
     write_results(settings.directory, results)
     discard_journal(settings.journal)
     if settings.distributed:
         distributed.agree(WRITTEN)
     return results
+
+
+def _introduce(
+    settings: Settings, model: Any, ablations: int, examples: Examples, encoded: Encoded, say: Callable[[str], None]
+) -> None:
+    """Say what is going to be done."""
+    how = f"mode {settings.mode}, attention {settings.attention}"
+    say(f"{type(model).__name__} {settings.model}: {ablations} {settings.ablate}, {how}")
+    say(f"{examples.task.name}: {len(examples)} examples, {sum(map(len, encoded.rows)):,} tokens ({examples.source})")
 
 
 def _how(settings: Settings) -> dict[str, Any]:
@@ -120,21 +129,6 @@ def _how(settings: Settings) -> dict[str, Any]:
         "settings": {**settings.describe(), "output": str(settings.directory)},
         "mode": {"name": settings.mode, "definition": MODES[settings.mode]},
     }
-
-
-def _weigh(
-    settings: Settings,
-    encoded: Encoded,
-    examples: Examples,
-    swept: Swept,
-    metrics: list[str],
-    say: Callable[[str], None],
-) -> dict[str, Evidence]:
-    """What the outputs are worth as evidence."""
-    say(f"weighing {len(swept.outputs)} effects")
-    positive = positive_label(encoded.kind, examples.task)
-    with ProgressBar("weighing") as progress:
-        return weigh_outputs(metrics, positive, swept, examples.labels, settings.seed, progress=progress)
 
 
 def _is_helper(settings: Settings) -> bool:

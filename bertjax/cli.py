@@ -10,9 +10,6 @@ from dataclasses import MISSING, fields
 from typing import Any, NoReturn
 
 from bertjax.commands import (
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_MISTAKE,
     run_ablate,
     run_compare,
     run_parity,
@@ -22,7 +19,7 @@ from bertjax.commands import (
     run_report,
     run_show,
 )
-from bertjax.errors import BertjaxError, Interrupted
+from bertjax.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, BertjaxError, Interrupted
 
 
 class Parser(argparse.ArgumentParser):

@@ -4,19 +4,17 @@ import argparse
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 from rich.console import Console
 
-from bertjax.errors import BertjaxError, InputError
-from bertjax.progress import ProgressBar, say
+from bertjax.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, BertjaxError, InputError
+from bertjax.progress import ProgressBar, Report, say
 from bertjax.watch import end
-
-EXIT_FAILED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130
 
 
 def run_ablate(options: argparse.Namespace) -> int:
@@ -34,18 +32,21 @@ def run_ablate(options: argparse.Namespace) -> int:
     if settings.resume and _show_complete(settings):
         return 0
     with ProgressBar("ablating") as advance:
-        results = ablate(settings, say=say, progress=advance)
+        results = ablate(settings, **_reporting(advance))
     assert results is not None
     _show_results(settings, results)
     return 0
 
 
-def _show_results(settings: Any, results: Any) -> None:
-    from bertjax.results import picture_name
+def _reporting(advance: Report) -> dict[str, Any]:
+    """What tells the user of a job's steps, and shows on a bar how far it is."""
+    return {"say": say, "progress": advance, "weighing": partial(advance, note="weighing")}
 
+
+def _show_results(settings: Any, results: Any) -> None:
     _show_scores([entry.to_dict() for entry in results.entries], results.base, results.summary["metric"]["label"])
     Console().print(results.sentence, highlight=False)
-    say(f"results in {settings.directory}, picture in {settings.directory / picture_name(results.entries)}")
+    say(f"results in {settings.directory}, picture in {settings.directory / results.picture}")
     say(f"a page to look at: bertjax report {shlex.quote(str(settings.directory))}")
 
 
@@ -60,22 +61,14 @@ def _run_distributed(options: argparse.Namespace, settings: Any) -> int:
     results = None
     try:
         if not _agree_that_complete(settings):
-            with ProgressBar("ablating") if distributed.is_first() else nullcontext(_no_progress) as advance:
-                results = ablate(settings, say=say if distributed.is_first() else _say_nothing, progress=advance)
+            with ProgressBar("ablating") as advance:
+                results = ablate(settings, **(_reporting(advance) if distributed.is_first() else {}))
     except (BertjaxError, KeyboardInterrupt) as ending:
         leave(ending)
     watch.close()
     if results is not None:
         _show_results(settings, results)
     return 0
-
-
-def _no_progress(done: float, total: float) -> None:
-    """The first process alone shows how far all are."""
-
-
-def _say_nothing(line: str) -> None:
-    """The first process alone speaks."""
 
 
 def _agree_that_complete(settings: Any) -> bool:

@@ -2,8 +2,8 @@
 
 The examples are cut into shares. In each round every process sweeps one share on its own devices, without a word to the
 others; then the outputs come together, and process 0 writes them into the journal. A journal keeps its shares whatever
-the number of processes, so an unfinished sweep goes on with any number of them. A process that ends ends all: those
-that wait for it are told at once, those that compute within a minute.
+the number of processes, so an unfinished sweep goes on with any number of them. A process that ends ends all, within
+seconds (`watch`).
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from jaxtyping import Shaped
 from bertjax import engine
 from bertjax.ablations import Ablation
 from bertjax.compile_cache import use_compile_cache
-from bertjax.errors import InputError, ProcessLostError, SweepInterrupted
+from bertjax.errors import EXIT_MISTAKE, InputError, ProcessLostError, SweepInterrupted
 from bertjax.fingerprint import facts_of
 from bertjax.job import Job, make_job
 from bertjax.journal import Journal, open_journal
@@ -36,7 +36,6 @@ from bertjax.watch import Watch, end
 
 # Seconds without a sign of life after which a process counts as lost.
 HEARTBEAT, FAREWELL = 50, 30
-MISTAKE = 2  # exit code
 JOINING = 240  # seconds that processes wait for each other; JAX's own 300 would end in an abort
 LOST = (
     "another process has ended, so all do; if it says why, mend that; then start all of them again with the same "
@@ -66,8 +65,8 @@ def start(coordinator: str | None = None, processes: int | None = None, process:
         _check_address(coordinator, process == 0)
     jax.config.update("jax_enable_preemption_service", False)  # it would keep SIGTERM from ending the process
     given: dict[str, Any] = {"heartbeat_timeout_seconds": HEARTBEAT, "shutdown_timeout_seconds": FAREWELL}
-    late = f"bertjax: error: not all processes have come within {JOINING // 60} minutes"
-    timer = threading.Timer(JOINING, lambda: end(MISTAKE, f"{late}: start all of them with the same --coordinator"))
+    late = f"not all processes have come within {JOINING // 60} minutes: start all of them with the same --coordinator"
+    timer = threading.Timer(JOINING, lambda: end(EXIT_MISTAKE, f"bertjax: error: {late}"))
     timer.daemon = True
     timer.start()
     try:
@@ -99,7 +98,7 @@ def _check_address(coordinator: str, here: bool) -> None:
 
 def _watch(coordinator: str | None) -> Watch:
     """Watch the other processes, by connections to process 0."""
-    watch = Watch(lambda: end(MISTAKE, f"bertjax: error: {LOST}"))
+    watch = Watch(lambda: end(EXIT_MISTAKE, f"bertjax: error: {LOST}"))
     port = int(agree(np.int32(watch.listen() if is_first() else 0)))
     address = coordinator or getattr(global_state, "coordinator_address", None)
     if not is_first() and address:

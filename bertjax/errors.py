@@ -1,10 +1,13 @@
 """The errors that a user of bertjax can cause, one class for each kind of mistake.
 
 Each message says in one line what was wrong, what was found and what to do. The command line prints
-that line and exits with code 2.
+that line and exits with code `EXIT_MISTAKE`.
 """
 
 from collections.abc import Sequence
+
+# Exit codes: a comparison failed; a user's mistake; Ctrl-C.
+EXIT_FAILED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130
 
 
 def some_of(names: Sequence[str], most: int = 6) -> str:

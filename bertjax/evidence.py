@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int, Num
 
 from bertjax import intervals
 from bertjax.errors import DataError
-from bertjax.metrics import METRICS, UNLABELLED, predictions_from_logits, score
+from bertjax.metrics import METRICS, labelled, predictions_from_logits, score
 from bertjax.resampling import bootstrap_counts, make_scorer, score_draws
 from bertjax.significance import (
     Swapped,
@@ -37,8 +37,6 @@ EFFECT_SIZES = {
     "pearson": "Cohen's q: the difference of Fisher's z",
     "spearman": "Cohen's q: the difference of Fisher's z",
 }
-RANGES = {"matthews": (-1.0, 1.0), "pearson": (-1.0, 1.0), "spearman": (-1.0, 1.0)}
-RANGES |= dict.fromkeys(("accuracy", "f1", "roc_auc", "average_precision"), (0.0, 1.0))
 STANDARDISED = "the difference over its standard error"
 
 Runs = Float[np.ndarray, " runs"]
@@ -230,13 +228,6 @@ def _weigh_group(task: _Task, outputs: Any, group: range, draws: int) -> _Group:
     return _Group(low, high, method, *both, _spread(resampled), swapped)
 
 
-def labelled(metric: str, labels: Num[np.ndarray, " examples"]) -> Bool[np.ndarray, " examples"]:
-    """Which examples have a label."""
-    numbers = np.asarray(labels, np.float64)
-    known = ~np.isnan(numbers)
-    return known & (numbers != UNLABELLED) if METRICS[metric].targets == "classes" else known
-
-
 def _differences(scores: Float[np.ndarray, "draws runs"]) -> Float[np.ndarray, "draws ablations"]:
     return scores[:, 1:] - scores[:, :1]
 
@@ -275,7 +266,7 @@ def choose_intervals(
             )
         low[few], high[few] = ends
         method[few] = "score"
-    least, most = (end - base for end in RANGES[metric])
+    least, most = METRICS[metric].lowest - base, 1.0 - base
     low, high = np.clip(low, least, most), np.clip(high, least, most)
     return low, high, tuple(method.tolist())
 
@@ -316,4 +307,6 @@ def _detectable(task: "_Task", every: Any, swapped: Swapped, gains: Any, losses:
         return np.where(spread > 0, found, np.nan)  # outputs that do not change say nothing
     base = predictions_from_logits(every)[0]
     heaviest = intervals.heaviest_flip(task.metric, base, task.labels, task.positive)
+    if not heaviest:  # F1 without a positive label: whatever flips, it stays as it is
+        return np.full(found.shape, np.nan)
     return np.maximum(found, fewest_flips(tests) * heaviest)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.evidence import EFFECT_SIZES, RANGES, STANDARDISED, Evidence, Q
+from bertjax.evidence import EFFECT_SIZES, STANDARDISED, Evidence, Q
 from bertjax.intervals import LEVEL
 from bertjax.metrics import find_metric
 from bertjax.page import format_change
@@ -21,7 +21,7 @@ def tell(evidence: Evidence, names: Sequence[str], kind: str) -> str:
     differences, total = evidence.difference, len(names)
     known = np.isfinite(differences)
     if not known.any():
-        return f"{find_metric(evidence.metric).label} is undefined: no {kind}'s effect can be told."
+        return f"{_name(evidence)} is undefined: no {kind}'s effect can be told."
     help_, hurt = (int((evidence.found & (sign * differences > 0)).sum()) for sign in (1, -1))
     unknown = int(known.sum()) - help_ - hurt
     several = f"{kind}{'' if total == 1 else 's'}"
@@ -37,8 +37,8 @@ def tell(evidence: Evidence, names: Sequence[str], kind: str) -> str:
         parts.append(f"the largest loss is {_change(evidence, place)} for {names[place]}")
     known = evidence.detectable[np.isfinite(evidence.detectable)]
     least = float(np.median(known)) if known.size else np.inf
-    low, high = RANGES[evidence.metric]
-    shown = f"would show changes of about {100 * least:.1f} points and more" if least < high - low else "can show none"
+    whole = 1 - find_metric(evidence.metric).lowest
+    shown = f"would show changes of about {100 * least:.1f} points and more" if least < whole else "can show none"
     parts.append(f"{unknown} cannot be told from zero with {evidence.examples:,} examples, which {shown}")
     return "; ".join(parts) + "."
 

@@ -32,7 +32,7 @@ def write_page(saved: SavedResults, path: Path | None = None) -> Path:
     Returns: the file.
 
     Raises:
-        InputError: the results are damaged, or no example has a label.
+        InputError: the results are damaged.
         OutputError: the file cannot be written.
     """
     path = path or saved.directory / "report.html"
@@ -72,14 +72,14 @@ def page_data(saved: SavedResults) -> dict[str, Any]:
         "kind": saved.kind,
         "model": {"layers": summary["model"]["layers"], "heads": summary["model"]["heads"]},
         "mode": summary["mode"],
-        "metrics": [{"name": name, "label": find_metric(name).label} for name in summary["statistics"]],
+        "metrics": [{"name": name, "label": find_metric(name).label} for name in summary["metrics"]],
         "statistics": summary["statistics"],
         "base": summary["base"]["scores"],
         "ablations": len(saved.names),
         "names": names,
         "places": [[summary["ablations"][number][part] for part in ("layer", "head")] for number in kept],
         "heads": [summary["ablations"][number]["heads"] for number in kept],
-        "rows": {metric: _columns(saved, metric, kept) for metric in summary["statistics"]},
+        "rows": {metric: _columns(saved, metric, kept) for metric in summary["metrics"]},
         "columns": list(COLUMNS),
         "examples": choose_examples(saved, kept),
         "attention": pack_attention(saved),

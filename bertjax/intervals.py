@@ -1,9 +1,9 @@
 """How far a difference between two runs on the same examples may be the luck of the examples: confidence intervals.
 
 Bootstrap intervals by percentiles and BCa (Efron 1987) from paired draws of examples. Where few predictions flip the
-bootstrap is far too sure of itself: it draws nothing that was not seen. There a
-score interval takes its place: Tango's (1998) for accuracy; for other metrics of predictions the difference is nearly a
-weighted sum of flips by kind, whose weights take the place of Tango's plus and minus one.
+bootstrap is far too sure of itself: it draws nothing that was not seen. There a score interval takes its place: Tango's
+(1998) for accuracy; for other metrics of predictions the difference is nearly a weighted sum of flips by kind, whose
+weights take the place of Tango's plus and minus one.
 """
 
 from typing import Any

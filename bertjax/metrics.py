@@ -37,6 +37,7 @@ class Metric:
         targets: what the labels are: "classes" (whole numbers from 0) or "numbers".
         function: takes outputs `[ablations, examples]`, labels `[examples]` and the positive class
             (ignored where none is singled out), and returns one score per ablation.
+        lowest: the least that it can be; the most is 1.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Metric:
     reads: Literal["predictions", "values"]
     targets: Literal["classes", "numbers"]
     function: Callable[[Outputs, Labels, int], Scores]
+    lowest: float = 0.0
 
 
 def score(
@@ -81,18 +83,22 @@ def score(
     _check_finite(outputs)
     read = predictions_from_logits if metric.reads == "predictions" else _values
     readings = read(outputs)
-    numbers = np.asarray(labels, dtype=np.float64)
-    labelled = ~np.isnan(numbers)
-    if metric.targets == "classes":  # a regression may well have a target of -1
-        labelled &= numbers != UNLABELLED
-    if not labelled.any():
+    numbers, known = np.asarray(labels, dtype=np.float64), labelled(metric, labels)
+    if not known.any():
         raise DataError(f"none of the {len(numbers)} examples has a label: {metric.label} needs labelled examples")
     if metric.targets == "classes":
-        numbers = _classes(metric, numbers, labelled, outputs)
-    elif not np.isfinite(numbers[labelled]).all():
+        numbers = _classes(metric, numbers, known, outputs)
+    elif not np.isfinite(numbers[known]).all():
         place = np.flatnonzero(np.isinf(numbers))[0]
         raise DataError(f"the label of example {place} is {numbers[place]}: give a number, or NaN for none")
-    return metric.function(readings[:, labelled], numbers[labelled], positive)
+    return metric.function(readings[:, known], numbers[known], positive)
+
+
+def labelled(metric: Metric | str, labels: Num[np.ndarray, " examples"]) -> Bool[np.ndarray, " examples"]:
+    """Which examples have a label that the metric takes."""
+    numbers = np.asarray(labels, dtype=np.float64)
+    known = ~np.isnan(numbers)
+    return known & (numbers != UNLABELLED) if find_metric(metric).targets == "classes" else known  # -1 may be a number
 
 
 def find_metric(metric: Metric | str) -> Metric:
@@ -246,9 +252,9 @@ METRICS = {
     for metric in (
         Metric("accuracy", "Accuracy", "predictions", "classes", _accuracy),
         Metric("f1", "F1", "predictions", "classes", _f1),
-        Metric("matthews", "Matthews correlation", "predictions", "classes", _matthews),
-        Metric("pearson", "Pearson correlation", "values", "numbers", _pearson),
-        Metric("spearman", "Spearman correlation", "values", "numbers", _spearman),
+        Metric("matthews", "Matthews correlation", "predictions", "classes", _matthews, -1.0),
+        Metric("pearson", "Pearson correlation", "values", "numbers", _pearson, -1.0),
+        Metric("spearman", "Spearman correlation", "values", "numbers", _spearman, -1.0),
         Metric("roc_auc", "ROC AUC", "values", "classes", partial(_ranking, "roc_auc_score")),
         Metric(
             "average_precision",

@@ -20,6 +20,7 @@ from bertjax.errors import DataError
 from bertjax.estimation import Estimate
 from bertjax.heads_map import draw_heads
 from bertjax.memory import format_bytes
+from bertjax.rows import kind_of
 
 __all__ = ["ablation_table", "draw_heads", "draw_layers", "draw_sets", "parity_table", "plan_table"]
 
@@ -68,7 +69,7 @@ def ablation_table(
         raise DataError("there are no ablations to show: the results hold no entry")
     base = math.nan if base is None else base
     rows = [_row(entry, base) for entry in entries]
-    kind = _kind(entries)
+    kind = kind_of(entries)
     helpful = sorted((row for row in rows if row.change <= -NOTHING), key=lambda row: row.change)
     harmful = sorted((row for row in rows if row.change >= NOTHING), key=lambda row: -row.change)
     longest = max((abs(row.change) for row in helpful + harmful), default=1.0)
@@ -87,12 +88,6 @@ def ablation_table(
     if note := _left_out(rows):
         table.add_row(Text("\n" + note))
     return table
-
-
-def _kind(entries: Sequence[Mapping[str, Any]]) -> str:
-    if all(entry.get("head") is not None for entry in entries):
-        return "head"
-    return "layer" if all(entry["layer"] is not None and entry.get("head") is None for entry in entries) else "set"
 
 
 def _points(score: float) -> str:

@@ -21,18 +21,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Shaped
 
 from bertjax.atomic import encode_json, remove_leftovers, staged
-from bertjax.bars import draw_layers, draw_sets
-from bertjax.config import BertConfig
 from bertjax.data import Examples
 from bertjax.errors import OutputError
 from bertjax.evidence import Evidence
 from bertjax.findings import describe_statistics, tell
-from bertjax.heads_map import draw_heads
+from bertjax.page import save_page
 from bertjax.plain import Swept
-from bertjax.rows import SCHEMA, SHORT, make_rows, to_parquet
+from bertjax.rows import SCHEMA, SHORT, kind_of, make_rows, to_parquet
 from bertjax.view import ResultsView
 
 if TYPE_CHECKING:
@@ -102,7 +100,6 @@ class Results:
     swept: Swept
     examples: Examples
     attention: dict[str, Shaped[np.ndarray, "..."]]
-    config: BertConfig
 
     @cached_property
     def view(self) -> "_Fresh":
@@ -127,20 +124,14 @@ class Results:
         return float(self.summary["base"][self.summary["metric"]["name"]])
 
     @property
-    def found(self) -> Bool[np.ndarray, " ablations"]:
-        """Which effects on the main metric are more than chance."""
-        main = self.evidence.get(self.summary["metric"]["name"])
-        return np.zeros(len(self.entries), bool) if main is None else main.found
-
-    @property
-    def kind(self) -> str:
-        """What an ablation is: 'head', 'layer' or 'set'."""
-        return {"heads.png": "head", "layers.png": "layer"}.get(picture_name(self.entries), "set")
+    def picture(self) -> str:
+        """The picture's name: a map of heads, a bar for each layer, or bars for the sets that change most."""
+        return f"{kind_of([entry.to_dict() for entry in self.entries])}s.png"
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """One for each ablation and metric: `rows.COLUMNS`."""
-        return make_rows([entry.to_dict() for entry in self.entries], self.evidence)
+        return make_rows([entry.to_dict() for entry in self.entries], self.summary["base"], self.evidence)
 
     @property
     def sentence(self) -> str:
@@ -148,7 +139,7 @@ class Results:
         main = self.evidence.get(self.summary["metric"]["name"])
         if main is None:
             return "fewer than two examples have a label: nothing can be said of chance."
-        return tell(main, [entry.name for entry in self.entries], self.kind)
+        return tell(main, [entry.name for entry in self.entries], kind_of([entry.to_dict() for entry in self.entries]))
 
 
 @dataclass(frozen=True)
@@ -240,50 +231,13 @@ def write_results(directory: Path, results: Results) -> Results:
     Raises:
         OutputError: something cannot be written.
     """
-    names = ("results.parquet", "attention.npz", picture_name(results.entries), "summary.json")
+    names = ("results.parquet", "attention.npz", results.picture, "summary.json")
     with staged(*(directory / name for name in names)) as (table, attention, drawn, summary):
         to_parquet(results.rows, table)
         np.savez_compressed(attention, **results.attention)  # type: ignore[arg-type]
-        draw(drawn, results)
+        save_page(results.plot(), drawn)
         summary.write_bytes(encode_json(make_summary(results)))
     return results
-
-
-def picture_name(entries: Sequence[Entry]) -> str:
-    """Which picture shows these: a map of heads, a bar for each layer, or bars for the sets that change most."""
-    if all(entry.head is not None for entry in entries):
-        return "heads.png"
-    return "layers.png" if all(entry.layer is not None and entry.head is None for entry in entries) else "sets.png"
-
-
-def draw(path: Path, results: Results) -> None:
-    """The picture of some results."""
-    summary, metric = results.summary, results.summary["metric"]["label"]
-    what = {"uniform": "made uniform", "zero": "set to zero", "mean": "replaced by its mean"}[summary["mode"]["name"]]
-    model, data = summary["model"]["name"], summary["data"]
-    where = f"{model} on {data['task']}, {data['examples']:,} examples"
-    kind, scores = picture_name(results.entries), np.array([entry.score for entry in results.entries])
-    if kind == "heads.png":
-        scores = score_map(results.entries, results.config)
-        found = np.zeros(scores.shape, bool)
-        for entry, sure in zip(results.entries, results.found, strict=True):
-            found[entry.layer, entry.head] = sure
-        title = f"{metric} with one head {what}"
-        draw_heads(path, scores, results.base, title, where, metric, found if results.evidence else None)
-    elif kind == "layers.png":
-        draw_layers(path, scores, results.base, f"{metric} with all heads of one layer {what}", where, metric)
-    else:
-        names = [entry.name for entry in results.entries]
-        draw_sets(path, names, scores, results.base, f"{metric} with sets of heads {what}", where, metric)
-
-
-def score_map(entries: Sequence[Entry], config: BertConfig) -> Float[np.ndarray, "layers heads"]:
-    """Main scores as a map, NaN where a head was not ablated."""
-    scores = np.full((config.num_hidden_layers, config.num_attention_heads), np.nan)
-    for entry in entries:
-        if entry.layer is not None and entry.head is not None:
-            scores[entry.layer, entry.head] = entry.score
-    return scores
 
 
 def _lines(examples: Examples) -> str:
@@ -304,8 +258,8 @@ def make_summary(results: Results) -> dict[str, Any]:
     base = {name: finite(value) for name, value in results.summary["base"].items()}
     entries, main = [entry.to_dict() for entry in results.entries], results.summary["metric"]["name"]
     names = [entry.name for entry in results.entries]
-    short = [{name: row[name] for name in SHORT} for row in results.rows if row["main"]]
     if main in results.evidence:
+        short = [{name: row[name] for name in SHORT} for row in results.rows if row["main"]]
         entries = [entry | {"evidence": weighed} for entry, weighed in zip(entries, short, strict=True)]
     return {
         "schema": SCHEMA,

@@ -51,23 +51,39 @@ COLUMNS = {
 SHORT = ("low", "high", "interval", "test", "p", "q", "holm", "best_p", "gains", "losses", "effect_size", "detectable")
 
 
-def make_rows(places: Sequence[Mapping[str, Any]], evidence: Mapping[str, Evidence]) -> list[dict[str, Any]]:
+def make_rows(
+    entries: Sequence[Mapping[str, Any]], base: Mapping[str, float], evidence: Mapping[str, Evidence]
+) -> list[dict[str, Any]]:
     """Rows in the order of the ablations, all metrics of one after another.
 
     Args:
-        places: of each ablation 'name', 'layer', 'head' and 'heads', as in `summary.json`.
-        evidence: by metric, the main one first.
+        entries: of each ablation 'name', 'layer', 'head', 'heads' and 'scores', as in `summary.json`.
+        base: scores without ablation by metric, the main one first.
+        evidence: by metric; where there is none, a row has scores alone.
 
     Returns: mappings with the keys of `COLUMNS`; None where a value is undefined.
     """
-    main = next(iter(evidence), None)
+    main = next(iter(base))
     return [
-        {"name": place["name"], "layer": place["layer"], "head": place["head"], "heads": list(place["heads"])}
+        dict.fromkeys(COLUMNS)
+        | {name: entry[name] for name in ("name", "layer", "head", "heads")}
         | {"metric": metric, "main": metric == main}
-        | _row(one, number)
-        for number, place in enumerate(places)
-        for metric, one in evidence.items()
+        | (_row(evidence[metric], number) if metric in evidence else _bare_row(entry["scores"][metric], base[metric]))
+        for number, entry in enumerate(entries)
+        for metric in base
     ]
+
+
+def _bare_row(score: float | None, base: float) -> dict[str, Any]:
+    """Scores alone: there are too few labels to weigh them."""
+    return {"base": _finite(base), "score": score, "difference": None if score is None else _finite(score - base)}
+
+
+def kind_of(entries: Sequence[Mapping[str, Any]]) -> str:
+    """What ablations are: 'head' where all are single heads, 'layer' where all are whole layers, else 'set'."""
+    if all(entry.get("head") is not None for entry in entries):
+        return "head"
+    return "layer" if all(entry["layer"] is not None and entry.get("head") is None for entry in entries) else "set"
 
 
 def _row(found: Evidence, number: int) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def read_results(directory: str | Path) -> SavedResults:
         raise InputError(f"{path} is damaged, it lacks {', '.join(missing)}: run the ablation again")
     rows = read_parquet(directory / "results.parquet")
     names = [entry["name"] for entry in summary["ablations"]]
-    if any([row["name"] for row in rows if row["metric"] == metric] != names for metric in summary["statistics"]):
+    if any([row["name"] for row in rows if row["metric"] == metric] != names for metric in summary["metrics"]):
         raise InputError(f"{directory}: summary.json and results.parquet are of different results")
     return SavedResults(directory, summary, rows)
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from bertjax.ablations import Ablation
 from bertjax.data import Examples
-from bertjax.evidence import RESAMPLES, Evidence, labelled, weigh
-from bertjax.metrics import score
+from bertjax.evidence import RESAMPLES, Evidence, weigh
+from bertjax.metrics import labelled, score
 from bertjax.plain import Swept
 from bertjax.results import Entry, Place
 from bertjax.settings import head_names

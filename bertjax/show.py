@@ -66,7 +66,7 @@ def show_text(saved: SavedResults, form: str, metric: str | None = None, top: in
     Raises:
         InputError: there is no such metric.
     """
-    metrics = saved.summary["statistics"] if metric is None and form != "md" else [metric]
+    metrics = saved.summary["metrics"] if metric is None and form != "md" else [metric]
     rows = [row for one in metrics for row in _largest(saved.rows_of(one), top)]
     if form == "json":
         return json.dumps(list(rows), indent=1, ensure_ascii=False) + "\n"

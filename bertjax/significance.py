@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int, Num
 from scipy.special import bdtr, ndtri
 
+from bertjax.metrics import METRICS
 from bertjax.resampling import make_scorer, score_draws, standardise, swaps
 
 LEAST_DRAWS, DRAWS_PER_ABLATION = 9_999, 100
@@ -79,8 +80,8 @@ def mcnemar(gains: Int[np.ndarray, " runs"], losses: Int[np.ndarray, " runs"]) -
 
 def count_draws(metric: str, ablations: int, examples: int) -> int:
     """How many swaps: enough for p-values that stay small after correction, no more than take a minute or two."""
-    kind = {"pearson": "pearson", "accuracy": "predictions", "f1": "predictions", "matthews": "predictions"}
-    most = MOST_WORK[kind.get(metric, "ranks")] / (ablations * examples)
+    kind = metric if metric == "pearson" else {"predictions": "predictions"}.get(METRICS[metric].reads, "ranks")
+    most = MOST_WORK[kind] / (ablations * examples)
     return int(max(999, min(max(LEAST_DRAWS, DRAWS_PER_ABLATION * ablations - 1), most)))
 
 

@@ -11,7 +11,7 @@ from bertjax.errors import InputError
 from bertjax.figures import make_figure
 from bertjax.findings import format_p
 from bertjax.page import format_change
-from bertjax.rows import column
+from bertjax.rows import column, kind_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,10 +39,7 @@ class ResultsView:
     @property
     def kind(self) -> str:
         """What an ablation is: 'head', 'layer' or 'set'."""
-        entries = self.summary["ablations"]
-        if all(entry["head"] is not None for entry in entries):
-            return "head"
-        return "layer" if all(entry["layer"] is not None and entry["head"] is None for entry in entries) else "set"
+        return kind_of(self.summary["ablations"])
 
     @property
     def metric(self) -> str:
@@ -63,10 +60,7 @@ class ResultsView:
         wanted = metric or self.metric
         if wanted not in self.summary["metrics"]:
             raise InputError(f"{self.source} has no metric {wanted!r}: {', '.join(self.summary['metrics'])}")
-        found = [row for row in self.rows if row["metric"] == wanted]
-        if not found:
-            raise InputError(f"{self.source}: fewer than two examples have a label, so there is nothing to weigh")
-        return found
+        return [row for row in self.rows if row["metric"] == wanted]
 
     def points(self, name: str = "difference", metric: str | None = None) -> Float[np.ndarray, " ablations"]:
         """A column of a metric in points, 100 times what it holds; NaN where it is undefined."""
@@ -98,8 +92,6 @@ class ResultsView:
 
     def largest(self, count: int = SHOWN) -> list[tuple[str, ...]]:
         """The ablations of the largest effects by the main metric, as texts: scores and changes in points."""
-        if not self.rows:
-            return []
         rows = self.rows_of()
         order = np.argsort(-np.nan_to_num(np.abs(column(rows, "difference")), nan=-1.0), kind="stable")
         return [as_texts(rows[place]) for place in order[:count]]

@@ -7,6 +7,7 @@ import numpy as np
 from bertjax import BertConfig
 from bertjax.ablations import single_heads, whole_layers
 from bertjax.data import TASKS, Examples
+from bertjax.metrics import UNLABELLED
 from bertjax.plain import Swept
 from bertjax.provenance import versions
 from bertjax.results import Results, write_outputs, write_results
@@ -32,53 +33,73 @@ def make_results(
     ablate: str = "heads",
     helpful: str = "0.1",
     harmful: str = "2.3",
+    labelled: int | None = None,
 ) -> Path:
-    """Results in which one head (or layer) costs a lot when disabled, one gains, and the rest changes little."""
+    """Results in which one head (or layer) costs a lot when disabled, one gains, and the rest changes little.
+
+    Args:
+        helpful, harmful: which these are.
+        labelled: how many examples have a label; all by default.
+    """
     rng = np.random.default_rng(seed)
-    regression = TASKS[task].kind == "regression"
-    labels = (rng.uniform(0, 5, examples) if regression else rng.integers(0, 2, examples)).astype(
-        np.float32 if regression else np.int32
-    )
-    target = labels[:, None] if regression else np.eye(2)[labels]
-    base = (target + 0.8 * rng.normal(size=target.shape)).astype(np.float32)
+    labels = make_labels(rng, task, examples)
     ablations = whole_layers(CONFIG, mode) if ablate == "layers" else single_heads(CONFIG, mode)
-    outputs = base + 0.05 * rng.normal(size=(len(ablations), *base.shape))
-    for number, one in enumerate(ablations):
-        if one.name == helpful:
-            outputs[number] = base + 0.8 * rng.normal(size=base.shape)
-        if one.name == harmful:
-            outputs[number] = base + 0.6 * (target - base)
-    swept = Swept(base, outputs.astype(np.float32))
+    swept = make_outputs(rng, labels, [one.name for one in ablations], helpful, harmful)
+    if labelled is not None:
+        labels[labelled:] = UNLABELLED if labels.dtype == np.int32 else np.nan
     texts = [f"{EVIL} first {number}" for number in range(examples)]
     found = Examples(TASKS[task], tuple(range(examples)), tuple(texts), tuple(texts[::-1]), labels, "made up", "test")
     settings = Settings(model="made-up", task=task, output=str(directory), mode=mode, ablate=ablate, seed=seed)
     places = [place(one, CONFIG, mode) for one in ablations]
-    kind = "logits"
-    entries, scores = score_ablations(kind, found, swept, ablations, places)
+    entries, scores = score_ablations("logits", found, swept, ablations, places)
     evidence = weigh_outputs(list(scores), 1, swept, found.labels, seed, 500)
     largest = sorted(entries, key=lambda entry: -entry.effect)[:2]
-    summary = {
+    summary = make_provenance(settings, found, scores)
+    attention = make_attention(rng, [entry.name for entry in largest])
+    write_outputs(directory, swept, found, places)
+    write_results(directory, Results(summary, entries, evidence, swept, found, attention))
+    return directory
+
+
+def make_labels(rng, task, examples):
+    if TASKS[task].kind == "regression":
+        return rng.uniform(0, 5, examples).astype(np.float32)
+    return rng.integers(0, 2, examples).astype(np.int32)
+
+
+def make_outputs(rng, labels, names, helpful, harmful):
+    """Logits (or a value, where labels are numbers) that are right more often than not, and those of ablations."""
+    target = np.eye(2)[labels] if labels.dtype == np.int32 else labels[:, None]
+    base = (target + 0.8 * rng.normal(size=target.shape)).astype(np.float32)
+    outputs = base + 0.05 * rng.normal(size=(len(names), *base.shape))
+    if helpful in names:
+        outputs[names.index(helpful)] = base + 0.8 * rng.normal(size=base.shape)
+    if harmful in names:
+        outputs[names.index(harmful)] = base + 0.6 * (target - base)
+    return Swept(base, outputs.astype(np.float32))
+
+
+def make_provenance(settings, found, scores):
+    """What a summary says besides results."""
+    task = found.task
+    return {
         "command": "bertjax ablate",
         "model": {"name": "made-up", "class": "BertForSequenceClassification", "layers": LAYERS, "heads": HEADS}
         | {"weights_sha256": "0" * 64},
         "versions": versions(),
         "device": {"platform": "cpu", "kind": "cpu"},
-        "data": {"task": task, "label_names": list(TASKS[task].label_names or ()), "split": "test"}
-        | {"source": "made up", "examples": examples, "truncated": 0, "sha256": found.sha256},
-        "outputs": kind,
+        "data": {"task": task.name, "label_names": list(task.label_names or ()), "split": "test"}
+        | {"source": "made up", "examples": len(found), "truncated": 0, "sha256": found.sha256},
+        "outputs": "logits",
         "metrics": list(scores),
         "positive": 1,
         "metric": {"name": next(iter(scores)), "label": next(iter(scores)).upper()},
         "settings": settings.describe(),
-        "mode": {"name": mode, "definition": MODES[mode]},
+        "mode": {"name": settings.mode, "definition": MODES[settings.mode]},
         "seconds": 1.0,
         "without_effect": [],
         "base": scores,
     }
-    attention = make_attention(rng, [entry.name for entry in largest])
-    write_outputs(directory, swept, found, places)
-    write_results(directory, Results(summary, entries, evidence, swept, found, attention, CONFIG))
-    return directory
 
 
 def make_attention(rng, names, samples=(0, 7)):

@@ -221,7 +221,7 @@ def test_a_failure_while_drawing_keeps_what_took_the_time(settings, monkeypatch)
         raise OSError(28, "No space left on device")
 
     ablate(settings)
-    monkeypatch.setattr("bertjax.results.draw_heads", fail)
+    monkeypatch.setattr("bertjax.results.save_page", fail)
     with pytest.raises(OutputError, match="No space left"):
         ablate(replace(settings, mode="zero", overwrite=True))
     # The outputs are whole and new; nothing of the old results is left beside them that would not fit. The journal

@@ -275,10 +275,12 @@ def test_numbers_are_downloaded_as_csv(page, results, tmp_path):
 
 
 @browser_needed
-@pytest.mark.parametrize(("task", "ablate"), [("stsb", "heads"), ("mrpc", "layers")])
-def test_other_results_have_a_page_too(browser, tmp_path, task, ablate):
-    names = {"helpful": "0", "harmful": "2"} if ablate == "layers" else {}
-    path = write_page(read_results(make_results(tmp_path / "some", task, examples=60, ablate=ablate, **names)))
+@pytest.mark.parametrize(
+    ("task", "ablate", "options"),
+    [("stsb", "heads", {}), ("mrpc", "layers", {"helpful": "0", "harmful": "2"}), ("mrpc", "heads", {"labelled": 1})],
+)
+def test_other_results_have_a_page_too(browser, tmp_path, task, ablate, options):
+    path = write_page(read_results(make_results(tmp_path / "some", task, examples=60, ablate=ablate, **options)))
     browser.get(path.as_uri())
     wait_for(lambda: browser.execute_script("return document.body.dataset.ready && document.body.dataset.attention"))
     assert [line for line in browser.get_log("browser") if line["level"] != "INFO"] == []

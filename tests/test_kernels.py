@@ -1,16 +1,12 @@
 """The three forms of attention agree, and what the fused ones do not have is refused."""
 
-import contextlib
 import functools
-import math
-import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from jax._src.cudnn import fused_attention_stablehlo
 
 import bertjax
 from bertjax import (
@@ -27,34 +23,10 @@ from bertjax import (
 from bertjax import overrides as ov
 from bertjax.errors import InputError, OverrideError
 from bertjax.types import Numerics, Overrides
+from tests.attending import BATCH, CLOSE, ERROR, HEADS, PLACES, largest_of, lower, normal, reference
 from tests.tiny import arguments, largest_difference, random_model
 
-# Of one attention, inputs of variance 1, against float64. bfloat16 has 8 bits: outputs of size 1 to 4, and weights that
-# are rounded before they meet the values.
-ERROR = {"float32": 1e-5, "bfloat16": 2e-2}
-CLOSE = 1e-5  # float32, values of size 1 to 10, sums in another order
 FUSED = ["fused", "pallas"]
-PLACES, BATCH, HEADS = 4, 3, 2
-
-
-def reference(queries, keys, values, segments, gates):
-    """Weights and outputs after overrides, in float64."""
-    queries, keys, values = (np.asarray(part, np.float64) for part in (queries, keys, values))
-    asking, asked = (np.asarray(part) for part in segments)
-    allowed = ((asking[:, :, None] == asked[:, None]) & (asked > 0)[:, None])[:, None]
-    scores = np.einsum("bqhd,bkhd->bhqk", queries, keys) / math.sqrt(queries.shape[-1])
-    share = np.exp(scores) * allowed
-    weights = share / np.maximum(share.sum(-1, keepdims=True), 1e-300)
-    factor = np.ones(queries.shape[2])
-    if gates is not None:
-        gate, uniform, factor = (np.asarray(part, np.float64) for part in (gates.weights, gates.uniform, gates.output))
-        gate, uniform = gate[:, None, None], uniform[:, None, None]
-        weights = gate * weights + (1 - gate) * uniform * allowed / np.maximum(allowed.sum(-1, keepdims=True), 1)
-    return weights, np.einsum("bhqk,bkhd->bqhd", weights, values) * factor[:, None]
-
-
-def normal(rng, dtype, *shape):
-    return jnp.asarray(rng.normal(size=shape), jnp.float32).astype(dtype)
 
 
 def packed(rng, tokens):
@@ -285,17 +257,6 @@ def test_the_form_is_chosen_when_a_model_is_loaded(small, rng, tmp_path):
 CALLS = {"cuda": "triton", "tpu": "tpu_custom_call"}
 
 
-def lower(function, platform, *arguments):
-    """What a function becomes for a platform that is not here; JAX 0.11 and newer ask which GPU it is."""
-    context = contextlib.nullcontext()
-    if platform == "cuda" and hasattr(jax.sharding, "AbstractDevice"):
-        device = jax.sharding.AbstractDevice("NVIDIA H100 80GB HBM3", 132, "cuda")
-        mesh = jax.sharding.AbstractMesh((1,), ("x",), (jax.sharding.AxisType.Auto,), abstract_device=device)
-        context = jax.sharding.use_abstract_mesh(mesh)
-    with context:
-        return jax.jit(function).trace(*arguments).lower(lowering_platforms=(platform,)).as_text()
-
-
 @pytest.mark.parametrize("platform", CALLS)
 def test_the_kernels_lower_for_accelerators(platform):
     part, marks, ones = jnp.zeros((2, 130, HEADS, 64)), jnp.ones((2, 130), jnp.int32), jnp.ones(HEADS)
@@ -312,100 +273,6 @@ def test_the_kernels_lower_for_accelerators(platform):
 
     for function in (kernel, statistics, gradient):
         assert CALLS[platform] in lower(function, platform, part, marks, gates)
-
-
-HALF = Numerics("bfloat16", "default", "fused")
-
-
-@pytest.fixture
-def pretend_cudnn(monkeypatch):
-    """Lowering asks for cuDNN's version and the GPU's age, which a machine without them cannot say."""
-    monkeypatch.setattr(fused, "has_cudnn", lambda numerics, head_dim: True)
-    monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91300)
-    monkeypatch.setattr(fused_attention_stablehlo, "check_compute_capability", lambda capability: True)
-    monkeypatch.setattr(fused_attention_stablehlo, "is_cuda_compute_capability_equal", lambda capability: False)
-
-
-def padded(part, keep):
-    return fused.attend(part, part, part, keep, None, 0, HALF).sum()
-
-
-@pytest.mark.parametrize("tokens", [1, 33, 512])
-@pytest.mark.parametrize("differentiate", [False, True])
-def test_in_half_precision_the_fused_form_is_cudnns_on_a_gpu(pretend_cudnn, differentiate, tokens):
-    part, keep = jnp.ones((2, tokens, 3, 64), jnp.bfloat16), jnp.ones((2, 1, tokens))
-    text = lower(jax.grad(padded) if differentiate else padded, "cuda", part, keep)
-    assert ("fmhaSoftmaxBackward" if differentiate else "fmhaSoftmax") in text
-    assert largest_of(text) < max(2 * tokens * tokens, 2 * (tokens + 1) * 3 * 64 + 1)  # no weights, no mask of pairs
-
-
-@pytest.mark.parametrize("over", ["queries", "mask", "both"])
-@pytest.mark.parametrize("differentiate", [False, True])
-def test_cudnns_form_may_be_vmapped(pretend_cudnn, over, differentiate):
-    part, keep = jnp.ones((4, 2, 33, 3, 64), jnp.bfloat16), jnp.ones((4, 2, 1, 33))
-    axes = {"queries": (0, None), "mask": (None, 0), "both": (0, 0)}[over]
-    given = [one if axis == 0 else one[0] for one, axis in zip((part, keep), axes, strict=True)]
-    function = jax.vmap(jax.grad(padded) if differentiate else padded, axes)
-    assert "fmhaSoftmax" in lower(function, "cuda", *given)
-
-
-@pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0)])
-def test_vmapped_it_gives_what_each_alone_gives(rng, axes):
-    """Values and gradients of what cuDNN is given, as XLA computes it."""
-    part = normal(rng, "float32", 4, BATCH, 7, HEADS, 32)
-    keep = jnp.asarray(rng.integers(0, 2, (4, BATCH, 7)), jnp.float32).at[..., 0].set(1)
-
-    def value(part, keep):
-        return (fused.real_keys_first(part, 2 * part, part, keep, "xla") ** 2).sum()
-
-    given = [one if axis == 0 else one[0] for one, axis in zip((part, keep), axes, strict=True)]
-    found, gradient = jax.vmap(jax.value_and_grad(value), axes)(*given)
-    for number in range(4):
-        one = [each[number] if axis == 0 else each for each, axis in zip(given, axes, strict=True)]
-        expected = jax.value_and_grad(value)(*one)
-        assert abs(found[number] / expected[0] - 1) < CLOSE
-        assert largest_difference(gradient[number], expected[1]) < CLOSE * 10
-
-
-def test_rows_of_several_examples_are_cudnns_with_a_mask(pretend_cudnn):
-    part, segments = jnp.ones((2, 64, 3, 64), jnp.bfloat16), jnp.ones((2, 64), jnp.int32)
-
-    def function(part, segments):
-        return fused.attend_in_rows(part, part, part, segments, HALF)
-
-    assert "fmhaScaleBiasSoftmax" in lower(function, "cuda", part, segments)
-
-
-def test_cudnn_is_for_half_precision_and_gpus_from_ampere_on(monkeypatch):
-    class Device:
-        compute_capability = "8.0"
-
-    assert not fused.has_cudnn(HALF, 64)  # a CPU
-    monkeypatch.setattr(jax, "local_devices", lambda: [Device])
-    assert fused.has_cudnn(HALF, 64)
-    assert not fused.has_cudnn(HALF, 12)
-    assert not fused.has_cudnn(Numerics(), 64)
-    for other in ("7.5", "gfx942"):  # Turing, and AMD's
-        Device.compute_capability = other
-        assert not fused.has_cudnn(HALF, 64)
-
-
-@pytest.mark.parametrize("tokens", [1, 7, 130])
-def test_keys_may_go_in_any_order_so_a_mask_is_a_number(rng, tokens):
-    """What cuDNN is given, as XLA computes it."""
-    queries, keys, values = (normal(rng, "float32", BATCH, tokens, HEADS, 32) for _ in range(3))
-    keep = jnp.asarray(rng.integers(0, 2, (BATCH, tokens)), jnp.float32).at[0].set(1).at[1].set(0)
-    found = np.asarray(fused.real_keys_first(queries, keys, values, keep, "xla"))
-    some = np.asarray(keep.sum(1) > 0)
-    asking, asked = np.ones((BATCH, tokens)), np.asarray(keep)
-    expected = reference(queries, keys, values, (asking, asked), None)[1]
-    assert np.isfinite(found).all()
-    assert largest_difference(found[some], expected[some]) <= ERROR["float32"]
-
-
-def largest_of(text):
-    """Elements of the largest array in a lowered program."""
-    return max(math.prod(map(int, shape.split("x")[:-1])) for shape in re.findall(r"tensor<((?:\d+x)+)\w+>", text))
 
 
 def largest_array(form, platform, differentiate):

@@ -6,17 +6,8 @@ import pytest
 from bertjax.errors import DataError
 from bertjax.metrics import METRICS, score
 from bertjax.resampling import bootstrap_counts, make_scorer, score_draws, swaps
+from tests.drawn import draw_outputs
 from tests.tiny import largest_difference
-
-
-def draw_outputs(rng, metric, runs, examples, classes=3):
-    """Outputs and labels; of values some are equal."""
-    if METRICS[metric].reads == "predictions":
-        return rng.normal(size=(runs, examples, classes)), rng.integers(0, classes, examples)
-    labels = (
-        rng.normal(size=examples).round(1) if METRICS[metric].targets == "numbers" else rng.integers(0, 2, examples)
-    )
-    return rng.normal(size=(runs, examples)).round(1), labels
 
 
 @pytest.mark.parametrize("metric", sorted(METRICS))

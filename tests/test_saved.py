@@ -210,3 +210,25 @@ def test_every_column_is_documented():
     table = text[text.index("| column |") : text.index("## How the numbers")]
     named = [name for row in table.splitlines()[2:] if row for name in re.findall(r"`(\w+)`", row.split("|")[1])]
     assert named == list(COLUMNS)
+
+
+def test_one_label_gives_scores_without_statistics(tmp_path, capsys):
+    path = make_results(tmp_path / "one", labelled=1)
+    saved = read_results(path)
+    assert saved.summary["sentence"] == "fewer than two examples have a label: nothing can be said of chance."
+    assert {row["score"] for row in saved.rows} <= {0.0, 1.0, None}
+    assert all(row[name] is None for row in saved.rows for name in ("low", "high", "p", "q", "holm", "best_p"))
+    schema = json.loads((DOCS / "summary.schema.json").read_text())
+    jsonschema.validate(json.loads((path / "summary.json").read_text()), schema)
+    assert main(["show", str(path), "--metric", "accuracy"]) == 0
+    assert "2.3" in capsys.readouterr().out
+    assert main(["show", str(path), "--format", "csv"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1 + len(saved.rows)
+    assert main(["report", str(path)]) == 0
+    for figure in ("map", "ranking", "layers"):
+        drawn = tmp_path / f"{figure}.png"
+        assert main(["plot", str(path), "--figure", figure, "--metric", "accuracy", "--output", str(drawn)]) == 0
+        assert drawn.stat().st_size > 1000
+    capsys.readouterr()
+    assert main(["compare", str(path), str(path), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["pairs"][0]["both"] == 0

@@ -281,13 +281,15 @@
     setText("chosen", describe(state.chosen, "; "));
     showRanking();
     showExamples();
-    const halves = data.statistics[state.metric].halves;
+    const statistics = data.statistics[state.metric];
+    if (!statistics) return; // too few labels to weigh anything
+    const halves = statistics.halves;
     const some = halves.chosen.map(([place, part]) => `${place} (${Math.round(100 * part)} %)`).join(", ");
     setText("halves", halves.on_other === null || !halves.halves ? "" :
       `Chosen on a random half of the examples, the best ${data.kind} gains ${signed(100 * halves.on_chosen)} points there and ` +
       `${signed(100 * halves.on_other)} on the other half (mean of ${halves.halves} halves). Chosen most often: ${some}.`);
-    setText("method", `Intervals: BCa bootstrap of ${data.statistics[state.metric].resamples.toLocaleString("en")} draws, or score intervals where few ` +
-      `predictions flip. Test: ${data.statistics[state.metric].test}. q: Benjamini and Hochberg. An interval is of one ${data.kind} by itself; q counts that there are ${data.ablations}.`);
+    setText("method", `Intervals: BCa bootstrap of ${statistics.resamples.toLocaleString("en")} draws, or score intervals where few ` +
+      `predictions flip. Test: ${statistics.test}. q: Benjamini and Hochberg. An interval is of one ${data.kind} by itself; q counts that there are ${data.ablations}.`);
   }
 
   function showBars() {

@@ -1,0 +1,130 @@
+"""Intervals hold the true difference as often as they say, with few flips too."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bertjax import evidence as ev
+from bertjax import intervals
+from bertjax.evidence import weigh
+from bertjax.metrics import METRICS, score
+from bertjax.resampling import bootstrap_counts, make_scorer, score_draws
+from tests.drawn import DRAWS, logits, paired
+from tests.tiny import largest_difference
+
+
+def coverage(rng, metric, examples, gain, loss, repeats):
+    """The share of intervals of `repeats` data sets that hold the true difference."""
+    many = paired(np.random.default_rng(1), 2_000_000, gain, loss)
+    truth = np.diff(score(metric, logits(np.stack(many[1:])), many[0]))[0]
+    hits = 0
+    for _ in range(repeats):
+        labels, base, after = paired(rng, examples, gain, loss)
+        both = logits(np.stack([base, after]))
+        scores = score(metric, both, labels)
+        scorer = make_scorer(metric, both, labels)
+        resampled = np.diff(score_draws(scorer, bootstrap_counts(examples, DRAWS, int(rng.integers(1 << 30)))))
+        left_out = np.diff(scorer(1 - np.eye(examples, dtype=int)))
+        ends = intervals.percentile(resampled), intervals.bca(np.diff(scores), resampled, left_out)
+        low, high, _ = ev.choose_intervals(metric, both, labels, 1, np.diff(scores), ends, float(scores[0]))
+        hits += low[0] <= truth <= high[0]
+    return hits / repeats
+
+
+# From a handful of flips among 400 examples to fifty.
+EFFECTS = [(0.01, 0.01), (0.015, 0.005), (0.05, 0.02), (0.1, 0.05)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews"])
+@pytest.mark.parametrize(("gain", "loss"), EFFECTS)
+def test_intervals_hold_the_truth_95_times_of_100(rng, metric, gain, loss):
+    assert 0.93 <= coverage(rng, metric, 400, gain, loss, 2000) <= 0.97
+
+
+@pytest.mark.parametrize(
+    ("metric", "gain", "loss"), [("accuracy", 0.015, 0.005), ("f1", 0.01, 0.01), ("f1", 0.05, 0.02)]
+)
+def test_intervals_hold_the_truth(metric, gain, loss):
+    assert 0.93 <= coverage(np.random.default_rng(5), metric, 400, gain, loss, 300) <= 0.97
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", ["pearson", "spearman", "roc_auc"])
+def test_intervals_of_values_hold_the_truth_95_times_of_100(rng, metric):
+    def draw(generator, count):
+        labels = generator.normal(size=count)
+        base = labels + generator.normal(size=count)
+        after = base + 0.3 * generator.normal(size=count) - 0.1 * labels
+        return np.stack([base, after]), labels if metric != "roc_auc" else (labels > 0).astype(int)
+
+    outputs, labels = draw(np.random.default_rng(1), 1_000_000)
+    truth = np.diff(score(metric, outputs, labels))[0]
+    hits, repeats = 0, 1000
+    for _ in range(repeats):
+        outputs, labels = draw(rng, 300)
+        found = weigh(
+            metric, outputs[0], outputs[1:], labels, resamples=DRAWS, draws=1, seed=int(rng.integers(1 << 30))
+        )
+        hits += found.low[0] <= truth <= found.high[0]
+    assert 0.93 <= hits / repeats <= 0.97
+
+
+def test_tango_and_flips_by_kind_agree_where_kinds_weigh_alike(rng):
+    """Of accuracy all flips weigh the same, so both are Tango's interval, but for Poisson in place of binomial."""
+    labels, base, after = paired(rng, 2000, 0.004, 0.002)
+    gains, losses = ((first == labels) & (second != labels) for first, second in ((after, base), (base, after)))
+    tango = intervals.tango(np.array([gains.sum()]), np.array([losses.sum()]), 2000)
+    observed = np.array([(gains.sum() - losses.sum()) / 2000])
+    assert gains.sum() + losses.sum() > 0
+    kinds = intervals.by_kinds_of_flips("accuracy", base, after[None], labels, 1, observed)
+    assert largest_difference(kinds, tango) < 0.01 * float((tango[1] - tango[0])[0])
+
+
+def test_tangos_interval_is_where_his_statistic_is_critical():
+    """At both ends |b - c - n d| is 1.96 times the standard error, by the likelihood maximised under d."""
+    b, c, n = 7, 2, 150
+    for end in intervals.tango(np.array([b]), np.array([c]), n).ravel():
+        shares = np.linspace(1e-9, 1, 2_000_001)
+        shares = shares[(shares + end > 1e-9) & (2 * shares + end < 1)]
+        likelihood = b * np.log(shares + end) + c * np.log(shares) + (n - b - c) * np.log(1 - 2 * shares - end)
+        share = shares[likelihood.argmax()]
+        error = np.sqrt(n * (2 * share + end - end**2))
+        assert abs(abs(b - c - n * end) / error - stats.norm.ppf(0.975)) < 1e-3
+
+
+def test_few_flips_take_a_score_interval(rng):
+    labels, base, _ = paired(rng, 600, 0, 0)
+    outputs = np.stack([base] * 4)
+    wrong = np.flatnonzero(base != labels)
+    outputs[1, wrong[:1]] ^= 1
+    outputs[2, wrong[:49]] ^= 1
+    outputs[3, wrong[:50]] ^= 1
+    for metric in ("accuracy", "f1", "matthews"):
+        found = weigh(metric, logits(base), logits(outputs), labels, resamples=DRAWS, draws=99)
+        assert found.method == ("score", "score", "score", "bca"), metric
+        assert found.gains.tolist() == [0, 1, 49, 50]
+        assert found.losses.tolist() == [0] * 4
+        assert (found.low[:2] < 0).all()
+        assert (found.high[:2] > found.difference[:2]).all()
+        assert (found.low[2:] > 0).all()
+        # The bootstrap is sure that nothing changes where nothing was seen to.
+        assert found.percentile[:, 0].tolist() == [0, 0]
+
+
+def test_intervals_stay_where_scores_can_be(rng):
+    labels, base, after = paired(rng, 100, 0.0, 0.3, positive=0.1)
+    for metric in ("f1", "matthews", "accuracy"):
+        found = weigh(metric, logits(base), logits(np.stack([after, 1 - labels])), labels, resamples=99)
+        low, high = METRICS[metric].lowest, 1
+        assert (found.base + found.low >= low - 1e-12).all()
+        assert (found.base + found.high <= high + 1e-12).all()
+
+
+def test_wrong_predictions_that_become_other_wrong_ones_are_no_flips_of_accuracy(rng):
+    labels = rng.integers(0, 3, 400)
+    base = np.where(np.arange(400) < 100, (labels + 1) % 3, labels)
+    after = np.where(np.arange(400) < 60, (labels + 2) % 3, base)
+    found = weigh("accuracy", np.eye(3)[base], np.eye(3)[after][None], labels, resamples=99)
+    assert found.method == ("score",)
+    assert found.low[0] < 0 < found.high[0]

@@ -1,0 +1,147 @@
+"""Tests hold their level, and are SciPy's and statsmodels' where those have them."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
+from statsmodels.stats.multitest import multipletests
+
+from bertjax import significance
+from bertjax.evidence import weigh
+from bertjax.metrics import METRICS, score
+from tests.drawn import DRAWS, draw_outputs, logits
+from tests.tiny import largest_difference
+
+
+def test_mcnemar_is_statsmodels(rng):
+    gains, losses = rng.integers(0, 30, 50), rng.integers(0, 30, 50)
+    expected = [reference_mcnemar([[5, b], [c, 5]], exact=True).pvalue for b, c in zip(gains, losses, strict=True)]
+    assert largest_difference(significance.mcnemar(gains, losses), np.array(expected)) < 1e-9
+
+
+@pytest.mark.parametrize(("name", "adjust"), [("fdr_bh", significance.benjamini_hochberg), ("holm", significance.holm)])
+def test_corrections_are_statsmodels(rng, name, adjust):
+    p = rng.uniform(size=40) ** 3
+    p[5] = p[7]
+    assert largest_difference(adjust(p), multipletests(p, method=name)[1]) < 1e-9
+    holes = np.insert(p, 3, np.nan)
+    assert np.isnan(adjust(holes)[3])
+    assert (np.delete(adjust(holes), 3) == adjust(p)).all()
+    assert np.isnan(adjust(np.full(2, np.nan))).all()
+
+
+@pytest.mark.parametrize("metric", ["pearson", "spearman", "roc_auc", "f1"])
+def test_with_few_examples_all_swaps_are_tried_as_scipy_does(rng, metric):
+    outputs, labels = draw_outputs(rng, metric, 3, 9, 2)
+    labels[:2] = 0, 1
+    observed = score(metric, outputs, labels)[1:] - score(metric, outputs, labels)[0]
+    found = significance.swap_test(metric, outputs[0], outputs[1:], labels, 1, observed, 1000, 0)
+    assert found.exact
+    assert len(found.largest) == 2**9
+
+    outputs = significance.comparable(metric, outputs)
+
+    def difference(first, second, run):
+        picked = np.stack([np.where(pick == 0, outputs[0].T, outputs[run].T).T for pick in (first, second)])
+        some = score(metric, picked, labels)
+        return some[1] - some[0]
+
+    for run in (1, 2):
+        expected = stats.permutation_test(
+            (np.zeros(9), np.ones(9)),
+            lambda first, second, run=run: difference(first, second, run),
+            permutation_type="samples",
+            n_resamples=np.inf,
+            vectorized=False,
+            alternative="two-sided",
+        )
+        size = np.abs(expected.null_distribution)
+        hits = np.mean(size[np.isfinite(size)] >= abs(observed[run - 1]) - 1e-12) if np.isfinite(size).all() else None
+        if hits is not None:
+            assert abs(found.p[run - 1] - hits) < 1e-9
+
+
+def test_random_swaps_are_counted_with_the_one_that_was_seen(rng):
+    labels = rng.normal(size=80)
+    base = labels + rng.normal(size=80)
+    better = base + 0.5 * (labels - base)
+    found = weigh("pearson", base, np.stack([base, better]), labels, resamples=99, draws=DRAWS)
+    assert found.p.tolist() == [1, 1 / (1 + DRAWS)]
+    assert found.best.tolist()[1] == 1 / (1 + DRAWS)
+    assert found.best_raw.tolist()[1] == 1 / (1 + DRAWS)
+    assert (found.draws, found.exact) == (DRAWS, False)
+    assert found.found.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "pearson"])
+def test_without_effects_false_discoveries_hold_their_level(metric):
+    """Where outputs differ by noise alone, hardly ever one of 40 ablations is found: in 5 data sets of 100."""
+    rng, repeats = np.random.default_rng(7), 100
+    any_found, any_holm, any_best = 0, 0, 0
+    for _ in range(repeats):
+        labels = rng.integers(0, 2, 120) if metric != "pearson" else rng.normal(size=120)
+        signal = logits(labels) if metric != "pearson" else labels
+        outputs = signal + rng.normal(size=(41, *signal.shape))
+        scores = score(metric, outputs, labels)
+        observed = scores[1:] - scores[0]
+        swapped = significance.swap_test(
+            metric, outputs[0], outputs[1:], labels, 1, observed, 1999, int(rng.integers(99))
+        )
+        if metric == "accuracy":
+            right = outputs.argmax(-1) == labels
+            p = significance.mcnemar((right[1:] & ~right[0]).sum(1), (~right[1:] & right[0]).sum(1))
+        else:
+            p = swapped.p
+        any_found += (significance.benjamini_hochberg(p) < 0.05).any()
+        any_holm += (significance.holm(p) < 0.05).any()
+        any_best += (swapped.best(observed) < 0.05).any()
+    most = stats.binom.ppf(0.999, repeats, 0.05)
+    assert any_found <= most
+    assert any_holm <= most
+    assert any_best <= most
+
+
+def test_fewer_flips_than_that_show_nothing():
+    fewest = significance.fewest_flips(144)
+    assert significance.mcnemar(np.array([fewest]), np.array([0]))[0] * 144 <= 0.05
+    assert significance.mcnemar(np.array([fewest - 1]), np.array([0]))[0] * 144 > 0.05
+
+
+def test_power_is_as_said(rng):
+    """A statistic with this spread and a mean of what is detectable passes the corrected level 80 times of 100."""
+    least = significance.detectable(np.array([2.0]), 144)[0]
+    drawn = rng.normal(least, 2.0, 100_000)
+    assert abs((drawn > 2.0 * stats.norm.ppf(1 - 0.025 / 144)).mean() - 0.8) < 0.01
+
+
+def test_choosing_on_one_half_shows_on_the_other(rng):
+    labels = rng.integers(0, 2, 400)
+    noise = logits(labels) + rng.normal(size=(40, 400, 2))
+    luck = weigh("accuracy", noise[0], noise[1:], labels, resamples=99)
+    assert luck.halves["on_chosen"] > luck.halves["on_other"] + 0.02  # the best of 40 is so by luck
+    real = noise.copy()
+    real[7] += 1.5 * logits(labels)
+    sure = weigh("accuracy", real[0], real[1:], labels, resamples=99)
+    assert sure.halves["chosen"][0] == (6, 1.0)
+    assert sure.halves["interval"][0] > 0.1
+    assert sure.halves["halves"] == significance.HALVES
+
+
+def test_draws_grow_with_ablations_and_stay_payable():
+    assert significance.count_draws("f1", 10, 400) == 9_999
+    assert significance.count_draws("f1", 144, 400) == 14_399
+    assert significance.count_draws("f1", 10_296, 9_815) < 10_000
+    assert significance.count_draws("spearman", 144, 1_000) == 14_399
+    assert 9_999 < significance.count_draws("spearman", 144, 1_500) < 14_399
+    assert significance.count_draws("spearman", 10_296, 400_000) == 999
+
+
+@pytest.mark.parametrize("metric", ["pearson", "spearman", "roc_auc", "average_precision"])
+def test_a_run_that_shifts_or_stretches_all_outputs_is_none_the_less_sure(rng, metric):
+    outputs, labels = rng.normal(size=(3, 80)), rng.normal(size=80)
+    labels = labels if METRICS[metric].targets == "numbers" else (labels > 0).astype(int)
+    moved = outputs.copy()
+    moved[1] = 5 + 3 * outputs[1]
+    plain, shifted = (weigh(metric, some[0], some[1:], labels, resamples=99, draws=DRAWS) for some in (outputs, moved))
+    assert largest_difference(plain.p, shifted.p) < 1e-12
+    assert largest_difference(plain.detectable, shifted.detectable) < 1e-9
