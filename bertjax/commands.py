@@ -191,7 +191,13 @@ def run_plot(options: argparse.Namespace) -> int:
     from bertjax.saved import read_results
 
     saved = read_results(options.directory)
-    chosen = {"example": options.example, "head": options.head, "run": options.run_name, "metric": options.metric}
+    chosen = {
+        "example": options.example,
+        "text": options.text,
+        "head": options.head,
+        "run": options.run_name,
+        "metric": options.metric,
+    }
     given = {name: value for name, value in chosen.items() if value is not None}
     save_page(make_figure(saved, options.figure, **given), options.output)
     say(f"picture in {options.output}")

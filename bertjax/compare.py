@@ -30,7 +30,7 @@ class Pair:
         first, second: their labels.
         common: how many ablations both have.
         correlation: Spearman's, of the effects; NaN where it is undefined.
-        low, high: its 95 % interval, by drawing ablations with replacement.
+        low, high: its 95 % interval, by drawing ablations with replacement; NaN where there are fewer than ten.
         found: how many ablations each found at q < 0.05.
         both: how many both found, with the same sign.
         opposite: how many both found, with opposite signs.
@@ -168,7 +168,8 @@ def compare_table(several: Sequence[SavedResults], pairs: Sequence[Pair]) -> Gro
 def _correlation(pair: Pair) -> str:
     if np.isnan(pair.correlation):
         return "undefined"
-    return f"{pair.correlation:.2f} ({pair.low:.2f} to {pair.high:.2f})"
+    interval = "" if np.isnan(pair.low) else f" ({pair.low:.2f} to {pair.high:.2f})"
+    return f"{pair.correlation:.2f}{interval}"
 
 
 def compare_data(several: Sequence[SavedResults], pairs: Sequence[Pair]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ EFFECT_SIZES = {
     "pearson": "Cohen's q: the difference of Fisher's z",
     "spearman": "Cohen's q: the difference of Fisher's z",
 }
-STANDARDISED = "the difference over its standard error"
+STANDARDISED = "Cohen's d: the difference over its standard error, over the root of the number of examples"
 
 Runs = Float[np.ndarray, " runs"]
 
@@ -175,7 +175,9 @@ def _put_together(task: "_Task", every: Any, found: list["_Group"], halves: dict
         best_raw=swapped.best(observed, ratio=False),
         gains=gains,
         losses=losses,
-        effect_size=_effect_size(metric, float(scores[0]), scores[1:], error, gains, losses),
+        effect_size=_effect_size(
+            metric, float(scores[0]), scores[1:], error * np.sqrt(len(task.labels)), gains, losses
+        ),
         detectable=_detectable(task, every, swapped, gains, losses),
         resamples=task.resamples,
         draws=len(swapped.largest),
@@ -289,13 +291,14 @@ def _spread(resampled: Float[np.ndarray, "draws runs"]) -> Runs:
     return np.where(count > 1, np.sqrt(variance), np.nan)
 
 
-def _effect_size(metric: str, base: float, scores: Runs, error: Runs, gains: Any, losses: Any) -> Runs:
+def _effect_size(metric: str, base: float, scores: Runs, spread: Runs, gains: Any, losses: Any) -> Runs:
+    """By the spread of one example's share in the difference, but for accuracy and correlations."""
     with np.errstate(invalid="ignore", divide="ignore"):
         if metric == "accuracy":
             return np.where(gains + losses > 0, gains / np.maximum(gains + losses, 1) - 0.5, 0.0)
         if metric in EFFECT_SIZES:
             return np.arctanh(scores) - np.arctanh(base)
-        return np.where(error > 0, (scores - base) / error, 0.0)
+        return np.where(spread > 0, (scores - base) / spread, 0.0)
 
 
 def _detectable(task: "_Task", every: Any, swapped: Swapped, gains: Any, losses: Any) -> Runs:

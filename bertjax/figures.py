@@ -26,6 +26,7 @@ def make_figure(
     metric: str | None = None,
     head: str | None = None,
     example: int = 0,
+    text: int = 0,
     run: str | None = None,
 ) -> "Figure":
     """A picture of results.
@@ -38,15 +39,16 @@ def make_figure(
         metric: default the main one.
         head: of attention, such as '3.0'; default that of the largest effect.
         example: of attention, which of the kept ones, from 0.
+        text: of attention, 1 for the second of a pair whose texts the model reads one by one.
         run: of 'change', the ablation; default that of the largest effect.
 
     Raises:
-        InputError: there is no such figure, metric, head, example or run.
+        InputError: there is no such figure, metric, head, example, text or run.
     """
     if figure not in FIGURES:
         raise InputError(f"figure {figure!r} is not one of {', '.join(FIGURES)}")
     if figure in ("attention", "change"):
-        return _attention(saved, head, example, run, both=figure == "change")
+        return _attention(saved, head, (example, text), run, both=figure == "change")
     rows = saved.rows_of(metric)
     label = find_metric(rows[0]["metric"]).label
     if figure == "ranking":
@@ -98,17 +100,19 @@ def _ranking(saved: Any, rows: list[dict[str, Any]], label: str) -> "Figure":
     return make_ranking(saved.names, 100 * column(rows, "difference"), ends, _found(rows), title, _where(saved), label)
 
 
-def _attention(saved: Any, head: str | None, example: int, run: str | None, both: bool) -> "Figure":
-    arrays = saved.attention
+def _attention(saved: Any, head: str | None, which: tuple[int, int], run: str | None, both: bool) -> "Figure":
+    arrays, (example, text) = saved.attention, which
     runs, numbers = arrays["runs"].tolist(), arrays["examples"].tolist()
     if not 0 <= example < len(numbers):
         raise InputError(f"example {example} is not kept: there are 0 to {len(numbers) - 1}")
+    if not 0 <= text < saved.texts:
+        raise InputError(f"there is no text {text}: of each example the model read {saved.texts}, from 0")
     if run is not None and run not in runs[1:]:
         raise InputError(f"the attention without {run} is not kept, but without {', '.join(runs[1:])}")
     after = runs.index(run) if run is not None else min(1, len(runs) - 1)
     layer, column_ = _place(saved, head or _first_head(saved, runs[after]))
-    weights = arrays[f"weights_{example}_0"][:, layer, column_]
-    tokens = [str(token) for token in arrays[f"tokens_{example}_0"]]
+    weights = arrays[f"weights_{example}_{text}"][:, layer, column_]
+    tokens = [str(token) for token in arrays[f"tokens_{example}_{text}"]]
     title = f"Attention of head {layer}.{column_}"
     subtitle = f"{saved.summary['model']['name']}, example {saved.examples[numbers[example]]['id']}"
     if not both:

@@ -68,9 +68,10 @@ def name_test(found: Evidence) -> str:
     return f"{'all' if found.exact else 'random'} swaps, {found.draws:,}"
 
 
-def describe_statistics(found: Evidence, names: Sequence[str]) -> dict[str, Any]:
+def describe_statistics(found: Evidence, names: Sequence[str], kind: str) -> dict[str, Any]:
     """How the numbers of a metric were made, and what choosing heads on half of the data gives; for `summary.json`."""
     return {
+        "sentence": tell(found, names, kind),
         "examples": found.examples,
         "level": LEVEL,
         "q": Q,

@@ -23,7 +23,6 @@ def pack_attention(saved: SavedResults, budget: int = BUDGET) -> dict[str, Any]:
     """
     arrays = saved.attention
     numbers, runs = arrays["examples"].tolist(), arrays["runs"].tolist()
-    texts = sum(name.startswith("tokens_0_") for name in arrays)
     first_layers = [0] * len(runs)
     for run in range(1, len(runs)):
         same = [
@@ -33,7 +32,7 @@ def pack_attention(saved: SavedResults, budget: int = BUDGET) -> dict[str, Any]:
     samples: list[dict[str, Any]] = []
     for sample, number in enumerate(numbers):
         packed = {"example": number, "texts": []}
-        for text in range(texts):
+        for text in range(saved.texts):
             weights = arrays[f"weights_{sample}_{text}"]
             parts = [_bytes(weights[run, first:]) for run, first in enumerate(first_layers)]
             tokens = [str(token) for token in arrays[f"tokens_{sample}_{text}"]]

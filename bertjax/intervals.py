@@ -18,6 +18,7 @@ LEVEL = 0.95
 FEW_FLIPS = 50  # below which the bootstrap is too sure: at 28 its intervals of Matthews held 92.7 of 100
 BISECTIONS = 60
 DRAWS = 10_000  # of places, for the interval of a rank correlation
+FEWEST_PLACES = 10  # below which that interval is too sure: of 6 places it holds a correlation of 0.97 67 times of 100
 ROUNDING = 1e-12  # differences that are this close are the same
 
 Ends = Float[np.ndarray, "2 runs"]
@@ -191,7 +192,7 @@ def rank_correlation(
 ) -> tuple[float, float, float]:
     """Spearman's correlation over the places where both are defined, and its 95 % interval by drawing places.
 
-    Returns: the correlation and both ends, NaN where they are undefined.
+    Returns: the correlation and both ends, NaN where they are undefined; the ends also for fewer than ten places.
     """
     known = np.isfinite(first) & np.isfinite(second)
     if known.sum() < 2:
@@ -199,5 +200,7 @@ def rank_correlation(
     scorer = make_scorer("spearman", first[None, known], second[known])
     count = int(known.sum())
     found = float(scorer(np.ones((1, count)))[0, 0])
+    if count < FEWEST_PLACES or not np.isfinite(found):
+        return found, float("nan"), float("nan")
     low, high = percentile(score_draws(scorer, bootstrap_counts(count, draws, seed)))[:, 0]
-    return found, *((float(low), float(high)) if np.isfinite(found) else (float("nan"), float("nan")))
+    return found, float(low), float(high)

@@ -257,7 +257,7 @@ def make_summary(results: Results) -> dict[str, Any]:
     """What `summary.json` holds: `docs/summary.schema.json`."""
     base = {name: finite(value) for name, value in results.summary["base"].items()}
     entries, main = [entry.to_dict() for entry in results.entries], results.summary["metric"]["name"]
-    names = [entry.name for entry in results.entries]
+    names, kind = [entry.name for entry in results.entries], kind_of(entries)
     if main in results.evidence:
         short = [{name: row[name] for name in SHORT} for row in results.rows if row["main"]]
         entries = [entry | {"evidence": weighed} for entry, weighed in zip(entries, short, strict=True)]
@@ -265,7 +265,7 @@ def make_summary(results: Results) -> dict[str, Any]:
         "schema": SCHEMA,
         **results.summary,
         "sentence": results.sentence,
-        "statistics": {name: describe_statistics(one, names) for name, one in results.evidence.items()},
+        "statistics": {name: describe_statistics(one, names, kind) for name, one in results.evidence.items()},
         "base": {"score": finite(results.base), "scores": base},
         "ablations": entries,
     }

@@ -49,10 +49,9 @@ def show_table(saved: SavedResults, metric: str | None = None, top: int | None =
     for row in shown:
         style = "" if row["q"] is None or row["q"] >= Q else "bold red" if row["difference"] < 0 else "bold blue"
         table.add_row(*as_texts(row)[:columns], style=style)
-    without = "undefined" if base is None else f"{100 * base:.2f}"
-    lines = [Text(saved.title, style="bold"), Text(f"{label} without ablation: {without} points")]
-    if metric in (None, saved.metric):
-        lines.append(Text(saved.summary["sentence"]))
+    without = "undefined" if base is None else f"{100 * base:.2f} points"
+    lines = [Text(saved.title, style="bold"), Text(f"{label} without ablation: {without}")]
+    lines.append(Text(saved.sentence_of(metric)))
     note = f"{len(shown)} of {len(rows)} {saved.kind}s; change and interval in points; bold: q < {Q}"
     return Group(*lines, table, Text(note))
 

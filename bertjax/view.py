@@ -62,6 +62,16 @@ class ResultsView:
             raise InputError(f"{self.source} has no metric {wanted!r}: {', '.join(self.summary['metrics'])}")
         return [row for row in self.rows if row["metric"] == wanted]
 
+    def sentence_of(self, metric: str | None = None) -> str:
+        """What was found by a metric, by default the main one."""
+        found = self.summary["statistics"].get(metric or self.metric, self.summary)
+        return str(found.get("sentence", ""))
+
+    @property
+    def texts(self) -> int:
+        """How many texts of each example the model read one by one."""
+        return sum(name.startswith("tokens_0_") for name in self.attention)
+
     def points(self, name: str = "difference", metric: str | None = None) -> Float[np.ndarray, " ablations"]:
         """A column of a metric in points, 100 times what it holds; NaN where it is undefined."""
         return 100 * column(self.rows_of(metric), name)

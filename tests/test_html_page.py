@@ -174,6 +174,11 @@ def test_another_metric_changes_all_numbers(page, results):
     row = next(row for row in read_results(results).rows_of("accuracy") if row["name"] == "2.3")
     wait_for(lambda: f"score {100 * row['score']:.2f}" in text_of(page, "#chosen"))
     assert "McNemar, exact" in text_of(page, "#method")
+    assert (
+        text_of(page, "#sentence")
+        == read_results(results).sentence_of("accuracy")
+        != read_results(results).sentence_of()
+    )
 
 
 @browser_needed

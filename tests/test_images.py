@@ -141,6 +141,7 @@ def test_pictures_are_files_of_all_three_kinds_and_the_same_twice(results, tmp_p
         ("heads", {"metric": "bleu"}, "has no metric 'bleu'"),
         ("layers", {"figure": "map"}, "has no single heads to map, but layers"),
         ("heads", {"figure": "attention", "example": 2}, "there are 0 to 1"),
+        ("heads", {"figure": "attention", "text": 1}, "of each example the model read 1"),
         ("heads", {"figure": "attention", "head": "9.9"}, "there is no head '9.9'"),
         ("heads", {"figure": "attention", "head": "x"}, "there is no head 'x'"),
         ("heads", {"figure": "change", "run": "0.0"}, "is not kept, but without"),
@@ -149,3 +150,16 @@ def test_pictures_are_files_of_all_three_kinds_and_the_same_twice(results, tmp_p
 def test_what_cannot_be_drawn_is_refused(results, which, options, message):
     with pytest.raises(InputError, match=message):
         make_figure(results[which], **options)
+
+
+def test_either_text_of_a_pair_that_is_read_one_by_one(tmp_path):
+    path = make_results(tmp_path / "pair", examples=30)
+    with np.load(path / "attention.npz") as arrays:
+        kept = dict(arrays)
+    second = {name.replace("_0_0", "_0_1").replace("_1_0", "_1_1"): array for name, array in kept.items()}
+    second |= {name: array[..., :3, :3] if name.startswith("weights") else array[:3] for name, array in second.items()}
+    np.savez(path / "attention.npz", **(second | kept))
+    saved = read_results(path)
+    assert saved.texts == 2
+    sizes = [len(saved.plot("attention", text=text).axes[0].get_xticks()) for text in (0, 1)]
+    assert sizes == [6, 3]

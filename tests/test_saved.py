@@ -188,6 +188,9 @@ def test_rank_correlation_is_spearmans(rng):
     holes = np.where(np.arange(40) < 38, first, np.nan)
     assert np.isnan(rank_correlation(holes, np.where(np.arange(40) >= 37, first, np.nan))).all()
     assert np.isnan(rank_correlation(first, np.ones(40))).all()
+    few, low, high = rank_correlation(first[:9], first[:9] + second[:9])
+    assert np.isfinite(few)
+    assert np.isnan([low, high]).all()
 
 
 DOCS = Path(__file__).parent.parent / "docs"

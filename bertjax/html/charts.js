@@ -57,7 +57,7 @@ const Charts = (() => {
     const heat = { type: "heatmap", z, text, ...look, colorbar: { title: { text: "points" }, thickness: 12, x: 1.01 } };
     const side = {
       type: "heatmap", z: means.map(value => [value]), x: [heads + 0.6], y: means.map((_, layer) => layer),
-      text: means.map((value, layer) => [`mean of layer ${layer}: ${signed(value)} points`]), ...look, showscale: false,
+      text: means.map((value, layer) => [`mean of layer ${layer}: ${signed(value)}${value === null ? "" : " points"}`]), ...look, showscale: false,
     };
     const dots = { type: "scatter", mode: "text", x: [], y: [], text: [], hoverinfo: "skip", textfont: { size: 13, color: colour("--ink") } };
     marks.forEach((row, layer) => row.forEach((mark, head) => {

@@ -31,8 +31,9 @@
   function describe(place, separator) {
     const parts = [
       `${data.kind} ${data.names[place]}: score ${score(place)}`,
-      `change ${signed(points("difference", place))} points (95 % CI ${interval(place) || "undefined"})`,
-      `q = ${share(column("q")[place])}`,
+      points("difference", place) === null ? "change undefined" :
+        `change ${signed(points("difference", place))} points (95 % CI ${interval(place) || "undefined"})`,
+      `q ${column("q")[place] === null ? "undefined" : `= ${share(column("q")[place])}`}`,
     ];
     if (flips(place)) parts.push(flips(place));
     return parts.join(separator);
@@ -282,6 +283,7 @@
     showRanking();
     showExamples();
     const statistics = data.statistics[state.metric];
+    setText("sentence", statistics ? statistics.sentence : data.sentence);
     if (!statistics) return; // too few labels to weigh anything
     const halves = statistics.halves;
     const some = halves.chosen.map(([place, part]) => `${place} (${Math.round(100 * part)} %)`).join(", ");
@@ -317,7 +319,6 @@
   function start() {
     document.title = data.title;
     setText("title", data.title);
-    setText("sentence", data.sentence);
     for (const place of document.querySelectorAll(".kinds")) place.textContent = `${data.kind}s`;
     byId("map-keys").classList.toggle("hidden", !isMap);
     fill(byId("metric"), data.metrics.map(metric => [metric.name, metric.label]));
