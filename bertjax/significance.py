@@ -6,11 +6,12 @@ at random (Good 2005), with the same swaps for all ablations, so that the larges
 of so many would gain by chance (Westfall and Young 1993).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, Num
+from jaxtyping import Bool, Float, Int, Num
 from scipy.special import bdtr, ndtri
 
 from bertjax.metrics import METRICS
@@ -19,7 +20,7 @@ from bertjax.resampling import make_scorer, score_draws, standardise, swaps
 LEAST_DRAWS, DRAWS_PER_ABLATION = 9_999, 100
 # Products of a draw, an example and an ablation that a test takes at most: about a minute or two.
 MOST_WORK = {"predictions": 4e11, "values": 2e11}
-MOST_SORTED_WORK = 2.2e9  # where each draw makes ranks anew
+MOST_SORTED_WORK = 6.6e9  # where each draw makes ranks anew
 POWER = 0.8
 HALVES = 200  # of the examples, on which heads are chosen
 ROUNDING = 1e-12
@@ -81,7 +82,7 @@ def mcnemar(gains: Int[np.ndarray, " runs"], losses: Int[np.ndarray, " runs"]) -
 
 def count_draws(metric: str, ablations: int, examples: int) -> int:
     """How many swaps: enough for p-values that stay small after correction, no more than take a minute or two."""
-    work = MOST_SORTED_WORK if metric in ("roc_auc", "average_precision") else MOST_WORK[METRICS[metric].reads]
+    work = MOST_SORTED_WORK if metric == "average_precision" else MOST_WORK[METRICS[metric].reads]
     most = work / (ablations * examples)
     return int(max(999, min(max(LEAST_DRAWS, DRAWS_PER_ABLATION * ablations - 1), most)))
 
@@ -105,15 +106,11 @@ def swap_test(
     """
     runs, examples = outputs.shape[:2]
     statistic, given, labels = comparable(metric, np.concatenate([base[None], outputs]), labels)
-    both = np.concatenate([np.broadcast_to(given[0], given[1:].shape), given[1:]], axis=1)
-    scorer = make_scorer(statistic, both, np.concatenate([labels, labels]), positive)
-
-    def difference(swapped: Num[np.ndarray, "draws examples"]) -> Float[np.ndarray, "draws runs"]:
-        kept = 1 - swapped
-        counts = np.concatenate([np.hstack([kept, swapped]), np.hstack([swapped, kept])])
-        first, second = np.split(scorer(counts), 2)
-        return second - first
-
+    difference = (
+        _swapped_area(given, labels == positive)
+        if metric == "roc_auc"
+        else _swapped_scores(statistic, given, labels, positive)
+    )
     exact = examples < 63 and 2**examples <= draws
     every = (np.arange(2**examples)[:, None] >> np.arange(examples)) & 1 if exact else None
     chunks = [every] if every is not None else swaps(examples, draws, seed, 4 * (examples + runs))
@@ -127,6 +124,47 @@ def swap_test(
     return Swapped(np.where(known, p, np.nan), spread, found.max(1), ratios.max(1), exact)
 
 
+Difference = Callable[[Num[np.ndarray, "draws examples"]], Float[np.ndarray, "draws runs"]]
+
+
+def _swapped_scores(
+    metric: str,
+    given: Float[np.ndarray, "runs examples ..."],
+    labels: Num[np.ndarray, " examples"],
+    positive: int,
+) -> Difference:
+    """Scores of what swaps make of each run and the first, second less first."""
+    both = np.concatenate([np.broadcast_to(given[0], given[1:].shape), given[1:]], axis=1)
+    scorer = make_scorer(metric, both, np.concatenate([labels, labels]), positive)
+
+    def difference(swapped: Num[np.ndarray, "draws examples"]) -> Float[np.ndarray, "draws runs"]:
+        kept = 1 - swapped
+        counts = np.concatenate([np.hstack([kept, swapped]), np.hstack([swapped, kept])])
+        first, second = np.split(scorer(counts), 2)
+        return second - first
+
+    return difference
+
+
+def _swapped_area(given: Float[np.ndarray, "runs examples"], wanted: Bool[np.ndarray, " examples"]) -> Difference:
+    """The same of ROC AUC, as a sum over examples.
+
+    An area is a mean over pairs of a positive and a negative example (Mann and Whitney 1947). With t = 1 where an
+    example is as it was and -1 where it is swapped, a pair's share is c0 + c1 t + c2 t' + c3 t t' in the second run,
+    and the same with both signs turned in the first: in the difference only c1 and c2 are left.
+    """
+    weights = np.zeros((given.shape[1], len(given) - 1))
+    for run, after in enumerate(given[1:]):
+        for one, other, sign in ((wanted, ~wanted, 1), (~wanted, wanted, -1)):
+            among = np.sort(np.concatenate([given[0, other], after[other]]))
+            above = sum(
+                np.searchsorted(among, after[one], side) - np.searchsorted(among, given[0, one], side)
+                for side in ("left", "right")
+            )
+            weights[one, run] = sign * above / (4 * max(wanted.sum() * (~wanted).sum(), 1))
+    return lambda swapped: (1.0 - 2.0 * swapped) @ weights
+
+
 def comparable(
     metric: str, outputs: Float[np.ndarray, "runs examples *labels"], labels: Num[np.ndarray, " examples"]
 ) -> tuple[str, Float[np.ndarray, "runs examples ..."], Num[np.ndarray, " examples"]]:
@@ -134,9 +172,9 @@ def comparable(
 
     Standardised values for Pearson, ranks where the metric depends on ranks alone (Venkatraman and Begg 1996): else a
     run that shifts or stretches all outputs would spread the null distribution for no reason. For Spearman they stay
-    the ranks that they were, so that a draw is Pearson's correlation, in a thirtieth of the time and with the same
-    spread. Not for ROC AUC and average precision: where these are near 1, what swaps do to ranks that are not made anew
-    is three times what they do to the score.
+    the ranks that they were, so that a draw is Pearson's correlation, sums alone, and its spread is the same. Not for
+    ROC AUC and average precision: where these are near 1, swaps do three times as much to sums of ranks that are not
+    made anew as to the score.
 
     Returns: which score of them is to be taken, the outputs, and the labels.
     """

@@ -10,8 +10,9 @@ import pytest
 
 import bertjax
 from bertjax import overrides as ov
-from bertjax.ablate import NoEffectWarning, ablate
+from bertjax.ablate import ablate
 from bertjax.cli import main
+from bertjax.conclusion import NoEffectWarning
 from bertjax.data import TASKS
 from bertjax.errors import ConfigError, DataError, InputError, OutputError, OverrideError
 from bertjax.metrics import score

@@ -9,7 +9,9 @@ from scipy.special import ndtr, softmax
 
 import bertjax
 from bertjax import BertModel, engine, overrides
+from bertjax.cli import main
 from bertjax.data import load_examples
+from bertjax.saved import read_results
 from bertjax.task_outputs import encode_examples, mean_outputs
 from experiments import head_ablation, layer_ablation
 from experiments.disabling.effects import Effects, describe, measure, rank_correlation, summarise
@@ -228,7 +230,7 @@ def test_a_run_on_an_embedder_leaves_its_files_and_no_journal(folder, tmp_path, 
     assert run_main(layer_ablation, folder, "embedder", "stsb", tmp_path / "out") == 0
     files = {path.name for path in (tmp_path / "out").iterdir()}
     pictures = {f"{name}.{kind}" for name in ("figure", "modes") for kind in ("png", "pdf")}
-    assert files == {"numbers.json", "values.npz", *pictures}
+    assert files == {"numbers.json", "values.npz", *pictures, *MODES}
     results = json.loads((tmp_path / "out" / "numbers.json").read_text())["results"]
     assert results["names"] == ["0", "1"]
     assert set(results["rank_correlation"]) == {"uniform-zero", "uniform-mean", "zero-mean"}
@@ -239,6 +241,16 @@ def test_a_run_on_an_embedder_leaves_its_files_and_no_journal(folder, tmp_path, 
     change = overrides.uniform(model.config, overrides.heads_of_layer(model.config, 1))
     vectors = model(**bertjax.collate(both), overrides=change).sentence_embedding
     assert abs(values["outputs"][0, 1, 0] - float(vectors[0] @ vectors[1])) < 1e-4
+    for number, mode in enumerate(MODES):
+        saved = read_results(tmp_path / "out" / mode)
+        assert saved.summary["settings"]["mode"] == saved.summary["mode"]["name"] == mode
+        assert np.array_equal(saved.outputs["outputs"], values["outputs"][number])
+        assert saved.points("score").tolist() == [100 * score for score in results["scores"]["spearman"][mode]]
+    assert saved.attention["weights_0_1"].shape[:3] == (3, 2, 3)  # base and two layers, layers, heads
+    several = [str(tmp_path / "out" / mode) for mode in MODES]
+    assert "bertjax compare " + " ".join(several) in capsys.readouterr().out.replace("\n", "")
+    assert main(["compare", *several]) == 0
+    assert "uniform" in capsys.readouterr().out
     assert run_main(layer_ablation, folder, "embedder", "stsb", tmp_path / "out") == 2
     assert capsys.readouterr().err.count("\n") == 1
 

@@ -55,7 +55,7 @@ ORDER = [
         "view",
         "report",
     ),
-    *("task_outputs", "provenance", "results", "settings", "scoring", "ablate"),
+    *("task_outputs", "provenance", "results", "settings", "scoring", "conclusion", "ablate"),
     *("saved", "show", "compare", "html_attention", "html_examples", "html_page", "commands", "cli"),
 ]
 FLAX = {"model", "task_heads", "pretrained", "plain", "files", "blocks", "compiled"}

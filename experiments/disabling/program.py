@@ -1,7 +1,9 @@
 """Disabling heads or whole layers one at a time: what `head_ablation.py` and `layer_ablation.py` share."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -10,18 +12,21 @@ import numpy as np
 
 from bertjax.ablations import Ablation
 from bertjax.cli import Parser, positive
+from bertjax.conclusion import conclude
 from bertjax.config import BertConfig
 from bertjax.data import Examples
 from bertjax.errors import DataError
+from bertjax.locate import locate
 from bertjax.metrics import UNLABELLED
 from bertjax.page import format_change
 from bertjax.plain import Swept
 from bertjax.results import NOT_COMPARED, finite
+from bertjax.settings import Settings, for_this_device
 from bertjax.task_outputs import encode_examples, mean_outputs, metrics_of, positive_label, sweep_examples
 from experiments.disabling.effects import Effects, describe, measure, rank_correlation, summarise
 from experiments.disabling.strips import draw_strips
 from experiments.shared.program import Outcome, Run, tell_settings
-from experiments.shared.samples import add_task_options, read_examples, read_published_examples
+from experiments.shared.samples import add_task_options, read_examples, read_published_examples, split_named_task
 
 MODES = ("uniform", "zero", "mean")  # the paper's first
 ROWS_AT_ONCE = 16
@@ -77,6 +82,7 @@ def compute_disabling(run: Run, kind: Kind) -> Outcome:
         DataError: the examples cannot be read, or have no labels.
         ConfigError: the model has no outputs that the task's metrics could read.
     """
+    started = time.time()
     corrected = _labelled(read_examples(run.options))
     published = _labelled(read_published_examples(run.options)) if run.options.as_published else None
     every, places = (corrected, []) if published is None else join(corrected, published)
@@ -90,7 +96,27 @@ def compute_disabling(run: Run, kind: Kind) -> Outcome:
     readings = [_read(run, encoded.kind, corrected, swept, range(len(corrected)))]
     if published is not None:
         readings.append(_read(run, encoded.kind, published, swept, places))
-    return _outcome(run, kind, [one.name for one in kind.list(run.model.config, MODES[0])], readings)
+    outcome = _outcome(run, kind, [one.name for one in kind.list(run.model.config, MODES[0])], readings)
+    mine = readings[0].swept
+    by_mode = mine.outputs.reshape(len(MODES), -1, *mine.base.shape)
+    directories = {
+        mode: partial(_conclude, run, kind, mode, corrected, Swept(mine.base, outputs), means, started)
+        for mode, outputs in zip(MODES, by_mode, strict=True)
+    }
+    return replace(outcome, directories=directories)
+
+
+def _conclude(
+    run: Run, kind: Kind, mode: str, examples: Examples, swept: Swept, means: Any, started: float, path: Path
+) -> None:
+    """Write what disabling in one mode gave as `bertjax ablate` does, for `bertjax report`, `show` and `compare`."""
+    options = split_named_task(run.options)
+    shared = {name: getattr(options, name) for name in ("model", "task", "split", "data", "data_dir", "limit", "seed")}
+    how: dict[str, Any] = {"mode": mode, "ablate": f"{kind.name}s", "max_length": options.max_length}
+    settings = for_this_device(Settings(**shared, **how, output=str(path)))
+    encoded = encode_examples(run.model, run.tokenizer, examples, options.max_length)
+    ablations = kind.list(run.model.config, mode)
+    conclude(settings, run.model, locate(options.model), examples, encoded, ablations, means, swept, started)
 
 
 def join(first: Examples, second: Examples) -> tuple[Examples, list[int]]:
@@ -194,7 +220,7 @@ def _between(found: dict[str, Any]) -> str:
     if found["spearman"] is None:
         return "undefined"
     low, high = found["interval"]
-    return f"{found['spearman']:.2f} ({low:.2f} to {high:.2f})"
+    return f"{found['spearman']:.2f}" + ("" if low is None else f" ({low:.2f} to {high:.2f})")
 
 
 def _lines(reading: Reading, numbers: dict[str, Any], kind: Kind, names: list[str]) -> list[str]:

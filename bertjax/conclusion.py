@@ -1,0 +1,161 @@
+"""What is made of a sweep's outputs: scores, evidence, attention of the largest effects, and a directory of it all."""
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from bertjax.ablations import Ablation, to_overrides
+from bertjax.data import Examples
+from bertjax.engine import Progress
+from bertjax.errors import InputError, some_of
+from bertjax.plain import Swept
+from bertjax.provenance import provenance
+from bertjax.results import Results, finite, write_outputs, write_results
+from bertjax.scoring import score_ablations, weigh_outputs
+from bertjax.settings import MODES, Settings, place
+from bertjax.task_heads import BertForSentenceEmbedding, load
+from bertjax.task_outputs import Encoded, positive_label, sampled_attention, sweep_examples
+
+SAMPLED_EXAMPLES, SAMPLED_ABLATIONS = 8, 5
+
+
+class NoEffectWarning(UserWarning):
+    """An ablation changed no output of any example."""
+
+
+def conclude(
+    settings: Settings,
+    model: Any,
+    directory: Path,
+    examples: Examples,
+    encoded: Encoded,
+    ablations: Sequence[Ablation],
+    means: Float[np.ndarray, "layers heads head_dim"] | None,
+    swept: Swept,
+    started: float,
+    say: Callable[[str], None] = lambda line: None,
+    weighing: Progress = lambda done, total: None,
+) -> Results:
+    """Score and weigh all ablations, and write the directory of results.
+
+    Args:
+        settings: for this device; they say where the results go.
+        directory: the model's.
+        encoded: the examples as the model reads them.
+        means: the heads' mean outputs, where mode 'mean' occurs.
+        swept: outputs of the base and of all ablations.
+        started: when the job began, in seconds as `time.time` gives them.
+        say: is told each step in a line.
+        weighing: is told how far the statistics are.
+
+    Raises:
+        OutputError: something cannot be written.
+    """
+    seconds = time.time() - started
+    places = [place(one, model.config, settings.mode) for one in ablations]
+    write_outputs(settings.directory, swept, examples, places)
+    entries, base = score_ablations(encoded.kind, examples, swept, ablations, places)
+    say(f"weighing {len(entries)} effects")
+    positive = positive_label(encoded.kind, examples.task)
+    evidence = weigh_outputs(list(base), positive, swept, examples.labels, settings.seed, progress=weighing)
+    largest = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
+    some = [ablations[number] for number in largest]
+    attention = _sample(model, encoded, some, means)
+    summary = {
+        **provenance(model, directory, settings.model, examples, encoded),
+        **_how(settings),
+        "seconds": round(seconds, 3),
+        "without_effect": _warn_if_silent(swept, ablations),
+        "base": base,
+    }
+    if settings.precision == "bfloat16":
+        coarse = Swept(swept.base, swept.outputs[largest])
+        deviation = partial(_deviation, settings, directory, examples, encoded, some, means, coarse)
+        summary |= _compare_precisions(deviation, say)
+    return write_results(settings.directory, Results(summary, entries, evidence, swept, examples, attention))
+
+
+def load_model(settings: Settings, directory: Path) -> Any:
+    """The model with what reads out what the settings ask for."""
+    if settings.readout == "similarity":
+        return BertForSentenceEmbedding.from_pretrained(directory, dtype=settings.precision)
+    return load(directory, dtype=settings.precision)
+
+
+def _how(settings: Settings) -> dict[str, Any]:
+    """What a summary says of the settings."""
+    return {
+        "settings": {**settings.describe(), "output": str(settings.directory)},
+        "mode": {"name": settings.mode, "definition": MODES[settings.mode]},
+    }
+
+
+def _compare_precisions(deviation: Callable[[], dict[str, Any]], say: Callable[[str], None]) -> dict[str, Any]:
+    """What a summary says of bfloat16 against float32, if there is memory for that."""
+    say("comparing the base run and the largest effects with float32")
+    try:
+        return {"float32": deviation()}
+    except InputError as error:  # too little memory for a second model must not cost what was computed
+        say(f"not compared with float32: {error}")
+        return {}
+
+
+def _deviation(
+    settings: Settings,
+    directory: Path,
+    examples: Examples,
+    encoded: Encoded,
+    some: Sequence[Ablation],
+    means: Float[np.ndarray, "layers heads head_dim"] | None,
+    coarse: Swept,
+) -> dict[str, Any]:
+    """How far outputs and main scores in bfloat16 are from float32: of the base run, and of some ablations."""
+    model = load_model(replace(settings, precision="float32"), directory)
+    wide = None if means is None else means.astype(np.float32)
+    options: dict[str, Any] = {"memory": settings.memory_budget, "attention": settings.attention}
+    exact = sweep_examples(model, encoded, some, means=wide, **options)
+    places = [(one.name, None, None) for one in some]
+    found = [score_ablations(encoded.kind, examples, one, some, places) for one in (coarse, exact)]
+    scores = [[next(iter(base.values())), *(entry.score for entry in entries)] for entries, base in found]
+    apart = np.abs(np.array(scores[0]) - np.array(scores[1]))
+    return {
+        "runs": ["base", *(one.name for one in some)],
+        "scores": [finite(value) for value in scores[1]],
+        "scores_in_bfloat16": [finite(value) for value in scores[0]],
+        "largest_score_difference": finite(float(np.max(apart))),
+        "largest_output_difference": float(
+            max(np.abs(exact.base - coarse.base).max(), np.abs(exact.outputs - coarse.outputs).max())
+        ),
+    }
+
+
+def _warn_if_silent(swept: Swept, ablations: Sequence[Ablation]) -> list[str]:
+    """Name the ablations that changed no output by more than rounding: often a mistake, never silent."""
+    scale = 64 * float(np.finfo(np.float32).eps) * max(1.0, float(np.abs(swept.base).max()))
+    changes = np.abs(swept.outputs - swept.base[None]).reshape(len(ablations), -1).max(axis=1)
+    silent = [one.name for one, change in zip(ablations, changes, strict=True) if change <= scale]
+    if silent:
+        warnings.warn(f"ablating {some_of(silent)} changed no output of any example", NoEffectWarning, stacklevel=4)
+    return silent
+
+
+def _sample(
+    model: Any,
+    encoded: Encoded,
+    largest: Sequence[Ablation],
+    means: Float[np.ndarray, "layers heads head_dim"] | None,
+) -> dict[str, Shaped[np.ndarray, "..."]]:
+    """Attention of examples spread evenly over the data: base, and the ablations with the largest effects."""
+    count = min(SAMPLED_EXAMPLES, encoded.examples)
+    chosen = np.linspace(0, encoded.examples - 1, count).round().astype(int)
+    runs = [Ablation("base", ()), *largest]
+    overrides = [to_overrides(model.config, one, means) for one in runs]
+    arrays = sampled_attention(model, encoded, chosen.tolist(), overrides)
+    return {"examples": chosen, "runs": np.array([one.name for one in runs]), **arrays}
