@@ -72,7 +72,8 @@ def ablate(
     if swept is None:
         distributed.agree(WRITTEN)  # until the first process has written
         return None
-    results = conclude(settings, model, directory, examples, encoded, ablations, means, swept, started, say, weighing)
+    found = (examples, encoded, ablations, means, swept)
+    results = conclude(settings, model, directory, *found, time.time() - started, say, weighing)
     discard_journal(settings.journal)
     if settings.distributed:
         distributed.agree(WRITTEN)

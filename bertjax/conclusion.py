@@ -1,6 +1,5 @@
 """What is made of a sweep's outputs: scores, evidence, attention of the largest effects, and a directory of it all."""
 
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -39,7 +38,7 @@ def conclude(
     ablations: Sequence[Ablation],
     means: Float[np.ndarray, "layers heads head_dim"] | None,
     swept: Swept,
-    started: float,
+    seconds: float,
     say: Callable[[str], None] = lambda line: None,
     weighing: Progress = lambda done, total: None,
 ) -> Results:
@@ -51,14 +50,13 @@ def conclude(
         encoded: the examples as the model reads them.
         means: the heads' mean outputs, where mode 'mean' occurs.
         swept: outputs of the base and of all ablations.
-        started: when the job began, in seconds as `time.time` gives them.
+        seconds: how long all of that took.
         say: is told each step in a line.
         weighing: is told how far the statistics are.
 
     Raises:
         OutputError: something cannot be written.
     """
-    seconds = time.time() - started
     places = [place(one, model.config, settings.mode) for one in ablations]
     write_outputs(settings.directory, swept, examples, places)
     entries, base = score_ablations(encoded.kind, examples, swept, ablations, places)
@@ -67,7 +65,7 @@ def conclude(
     evidence = weigh_outputs(list(base), positive, swept, examples.labels, settings.seed, progress=weighing)
     largest = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
     some = [ablations[number] for number in largest]
-    attention = _sample(model, encoded, some, means)
+    attention = _sample_attention(model, encoded, some, means)
     summary = {
         **provenance(model, directory, settings.model, examples, encoded),
         **_how(settings),
@@ -146,7 +144,7 @@ def _warn_if_silent(swept: Swept, ablations: Sequence[Ablation]) -> list[str]:
     return silent
 
 
-def _sample(
+def _sample_attention(
     model: Any,
     encoded: Encoded,
     largest: Sequence[Ablation],

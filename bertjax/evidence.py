@@ -32,6 +32,7 @@ RESAMPLES = 10_000
 Q = 0.05  # the rate of false discoveries below which an effect counts as found
 PARTS = 2000  # of the examples, one left out at a time, for the acceleration of an interval
 GROUP = 256  # ablations whose draws are held together
+RANKED = 700_000  # outputs that are ranked together: about 64 MB for each thread, 130 MB where they are swapped
 EFFECT_SIZES = {
     "accuracy": "Cohen's g: the share of flips that gain, less one half",
     "pearson": "Cohen's q: the difference of Fisher's z",
@@ -142,7 +143,8 @@ def weigh(
         raise DataError(f"{examples} example has a label: intervals and tests need two at least")
     task = _Task(metric, every[0], scores, labels, positive, resamples, seed)
     swaps = draws or count_draws(metric, len(outputs), examples)
-    groups = [range(start, min(start + GROUP, len(outputs))) for start in range(0, len(outputs), GROUP)]
+    size = GROUP if METRICS[metric].reads == "predictions" else max(1, min(GROUP, RANKED // examples))
+    groups = [range(start, min(start + size, len(outputs))) for start in range(0, len(outputs), size)]
     found = []
     for number, group in enumerate(groups):
         found.append(_weigh_group(task, every[1 + group.start : 1 + group.stop], group, swaps))
@@ -306,8 +308,8 @@ def _detectable(task: "_Task", every: Any, swapped: Swapped, gains: Any, losses:
     tests, examples = len(swapped.p), len(task.labels)
     spread = np.sqrt(gains + losses) / examples if task.metric == "accuracy" else swapped.spread
     found = detectable(spread, tests)
-    if METRICS[task.metric].reads != "predictions":
-        return np.where(spread > 0, found, np.nan)  # outputs that do not change say nothing
+    if METRICS[task.metric].reads != "predictions":  # outputs that do not change say nothing, too few swaps neither
+        return np.where((spread > 0) & (fewest_flips(tests) <= examples), found, np.nan)
     base = predictions_from_logits(every)[0]
     heaviest = intervals.heaviest_flip(task.metric, base, task.labels, task.positive)
     if not heaviest:  # F1 without a positive label: whatever flips, it stays as it is

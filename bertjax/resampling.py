@@ -25,6 +25,9 @@ Scorer = Callable[[Counts], DrawnScores]
 
 # Counts of a chunk of draws, and what is made of them, stay within about so many bytes.
 CHUNK_BYTES = 64 << 20
+# Third powers of numbers of examples stay within 64 bits.
+MOST_RANKED = 1_000_000
+MOST_WORKERS = 16
 # A variance smaller than this share of the mean square is rounding.
 ROUNDING = 1e-12
 
@@ -44,7 +47,7 @@ def make_scorer(
         positive: the label that counts as yes, where the metric has one.
 
     Raises:
-        DataError: there is no such metric here.
+        DataError: there is no such metric here, or there are too many examples for it.
 
     >>> outputs, labels = np.array([[[0.0, 1.0], [1.0, 0.0]]]), np.array([1, 1])
     >>> make_scorer("accuracy", outputs, labels)(np.array([[2, 0], [1, 1]])).tolist()
@@ -64,7 +67,7 @@ def make_scorer(
 
 def score_draws(scorer: Scorer, draws: Iterable[Num[np.ndarray, "_ examples"]]) -> DrawnScores:
     """Scores of many draws, given chunk by chunk; chunks go to several threads, a few at a time."""
-    workers = os.cpu_count() or 1
+    workers = min(os.cpu_count() or 1, MOST_WORKERS)
     found: list[Float[np.ndarray, "_ runs"]] = []
     waiting: deque[Future[DrawnScores]] = deque()
     with ThreadPoolExecutor(workers) as pool:
@@ -175,7 +178,7 @@ def _correlation(
 
 
 @dataclass(frozen=True)
-class _Room:
+class _Workspace:
     """Arrays in which draw after draw is computed: to allocate them anew for each would take longer than to compute.
 
     Whole numbers, whose sums NumPy adds up ten times as fast as those of fractions.
@@ -217,46 +220,48 @@ class _Order:
                 np.minimum.accumulate(last[:, ::-1], axis=1)[:, ::-1] + rows,
             )
 
-    def room(self) -> _Room:
+    def workspace(self) -> _Workspace:
         """For one thread."""
         runs, examples = self.order.shape
         whole = [np.empty((runs, examples), np.int64) for _ in range(4)]
         sums = np.zeros((runs, examples + 1), np.int64)
-        return _Room(whole[0], sums, whole[1], whole[2], whole[3], np.empty((runs, examples)))
+        return _Workspace(whole[0], sums, whole[1], whole[2], whole[3], np.empty((runs, examples)))
 
-    def sort(self, counts: Int[np.ndarray, " examples"], room: _Room) -> Int[np.ndarray, "runs examples"]:
+    def sort(self, counts: Int[np.ndarray, " examples"], space: _Workspace) -> Int[np.ndarray, "runs examples"]:
         """One draw's counts in each run's order."""
-        return np.take(counts, self.order, out=room.sorted, mode="clip")
+        return np.take(counts, self.order, out=space.sorted, mode="clip")
 
     def below(
-        self, counts: Int[np.ndarray, "runs examples"], room: _Room
+        self, counts: Int[np.ndarray, "runs examples"], space: _Workspace
     ) -> tuple[Int[np.ndarray, "runs examples"], Int[np.ndarray, "runs examples"]]:
         """For each example in order, how much stands below its value, and how much up to and with it."""
-        np.cumsum(counts, axis=1, out=room.sums[:, 1:])
+        np.cumsum(counts, axis=1, out=space.sums[:, 1:])
         if self.ends is None:
-            return room.sums[:, :-1], room.sums[:, 1:]
-        flat, (first, last) = room.sums.reshape(-1), self.ends
-        return np.take(flat, first, out=room.low, mode="clip"), np.take(flat, last, out=room.high, mode="clip")
+            return space.sums[:, :-1], space.sums[:, 1:]
+        flat, (first, last) = space.sums.reshape(-1), self.ends
+        return np.take(flat, first, out=space.low, mode="clip"), np.take(flat, last, out=space.high, mode="clip")
 
 
 def _spearman(values: Float[np.ndarray, "runs examples"], labels: Num[np.ndarray, " examples"]) -> Scorer:
+    if values.shape[1] > MOST_RANKED:
+        raise DataError(f"ranks of {values.shape[1]:,} examples are not drawn: at most {MOST_RANKED:,}")
     mine, theirs = _Order(values), _Order(labels[None].astype(np.float64))
     places = np.argsort(theirs.order[0], kind="stable")[mine.order]
 
-    def one(counts: Int[np.ndarray, " examples"], room: _Room, other: _Room) -> Float[np.ndarray, " runs"]:
+    def one(counts: Int[np.ndarray, " examples"], space: _Workspace, other: _Workspace) -> Float[np.ndarray, " runs"]:
         """By twice the centred midranks, which are whole numbers."""
         total = counts.sum()
         sorted_labels = theirs.sort(counts, other)
         low, high = theirs.below(sorted_labels, other)
         wanted = low + high - total
         spread = float((sorted_labels * wanted**2).sum())
-        here = mine.sort(counts, room)
-        low, high = mine.below(here, room)
-        ranks = np.add(low, high, out=room.spare)
+        here = mine.sort(counts, space)
+        low, high = mine.below(here, space)
+        ranks = np.add(low, high, out=space.spare)
         ranks -= total
         here *= ranks
         mine_spread = np.einsum("re,re->r", here, ranks)
-        together = np.einsum("re,re->r", here, np.take(wanted[0], places, out=room.spare, mode="clip"))
+        together = np.einsum("re,re->r", here, np.take(wanted[0], places, out=space.spare, mode="clip"))
         both, size = np.stack([together, mine_spread]).astype(np.float64), np.full((1, len(values)), float(total) ** 3)
         return _correlation(both[:1], both[1:], np.array([[spread]]), size, size[:, :1])[0]
 
@@ -270,29 +275,29 @@ def _ranking(
     order = _Order(values if metric == "roc_auc" else -values)
     is_hit = wanted[order.order].astype(np.int64)
 
-    def one(counts: Int[np.ndarray, " examples"], room: _Room, other: _Room) -> Float[np.ndarray, " runs"]:
+    def one(counts: Int[np.ndarray, " examples"], space: _Workspace, other: _Workspace) -> Float[np.ndarray, " runs"]:
         most_hits = int(counts[wanted].sum())
         most_misses = int(counts.sum()) - most_hits
         if not most_hits or not most_misses:
             return np.full(len(values), np.nan)
-        every = order.sort(counts, room)
+        every = order.sort(counts, space)
         hits = np.multiply(every, is_hit, out=other.sorted)
         if metric == "roc_auc":
             every -= hits
-            low, high = order.below(every, room)
-            return np.einsum("re,re->r", hits, np.add(low, high, out=room.spare)) / (2 * most_hits * most_misses)
-        found, among = order.below(hits, other)[1], order.below(every, room)[1]
-        share = np.divide(found, np.maximum(among, 1, out=room.spare), out=room.share)
+            low, high = order.below(every, space)
+            return np.einsum("re,re->r", hits, np.add(low, high, out=space.spare)) / (2 * most_hits * most_misses)
+        found, among = order.below(hits, other)[1], order.below(every, space)[1]
+        share = np.divide(found, np.maximum(among, 1, out=space.spare), out=space.share)
         return np.einsum("re,re->r", hits, share) / most_hits
 
     return _each(one, order, order)
 
 
 def _each(one: Callable[..., Float[np.ndarray, " runs"]], first: _Order, second: _Order) -> Scorer:
-    """Draw after draw, in the room of two orders."""
+    """Draw after draw, in a workspace of each of two orders."""
 
     def scorer(counts: Counts) -> DrawnScores:
-        room, other = first.room(), second.room()
-        return np.stack([one(count.astype(np.int64), room, other) for count in counts])
+        space, other = first.workspace(), second.workspace()
+        return np.stack([one(count.astype(np.int64), space, other) for count in counts])
 
     return scorer

@@ -64,8 +64,8 @@ class ResultsView:
 
     def sentence_of(self, metric: str | None = None) -> str:
         """What was found by a metric, by default the main one."""
-        found = self.summary["statistics"].get(metric or self.metric, self.summary)
-        return str(found.get("sentence", ""))
+        statistics = self.summary["statistics"]
+        return str(statistics[metric or self.metric]["sentence"] if statistics else self.summary["sentence"])
 
     @property
     def texts(self) -> int:

@@ -8,6 +8,9 @@ a head's output set to zero, and to its mean over the data; and how alike they r
 Takes a checkpoint with a classifier fine-tuned on the task, or a sentence embedder (cosine similarity of pairs; where
 labels are classes, as MRPC's, that is scored by ROC AUC and average precision in place of accuracy and F1).
 
+DIR/uniform, DIR/zero and DIR/mean hold the corrected results of each mode as `bertjax ablate` writes them: `bertjax
+report DIR/uniform` says which heads matter for sure, `bertjax compare` whether they are the same.
+
 --as-published reads GLUE's files as the authors' code does, with quote handling, which loses rows, and calls the score
 of STS-B what the paper calls it; disabling itself is the same. What that changes is said.
 

@@ -3,6 +3,8 @@
 As `head_ablation.py`, but all heads of a layer are disabled together, one layer after another: uniform attention over
 the real tokens (the paper's), outputs set to zero, and to their means. A layer's feed-forward part stays.
 
+DIR/uniform, DIR/zero and DIR/mean hold what `bertjax report`, `show` and `compare` read.
+
 --as-published reads GLUE's files as the authors' code does: see `head_ablation.py`.
 
     python -m experiments.layer_ablation --task stsb --data GLUE_DIR

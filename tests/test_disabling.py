@@ -11,9 +11,11 @@ import bertjax
 from bertjax import BertModel, engine, overrides
 from bertjax.cli import main
 from bertjax.data import load_examples
+from bertjax.errors import OutputError
 from bertjax.saved import read_results
 from bertjax.task_outputs import encode_examples, mean_outputs
 from experiments import head_ablation, layer_ablation
+from experiments.disabling import program
 from experiments.disabling.effects import Effects, describe, measure, rank_correlation, summarise
 from experiments.disabling.program import MODES, join
 from tests.test_journal import TINY_PARTS, StopAfter
@@ -145,6 +147,11 @@ def test_outputs_are_those_of_single_runs_in_each_mode_and_both_readings(folder,
     assert largest_difference(found["published_outputs"][:, :, mine], found["outputs"][:, :, kept]) < 1e-4
     assert found["published_labels"].tolist() == examples.labels[[0, 1, 2, 3, *range(6, 17)]].tolist()
     assert "17 examples" in printed
+    for number, mode in enumerate(MODES):
+        saved = read_results(tmp_path / mode)  # the corrected reading
+        assert np.array_equal(saved.outputs["outputs"], found["outputs"][number])
+        assert (len(saved.examples), saved.summary["settings"]["precision"]) == (17, "float32")
+        assert ("float32" in saved.summary, saved.kind, saved.names[:2]) == (False, "head", ["0.0", "0.1"])
     assert "15 examples" in printed
     results = json.loads((tmp_path / "numbers.json").read_text())["results"]
     right = found["outputs"].argmax(-1) == examples.labels
@@ -252,6 +259,32 @@ def test_a_run_on_an_embedder_leaves_its_files_and_no_journal(folder, tmp_path, 
     assert main(["compare", *several]) == 0
     assert "uniform" in capsys.readouterr().out
     assert run_main(layer_ablation, folder, "embedder", "stsb", tmp_path / "out") == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_run_that_fails_half_way_leaves_nothing_that_counts_as_complete(folder, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "out"
+    assert run_main(layer_ablation, folder, "embedder", "stsb", out) == 0
+    real, done = program.conclude, []
+
+    def fail_at_the_second(*given, **options):
+        if done:
+            raise OutputError("no space left")
+        done.append(real(*given, **options))
+
+    monkeypatch.setattr(program, "conclude", fail_at_the_second)
+    assert run_main(layer_ablation, folder, "embedder", "stsb", out, "--limit", "7", "--overwrite") == 2
+    assert "no space left" in capsys.readouterr().err
+    assert not (out / "numbers.json").exists()
+    monkeypatch.undo()
+    assert run_main(layer_ablation, folder, "embedder", "stsb", out, "--limit", "7") == 0
+    assert all(read_results(out / mode).summary["data"]["examples"] == 7 for mode in MODES)
+
+
+def test_a_file_in_the_way_is_found_before_anything_is_computed(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(program, "sweep_examples", lambda *given, **options: pytest.fail("the sweep began"))
+    (tmp_path / "zero").write_text("")
+    assert run_main(layer_ablation, folder, "embedder", "stsb", tmp_path) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 

@@ -136,6 +136,16 @@ def test_examples_of_one_class_are_weighed_too(metric, label):
     assert "can show none" in tell(found, ["0.0", "0.1"], "head") or np.isnan(found.base)
 
 
+def test_with_too_few_examples_no_swaps_could_show_anything(rng):
+    """Of 3 examples there are 8 swaps: p is 2/8 at least, whatever the outputs."""
+    labels = np.arange(3.0)
+    outputs = labels + 0.1 * rng.normal(size=(3, 3))
+    found = weigh("pearson", outputs[0], outputs[1:], labels, resamples=99)
+    assert (found.p >= 0.25).all()
+    assert np.isnan(found.detectable).all()
+    assert tell(found, ["0.0", "0.1"], "head").endswith("with 3 examples, which can show none.")
+
+
 def test_f1_without_a_positive_label_could_show_nothing():
     """However predictions flip, it stays 0; a threshold of 0 points would be a promise."""
     outputs = logits(np.array([[1, 0, 0, 0], [0, 0, 0, 1], [1, 1, 0, 0]]))

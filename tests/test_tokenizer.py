@@ -96,6 +96,20 @@ def test_a_limit_of_one_call_does_not_cut_the_next(tmp_path: Path) -> None:
     assert tokenizer.encode(FIRST) == before
 
 
+def test_a_large_data_set_is_encoded_in_parts_that_share_what_is_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = Tokenizer.from_pretrained(write_vocabulary(tmp_path))
+    expected = tokenizer.encode(FIRST, SECOND, 7)
+    monkeypatch.setattr("bertjax.tokenizer.TEXTS_AT_ONCE", 2)
+    found = tokenizer.encode(FIRST, SECOND, 7)
+    assert found == expected
+    assert any(one.truncated for one in found)
+    assert len({id(offset) for one in found for offset in one.offsets}) == len(
+        {o for one in found for o in one.offsets}
+    )
+
+
 def test_special_tokens_are_found_by_their_own_names(tmp_path: Path) -> None:
     directory = write_vocabulary(tmp_path / "plain")
     plain = Tokenizer.from_pretrained(directory)

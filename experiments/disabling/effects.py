@@ -144,7 +144,10 @@ def _rounded(value: Any) -> float | None:
 def rank_correlation(
     first: Float[np.ndarray, " places"], second: Float[np.ndarray, " places"], seed: int
 ) -> dict[str, Any]:
-    """Spearman's correlation over places, with a bootstrap interval over them; None where it is undefined."""
+    """Spearman's correlation over places, with a bootstrap interval over them.
+
+    None where it is undefined; the interval also for fewer than ten places.
+    """
     found, *ends = intervals.rank_correlation(first, second, seed)
     return {"spearman": _rounded(found), "interval": [_rounded(end) for end in ends]}
 

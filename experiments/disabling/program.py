@@ -1,5 +1,6 @@
 """Disabling heads or whole layers one at a time: what `head_ablation.py` and `layer_ablation.py` share."""
 
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from bertjax.locate import locate
 from bertjax.metrics import UNLABELLED
 from bertjax.page import format_change
 from bertjax.plain import Swept
-from bertjax.results import NOT_COMPARED, finite
+from bertjax.results import NOT_COMPARED, check_directory, finite
 from bertjax.settings import Settings, for_this_device
 from bertjax.task_outputs import encode_examples, mean_outputs, metrics_of, positive_label, sweep_examples
 from experiments.disabling.effects import Effects, describe, measure, rank_correlation, summarise
@@ -83,6 +84,8 @@ def compute_disabling(run: Run, kind: Kind) -> Outcome:
         ConfigError: the model has no outputs that the task's metrics could read.
     """
     started = time.time()
+    for mode in MODES:
+        check_directory(_place(run, mode), overwrite=True)
     corrected = _labelled(read_examples(run.options))
     published = _labelled(read_published_examples(run.options)) if run.options.as_published else None
     every, places = (corrected, []) if published is None else join(corrected, published)
@@ -96,27 +99,33 @@ def compute_disabling(run: Run, kind: Kind) -> Outcome:
     readings = [_read(run, encoded.kind, corrected, swept, range(len(corrected)))]
     if published is not None:
         readings.append(_read(run, encoded.kind, published, swept, places))
-    outcome = _outcome(run, kind, [one.name for one in kind.list(run.model.config, MODES[0])], readings)
-    mine = readings[0].swept
-    by_mode = mine.outputs.reshape(len(MODES), -1, *mine.base.shape)
-    directories = {
-        mode: partial(_conclude, run, kind, mode, corrected, Swept(mine.base, outputs), means, started)
-        for mode, outputs in zip(MODES, by_mode, strict=True)
-    }
-    return replace(outcome, directories=directories)
+    _write_results(run, kind, readings[0], means, time.time() - started)
+    return _outcome(run, kind, [one.name for one in kind.list(run.model.config, MODES[0])], readings)
 
 
-def _conclude(
-    run: Run, kind: Kind, mode: str, examples: Examples, swept: Swept, means: Any, started: float, path: Path
-) -> None:
-    """Write what disabling in one mode gave as `bertjax ablate` does, for `bertjax report`, `show` and `compare`."""
+def _write_results(run: Run, kind: Kind, reading: Reading, means: Any, seconds: float) -> None:
+    """Write what disabling gave in each mode as `bertjax ablate` does, for `bertjax report`, `show` and `compare`."""
+    run.begin_to_write()
+    base = reading.swept.base
+    for mode, outputs in zip(MODES, reading.swept.outputs.reshape(len(MODES), -1, *base.shape), strict=True):
+        _conclude(run, kind, mode, reading.examples, Swept(base, outputs), means, seconds)
+
+
+def _conclude(run: Run, kind: Kind, mode: str, examples: Examples, swept: Swept, means: Any, seconds: float) -> None:
+    """The same of one mode."""
     options = split_named_task(run.options)
     shared = {name: getattr(options, name) for name in ("model", "task", "split", "data", "data_dir", "limit", "seed")}
     how: dict[str, Any] = {"mode": mode, "ablate": f"{kind.name}s", "max_length": options.max_length}
-    settings = for_this_device(Settings(**shared, **how, output=str(path)))
+    settings = for_this_device(Settings(**shared, **how, precision="float32", output=str(_place(run, mode))))
     encoded = encode_examples(run.model, run.tokenizer, examples, options.max_length)
-    ablations = kind.list(run.model.config, mode)
-    conclude(settings, run.model, locate(options.model), examples, encoded, ablations, means, swept, started)
+    weighing = partial(run.report, note=f"weighing {mode}")
+    ablations, directory = kind.list(run.model.config, mode), locate(options.model)
+    conclude(settings, run.model, directory, examples, encoded, ablations, means, swept, seconds, weighing=weighing)
+
+
+def _place(run: Run, mode: str) -> Path:
+    """Where the results of a mode go."""
+    return (run.directory or Path()) / mode
 
 
 def join(first: Examples, second: Examples) -> tuple[Examples, list[int]]:
@@ -172,6 +181,9 @@ def _outcome(run: Run, kind: Kind, names: list[str], readings: list[Reading]) ->
     lines = _lines(corrected, numbers, kind, names)
     between = [f"{name} {_between(found)}" for name, found in numbers["rank_correlation"].items()]
     lines.append("rank correlation of the modes: " + "; ".join(between))
+    several = [shlex.quote(str(_place(run, mode))) for mode in MODES]
+    lines.append(f"a page to look at: bertjax report {several[0]}")
+    lines.append(f"side by side: bertjax compare {' '.join(several)}")
     values = {"names": np.array(names), "modes": np.array(MODES), **_values(corrected, "")}
     if len(readings) > 1:
         numbers["published"] = _numbers(shown, names)

@@ -9,7 +9,6 @@
 """
 
 import argparse
-import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,7 +46,6 @@ class Outcome:
         draw: draws the figure; the path's suffix says what kind of file.
         lines: what is printed: lines and tables.
         more: more pictures by name; each is written as PNG and as PDF.
-        directories: by name, what writes a directory of results as `bertjax ablate` does.
     """
 
     numbers: Mapping[str, Any]
@@ -55,7 +53,6 @@ class Outcome:
     draw: Callable[[Path], None]
     lines: Sequence[str | Table]
     more: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
-    directories: Mapping[str, Callable[[Path], object]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -75,6 +72,11 @@ class Run:
     def journal(self) -> Path | None:
         """A directory where a sweep may keep what is finished; it goes once the results are written."""
         return None if self.directory is None else self.directory / "journal"
+
+    def begin_to_write(self) -> None:
+        """What the directory holds is complete no more."""
+        if self.directory is not None:
+            (self.directory / FILES[-1]).unlink(missing_ok=True)
 
 
 def make_parser(name: str, document: str, *, published: bool = True) -> Parser:
@@ -132,21 +134,11 @@ def run_program(
         _write(directory, outcome, facts)
         discard_journal(directory / "journal")
         used = [f"{format_bytes(size)} of {where} memory at most" for where, size in peak.items() if size]
-        for line in [*outcome.lines, *used, *_where(directory, outcome)]:
+        for line in [*outcome.lines, *used, f"results in {directory}"]:
             say(line)
         return 0
 
     return guarded(parser.prog, program)
-
-
-def _where(directory: Path, outcome: Outcome) -> list[str]:
-    """Where the results are, and what can be done with them."""
-    lines = [f"results in {directory}"]
-    if outcome.directories:
-        several = [shlex.quote(str(directory / name)) for name in outcome.directories]
-        lines.append(f"a page to look at: bertjax report {several[0]}")
-        lines.append(f"side by side: bertjax compare {' '.join(several)}")
-    return lines
 
 
 def whole(text: str) -> int:
@@ -189,8 +181,6 @@ def draw_sample(count: int, options: argparse.Namespace) -> list[int]:
 
 
 def _write(directory: Path, outcome: Outcome, facts: Mapping[str, Any]) -> None:
-    for name, write in outcome.directories.items():
-        write(directory / name)
     pictures = {f"{name}.{kind}": draw for name, draw in outcome.more.items() for kind in ("png", "pdf")}
     names = [*FILES[:-1], *pictures, FILES[-1]]
     with staged(*(directory / name for name in names)) as (values, *figures, numbers):
