@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 LEFT, RIGHT, BOTTOM, HEIGHT = 0.7, 0.3, 0.95, 3.2  # inches
 NAMED = 90  # so many at most are all named below; of more, those found and the extremes
+UPRIGHT = 80  # letters that stand side by side
 
 
 def make_ranking(
@@ -70,6 +71,8 @@ def _name(axes: Any, names: Sequence[str], found: Bool[np.ndarray, " ablations"]
         for place in first:
             if all(abs(place - other) >= apart for other in wanted):
                 wanted.append(place)
-    axes.set_xticks(
-        wanted, [names[place] for place in wanted], rotation=90, fontsize=min(7.0, 420 / max(len(wanted), 1))
-    )
+    texts = [names[place] for place in wanted]
+    if sum(len(text) + 1 for text in texts) <= UPRIGHT:
+        axes.set_xticks(wanted, texts, fontsize=9)
+    else:
+        axes.set_xticks(wanted, texts, rotation=90, fontsize=min(7.0, 420 / max(len(texts), 1)))

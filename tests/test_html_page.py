@@ -231,6 +231,24 @@ def test_charts_keep_their_size_when_the_window_changes(page):
 
 
 @browser_needed
+def test_attention_before_and_after_has_one_scale(page):
+    scales = page.execute_script(
+        "return ['matrix-base', 'matrix-ablated'].map(id => document.getElementById(id).data[0])"
+    )
+    assert scales[0]["zmax"] == scales[1]["zmax"] == max(max(row) for one in scales for row in one["z"])
+
+
+@browser_needed
+def test_on_a_narrow_screen_texts_are_read_without_scrolling_sideways(page):
+    width = "const box = document.getElementById('examples').parentElement; return box.scrollWidth - box.clientWidth"
+    page.set_window_size(500, 1200)
+    wait_for(lambda: page.execute_script("return document.getElementById('map')._fullLayout.width") < 500)
+    assert page.execute_script(width) <= 0
+    assert EVIL in text_of(page, "#examples")
+    page.set_window_size(1280, 1600)
+
+
+@browser_needed
 def test_an_ablation_whose_attention_is_not_kept_is_not_shown_as_another(page):
     page.execute_script("document.querySelector(\"tr[data-name='1.1'] button\").click()")
     wait_for(lambda: "not head 1.1" in text_of(page, "#ablated-caption"))

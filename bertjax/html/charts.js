@@ -92,7 +92,8 @@ const Charts = (() => {
         size: bars.map(bar => bar.name === selected ? 13 : 8),
       },
     };
-    const every = Math.max(1, Math.ceil(bars.length / 40));
+    const room = Math.max(5, Math.floor(document.getElementById(where).clientWidth / 26)); // names that fit
+    const every = Math.max(1, Math.ceil(bars.length / room));
     const shown = bars.map((bar, place) => place).filter(place => place % every === 0);
     return draw(where, [trace], {
       height: 320,

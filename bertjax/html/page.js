@@ -210,7 +210,7 @@
     const steps = await unpack(text.weights);
     if (wish !== asked) return;
     const both = [0, run].map(one => weightsOf(steps, one, layer, head, text.tokens.length));
-    const most = both.map(weights => Math.max(0.01, ...weights.map(row => Math.max(...row)))); // a scale for each
+    const most = Math.max(0.01, ...both.flat().map(row => Math.max(...row))); // one scale, to compare by
     const place = data.examples.places.indexOf(sample.example), [id, label, ...texts] = data.examples.texts[place];
     setText("example-text", `Example ${id}, label ${label}: ${texts.join(" / ")}`);
     setText("ablated-caption", run ? `Without ${data.kind} ${data.attention.runs[run]}` : `Choose an ablation: those of the largest effects are kept${data.attention.runs.includes(data.names[state.chosen]) ? "" : `, not ${data.kind} ${data.names[state.chosen]}`}`);
@@ -219,7 +219,7 @@
       for (const [kind, chart] of [["lines", Charts.lines], ["matrix", Charts.matrix]]) {
         const shown = view === "both" || view === kind;
         byId(`${kind}-${name}`).classList.toggle("hidden", !shown);
-        if (shown) jobs.push(chart(`${kind}-${name}`, text.tokens, both[which], most[which]));
+        if (shown) jobs.push(chart(`${kind}-${name}`, text.tokens, both[which], most));
       }
     });
     await Promise.all(jobs);
