@@ -200,6 +200,7 @@ def _add_saved(commands: Any) -> None:
     text = "The same heads? Rank correlation of effects and overlap of findings, over seeds, tasks, models, modes."
     compare = command("compare", run_compare, "several directories of results side by side", text)
     compare.add_argument("directories", nargs="+", metavar="DIR", help="results of bertjax ablate, two at least")
+    compare.add_argument("--metric", metavar="M", help="(default each directory's main one)")
     compare.add_argument("--format", default="table", choices=["table", "json"], help="(default table)")
 
     text = "Draw results: the map of heads, all effects with intervals, layers, or what a head attends to."

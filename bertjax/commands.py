@@ -171,16 +171,15 @@ def run_compare(options: argparse.Namespace) -> int:
     """`bertjax compare`."""
     import json
 
-    from bertjax.compare import compare, compare_data, compare_table
+    from bertjax.compare import compare_data, compare_table
     from bertjax.results import finite
     from bertjax.saved import read_results
 
     several = [read_results(directory) for directory in options.directories]
-    pairs = compare(several)
     if options.format == "json":
-        print(json.dumps(finite(compare_data(several, pairs)), indent=1, ensure_ascii=False))
+        print(json.dumps(finite(compare_data(several, options.metric)), indent=1, ensure_ascii=False))
     else:
-        Console().print(compare_table(several, pairs), highlight=False)
+        Console().print(compare_table(several, options.metric), highlight=False)
     return 0
 
 

@@ -75,15 +75,17 @@ def label_results(several: Sequence[SavedResults]) -> list[str]:
     return labels if len(set(labels)) == len(labels) else [str(one.directory) for one in several]
 
 
-def align(several: Sequence[SavedResults]) -> tuple[list[str], list[list[Mapping[str, Any]]]]:
-    """The ablations that all results have, and each result's rows of them by its main metric.
+def align(
+    several: Sequence[SavedResults], metric: str | None = None
+) -> tuple[list[str], list[list[Mapping[str, Any]]]]:
+    """The ablations that all results have, and each result's rows of them by a metric, by default its main one.
 
     Raises:
-        InputError: fewer than two results, or they have fewer than two ablations in common.
+        InputError: fewer than two results, they have fewer than two ablations in common, or one lacks the metric.
     """
     if len(several) < 2:
         raise InputError("give two directories of results at least")
-    tables = [{row["name"]: row for row in one.rows_of()} for one in several]
+    tables = [{row["name"]: row for row in one.rows_of(metric)} for one in several]
     for name in set.intersection(*map(set, tables)):
         if len({tuple(table[name]["heads"]) for table in tables}) > 1:
             raise InputError(f"{name!r} is not the same heads in all results: give sets of other heads other names")
@@ -94,13 +96,13 @@ def align(several: Sequence[SavedResults]) -> tuple[list[str], list[list[Mapping
     return names, [[table[name] for name in names] for table in tables]
 
 
-def compare(several: Sequence[SavedResults], seed: int = 0) -> list[Pair]:
-    """Every pair of results.
+def compare(several: Sequence[SavedResults], metric: str | None = None, seed: int = 0) -> list[Pair]:
+    """Every pair of results, by a metric or each by its main one.
 
     Raises:
         InputError: as `align`.
     """
-    labels, (names, tables) = label_results(several), align(several)
+    labels, (names, tables) = label_results(several), align(several, metric)
     return [
         _pair(labels[first], labels[second], tables[first], tables[second], len(names), seed)
         for first, second in combinations(range(len(several)), 2)
@@ -121,12 +123,12 @@ def _pair(first: str, second: str, here: Any, there: Any, common: int, seed: int
     return Pair(first, second, common, correlation, low, high, sizes, both, opposite, chance)
 
 
-def agreeing(several: Sequence[SavedResults]) -> list[tuple[str, list[float], int]]:
+def agreeing(several: Sequence[SavedResults], metric: str | None = None) -> list[tuple[str, list[float], int]]:
     """Ablations found in more than one result with the same sign: name, changes in points, in how many found.
 
     Those found most often come first, then those of the largest mean effect.
     """
-    names, tables = align(several)
+    names, tables = align(several, metric)
     changes = np.stack([100 * column(rows, "difference") for rows in tables])
     found = np.stack([np.nan_to_num(column(rows, "q"), nan=1.0) < Q for rows in tables])
     times = np.stack([(found & (sign * changes > 0)).sum(0) for sign in (1, -1)]).max(0)
@@ -134,24 +136,24 @@ def agreeing(several: Sequence[SavedResults]) -> list[tuple[str, list[float], in
     return [(names[place], changes[:, place].tolist(), int(times[place])) for place in order if times[place] > 1]
 
 
-def compare_table(several: Sequence[SavedResults], pairs: Sequence[Pair]) -> Group:
+def compare_table(several: Sequence[SavedResults], metric: str | None = None) -> Group:
     """For a terminal: a row for each pair, and the ablations on which results agree."""
     labels = label_results(several)
     kind = several[0].kind
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("first", "second", "common", "rank correlation", "found", "both", "opposite", "chance"):
         table.add_column(name, justify="left" if name in ("first", "second") else "right")
-    for pair in pairs:
+    for pair in compare(several, metric):
         table.add_row(
             *(pair.first, pair.second, str(pair.common), _correlation(pair)),
             *(f"{pair.found[0]}, {pair.found[1]}", str(pair.both), str(pair.opposite), format_p(pair.chance)),
         )
     note = (
-        f"rank correlation of effects with 95 % interval; found: {kind}s at q < {Q} in each; both: with the same sign; "
-        "chance: that sets of these sizes share as many"
+        f"rank correlation of effects with 95 % interval (of ten and more); found: {kind}s at q < {Q} in each; both: "
+        "with the same sign; chance: that sets of these sizes share as many"
     )
     parts: list[Any] = [table, Text(note)]
-    agreed = agreeing(several)
+    agreed = agreeing(several, metric)
     parts.append(Text(f"\n{len(agreed)} {kind}s found in more than one, with the same sign", style="bold"))
     if agreed:
         shared = Table(box=SIMPLE_HEAD, pad_edge=False)
@@ -172,16 +174,16 @@ def _correlation(pair: Pair) -> str:
     return f"{pair.correlation:.2f}{interval}"
 
 
-def compare_data(several: Sequence[SavedResults], pairs: Sequence[Pair]) -> dict[str, Any]:
+def compare_data(several: Sequence[SavedResults], metric: str | None = None) -> dict[str, Any]:
     """For other programs: all pairs, and every ablation that results agree on."""
     labels = label_results(several)
     return {
         "results": [
             {"label": label, "directory": str(one.directory)} for label, one in zip(labels, several, strict=True)
         ],
-        "pairs": [{**vars(pair), "jaccard": pair.jaccard} for pair in pairs],
+        "pairs": [{**vars(pair), "jaccard": pair.jaccard} for pair in compare(several, metric)],
         "agreeing": [
             {"name": name, "found_in": times, "changes": dict(zip(labels, changes, strict=True))}
-            for name, changes, times in agreeing(several)
+            for name, changes, times in agreeing(several, metric)
         ],
     }

@@ -12,6 +12,7 @@ import pandas
 import polars
 import pytest
 from rich.console import Console
+from scipy.stats import spearmanr
 
 from bertjax.cli import main
 from bertjax.compare import agreeing, align, compare, label_results
@@ -156,6 +157,20 @@ def test_two_tasks_are_compared(mrpc, stsb, capsys):
     data = json.loads(capsys.readouterr().out)
     assert len(data["pairs"]) == 3
     assert [one["label"] for one in data["results"]] == [str(mrpc), str(stsb), str(mrpc)]
+    assert main(["compare", str(mrpc), str(stsb), "--metric", "accuracy"]) == 2
+    assert "has no metric 'accuracy'" in capsys.readouterr().err
+
+
+def test_results_are_compared_by_any_metric_that_they_share(mrpc, tmp_path):
+    other = make_results(tmp_path / "other", seed=3)
+    several = [read_results(mrpc), read_results(other)]
+    (pair,) = compare(several, "accuracy")
+    effects = [one.points(metric="accuracy") for one in several]
+    assert abs(pair.correlation - spearmanr(*effects).statistic) < 1e-12
+    assert pair.correlation != compare(several)[0].correlation
+    changes = {name: found for name, found, _ in agreeing(several, "accuracy")}
+    place = several[0].names.index("2.3")
+    assert changes["2.3"] == [effects[0][place], effects[1][place]]
 
 
 def test_opposite_findings_do_not_agree(mrpc, tmp_path):
@@ -179,8 +194,6 @@ def test_what_cannot_be_compared_is_refused(mrpc, tmp_path, capsys):
 
 
 def test_rank_correlation_is_spearmans(rng):
-    from scipy.stats import spearmanr
-
     first, second = rng.normal(size=(2, 40))
     found, low, high = rank_correlation(first, first + second)
     assert abs(found - spearmanr(first, first + second).statistic) < 1e-12

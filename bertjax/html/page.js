@@ -17,7 +17,8 @@
   };
   const isSure = place => column("q")[place] !== null && column("q")[place] < SURE;
   const signed = Charts.signed;
-  const share = value => value === null ? "undefined" : value >= 0.001 ? String(Number(value.toPrecision(2))) : value.toExponential(1);
+  const share = value => value === null ? "undefined" : value >= 0.001 ? String(Number(value.toPrecision(2))) :
+    value >= 0.00001 ? String(Number(value.toFixed(5))) : "<0.00001";
   const interval = place => {
     const low = points("low", place), high = points("high", place);
     return low === null || high === null ? "" : `${signed(low)} to ${signed(high)}`;
