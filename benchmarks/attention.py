@@ -1,9 +1,9 @@
 """How fast are the forms of attention, how exact, and how much memory do they take?
 
-Each form x length x dtype, alone and with overrides (gates and uniform weights, of all heads): median time, the rate of
-the two matrix products (4 x batch x heads x length^2 x head_dim FLOPs) and of what must be read and written (queries,
-keys, values, outputs), memory beside inputs and outputs as the compiler says, and the largest error against float64
-NumPy on one example. Peaks of the device are measured: a large matrix product, a large copy. Where PyTorch is
+Each form x length x batch x dtype, alone and with overrides (gates and uniform weights, of all heads): median time, the
+rate of the two matrix products (4 x batch x heads x length^2 x head_dim FLOPs) and of what must be read and written
+(queries, keys, values, outputs), memory beside inputs and outputs as the compiler says, and the largest error against
+float64 NumPy on one example. Peaks of the device are measured: a large matrix product, a large copy. Where PyTorch is
 installed, its eager attention and SDPA are timed in the same rounds (without overrides, which they do not have). The
 Pallas kernel is timed on GPU and TPU; elsewhere it is interpreted and left out.
 
@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -231,9 +232,14 @@ def make_table(rows: list[dict[str, Any]], peaks: dict[str, dict[str, float]], t
 
 
 def draw_roofline(path: Path, rows: list[dict[str, Any]], peaks: dict[str, dict[str, float]], title: str) -> None:
-    """Rates of the forms without overrides by length against what the peaks allow, one drawing for each dtype."""
+    """Rates of the forms without overrides by length against what the peaks allow, one drawing for each dtype.
+
+    Of several batches the largest of each length.
+    """
     from matplotlib.ticker import FixedLocator, LogLocator, NullLocator, StrMethodFormatter
 
+    largest = {row["length"]: max(one["batch"] for one in rows if one["length"] == row["length"]) for row in rows}
+    rows = [row for row in rows if row["batch"] == largest[row["length"]]]
     high, bottom = 2.6, 1.0
     figure = start_page("Attention against the roofline", title, bottom, high + 0.25)
     width = (WIDTH - 0.7 - 0.2) / len(peaks) - 0.4
@@ -268,7 +274,8 @@ def main() -> None:
     """Time all forms, print the table, write the file and the figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths", nargs="+", type=positive, default=LENGTHS)
-    parser.add_argument("--tokens", type=positive, default=4096, help="of a batch: the batch is this by the length")
+    parser.add_argument("--tokens", type=positive, default=4096, help="of a batch: its size is this by the length")
+    parser.add_argument("--batches", nargs="+", type=positive, help="sizes of batches, in place of --tokens")
     parser.add_argument("--heads", type=positive, default=12)
     parser.add_argument("--head-dim", type=positive, default=64)
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"], choices=["float32", "bfloat16"])
@@ -277,14 +284,14 @@ def main() -> None:
     options = parser.parse_args()
     forms: list[Timed] = []
     for dtype in options.dtypes:
-        for length in options.lengths:
-            batch = max(2, options.tokens // length)
+        for length, batch in product(options.lengths, options.batches or [None]):
+            batch = batch or max(2, options.tokens // length)
             parts, keep = make_inputs(batch, options.heads, length, options.head_dim)
             several = [*make_jax(parts, keep, dtype), *make_torch(parts, keep, dtype)]
             for _ in range(options.rounds):
                 for one in several:
                     one.seconds.append(time_once(one.run))
-            print(f"{dtype} {length} done", file=sys.stderr)
+            print(f"{dtype}, {length} tokens, batch {batch} done", file=sys.stderr)
             forms += several
             for one in several:
                 one.run = _spent

@@ -1,5 +1,6 @@
 """The same heads? Results of several seeds, tasks, checkpoints or modes side by side: `bertjax compare DIR DIR ...`."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -66,13 +67,17 @@ def label_results(several: Sequence[SavedResults]) -> list[str]:
             "metric": one.summary["metric"]["label"],
             "mode": one.summary["mode"]["name"],
             "seed": f"seed {one.summary['settings'].get('seed')}",
-            "limit": f"limit {one.summary['settings'].get('limit')}",
+            "examples": f"{one.summary['data']['examples']:,} examples",
         }
         for one in several
     ]
     differing = [name for name in facts[0] if len({fact[name] for fact in facts}) > 1]
     labels = [", ".join(fact[name] for name in differing) for fact in facts]
-    return labels if len(set(labels)) == len(labels) else [str(one.directory) for one in several]
+    if len(set(labels)) == len(labels):
+        return labels
+    paths = [one.directory.absolute() for one in several]
+    shared = os.path.commonpath([path.parent for path in paths])
+    return [os.path.relpath(path, shared) for path in paths]
 
 
 def align(
@@ -123,6 +128,16 @@ def _pair(first: str, second: str, here: Any, there: Any, common: int, seed: int
     return Pair(first, second, common, correlation, low, high, sizes, both, opposite, chance)
 
 
+def share_examples(several: Sequence[SavedResults]) -> bool:
+    """Whether any two have examples of the same task and split in common."""
+    found = [(one.summary["data"]["task"], one.summary["data"]["split"], _ids(one)) for one in several]
+    return any(first[:2] == other[:2] and first[2] & other[2] for first, other in combinations(found, 2))
+
+
+def _ids(results: SavedResults) -> set[str]:
+    return {str(one["id"]) for one in results.examples}
+
+
 def agreeing(several: Sequence[SavedResults], metric: str | None = None) -> list[tuple[str, list[float], int]]:
     """Ablations found in more than one result with the same sign: name, changes in points, in how many found.
 
@@ -140,9 +155,11 @@ def compare_table(several: Sequence[SavedResults], metric: str | None = None) ->
     """For a terminal: a row for each pair, and the ablations on which results agree."""
     labels = label_results(several)
     kind = several[0].kind
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("first", "second", "common", "rank correlation", "found", "both", "opposite", "chance"):
-        table.add_column(name, justify="left" if name in ("first", "second") else "right")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for name in ("first", "second"):
+        table.add_column(name, overflow="fold", min_width=8)
+    for name in ("common", "rank\ncorrelation", "found", "both", "opposite", "chance"):
+        table.add_column(name, justify="right", no_wrap=True)
     for pair in compare(several, metric):
         table.add_row(
             *(pair.first, pair.second, str(pair.common), _correlation(pair)),
@@ -153,12 +170,14 @@ def compare_table(several: Sequence[SavedResults], metric: str | None = None) ->
         "with the same sign; chance: that sets of these sizes share as many"
     )
     parts: list[Any] = [table, Text(note)]
+    if share_examples(several):
+        parts.append(Text("some of these results share examples: that they agree may be the luck of those examples"))
     agreed = agreeing(several, metric)
     parts.append(Text(f"\n{len(agreed)} {kind}s found in more than one, with the same sign", style="bold"))
     if agreed:
         shared = Table(box=SIMPLE_HEAD, pad_edge=False)
         for name in (kind, "found in", *labels):
-            shared.add_column(name, justify="right")
+            shared.add_column(name, justify="right", overflow="fold")
         for name, changes, times in agreed[:SHOWN]:
             shared.add_row(name, str(times), *("" if np.isnan(one) else format_change(one) for one in changes))
         parts.append(shared)
@@ -182,6 +201,7 @@ def compare_data(several: Sequence[SavedResults], metric: str | None = None) -> 
             {"label": label, "directory": str(one.directory)} for label, one in zip(labels, several, strict=True)
         ],
         "pairs": [{**vars(pair), "jaccard": pair.jaccard} for pair in compare(several, metric)],
+        "share_examples": share_examples(several),
         "agreeing": [
             {"name": name, "found_in": times, "changes": dict(zip(labels, changes, strict=True))}
             for name, changes, times in agreeing(several, metric)

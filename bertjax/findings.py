@@ -28,19 +28,28 @@ def tell(evidence: Evidence, names: Sequence[str], kind: str) -> str:
     parts = [f"{help_} of {total} {several} help when disabled and {hurt} hurt, at q < {Q} ({_name(evidence)})"]
     place = int(np.nanargmax(differences))
     if differences[place] > 0:
-        chance = f"by chance the best of {total} would gain as much with p = {format_p(evidence.best_raw[place])}"
+        chance = f"by chance the best of {total} would stand out as much with p = {format_p(evidence.best[place])}"
         parts.append(f"the largest gain is {_change(evidence, place)} for {names[place]}; {chance}")
     else:
         parts.append(f"no {kind} gains")
     place = int(np.nanargmin(differences))
     if differences[place] < 0:
         parts.append(f"the largest loss is {_change(evidence, place)} for {names[place]}")
-    known = evidence.detectable[np.isfinite(evidence.detectable)]
-    least = float(np.median(known)) if known.size else np.inf
-    whole = 1 - find_metric(evidence.metric).lowest
-    shown = f"would show changes of about {100 * least:.1f} points and more" if least < whole else "can show none"
-    parts.append(f"{unknown} cannot be told from zero with {evidence.examples:,} examples, which {shown}")
+    parts.append(
+        f"{unknown} cannot be told from zero with {evidence.examples:,} examples, which {_shown(evidence, kind)}"
+    )
     return "; ".join(parts) + "."
+
+
+def _shown(evidence: Evidence, kind: str) -> str:
+    """Which changes of those that cannot be told from zero these examples would show."""
+    known = evidence.detectable[np.isfinite(evidence.detectable) & ~evidence.found]
+    least = float(np.median(known)) if known.size else np.inf
+    if least >= 1 - find_metric(evidence.metric).lowest:
+        return "can show none"
+    low, high = (f"{100 * end:.1f}" for end in (known.min(), known.max()))
+    between = "" if low == high else f" ({low} to {high}, by {kind})"
+    return f"would show changes of about {100 * least:.1f} points and more{between}"
 
 
 def _name(evidence: Evidence) -> str:

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
-from bertjax.errors import InputError
-from bertjax.rows import SCHEMA, read_parquet
+from bertjax.errors import DataError, InputError
+from bertjax.metrics import score
+from bertjax.rows import SCHEMA, column, read_parquet
 from bertjax.view import ResultsView
 
+CHECKED = 5  # ablations whose scores are computed again
 KEYS = ("model", "data", "mode", "metric", "metrics", "settings", "sentence", "statistics", "base", "ablations")
 
 
@@ -45,7 +47,21 @@ class SavedResults(ResultsView):
         arrays = _read_arrays(self.directory / "outputs.npz")
         if arrays["names"].tolist() != self.names or len(arrays["labels"]) != self.summary["data"]["examples"]:
             raise InputError(f"{self.directory}: summary.json and outputs.npz are of different results")
+        self._check_scores(arrays)
         return arrays
+
+    def _check_scores(self, arrays: dict[str, Shaped[np.ndarray, "..."]]) -> None:
+        """Raise `InputError` where the outputs do not give the scores of the summary: base and some ablations."""
+        rows = self.rows_of()
+        some = np.linspace(0, len(rows) - 1, CHECKED).astype(int)
+        outputs = np.concatenate([arrays["base"][None], arrays["outputs"][some]])
+        try:
+            found = score(self.metric, outputs, arrays["labels"], self.summary["positive"])
+        except DataError as error:
+            raise InputError(f"{self.directory}/outputs.npz is damaged ({error}): run the ablation again") from error
+        expected = np.array([column(rows[:1], "base")[0], *column([rows[place] for place in some], "score")])
+        if not np.allclose(found, expected, rtol=0, atol=1e-9, equal_nan=True):
+            raise InputError(f"{self.directory}: summary.json and outputs.npz are of different results")
 
     @cached_property
     def attention(self) -> dict[str, Shaped[np.ndarray, "..."]]:  # type: ignore[override]

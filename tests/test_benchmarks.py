@@ -34,6 +34,17 @@ def test_forms_of_attention_are_timed_beside_pytorchs_and_held_to_float64(tmp_pa
     assert "fused + overrides" in capsys.readouterr().out
 
 
+def test_every_length_is_timed_with_every_batch(tmp_path, monkeypatch):
+    monkeypatch.setattr(attention, "AT_LEAST", 0.0)
+    monkeypatch.setattr(attention, "measure_peaks", lambda dtype, rounds: {"flops": 3e9, "bytes": 2e9})
+    monkeypatch.setattr(attention, "make_torch", lambda *given: [])
+    sizes = ["--lengths", "5", "12", "--batches", "1", "3", "--heads", "2", "--head-dim", "8", "--rounds", "1"]
+    monkeypatch.setattr(sys, "argv", ["attention", *sizes, "--dtypes", "float32", "--output", str(tmp_path)])
+    attention.main()
+    rows = json.loads((tmp_path / "attention.json").read_text())["rows"]
+    assert {(row["length"], row["batch"]) for row in rows} == {(5, 1), (5, 3), (12, 1), (12, 3)}
+
+
 def event(kind, pid, tid, name, **more):
     return {"ph": kind, "pid": pid, "tid": tid, "name": name, **more}
 

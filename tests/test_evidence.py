@@ -117,7 +117,7 @@ def test_the_sentence():
     assert text.startswith(
         "1 of 3 heads help when disabled and 0 hurt, at q < 0.05 (Accuracy); the largest gain is +30.0 "
     )
-    assert "for 0.1; by chance the best of 3 would gain as much with p = " in text
+    assert "for 0.1; by chance the best of 3 would stand out as much with p = " in text
     assert "the largest loss is −5.00 points (95 % CI −11.2 to " in text
     assert "2 cannot be told from zero with 100 examples" in text
     assert describe_statistics(found, ["0.0", "0.1", "1.0"], "head")["test"] == "McNemar, exact"

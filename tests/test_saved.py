@@ -156,7 +156,8 @@ def test_two_tasks_are_compared(mrpc, stsb, capsys):
     assert main(["compare", str(mrpc), str(stsb), str(mrpc), "--format", "json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert len(data["pairs"]) == 3
-    assert [one["label"] for one in data["results"]] == [str(mrpc), str(stsb), str(mrpc)]
+    assert [one["label"] for one in data["results"]] == ["mrpc", "stsb", "mrpc"]
+    assert [one["directory"] for one in data["results"]] == [str(mrpc), str(stsb), str(mrpc)]
     assert main(["compare", str(mrpc), str(stsb), "--metric", "accuracy"]) == 2
     assert "has no metric 'accuracy'" in capsys.readouterr().err
 
@@ -171,6 +172,27 @@ def test_results_are_compared_by_any_metric_that_they_share(mrpc, tmp_path):
     changes = {name: found for name, found, _ in agreeing(several, "accuracy")}
     place = several[0].names.index("2.3")
     assert changes["2.3"] == [effects[0][place], effects[1][place]]
+
+
+def test_outputs_of_other_results_or_with_holes_are_refused(mrpc, tmp_path):
+    other = make_results(tmp_path / "other", mode="zero", harmful="1.1")
+    (other / "outputs.npz").write_bytes((mrpc / "outputs.npz").read_bytes())
+    with pytest.raises(InputError, match="are of different results"):
+        read_results(other).outputs  # noqa: B018
+    with np.load(mrpc / "outputs.npz") as arrays:
+        kept = dict(arrays)
+    kept["outputs"][0, 3] = np.nan
+    np.savez(other / "outputs.npz", **kept)
+    with pytest.raises(InputError, match=r"outputs\.npz is damaged"):
+        read_results(other).outputs  # noqa: B018
+
+
+def test_that_results_share_examples_is_said(mrpc, stsb, tmp_path, capsys):
+    zero = make_results(tmp_path / "zero", mode="zero")
+    assert main(["compare", str(mrpc), str(zero)]) == 0
+    assert "share examples" in capsys.readouterr().out
+    assert main(["compare", str(mrpc), str(stsb)]) == 0
+    assert "share examples" not in capsys.readouterr().out
 
 
 def test_opposite_findings_do_not_agree(mrpc, tmp_path):

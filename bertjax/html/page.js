@@ -61,10 +61,10 @@
   function choose(place) {
     if (place === undefined || place === null || place < 0) return;
     state.chosen = place;
-    const [layer, head] = data.places[place];
-    if (isMap && byId("layer").value !== "") {
-      byId("layer").value = String(layer);
-      byId("head").value = String(head);
+    const [layer, head] = data.heads[place][0].split("=")[0].split("."); // of a layer or a set the first
+    if (byId("layer").value !== "") {
+      byId("layer").value = layer;
+      byId("head").value = head;
     }
     byId("run").value = String(Math.max(0, data.attention.runs.indexOf(data.names[place])));
     show();
