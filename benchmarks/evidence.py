@@ -5,7 +5,7 @@ everything (bootstrap, jackknife, swaps, corrections, halves) are timed apart. B
 scikit-learn's and SciPy's scores, as one would write it for a single ablation: 200 draws of one are timed, and what
 10,000 draws of 144 would take is said.
 
-    python -m benchmarks.evidence --output evidence        two minutes on two CPU cores
+    python -m benchmarks.evidence --output evidence        three minutes on two CPU cores
 """
 
 import argparse
