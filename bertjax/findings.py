@@ -35,9 +35,9 @@ def tell(evidence: Evidence, names: Sequence[str], kind: str) -> str:
     place = int(np.nanargmin(differences))
     if differences[place] < 0:
         parts.append(f"the largest loss is {_change(evidence, place)} for {names[place]}")
-    parts.append(
-        f"{unknown} cannot be told from zero with {evidence.examples:,} examples, which {_shown(evidence, kind)}"
-    )
+    if unknown:
+        examples = f"{evidence.examples:,} examples"
+        parts.append(f"{unknown} cannot be told from zero with {examples}, which {_shown(evidence, kind)}")
     return "; ".join(parts) + "."
 
 

@@ -24,6 +24,8 @@ MOST_RANKED_WORK = 6.6e9  # where each draw makes ranks anew
 POWER = 0.8
 HALVES = 200  # of the examples, on which heads are chosen
 ROUNDING = 1e-12
+# From which examples a draw swaps to the difference that these swaps make.
+Difference = Callable[[Num[np.ndarray, "draws examples"]], Float[np.ndarray, "draws runs"]]
 
 
 @dataclass(frozen=True)
@@ -122,9 +124,6 @@ def swap_test(
     spread = np.sqrt((found**2).mean(0))
     ratios = found / np.where(spread > 0, spread, 1)
     return Swapped(np.where(known, p, np.nan), spread, found.max(1), ratios.max(1), exact)
-
-
-Difference = Callable[[Num[np.ndarray, "draws examples"]], Float[np.ndarray, "draws runs"]]
 
 
 def _swapped_scores(

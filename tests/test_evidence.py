@@ -146,6 +146,17 @@ def test_with_too_few_examples_no_swaps_could_show_anything(rng):
     assert tell(found, ["0.0", "0.1"], "head").endswith("with 3 examples, which can show none.")
 
 
+def test_where_all_effects_are_found_nothing_is_said_of_doubt():
+    labels = np.ones(100, int)
+    outputs = logits(np.stack([(np.arange(100) < right).astype(int) for right in (50, 90, 10)]))
+    found = weigh("accuracy", outputs[0], outputs[1:], labels, resamples=99)
+    assert found.found.all()
+    text = tell(found, ["0.0", "0.1"], "head")
+    assert text.startswith("1 of 2 heads help when disabled and 1 hurt")
+    assert "cannot be told" not in text
+    assert "can show none" not in text
+
+
 def test_f1_without_a_positive_label_could_show_nothing():
     """However predictions flip, it stays 0; a threshold of 0 points would be a promise."""
     outputs = logits(np.array([[1, 0, 0, 0], [0, 0, 0, 1], [1, 1, 0, 0]]))

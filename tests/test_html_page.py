@@ -252,6 +252,7 @@ def test_on_a_narrow_screen_texts_are_read_without_scrolling_sideways(page):
 def test_an_ablation_whose_attention_is_not_kept_is_not_shown_as_another(page):
     page.execute_script("document.querySelector(\"tr[data-name='1.1'] button\").click()")
     wait_for(lambda: "not head 1.1" in text_of(page, "#ablated-caption"))
+    assert not text_of(page, "#ablated-caption").startswith("Without head")
 
 
 @browser_needed
