@@ -20,18 +20,11 @@ from benchmarks.common import describe_machine
 from bertjax import overrides, parity
 from bertjax.ablations import single_heads
 from bertjax.data import load_examples
+from bertjax.encoded import Encoded, batch_rows, encode_examples
 from bertjax.locate import DEFAULT_MODEL, locate
 from bertjax.metrics import score
 from bertjax.plain import Swept
-from bertjax.task_outputs import (
-    Encoded,
-    batch_rows,
-    cosine,
-    encode_examples,
-    metrics_of,
-    positive_label,
-    sweep_examples,
-)
+from bertjax.task_outputs import cosine, metrics_of, positive_label, sweep_examples
 
 BATCH = 32
 

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bertjax import distributed
+from bertjax import processes
 from bertjax.ablations import Ablation, Change, to_overrides
 from bertjax.conclusion import conclude, load_model
 from bertjax.data import Examples, load_examples
+from bertjax.encoded import Encoded, encode_examples
 from bertjax.engine import Progress
 from bertjax.errors import OutputError
 from bertjax.estimation import Estimate, estimate
@@ -25,13 +26,12 @@ from bertjax.results import NOT_COMPARED, Results, check_directory
 from bertjax.scoring import score_ablations
 from bertjax.settings import Settings, check_settings, for_this_device, list_ablations
 from bertjax.task_outputs import (
-    Encoded,
-    encode_examples,
+    how_to_run,
     mean_outputs,
+    mean_outputs_together,
     sweep_examples,
     sweep_plainly,
     sweep_together,
-    what_to_run,
 )
 from bertjax.tokenizer import Tokenizer
 
@@ -70,13 +70,13 @@ def ablate(
     means = _means(settings, model, encoded, ablations)
     swept = _sweep(settings, model, encoded, ablations, means, say, progress)
     if swept is None:
-        distributed.agree(WRITTEN)  # until the first process has written
+        processes.agree(WRITTEN)  # until the first process has written
         return None
     found = (examples, encoded, ablations, means, swept)
     results = conclude(settings, model, directory, *found, time.time() - started, say, weighing)
     discard_journal(settings.journal)
     if settings.distributed:
-        distributed.agree(WRITTEN)
+        processes.agree(WRITTEN)
     return results
 
 
@@ -86,12 +86,12 @@ def _introduce(
     """Say what is going to be done."""
     how = f"mode {settings.mode}, attention {settings.attention}"
     say(f"{type(model).__name__} {settings.model}: {ablations} {settings.ablate}, {how}")
-    say(f"{examples.task.name}: {len(examples)} examples, {sum(map(len, encoded.rows)):,} tokens ({examples.source})")
+    say(f"{examples.task.name}: {len(examples)} examples, {encoded.lengths.sum():,} tokens ({examples.source})")
 
 
 def _is_helper(settings: Settings) -> bool:
     """Whether this process computes for another one, which writes."""
-    return settings.distributed and not distributed.is_first()
+    return settings.distributed and not processes.is_first()
 
 
 def estimate_job(settings: Settings) -> Estimate:
@@ -103,26 +103,25 @@ def estimate_job(settings: Settings) -> Estimate:
     check_settings(settings)
     settings = for_this_device(settings)
     model, ablations, _, encoded = _load_job(settings, locate(settings.model))
-    texts, readout, combine = what_to_run(encoded)
-    return estimate(
-        model, texts, ablations, readout, combine=combine, memory=settings.memory_budget, attention=settings.attention
-    )
+    readout, combine = how_to_run(encoded)
+    limits: dict[str, Any] = {"memory": settings.memory_budget, "attention": settings.attention}
+    return estimate(model, encoded.texts, ablations, readout, combine=combine, **limits)
 
 
 def _check_output(settings: Settings) -> None:
     """Refuse a directory whose results would be lost; of several processes the first looks, the others hear of it."""
     if _is_helper(settings):
-        if not distributed.agree(WRITTEN):
+        if not processes.agree(WRITTEN):
             raise OutputError("the first process says why this cannot be written")
         return
     try:
         _check_directory(settings)
     except OutputError:
         if settings.distributed:
-            distributed.agree(0 * WRITTEN)
+            processes.agree(0 * WRITTEN)
         raise
     if settings.distributed:
-        distributed.agree(WRITTEN)
+        processes.agree(WRITTEN)
 
 
 def _check_directory(settings: Settings) -> None:
@@ -140,7 +139,8 @@ def _load_job(settings: Settings, directory: Path) -> tuple[Any, list[Ablation],
     model = load_model(settings, directory)
     ablations = list_ablations(settings, model.config)
     examples = _load_examples(settings)
-    encoded = encode_examples(model, Tokenizer.from_pretrained(directory), examples, settings.max_length)
+    tokenizer = Tokenizer.from_pretrained(directory)
+    encoded = encode_examples(model, tokenizer, examples, settings.max_length, together=settings.distributed)
     return model, ablations, examples, encoded
 
 
@@ -171,12 +171,8 @@ def _means(
     """Where mode 'mean' occurs, the heads' mean outputs over all examples."""
     if not any(change.mode == "mean" for one in ablations for change in one.changes):
         return None
-    if _is_helper(settings):
-        config = model.config
-        shape = config.num_hidden_layers, config.num_attention_heads, config.head_dim
-        return np.asarray(distributed.agree(np.zeros(shape, model.numerics.wide)))
-    means = mean_outputs(model, encoded, settings.texts_at_once)
-    return np.asarray(distributed.agree(means)) if settings.distributed else means
+    mean = mean_outputs_together if settings.distributed else mean_outputs
+    return mean(model, encoded, settings.texts_at_once)
 
 
 def _sweep(

@@ -52,17 +52,17 @@ def _show_results(settings: Any, results: Any) -> None:
 
 def _run_distributed(options: argparse.Namespace, settings: Any) -> int:
     """One of several processes; the first one speaks. An unfinished sweep goes on as without `--resume`."""
-    from bertjax import distributed
+    from bertjax import processes
     from bertjax.ablate import ablate
 
     if options.process == 0:
         say(f"waiting for {(options.processes or 0) - 1} other processes at {options.coordinator}")
-    watch = distributed.start(options.coordinator, options.processes, options.process)
+    watch = processes.start(options.coordinator, options.processes, options.process)
     results = None
     try:
         if not _agree_that_complete(settings):
             with ProgressBar("ablating") as advance:
-                results = ablate(settings, **(_reporting(advance) if distributed.is_first() else {}))
+                results = ablate(settings, **(_reporting(advance) if processes.is_first() else {}))
     except (BertjaxError, KeyboardInterrupt) as ending:
         leave(ending)
     watch.close()
@@ -73,10 +73,10 @@ def _run_distributed(options: argparse.Namespace, settings: Any) -> int:
 
 def _agree_that_complete(settings: Any) -> bool:
     """Whether `--resume` finds all done; the first process looks, and says so, and the others hear of it."""
-    from bertjax import distributed
+    from bertjax import processes
 
-    complete = settings.resume and distributed.is_first() and _show_complete(settings)
-    return bool(distributed.agree(np.int32(complete)))
+    complete = settings.resume and processes.is_first() and _show_complete(settings)
+    return bool(processes.agree(np.int32(complete)))
 
 
 def _show_complete(settings: Any) -> bool:

@@ -12,6 +12,7 @@ from jaxtyping import Float, Shaped
 
 from bertjax.ablations import Ablation, to_overrides
 from bertjax.data import Examples
+from bertjax.encoded import Encoded
 from bertjax.engine import Progress
 from bertjax.errors import InputError, some_of
 from bertjax.plain import Swept
@@ -20,7 +21,7 @@ from bertjax.results import Results, finite, write_outputs, write_results
 from bertjax.scoring import score_ablations, weigh_outputs
 from bertjax.settings import MODES, Settings, place
 from bertjax.task_heads import BertForSentenceEmbedding, load
-from bertjax.task_outputs import Encoded, positive_label, sampled_attention, sweep_examples
+from bertjax.task_outputs import positive_label, sampled_attention, sweep_examples
 
 SAMPLED_EXAMPLES, SAMPLED_ABLATIONS = 8, 5
 

@@ -18,8 +18,11 @@ from bertjax.job import Job, Texts
 PACKAGES = ("bertjax", "jax", "jaxlib", "numpy")
 
 
-def facts_of(job: Job) -> dict[str, str]:
+def facts_of(job: Job, examples: str | None = None) -> dict[str, str]:
     """All that a sweep's outputs depend on, by names that tell a user what differs.
+
+    Args:
+        examples: what tells the examples from others, where the job does not hold them.
 
     Raises:
         InputError: the readout or the combination is something that cannot be told from another.
@@ -31,7 +34,7 @@ def facts_of(job: Job) -> dict[str, str]:
         "model": f"{type(model).__name__} {_options(model)}".strip(),
         "config": _digest(repr(model.config.to_dict())),
         "weights": hash_weights(parameters)[:16],
-        "examples": f"{len(job.texts)}, {_tokens(job.texts)}",
+        "examples": examples or f"{len(job.texts)}, {_tokens(job.texts)}",
         "ablations": f"{len(plan.ablations)} sets, {modes}, {_digest(repr(plan.ablations))}",
         "means": "none" if means is None else _digest(np.ascontiguousarray(means).tobytes()),
         "donors": "none" if job.donors is None else _tokens(job.donors),

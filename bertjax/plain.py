@@ -221,17 +221,27 @@ def mean_head_outputs(
 ) -> Float[np.ndarray, "layers heads head_dim"]:
     """Mean output of each head over the real tokens of all examples: the reference of `overrides.mean`.
 
-    Sums are kept in float64.
+    Raises:
+        InputError: there is no real token.
     """
-    total, count = None, 0.0
+    total, count = sum_head_outputs(model, batches)
+    if count == 0:
+        raise InputError("the mean of the heads' outputs needs at least one real token")
+    return total / count
+
+
+def sum_head_outputs(
+    model: PretrainedModel, batches: Sequence[Mapping[str, np.ndarray]]
+) -> tuple[Float[np.ndarray, "layers heads head_dim"], float]:
+    """Sum of each head's outputs over the real tokens of all examples, in float64, and how many tokens these are."""
+    config, count = model.config, 0.0
+    total = np.zeros((config.num_hidden_layers, config.num_attention_heads, config.head_dim))
     for arguments in batches:
         inputs = model.inputs(**arguments)
         part, tokens = _sum_head_outputs(*nnx.split(model), inputs)
-        total = np.asarray(part, np.float64) + (0 if total is None else total)
+        total += np.asarray(part, np.float64)
         count += float(tokens)
-    if total is None or count == 0:
-        raise InputError("the mean of the heads' outputs needs at least one real token")
-    return total / count
+    return total, count
 
 
 @partial(jax.jit, static_argnums=0)

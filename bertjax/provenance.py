@@ -9,10 +9,11 @@ from typing import Any
 import jax
 
 from bertjax.data import Examples
+from bertjax.encoded import Encoded
 from bertjax.files import hash_weights, read_weights
 from bertjax.fingerprint import package_version
 from bertjax.metrics import METRICS
-from bertjax.task_outputs import Encoded, metrics_of, positive_label
+from bertjax.task_outputs import metrics_of, positive_label
 
 
 def provenance(model: Any, directory: Path, name: str, examples: Examples, encoded: Encoded) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class Settings:
         readout: 'auto' by the kind of checkpoint, or 'similarity' to treat any BERT as a sentence embedder.
         overwrite: replace results that are there; an unfinished sweep with the same settings goes on all the same.
         resume: go on with an unfinished sweep; a plain rerun does so too, but refuses a directory that is complete.
-        distributed: the processes that `distributed.start` has joined share the examples; the first one writes.
+        distributed: the processes that `processes.start` has joined share the examples; the first one writes.
         split, data, data_dir, text_columns, label_column, label_names: as in `data.load_examples`.
     """
 

@@ -5,137 +5,31 @@ embedder, whose output for a pair is the cosine similarity of its two vectors.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from bertjax import distributed, engine, plain, readouts
 from bertjax.ablations import Ablation
-from bertjax.data import Examples, Task
+from bertjax.data import Task
+from bertjax.encoded import Encoded, batch_rows, plain_label
 from bertjax.engine import Progress
-from bertjax.errors import ConfigError, DataError, InputError
+from bertjax.errors import DataError
 from bertjax.joining import stack
 from bertjax.plain import Swept
+from bertjax.processes import gather
 from bertjax.readouts import Readout
-from bertjax.task_heads import BertForSentenceEmbedding, BertForSequenceClassification
-from bertjax.tokenizer import Encoding, Tokenizer, batches_by_length, collate
+from bertjax.shared_rows import SharedRows
+from bertjax.tokenizer import collate
 from bertjax.types import ModelOutput, Overrides
 
+# Into how many blocks, and at least how large, processes cut the examples for means.
+MOST_BLOCKS, EXAMPLES_OF_BLOCK = 64, 256
 # Sentence vectors of all ablations wait in memory for their partners; so many bytes at a time.
 VECTOR_BYTES = 512 * 2**20
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """Examples as the model reads them.
-
-    Args:
-        kind: 'logits' (one row for each example) or 'similarity' (two: all first texts, then all second).
-        rows: the tokenised texts or pairs.
-        pad_id: the padding token's id.
-        examples: how many examples there are.
-        label_order: for logits: column of the model's output for each of the task's labels.
-    """
-
-    kind: Literal["logits", "similarity"]
-    rows: tuple[Encoding, ...]
-    pad_id: int
-    examples: int
-    label_order: tuple[int, ...] = ()
-
-    @property
-    def truncated(self) -> int:
-        """How many examples lost tokens to the maximum length."""
-        return len({row % self.examples for row, encoding in enumerate(self.rows) if encoding.truncated})
-
-    def rows_of(self, example: int) -> tuple[int, ...]:
-        """The rows that belong to an example."""
-        return (example,) if self.kind == "logits" else (example, example + self.examples)
-
-
-def encode_examples(model: Any, tokenizer: Tokenizer, examples: Examples, max_length: int | None = None) -> Encoded:
-    """Tokenise examples for a model.
-
-    Args:
-        model: a `BertForSequenceClassification` or `BertForSentenceEmbedding`.
-        max_length: tokens after which a text (pair) is cut; default what the model says, else 128 for pairs as
-            GLUE's reference scripts do.
-
-    Raises:
-        ConfigError: the model has no outputs that the task's metrics could read.
-        InputError: the maximum length is beyond the model's positions, or the tokenizer's ids beyond its vocabulary.
-    """
-    positions = model.config.max_position_embeddings
-    length = max_length or getattr(model, "max_length", None) or min(128, positions)
-    if length > positions:
-        raise InputError(f"max_length {length} is more than the model's max_position_embeddings {positions}")
-    if tokenizer.vocab_size > model.config.vocab_size:
-        raise InputError(
-            f"the tokenizer has {tokenizer.vocab_size} tokens, the model only {model.config.vocab_size}: "
-            "they do not belong together"
-        )
-    pairs = not isinstance(model, BertForSentenceEmbedding) and examples.second is not None
-    if length <= 2 + pairs:
-        raise InputError(f"max_length {length} leaves no room for a text beside [CLS] and [SEP]")
-    if isinstance(model, BertForSentenceEmbedding):
-        if examples.second is None:
-            raise ConfigError(
-                f"a sentence embedder scores pairs, but {examples.task.name} has single texts: give a model that was "
-                "fine-tuned on it"
-            )
-        rows = tokenizer.encode([*examples.first, *examples.second], max_length=length)
-        return Encoded("similarity", tuple(rows), tokenizer.pad_id, len(examples))
-    if not isinstance(model, BertForSequenceClassification):
-        raise ConfigError(
-            f"{type(model).__name__} has no output for {examples.task.name}: give a checkpoint of "
-            "BertForSequenceClassification or of sentence-transformers"
-        )
-    order = label_order(model.config.id2label, examples.task)
-    rows = tokenizer.encode(examples.first, examples.second, max_length=length)
-    return Encoded("logits", tuple(rows), tokenizer.pad_id, len(examples), order)
-
-
-def label_order(id2label: Sequence[tuple[int, str]], task: Task) -> tuple[int, ...]:
-    """Which of the model's outputs stands for each label of the task.
-
-    Models name their labels; some checkpoints number them otherwise than GLUE does. Where the names are the
-    task's own, they decide; where they are LABEL_0, LABEL_1 ..., GLUE's order is assumed.
-
-    Raises:
-        ConfigError: the model has another number of labels, or other names.
-    """
-    wanted = task.label_names or ("score",)
-    names = tuple(name for _, name in sorted(id2label))
-    if len(names) != len(wanted):
-        raise ConfigError(f"the model has {len(names)} labels, but {task.name} has {len(wanted)}: {', '.join(wanted)}")
-    generic = tuple(f"LABEL_{number}" for number in range(len(names)))
-    if task.label_names is None or names in (generic, wanted):
-        return tuple(range(len(wanted)))
-    theirs, ours = [_plain(name) for name in names], [_plain(name) for name in wanted]
-    if len(set(ours)) < len(ours) or sorted(theirs) != sorted(ours):
-        raise ConfigError(
-            f"the model's labels {', '.join(names)} are not {task.name}'s {', '.join(wanted)}: "
-            "name them alike in the model's config.json (id2label)"
-        )
-    return tuple(theirs.index(name) for name in ours)
-
-
-def _plain(name: str) -> str:
-    return "".join(letter for letter in name.lower() if letter.isalnum())
-
-
-def batch_rows(
-    encoded: Encoded, rows: Sequence[int], batch_size: int, positions: int
-) -> list[tuple[Sequence[int], dict[str, np.ndarray]]]:
-    """Batches of rows of similar length: positions within `rows`, and the model's arguments."""
-    lengths = [len(encoded.rows[row]) for row in rows]
-    return [
-        (places, collate([encoded.rows[rows[place]] for place in places], length, encoded.pad_id))
-        for places, length in batches_by_length(lengths, batch_size, max_length=positions)
-    ]
 
 
 def sweep_examples(
@@ -165,15 +59,16 @@ def sweep_examples(
     options: dict[str, Any] = {"means": means, "progress": progress, "say": say}
     options |= {"memory": memory, "attention": attention}
     options |= {"journal": journal, "replace_journal": replace_journal, "settings": settings}
-    texts, readout, combine = what_to_run(encoded)
-    found = engine.sweep(model, texts, ablations, readout, combine=combine, **options)
+    readout, combine = how_to_run(encoded)
+    found = engine.sweep(model, encoded.texts, ablations, readout, combine=combine, **options)
     return _in_order(encoded, found.base, found.outputs)
 
 
 def sweep_together(model: Any, encoded: Encoded, ablations: Sequence[Ablation], **options: Any) -> Swept | None:
     """`sweep_examples` by several processes (`distributed.sweep`), with its options; None on all but the first."""
-    texts, readout, combine = what_to_run(encoded)
-    found = distributed.sweep(model, texts, ablations, readout, combine=combine, **options)
+    readout, combine = how_to_run(encoded)
+    assert isinstance(encoded.rows, SharedRows)
+    found = distributed.sweep(model, encoded.rows, ablations, readout, combine=combine, **options)
     return None if found is None else _in_order(encoded, *found)
 
 
@@ -187,10 +82,9 @@ def _in_order(
     return Swept(base[..., order], outputs[..., order])
 
 
-def what_to_run(encoded: Encoded) -> tuple[list[tuple[Encoding, ...]], Readout, engine.Combine | None]:
-    """The texts of each example, what the engine keeps of each text, and what it makes of several."""
-    texts = [tuple(encoded.rows[row] for row in encoded.rows_of(example)) for example in range(encoded.examples)]
-    return (texts, readouts.logits, None) if encoded.kind == "logits" else (texts, readouts.sentence_embedding, cosine)
+def how_to_run(encoded: Encoded) -> tuple[Readout, engine.Combine | None]:
+    """What the engine keeps of each text, and what it makes of an example's several."""
+    return (readouts.logits, None) if encoded.kind == "logits" else (readouts.sentence_embedding, cosine)
 
 
 def sweep_plainly(
@@ -238,14 +132,35 @@ def mean_outputs(
         batch_size: texts computed together.
         examples: of the first so many; default all.
     """
-    rows = [row for example in range(examples or encoded.examples) for row in encoded.rows_of(example)]
+    return plain.mean_head_outputs(model, _unrepeated(model, encoded, batch_size, range(examples or encoded.examples)))
+
+
+def mean_outputs_together(model: Any, encoded: Encoded, batch_size: int) -> Float[np.ndarray, "layers heads head_dim"]:
+    """`mean_outputs` of all examples by several processes: the same bytes on all, and whatever their number.
+
+    The examples are cut into blocks, and the sums of these are added in their order.
+    """
+    blocks = distributed.cut(encoded.examples, min(MOST_BLOCKS, -(-encoded.examples // EXAMPLES_OF_BLOCK)))
+    processes, own = jax.process_count(), jax.process_index()
+    config, rounds = model.config, -(-len(blocks) // processes)
+    found = np.zeros((rounds, config.num_hidden_layers, config.num_attention_heads, config.head_dim + 1))
+    for number, block in enumerate(blocks[own::processes]):
+        total, count = plain.sum_head_outputs(model, _unrepeated(model, encoded, batch_size, block))
+        found[number] = np.concatenate([total, np.full((*total.shape[:2], 1), count)], axis=-1)
+    sums = gather(found).swapaxes(0, 1).reshape(-1, *found.shape[1:])[: len(blocks)].sum(axis=0)
+    return np.asarray(sums[..., :-1] / sums[..., -1:])
+
+
+def _unrepeated(model: Any, encoded: Encoded, batch_size: int, examples: Sequence[int]) -> list[dict[str, np.ndarray]]:
+    """Batches of all rows of examples, in which none counts twice."""
+    rows = [row for example in examples for row in encoded.rows_of(example)]
     batches = []
     for places, arguments in batch_rows(encoded, rows, batch_size, model.config.max_position_embeddings):
         # A filled-up batch repeats examples, which would count twice in a mean: mask the repeats.
         first = np.array([places.index(place) == number for number, place in enumerate(places)])
         mask = arguments["attention_mask"] * first[:, None].astype(np.int32)
         batches.append({**arguments, "attention_mask": mask})
-    return plain.mean_head_outputs(model, batches)
+    return batches
 
 
 def cosine(
@@ -287,7 +202,7 @@ def positive_label(kind: str, task: Task) -> int:
     if len(names) == 2:
         meanings += ("yes", "true", "1")
     for number, name in enumerate(names):
-        if _plain(name) in meanings:
+        if plain_label(name) in meanings:
             return number
     raise DataError(
         f"none of {task.name}'s labels {', '.join(names)} says that a pair is similar: call one of two labels 'yes', "

@@ -4,6 +4,7 @@ Where a checkpoint has a `tokenizer.json`, the `tokenizers` library reads it; wh
 `vocab.txt`, transformers builds the same kind of tokenizer from it.
 """
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -104,6 +105,12 @@ class Tokenizer:
     def vocab_size(self) -> int:
         """The number of different tokens, added ones included."""
         return int(self._backend.get_vocab_size(with_added_tokens=True))
+
+    @property
+    def digest(self) -> str:
+        """A hash of all that tokens depend on beside the texts."""
+        self._backend.no_truncation()
+        return hashlib.sha256(self._backend.to_str().encode()).hexdigest()
 
     def encode(
         self, first: Sequence[str], second: Sequence[str] | None = None, max_length: int | None = None

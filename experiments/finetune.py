@@ -35,13 +35,13 @@ import numpy as np
 from bertjax import BertConfig, BertForSequenceClassification, BertModel
 from bertjax.cli import Parser, positive
 from bertjax.data import Examples, draw
+from bertjax.encoded import Encoded, encode_examples
 from bertjax.errors import DataError, Interrupted
 from bertjax.files import CheckpointWarning, hash_weights, read_weights
 from bertjax.locate import locate
 from bertjax.metrics import UNLABELLED, score
 from bertjax.pretrained import make_numerics
 from bertjax.progress import say
-from bertjax.task_outputs import Encoded, encode_examples
 from experiments.shared.program import Outcome, Run, above_zero, fraction, make_parser, run_program, whole
 from experiments.shared.samples import known_task, read_examples, read_published_examples
 from experiments.training.state import LOGITS, Epoch, Result, RunDirectory, finished_runs

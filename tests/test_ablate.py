@@ -14,10 +14,11 @@ from bertjax.ablate import ablate
 from bertjax.cli import main
 from bertjax.conclusion import NoEffectWarning
 from bertjax.data import TASKS
+from bertjax.encoded import label_order
 from bertjax.errors import ConfigError, DataError, InputError, OutputError, OverrideError
 from bertjax.metrics import score
 from bertjax.settings import Settings, check_settings, list_ablations
-from bertjax.task_outputs import label_order, positive_label
+from bertjax.task_outputs import positive_label
 from tests.tiny import largest_difference
 from tests.workshop import SENTENCES, make_classifier, make_embedder, write_pairs
 

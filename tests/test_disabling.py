@@ -11,9 +11,10 @@ import bertjax
 from bertjax import BertModel, engine, overrides
 from bertjax.cli import main
 from bertjax.data import load_examples
+from bertjax.encoded import encode_examples
 from bertjax.errors import OutputError
 from bertjax.saved import read_results
-from bertjax.task_outputs import encode_examples, mean_outputs
+from bertjax.task_outputs import mean_outputs
 from experiments import head_ablation, layer_ablation
 from experiments.disabling import program
 from experiments.disabling.effects import Effects, describe, measure, rank_correlation, summarise

@@ -1,45 +1,63 @@
 """Several processes over loopback share a sweep; one of them dies; other numbers of processes go on with it."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bertjax import distributed
+from bertjax import distributed, load, processes, task_outputs
 from bertjax.ablate import ablate
 from bertjax.cli import main
+from bertjax.data import load_examples
+from bertjax.encoded import encode_examples
 from bertjax.errors import InputError
 from bertjax.journal import count_parts
 from bertjax.settings import Settings, check_settings
+from bertjax.shared_rows import SharedRows
+from bertjax.tokenizer import Tokenizer
+from tests.tiny import largest_difference
 from tests.workshop import make_classifier, write_pairs
 
 # Shares of three examples (six heads and the base run). A process that "dies" does so when the outputs of its third
-# round are to come together (twice before, processes tell each other where they are and what they were given).
+# round are to come together: the fourth time that `distributed` gathers (before the rounds, who is on which machine).
 CHILD = """
 import os, signal, sys, time
-from bertjax import distributed
+from bertjax import distributed, processes, task_outputs
 distributed.RUNS_OF_SHARE = {"cpu": 21, "other": 21}
+task_outputs.EXAMPLES_OF_BLOCK = 8  # the means are of seven blocks
 if sys.argv[1] in ("dies", "freezes"):
     gather, calls = distributed.gather, []
     def dying(values):
         calls.append(1)
-        if len(calls) == 5:
+        if len(calls) == 4:
             os.kill(os.getpid(), signal.SIGSTOP if sys.argv[1] == "freezes" else signal.SIGKILL)
         return gather(values)
     distributed.gather = dying
 if sys.argv[1] == "late":
-    start = distributed.start
+    start = processes.start
     def late(*given):
         watch = start(*given)
         time.sleep(35)
         return watch
-    distributed.start = late
+    processes.start = late
+if sys.argv[1] == "counts":
+    from bertjax.tokenizer import Tokenizer
+    encode, tokenised = Tokenizer.encode, []
+    def counting(self, first, *given):
+        tokenised.append(len(first))
+        return encode(self, first, *given)
+    Tokenizer.encode = counting
 from bertjax.cli import main
-sys.exit(main(sys.argv[2:]))
+code = main(sys.argv[2:])
+if sys.argv[1] == "counts":
+    print("tokenised", sum(tokenised), file=sys.stderr)
+sys.exit(code)
 """
 
 
@@ -104,6 +122,61 @@ def test_two_processes_give_what_one_gives(settings, tmp_path):
     assert not settings.journal.exists()
 
 
+def test_each_tokenises_its_share(settings):
+    """Of 51 pairs the first process has 26, and takes those of the others of which it samples the attention."""
+    write_pairs(Path(settings.data), 51)
+    uniform = {number: ["--mode", "uniform"] for number in (0, 1)}
+    codes, said = run_processes(settings, 2, {0: "counts", 1: "counts"}, uniform)
+    assert codes == [0, 0], said
+    counts = [int(line.split()[1]) for _, told in said for line in told.splitlines() if line.startswith("tokenised")]
+    sampled = np.linspace(0, 50, 8).round().astype(int)
+    assert counts == [26 + int((sampled % 2 == 1).sum()), 25]
+
+
+@pytest.mark.parametrize("second", [True, False])
+def test_texts_of_one_process_are_those_of_the_tokenizer(settings, second):
+    examples, tokenizer = load_examples("mrpc", data=settings.data), Tokenizer.from_pretrained(settings.model)
+    first, other = (examples.first, examples.second) if second else ([*examples.first, *examples.second], None)
+    length = 14 if second else 7
+    whole = tokenizer.encode(first, other, length)
+    rows = SharedRows(tokenizer, first, other, length, 50)
+    assert len(rows) == len(whole)
+    assert [*rows] == [*rows[:]] == whole
+    assert (rows[-1], rows[3:9:2]) == (whole[-1], tuple(whole[3:9:2]))
+    assert rows.lengths.tolist() == [len(one) for one in whole]
+    assert rows.truncated.tolist() == [one.truncated for one in whole]
+    assert 0 < rows.truncated.sum() < len(whole)
+    assert rows.texts_of(range(2, 50, 7)) == [tuple(whole[place::50]) for place in range(2, 50, 7)]
+    assert [[len(text) for text in texts] for texts in rows.blanks()] == [
+        [len(text) for text in whole[place::50]] for place in range(50)
+    ]
+    with pytest.raises(IndexError):
+        rows[len(whole)]
+
+
+def test_texts_are_told_apart(settings):
+    tokenizer = Tokenizer.from_pretrained(settings.model)
+
+    def digest(first, second=None, length=12):
+        return SharedRows(tokenizer, first, second, length, 1).digest
+
+    digests = [digest(["ab"]), digest(["a"], ["b"]), digest(["a", "b"]), digest(["ab"], length=11), digest(["a"])]
+    assert len({*digests}) == 5
+    assert digest(["ab"]) == digests[0]
+
+
+@pytest.mark.parametrize("size", [5, 8, 60])
+def test_means_of_blocks_are_those_of_all(settings, monkeypatch, size):
+    monkeypatch.setattr(task_outputs, "EXAMPLES_OF_BLOCK", size)
+    model = load(settings.model)
+    examples, tokenizer = load_examples("mrpc", data=settings.data), Tokenizer.from_pretrained(settings.model)
+    whole, together = (encode_examples(model, tokenizer, examples, together=shared) for shared in (False, True))
+    assert whole.truncated == together.truncated
+    expected = task_outputs.mean_outputs(model, whole, 4)
+    assert largest_difference(task_outputs.mean_outputs_together(model, together, 4), expected) < 1e-6
+    assert np.abs(expected).max() > 1e-2
+
+
 def test_one_of_four_dies_the_others_say_so_and_two_go_on(settings, tmp_path):
     codes, said = run_processes(settings, 4, {2: "dies"})
     assert codes == [2, 2, -9, 2], said
@@ -123,8 +196,11 @@ def test_one_of_four_dies_the_others_say_so_and_two_go_on(settings, tmp_path):
 def test_the_first_dies_and_the_others_say_so(settings):
     codes, said = run_processes(settings, 2, {0: "dies"})
     assert codes == [-9, 2], said
-    assert said[1][1].strip().startswith("bertjax: error: another process has ended")
-    assert len(said[1][1].strip().splitlines()) == 1
+    *before, last = said[1][1].strip().splitlines()
+    assert last.startswith("bertjax: error: another process has ended")
+    # JAX's service may be the first to hear of it, and log that in C++ before the process ends.
+    assert all(re.match(r"[EF]\d+ \S+ +\d+ (coordination_service_agent\.cc|client\.h):", line) for line in before[:1])
+    assert not any("Traceback" in line for line in before)
 
 
 @pytest.mark.slow
@@ -182,8 +258,8 @@ def test_a_process_may_be_late(settings):
 def test_numbers_come_together_as_they_are(rng):
     for dtype in (np.float64, np.int64, np.float32):
         values = rng.normal(size=(3, 4)).astype(dtype) * 7
-        assert distributed.gather(values).dtype == dtype
-        assert (distributed.gather(values) == values[None]).all()
+        assert processes.gather(values).dtype == dtype
+        assert (processes.gather(values) == values[None]).all()
 
 
 @pytest.mark.parametrize("examples", [1, 5, 64, 1000])

@@ -38,6 +38,8 @@ ORDER = [
         "compile_cache",
         "engine",
         "watch",
+        "processes",
+        "shared_rows",
         "distributed",
         "estimation",
     ),
@@ -55,7 +57,7 @@ ORDER = [
         "view",
         "report",
     ),
-    *("task_outputs", "provenance", "results", "settings", "scoring", "conclusion", "ablate"),
+    *("encoded", "task_outputs", "provenance", "results", "settings", "scoring", "conclusion", "ablate"),
     *("saved", "show", "compare", "html_attention", "html_examples", "html_page", "commands", "cli"),
 ]
 FLAX = {"model", "task_heads", "pretrained", "plain", "files", "blocks", "compiled"}

@@ -16,6 +16,7 @@ from bertjax.cli import Parser, positive
 from bertjax.conclusion import conclude
 from bertjax.config import BertConfig
 from bertjax.data import Examples
+from bertjax.encoded import encode_examples
 from bertjax.errors import DataError
 from bertjax.locate import locate
 from bertjax.metrics import UNLABELLED
@@ -23,7 +24,7 @@ from bertjax.page import format_change
 from bertjax.plain import Swept
 from bertjax.results import NOT_COMPARED, check_directory, finite
 from bertjax.settings import Settings, for_this_device
-from bertjax.task_outputs import encode_examples, mean_outputs, metrics_of, positive_label, sweep_examples
+from bertjax.task_outputs import mean_outputs, metrics_of, positive_label, sweep_examples
 from experiments.disabling.effects import Effects, describe, measure, rank_correlation, summarise
 from experiments.disabling.strips import draw_strips
 from experiments.shared.program import Outcome, Run, tell_settings

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import bertjax
 from bertjax import BertConfig
+from bertjax.encoded import label_order
 from bertjax.errors import BertjaxError, ConfigError
 from bertjax.files import hash_weights, read_weights
 from bertjax.locate import locate
-from bertjax.task_outputs import label_order
 from bertjax.tasks import Task
 from experiments.shared.program import Run
 from experiments.shared.samples import task_runs

@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, Key, Shaped
 
 from bertjax import collate
-from bertjax.task_outputs import Encoded, batch_rows
+from bertjax.encoded import Encoded, batch_rows
 from bertjax.tokenizer import Encoding
 from experiments.training.dropout import train_logits
 

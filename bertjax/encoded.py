@@ -1,0 +1,157 @@
+"""A task's examples as a model reads them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Int32
+
+from bertjax.data import Examples, Task
+from bertjax.errors import ConfigError, InputError
+from bertjax.shared_rows import SharedRows
+from bertjax.task_heads import BertForSentenceEmbedding, BertForSequenceClassification
+from bertjax.tokenizer import Encoding, Tokenizer, batches_by_length, collate
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Examples as the model reads them.
+
+    Args:
+        kind: 'logits' (one row for each example) or 'similarity' (two: all first texts, then all second).
+        rows: the tokenised texts or pairs; of several processes each tokenises its share.
+        pad_id: the padding token's id.
+        examples: how many examples there are.
+        label_order: for logits: column of the model's output for each of the task's labels.
+    """
+
+    kind: Literal["logits", "similarity"]
+    rows: Sequence[Encoding]
+    pad_id: int
+    examples: int
+    label_order: tuple[int, ...] = ()
+
+    @cached_property
+    def lengths(self) -> Int32[np.ndarray, "rows"]:
+        """Tokens of each row."""
+        return self.rows.lengths if isinstance(self.rows, SharedRows) else np.array([*map(len, self.rows)], np.int32)
+
+    @cached_property
+    def truncated(self) -> int:
+        """How many examples lost tokens to the maximum length."""
+        if isinstance(self.rows, SharedRows):
+            cut = self.rows.truncated
+        else:
+            cut = np.array([row.truncated for row in self.rows], np.bool_)
+        return int(cut.reshape(-1, self.examples).any(axis=0).sum())
+
+    @property
+    def texts(self) -> list[tuple[Encoding, ...]]:
+        """The rows of each example."""
+        if isinstance(self.rows, SharedRows):
+            return self.rows.texts_of(range(self.examples))
+        return [tuple(self.rows[row] for row in self.rows_of(example)) for example in range(self.examples)]
+
+    def rows_of(self, example: int) -> tuple[int, ...]:
+        """The rows that belong to an example."""
+        return (example,) if self.kind == "logits" else (example, example + self.examples)
+
+
+def encode_examples(
+    model: Any, tokenizer: Tokenizer, examples: Examples, max_length: int | None = None, *, together: bool = False
+) -> Encoded:
+    """Tokenise examples for a model.
+
+    Args:
+        model: a `BertForSequenceClassification` or `BertForSentenceEmbedding`.
+        max_length: tokens after which a text (pair) is cut; default what the model says, else 128 for pairs as
+            GLUE's reference scripts do.
+        together: each of the processes that were joined tokenises its share; all call this.
+
+    Raises:
+        ConfigError: the model has no outputs that the task's metrics could read.
+        InputError: the maximum length is beyond the model's positions, the tokenizer's ids are beyond its vocabulary,
+            or processes were given different texts.
+    """
+    length = _choose_length(model, tokenizer, examples, max_length)
+
+    def encode(first: Sequence[str], second: Sequence[str] | None) -> Sequence[Encoding]:
+        if together:
+            return SharedRows(tokenizer, first, second, length, len(examples))
+        return tuple(tokenizer.encode(first, second, length))
+
+    if isinstance(model, BertForSentenceEmbedding):
+        if examples.second is None:
+            raise ConfigError(
+                f"a sentence embedder scores pairs, but {examples.task.name} has single texts: give a model that was "
+                "fine-tuned on it"
+            )
+        rows = encode([*examples.first, *examples.second], None)
+        return Encoded("similarity", rows, tokenizer.pad_id, len(examples))
+    if not isinstance(model, BertForSequenceClassification):
+        raise ConfigError(
+            f"{type(model).__name__} has no output for {examples.task.name}: give a checkpoint of "
+            "BertForSequenceClassification or of sentence-transformers"
+        )
+    order = label_order(model.config.id2label, examples.task)
+    return Encoded("logits", encode(examples.first, examples.second), tokenizer.pad_id, len(examples), order)
+
+
+def _choose_length(model: Any, tokenizer: Tokenizer, examples: Examples, max_length: int | None) -> int:
+    """Tokens after which a text (pair) is cut. Raises `InputError` where that or the tokenizer does not fit."""
+    positions = model.config.max_position_embeddings
+    length = max_length or getattr(model, "max_length", None) or min(128, positions)
+    if length > positions:
+        raise InputError(f"max_length {length} is more than the model's max_position_embeddings {positions}")
+    if tokenizer.vocab_size > model.config.vocab_size:
+        raise InputError(
+            f"the tokenizer has {tokenizer.vocab_size} tokens, the model only {model.config.vocab_size}: "
+            "they do not belong together"
+        )
+    pairs = not isinstance(model, BertForSentenceEmbedding) and examples.second is not None
+    if length <= 2 + pairs:
+        raise InputError(f"max_length {length} leaves no room for a text beside [CLS] and [SEP]")
+    return length
+
+
+def label_order(id2label: Sequence[tuple[int, str]], task: Task) -> tuple[int, ...]:
+    """Which of the model's outputs stands for each label of the task.
+
+    Models name their labels; some checkpoints number them otherwise than GLUE does. Where the names are the
+    task's own, they decide; where they are LABEL_0, LABEL_1 ..., GLUE's order is assumed.
+
+    Raises:
+        ConfigError: the model has another number of labels, or other names.
+    """
+    wanted = task.label_names or ("score",)
+    names = tuple(name for _, name in sorted(id2label))
+    if len(names) != len(wanted):
+        raise ConfigError(f"the model has {len(names)} labels, but {task.name} has {len(wanted)}: {', '.join(wanted)}")
+    generic = tuple(f"LABEL_{number}" for number in range(len(names)))
+    if task.label_names is None or names in (generic, wanted):
+        return tuple(range(len(wanted)))
+    theirs, ours = [plain_label(name) for name in names], [plain_label(name) for name in wanted]
+    if len(set(ours)) < len(ours) or sorted(theirs) != sorted(ours):
+        raise ConfigError(
+            f"the model's labels {', '.join(names)} are not {task.name}'s {', '.join(wanted)}: "
+            "name them alike in the model's config.json (id2label)"
+        )
+    return tuple(theirs.index(name) for name in ours)
+
+
+def plain_label(name: str) -> str:
+    """A label's name without capitals and punctuation, in any alphabet."""
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
+def batch_rows(
+    encoded: Encoded, rows: Sequence[int], batch_size: int, positions: int
+) -> list[tuple[Sequence[int], dict[str, np.ndarray]]]:
+    """Batches of rows of similar length: positions within `rows`, and the model's arguments."""
+    lengths = encoded.lengths[np.asarray(rows)].tolist()
+    return [
+        (places, collate([encoded.rows[rows[place]] for place in places], length, encoded.pad_id))
+        for places, length in batches_by_length(lengths, batch_size, max_length=positions)
+    ]

@@ -1,0 +1,99 @@
+"""Tokenised texts of which each process makes its share; of the others' it knows how long they are."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import overload
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Int, Int32
+
+from bertjax.processes import check_alike, gather
+from bertjax.tokenizer import Encoding, Tokenizer
+
+
+class SharedRows(Sequence[Encoding]):
+    """What `Tokenizer.encode` gives for the same texts, each made when it is first asked for.
+
+    All processes make theirs together, of the same texts; they must have been joined (`processes.start`).
+
+    Args:
+        tokenizer: the same on all processes.
+        first: the texts, or the first of each pair.
+        second: the second of each pair, or None.
+        max_length: as `Tokenizer.encode` takes it.
+        examples: how many examples there are; text `r` belongs to example `r % examples`.
+
+    Raises:
+        InputError: the processes were given different texts.
+        ProcessLostError: another process has ended.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, first: Sequence[str], second: Sequence[str] | None, max_length: int, examples: int
+    ):
+        self.examples = examples
+        self._tokenizer, self._first, self._second, self._max_length = tokenizer, first, second, max_length
+        self._made: dict[int, Encoding] = {}
+        self.digest = self._digest()
+        check_alike({"examples": self.digest})
+        processes, owner = jax.process_count(), np.arange(len(first)) % examples % jax.process_count()
+        own = np.flatnonzero(owner == jax.process_index())
+        self.fetch(own)
+        counts = np.bincount(owner, minlength=processes)
+        told = np.zeros((2, counts.max()), np.int32)
+        made = [self._made[row] for row in own.tolist()]
+        told[:, : len(own)] = [len(one) for one in made], [one.truncated for one in made]
+        found = np.zeros((2, len(first)), np.int32)
+        for process, theirs in enumerate(gather(told)):
+            found[:, owner == process] = theirs[:, : counts[process]]
+        self.lengths: Int32[np.ndarray, "rows"] = found[0]
+        self.truncated: Bool[np.ndarray, "rows"] = found[1] > 0
+
+    def _digest(self) -> str:
+        """A hash of all texts, and of what makes tokens of them."""
+        digest = hashlib.sha256(f"{self.examples} {self._max_length} {self._tokenizer.digest}".encode())
+        for texts in (self._first, self._second or ()):
+            for text in texts:
+                content = text.encode()
+                digest.update(b"%d " % len(content) + content)
+            digest.update(b"end")
+        return digest.hexdigest()[:16]
+
+    def fetch(self, rows: Sequence[int] | Int[np.ndarray, "rows"]) -> None:
+        """Tokenise these at once, which is faster than one after the other; what is there already stays."""
+        missing = [row for row in map(int, rows) if row not in self._made]
+        if missing:
+            first = [self._first[row] for row in missing]
+            second = self._second and [self._second[row] for row in missing]
+            self._made.update(zip(missing, self._tokenizer.encode(first, second, self._max_length), strict=True))
+
+    def texts_of(self, examples: Sequence[int]) -> list[tuple[Encoding, ...]]:
+        """The texts of each of these examples."""
+        several = [range(example, len(self), self.examples) for example in examples]
+        self.fetch([row for rows in several for row in rows])
+        return [tuple(self._made[row] for row in rows) for rows in several]
+
+    def blanks(self) -> list[tuple[Encoding, ...]]:
+        """For each example texts as long as its own, all of whose tokens are 0: enough to plan a sweep with."""
+        made = {length: _blank(length) for length in set(self.lengths.tolist())}
+        several = self.lengths.reshape(-1, self.examples).T.tolist()
+        return [tuple(made[length] for length in lengths) for lengths in several]
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    @overload
+    def __getitem__(self, index: int) -> Encoding: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Encoding, ...]: ...
+    def __getitem__(self, index: int | slice) -> Encoding | tuple[Encoding, ...]:
+        rows = range(len(self))[index]
+        several = [rows] if isinstance(rows, int) else rows
+        self.fetch(several)
+        found = tuple(self._made[row] for row in several)
+        return found[0] if isinstance(index, int) else found
+
+
+def _blank(length: int) -> Encoding:
+    return Encoding((0,) * length, (0,) * length, (), (), False)
