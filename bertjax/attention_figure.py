@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from bertjax.page import GREY, INK, WIDTH, add_axes, start_page
+from bertjax.page import GREY, INK, WIDTH, add_axes, draw_as_shapes, start_page
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,14 +39,16 @@ def make_attention(
         figure = start_page(title, subtitle, BOTTOM, side + ABOVE)
         for number, (weights, name) in enumerate(zip(maps, names, strict=True)):
             axes = add_axes(figure, LEFT + number * (side + GAP), BOTTOM, side, side)
-            image = axes.imshow(weights, cmap=MAP, vmin=0, vmax=most, aspect="equal")
+            image = axes.pcolormesh(weights, cmap=MAP, vmin=0, vmax=most)
+            axes.set_ylim(len(tokens), 0)
             axes.set_title(name, fontsize=9.5, color=INK, parse_math=False)
-            places = range(len(tokens))
+            places = np.arange(len(tokens)) + 0.5
             axes.set_xticks(places, tokens, rotation=90, fontsize=size, parse_math=False)
             axes.set_yticks(places, [] if number else tokens, fontsize=size, parse_math=False)
             axes.set_xlabel("attended to", fontsize=8.5, color=GREY)
             axes.set_ylabel("" if number else "attending", fontsize=8.5, color=GREY)
         scale = add_axes(figure, LEFT + count * (side + GAP) - GAP + 0.12, BOTTOM, 0.12, side)
-        figure.colorbar(image, cax=scale).outline.set_visible(False)
+        draw_as_shapes(figure.colorbar(image, cax=scale))
         scale.tick_params(length=0, labelsize=7.5, colors=INK, pad=1)
+        scale.set_ylabel("weight", fontsize=8.5, color=GREY)
     return figure

@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from bertjax.errors import DataError
 from bertjax.page import (
@@ -17,8 +18,10 @@ from bertjax.page import (
     SMALLEST_RANGE,
     WIDTH,
     add_axes,
+    add_note,
     changes_in_points,
     choose_ticks,
+    count_found,
     format_change,
     save_page,
     start_page,
@@ -31,6 +34,19 @@ if TYPE_CHECKING:
 MOST_SETS, LONGEST_NAME = 24, 40  # of a picture of sets; characters
 
 
+@dataclass(frozen=True)
+class Weighed:
+    """How sure changes are.
+
+    Args:
+        intervals: both ends of each change's, in points; NaN where there is none.
+        found: which changes are more than chance.
+    """
+
+    intervals: Float[np.ndarray, "2 bars"]
+    found: Bool[np.ndarray, " bars"]
+
+
 def draw_layers(
     path: str | os.PathLike[str],
     scores: Float[np.ndarray, "..."],
@@ -38,12 +54,14 @@ def draw_layers(
     title: str,
     subtitle: str = "",
     metric_label: str = "Score",
+    weighed: Weighed | None = None,
 ) -> None:
     """Draws what ablating each whole layer does: one bar per layer, left and right of the base score.
 
     Args:
         path, base, title, subtitle, metric_label: as in `heads_map.draw_heads`.
         scores: `[layers]`, as the metric defines them (not in points); NaN where undefined.
+        weighed: intervals of the changes, and which of them are more than chance: the others' bars are hollow.
 
     Raises:
         DataError: `scores` is no list of layers.
@@ -55,16 +73,21 @@ def draw_layers(
     ...     os.listdir(folder)
     ['layers.png']
     """
-    save_page(make_layers(scores, base, title, subtitle, metric_label), path)
+    save_page(make_layers(scores, base, title, subtitle, metric_label, weighed), path)
 
 
 def make_layers(
-    scores: Float[np.ndarray, "..."], base: float, title: str, subtitle: str = "", metric_label: str = "Score"
+    scores: Float[np.ndarray, "..."],
+    base: float,
+    title: str,
+    subtitle: str = "",
+    metric_label: str = "Score",
+    weighed: Weighed | None = None,
 ) -> "Figure":
     """The figure that `draw_layers` writes."""
     changes = changes_in_points(scores, base, ndim=1, axes="[layers]")
     names = [str(layer) for layer in range(len(changes))]
-    return _make_page(changes, names, base, (title, subtitle, metric_label, "layer"), LEFT)
+    return _make_page(changes, names, base, (title, subtitle, metric_label, "layer"), LEFT, weighed)
 
 
 def draw_sets(
@@ -75,6 +98,7 @@ def draw_sets(
     title: str,
     subtitle: str = "",
     metric_label: str = "Score",
+    weighed: Weighed | None = None,
 ) -> None:
     """Draws what ablating sets of heads does: a bar for each of the sets that change the score most, at most 24.
 
@@ -82,6 +106,7 @@ def draw_sets(
         path, base, title, subtitle, metric_label: as in `heads_map.draw_heads`.
         names: of the sets; long ones are cut.
         scores: `[sets]`, as the metric defines them (not in points); NaN where undefined.
+        weighed: as in `draw_layers`.
 
     Raises:
         DataError: `scores` is no list, or there are not as many names.
@@ -93,7 +118,7 @@ def draw_sets(
     ...     os.listdir(folder)
     ['sets.png']
     """
-    save_page(make_sets(names, scores, base, title, subtitle, metric_label), path)
+    save_page(make_sets(names, scores, base, title, subtitle, metric_label, weighed), path)
 
 
 def make_sets(
@@ -103,6 +128,7 @@ def make_sets(
     title: str,
     subtitle: str = "",
     metric_label: str = "Score",
+    weighed: Weighed | None = None,
 ) -> "Figure":
     """The figure that `draw_sets` writes."""
     changes = changes_in_points(scores, base, ndim=1, axes="[sets]")
@@ -115,7 +141,8 @@ def make_sets(
     labels = [name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…" for name in names]
     some = [labels[number] for number in shown]
     left = max(LEFT, 0.35 + 0.078 * max(map(len, some)))
-    return _make_page(changes[shown], some, base, (title, subtitle, metric_label, ""), left)
+    part = None if weighed is None else Weighed(weighed.intervals[:, shown], weighed.found[shown])
+    return _make_page(changes[shown], some, base, (title, subtitle, metric_label, ""), left, part)
 
 
 def _make_page(
@@ -124,40 +151,61 @@ def _make_page(
     base: float,
     texts: tuple[str, str, str, str],
     left: float,
+    weighed: Weighed | None,
 ) -> "Figure":
     """The picture of a bar for each of some names; texts are title, subtitle, metric, and what the names name."""
     from matplotlib.style import context
 
     title, subtitle, metric_label, what = texts
-    height, bottom = max(len(changes) * 0.32, 0.7), 0.75
+    height, bottom = max(len(changes) * 0.32, 0.7), 0.75 if weighed is None else 1.0
+    ends = np.stack([changes, changes]) if weighed is None else np.where(np.isnan(changes), np.nan, weighed.intervals)
+    sure = np.ones(len(changes), np.bool_) if weighed is None else weighed.found
     with context("default"):
         figure = start_page(title, subtitle, bottom, height)
         axes = add_axes(figure, left, bottom, WIDTH - left - 0.35, height)
-        _draw_bars(axes, changes)
+        _draw_bars(axes, changes, ends, sure)
         axes.set_yticks(np.arange(len(changes)), names)
-        _label_bars(axes, changes, base, metric_label, what)
+        _label_bars(axes, changes, ends, (base, metric_label, what))
+        if weighed is not None:
+            add_note(figure, count_found(int((sure & np.isfinite(changes)).sum()), len(changes)))
     return figure
 
 
-def _draw_bars(axes: "Axes", changes: Float[np.ndarray, " bars"]) -> None:
-    """A bar for each change, its change written at its end."""
+def _draw_bars(
+    axes: "Axes",
+    changes: Float[np.ndarray, " bars"],
+    ends: Float[np.ndarray, "2 bars"],
+    sure: Bool[np.ndarray, " bars"],
+) -> None:
+    """A bar for each change, with its interval, and its change written beyond both."""
     import matplotlib
 
     loss, gain = matplotlib.colormaps[COLOURS]([0.12, 0.88])
     lengths = np.nan_to_num(changes)
     colours = [loss if length < 0 else gain for length in lengths]
-    axes.barh(np.arange(len(lengths)), lengths, height=0.72, color=colours)
+    faces = [colour if one else "white" for colour, one in zip(colours, sure, strict=True)]
+    places = np.arange(len(lengths))
+    axes.barh(places, lengths, height=0.72, color=faces, edgecolor=colours, linewidth=1.1)
+    wide = ends[1] > ends[0]
+    axes.hlines(places[wide], ends[0, wide], ends[1, wide], color=INK, linewidth=1.1, zorder=3)
     for place, (length, undefined) in enumerate(zip(lengths, np.isnan(changes), strict=True)):
         text, ink = ("undefined", GREY) if undefined else (format_change(length), INK)
-        side = "right" if length < 0 else "left"
-        axes.text(length, place, f" {text} ", ha=side, va="center_baseline", fontsize=8.5, color=ink)
+        side, far = ("right", np.nanmin) if length < 0 else ("left", np.nanmax)
+        end = float(far([length, *ends[:, place]]))
+        axes.text(end, place, f" {text} ", ha=side, va="center_baseline", fontsize=8.5, color=ink)
     axes.axvline(0, color=INK, linewidth=1.6)
 
 
-def _label_bars(axes: "Axes", changes: Float[np.ndarray, " bars"], base: float, metric_label: str, what: str) -> None:
+def _label_bars(
+    axes: "Axes",
+    changes: Float[np.ndarray, " bars"],
+    ends: Float[np.ndarray, "2 bars"],
+    texts: tuple[float, str, str],
+) -> None:
     """Bars from the top downwards; below, the scores in points with the changes they are."""
-    known = np.append(changes[np.isfinite(changes)], 0.0)
-    low, high = float(known.min()), float(known.max())
+    base, metric_label, what = texts
+    known = np.concatenate([changes, *ends, [0.0]])
+    low, high = float(np.nanmin(known)), float(np.nanmax(known))
     room = 0.13 * max(high - low, 10 * SMALLEST_RANGE)  # for the numbers at the ends of the bars
     low, high = low - room * (1 if low < 0 or high == 0 else 0.15), high + room
     ticks, labels = choose_ticks(low, high, base, most=6, separator="\n")

@@ -188,7 +188,7 @@ def _add_saved(commands: Any) -> None:
     text = "Write one HTML file to look at: which heads matter, how sure that is, what they attend to, what changes."
     report = command("report", run_report, "a page to look at", text)
     report.add_argument("directory", metavar="DIR", help="results of bertjax ablate")
-    report.add_argument("--output", metavar="FILE", help="(default DIR/report.html)")
+    report.add_argument("-o", "--output", metavar="FILE", help="(default DIR/report.html)")
 
     text = "All ablations by their effect, with intervals and tests, as a table or for other programs."
     show = command("show", run_show, "the numbers of a directory of results", text)
@@ -203,14 +203,17 @@ def _add_saved(commands: Any) -> None:
     compare.add_argument("--metric", metavar="M", help="(default each directory's main one)")
     compare.add_argument("--format", default="table", choices=["table", "json"], help="(default table)")
 
-    text = "Draw results: the map of heads, all effects with intervals, layers, or what a head attends to."
+    text = (
+        "Draw results: the map of heads, all effects with intervals, layers, or what a head attends to. Shares of "
+        "pattern classes and what [CLS] attends to are drawn by the programs in experiments/."
+    )
     plot = command("plot", run_plot, "a picture of results", text)
     plot.add_argument("directory", metavar="DIR", help="results of bertjax ablate")
     plot.add_argument("--figure", default="auto", choices=["auto", "map", "ranking", "layers", "attention", "change"])
-    plot.add_argument("--output", required=True, metavar="FILE", help="ends in .png, .pdf or .svg")
+    plot.add_argument("-o", "--output", required=True, metavar="FILE", help="ends in .png, .pdf or .svg")
     plot.add_argument("--metric", metavar="M", help="(default the main one)")
     plot.add_argument("--head", metavar="L.H", help="of 'attention' and 'change' (default the largest effect)")
-    plot.add_argument("--example", type=int, metavar="N", help="of 'attention' and 'change': of the kept ones, from 0")
+    plot.add_argument("--example", metavar="ID", help="of 'attention' and 'change' (default the first kept one)")
     plot.add_argument("--text", type=int, metavar="N", help="of 'attention' and 'change': 1 for the second of a pair")
     plot.add_argument("--run", dest="run_name", metavar="NAME", help="of 'change': the ablation (default the largest)")
 

@@ -1,11 +1,12 @@
 """Pictures of saved results, by name: `bertjax plot`, and `plot` in notebooks."""
 
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bertjax.attention_figure import make_attention
-from bertjax.bars import make_layers, make_sets
+from bertjax.bars import Weighed, make_layers, make_sets
 from bertjax.errors import InputError
 from bertjax.evidence import Q
 from bertjax.heads_map import make_heads
@@ -25,8 +26,8 @@ def make_figure(
     *,
     metric: str | None = None,
     head: str | None = None,
-    example: int = 0,
-    text: int = 0,
+    example: int | str | None = None,
+    text: int | None = None,
     run: str | None = None,
 ) -> "Figure":
     """A picture of results.
@@ -38,17 +39,18 @@ def make_figure(
             'auto' the map, or layers, or the sets that change most.
         metric: default the main one.
         head: of attention, such as '3.0'; default that of the largest effect.
-        example: of attention, which of the kept ones, from 0.
-        text: of attention, 1 for the second of a pair whose texts the model reads one by one.
+        example: of attention, the id of one of those kept (`view.ResultsView.kept`); default the first.
+        text: of attention, 1 for the second of a pair whose texts the model reads one by one; default 0.
         run: of 'change', the ablation; default that of the largest effect.
 
     Raises:
-        InputError: there is no such figure, metric, head, example, text or run.
+        InputError: there is no such figure, metric, head, example, text or run, or the figure does not take one.
     """
     if figure not in FIGURES:
         raise InputError(f"figure {figure!r} is not one of {', '.join(FIGURES)}")
+    _check_options(figure, {"head": head, "example": example, "text": text, "run": run, "metric": metric})
     if figure in ("attention", "change"):
-        return _attention(saved, head, (example, text), run, both=figure == "change")
+        return _attention(saved, head, (example, text or 0), run, both=figure == "change")
     rows = saved.rows_of(metric)
     label = find_metric(rows[0]["metric"]).label
     if figure == "ranking":
@@ -56,6 +58,15 @@ def make_figure(
     if figure == "map" and saved.kind != "head":
         raise InputError(f"{saved.source} has no single heads to map, but {saved.kind}s: --figure ranking")
     return _overview(saved, rows, label, "map" if figure == "auto" and saved.kind == "head" else figure)
+
+
+def _check_options(figure: str, options: dict[str, Any]) -> None:
+    """Raise `InputError` where an option would change nothing."""
+    of = ("head", "example", "text")
+    taken = {"attention": of, "change": (*of, "run")}.get(figure, ("metric",))
+    for name, value in options.items():
+        if value is not None and name not in taken:
+            raise InputError(f"figure {figure!r} does not take {name}, but {', '.join(taken)}")
 
 
 def _what(saved: Any) -> str:
@@ -73,11 +84,17 @@ def _overview(saved: Any, rows: list[dict[str, Any]], label: str, figure: str) -
     if saved.kind == "set":
         if figure == "layers":
             raise InputError(f"{saved.source} has no layers, but sets of heads: --figure ranking")
-        return make_sets(saved.names, scores, base, f"{label} with sets of heads {_what(saved)}", _where(saved), label)
+        title = f"{label} with sets of heads {_what(saved)}"
+        return make_sets(saved.names, scores, base, title, _where(saved), label, _weighed(rows))
     if saved.kind == "layer":
-        every = np.full(saved.summary["model"]["layers"], np.nan)
-        every[[row["layer"] for row in rows]] = scores
-        return make_layers(every, base, f"{label} with all heads of one layer {_what(saved)}", _where(saved), label)
+        title, weighed = f"{label} with all heads of one layer {_what(saved)}", _weighed(rows)
+        places, layers = [row["layer"] for row in rows], saved.summary["model"]["layers"]
+        every, ends, found = np.full(layers, np.nan), np.full((2, layers), np.nan), np.zeros(layers, bool)
+        every[places] = scores
+        if weighed is not None:
+            ends[:, places], found[places] = weighed.intervals, weighed.found
+            weighed = Weighed(ends, found)
+        return make_layers(every, base, title, _where(saved), label, weighed)
     shape = saved.summary["model"]["layers"], saved.summary["model"]["heads"]
     scored, found = np.full(shape, np.nan), np.zeros(shape, bool)
     for row, score, sure in zip(rows, scores, _found(rows), strict=True):
@@ -90,21 +107,35 @@ def _overview(saved: Any, rows: list[dict[str, Any]], label: str, figure: str) -
     return make_layers(means, base, f"{label} with one head {_what(saved)}, mean of each layer", _where(saved), label)
 
 
+def _weighed(rows: list[dict[str, Any]]) -> Weighed | None:
+    """How sure changes are; None where there were too few labels to weigh them."""
+    if all(row["q"] is None for row in rows):
+        return None
+    return Weighed(_ends(rows), _found(rows))
+
+
+def _ends(rows: list[dict[str, Any]]) -> Any:
+    return 100 * np.stack([column(rows, "low"), column(rows, "high")])
+
+
 def _found(rows: list[dict[str, Any]]) -> Any:
     return np.nan_to_num(column(rows, "q"), nan=1.0) < Q
 
 
 def _ranking(saved: Any, rows: list[dict[str, Any]], label: str) -> "Figure":
-    ends = 100 * np.stack([column(rows, "low"), column(rows, "high")])
+    ends = _ends(rows)
     title = f"{label} with each {saved.kind} {_what(saved)}"
     return make_ranking(saved.names, 100 * column(rows, "difference"), ends, _found(rows), title, _where(saved), label)
 
 
-def _attention(saved: Any, head: str | None, which: tuple[int, int], run: str | None, both: bool) -> "Figure":
-    arrays, (example, text) = saved.attention, which
-    runs, numbers = arrays["runs"].tolist(), arrays["examples"].tolist()
-    if not 0 <= example < len(numbers):
-        raise InputError(f"example {example} is not kept: there are 0 to {len(numbers) - 1}")
+def _attention(
+    saved: Any, head: str | None, which: tuple[int | str | None, int], run: str | None, both: bool
+) -> "Figure":
+    arrays, (wanted, text) = saved.attention, which
+    runs, ids = arrays["runs"].tolist(), [str(one) for one in saved.kept]
+    if wanted is not None and str(wanted) not in ids:
+        raise InputError(f"attention of example {wanted} is not kept, but of {', '.join(ids)}")
+    example = 0 if wanted is None else ids.index(str(wanted))
     if not 0 <= text < saved.texts:
         raise InputError(f"there is no text {text}: of each example the model read {saved.texts}, from 0")
     if run is not None and run not in runs[1:]:
@@ -114,11 +145,21 @@ def _attention(saved: Any, head: str | None, which: tuple[int, int], run: str | 
     weights = arrays[f"weights_{example}_{text}"][:, layer, column_]
     tokens = [str(token) for token in arrays[f"tokens_{example}_{text}"]]
     title = f"Attention of head {layer}.{column_}"
-    subtitle = f"{saved.summary['model']['name']}, example {saved.examples[numbers[example]]['id']}"
+    subtitle = f"{saved.summary['model']['name']}, {_describe(saved, saved.examples[arrays['examples'][example]])}"
     if not both:
         return make_attention(tokens, [weights[0]], [""], title, subtitle)
     names = ["without ablation", f"without {saved.kind} {runs[after]}"]
     return make_attention(tokens, [weights[0], weights[after]], names, title, subtitle)
+
+
+def _describe(saved: Any, example: dict[str, Any]) -> str:
+    """An example's id, label and texts in a line."""
+    names, label = saved.summary["data"]["label_names"], example["label"]
+    if names and isinstance(label, int) and 0 <= label < len(names):
+        label = names[label]
+    told = "" if label in (None, -1) else f", label {label if isinstance(label, str) else f'{label:g}'}"
+    texts = [shorten(example[name], 100, placeholder=" …") for name in ("first", "second") if name in example]
+    return f"example {example['id']}{told}: {' / '.join(texts)}"
 
 
 def _first_head(saved: Any, name: str) -> str:

@@ -19,6 +19,7 @@ def tell(evidence: Evidence, names: Sequence[str], kind: str) -> str:
         kind: what one is: 'head', 'layer' or 'set'.
     """
     differences, total = evidence.difference, len(names)
+    called = [f"layer {name}" if kind == "layer" else name for name in names]
     known = np.isfinite(differences)
     if not known.any():
         return f"{_name(evidence)} is undefined: no {kind}'s effect can be told."
@@ -29,12 +30,12 @@ def tell(evidence: Evidence, names: Sequence[str], kind: str) -> str:
     place = int(np.nanargmax(differences))
     if differences[place] > 0:
         chance = f"by chance the best of {total} would stand out as much with p = {format_p(evidence.best[place])}"
-        parts.append(f"the largest gain is {_change(evidence, place)} for {names[place]}; {chance}")
+        parts.append(f"the largest gain is {_change(evidence, place)} for {called[place]}; {chance}")
     else:
         parts.append(f"no {kind} gains")
     place = int(np.nanargmin(differences))
     if differences[place] < 0:
-        parts.append(f"the largest loss is {_change(evidence, place)} for {names[place]}")
+        parts.append(f"the largest loss is {_change(evidence, place)} for {called[place]}")
     if unknown:
         examples = f"{evidence.examples:,} examples"
         parts.append(f"{unknown} cannot be told from zero with {examples}, which {_shown(evidence, kind)}")

@@ -18,6 +18,7 @@ from bertjax.page import (
     add_axes,
     changes_in_points,
     choose_ticks,
+    draw_as_shapes,
     format_change,
     save_page,
     start_page,
@@ -188,7 +189,7 @@ def _draw_colour_bar(
     extend = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[int(below), int(above)]
     colours = ScalarMappable(norm=Normalize(-limit, limit), cmap=COLOURS)
     bar = figure.colorbar(colours, cax=bar_axes, extend=extend, extendfrac=0.06)
-    bar.outline.set_visible(False)
+    draw_as_shapes(bar)
     ticks, labels = choose_ticks(-limit, limit, base, most=max(4, min(10, int(2.6 * tall))), separator="  ")
     bar.set_ticks(ticks, labels=labels)
     bar_axes.get_yticklabels()[ticks.index(0.0)].set_fontweight("bold")

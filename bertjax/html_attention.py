@@ -19,8 +19,10 @@ def pack_attention(saved: SavedResults, budget: int = BUDGET) -> dict[str, Any]:
 
     Returns: `runs`: names, the base first; `first_layers`: of each run; `kept`: how many examples there are in the
         files; `samples`: for each example its number, and for each of its texts tokens and packed weights
-        `[layers, heads, query, key]` of all runs, one after another.
+        `[layers, heads, query, key]` of all runs, one after another; none where `attention.npz` is missing.
     """
+    if not saved.has_attention:
+        return {"runs": ["base"], "first_layers": [0], "kept": 0, "samples": []}
     arrays = saved.attention
     numbers, runs = arrays["examples"].tolist(), arrays["runs"].tolist()
     first_layers = [0] * len(runs)

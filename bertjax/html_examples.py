@@ -47,7 +47,8 @@ def choose_examples(saved: SavedResults, kept: list[int]) -> dict[str, Any]:
             if size[place] > 0
         ]
         chosen.append((flips, rows))
-    places = sorted({row[0] for _, rows in chosen for row in rows} | set(saved.attention["examples"].tolist()))
+    sampled = saved.attention["examples"].tolist() if saved.has_attention else []
+    places = sorted({row[0] for _, rows in chosen for row in rows} | {*sampled})
     where = {place: number for number, place in enumerate(places)}
     changed = [[flips, [[where[row[0]], *row[1:]] for row in rows]] for flips, rows in chosen]
     texts = [_text(saved.examples[place], names) for place in places]

@@ -17,6 +17,7 @@ from jaxtyping import Float
 
 from bertjax.atomic import atomic_write
 from bertjax.errors import DataError, OutputError
+from bertjax.evidence import Q
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,6 +89,23 @@ def add_axes(figure: "Figure", left: float, bottom: float, width: float, height:
     return axes
 
 
+def draw_as_shapes(bar: Any) -> None:
+    """Draw a colour bar as shapes in SVG and PDF, where it would be a picture of pixels, without gaps between them."""
+    bar.solids.set_rasterized(False)
+    bar.solids.set_edgecolor("face")
+    bar.outline.set_visible(False)
+
+
+def add_note(figure: "Figure", text: str) -> None:
+    """A grey line at the foot of the page."""
+    figure.text(0.2 / WIDTH, 0.15 / float(figure.get_size_inches()[1]), text, fontsize=8.5, color=GREY)
+
+
+def count_found(found: int, total: int) -> str:
+    """What filled marks and lines mean."""
+    return f"filled: more than chance (q < {Q}), {found} of {total}; lines: 95 % intervals"
+
+
 def choose_ticks(low: float, high: float, base: float, most: int, separator: str) -> tuple[list[float], list[str]]:
     """Places in points around the base, and for each the score there with the change or "base"."""
     from matplotlib.ticker import MaxNLocator
@@ -108,7 +126,7 @@ def save_page(figure: "Figure", path: str | os.PathLike[str]) -> None:
     Raises:
         OutputError: another suffix, or the file cannot be written.
     """
-    buffer, kind = io.BytesIO(), Path(path).suffix.lstrip(".")
+    buffer, kind = io.BytesIO(), Path(path).suffix.lstrip(".").lower()
     nothing = {"png": ["Software"], "pdf": ["Creator", "Producer", "CreationDate"], "svg": ["Date"]}.get(kind)
     if nothing is None:
         raise OutputError(f"cannot write {path}: a picture's name ends in .png, .pdf or .svg")

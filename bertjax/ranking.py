@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bertjax.evidence import Q
-from bertjax.page import COLOURS, GREY, INK, PALE, WIDTH, add_axes, start_page
+from bertjax.page import COLOURS, GREY, INK, PALE, WIDTH, add_axes, add_note, count_found, start_page
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,8 +55,7 @@ def make_ranking(
         axes.set_xlim(-1, len(order))
         _name(axes, [names[place] for place in order], found[order])
         axes.set_ylabel(f"change of {metric_label} in points", fontsize=9.5, color=INK)
-        note = f"filled: more than chance (q < {Q}), {int(found.sum())} of {len(changes)}; lines: 95 % intervals"
-        figure.text(0.2 / WIDTH, 0.15 / float(figure.get_size_inches()[1]), note, fontsize=8.5, color=GREY)
+        add_note(figure, count_found(int(found.sum()), len(changes)))
     return figure
 
 

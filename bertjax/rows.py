@@ -144,6 +144,8 @@ def read_parquet(path: Path) -> list[dict[str, Any]]:
 
     try:
         return list(pq.read_table(path).to_pylist())
+    except FileNotFoundError as error:
+        raise InputError(f"{path} is missing: run the ablation again") from error
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"{path} cannot be read ({' '.join(str(error).split())}): run the ablation again") from error
 

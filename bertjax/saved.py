@@ -65,8 +65,17 @@ class SavedResults(ResultsView):
 
     @cached_property
     def attention(self) -> dict[str, Shaped[np.ndarray, "..."]]:  # type: ignore[override]
-        """The arrays of `attention.npz`: tokens and weights of a few examples, base and largest effects."""
+        """The arrays of `attention.npz`: tokens and weights of a few examples, base and largest effects.
+
+        Raises:
+            InputError: the file is missing or damaged.
+        """
         return _read_arrays(self.directory / "attention.npz")
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether `attention.npz` is there; it is large, and a copy of the results may lack it."""
+        return (self.directory / "attention.npz").is_file()
 
     @cached_property
     def examples(self) -> list[dict[str, Any]]:  # type: ignore[override]
@@ -78,6 +87,8 @@ class SavedResults(ResultsView):
         path = self.directory / "examples.jsonl"
         try:
             found = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+        except FileNotFoundError as error:
+            raise InputError(f"{path} is missing: run the ablation again") from error
         except (OSError, ValueError) as error:
             raise InputError(f"{path} cannot be read ({error}): run the ablation again") from error
         if len(found) != self.summary["data"]["examples"]:
@@ -94,7 +105,9 @@ def read_results(directory: str | Path) -> SavedResults:
     directory = Path(directory).expanduser()
     path = directory / "summary.json"
     if not path.is_file():
-        raise InputError(f"{directory} holds no results of `bertjax ablate`: there is no summary.json")
+        raise InputError(
+            f"{directory} holds no results of `bertjax ablate`: there is no summary.json{_inside(directory)}"
+        )
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
         found = summary.get("schema")
@@ -115,9 +128,19 @@ def read_results(directory: str | Path) -> SavedResults:
     return SavedResults(directory, summary, rows)
 
 
+def _inside(directory: Path) -> str:
+    """Which directories in this one hold results, as a hint; experiments leave one for each mode."""
+    found = sorted(
+        path.parent for path in directory.glob("*/summary.json") if (path.parent / "results.parquet").is_file()
+    )
+    return f"; there are results in {', '.join(map(str, found[:3]))}" if found else ""
+
+
 def _read_arrays(path: Path) -> dict[str, Shaped[np.ndarray, "..."]]:
     try:
         with np.load(path) as arrays:
             return dict(arrays)
+    except FileNotFoundError as error:
+        raise InputError(f"{path} is missing: run the ablation again") from error
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} cannot be read ({error}): run the ablation again") from error

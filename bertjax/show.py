@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,10 +17,10 @@ from bertjax.evidence import Q
 from bertjax.metrics import find_metric
 from bertjax.rows import COLUMNS, column
 from bertjax.saved import SavedResults
-from bertjax.view import as_texts
+from bertjax.view import as_texts, mark_of
 
 FORMATS = ("table", "csv", "json", "md")
-HEADINGS = ("", "score", "change", "95 % CI", "q", "gains", "losses")
+HEADINGS = ("", "score", "change", "95 % CI", "p", "q", "gains", "losses")
 
 
 def rank(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -43,24 +44,31 @@ def show_table(saved: SavedResults, metric: str | None = None, top: int | None =
     shown = rank(_largest(rows, top))
     label, base = find_metric(rows[0]["metric"]).label, rows[0]["base"]
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    columns = len(HEADINGS) if rows[0]["gains"] is not None else len(HEADINGS) - 2  # values do not flip
-    for number, name in enumerate(HEADINGS[:columns]):
+    headings = _headings(rows)
+    for number, name in enumerate(headings):
         table.add_column(name or saved.kind, justify="left" if not number else "right", no_wrap=True)
     for row in shown:
-        style = "" if row["q"] is None or row["q"] >= Q else "bold red" if row["difference"] < 0 else "bold blue"
-        table.add_row(*as_texts(row)[:columns], style=style)
+        style = "" if not mark_of(row) else "bold red" if row["difference"] < 0 else "bold blue"
+        cells = list(as_texts(row)[: len(headings)])
+        cells[5] += "" if mark_of(row) else " "  # digits below digits
+        table.add_row(*cells, style=style)
     without = "undefined" if base is None else f"{100 * base:.2f} points"
     lines = [Text(saved.title, style="bold"), Text(f"{label} without ablation: {without}")]
     lines.append(Text(saved.sentence_of(metric)))
-    note = f"{len(shown)} of {len(rows)} {saved.kind}s; change and interval in points; bold: q < {Q}"
+    note = f"{len(shown)} of {len(rows)} {saved.kind}s; change and interval in points; * q < {Q}"
     return Group(*lines, table, Text(note))
+
+
+def _headings(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The columns that these rows have: values do not flip."""
+    return HEADINGS if rows[0]["gains"] is not None else HEADINGS[:-2]
 
 
 def show_text(saved: SavedResults, form: str, metric: str | None = None, top: int | None = None) -> str:
     """All columns of all metrics, or of one, as CSV or JSON; of one as Markdown.
 
     Args:
-        form: 'csv', 'json' or 'md'.
+        form: 'csv', 'json' or 'md' (with the sentence above).
 
     Raises:
         InputError: there is no such metric.
@@ -71,9 +79,15 @@ def show_text(saved: SavedResults, form: str, metric: str | None = None, top: in
         return json.dumps(list(rows), indent=1, ensure_ascii=False) + "\n"
     if form == "csv":
         return to_csv(rows)
-    names = (saved.kind, *HEADINGS[1:])
-    lines = [names, ("---:",) * len(names), *map(as_texts, rank(rows))]
-    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n" for cells in lines)
+    names = (saved.kind, *_headings(rows)[1:])
+    lines = [names, ("---:",) * len(names), *(as_texts(row)[: len(names)] for row in rank(rows))]
+    table = "".join(f"| {' | '.join(_quoted(cell) for cell in cells)} |\n" for cells in lines)
+    return f"{_quoted(saved.title)}\n\n{_quoted(saved.sentence_of(metric))}\n\n{table}\n\\* q < {Q}\n"
+
+
+def _quoted(text: str) -> str:
+    """A text of which Markdown makes nothing else."""
+    return re.sub(r"[\\|*_`\[]|<(?=[A-Za-z/!?])", r"\\\g<0>", text)
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:

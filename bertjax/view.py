@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from bertjax.errors import InputError
+from bertjax.evidence import Q
 from bertjax.figures import make_figure
 from bertjax.findings import format_p
 from bertjax.page import format_change
@@ -72,6 +73,11 @@ class ResultsView:
         """How many texts of each example the model read one by one."""
         return sum(name.startswith("tokens_0_") for name in self.attention)
 
+    @property
+    def kept(self) -> list[int | str]:
+        """The ids of the examples whose attention was kept."""
+        return [self.examples[number]["id"] for number in self.attention["examples"].tolist()]
+
     def points(self, name: str = "difference", metric: str | None = None) -> Float[np.ndarray, " ablations"]:
         """A column of a metric in points, 100 times what it holds; NaN where it is undefined."""
         return 100 * column(self.rows_of(metric), name)
@@ -84,16 +90,22 @@ class ResultsView:
         return f"{summary['model']['name']} on {data}, mode {summary['mode']['name']}"
 
     def plot(self, figure: str = "auto", **options: Any) -> "Figure":
-        """A picture: 'map', 'ranking', 'layers' or 'attention'; 'auto' is what suits these ablations.
+        """A picture; in a notebook it shows itself.
 
         Args:
-            options: those of the picture's function in `figures`.
+            figure: 'map' of single heads; 'ranking' of all effects with intervals; 'layers', their mean effects or
+                those of whole layers; 'attention' of a head; 'change', of a head before and after an ablation; 'auto'
+                what suits these ablations.
+            options: `metric`, `head`, `example`, `text`, `run`: see `figures.make_figure`.
+
+        Raises:
+            InputError: there is no such figure, metric, head, example, text or run, or the figure does not take one.
         """
         return make_figure(self, figure, **options)
 
     def _repr_html_(self) -> str:
         """For notebooks: the sentence, and the ablations of the largest effects."""
-        names = ("ablation", "score", "change", "95 % CI", "q", "gains", "losses")
+        names = ("ablation", "score", "change", "95 % CI", "p", "q", "gains", "losses")
         head = "".join(f'<th style="text-align:right">{name}</th>' for name in names)
         lines = ["".join(f"<td>{escape(cell)}</td>" for cell in cells) for cells in self.largest()]
         body = "".join(f'<tr style="text-align:right">{line}</tr>' for line in lines)
@@ -108,10 +120,16 @@ class ResultsView:
 
 
 def as_texts(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Name, score, change, interval, q, gains and losses of a row, scores and changes in points."""
+    """Name, score, change, interval, p, q, gains, losses, scores and changes in points; a star after q: found."""
     ends = [row["low"], row["high"]]
     interval = "" if None in ends else " to ".join(format_change(100 * end) for end in ends)
     flips = ["" if row[name] is None else str(row[name]) for name in ("gains", "losses")]
     score = "undefined" if row["score"] is None else f"{100 * row['score']:.2f}"
     change = "" if row["difference"] is None else format_change(100 * row["difference"])
-    return row["name"], score, change, interval, "" if row["q"] is None else format_p(row["q"]), *flips
+    p, q = ("" if row[name] is None else format_p(row[name]) for name in ("p", "q"))
+    return row["name"], score, change, interval, p, f"{q}{mark_of(row)}", *flips
+
+
+def mark_of(row: Mapping[str, Any]) -> str:
+    """A star where an effect is more than chance."""
+    return "*" if row["q"] is not None and row["q"] < Q else ""

@@ -91,7 +91,7 @@ def test_importing_bertjax_leaves_heavy_packages_alone():
 
 
 def test_a_mistake_in_a_real_process_prints_no_traceback(place):
-    command = [sys.executable, "-m", "bertjax.cli", "ablate", "--task", "nonsense"]
+    command = [sys.executable, "-m", "bertjax", "ablate", "--task", "nonsense"]
     found = subprocess.run(command, capture_output=True, text=True, cwd=place)
     assert found.returncode == 2
     assert found.stderr.startswith("bertjax: error: no task is called 'nonsense'")

@@ -1,16 +1,12 @@
 """The page in a real browser: what it shows, that it can be used, and that it asks no host for anything."""
 
 import json
-import re
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bertjax.errors import OutputError
-from bertjax.html_attention import pack_attention
-from bertjax.html_page import make_page, page_data, write_page
+from bertjax.html_page import write_page
 from bertjax.saved import read_results
 from tests.made_up import EVIL, EVIL_TOKENS, make_results
 
@@ -108,6 +104,7 @@ def test_the_page_opens_with_the_sentence_and_the_largest_effect(page, results):
     assert page.title == read_results(results).title
     assert "head 2.3" in text_of(page, "#chosen")
     assert "q = 0.0" in text_of(page, "#chosen")
+    assert "; p = 0.0" in text_of(page, "#chosen")
 
 
 @browser_needed
@@ -166,6 +163,34 @@ def test_the_ranking_is_filtered_and_sorted(page):
     assert names == sorted(names)
     page.find_element(By.CSS_SELECTOR, "#table thead th button").click()
     assert [row.split()[0] for row in rows_of(page, "table")] == names[::-1]
+
+
+@browser_needed
+def test_a_filter_that_finds_nothing_says_so(page):
+    from selenium.webdriver.common.by import By
+
+    page.find_element(By.ID, "filter").send_keys("zzz")
+    wait_for(lambda: text_of(page, "#count") == "Nothing found: none of the 12 heads is called zzz.")
+    assert not page.find_element(By.ID, "ranking").is_displayed()
+    page.find_element(By.ID, "sure").click()
+    wait_for(lambda: text_of(page, "#count").endswith("is called zzz and more than chance."))
+    page.find_element(By.ID, "sure").click()
+    box = page.find_element(By.ID, "filter")
+    page.execute_script("arguments[0].value = ''; arguments[0].dispatchEvent(new Event('input'))", box)
+    wait_for(lambda: page.find_element(By.ID, "ranking").is_displayed())
+
+
+@browser_needed
+def test_a_page_without_kept_attention(browser, tmp_path):
+    path = make_results(tmp_path / "some", examples=30)
+    (path / "attention.npz").unlink()
+    browser.get(write_page(read_results(path)).as_uri())
+    wait_for(lambda: browser.execute_script("return document.body.dataset.ready"))
+    browser.execute_script("document.querySelector(\"tr[data-name='1.1'] button\").click()")
+    assert "head 1.1" in text_of(browser, "#chosen")
+    assert "attention.npz is not in the directory" in text_of(browser, "#attention-note")
+    assert text_of(browser, "#attention-parts") == ""
+    assert [line for line in browser.get_log("browser") if line["level"] != "INFO"] == []
 
 
 @browser_needed
@@ -251,7 +276,7 @@ def test_on_a_narrow_screen_texts_are_read_without_scrolling_sideways(page):
 @browser_needed
 def test_an_ablation_whose_attention_is_not_kept_is_not_shown_as_another(page):
     page.execute_script("document.querySelector(\"tr[data-name='1.1'] button\").click()")
-    wait_for(lambda: "not head 1.1" in text_of(page, "#ablated-caption"))
+    wait_for(lambda: "attention without head 1.1 was not kept" in text_of(page, "#ablated-caption"))
     assert not text_of(page, "#ablated-caption").startswith("Without head")
 
 
@@ -304,6 +329,9 @@ def test_numbers_are_downloaded_as_csv(page, results, tmp_path):
     [("stsb", "heads", {}), ("mrpc", "layers", {"helpful": "0", "harmful": "2"}), ("mrpc", "heads", {"labelled": 1})],
 )
 def test_other_results_have_a_page_too(browser, tmp_path, task, ablate, options):
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.by import By
+
     path = write_page(read_results(make_results(tmp_path / "some", task, examples=60, ablate=ablate, **options)))
     browser.get(path.as_uri())
     wait_for(lambda: browser.execute_script("return document.body.dataset.ready && document.body.dataset.attention"))
@@ -312,45 +340,13 @@ def test_other_results_have_a_page_too(browser, tmp_path, task, ablate, options)
     if ablate == "layers":
         browser.execute_script("document.querySelector(\"tr[data-name='1'] button\").click()")
         assert "layer 1" in text_of(browser, "#chosen")
-
-
-def test_the_page_is_small_and_whole(results):
-    page = make_page(read_results(results))
-    from plotly.offline import get_plotlyjs
-
-    assert len(page) - len(get_plotlyjs()) < 300_000
-    assert "/*" + "DATA" not in page
-    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    assert json.loads(data[1])["sentence"] == read_results(results).summary["sentence"]
-    assert "<" not in data[1]
-
-
-def test_a_page_of_a_thousand_examples_and_144_heads_stays_below_5_mb(tmp_path, monkeypatch):
-    """As many examples, heads and kept weights as BERT-base on 1,000 pairs of 80 tokens."""
-    from tests import made_up
-
-    config = made_up.BertConfig(
-        vocab_size=9, hidden_size=24, num_hidden_layers=12, num_attention_heads=12, intermediate_size=4
-    )
-    for name, value in {"CONFIG": config, "LAYERS": 12, "HEADS": 12, "EVIL_TOKENS": ("token",) * 80}.items():
-        monkeypatch.setattr(made_up, name, value)
-    saved = read_results(make_results(tmp_path / "large", examples=1000))
-    size = len(json.dumps(page_data(saved)))
-    assert 1_000_000 < size < 5_000_000
-    packed = pack_attention(saved)
-    assert 1 <= len(packed["samples"]) <= packed["kept"] == 2
-
-
-def test_attention_that_does_not_fit_is_left_out_but_for_the_first(results):
-    saved = read_results(results)
-    assert len(pack_attention(saved)["samples"]) == 2
-    few = pack_attention(saved, budget=10)
-    assert [one["example"] for one in few["samples"]] == [0]
-    assert few["kept"] == 2
-
-
-def test_the_file_is_html(results, tmp_path):
-    assert write_page(read_results(results), tmp_path / "page.html") == tmp_path / "page.html"
-    assert Path(tmp_path / "page.html").read_text().startswith("<!doctype html>")
-    with pytest.raises(OutputError, match=r"ends in \.html"):
-        write_page(read_results(results), tmp_path / "page.txt")
+        bars = "document.querySelectorAll('#map .bars .point path')"
+        fills = browser.execute_script(f"return [...{bars}].map(bar => getComputedStyle(bar).fillOpacity > 0)")
+        sure = [row["q"] < 0.05 for row in read_results(path.parent).rows_of()]
+        assert fills == sure
+        assert {*sure} == {True, False}
+        browser.execute_script("document.getElementById('map').scrollIntoView({block: 'center'})")
+        ActionChains(browser).move_to_element(
+            browser.find_elements(By.CSS_SELECTOR, "#map .bars .point")[2]
+        ).click().perform()
+        wait_for(lambda: "layer 2" in text_of(browser, "#chosen"))

@@ -89,7 +89,7 @@ PICTURES = {
     "ranking": lambda results, path: save_page(results["heads"].plot("ranking", metric="accuracy"), path),
     "layers": lambda results, path: save_page(results["layers"].plot(), path),
     "layer_means": lambda results, path: save_page(results["heads"].plot("layers"), path),
-    "attention": lambda results, path: save_page(results["heads"].plot("attention", head="1.2", example=1), path),
+    "attention": lambda results, path: save_page(results["heads"].plot("attention", head="1.2", example=7), path),
     "change": lambda results, path: save_page(results["heads"].plot("change"), path),
     "sets": lambda results, path: sets(path),
     "strips": lambda results, path: strips(path),
@@ -128,10 +128,25 @@ def test_pictures_are_files_of_all_three_kinds_and_the_same_twice(results, tmp_p
     assert first.read_bytes() == second.read_bytes()
     start = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}[suffix]
     assert first.read_bytes().startswith(start)
+    save_page(results["heads"].plot(), tmp_path / f"c.{suffix.upper()}")
+    assert (tmp_path / f"c.{suffix.upper()}").read_bytes().startswith(start)
     if suffix == "svg":
         assert ">2.3<" in first.read_text().replace(" ", "")  # text stays text
     with pytest.raises(OutputError, match=r"\.png, \.pdf or \.svg"):
         save_page(results["heads"].plot(), tmp_path / "a.jpg")
+
+
+@pytest.mark.parametrize("figure", ["map", "ranking", "layers", "attention", "change"])
+def test_pictures_are_shapes_not_pixels(results, tmp_path, figure):
+    save_page(results["heads"].plot(figure), tmp_path / "a.svg")
+    assert "<image" not in (tmp_path / "a.svg").read_text()
+
+
+def test_the_picture_of_attention_says_of_which_example(results):
+    told = " ".join(results["heads"].plot("attention", example=7).texts[1].get_text().split())
+    example = results["heads"].examples[7]
+    label = ["not_equivalent", "equivalent"][example["label"]]
+    assert f"example 7, label {label}: {example['first']} / {example['second']}" in told
 
 
 @pytest.mark.parametrize(
@@ -140,7 +155,10 @@ def test_pictures_are_files_of_all_three_kinds_and_the_same_twice(results, tmp_p
         ("heads", {"figure": "pie"}, "is not one of " + ", ".join(FIGURES)),
         ("heads", {"metric": "bleu"}, "has no metric 'bleu'"),
         ("layers", {"figure": "map"}, "has no single heads to map, but layers"),
-        ("heads", {"figure": "attention", "example": 2}, "there are 0 to 1"),
+        ("heads", {"figure": "attention", "example": 2}, "attention of example 2 is not kept, but of 0, 7"),
+        ("heads", {"head": "0.1"}, "figure 'auto' does not take head, but metric"),
+        ("heads", {"figure": "attention", "run": "2.3"}, "does not take run, but head, example, text"),
+        ("heads", {"figure": "change", "metric": "f1"}, "does not take metric, but head, example, text, run"),
         ("heads", {"figure": "attention", "text": 1}, "of each example the model read 1"),
         ("heads", {"figure": "attention", "head": "9.9"}, "there is no head '9.9'"),
         ("heads", {"figure": "attention", "head": "x"}, "there is no head 'x'"),

@@ -32,6 +32,7 @@ def test_the_notebook_runs_and_shows_results(executed):
     assert "heads help when disabled" in outputs(notebook, "ablate(")["text/html"]
     for plot in ("results.plot()", 'plot("ranking")', 'plot("change"'):
         assert "image/png" in outputs(notebook, plot), plot
+    assert "correlation" in outputs(notebook, "compare_table(")["text/html"]
     assert (folder / "worked_example" / "report.html").stat().st_size > 4_000_000
 
 

@@ -15,6 +15,7 @@ from matplotlib.text import Text
 from rich.console import Console
 
 from bertjax import bars, heads_map
+from bertjax.bars import Weighed
 from bertjax.errors import DataError, OutputError
 from bertjax.page import format_change
 from bertjax.report import ablation_table, draw_heads, draw_layers, draw_sets
@@ -234,6 +235,21 @@ def test_layers_become_bars_around_the_base(caught):
     assert axes.yaxis_inverted()
     assert "86.72\n(base)" in [label.get_text() for label in axes.get_xticklabels()]
     assert axes.get_xlim()[0] < -6.72 < 1.28 < axes.get_xlim()[1]
+
+
+def test_bars_show_how_sure_they_are(caught):
+    """Filled where more than chance; a line from end to end of each interval; the number beyond both."""
+    ends = np.array([[-9.0, -0.5, np.nan, 0.2], [-3.0, 1.5, np.nan, 2.5]])
+    weighed = Weighed(ends, np.array([True, False, False, True]))
+    draw_layers("unused", np.array([0.80, BASE + 0.004, np.nan, 0.88]), BASE, "Title", "", LABEL, weighed)
+    axes = caught[0].axes[0]
+    hollow = [bar.get_facecolor() == (1, 1, 1, 1) for bar in axes.patches]
+    assert hollow == [False, True, True, False]
+    (lines,) = axes.collections
+    found = [[*path.vertices[:, 0]] for path in lines.get_paths()]
+    assert found == [[-9, -3], [-0.5, 1.5], [0.2, 2.5]]
+    assert [text.get_position()[0] for text in axes.texts] == [-9, 1.5, 0, 2.5]
+    assert caught[0].texts[-1].get_text() == "filled: more than chance (q < 0.05), 2 of 4; lines: 95 % intervals"
 
 
 def test_of_sets_those_that_change_most_are_drawn_from_gain_to_loss(caught):

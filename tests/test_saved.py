@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shutil
 from pathlib import Path
 
 import jsonschema
@@ -93,9 +94,11 @@ def mix(path, name):
         (lambda path: (path / "summary.json").write_text("[]"), "cannot be read"),
         (lambda path: (path / "summary.json").write_text("{}"), "has schema None, this bertjax reads"),
         (lambda path: (path / "results.parquet").write_bytes(b"no"), "results.parquet cannot be read"),
-        (lambda path: (path / "results.parquet").unlink(), "results.parquet cannot be read"),
+        (lambda path: (path / "results.parquet").unlink(), "results.parquet is missing"),
         (lambda path: (path / "outputs.npz").write_bytes(b"no"), "outputs.npz cannot be read"),
-        (lambda path: (path / "attention.npz").unlink(), "attention.npz cannot be read"),
+        (lambda path: (path / "outputs.npz").unlink(), "outputs.npz is missing"),
+        (lambda path: (path / "attention.npz").write_bytes(b"no"), "attention.npz cannot be read"),
+        (lambda path: (path / "examples.jsonl").unlink(), "examples.jsonl is missing"),
         (lambda path: (path / "examples.jsonl").write_text("no\n"), "examples.jsonl cannot be read"),
         (lambda path: (path / "examples.jsonl").write_text("{}\n"), "examples.jsonl has 1 examples, the results 30"),
         (lambda path: (path / "summary.json").write_text('{"schema": 1}'), "is damaged, it lacks model, data"),
@@ -136,9 +139,33 @@ def test_csv_json_and_markdown(mrpc, capsys):
     )
     assert main(["show", str(mrpc), "--format", "md"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 14
-    assert lines[2].startswith("| 0.1 |")
-    assert {line.count("|") for line in lines} == {8}
+    saved = read_results(mrpc)
+    assert (lines[0], lines[2]) == (saved.title.replace("_", "\\_"), saved.sentence_of())
+    table = [line for line in lines if "|" in line]
+    assert len(table) == 14
+    assert table[2].startswith("| 0.1 |")
+    assert {line.count("|") for line in table} == {9}
+    stars = [line for line in table if "\\*" in line]
+    assert len(stars) == sum(row["q"] < 0.05 for row in saved.rows_of()) > 0
+
+
+def test_markdown_of_values_has_no_empty_columns(stsb, capsys):
+    assert main(["show", str(stsb), "--format", "md", "--top", "2"]) == 0
+    table = [line for line in capsys.readouterr().out.splitlines() if "|" in line]
+    assert {line.count("|") for line in table} == {7}
+
+
+def test_results_that_lie_deeper_are_named(mrpc, tmp_path, capsys):
+    shutil.copytree(mrpc, tmp_path / "both" / "zero")
+    (tmp_path / "both" / "other").mkdir()
+    assert main(["show", str(tmp_path / "both")]) == 2
+    assert capsys.readouterr().err.strip().endswith(f"; there are results in {tmp_path / 'both' / 'zero'}")
+
+
+def test_the_sentence_names_layers_as_such(tmp_path):
+    saved = read_results(make_results(tmp_path / "layers", ablate="layers", helpful="0", harmful="2"))
+    assert " for layer 2;" in saved.sentence_of()
+    assert " for layer 0" in saved.sentence_of()
 
 
 def test_two_tasks_are_compared(mrpc, stsb, capsys):

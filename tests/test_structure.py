@@ -58,7 +58,7 @@ ORDER = [
         "report",
     ),
     *("encoded", "task_outputs", "provenance", "results", "settings", "scoring", "conclusion", "ablate"),
-    *("saved", "show", "compare", "html_attention", "html_examples", "html_page", "commands", "cli"),
+    *("saved", "show", "compare", "html_attention", "html_examples", "html_page", "commands", "cli", "__main__"),
 ]
 FLAX = {"model", "task_heads", "pretrained", "plain", "files", "blocks", "compiled"}
 NNX = {"Module", "Param", "List", "split", "merge", "eval_shape"}

@@ -75,7 +75,36 @@ const Charts = (() => {
     });
   }
 
-  // bars: {name, change, low, high, sure, text}; one bar or dot for each, in this order.
+  // cells as in ranking; a bar for each, in this order, with no more names below than fit.
+  function columns(where, cells, selected) {
+    const most = limit(cells.map(cell => cell.change)), bar = cell => cell.name === selected ? 3 : 1;
+    const shade = cell => cell.change < 0 ? colour("--low") : colour("--high");
+    const trace = {
+      type: "bar", x: cells.map((_, place) => place), y: cells.map(cell => cell.change), customdata: cells.map(cell => cell.place),
+      text: cells.map(cell => cell.text), textposition: "none", hovertemplate: "%{text}<extra></extra>",
+      marker: {
+        color: cells.map(cell => cell.sure ? shade(cell) : "rgba(0,0,0,0)"),
+        line: { color: cells.map(cell => cell.name === selected ? colour("--ink") : shade(cell)), width: cells.map(bar) },
+      },
+    };
+    const top = Math.max(most, ...cells.map(cell => Math.abs(cell.change ?? 0)));
+    return draw(where, [trace], {
+      height: 260, bargap: 0.25,
+      xaxis: { ...named(where, cells), title: { text: cells.length ? cells[0].kind : "" } },
+      yaxis: { title: { text: "change in points" }, zeroline: true, range: cells.every(cell => !cell.change) ? [-top, top] : undefined },
+    });
+  }
+
+  // The axis below: names of as many as fit.
+  function named(where, bars) {
+    const room = Math.max(5, Math.floor(document.getElementById(where).clientWidth / 26));
+    const every = Math.max(1, Math.ceil(bars.length / room));
+    const shown = bars.map((_, place) => place).filter(place => place % every === 0);
+    const angle = Math.max(0, ...bars.map(bar => bar.name.length)) > 2 ? -90 : 0;
+    return { tickvals: shown, ticktext: shown.map(place => escape(bars[place].name)), tickangle: angle, showgrid: false, zeroline: false, range: [-1, bars.length] };
+  }
+
+  // bars: {name, kind, change, low, high, sure, text}; one bar or dot for each, in this order.
   function ranking(where, bars, selected) {
     const shade = bar => bar.change === null ? colour("--grey") : bar.change < 0 ? colour("--low") : colour("--high");
     const trace = {
@@ -89,15 +118,12 @@ const Charts = (() => {
       },
       marker: {
         color: bars.map(shade), symbol: bars.map(bar => bar.sure ? "circle" : "circle-open"),
-        size: bars.map(bar => bar.name === selected ? 13 : 8),
+        size: bars.map(bar => bar.name === selected ? 13 : 8), opacity: 1,
       },
     };
-    const room = Math.max(5, Math.floor(document.getElementById(where).clientWidth / 26)); // names that fit
-    const every = Math.max(1, Math.ceil(bars.length / room));
-    const shown = bars.map((bar, place) => place).filter(place => place % every === 0);
     return draw(where, [trace], {
       height: 320,
-      xaxis: { tickvals: shown, ticktext: shown.map(place => escape(bars[place].name)), tickangle: -90, showgrid: false, zeroline: false, range: [-1, bars.length] },
+      xaxis: named(where, bars),
       yaxis: { title: { text: "change in points" }, zeroline: true },
     });
   }
@@ -144,5 +170,5 @@ const Charts = (() => {
     });
   }
 
-  return { escape, signed, map, ranking, matrix, lines };
+  return { escape, signed, map, columns, ranking, matrix, lines };
 })();

@@ -15,7 +15,8 @@
     const value = column(name)[place];
     return value === null ? null : 100 * value;
   };
-  const isSure = place => column("q")[place] !== null && column("q")[place] < SURE;
+  const isWeighed = place => column("q")[place] !== null;
+  const isSure = place => isWeighed(place) && column("q")[place] < SURE;
   const signed = Charts.signed;
   const share = value => value === null ? "undefined" : value >= 0.001 ? String(Number(value.toPrecision(2))) :
     value >= 0.00001 ? String(Number(value.toFixed(5))) : "<0.00001";
@@ -34,8 +35,11 @@
       `${data.kind} ${data.names[place]}: score ${score(place)}`,
       points("difference", place) === null ? "change undefined" :
         `change ${signed(points("difference", place))} points (95 % CI ${interval(place) || "undefined"})`,
-      `q ${column("q")[place] === null ? "undefined" : `= ${share(column("q")[place])}`}`,
+      `p ${isWeighed(place) ? `= ${share(column("p")[place])}, q = ${share(column("q")[place])}` : "and q undefined"}`,
     ];
+    if (points("difference", place) > 0 && column("best_p")[place] !== null) {
+      parts.push(`by chance the best of ${data.ablations} would stand out as much with p = ${share(column("best_p")[place])}`);
+    }
     if (flips(place)) parts.push(flips(place));
     return parts.join(separator);
   }
@@ -72,10 +76,8 @@
   }
 
   function showMap() {
-    const cells = data.names.map((name, place) => ({
-      layer: data.places[place][0], head: data.places[place][1], change: points("difference", place),
-      text: Charts.escape(describe(place, "\n")).replace(/\n/g, "<br>"), sure: isSure(place),
-    }));
+    const cells = drawn(data.names.map((_, place) => place))
+      .map(cell => ({ ...cell, layer: data.places[cell.place][0], head: data.places[cell.place][1] }));
     const [layer, head] = data.places[state.chosen];
     Charts.map("map", cells, data.model.layers, data.model.heads, { layer, head });
   }
@@ -86,6 +88,18 @@
       .filter(place => !wanted || data.names[place].toLowerCase().includes(wanted) || data.heads[place].some(head => head.startsWith(wanted)))
       .filter(place => !sure || isSure(place));
   }
+
+  function unfound() {
+    const wanted = byId("filter").value.trim(), called = `called ${wanted}`;
+    if (!byId("sure").checked) return called;
+    return wanted ? `${called} and more than chance` : "more than chance";
+  }
+
+  // What the charts draw of ablations.
+  const drawn = places => places.map(place => ({
+    place, name: data.names[place], kind: data.kind, change: points("difference", place), low: points("low", place),
+    high: points("high", place), sure: isSure(place), text: Charts.escape(describe(place, "\n")).replace(/\n/g, "<br>"),
+  }));
 
   const keys = {
     name: place => data.kind === "set" ? data.names[place] : 1000 * data.places[place][0] + (data.places[place][1] ?? 0),
@@ -102,12 +116,10 @@
 
   function showRanking() {
     const places = sorted(bars(), "change");
-    const chart = places.map(place => ({
-      place, name: data.names[place], change: points("difference", place), low: points("low", place), high: points("high", place),
-      sure: isSure(place), text: Charts.escape(describe(place, "\n")).replace(/\n/g, "<br>"),
-    }));
-    Charts.ranking("ranking", chart, data.names[state.chosen]);
-    setText("count", `${places.length} of ${data.ablations} ${data.kind}s`);
+    const chart = drawn(places);
+    byId("ranking").classList.toggle("hidden", !chart.length);
+    if (chart.length) Charts.ranking("ranking", chart, data.names[state.chosen]);
+    setText("count", chart.length ? `${places.length} of ${data.ablations} ${data.kind}s` : `Nothing found: none of the ${data.ablations} ${data.kind}s is ${unfound()}.`);
     const hasFlips = column("gains").some(value => value !== null);
     const titles = [["name", data.kind], ["score", "score"], ["change", "change"], [null, "95 % interval"], ["q", "q"]];
     if (hasFlips) titles.push(["gains", "become right"], ["losses", "become wrong"]);
@@ -214,7 +226,7 @@
     const most = Math.max(0.01, ...both.flat().map(row => Math.max(...row))); // one scale, to compare by
     const place = data.examples.places.indexOf(sample.example), [id, label, ...texts] = data.examples.texts[place];
     setText("example-text", `Example ${id}, label ${label}: ${texts.join(" / ")}`);
-    setText("ablated-caption", run ? `Without ${data.kind} ${data.attention.runs[run]}` : `Choose an ablation: those of the largest effects are kept${data.attention.runs.includes(data.names[state.chosen]) ? "" : `, not ${data.kind} ${data.names[state.chosen]}`}`);
+    setText("ablated-caption", run ? `Without ${data.kind} ${data.attention.runs[run]}` : `Nothing is ablated here${data.attention.runs.includes(data.names[state.chosen]) ? "" : `: attention without ${data.kind} ${data.names[state.chosen]} was not kept`}. Choose one under "Without".`);
     const jobs = [];
     ["base", "ablated"].forEach((name, which) => {
       for (const [kind, chart] of [["lines", Charts.lines], ["matrix", Charts.matrix]]) {
@@ -229,6 +241,7 @@
 
   function startAttention() {
     const { samples, runs, kept } = data.attention;
+    byId("attention-parts").classList.toggle("hidden", !samples.length);
     const named = sample => { const place = data.examples.places.indexOf(sample.example); return `${data.examples.texts[place][0]}`; };
     fill(byId("example"), samples.map((sample, place) => [place, named(sample)]));
     fill(byId("text"), samples.length ? samples[0].texts.map((_, place) => [place, `text ${place + 1}`]) : []);
@@ -237,7 +250,7 @@
     fill(byId("head"), Array.from({ length: data.model.heads }, (_, head) => [head, String(head)]));
     fill(byId("run"), runs.map((name, place) => [place, place ? name : "nothing"]), runs.length > 1 ? 1 : 0);
     const fewer = samples.length < kept ? ` ${samples.length} of the ${kept} kept examples fit on the page; all are in attention.npz.` : "";
-    setText("attention-note", "Weights from each token to the tokens that it attends to, of the head in this layer. " +
+    setText("attention-note", !samples.length ? "attention.npz is not in the directory of results: nothing to show." : "Weights from each token to the tokens that it attends to, of the head in this layer. " +
       `Kept are the ${runs.length - 1} ablations of the largest effects.${fewer}`);
     for (const id of ["example", "text", "layer", "head", "run", "view"]) byId(id).addEventListener("change", showAttention);
   }
@@ -296,17 +309,13 @@
   }
 
   function showBars() {
-    const places = sorted(data.names.map((_, place) => place), "name");
-    Charts.ranking("map", places.map(place => ({
-      place, name: data.names[place], change: points("difference", place), low: null, high: null, sure: isSure(place),
-      text: Charts.escape(describe(place, "\n")).replace(/\n/g, "<br>"),
-    })), data.names[state.chosen]);
+    Charts.columns("map", drawn(sorted(data.names.map((_, place) => place), "name")), data.names[state.chosen]);
   }
 
   function clicked(event) {
     const point = event.points[0];
     if (isMap && point.data.type === "heatmap" && Number.isInteger(point.x)) choose(atHead.get(`${point.y}.${point.x}`));
-    else if (point.data.mode === "markers") choose(point.customdata);
+    else if (point.customdata !== undefined) choose(point.customdata);
   }
 
   function move(event) {
@@ -321,7 +330,8 @@
     document.title = data.title;
     setText("title", data.title);
     for (const place of document.querySelectorAll(".kinds")) place.textContent = `${data.kind}s`;
-    byId("map-keys").classList.toggle("hidden", !isMap);
+    for (const place of document.querySelectorAll(".of-map")) place.classList.toggle("hidden", !isMap);
+    for (const place of document.querySelectorAll(".of-bars")) place.classList.toggle("hidden", isMap);
     fill(byId("metric"), data.metrics.map(metric => [metric.name, metric.label]));
     byId("metric").addEventListener("change", event => { state.metric = event.target.value; show(); });
     byId("filter").addEventListener("input", showRanking);
