@@ -110,7 +110,8 @@ class ResultsView:
         lines = ["".join(f"<td>{escape(cell)}</td>" for cell in cells) for cells in self.largest()]
         body = "".join(f'<tr style="text-align:right">{line}</tr>' for line in lines)
         text = f"<p><b>{escape(self.title)}</b></p><p>{escape(self.summary['sentence'])}</p>"
-        return f"{text}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return f"{text}{table}<p>scores and changes in points; * q &lt; {Q}</p>"
 
     def largest(self, count: int = SHOWN) -> list[tuple[str, ...]]:
         """The ablations of the largest effects by the main metric, as texts: scores and changes in points."""
