@@ -104,7 +104,8 @@ def _overview(saved: Any, rows: list[dict[str, Any]], label: str, figure: str) -
         return make_heads(scored, base, f"{label} with one head {_what(saved)}", _where(saved), label, marked)
     known = np.isfinite(scored)
     means = np.where(known, scored, 0).sum(1) / np.where(known.any(1), known.sum(1), np.nan)
-    return make_layers(means, base, f"{label} with one head {_what(saved)}, mean of each layer", _where(saved), label)
+    title, note = f"{label} with one head {_what(saved)}, mean of each layer", "means are not weighed against chance"
+    return make_layers(means, base, title, f"{_where(saved)}; {note}", label)
 
 
 def _weighed(rows: list[dict[str, Any]]) -> Weighed | None:
