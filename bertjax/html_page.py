@@ -19,7 +19,7 @@ from bertjax.rows import COLUMNS
 from bertjax.saved import SavedResults
 
 MOST_ABLATIONS = 2000  # on the page; the largest effects where there are more
-DIGITS = 7
+DIGITS = 12
 PARTS = {"STYLE": "page.css", "PLOTLY": None, "CHARTS": "charts.js", "PROGRAM": "page.js"}
 
 

@@ -89,12 +89,12 @@ class Results:
     """All that one job found.
 
     Args:
-        summary: provenance, and the base's scores by metric under 'base'.
+        provenance: where the results come from, and the base's scores by metric under 'base'.
         entries: one for each ablation.
         evidence: by metric, the main one first; none where fewer than two examples have a label.
     """
 
-    summary: dict[str, Any]
+    provenance: dict[str, Any]
     entries: list[Entry]
     evidence: dict[str, Evidence]
     swept: Swept
@@ -105,8 +105,13 @@ class Results:
     def view(self) -> "_Fresh":
         """The same as `saved.read_results` gives for the directory."""
         lines = [json.loads(line) for line in _lines(self.examples).split("\n") if line]
-        source = str(self.summary["settings"]["output"])
+        source = str(self.provenance["settings"]["output"])
         return _Fresh(source, make_summary(self), self.rows, self.attention, lines)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """As in `summary.json`."""
+        return self.view.summary
 
     def plot(self, figure: str = "auto", **options: Any) -> "Figure":
         """A picture: see `view.ResultsView.plot`."""
@@ -121,7 +126,7 @@ class Results:
     @property
     def base(self) -> float:
         """The main score without ablation."""
-        return float(self.summary["base"][self.summary["metric"]["name"]])
+        return float(self.provenance["base"][self.provenance["metric"]["name"]])
 
     @property
     def picture(self) -> str:
@@ -131,12 +136,12 @@ class Results:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """One for each ablation and metric: `rows.COLUMNS`."""
-        return make_rows([entry.to_dict() for entry in self.entries], self.summary["base"], self.evidence)
+        return make_rows([entry.to_dict() for entry in self.entries], self.provenance["base"], self.evidence)
 
     @property
     def sentence(self) -> str:
         """How many ablations matter for sure, the extremes, and what cannot be told."""
-        main = self.evidence.get(self.summary["metric"]["name"])
+        main = self.evidence.get(self.provenance["metric"]["name"])
         if main is None:
             return "fewer than two examples have a label: nothing can be said of chance."
         return tell(main, [entry.name for entry in self.entries], kind_of([entry.to_dict() for entry in self.entries]))
@@ -255,15 +260,15 @@ def _lines(examples: Examples) -> str:
 
 def make_summary(results: Results) -> dict[str, Any]:
     """What `summary.json` holds: `docs/summary.schema.json`."""
-    base = {name: finite(value) for name, value in results.summary["base"].items()}
-    entries, main = [entry.to_dict() for entry in results.entries], results.summary["metric"]["name"]
+    base = {name: finite(value) for name, value in results.provenance["base"].items()}
+    entries, main = [entry.to_dict() for entry in results.entries], results.provenance["metric"]["name"]
     names, kind = [entry.name for entry in results.entries], kind_of(entries)
     if main in results.evidence:
         short = [{name: row[name] for name in SHORT} for row in results.rows if row["main"]]
         entries = [entry | {"evidence": weighed} for entry, weighed in zip(entries, short, strict=True)]
     return {
         "schema": SCHEMA,
-        **results.summary,
+        **results.provenance,
         "sentence": results.sentence,
         "statistics": {name: describe_statistics(one, names, kind) for name, one in results.evidence.items()},
         "base": {"score": finite(results.base), "scores": base},

@@ -122,7 +122,7 @@ def test_whole_layers(settings):
 def test_pairs_are_scored_by_similarity_with_a_sentence_embedder(settings, embedder):
     results = ablate(replace(settings, model=str(embedder), heads=("1.1", "0.2")))
     assert [(entry.layer, entry.head) for entry in results.entries] == [(1, 1), (0, 2)]
-    assert list(results.summary["base"]) == ["roc_auc", "average_precision"]
+    assert list(results.summary["base"]["scores"]) == ["roc_auc", "average_precision"]
     model = bertjax.load(embedder)
     from bertjax.tokenizer import Tokenizer
 

@@ -1,5 +1,6 @@
 """The page in a real browser: what it shows, that it can be used, and that it asks no host for anything."""
 
+import csv
 import json
 import shutil
 
@@ -318,6 +319,12 @@ def test_numbers_are_downloaded_as_csv(page, results, tmp_path):
     )
     assert theirs[0] == ours[0]
     assert len(theirs) == len(ours)
+    numbers = [
+        {(row["metric"], row["name"]): float(row["difference"]) for row in csv.DictReader(lines)}
+        for lines in (ours, theirs)
+    ]
+    assert numbers[0].keys() == numbers[1].keys()
+    assert max(abs(numbers[0][key] - numbers[1][key]) for key in numbers[0]) < 1e-12
     page.find_element(By.ID, "download-examples").click()
     wait_for(lambda: (tmp_path / "examples.csv").exists())
     assert EVIL in (tmp_path / "examples.csv").read_text()
