@@ -62,8 +62,8 @@ def make_figure(
 
 def _check_options(figure: str, options: dict[str, Any]) -> None:
     """Raise `InputError` where an option would change nothing."""
-    of = ("head", "example", "text")
-    taken = {"attention": of, "change": (*of, "run")}.get(figure, ("metric",))
+    maps = ("head", "example", "text")
+    taken = {"attention": maps, "change": (*maps, "run")}.get(figure, ("metric",))
     for name, value in options.items():
         if value is not None and name not in taken:
             raise InputError(f"figure {figure!r} does not take {name}, but {', '.join(taken)}")
@@ -155,12 +155,8 @@ def _attention(
 
 def _describe(saved: Any, example: dict[str, Any]) -> str:
     """An example's id, label and texts in a line."""
-    names, label = saved.summary["data"]["label_names"], example["label"]
-    if names and isinstance(label, int) and 0 <= label < len(names):
-        label = names[label]
-    told = "" if label in (None, -1) else f", label {label if isinstance(label, str) else f'{label:g}'}"
     texts = [shorten(example[name], 100, placeholder=" …") for name in ("first", "second") if name in example]
-    return f"example {example['id']}{told}: {' / '.join(texts)}"
+    return f"example {example['id']}, label {saved.label_of(example)}: {' / '.join(texts)}"
 
 
 def _first_head(saved: Any, name: str) -> str:

@@ -51,7 +51,7 @@ def choose_examples(saved: SavedResults, kept: list[int]) -> dict[str, Any]:
     places = sorted({row[0] for _, rows in chosen for row in rows} | {*sampled})
     where = {place: number for number, place in enumerate(places)}
     changed = [[flips, [[where[row[0]], *row[1:]] for row in rows]] for flips, rows in chosen]
-    texts = [_text(saved.examples[place], names) for place in places]
+    texts = [_text(saved.examples[place], saved.label_of(saved.examples[place])) for place in places]
     return {"reads": reads, "labels": names, "changed": changed, "places": places, "texts": texts}
 
 
@@ -64,17 +64,10 @@ def _values(logits: Float[np.ndarray, "examples labels"], labels: Num[np.ndarray
     return np.take_along_axis(shares, column[:, None], axis=1)[:, 0]
 
 
-def _text(example: dict[str, Any], names: list[str]) -> list[Any]:
-    label = example["label"]
-    if names and isinstance(label, int) and 0 <= label < len(names):
-        label = names[label]
-    elif label is None or label == -1:
-        label = "none"
-    elif isinstance(label, float):
-        label = f"{label:g}"
+def _text(example: dict[str, Any], label: str) -> list[Any]:
     texts = [example[name] for name in ("first", "second") if name in example]
     shown = [text if len(text) <= LONGEST else f"{text[:LONGEST]} …" for text in texts]
-    return [str(example["id"]), str(label), *shown]
+    return [str(example["id"]), label, *shown]
 
 
 def _short(value: Any) -> float:

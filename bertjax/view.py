@@ -78,6 +78,13 @@ class ResultsView:
         """The ids of the examples whose attention was kept."""
         return [self.examples[number]["id"] for number in self.attention["examples"].tolist()]
 
+    def label_of(self, example: Mapping[str, Any]) -> str:
+        """An example's label as a text, a class by its name; 'none' where it has none."""
+        names, label = self.summary["data"]["label_names"], example["label"]
+        if label is None or (names and label < 0):
+            return "none"
+        return str(names[label]) if names and label < len(names) else f"{label:g}"
+
     def points(self, name: str = "difference", metric: str | None = None) -> Float[np.ndarray, " ablations"]:
         """A column of a metric in points, 100 times what it holds; NaN where it is undefined."""
         return 100 * column(self.rows_of(metric), name)

@@ -155,6 +155,17 @@ def test_markdown_of_values_has_no_empty_columns(stsb, capsys):
     assert {line.count("|") for line in table} == {7}
 
 
+def test_labels_are_called_by_their_names(mrpc, stsb):
+    classes, values = read_results(mrpc), read_results(stsb)
+    assert [classes.label_of({"label": label}) for label in (0, 1, -1, None)] == [
+        "not_equivalent",
+        "equivalent",
+        "none",
+        "none",
+    ]
+    assert [values.label_of({"label": label}) for label in (3.25, -1.0, None)] == ["3.25", "-1", "none"]
+
+
 def test_results_that_lie_deeper_are_named(mrpc, tmp_path, capsys):
     shutil.copytree(mrpc, tmp_path / "both" / "zero")
     (tmp_path / "both" / "other").mkdir()
