@@ -1,5 +1,6 @@
 """What a head attends to in one example: weights from each token to each, alone or before and after an ablation."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 LEFT, RIGHT, GAP, BOTTOM, ABOVE = 0.95, 0.75, 0.35, 1.1, 0.3  # inches
 MAP = "Blues"
+SMALLEST = 5.0  # points, of letters; of more tokens only some are named
 
 
 def make_attention(
@@ -33,7 +35,7 @@ def make_attention(
 
     count = len(maps)
     side = min((WIDTH - LEFT - RIGHT - GAP * (count - 1)) / count, 5.0)
-    size = float(np.clip(side * 60 / len(tokens), 3.5, 8.5))
+    size = float(np.clip(side * 60 / len(tokens), SMALLEST, 8.5))
     most = max(float(np.max(one)) for one in maps) or 1.0
     with context("default"):
         figure = start_page(title, subtitle, BOTTOM, side + ABOVE)
@@ -42,9 +44,10 @@ def make_attention(
             image = axes.pcolormesh(weights, cmap=MAP, vmin=0, vmax=most)
             axes.set_ylim(len(tokens), 0)
             axes.set_title(name, fontsize=9.5, color=INK, parse_math=False)
-            places = np.arange(len(tokens)) + 0.5
-            axes.set_xticks(places, tokens, rotation=90, fontsize=size, parse_math=False)
-            axes.set_yticks(places, [] if number else tokens, fontsize=size, parse_math=False)
+            every = math.ceil(len(tokens) * SMALLEST / (side * 60))  # names that do not touch
+            places, some = np.arange(0, len(tokens), every) + 0.5, tokens[::every]
+            axes.set_xticks(places, some, rotation=90, fontsize=size, parse_math=False)
+            axes.set_yticks(places, [] if number else some, fontsize=size, parse_math=False)
             axes.set_xlabel("attended to", fontsize=8.5, color=GREY)
             axes.set_ylabel("" if number else "attending", fontsize=8.5, color=GREY)
         scale = add_axes(figure, LEFT + count * (side + GAP) - GAP + 0.12, BOTTOM, 0.12, side)

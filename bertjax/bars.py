@@ -182,7 +182,7 @@ def _draw_bars(
 
     loss, gain = matplotlib.colormaps[COLOURS]([0.12, 0.88])
     lengths = np.nan_to_num(changes)
-    colours = [loss if length < 0 else gain for length in lengths]
+    colours = [GREY if not length else loss if length < 0 else gain for length in lengths]
     faces = [colour if one else "white" for colour, one in zip(colours, sure, strict=True)]
     places = np.arange(len(lengths))
     axes.barh(places, lengths, height=0.72, color=faces, edgecolor=colours, linewidth=1.1)

@@ -214,7 +214,7 @@ def _add_saved(commands: Any) -> None:
     plot.add_argument("--metric", metavar="M", help="(default the main one)")
     plot.add_argument("--head", metavar="L.H", help="of 'attention' and 'change' (default the largest effect)")
     plot.add_argument("--example", metavar="ID", help="of 'attention' and 'change' (default the first kept one)")
-    plot.add_argument("--text", type=int, metavar="N", help="of 'attention' and 'change': 1 for the second of a pair")
+    plot.add_argument("--text", type=int, metavar="N", help="of 'attention' and 'change': 2 for the second of a pair")
     plot.add_argument("--run", dest="run_name", metavar="NAME", help="of 'change': the ablation (default the largest)")
 
 

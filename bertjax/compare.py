@@ -152,32 +152,35 @@ def agreeing(several: Sequence[SavedResults], metric: str | None = None) -> list
 
 
 def compare_table(several: Sequence[SavedResults], metric: str | None = None) -> Group:
-    """For a terminal: a row for each pair, and the ablations on which results agree."""
-    labels = label_results(several)
-    kind = several[0].kind
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for name in ("first", "second"):
-        table.add_column(name, overflow="fold", min_width=8)
-    for name in ("common", "rank\ncorrelation", "found", "both", "opposite", "chance"):
+    """For a terminal: the results numbered, a row for each pair, and the ablations on which results agree."""
+    labels, kind = label_results(several), several[0].kind
+    numbers = [str(number) for number in range(1, len(labels) + 1)]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("results", "common", "rank correlation", "found", "both", "opposite", "chance"):
         table.add_column(name, justify="right", no_wrap=True)
-    for pair in compare(several, metric):
+    for pair, places in zip(compare(several, metric), combinations(numbers, 2), strict=True):
         table.add_row(
-            *(pair.first, pair.second, str(pair.common), _correlation(pair)),
+            *(", ".join(places), str(pair.common), _correlation(pair)),
             *(f"{pair.found[0]}, {pair.found[1]}", str(pair.both), str(pair.opposite), format_p(pair.chance)),
         )
     note = (
         f"rank correlation of effects with 95 % interval (of ten and more); found: {kind}s at q < {Q} in each; both: "
         "with the same sign; chance: that sets of these sizes share as many"
     )
-    parts: list[Any] = [table, Text(note)]
+    named = [Text(f"{number}  {label}") for number, label in zip(numbers, labels, strict=True)]
+    parts: list[Any] = [*named, table, Text(note)]
+    for (first, here), (second, there) in combinations(zip(numbers, several, strict=True), 2):
+        if here.points().tolist() == there.points().tolist():
+            parts.append(Text(f"{first} and {second} are the same results twice"))
     if share_examples(several):
         parts.append(Text("some of these results share examples: that they agree may be the luck of those examples"))
     agreed = agreeing(several, metric)
-    parts.append(Text(f"\n{len(agreed)} {kind}s found in more than one, with the same sign", style="bold"))
+    counted = f"{kind}{'' if len(agreed) == 1 else 's'}"
+    parts.append(Text(f"\n{len(agreed)} {counted} found in more than one, with the same sign", style="bold"))
     if agreed:
         shared = Table(box=SIMPLE_HEAD, pad_edge=False)
-        for name in (kind, "found in", *labels):
-            shared.add_column(name, justify="right", overflow="fold")
+        for name in (kind, "found in", *(f"change in {number}" for number in numbers)):
+            shared.add_column(name, justify="right")
         for name, changes, times in agreed[:SHOWN]:
             shared.add_row(name, str(times), *("" if np.isnan(one) else format_change(one) for one in changes))
         parts.append(shared)
@@ -190,7 +193,7 @@ def _correlation(pair: Pair) -> str:
     if np.isnan(pair.correlation):
         return "undefined"
     interval = "" if np.isnan(pair.low) else f" ({pair.low:.2f} to {pair.high:.2f})"
-    return f"{pair.correlation:.2f}{interval}"
+    return f"{pair.correlation:.2f}{interval}".replace("-", "−")
 
 
 def compare_data(several: Sequence[SavedResults], metric: str | None = None) -> dict[str, Any]:

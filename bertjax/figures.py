@@ -40,7 +40,7 @@ def make_figure(
         metric: default the main one.
         head: of attention, such as '3.0'; default that of the largest effect.
         example: of attention, the id of one of those kept (`view.ResultsView.kept`); default the first.
-        text: of attention, 1 for the second of a pair whose texts the model reads one by one; default 0.
+        text: of attention, 2 for the second of a pair whose texts the model reads one by one; default 1.
         run: of 'change', the ablation; default that of the largest effect.
 
     Raises:
@@ -50,7 +50,7 @@ def make_figure(
         raise InputError(f"figure {figure!r} is not one of {', '.join(FIGURES)}")
     _check_options(figure, {"head": head, "example": example, "text": text, "run": run, "metric": metric})
     if figure in ("attention", "change"):
-        return _attention(saved, head, (example, text or 0), run, both=figure == "change")
+        return _attention(saved, head, (example, 1 if text is None else text), run, both=figure == "change")
     rows = saved.rows_of(metric)
     label = find_metric(rows[0]["metric"]).label
     if figure == "ranking":
@@ -137,14 +137,14 @@ def _attention(
     if wanted is not None and str(wanted) not in ids:
         raise InputError(f"attention of example {wanted} is not kept, but of {', '.join(ids)}")
     example = 0 if wanted is None else ids.index(str(wanted))
-    if not 0 <= text < saved.texts:
-        raise InputError(f"there is no text {text}: of each example the model read {saved.texts}, from 0")
+    if not 1 <= text <= saved.texts:
+        raise InputError(f"there is no text {text}: of each example the model read {saved.texts}, counted from 1")
     if run is not None and run not in runs[1:]:
         raise InputError(f"the attention without {run} is not kept, but without {', '.join(runs[1:])}")
     after = runs.index(run) if run is not None else min(1, len(runs) - 1)
     layer, column_ = _place(saved, head or _first_head(saved, runs[after]))
-    weights = arrays[f"weights_{example}_{text}"][:, layer, column_]
-    tokens = [str(token) for token in arrays[f"tokens_{example}_{text}"]]
+    weights = arrays[f"weights_{example}_{text - 1}"][:, layer, column_]
+    tokens = [str(token) for token in arrays[f"tokens_{example}_{text - 1}"]]
     title = f"Attention of head {layer}.{column_}"
     subtitle = f"{saved.summary['model']['name']}, {_describe(saved, saved.examples[arrays['examples'][example]])}"
     if not both:

@@ -39,7 +39,7 @@ def make_ranking(
     known = np.flatnonzero(np.isfinite(changes))
     order = known[np.argsort(changes[known], kind="stable")]
     loss, gain = matplotlib.colormaps[COLOURS]([0.12, 0.88])
-    colours = [loss if changes[place] < 0 else gain for place in order]
+    colours = [GREY if not changes[place] else loss if changes[place] < 0 else gain for place in order]
     missing = len(changes) - len(known)
     subtitle += f"; {missing} undefined" if missing else ""
     with context("default"):

@@ -70,7 +70,17 @@ class SavedResults(ResultsView):
         Raises:
             InputError: the file is missing or damaged.
         """
-        return _read_arrays(self.directory / "attention.npz")
+        arrays = _read_arrays(self.directory / "attention.npz")
+        runs = arrays["runs"].tolist()
+        if runs[1:] != self._largest_effects()[: len(runs) - 1]:
+            raise InputError(f"{self.directory}: summary.json and attention.npz are of different results")
+        return arrays
+
+    def _largest_effects(self) -> list[str]:
+        """The ablations from the largest effect by the main metric to the smallest."""
+        entries = self.summary["ablations"]
+        sizes = [-1.0 if entry["delta"] is None else abs(entry["delta"]) for entry in entries]
+        return [entries[place]["name"] for place in sorted(range(len(sizes)), key=lambda place: -sizes[place])]
 
     @property
     def has_attention(self) -> bool:
@@ -111,7 +121,9 @@ def read_results(directory: str | Path) -> SavedResults:
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
         found = summary.get("schema")
-    except (OSError, ValueError, AttributeError) as error:
+    except AttributeError as error:
+        raise InputError(f"{path} cannot be read (it holds no object): run the ablation again") from error
+    except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read ({error}): run the ablation again") from error
     if found != SCHEMA:
         raise InputError(
@@ -142,5 +154,5 @@ def _read_arrays(path: Path) -> dict[str, Shaped[np.ndarray, "..."]]:
             return dict(arrays)
     except FileNotFoundError as error:
         raise InputError(f"{path} is missing: run the ablation again") from error
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} cannot be read ({error}): run the ablation again") from error
+    except (OSError, ValueError, zipfile.BadZipFile) as error:  # NumPy's advice is to load pickles, which these are not
+        raise InputError(f"{path} cannot be read, it is damaged: run the ablation again") from error

@@ -154,6 +154,12 @@ def test_the_ranking_is_filtered_and_sorted(page):
     box = page.find_element(By.ID, "filter")
     box.send_keys("1.")
     wait_for(lambda: text_of(page, "#count") == "4 of 12 heads")
+    box.clear()
+    box.send_keys(".1")  # no head begins so
+    wait_for(lambda: text_of(page, "#count").startswith("Nothing found"))
+    box.clear()
+    box.send_keys("1.")
+    wait_for(lambda: text_of(page, "#count") == "4 of 12 heads")
     assert all(row.startswith("1.") for row in rows_of(page, "table"))
     page.execute_script("arguments[0].value = ''; arguments[0].dispatchEvent(new Event('input'))", box)
     page.find_element(By.ID, "sure").click()
@@ -328,6 +334,11 @@ def test_numbers_are_downloaded_as_csv(page, results, tmp_path):
     page.find_element(By.ID, "download-examples").click()
     wait_for(lambda: (tmp_path / "examples.csv").exists())
     assert EVIL in (tmp_path / "examples.csv").read_text()
+    changed = list(csv.DictReader((tmp_path / "examples.csv").read_text().splitlines()))
+    assert {(row["name"], f"{row['layer']}.{row['head']}") for row in changed} <= {
+        (name, name) for name in read_results(results).names
+    }
+    assert len({row["name"] for row in changed}) > 5
 
 
 @browser_needed

@@ -13,6 +13,7 @@ import pytest
 from matplotlib.testing.compare import compare_images
 
 from bertjax import page
+from bertjax.attention_figure import make_attention
 from bertjax.bars import draw_sets
 from bertjax.errors import InputError, OutputError
 from bertjax.figures import FIGURES, make_figure
@@ -142,6 +143,15 @@ def test_pictures_are_shapes_not_pixels(results, tmp_path, figure):
     assert "<image" not in (tmp_path / "a.svg").read_text()
 
 
+def test_of_many_tokens_only_some_are_named():
+    tokens = [f"token{number}" for number in range(120)]
+    figure = make_attention(tokens, [np.eye(120), np.eye(120)], ["one", "other"], "Many tokens")
+    labels = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    apart = figure.axes[0].get_position().width * figure.get_size_inches()[0] * 72 / len(labels)
+    assert labels == tokens[:: 120 // len(labels) + (120 % len(labels) > 0)]
+    assert apart >= figure.axes[0].get_xticklabels()[0].get_fontsize()
+
+
 def test_the_picture_of_attention_says_of_which_example(results):
     told = " ".join(results["heads"].plot("attention", example=7).texts[1].get_text().split())
     example = results["heads"].examples[7]
@@ -159,7 +169,7 @@ def test_the_picture_of_attention_says_of_which_example(results):
         ("heads", {"head": "0.1"}, "figure 'auto' does not take head, but metric"),
         ("heads", {"figure": "attention", "run": "2.3"}, "does not take run, but head, example, text"),
         ("heads", {"figure": "change", "metric": "f1"}, "does not take metric, but head, example, text, run"),
-        ("heads", {"figure": "attention", "text": 1}, "of each example the model read 1"),
+        ("heads", {"figure": "attention", "text": 2}, "of each example the model read 1, counted from 1"),
         ("heads", {"figure": "attention", "head": "9.9"}, "there is no head '9.9'"),
         ("heads", {"figure": "attention", "head": "x"}, "there is no head 'x'"),
         ("heads", {"figure": "change", "run": "0.0"}, "is not kept, but without"),
@@ -179,5 +189,5 @@ def test_either_text_of_a_pair_that_is_read_one_by_one(tmp_path):
     np.savez(path / "attention.npz", **(second | kept))
     saved = read_results(path)
     assert saved.texts == 2
-    sizes = [len(saved.plot("attention", text=text).axes[0].get_xticks()) for text in (0, 1)]
+    sizes = [len(saved.plot("attention", text=text).axes[0].get_xticks()) for text in (1, 2)]
     assert sizes == [6, 3]

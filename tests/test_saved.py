@@ -18,6 +18,7 @@ from scipy.stats import spearmanr
 from bertjax.cli import main
 from bertjax.compare import agreeing, align, compare, label_results
 from bertjax.errors import InputError
+from bertjax.findings import format_p
 from bertjax.intervals import rank_correlation
 from bertjax.rows import COLUMNS, SCHEMA
 from bertjax.saved import read_results
@@ -104,6 +105,8 @@ def mix(path, name):
         (lambda path: (path / "summary.json").write_text('{"schema": 1}'), "is damaged, it lacks model, data"),
         (lambda path: mix(path, "results.parquet"), "summary.json and results.parquet are of different results"),
         (lambda path: mix(path, "outputs.npz"), "summary.json and outputs.npz are of different results"),
+        (lambda path: mix(path, "attention.npz"), "summary.json and attention.npz are of different results"),
+        (lambda path: (path / "summary.json").write_text("[1]"), "summary.json cannot be read (it holds no object)"),
     ],
 )
 def test_damaged_results_are_refused_in_a_line(tmp_path, capsys, change, message):
@@ -198,6 +201,18 @@ def test_two_tasks_are_compared(mrpc, stsb, capsys):
     assert [one["directory"] for one in data["results"]] == [str(mrpc), str(stsb), str(mrpc)]
     assert main(["compare", str(mrpc), str(stsb), "--metric", "accuracy"]) == 2
     assert "has no metric 'accuracy'" in capsys.readouterr().err
+
+
+def test_a_comparison_fits_a_narrow_terminal(mrpc, stsb, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    third = make_results(tmp_path / "a directory of a rather long name", "stsb", seed=3)
+    assert main(["compare", str(mrpc), str(stsb), str(third), str(mrpc)]) == 0
+    shown = capsys.readouterr().out
+    several = [read_results(one) for one in (mrpc, stsb, third, mrpc)]
+    for pair in compare(several):
+        assert any(line.rstrip().endswith(f" {format_p(pair.chance)}") for line in shown.splitlines())
+    assert "1 and 4 are the same results twice" in shown
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_results_are_compared_by_any_metric_that_they_share(mrpc, tmp_path):

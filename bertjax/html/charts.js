@@ -39,7 +39,7 @@ const Charts = (() => {
     return Math.max(odd > 0 ? Math.min(largest, odd) : largest, 0.05);
   }
 
-  // cells: {layer, head, change, text, sure}; selected: {layer, head} or null.
+  // cells: {layer, head, change, text, sure}; selected: {layer, head} or null. Gives how many lie beyond the scale.
   function map(where, cells, layers, heads, selected, base) {
     const grid = () => Array.from({ length: layers }, () => Array(heads).fill(null));
     const z = grid(), text = grid(), marks = grid();
@@ -68,17 +68,19 @@ const Charts = (() => {
       line: { color: colour("--ink"), width: 3 },
     }];
     const ticks = Array.from({ length: heads }, (_, head) => head);
-    return draw(where, [heat, side, dots], {
+    draw(where, [heat, side, dots], {
       height: 90 + 36 * layers, shapes,
       xaxis: { title: { text: "head" }, tickvals: [...ticks, heads + 0.6], ticktext: [...ticks.map(String), "mean"], showgrid: false, zeroline: false, range: [-0.6, heads + 1.2] },
       yaxis: { title: { text: "layer" }, autorange: "reversed", dtick: 1, showgrid: false, zeroline: false },
     });
+    return cells.filter(cell => Math.abs(cell.change ?? 0) > most * 1.001).length;
   }
+
+  const shade = cell => colour(!cell.change ? "--grey" : cell.change < 0 ? "--low" : "--high");
 
   // cells as in ranking; a bar for each, in this order, with no more names below than fit.
   function columns(where, cells, selected) {
     const most = limit(cells.map(cell => cell.change)), bar = cell => cell.name === selected ? 3 : 1;
-    const shade = cell => cell.change < 0 ? colour("--low") : colour("--high");
     const trace = {
       type: "bar", x: cells.map((_, place) => place), y: cells.map(cell => cell.change), customdata: cells.map(cell => cell.place),
       text: cells.map(cell => cell.text), textposition: "none", hovertemplate: "%{text}<extra></extra>",
@@ -106,7 +108,6 @@ const Charts = (() => {
 
   // bars: {name, kind, change, low, high, sure, text}; one bar or dot for each, in this order.
   function ranking(where, bars, selected) {
-    const shade = bar => bar.change === null ? colour("--grey") : bar.change < 0 ? colour("--low") : colour("--high");
     const trace = {
       type: "scatter", mode: "markers", x: bars.map((_, place) => place), y: bars.map(bar => bar.change),
       customdata: bars.map(bar => bar.place),
@@ -132,14 +133,16 @@ const Charts = (() => {
   function matrix(where, tokens, weights, most) {
     const names = tokens.map(escape), places = tokens.map((_, place) => place);
     const text = weights.map((row, query) => row.map((weight, key) => `${names[query]} → ${names[key]}: ${weight.toFixed(2)}`));
-    const axis = { tickvals: places, ticktext: names, showgrid: false, zeroline: false, tickfont: { size: 10 } };
+    const axis = { showgrid: false, zeroline: false, tickfont: { size: 10 } };
+    const room = Math.max(80, document.getElementById(where).clientWidth - 190) / 11; // names that fit side by side
+    const across = places.filter(place => place % Math.ceil(tokens.length / room) === 0);
     return draw(where, [{
       type: "heatmap", z: weights, text, hovertemplate: "%{text}<extra></extra>", zmin: 0, zmax: most,
       colorscale: [[0, colour("--paper")], [1, colour("--mark")]], colorbar: { thickness: 10, title: { text: "weight" } },
     }], {
       height: Math.max(260, 120 + 13 * tokens.length),
-      xaxis: { ...axis, tickangle: -90, title: { text: "attended to" } },
-      yaxis: { ...axis, autorange: "reversed", title: { text: "attending" } },
+      xaxis: { ...axis, tickvals: across, ticktext: across.map(place => names[place]), tickangle: -90, title: { text: "attended to" } },
+      yaxis: { ...axis, tickvals: places, ticktext: names, autorange: "reversed", title: { text: "attending" } },
     });
   }
 

@@ -79,13 +79,15 @@
     const cells = drawn(data.names.map((_, place) => place))
       .map(cell => ({ ...cell, layer: data.places[cell.place][0], head: data.places[cell.place][1] }));
     const [layer, head] = data.places[state.chosen];
-    Charts.map("map", cells, data.model.layers, data.model.heads, { layer, head });
+    const beyond = Charts.map("map", cells, data.model.layers, data.model.heads, { layer, head });
+    setText("beyond", beyond ? `${beyond} ${beyond === 1 ? "head lies" : "heads lie"} beyond the colours' scale.` : "");
   }
 
   function bars() {
     const wanted = byId("filter").value.trim().toLowerCase(), sure = byId("sure").checked;
     return data.names.map((name, place) => place)
-      .filter(place => !wanted || data.names[place].toLowerCase().includes(wanted) || data.heads[place].some(head => head.startsWith(wanted)))
+      .filter(place => !wanted || (data.kind === "set" && data.names[place].toLowerCase().includes(wanted)) ||
+        data.names[place].startsWith(wanted) || data.heads[place].some(head => head.startsWith(wanted)))
       .filter(place => !sure || isSure(place));
   }
 
@@ -176,7 +178,9 @@
     const what = predicted
       ? `${flipped} predictions change. Probability is that of the example's own label.`
       : "The examples whose output changes most.";
-    setText("examples-note", rows.length ? `${what} Shown: ${rows.length}.` : `${what} No output changes.`);
+    const flipping = rows.filter(row => row.flips).length, rest = rows.length - flipping;
+    const shown = predicted && rest ? `Shown: ${flipping ? `these, and ` : ""}${rest} whose probability changes most.` : `Shown: ${rows.length}.`;
+    setText("examples-note", rows.length ? `${what} ${shown}` : `${what} No output changes.`);
     const titles = ["id", "label", predicted ? "prediction" : null, predicted ? "probability" : "output", "change", "text"].filter(Boolean);
     const head = element("tr");
     head.append(...titles.map(title => { const cell = element("th", title); cell.scope = "col"; return cell; }));
@@ -280,11 +284,11 @@
     return lines;
   }
   function changedExamples() {
-    const lines = [[data.kind, "id", "label", "before", "after", "prediction before", "prediction after", "first", "second"]];
+    const lines = [["name", "layer", "head", "id", "label", "before", "after", "prediction before", "prediction after", "first", "second"]];
     const chosen = state.chosen;
     data.names.forEach((name, place) => {
       state.chosen = place;
-      for (const row of exampleRows()[1]) lines.push([name, row.id, row.label, row.before, row.after, row.first, row.second, ...row.texts]);
+      for (const row of exampleRows()[1]) lines.push([name, ...data.places[place], row.id, row.label, row.before, row.after, row.first, row.second, ...row.texts]);
     });
     state.chosen = chosen;
     return lines;
