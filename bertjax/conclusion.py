@@ -15,6 +15,7 @@ from bertjax.data import Examples
 from bertjax.encoded import Encoded
 from bertjax.engine import Progress
 from bertjax.errors import InputError, some_of
+from bertjax.metrics import predictions_from_logits
 from bertjax.plain import Swept
 from bertjax.provenance import provenance
 from bertjax.results import Results, finite, write_outputs, write_results
@@ -66,7 +67,8 @@ def conclude(
     evidence = weigh_outputs(list(base), positive, swept, examples.labels, settings.seed, progress=weighing)
     largest = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
     some = [ablations[number] for number in largest]
-    attention = _sample_attention(model, encoded, some, means)
+    chosen = choose_examples(encoded.kind, Swept(swept.base, swept.outputs[largest]))
+    attention = _sample_attention(model, encoded, chosen, some, means)
     summary = {
         **provenance(model, directory, settings.model, examples, encoded),
         **_how(settings),
@@ -145,16 +147,39 @@ def _warn_if_silent(swept: Swept, ablations: Sequence[Ablation]) -> list[str]:
     return silent
 
 
+def choose_examples(kind: str, swept: Swept) -> list[int]:
+    """Whose attention is kept: half spread evenly over the data, half those that these ablations change most.
+
+    Those whose prediction flips come first; each ablation in turn gives one, the first ablation first.
+
+    Args:
+        kind: of the outputs, 'logits' or 'similarity'.
+    """
+    examples = len(swept.base)
+    if examples <= SAMPLED_EXAMPLES:
+        return list(range(examples))
+    chosen = dict.fromkeys(np.linspace(0, examples - 1, SAMPLED_EXAMPLES // 2).round().astype(int).tolist())
+    sizes = np.nan_to_num(np.abs(swept.outputs - swept.base).reshape(len(swept.outputs), examples, -1).max(-1))
+    if kind == "logits" and swept.base.shape[-1] > 1:
+        flips = predictions_from_logits(swept.outputs) != predictions_from_logits(swept.base[None])
+        sizes = sizes + flips * (1 + sizes.max())
+    orders = np.argsort(-sizes, axis=1, kind="stable")
+    for example in orders.T.ravel().tolist():
+        if len(chosen) == SAMPLED_EXAMPLES:
+            break
+        chosen[example] = None
+    return sorted(chosen)
+
+
 def _sample_attention(
     model: Any,
     encoded: Encoded,
+    chosen: list[int],
     largest: Sequence[Ablation],
     means: Float[np.ndarray, "layers heads head_dim"] | None,
 ) -> dict[str, Shaped[np.ndarray, "..."]]:
-    """Attention of examples spread evenly over the data: base, and the ablations with the largest effects."""
-    count = min(SAMPLED_EXAMPLES, encoded.examples)
-    chosen = np.linspace(0, encoded.examples - 1, count).round().astype(int)
+    """Attention of some examples: base, and the ablations with the largest effects."""
     runs = [Ablation("base", ()), *largest]
     overrides = [to_overrides(model.config, one, means) for one in runs]
-    arrays = sampled_attention(model, encoded, chosen.tolist(), overrides)
-    return {"examples": chosen, "runs": np.array([one.name for one in runs]), **arrays}
+    arrays = sampled_attention(model, encoded, chosen, overrides)
+    return {"examples": np.array(chosen), "runs": np.array([one.name for one in runs]), **arrays}

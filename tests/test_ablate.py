@@ -12,11 +12,12 @@ import bertjax
 from bertjax import overrides as ov
 from bertjax.ablate import ablate
 from bertjax.cli import main
-from bertjax.conclusion import NoEffectWarning
+from bertjax.conclusion import NoEffectWarning, choose_examples
 from bertjax.data import TASKS
 from bertjax.encoded import label_order
 from bertjax.errors import ConfigError, DataError, InputError, OutputError, OverrideError
 from bertjax.metrics import score
+from bertjax.plain import Swept
 from bertjax.settings import Settings, check_settings, list_ablations
 from bertjax.task_outputs import positive_label
 from tests.tiny import largest_difference
@@ -182,6 +183,23 @@ def test_mistakes_in_a_file_of_sets(settings, tmp_path, content, message):
     (tmp_path / "sets.txt").write_text(content)
     with pytest.raises(InputError, match=message):
         ablate(replace(settings, ablate=str(tmp_path / "sets.txt")))
+
+
+def test_examples_that_change_are_kept_beside_some_that_are_spread_evenly(rng):
+    """The second ablation flips example 30, the first 11 and, less than it changes others, 12."""
+    base = np.tile(np.array([2.0, 0.0]), (41, 1))
+    outputs = np.tile(base, (2, 1, 1)) + 1e-3 * rng.normal(size=(2, 41, 2))
+    outputs[0, 20] += 9  # changes much, and flips nothing
+    outputs[0, 11], outputs[0, 12], outputs[1, 30] = [0, 3], [1, 1.1], [0, 1]
+    chosen = choose_examples("logits", Swept(base, outputs))
+    assert {0, 13, 27, 40, 11, 12, 30} < set(chosen)
+    assert chosen == sorted(chosen)
+    assert len(chosen) == 8
+    values = base[:, 0]
+    changed = np.tile(values, (2, 1))
+    changed[0, [5, 6]], changed[1, [7, 8]] = [9, 8], [7, 6]
+    assert choose_examples("similarity", Swept(values, changed)) == sorted([0, 13, 27, 40, 5, 6, 7, 8])
+    assert choose_examples("similarity", Swept(values[:3], changed[:, :3])) == [0, 1, 2]
 
 
 def test_attention_of_the_largest_effects_is_kept(settings):

@@ -229,7 +229,9 @@
     const both = [0, run].map(one => weightsOf(steps, one, layer, head, text.tokens.length));
     const most = Math.max(0.01, ...both.flat().map(row => Math.max(...row))); // one scale, to compare by
     const place = data.examples.places.indexOf(sample.example), [id, label, ...texts] = data.examples.texts[place];
-    setText("example-text", `Example ${id}, label ${label}: ${texts.join(" / ")}`);
+    const changed = data.examples.reads === "predictions" && exampleRows()[1].find(row => row.id === id && row.flips);
+    const flip = changed ? ` (without ${data.kind} ${data.names[state.chosen]}: ${changed.first} → ${changed.second})` : "";
+    setText("example-text", `Example ${id}, label ${label}${flip}: ${texts.join(" / ")}`);
     setText("ablated-caption", run ? `Without ${data.kind} ${data.attention.runs[run]}` : `Nothing is ablated here${data.attention.runs.includes(data.names[state.chosen]) ? "" : `: attention without ${data.kind} ${data.names[state.chosen]} was not kept`}. Choose one under "Without".`);
     const jobs = [];
     ["base", "ablated"].forEach((name, which) => {
