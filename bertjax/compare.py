@@ -170,7 +170,7 @@ def compare_table(several: Sequence[SavedResults], metric: str | None = None) ->
     named = [Text(f"{number}  {label}") for number, label in zip(numbers, labels, strict=True)]
     parts: list[Any] = [*named, table, Text(note)]
     for (first, here), (second, there) in combinations(zip(numbers, several, strict=True), 2):
-        if here.points().tolist() == there.points().tolist():
+        if here.points(metric=metric).tolist() == there.points(metric=metric).tolist():
             parts.append(Text(f"{first} and {second} are the same results twice"))
     if share_examples(several):
         parts.append(Text("some of these results share examples: that they agree may be the luck of those examples"))

@@ -80,7 +80,7 @@ const Charts = (() => {
 
   // cells as in ranking; a bar for each, in this order, with no more names below than fit.
   function columns(where, cells, selected) {
-    const most = limit(cells.map(cell => cell.change)), bar = cell => cell.name === selected ? 3 : 1;
+    const bar = cell => cell.name === selected ? 3 : 1, least = limit([]); // of an axis on which nothing changes
     const trace = {
       type: "bar", x: cells.map((_, place) => place), y: cells.map(cell => cell.change), customdata: cells.map(cell => cell.place),
       text: cells.map(cell => cell.text), textposition: "none", hovertemplate: "%{text}<extra></extra>",
@@ -89,11 +89,10 @@ const Charts = (() => {
         line: { color: cells.map(cell => cell.name === selected ? colour("--ink") : shade(cell)), width: cells.map(bar) },
       },
     };
-    const top = Math.max(most, ...cells.map(cell => Math.abs(cell.change ?? 0)));
     return draw(where, [trace], {
       height: 260, bargap: 0.25,
       xaxis: { ...named(where, cells), title: { text: cells.length ? cells[0].kind : "" } },
-      yaxis: { title: { text: "change in points" }, zeroline: true, range: cells.every(cell => !cell.change) ? [-top, top] : undefined },
+      yaxis: { title: { text: "change in points" }, zeroline: true, range: cells.every(cell => !cell.change) ? [-least, least] : undefined },
     });
   }
 
