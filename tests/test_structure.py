@@ -102,7 +102,7 @@ def test_flax_stays_in_its_rooms_and_within_what_lasts(path):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_files_and_functions_are_short(path):
     text = path.read_text()
-    assert text.count("\n") <= 350
+    assert text.count("\n") <= 400
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef):
             body = node.body[1:] if ast.get_docstring(node) else node.body
