@@ -2,29 +2,30 @@
 
 Trains a classifier (for STS-B a regression) on tasks of GLUE from three beginnings: the pre-trained weights; random
 weights N(0, 0.02); and "none", the pre-trained encoder with an untrained head, which is not trained at all. The head is
-always a new one, also where the checkpoint has one. The settings are the paper's: AdamW, learning rate 5e-5 with 10 %
-warm-up and linear decay, 3 epochs, batches of 32, at most 128 tokens, dropout 0.1 (in training alone). Each run is
-scored on the validation set after every epoch; the model of the best epoch is kept in DIR/runs/TASK-INIT-SEED/best for
-`transformers` and for the other experiments.
+always a new one, also where the checkpoint has one. The settings are the paper's: learning rate 5e-5 with 10 % warm-up
+and linear decay, 3 epochs, batches of 32, at most 128 tokens, dropout 0.1 (in training alone); AdamW. Each run is
+scored on the validation set after every epoch. The last epoch counts; the best one, which what judges it has chosen,
+stands beside it. The model after the last epoch is kept in DIR/runs/TASK-INIT-SEED/last for `transformers` and for the
+other experiments.
 
 A run that was killed goes on after its last full epoch, on a CPU to the same bytes (the same command without
 --overwrite). Runs that DIR holds are not run again, so that tasks, beginnings and seeds can be added; table, values and
 figure are of all finished runs in DIR with the same settings. Several devices share each batch.
 
---as-published reads the data as the authors did, with quote handling that loses rows; they trained with one seed.
+--as-published trains as the authors' program does (BertAdam: no correction of bias, epsilon 1e-6, the gradient of each
+parameter clipped by itself; plain random batches; rates counted over full batches; seed 42), in
+DIR/runs/TASK-INIT-SEED-published; the table has both kinds of runs that DIR holds, and how far they are apart.
 
     python -m experiments.finetune --task mrpc --data GLUE --init pretrained        20 minutes on one CPU core
     python -m experiments.finetune --task qqp --data GLUE --hold-out 2000 --limit 2000 --seeds 0 1 2
 
-With all-MiniLM-L6-v2 both pre-training and fine-tuning are needed, as in the paper: of MRPC's F1 85.5 points with both,
-81.5 from random weights (81.2: say one class only), 48 to 79 untuned, as the random head has it; RTE 57.4 at best,
-STS-B 84.1 (`RESULTS.md`). It has not been run on bert-base-uncased.
+What came out is in `RESULTS.md`.
 """
 
 import argparse
 import dataclasses
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,14 +40,26 @@ from bertjax.encoded import Encoded, encode_examples
 from bertjax.errors import DataError, Interrupted
 from bertjax.files import CheckpointWarning, hash_weights, read_weights
 from bertjax.locate import locate
-from bertjax.metrics import UNLABELLED, score
+from bertjax.metrics import score
 from bertjax.pretrained import make_numerics
 from bertjax.progress import say
 from experiments.shared.program import Outcome, Run, above_zero, fraction, make_parser, run_program, whole
-from experiments.shared.samples import known_task, read_examples, read_published_examples
-from experiments.training.state import LOGITS, Epoch, Result, RunDirectory, finished_runs
-from experiments.training.table import INITS, Trained, draw_scores, make_table, summarise
+from experiments.shared.samples import known_task, read_examples
+from experiments.training.state import LOGITS, Epoch, Result, RunDirectory, finished_runs, run_name
+from experiments.training.table import (
+    INITS,
+    Trained,
+    draw_scores,
+    gain_lines,
+    make_table,
+    markdown_table,
+    read_runs,
+    recipe_lines,
+    summarise,
+)
 from experiments.training.trainer import Recipe, Trainer, predict
+
+PUBLISHED_SEED = 42  # of the authors' program
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,11 +99,8 @@ def read_data(run: Run, task: str) -> Data:
 
 
 def _read(run: Run, task: str, split: str) -> Examples:
-    """All examples of a split that have a label."""
-    read = read_published_examples if run.options.as_published else read_examples
-    found = read(argparse.Namespace(**vars(run.options) | {"task": task, "split": split, "limit": None}))
-    labelled = np.isfinite(found.labels) if found.labels.dtype.kind == "f" else found.labels != UNLABELLED
-    return found if labelled.all() else found.take(np.flatnonzero(labelled).tolist())
+    """All examples of a split."""
+    return read_examples(argparse.Namespace(**vars(run.options) | {"task": task, "split": split, "limit": None}))
 
 
 def make_model(run: Run, data: Data, init: str, seed: int) -> BertForSequenceClassification:
@@ -127,9 +137,10 @@ def train_one(
         OutputError: its directory holds another run, or cannot be written.
     """
     assert run.directory is not None
-    chosen = {name: getattr(run.options, name) for name in ("limit", "hold_out", "seed", "as_published", "data")}
-    path, facts = run.directory / "runs" / run_name(data, init, seed), _facts(data, settings, init, seed)
-    directory = RunDirectory(path, facts, chosen)
+    chosen = {name: getattr(run.options, name) for name in ("limit", "hold_out", "seed", "data")}
+    recipe = make_recipe(run, seed)
+    facts = _facts(data, settings, init, recipe)
+    directory = RunDirectory(run.directory / "runs" / run_name(facts), facts, chosen)
     if run.options.overwrite:
         directory.discard()
     if directory.is_finished():
@@ -139,10 +150,11 @@ def train_one(
     encoded, judged = (encode_examples(model, run.tokenizer, part, length) for part in (data.train, data.validation))
     if init == "none":
         epochs: list[Epoch] = []
-        _judge(data, model, judged, None, epochs, directory, None)
+        _judge(data, model, judged, None, epochs, directory)
     else:
-        trainer = Trainer(model, encoded, data.train.labels, make_recipe(run, seed))
-        epochs = _train(trainer, data, judged, directory, locate(run.options.model), advance)
+        trainer = Trainer(model, encoded, data.train.labels, recipe)
+        epochs = _train(trainer, data, judged, directory, advance)
+        directory.save_model(trainer.model, locate(run.options.model))
     directory.finish(data.told(), epochs)
 
 
@@ -151,10 +163,9 @@ def _train(
     data: Data,
     judged: Encoded,
     directory: RunDirectory,
-    source: Path,
     advance: Callable[[float, str], None],
 ) -> list[Epoch]:
-    """Train from the last checkpoint on; keep one after each epoch, and the best model."""
+    """Train from the last checkpoint on; keep one after each epoch."""
     kept = directory.load_state((trainer.parameters, trainer.memory))
     epochs: list[Epoch] = []
     if kept is not None:
@@ -171,7 +182,7 @@ def _train(
         except KeyboardInterrupt as interruption:
             saved = f"{epoch} of {trainer.recipe.epochs} epochs of {directory.path.name} are saved"
             raise Interrupted(saved) from interruption
-        _judge(data, trainer.model, judged, float(np.mean(losses)), epochs, directory, source)
+        _judge(data, trainer.model, judged, float(np.mean(losses)), epochs, directory)
         directory.save_state((trainer.parameters, trainer.memory), epochs)
     return epochs
 
@@ -183,30 +194,12 @@ def _judge(
     loss: float | None,
     epochs: list[Epoch],
     directory: RunDirectory,
-    source: Path | None,
 ) -> None:
-    """Score a model, add that to the epochs, and keep its logits if it is the best so far.
-
-    Args:
-        source: where its tokenizer is, to keep the model too; None for a model that was not trained.
-    """
+    """Score a model, add that to the epochs, and keep its logits in place of those of the epoch before."""
     logits, labels = predict(model, judged), data.validation.labels
     scores = {name: float(score(name, logits[None], labels)[0]) for name in data.train.task.metrics}
     epochs.append(Epoch(loss, {name: None if np.isnan(value) else value for name, value in scores.items()}))
-    if best_epoch(epochs) == len(epochs) - 1:
-        directory.save_logits(logits, labels)
-        if source is not None:
-            directory.save_best(model, source)
-
-
-def best_epoch(epochs: Sequence[Epoch]) -> int:
-    """The epoch with the highest main score (the first metric), the first of equal ones; undefined is lowest.
-
-    >>> best_epoch([Epoch(0.7, {"f1": None}), Epoch(0.6, {"f1": 0.8}), Epoch(0.5, {"f1": 0.8})])
-    1
-    """
-    main = [next(iter(epoch.scores.values())) for epoch in epochs]
-    return int(np.argmax([-np.inf if value is None else value for value in main]))
+    directory.save_logits(logits, labels)
 
 
 def _last(epochs: Sequence[Epoch]) -> str:
@@ -215,31 +208,29 @@ def _last(epochs: Sequence[Epoch]) -> str:
     return "".join(f" {name} {100 * value:.1f}" for name, value in found.items() if value is not None)
 
 
-def run_name(data: Data, init: str, seed: int) -> str:
-    """What a run's directory is called."""
-    return f"{data.train.task.name}-{init}-{seed}"
-
-
 def make_recipe(run: Run, seed: int) -> Recipe:
     """The options that are the recipe's."""
-    names = [field.name for field in dataclasses.fields(Recipe) if field.name != "seed"]
-    return Recipe(**{name: getattr(run.options, name) for name in names}, seed=seed)
+    names = [field.name for field in dataclasses.fields(Recipe) if field.name not in ("seed", "published")]
+    numbers = {name: getattr(run.options, name) for name in names}
+    return Recipe(**numbers, seed=seed, published=run.options.as_published)
 
 
 def _settings(run: Run) -> dict[str, Any]:
-    """What all runs of a command have in common."""
+    """What all runs of a table have in common."""
     options = run.options
     model = {"model": options.model, "weights_sha256": hash_weights(read_weights(locate(options.model)))}
     settings = {name: getattr(options, name) for name in ("dropout", "max_length", "precision")}
     recipe = dataclasses.asdict(make_recipe(run, 0))
-    del recipe["seed"]
+    del recipe["seed"], recipe["published"]
     return model | settings | recipe
 
 
-def _facts(data: Data, settings: dict[str, Any], init: str, seed: int) -> dict[str, Any]:
-    """What makes a run what it is."""
+def _facts(data: Data, settings: dict[str, Any], init: str, recipe: Recipe) -> dict[str, Any]:
+    """What makes a run what it is; one without training is of no recipe."""
     parts = {f"{name}_sha256": getattr(data, name).sha256 for name in ("train", "validation")}
-    return {"task": data.train.task.name, "init": init, "seed": seed, **settings, **parts}
+    published = recipe.published and init != "none"
+    own = {"task": data.train.task.name, "init": init, "seed": recipe.seed, "published": published}
+    return {**own, **settings, **parts}
 
 
 def compute(run: Run) -> Outcome:
@@ -250,7 +241,8 @@ def compute(run: Run) -> Outcome:
     if named := [name for name in options.task if ":" in name]:
         raise DataError(f"--task {named[0]}: name no split; a task is learnt from and judged by its own")
     several = {name: read_data(run, name) for name in dict.fromkeys(known_task(name).name for name in options.task)}
-    wanted = [(seed, init, name) for seed in options.seeds for init in options.init for name in several]
+    seeds = options.seeds or [PUBLISHED_SEED if options.as_published else 0]
+    wanted = [(seed, init, name) for seed in seeds for init in options.init for name in several]
     wanted = list(dict.fromkeys(wanted))
     settings = _settings(run)
     for number, (seed, init, name) in enumerate(wanted):
@@ -261,7 +253,12 @@ def compute(run: Run) -> Outcome:
         train_one(run, several[name], settings, init, seed, advance)
     results, others = finished_runs(run.directory / "runs", settings)
     tasks = list(dict.fromkeys([*several, *(one.facts["task"] for one in results)]))
-    results.sort(key=lambda one: (tasks.index(one.facts["task"]), INITS.index(one.facts["init"]), one.facts["seed"]))
+
+    def order(found: Result) -> tuple[int, int, bool, int]:
+        facts = found.facts
+        return tasks.index(facts["task"]), INITS.index(facts["init"]), facts["published"], facts["seed"]
+
+    results.sort(key=order)
     return _outcome(run, results, others)
 
 
@@ -270,29 +267,37 @@ def _outcome(run: Run, results: Sequence[Result], others: int) -> Outcome:
     runs = [_trained(one) for one in results]
     rows = summarise(runs)
     numbers = {
+        "model": run.options.model,
+        "epochs": run.options.epochs,
         "data": {one.name: one.data for one in results},
         "runs": [dataclasses.asdict(one) for one in runs],
-        "table": [row.as_json() for row in rows],
     }
     values: dict[str, np.ndarray] = {}
     for one in results:
         found = np.load(run.directory / "runs" / one.name / LOGITS)
         values |= {f"{part}_{one.name.replace('-', '_')}": found[part] for part in ("logits", "labels")}
-    subtitle = f"{run.options.model}; best of {run.options.epochs} epochs"
-
-    def draw_figure(path: Path) -> None:
-        draw_scores(path, rows, "What pre-training and fine-tuning add", subtitle)
-
     which = "of other settings, or that cannot be read, are not in the table"
     left = [f"{others} results in {run.directory / 'runs'} {which}"] if others else []
-    return Outcome(numbers, values, draw_figure, [make_table(rows), *left])
+    lines = [make_table(rows), *gain_lines(rows), *recipe_lines(rows), *left]
+    return Outcome(numbers, values, figures(numbers)["figure"], lines)
 
 
 def _trained(found: Result) -> Trained:
     facts, examples = found.facts, (found.data["train"]["examples"], found.data["validation"]["examples"])
     data = f"{facts['train_sha256']} {facts['validation_sha256']}"
-    best = best_epoch(found.epochs)
-    return Trained(facts["task"], facts["init"], facts["seed"], examples, tuple(found.epochs), best, data)
+    return Trained(facts["task"], facts["init"], facts["seed"], examples, tuple(found.epochs), facts["published"], data)
+
+
+def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
+    """What draws each figure, by name, from a run's results in `numbers.json`."""
+    rows, subtitle = summarise(read_runs(numbers)), f"{numbers['model']}; after {numbers['epochs']} epochs"
+    return {"figure": partial(draw_scores, rows=rows, title="What pre-training and fine-tuning add", subtitle=subtitle)}
+
+
+def tables(numbers: Mapping[str, Any]) -> str:
+    """The results in Markdown, from a run's results in `numbers.json`."""
+    rows = summarise(read_runs(numbers))
+    return "\n\n".join([markdown_table(rows), *gain_lines(rows), *recipe_lines(rows)])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -301,8 +306,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     defaults = Recipe()
     parser.add_argument("--task", nargs="+", default=["rte"], metavar="T", help="tasks of GLUE (default rte)")
     parser.add_argument("--init", nargs="+", default=list(INITS), choices=INITS, help="beginnings (default all)")
-    each = "a run for each: new head, random weights, order, dropout (default 0)"
-    parser.add_argument("--seeds", nargs="+", type=whole, default=[0], metavar="S", help=each)
+    each = "a run for each: new head, random weights, order, dropout (default 0; as published 42)"
+    parser.add_argument("--seeds", nargs="+", type=whole, metavar="S", help=each)
     parser.add_argument("--data", metavar="PATH", help="GLUE directory, in place of TensorFlow Datasets")
     parser.add_argument("--data-dir", metavar="DIR", help="directory of TensorFlow Datasets")
     parser.add_argument(

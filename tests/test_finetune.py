@@ -17,6 +17,7 @@ from bertjax import BertModel
 from experiments import finetune
 from experiments.finetune import main, make_model, read_data
 from experiments.training.state import Epoch, RunDirectory
+from experiments.training.table import read_runs, summarise
 from tests.tiny import FAST_COMPILATION, largest_difference, random_model
 from tests.workshop import add_tokenizer, finetune_run, make_classifier, make_config
 
@@ -32,6 +33,11 @@ def command(encoder, glue, tmp_path):
 def contents(directory):
     """All files of a run by name."""
     return {path.relative_to(directory).as_posix(): path.read_bytes() for path in directory.rglob("*.*")}
+
+
+def read_table(output):
+    """The table's rows, made again from what a command left."""
+    return summarise(read_runs(json.loads((output / "numbers.json").read_text())["results"]))
 
 
 def stop_after(monkeypatch, epochs, error):
@@ -54,7 +60,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(command, tmp_path, monkeypatch, 
     arguments += ["--init", "pretrained"]
     assert main(arguments) == 0
     whole = contents(output / "runs" / "mrpc-pretrained-0")
-    assert {"best/model.safetensors", "best/tokenizer.json", "logits.npz", "result.json"} <= set(whole)
+    assert {"last/model.safetensors", "last/tokenizer.json", "logits.npz", "result.json"} <= set(whole)
     assert "state.safetensors" not in whole
     for epochs in (1, 1.5, 3):
         again = tmp_path / f"killed {epochs}"
@@ -86,7 +92,8 @@ def test_killed_by_the_system_it_goes_on_to_the_same_bytes(command, tmp_path, ca
     process.communicate()
     assert process.returncode == -9
     assert not (output / "numbers.json").exists()
-    (run / "best" / ".0123abcd-model.safetensors").write_bytes(b"half")  # what it may have been writing
+    (run / "last").mkdir(exist_ok=True)
+    (run / "last" / ".0123abcd-model.safetensors").write_bytes(b"half")  # what it may have been writing
     assert main(arguments) == 0
     found = contents(run)
     arguments[-3] = str(tmp_path / "whole")
@@ -106,25 +113,24 @@ def test_a_command_leaves_a_table_values_and_figures_and_can_be_extended(command
     for run in runs:
         logits = values[f"logits_mrpc_{run['init']}_0"]
         right = logits.argmax(1) == values[f"labels_mrpc_{run['init']}_0"]
-        assert abs(run["epochs"][run["best"]]["scores"]["accuracy"] - right.mean()) < 1e-9
+        assert abs(run["epochs"][-1]["scores"]["accuracy"] - right.mean()) < 1e-9
     assert (output / "figure.pdf").read_bytes().startswith(b"%PDF")
     before = contents(output / "runs" / "mrpc-pretrained-0")
     with monkeypatch.context() as patch:
         patch.setattr(finetune, "Trainer", None)  # what is there is not trained again
         assert main([*arguments, "--init", "none", "pretrained", "--seeds", "0"]) == 0
     assert main([*arguments, "--init", "random", "pretrained", "--seeds", "0", "1"]) == 0
-    table = json.loads((output / "numbers.json").read_text())["results"]["table"]
-    assert [(row["metric"], row["init"], len(row["seeds"])) for row in table] == [
+    table = read_table(output)
+    assert [(row.metric, row.init, len(row.points)) for row in table] == [
         (metric, init, count)
         for metric in ("f1", "accuracy")
         for init, count in (("none", 1), ("random", 2), ("pretrained", 2))
     ]  # the table is of all that is there
-    assert table[1]["paper"] == 81.2
-    assert all((row["trained"], row["judged"]) == (21, 9) for row in table)
+    assert table[1].paper == 81.2
+    assert all(row.examples == (21, 9) for row in table)
     assert main([*arguments, "--init", "none", "--epochs", "2", "--seeds", "5"]) == 0
     assert "5 results" in capsys.readouterr().out  # of other settings
-    table = json.loads((output / "numbers.json").read_text())["results"]["table"]
-    assert [(row["metric"], row["init"], len(row["seeds"])) for row in table] == [
+    assert [(row.metric, row.init, len(row.points)) for row in read_table(output)] == [
         ("f1", "none", 1),
         ("accuracy", "none", 1),
     ]
@@ -132,10 +138,52 @@ def test_a_command_leaves_a_table_values_and_figures_and_can_be_extended(command
     (output / "runs" / "mrpc-random-1" / "result.json").write_text("[]")
     assert main([*arguments, "--init", "none"]) == 0
     assert "3 results" in capsys.readouterr().out  # other settings, a copy, one that cannot be read
-    table = json.loads((output / "numbers.json").read_text())["results"]["table"]
-    assert [len(row["seeds"]) for row in table] == [1, 1, 2, 1, 1, 2]
+    assert [len(row.points) for row in read_table(output)] == [1, 1, 2, 1, 1, 2]
     assert contents(output / "runs" / "mrpc-pretrained-0") == before
     capsys.readouterr()
+
+
+def test_the_model_is_that_of_the_last_epoch_whichever_scores_best(command, monkeypatch, capsys):
+    arguments, output = command
+    run_epoch, models = finetune.Trainer.run_epoch, []
+
+    def recorded(self, epoch):
+        yield from run_epoch(self, epoch)
+        models.append(self.model.weights())
+
+    scores = iter([0.9, 0.9, 0.1, 0.1, 0.5, 0.5])  # F1 and accuracy of three epochs: the first is best
+    monkeypatch.setattr(finetune.Trainer, "run_epoch", recorded)
+    monkeypatch.setattr(finetune, "score", lambda *given: [next(scores)])
+    assert main([*arguments, "--init", "pretrained"]) == 0
+    kept = bertjax.load(output / "runs" / "mrpc-pretrained-0" / "last").weights()
+    for name, value in models[2].items():
+        assert np.array_equal(kept[name], value), name
+    assert any(largest_difference(kept[name], models[0][name]) > 1e-3 for name in kept)
+    (row, _) = read_table(output)
+    assert (row.points, row.best) == ((50.0,), (90.0,))
+    capsys.readouterr()
+
+
+def test_as_published_is_a_recipe_of_its_own_beside_the_corrected(command, capsys):
+    arguments, output = command
+    arguments += ["--init", "none", "pretrained"]
+    assert main([*arguments, "--as-published"]) == 0
+    assert {path.name for path in (output / "runs").iterdir()} == {"mrpc-none-42", "mrpc-pretrained-42-published"}
+    assert main(arguments) == 0
+    assert "as published, mrpc f1 pretrained: " in capsys.readouterr().out
+    rows = [row for row in read_table(output) if row.metric == "accuracy"]
+    assert [(row.init, row.published, len(row.points)) for row in rows] == [
+        ("none", False, 2),
+        ("pretrained", False, 1),
+        ("pretrained", True, 1),
+    ]
+    kept = [
+        bertjax.load(output / "runs" / name / "last").weights()
+        for name in ("mrpc-pretrained-0", "mrpc-pretrained-42-published")
+    ]
+    assert any(largest_difference(kept[0][name], kept[1][name]) > 1e-3 for name in kept[0])
+    numbers = json.loads((output / "numbers.json").read_text())["results"]
+    assert "| MRPC: 21, 9 | F1 |" in finetune.tables(numbers)
 
 
 def test_whoever_interrupts_is_told_what_is_saved(command, monkeypatch, capsys):
@@ -231,16 +279,16 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, rng):
 
 
 @pytest.mark.needs_torch
-def test_the_best_model_scores_the_same_in_pytorch(command):
+def test_the_model_scores_the_same_in_pytorch(command):
     import torch
     import transformers
 
     arguments, output = command
     assert main([*arguments, "--init", "pretrained", "--epochs", "1"]) == 0
-    best = output / "runs" / "mrpc-pretrained-0" / "best"
-    twin = transformers.BertForSequenceClassification.from_pretrained(best).eval()
+    last = output / "runs" / "mrpc-pretrained-0" / "last"
+    twin = transformers.BertForSequenceClassification.from_pretrained(last).eval()
     assert twin.config.id2label == {0: "not_equivalent", 1: "equivalent"}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(best)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(last)
     examples = bertjax.data.load_examples("mrpc", data=arguments[3])
     given = tokenizer(list(examples.first), list(examples.second), padding=True, return_tensors="pt")
     with torch.no_grad():

@@ -1,25 +1,71 @@
-"""Table 1: means and spreads over seeds."""
+"""Table 1: means and spreads over seeds, and how far recipes are apart."""
+
+import dataclasses
 
 from experiments.training.state import Epoch
-from experiments.training.table import Trained, make_table, summarise
+from experiments.training.table import (
+    Trained,
+    gain_lines,
+    make_table,
+    markdown_table,
+    read_runs,
+    recipe_lines,
+    summarise,
+)
 
 
-def test_the_table_has_means_spreads_and_the_papers_numbers():
-    scores = {("random", 0): 0.5, ("random", 1): 0.6, ("pretrained", 0): 0.7}
-    runs = [
-        Trained(
-            "rte", init, seed, (90, 10), (Epoch(1.0, {"accuracy": score - 0.1}), Epoch(0.5, {"accuracy": score})), 1
-        )
-        for (init, seed), score in scores.items()
-    ]
-    runs.append(Trained("rte", "none", 0, (90, 10), (Epoch(None, {"accuracy": None}),), 0))
-    rows = {row.init: row for row in summarise(runs)}
+def trained(init, seed, *scores, **changes):
+    """A run on RTE whose epochs have these accuracies."""
+    epochs = tuple(Epoch(1.0, {"accuracy": score}) for score in scores)
+    return dataclasses.replace(Trained("rte", init, seed, (90, 10), epochs), **changes)
+
+
+RUNS = [
+    trained("random", 0, 0.4, 0.5),
+    trained("random", 1, 0.7, 0.6),
+    trained("pretrained", 0, 0.6, 0.7),
+    trained("none", 0, None),
+]
+
+
+def test_the_table_has_the_last_epoch_with_the_best_beside_it_and_the_papers_numbers():
+    rows = {row.init: row for row in summarise(RUNS)}
     assert list(rows) == ["none", "random", "pretrained"]
-    assert rows["random"].points == (50.0, 60.0)
+    assert (rows["random"].points, rows["random"].best) == ((50.0, 60.0), (50.0, 70.0))
     assert abs(rows["random"].mean - 55) < 1e-9
     assert abs(rows["random"].spread - 50**0.5) < 1e-9
-    assert rows["pretrained"].published == 64.6
-    assert rows["none"].as_json()["seeds"] == [None]
+    assert rows["pretrained"].paper == 64.6
     assert make_table(list(rows.values())).row_count == 3
-    other = Trained("rte", "random", 2, (90, 10), runs[0].epochs, 1, "other examples")
-    assert [len(row.points) for row in summarise([*runs, other]) if row.init == "random"] == [2, 1]
+    line = markdown_table(list(rows.values())).splitlines()[2]
+    assert "**55.0 ± 7.1** (2 seeds; best epoch 60.0; paper 52.7)" in line
+    other = dataclasses.replace(RUNS[0], seed=2, data="other examples")
+    assert [len(row.points) for row in summarise([*RUNS, other]) if row.init == "random"] == [2, 1]
+
+
+def test_runs_are_the_same_when_read_again():
+    assert read_runs({"runs": [dataclasses.asdict(run) for run in RUNS]}) == RUNS
+
+
+def test_the_mean_gain_is_over_tasks_beside_the_papers():
+    none = [trained("none", seed, score) for seed, score in enumerate((0.5, 0.6))]
+    mrpc = [
+        dataclasses.replace(one, task="mrpc", epochs=(Epoch(1.0, {"f1": 0.1, "accuracy": score}),))
+        for one, score in ((none[0], 0.3), (RUNS[2], 0.85))
+    ]
+    (line,) = gain_lines(summarise([*none, RUNS[2], *mrpc]))
+    gains = 70 - 55, 85 - 30
+    paper = 64.6 - 52.7, 82.3 - 31.6
+    assert line == (
+        f"mean gain by fine-tuning over 2 tasks: {sum(gains) / 2:.1f} points; "
+        f"the paper's table, of the same tasks: {sum(paper) / 2:.1f}"
+    )
+    assert gain_lines(summarise(none)) == []
+
+
+def test_recipes_are_rows_of_their_own_and_compared():
+    published = trained("pretrained", 42, 0.6, 0.65, published=True)
+    rows = summarise([*RUNS, published])
+    assert [row.published for row in rows] == [False, False, False, True]
+    (line,) = recipe_lines(rows)
+    assert line == "as published, rte accuracy pretrained: -5.0 points from the corrected training"
+    assert "pre-trained, fine-tuned as published" in markdown_table(rows)

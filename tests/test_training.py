@@ -23,6 +23,8 @@ from experiments.training.trainer import (
     make_optimizer,
     order_batches,
     predict,
+    published_rates,
+    random_batches,
     train_step,
 )
 from tests.tiny import FAST_COMPILATION, SIZES, arguments, encodings, largest_difference, random_model
@@ -200,6 +202,81 @@ def test_steps_of_the_optimizer_are_pytorchs(small, rng, tmp_path):
         assert largest_difference(ours[name], parameter.detach()) < 2e-4, name
         moved = max(moved, largest_difference(ours[name], before[name]))
     assert moved > 0.03
+
+
+@pytest.mark.needs_torch
+def test_steps_as_published_are_those_of_bert_adam(small, rng, tmp_path):
+    """Five steps against the update rule of the authors' optimizer, written out on PyTorch's gradients.
+
+    m and v are not corrected for their bias, epsilon is 1e-6, each parameter's gradient is clipped by itself.
+    """
+    import torch
+
+    model = make_model(small, **NO_DROPOUT)
+    twin, skeleton = torch_twin(model, tmp_path), Skeleton.of(model)
+    recipe = Recipe(learning_rate=3e-2, warmup=0.4, weight_decay=0.1, largest_gradient=0.02, batch_size=3, epochs=2)
+    optimizer, rates = make_optimizer(0.1, 0.02, published=True), published_rates(recipe, 7)
+    assert len(rates) == 6
+    parameters = {name: jnp.array(value) for name, value in model.parameters().items()}
+    memory, moments, before, clipped = optimizer.init(parameters), {}, model.weights(), set()
+    for step in range(5):
+        encoded, wanted = make_examples(model, rng, 3)
+        batch = make_batch(encoded.rows, wanted, 3, 0, 19)
+        given = batch, jax.random.key(0), jnp.asarray(rates[step])
+        parameters, memory, _ = train_step(skeleton, optimizer, parameters, memory, *given)
+        torch_loss(twin, batch).backward()
+        rate = 3e-2 * (step / 4 / 0.4 if step / 4 < 0.4 else max(1 - step / 4, 0) / 0.6)
+        with torch.no_grad():
+            for name, parameter in twin.named_parameters():
+                norm = torch.nn.utils.clip_grad_norm_([parameter], 0.02)
+                clipped.add(bool(norm > 0.02))
+                m, v = moments.get(name, (0.0, 0.0))
+                m, v = 0.9 * m + 0.1 * parameter.grad, 0.999 * v + 0.001 * parameter.grad**2
+                decay = 0.0 if name.endswith("bias") or "LayerNorm" in name else 0.1
+                moments[name] = m, v
+                parameter -= rate * (m / (v.sqrt() + 1e-6) + decay * parameter)
+        twin.zero_grad()
+    assert clipped == {True, False}
+    ours, moved = skeleton.merge(parameters).weights(), 0.0
+    for name, parameter in twin.named_parameters():
+        if "key.bias" in name:  # its gradient is 0 but for rounding, which Adam scales up to whole steps
+            continue
+        assert largest_difference(ours[name], parameter.detach()) < 2e-4, name
+        moved = max(moved, largest_difference(ours[name], before[name]))
+    assert moved > 0.03
+
+
+def test_as_published_batches_are_not_sorted_and_the_last_steps_have_rate_0(rng):
+    batches = random_batches(103, 8, seed=3, epoch=0)
+    assert sorted(place for batch in batches for place in batch) == list(range(103))
+    assert [len(batch) for batch in batches] == [8] * 12 + [7]
+    assert batches == random_batches(103, 8, seed=3, epoch=0)
+    assert batches != random_batches(103, 8, seed=3, epoch=1)
+    rates = published_rates(Recipe(batch_size=8, learning_rate=1.0), 103)
+    assert len(rates) == 39  # 3 epochs of 13, of which 36 are counted
+    assert rates.argmax() == 4  # 10 % of 36
+    assert np.count_nonzero(rates == 0) == 1 + 3
+    assert np.allclose(np.diff(rates[4:36]), -1 / (0.9 * 36))
+
+
+def test_the_recipe_decides_how_a_trainer_trains(small, rng, monkeypatch):
+    model, batches = make_model(small), []
+    encoded, wanted = make_examples(model, rng, 64)
+    monkeypatch.setattr(
+        "experiments.training.trainer.train_step",
+        lambda skeleton, optimizer, parameters, memory, batch, key, rate: (
+            batches.append((batch["input_ids"].shape[1], float(rate))),
+            (parameters, memory, jnp.float32(0)),
+        )[1],
+    )
+    memories = []
+    for published in (False, True):
+        trainer = Trainer(model, encoded, wanted, Recipe(batch_size=24, learning_rate=1.0, published=published))
+        memories.append(jax.tree.structure(trainer.memory))
+        assert len(list(trainer.run_epoch(2))) == 3
+    assert batches[2][1] > 0
+    assert batches[5][1] == 0
+    assert memories[0] != memories[1]
 
 
 def test_rows_that_fill_up_a_batch_count_for_nothing(small, rng):

@@ -1,7 +1,7 @@
-"""A training run on disk: a checkpoint after each epoch, from which it goes on to the same bytes, and its best model.
+"""A training run on disk: a checkpoint after each epoch, from which it goes on to the same bytes, and its model.
 
 state.safetensors   parameters, optimizer, epochs done and scores; gone when the run is finished
-best/               the model of the best epoch, with its tokenizer, for `transformers` and bertjax
+last/               the model after the last epoch, with its tokenizer, for `transformers` and bertjax
 logits.npz          what that model says of the validation set, and the labels
 result.json         what the run was, its data, and the scores of each epoch; written last
 """
@@ -24,7 +24,7 @@ from bertjax.errors import OutputError
 from bertjax.journal import describe, differences, tell
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json")
-STATE, BEST, LOGITS, RESULT = "state.safetensors", "best", "logits.npz", "result.json"
+STATE, LAST, LOGITS, RESULT = "state.safetensors", "last", "logits.npz", "result.json"
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class RunDirectory:
         try:
             for name in (RESULT, STATE, LOGITS):
                 (self.path / name).unlink(missing_ok=True)
-            if (self.path / BEST).is_dir():
-                shutil.rmtree(self.path / BEST)
+            if (self.path / LAST).is_dir():
+                shutil.rmtree(self.path / LAST)
         except OSError as error:
             raise OutputError(f"cannot remove {error.filename}: {error.strerror or error}") from error
         remove_leftovers(self.path)
@@ -99,7 +99,7 @@ class RunDirectory:
         """
         path = self.path / STATE
         remove_leftovers(self.path)
-        remove_leftovers(self.path / BEST)
+        remove_leftovers(self.path / LAST)
         if not path.is_file():
             return None
         try:
@@ -117,16 +117,16 @@ class RunDirectory:
         return jax.tree.unflatten(jax.tree.structure(like), leaves), epochs
 
     def save_logits(self, logits: Float[np.ndarray, "examples labels"], labels: Shaped[np.ndarray, "examples"]) -> None:
-        """Keep what the best model says of the validation set, and the labels. Raises `OutputError`."""
+        """Keep what the model says of the validation set, and the labels. Raises `OutputError`."""
         with staged(self.path / LOGITS) as (temporary,):
             np.savez_compressed(temporary, logits=logits, labels=labels)
 
-    def save_best(self, model: Any, tokenizer_from: Path) -> None:
-        """Export a model with its tokenizer's files, in place of the one before. Raises `OutputError`."""
-        model.save_pretrained(self.path / BEST)
+    def save_model(self, model: Any, tokenizer_from: Path) -> None:
+        """Export the model with its tokenizer's files. Raises `OutputError`."""
+        model.save_pretrained(self.path / LAST)
         for name in TOKENIZER_FILES:
             if (tokenizer_from / name).is_file():
-                with staged(self.path / BEST / name) as (temporary,):
+                with staged(self.path / LAST / name) as (temporary,):
                     shutil.copyfile(tokenizer_from / name, temporary)
 
     def finish(self, data: Mapping[str, Mapping[str, Any]], epochs: list[Epoch]) -> None:
@@ -143,6 +143,16 @@ class RunDirectory:
                 f"{self.path} holds a run with other settings: {tell(others, differing)}. Choose another directory, "
                 "or --overwrite"
             )
+
+
+def run_name(facts: Mapping[str, Any]) -> str:
+    """What a run's directory is called.
+
+    >>> run_name({"task": "rte", "init": "random", "seed": 42, "published": True})
+    'rte-random-42-published'
+    """
+    name = "-".join(str(facts.get(part)) for part in ("task", "init", "seed"))
+    return f"{name}-published" if facts.get("published") else name
 
 
 def read_result(path: Path) -> Result:
@@ -169,8 +179,11 @@ def finished_runs(directory: Path, settings: Mapping[str, Any]) -> tuple[list[Re
         except OutputError:
             others += 1
             continue
-        own = "-".join(str(found.facts.get(name)) for name in ("task", "init", "seed")) == found.name
-        if own and settings.items() <= found.facts.items() and (path.parent / LOGITS).is_file():
+        if (
+            run_name(found.facts) == found.name
+            and settings.items() <= found.facts.items()
+            and (path.parent / LOGITS).is_file()
+        ):
             alike.append(found)
         else:
             others += 1

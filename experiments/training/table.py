@@ -1,7 +1,8 @@
 """Table 1: scores by task and beginning, mean and spread over seeds, beside the paper's."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from bertjax.metrics import METRICS
 from bertjax.page import GREY, INK, PALE, WIDTH, add_axes, save_page, start_page
+from bertjax.tasks import TASKS
 from experiments.training.state import Epoch
 
 INITS = ("none", "random", "pretrained")
@@ -19,7 +21,8 @@ LOOKS = {  # words, colour (Okabe and Ito 2008, for colour-blind readers) and ma
     "random": ("random, fine-tuned", "#e69f00", "^"),
     "pretrained": ("pre-trained, fine-tuned", "#0072b2", "o"),
 }
-LEFT, RIGHT, BOTTOM, LINE = 2.1, 0.3, 0.95, 0.42  # inches
+PUBLISHED = ("trained as published", "#cc79a7", "D")  # whatever it began from
+LEFT, RIGHT, BOTTOM, LINE = 2.1, 0.3, 1.15, 0.42  # inches
 
 # Kovaleva et al. 2019, table 1, in points, by task, metric and beginning. STS-B's "accuracy" is a correlation.
 PAPER: dict[tuple[str, str], dict[str, float]] = {
@@ -41,8 +44,8 @@ class Trained:
 
     Args:
         examples: how many it learnt from, and how many judged it.
-        best: which epoch's model was kept, counted from 0.
-        data: a digest of both, so that runs on other examples are not taken for more seeds.
+        published: it was trained as the authors' program does.
+        data: a digest of both parts of the data, so that runs on other examples are not taken for more seeds.
     """
 
     task: str
@@ -50,22 +53,36 @@ class Trained:
     seed: int
     examples: tuple[int, int]
     epochs: tuple[Epoch, ...]
-    best: int
+    published: bool = False
     data: str = ""
 
     @property
-    def scores(self) -> dict[str, float | None]:
-        """Of the best epoch, by metric, as the metric defines them; None where undefined."""
-        return self.epochs[self.best].scores
+    def best(self) -> int:
+        """The epoch with the highest main score (the first metric), the first of equal ones; undefined is lowest.
+
+        >>> scores = (None, 0.8, 0.8)
+        >>> Trained("mrpc", "random", 0, (9, 5), tuple(Epoch(0.7, {"f1": score}) for score in scores)).best
+        1
+        """
+        main = [next(iter(epoch.scores.values())) for epoch in self.epochs]
+        return int(np.argmax([-np.inf if value is None else value for value in main]))
+
+
+def read_runs(numbers: Mapping[str, Any]) -> list[Trained]:
+    """The runs as `numbers.json` holds them."""
+    return [
+        Trained(**run | {"examples": tuple(run["examples"]), "epochs": tuple(Epoch(**one) for one in run["epochs"])})
+        for run in numbers["runs"]
+    ]
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: one task, metric and beginning; scores in points, NaN where undefined.
+    """A line of the table: one task, metric, beginning and recipe; scores in points, NaN where undefined.
 
     Args:
-        points: of each seed's best epoch.
-        last: of its last epoch.
+        points: of each seed's last epoch.
+        best: of its best epoch, by the main metric.
         examples: how many each run learnt from, and how many judged it.
     """
 
@@ -73,8 +90,9 @@ class Row:
     metric: str
     init: str
     points: tuple[float, ...]
-    last: tuple[float, ...]
+    best: tuple[float, ...]
     examples: tuple[int, int]
+    published: bool = False
 
     @property
     def mean(self) -> float:
@@ -87,50 +105,30 @@ class Row:
         return float(np.std(self.points, ddof=1)) if len(self.points) > 1 else float("nan")
 
     @property
-    def published(self) -> float | None:
+    def paper(self) -> float | None:
         """The paper's number."""
         return PAPER.get((self.task, self.metric), {}).get(self.init)
-
-    def as_json(self) -> dict[str, Any]:
-        """For `numbers.json`."""
-        return {
-            "task": self.task,
-            "metric": self.metric,
-            "init": self.init,
-            "trained": self.examples[0],
-            "judged": self.examples[1],
-            "mean": _finite(self.mean),
-            "sd": _finite(self.spread),
-            "seeds": [_finite(value) for value in self.points],
-            "last_epoch": [_finite(value) for value in self.last],
-            "paper": self.published,
-        }
-
-
-def _finite(value: float) -> float | None:
-    return None if np.isnan(value) else value
 
 
 def summarise(runs: Sequence[Trained]) -> list[Row]:
     """The table's rows, tasks in the order of the runs, beginnings as in the paper; runs on other examples are apart.
 
     >>> epochs = [Epoch(0.7, {"accuracy": score}) for score in (0.5, 0.6)]
-    >>> runs = [Trained("rte", "random", seed, (9, 5), (epoch,), 0) for seed, epoch in enumerate(epochs)]
-    >>> [(row.metric, round(row.mean, 6), round(row.spread, 2), row.published) for row in summarise(runs)]
+    >>> runs = [Trained("rte", "random", seed, (9, 5), (epoch,)) for seed, epoch in enumerate(epochs)]
+    >>> [(row.metric, round(row.mean, 6), round(row.spread, 2), row.paper) for row in summarise(runs)]
     [('accuracy', 55.0, 7.07, 52.7)]
     """
     rows = []
     for task, examples, data in dict.fromkeys((run.task, run.examples, run.data) for run in runs):
         alike = [run for run in runs if (run.task, run.examples, run.data) == (task, examples, data)]
-        for metric in alike[0].scores:
-            for init in INITS:
-                several = [run for run in alike if run.init == init]
-                points, last = (
-                    tuple(100 * _number(scores[metric]) for scores in found)
-                    for found in ([run.scores for run in several], [run.epochs[-1].scores for run in several])
-                )
-                if several:
-                    rows.append(Row(task, metric, init, points, last, examples))
+        for metric, init, published in product(alike[0].epochs[-1].scores, INITS, (False, True)):
+            several = [run for run in alike if (run.init, run.published) == (init, published)]
+            points, best = (
+                tuple(100 * _number(run.epochs[place].scores[metric]) for run, place in chosen)
+                for chosen in ([(run, -1) for run in several], [(run, run.best) for run in several])
+            )
+            if several:
+                rows.append(Row(task, metric, init, points, best, examples, published))
     return rows
 
 
@@ -143,18 +141,83 @@ def make_table(rows: Sequence[Row]) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for title in ("task", "metric", "init"):
         table.add_column(title, no_wrap=True)
-    for title in ("best epoch", "last", "seeds", "paper", "learnt", "judge"):
+    for title in ("last epoch", "best", "seeds", "paper", "learnt", "judge"):
         table.add_column(title, justify="right", no_wrap=True)
     before = ""
     for row in rows:
         spread = "       " if np.isnan(row.spread) else f" ± {row.spread:4.1f}"
-        published = "" if row.published is None else f"{row.published:.1f}"
+        paper = "" if row.paper is None else f"{row.paper:.1f}"
         trained = "" if row.init == "none" else f"{row.examples[0]:,}"
-        last = f"{np.mean(row.last):.1f}"
-        cells = [f"{row.mean:.1f}{spread}", last, str(len(row.points)), published, trained, f"{row.examples[1]:,}"]
-        table.add_row(row.task if row.task != before else "", row.metric, row.init, *cells)
+        best = f"{np.mean(row.best):.1f}"
+        cells = [f"{row.mean:.1f}{spread}", best, str(len(row.points)), paper, trained, f"{row.examples[1]:,}"]
+        init = f"{row.init}*" if row.published else row.init
+        table.add_row(row.task if row.task != before else "", row.metric, init, *cells)
         before = row.task
+    if any(row.published for row in rows):
+        table.caption = "*: trained as published"
     return table
+
+
+def markdown_table(rows: Sequence[Row]) -> str:
+    """A line for each task and metric: last epoch, mean and spread over seeds; in brackets the paper's."""
+    head = ["task: learnt from, judged by", "metric", *(LOOKS[init][0] for init in INITS)]
+    recipes = [published for published in (False, True) if any(row.published == published for row in rows)]
+    if True in recipes:
+        head.append(f"{LOOKS[INITS[-1]][0]} as published")
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for task, examples, metric in dict.fromkeys((row.task, row.examples, row.metric) for row in rows):
+        alike = [row for row in rows if (row.task, row.examples, row.metric) == (task, examples, metric)]
+        found = {(row.init, row.published): _cell(row) for row in alike}
+        cells = [found.get((init, False), "") for init in INITS]
+        if True in recipes:
+            cells.append(found.get((INITS[-1], True), ""))
+        sizes = f"{TASKS[task].folder}: {examples[0]:,}, {examples[1]:,}"
+        lines.append("| " + " | ".join([sizes, METRICS[metric].label, *cells]) + " |")
+    return "\n".join(lines)
+
+
+def _cell(row: Row) -> str:
+    """Mean and spread over seeds, number of seeds, the best epoch's mean where it is another, and the paper's."""
+    spread = "" if np.isnan(row.spread) else f" ± {row.spread:.1f}"
+    best = f"{np.mean(row.best):.1f}"
+    aside = [f"{len(row.points)} seed{'s'[: len(row.points) > 1]}"]
+    aside += [f"best epoch {best}"] * (row.init != "none" and best != f"{row.mean:.1f}")
+    aside += [] if row.paper is None else [f"paper {row.paper:.1f}"]
+    return f"**{row.mean:.1f}{spread}** ({'; '.join(aside)})".replace("-", "−")
+
+
+def gain_lines(rows: Sequence[Row]) -> list[str]:
+    """The mean gain by fine-tuning over tasks, with the paper's of the same tasks.
+
+    A task's gain is that of its accuracy, for STS-B of Pearson's correlation, from the untrained head to the
+    fine-tuned model; over all seven tasks the paper's table gives 35.9 points.
+    """
+    gains, paper = {}, {}
+    for metric in ("accuracy", "pearson"):
+        for task in dict.fromkeys(row.task for row in rows if row.metric == metric):
+            found = {row.init: row for row in rows if (row.task, row.metric, row.published) == (task, metric, False)}
+            if {"none", "pretrained"} <= found.keys():
+                gains[task] = found["pretrained"].mean - found["none"].mean
+                ends = [found[init].paper for init in ("none", "pretrained")]
+                paper[task] = None if None in ends else ends[1] - ends[0]  # type: ignore[operator]
+    known = [value for value in paper.values() if value is not None]
+    if not gains:
+        return []
+    beside = f"; the paper's table, of the same tasks: {np.mean(known):.1f}" if len(known) == len(gains) else ""
+    several = f"{len(gains)} tasks" if len(gains) > 1 else "1 task"
+    return [f"mean gain by fine-tuning over {several}: {np.mean(list(gains.values())):.1f} points{beside}"]
+
+
+def recipe_lines(rows: Sequence[Row]) -> list[str]:
+    """How far the authors' way of training is from the corrected one, for each score that has both."""
+    several = {(row.task, row.examples, row.metric, row.init, row.published): row for row in rows}
+    lines = []
+    for (task, examples, metric, init, published), row in several.items():
+        other = several.get((task, examples, metric, init, False))
+        if published and other is not None:
+            apart = row.mean - other.mean
+            lines.append(f"as published, {task} {metric} {init}: {apart:+.1f} points from the corrected training")
+    return lines
 
 
 def draw_scores(path: Path, rows: Sequence[Row], title: str, subtitle: str) -> None:
@@ -173,21 +236,20 @@ def draw_scores(path: Path, rows: Sequence[Row], title: str, subtitle: str) -> N
         axes.set_xlabel("points on the validation set", fontsize=9, color=INK)
         for row in rows:
             place = lines.index((row.task, row.examples, row.metric))
-            _draw_row(axes, row, place + 0.26 * (INITS.index(row.init) - 1))
+            _draw_row(axes, row, place + 0.26 * (INITS.index(row.init) - 1 + 0.5 * row.published))
         look: dict[str, Any] = {"linestyle": "none", "markersize": 7}
         handles = [
             Line2D([], [], color=colour, marker=mark, label=word, **look)
-            for init, (word, colour, mark) in LOOKS.items()
-            if any(row.init == init for row in rows)
+            for word, colour, mark in dict.fromkeys(_look(row) for row in sorted(rows, key=lambda row: row.published))
         ]
-        if any(row.published is not None for row in rows):
+        if any(row.paper is not None for row in rows):
             hollow: dict[str, Any] = {"color": GREY, "marker": "o", "fillstyle": "none", "label": "hollow: the paper's"}
             handles.append(Line2D([], [], **hollow, **look))
         figure.legend(
             handles=handles,
             loc="lower left",
             bbox_to_anchor=(0.15 / WIDTH, 0),
-            ncols=4,
+            ncols=3,
             frameon=False,
             fontsize=8.5,
             labelcolor=INK,
@@ -202,11 +264,16 @@ def _name_line(task: str, examples: tuple[int, int], metric: str) -> str:
     return f"{task}, {METRICS[metric].label}\n{examples[0]:,} learnt, {examples[1]:,} judge"
 
 
+def _look(row: Row) -> tuple[str, str, str]:
+    """Words, colour and marker."""
+    return PUBLISHED if row.published else LOOKS[row.init]
+
+
 def _draw_row(axes: Any, row: Row, place: float) -> None:
-    _, colour, marker = LOOKS[row.init]
+    _, colour, marker = _look(row)
     axes.plot(
         row.points, [place] * len(row.points), marker=marker, color=colour, linestyle="-", markersize=3, alpha=0.6
     )
     axes.plot([row.mean], [place], marker=marker, color=colour, markersize=7)
-    if row.published is not None:
-        axes.plot([row.published], [place], marker=marker, color=colour, fillstyle="none", markersize=9, zorder=4)
+    if row.paper is not None and not row.published:
+        axes.plot([row.paper], [place], marker=marker, color=colour, fillstyle="none", markersize=9, zorder=4)

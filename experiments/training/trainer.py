@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,14 +29,16 @@ Batch = dict[str, Any]  # arrays of NumPy or JAX, as `make_batch` makes them
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is trained; the defaults are those of Kovaleva et al. 2019.
+    """How a model is trained; the numbers are those of Kovaleva et al. 2019.
 
     Args:
         learning_rate: the highest, reached after the warm-up; then it falls linearly to 0.
         warmup: share of all steps in which the learning rate rises linearly from 0.
         weight_decay: of kernels and embeddings, not of biases and norms (Devlin et al. 2019).
-        largest_gradient: gradients are scaled down to this norm over all parameters.
+        largest_gradient: gradients are scaled down to this norm: over all parameters, as published each by itself.
         seed: of the new head, the order of the examples and dropout.
+        published: train as the authors' program does: BertAdam in place of AdamW, batches that are not sorted by
+            length, and rates counted over full batches alone.
     """
 
     learning_rate: float = 5e-5
@@ -46,6 +48,7 @@ class Recipe:
     weight_decay: float = 0.01
     largest_gradient: float = 1.0
     seed: int = 0
+    published: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,13 +71,50 @@ class Skeleton:
 
 
 @cache
-def make_optimizer(weight_decay: float, largest_gradient: float) -> optax.GradientTransformation:
-    """AdamW (Loshchilov and Hutter 2019) with PyTorch's constants at a learning rate of 1.
+def make_optimizer(
+    weight_decay: float, largest_gradient: float, published: bool = False
+) -> optax.GradientTransformation:
+    """AdamW (Loshchilov and Hutter 2019) with PyTorch's constants, or as published BertAdam, at a learning rate of 1.
 
-    The rate is an argument of each step, so that runs of any length and seed share the compiled step.
+    BertAdam (Devlin et al. 2019, as their PyTorch port has it) corrects no bias of the moments, adds 1e-6 in place of
+    1e-8, and clips the gradient of each parameter by itself. The rate is an argument of each step, so that runs of any
+    length and seed share the compiled step.
     """
-    adam = optax.adamw(1.0, b1=0.9, b2=0.999, eps=1e-8, weight_decay=weight_decay, mask=_decayed)
-    return optax.chain(optax.clip_by_global_norm(largest_gradient), adam)
+    if not published:
+        adam = optax.adamw(1.0, b1=0.9, b2=0.999, eps=1e-8, weight_decay=weight_decay, mask=_decayed)
+        return optax.chain(optax.clip_by_global_norm(largest_gradient), adam)
+    decay = optax.add_decayed_weights(weight_decay, mask=_decayed)
+    return optax.chain(_clip_each(largest_gradient), _uncorrected_adam(0.9, 0.999, 1e-6), decay, optax.scale(-1.0))
+
+
+def _clip_each(largest: float) -> optax.GradientTransformation:
+    """Scale the gradient of each parameter down to a norm."""
+
+    def clip(gradient: Array) -> Array:
+        return gradient * jnp.minimum(1.0, largest / (jnp.linalg.norm(gradient.ravel()) + 1e-6))
+
+    return optax.stateless(lambda gradients, parameters: jax.tree.map(clip, gradients))
+
+
+class Moments(NamedTuple):
+    """Running means of the gradients and of their squares."""
+
+    first: Any
+    second: Any
+
+
+def _uncorrected_adam(b1: float, b2: float, eps: float) -> optax.GradientTransformation:
+    """Adam's step (Kingma and Ba 2015) without the correction of the moments' bias towards 0."""
+
+    def init(parameters: Parameters) -> Moments:
+        return Moments(*(jax.tree.map(jnp.zeros_like, parameters) for _ in range(2)))
+
+    def update(gradients: Any, memory: Moments, parameters: Any = None) -> tuple[Any, Moments]:
+        first = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, memory.first, gradients)
+        second = jax.tree.map(lambda v, g: b2 * v + (1 - b2) * g * g, memory.second, gradients)
+        return jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + eps), first, second), Moments(first, second)
+
+    return optax.GradientTransformation(init, update)
 
 
 def learning_rates(recipe: Recipe, steps: int) -> Float[np.ndarray, "steps"]:
@@ -84,6 +124,22 @@ def learning_rates(recipe: Recipe, steps: int) -> Float[np.ndarray, "steps"]:
     fall = optax.linear_schedule(recipe.learning_rate, 0.0, max(steps - warm, 1))
     with jax.numpy_dtype_promotion("standard"):
         return np.asarray(optax.join_schedules([rise, fall], [warm])(jnp.arange(steps)), np.float32)
+
+
+def published_rates(recipe: Recipe, examples: int) -> Float[np.ndarray, "steps"]:
+    """The learning rate of each step in the authors' program.
+
+    It counts `floor(examples / batch_size) * epochs` steps, though every epoch has one more where examples are left
+    over: the last steps have rate 0.
+
+    >>> published_rates(Recipe(learning_rate=1.0, warmup=0.5, batch_size=2, epochs=2), 5).round(2).tolist()
+    [0.0, 0.5, 1.0, 0.5, 0.0, 0.0]
+    """
+    steps = -(-examples // recipe.batch_size) * recipe.epochs
+    share = np.arange(steps) / max(examples // recipe.batch_size * recipe.epochs, 1)
+    fall = np.maximum(1 - share, 0) / (1 - recipe.warmup)
+    rising = share < recipe.warmup
+    return (recipe.learning_rate * np.where(rising, share / (recipe.warmup or 1.0), fall)).astype(np.float32)
 
 
 def _decayed(parameters: Parameters) -> dict[str, bool]:
@@ -103,6 +159,16 @@ def order_batches(lengths: Sequence[int], batch_size: int, seed: int, epoch: int
         near = sorted(places[start : start + group], key=lambda place: lengths[place])
         batches += [near[first : first + batch_size] for first in range(0, len(near), batch_size)]
     return [batches[number] for number in rng.permutation(len(batches)).tolist()]
+
+
+def random_batches(count: int, batch_size: int, seed: int, epoch: int) -> list[list[int]]:
+    """An epoch's batches as published: every example once, shuffled; the last batch is what is left over.
+
+    >>> sorted(sum(random_batches(5, 2, seed=0, epoch=0), [])), [len(one) for one in random_batches(5, 2, 0, 0)]
+    ([0, 1, 2, 3, 4], [2, 2, 1])
+    """
+    places = np.random.default_rng((seed, epoch)).permutation(count).tolist()
+    return [places[start : start + batch_size] for start in range(0, count, batch_size)]
 
 
 def make_batch(
@@ -187,8 +253,9 @@ class Trainer:
         self.skeleton, self.encoded, self.labels, self.recipe = Skeleton.of(model), encoded, labels, recipe
         self.positions, self.lengths = model.config.max_position_embeddings, [len(row) for row in encoded.rows]
         self.steps = -(-len(labels) // recipe.batch_size)
-        self.optimizer = make_optimizer(recipe.weight_decay, recipe.largest_gradient)
-        self.rates = learning_rates(recipe, self.steps * recipe.epochs)
+        self.optimizer = make_optimizer(recipe.weight_decay, recipe.largest_gradient, recipe.published)
+        total = self.steps * recipe.epochs
+        self.rates = published_rates(recipe, len(labels)) if recipe.published else learning_rates(recipe, total)
         devices = jax.devices()
         mesh = Mesh(np.array(devices), ("data",))  # its axes are Auto: XLA puts the sums in
         self.rows = -(-recipe.batch_size // len(devices)) * len(devices)
@@ -199,7 +266,11 @@ class Trainer:
 
     def run_epoch(self, epoch: int) -> Iterator[float]:
         """Train on every example once; yields each step's loss."""
-        batches = order_batches(self.lengths, self.recipe.batch_size, self.recipe.seed, epoch)
+        size, seed, count = self.recipe.batch_size, self.recipe.seed, len(self.lengths)
+        if self.recipe.published:
+            batches = random_batches(count, size, seed, epoch)
+        else:
+            batches = order_batches(self.lengths, size, seed, epoch)
         for number, places in enumerate(batches):
             rows = [self.encoded.rows[place] for place in places]
             batch = make_batch(rows, self.labels[places], self.rows, self.encoded.pad_id, self.positions)
