@@ -260,22 +260,27 @@ def test_as_published_batches_are_not_sorted_and_the_last_steps_have_rate_0(rng)
 
 
 def test_the_recipe_decides_how_a_trainer_trains(small, rng, monkeypatch):
-    model, batches = make_model(small), []
-    encoded, wanted = make_examples(model, rng, 64)
-    monkeypatch.setattr(
-        "experiments.training.trainer.train_step",
-        lambda skeleton, optimizer, parameters, memory, batch, key, rate: (
-            batches.append((batch["input_ids"].shape[1], float(rate))),
-            (parameters, memory, jnp.float32(0)),
-        )[1],
-    )
-    memories = []
-    for published in (False, True):
-        trainer = Trainer(model, encoded, wanted, Recipe(batch_size=24, learning_rate=1.0, published=published))
-        memories.append(jax.tree.structure(trainer.memory))
+    model, steps = make_model(small), []
+    encoded, _ = make_examples(model, rng, 64)
+    numbers = np.arange(64, dtype=np.int32)  # in place of labels: which examples a step sees
+
+    def step(skeleton, optimizer, parameters, memory, batch, key, rate):
+        steps.append((batch["labels"][batch["share"] > 0].tolist(), float(rate)))
+        return parameters, memory, jnp.float32(0)
+
+    monkeypatch.setattr("experiments.training.trainer.train_step", step)
+    trainers = [
+        Trainer(model, encoded, numbers, Recipe(batch_size=24, learning_rate=1.0, published=published))
+        for published in (False, True)
+    ]
+    for trainer in trainers:
         assert len(list(trainer.run_epoch(2))) == 3
-    assert batches[2][1] > 0
-    assert batches[5][1] == 0
+    lengths = [len(row) for row in encoded.rows]
+    assert [places for places, _ in steps[:3]] == order_batches(lengths, 24, 0, 2)
+    assert [places for places, _ in steps[3:]] == random_batches(64, 24, 0, 2)
+    assert steps[2][1] > 0
+    assert steps[5][1] == 0  # 9 steps, of which 6 are counted
+    memories = [jax.tree.structure(trainer.memory) for trainer in trainers]
     assert memories[0] != memories[1]
 
 
