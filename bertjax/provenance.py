@@ -50,7 +50,7 @@ def where_from(model: Any, directory: Path, name: str) -> dict[str, Any]:
         name: what the user called the model.
     """
     return {
-        "command": shlex.join(sys.argv),
+        "command": command_line(),
         "model": {
             "name": name,
             "class": type(model).__name__,
@@ -61,6 +61,13 @@ def where_from(model: Any, directory: Path, name: str) -> dict[str, Any]:
         "versions": versions(),
         "device": {"platform": jax.default_backend(), "kind": jax.devices()[0].device_kind},
     }
+
+
+def command_line() -> str:
+    """What was typed, without the place where the program is installed: it says nothing, and is of one machine."""
+    program = getattr(sys.modules["__main__"], "__spec__", None)
+    name = Path(sys.argv[0]).name if program is None else f"python -m {program.name.removesuffix('.__main__')}"
+    return f"{name} {shlex.join(sys.argv[1:])}".rstrip()
 
 
 def versions() -> dict[str, str]:

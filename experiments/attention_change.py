@@ -2,21 +2,25 @@
 
 For each head and example: the cosine similarity of the base model's attention map and the fine-tuned model's, both
 flattened, over the real tokens; averaged over the examples, with a 95 % interval (normal theory). For scale, beside
-each: how similar the base head's map is to the fine-tuned maps of the layer's other heads. The maps of both models come
-from one pass on the device and are reduced there.
+each: how similar the base head's map is to the fine-tuned maps of the layer's other heads; heads that are less like
+themselves than like these have a dot. The maps of both models come from one pass on the device and are reduced there.
+--tuned given more than once names models of other seeds: all is shown as the mean over seeds, and layers of each seed.
 
 --as-published also takes what the authors' code takes and shows that: whole maps of 200 x 200 tokens, in which padding
 tokens are no keys but are queries; a task's TSV file read with quote handling.
 
-    python -m experiments.attention_change --task mrpc stsb --tuned DIR_OF_MRPC DIR_OF_STSB --data GLUE_DIR
+    python -m experiments.finetune --task mrpc stsb --init pretrained --seeds 0 1 --data GLUE --output DIR
+    python -m experiments.attention_change --task mrpc stsb --data GLUE \\
+        --tuned DIR/runs/mrpc-pretrained-0/last DIR/runs/stsb-pretrained-0/last \\
+        --tuned DIR/runs/mrpc-pretrained-1/last DIR/runs/stsb-pretrained-1/last
 
-Three tasks of 277, 408 and 1,000 examples take 153 s of processor time on all-MiniLM-L6-v2. The last layer changes
-most on each (0.63 on STS-B), the first hardly (`RESULTS.md`); the paper found that the last two layers change most. Not
-run on bert-base-uncased.
+A task of 1,000 examples takes a minute for each seed on all-MiniLM-L6-v2 and two CPU cores. What came out is in
+`RESULTS.md`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +32,7 @@ import bertjax
 from experiments.shared.agreement import compare_maps, say_agreement
 from experiments.shared.attention import reduce_attention
 from experiments.shared.maps import Panel, draw_maps
-from experiments.shared.program import Outcome, Run, make_parser, run_program
+from experiments.shared.program import Outcome, Run, make_parser, run_program, tell_settings
 from experiments.shared.samples import (
     PUBLISHED_LENGTH,
     Sample,
@@ -36,27 +40,27 @@ from experiments.shared.samples import (
     read_published_sample,
     read_sample,
 )
-from experiments.shared.tuned import check_tuned, tell_tuned, tuned_runs
+from experiments.shared.tuned import add_tuned_option, check_tuned, tell_tuned, tuned_runs
 
 SAME = 1 - 1e-6  # a cosine similarity of equal maps, but for rounding
 
 
 @dataclass(frozen=True)
 class Similarity:
-    """Of every example: how similar each head is to its fine-tuned self, and on average to the layer's other heads."""
+    """How similar each head is to its fine-tuned self, and on average to the layer's other heads, by seed."""
 
-    own: Float[np.ndarray, "examples layers heads"]
-    others: Float[np.ndarray, "examples layers heads"]
+    own: Float[np.ndarray, "seeds examples layers heads"]
+    others: Float[np.ndarray, "seeds examples layers heads"]
 
     @property
     def means(self) -> Float[np.ndarray, "layers heads"]:
-        """Over the examples."""
-        return self.own.astype(np.float64).mean(0)
+        """Over seeds and examples."""
+        return self.own.astype(np.float64).mean((0, 1))
 
     @property
     def margins(self) -> Float[np.ndarray, "layers heads"]:
-        """Half the width of the means' 95 % intervals."""
-        return _margin(self.own.astype(np.float64))
+        """Half the width of the means' 95 % intervals over the examples, for these seeds."""
+        return _margin(self.own.astype(np.float64).mean(0))
 
 
 def _margin(values: Float[np.ndarray, "examples ..."]) -> Any:
@@ -107,65 +111,67 @@ class Change:
 def compute(run: Run) -> Outcome:
     """The similarities of each task, in one mode or both. Raises as `tuned_runs`, `read_sample` and `check_tuned`."""
     runs = tuned_runs(run)
-    samples = {task: read_sample(one) for task, one in runs.items()}
+    samples = {task: read_sample(seeds[0]) for task, seeds in runs.items()}
     # All of them before any work is done that a mistake in the last would lose.
     paths = {
-        task: check_tuned(one, examples.first, examples.second, examples.task)
-        for task, one in runs.items()
+        task: [check_tuned(one, examples.first, examples.second, examples.task) for one in seeds]
+        for task, seeds in runs.items()
         for examples in [samples[task].examples]
     }
-    return _outcome(run, {task: compare_task(one, samples[task], paths[task]) for task, one in runs.items()})
+    return _outcome(run, {task: compare_task(seeds, samples[task], paths[task]) for task, seeds in runs.items()})
 
 
-def compare_task(run: Run, sample: Sample, directory: Path) -> Change:
-    """The similarities of one task, whose fine-tuned model is in a directory."""
-    models = run.model, bertjax.load(directory)
-    found = {"corrected": _similarity(reduce_attention(models, sample.texts, compare_real, report=run.report))}
-    samples = {"corrected": sample}
-    if run.options.as_published:
-        read = read_published_sample(run)
-        length = min(PUBLISHED_LENGTH, run.model.config.max_position_embeddings)
-        values = reduce_attention(models, read.texts, compare_whole, length=length, report=run.report)
-        found["as_published"], samples["as_published"] = _similarity(values), read
-    numbers: dict[str, Any] = {"tuned": tell_tuned(run.options.tuned)}
+def compare_task(runs: Sequence[Run], sample: Sample, directories: Sequence[Path]) -> Change:
+    """The similarities of one task, whose fine-tuned models, a seed each, are in these directories."""
+    run, published = runs[0], runs[0].options.as_published
+    samples, found = {"corrected": sample}, {}
+    if published:
+        samples["as_published"] = read_published_sample(run)
+    length = min(PUBLISHED_LENGTH, run.model.config.max_position_embeddings)
+    for mode, read in samples.items():
+        given: dict[str, Any] = {"length": length} if mode == "as_published" else {}
+        statistic = compare_whole if mode == "as_published" else compare_real
+        seeds = [
+            reduce_attention((run.model, bertjax.load(path)), read.texts, statistic, report=run.report, **given)
+            for path in directories
+        ]
+        found[mode] = Similarity(*np.moveaxis(np.stack(seeds), 2, 0))
+    numbers: dict[str, Any] = {"tuned": [tell_tuned(one.options.tuned) for one in runs]}
     numbers |= {mode: _report(one, samples[mode]) for mode, one in found.items()}
-    if run.options.as_published:
+    if published:
         apart = compare_maps(found["as_published"].means, found["corrected"].means)
         share = 1 - float(np.mean([len(text) for text in samples["as_published"].texts])) / length
         numbers["published_against_corrected"] = apart | {"padding_queries": round(share, 4)}
     return Change(found, samples, numbers)
 
 
-def _similarity(values: Float[np.ndarray, "examples 2 layers heads"]) -> Similarity:
-    return Similarity(values[:, 0], values[:, 1])
-
-
 def _report(found: Similarity, sample: Sample) -> dict[str, Any]:
     """Maps, intervals, layers, and heads from the one that changed most."""
-    means, layers = found.means, found.own.astype(np.float64).mean(-1)
+    means, layers = found.means, found.own.astype(np.float64).mean((0, -1))
     order = np.argsort(means.ravel())
     return {
         **sample.told(),
-        "similarity": means.round(6).tolist(),
+        "similarity": means.round(5).tolist(),
         "interval": _listed(found.margins),
-        "spread": _listed(found.own.astype(np.float64).std(0)),
+        "spread": _listed(found.own.astype(np.float64).mean(0).std(0)),
+        "seeds": found.own.astype(np.float64).mean(1).round(5).tolist(),
         "layers": layers.mean(0).round(6).tolist(),
         "layers_interval": _listed(_margin(layers)),
-        "to_other_heads": _listed(found.others.astype(np.float64).mean(0)),
+        "to_other_heads": _listed(found.others.astype(np.float64).mean((0, 1))),
         "layers_by_change": [int(layer) for layer in np.argsort(layers.mean(0))],
         "heads_by_change": [f"{place // means.shape[1]}.{place % means.shape[1]}" for place in order.tolist()],
+        "all_the_same": bool((found.own > SAME).all()),
     }
 
 
 def _listed(values: Any) -> Any:
     """As JSON has it: None for what is undefined."""
-    return np.where(np.isnan(values), np.array(None, object), np.round(values, 6)).tolist()
+    return np.where(np.isnan(values), np.array(None, object), np.round(values, 5)).tolist()
 
 
 def _outcome(run: Run, found: dict[str, Change]) -> Outcome:
-    mode = "as_published" if run.options.as_published else "corrected"
-    shown = {task: one.similarity[mode] for task, one in found.items()}
-    lines = [line for task, one in found.items() for line in _summary(task, one, mode)]
+    numbers = {"program": run.options.name, "settings": tell_settings(run.options)}
+    numbers["results"] = {task: one.numbers for task, one in found.items()}
     values = {
         f"{task.replace(':', '_')}_{name}_{kind}": getattr(similarity, kind)
         for task, one in found.items()
@@ -177,37 +183,97 @@ def _outcome(run: Run, found: dict[str, Change]) -> Outcome:
         for task, one in found.items()
         for name, sample in one.samples.items()
     }
-    subtitle = f"{run.options.model} and its fine-tuned forms" + (", as published" if mode == "as_published" else "")
-    panels = [Panel(f"{task}, {len(one.own):,} examples", one.means) for task, one in shown.items()]
-    bounds = (float(np.floor(min(one.means.min() for one in shown.values()) * 20) / 20), 1.0)
-
-    def draw(path: Path) -> None:
-        title = "Attention before and after fine-tuning"
-        note = "darker: changed more; mean over examples"
-        draw_maps(path, panels, title, subtitle, "cosine similarity", note, scale=bounds, colours="Blues_r")
-
-    return Outcome({task: one.numbers for task, one in found.items()}, values, draw, lines)
+    lines = [line for task, one in numbers["results"].items() for line in _summary(task, one)]
+    return Outcome(numbers["results"], values, figures(numbers)["figure"], lines)
 
 
-def _summary(task: str, change: Change, mode: str) -> list[str]:
-    found, sample, report = change.similarity[mode], change.samples[mode], change.numbers[mode]
-    means, margins = found.means, found.margins
-    places = [divmod(place, means.shape[1]) for place in np.argsort(means.ravel())[:5].tolist()]
-    changed = ", ".join(
-        f"{layer}.{head} {means[layer, head]:.3f} ± {margins[layer, head]:.3f}" for layer, head in places
-    )
-    layers = ", ".join(f"{layer} {value:.3f}" for layer, value in enumerate(report["layers"]))
-    lines = [
-        f"{task}: {len(sample):,} examples ({sample.examples.source}), fine-tuned {change.numbers['tuned']['name']}",
-        f"  similarity by layer: {layers}",
-        f"  heads that changed most: {changed}",
-        f"  all heads {means.mean():.3f}; for scale, to the layer's other heads {found.others.mean():.3f}",
+def _mode(numbers: Mapping[str, Any]) -> str:
+    """Which form of a task's numbers is shown."""
+    return "as_published" if "as_published" in numbers else "corrected"
+
+
+def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
+    """What draws the figure, from a run's `numbers.json`."""
+    tasks, model = numbers["results"], numbers["settings"]["model"]
+    shown = {task: one[_mode(one)] for task, one in tasks.items()}
+    seeds = max(len(one["tuned"]) for one in tasks.values())
+    published = any("as_published" in one for one in tasks.values())
+    subtitle = f"{model} and its fine-tuned forms" + (f", mean of {seeds} seeds" if seeds > 1 else "")
+    subtitle += ", as published" if published else ""
+    panels = []
+    for task, one in shown.items():
+        means, others = np.array(one["similarity"]), np.array(one["to_other_heads"], float)
+        panels.append(Panel(f"{task}, {one['examples']:,} examples", means, means < others))
+    low = float(np.floor(min(panel.values.min() for panel in panels) * 20) / 20)
+    note = "Darker: changed more; mean over examples. Dot: less like itself than like the layer's other heads."
+    title, label = "Attention before and after fine-tuning", "cosine similarity"
+    draw = partial(draw_maps, panels=panels, title=title, subtitle=subtitle, label=label, note=note)
+    return {"figure": partial(draw, scale=(low, 1.0), colours="Blues_r")}
+
+
+def tables(numbers: Mapping[str, Any]) -> str:
+    """A line for each task and mode in Markdown, from a run's `numbers.json`."""
+    tasks = numbers["results"]
+    layers = len(next(iter(tasks.values()))["corrected"]["layers"])
+    head = [
+        "",
+        "examples",
+        "seeds",
+        "layer 0",
+        *map(str, range(1, layers)),
+        "heads that changed most",
+        "to other heads",
     ]
-    if (found.own > SAME).all():
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for task, one in tasks.items():
+        for mode in ("corrected", "as_published"):
+            if mode in one:
+                name = task if mode == "corrected" else f"{task}, as published"
+                seeds = str(len(one["tuned"]))
+                cells = [name, f"{one[mode]['examples']:,}", seeds, *_layer_cells(one[mode])]
+                cells += [_most_changed(one[mode], 3), f"{_mean(one[mode]['to_other_heads']):.2f}"]
+                lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _layer_cells(found: Mapping[str, Any]) -> list[str]:
+    """Each layer's mean, and of several seeds their range."""
+    seeds = np.array(found["seeds"]).mean(-1)
+    lows, highs = seeds.min(0), seeds.max(0)
+    several = len(seeds) > 1
+    return [
+        f"{mean:.3f}" + (f" ({low:.3f} to {high:.3f})" if several else "")
+        for mean, low, high in zip(found["layers"], lows, highs, strict=True)
+    ]
+
+
+def _mean(values: Any) -> float:
+    return float(np.mean(np.array(values, float)))
+
+
+def _most_changed(found: Mapping[str, Any], count: int) -> str:
+    means, margins = np.array(found["similarity"]), np.array(found["interval"], float)
+    places = [divmod(place, means.shape[1]) for place in np.argsort(means.ravel())[:count].tolist()]
+    return ", ".join(f"{layer}.{head} {means[layer, head]:.3f} ± {margins[layer, head]:.3f}" for layer, head in places)
+
+
+def _summary(task: str, numbers: Mapping[str, Any]) -> list[str]:
+    mode = _mode(numbers)
+    found = numbers[mode]
+    layers = ", ".join(f"{layer} {value:.3f}" for layer, value in enumerate(found["layers"]))
+    names = ", ".join(one["name"] for one in numbers["tuned"])
+    apart = f"for scale, to the layer's other heads {_mean(found['to_other_heads']):.3f}"
+    lines = [
+        f"{task}: {found['examples']:,} examples ({found['source']}), fine-tuned {names}",
+        f"  similarity by layer: {layers}",
+        f"  heads that changed most: {_most_changed(found, 5)}",
+        f"  all heads {_mean(found['similarity']):.3f}; {apart}",
+    ]
+    if found["all_the_same"]:
         lines.append("  every map is the same before and after: does --tuned name another model than --model?")
     if mode == "as_published":
-        apart = change.numbers["published_against_corrected"]
-        most = {name: change.numbers[name]["layers_by_change"][:2] for name in change.similarity}
+        apart = numbers["published_against_corrected"]
+        most = {name: numbers[name]["layers_by_change"][:2] for name in ("as_published", "corrected")}
         lines += [
             f"  {say_agreement('similarity', apart)}; {apart['padding_queries']:.0%} of the rows are padding queries",
             f"  layers that change most: {most['as_published']} as published, {most['corrected']} corrected",
@@ -219,8 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = make_parser("attention_change", __doc__)
     add_task_options(parser, several=True)
-    text = "the model fine-tuned on each task, named as --model"
-    parser.add_argument("--tuned", nargs="+", required=True, metavar="M", help=text)
+    add_tuned_option(parser)
     return run_program(parser, compute, arguments)
 
 

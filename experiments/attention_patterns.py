@@ -14,14 +14,14 @@ maps turned around and weighted classes are ours in both modes. Padding has no w
 
     python -m experiments.attention_patterns --task mrpc stsb sst2 qqp:train rte qnli mnli --data GLUE_DIR
 
-TASK:SPLIT takes a task from another part of its data; --tuned names a fine-tuned model for each task, as the paper has.
-5,557 examples of seven tasks on all-MiniLM-L6-v2 took 3 minutes on two CPU cores. There 36 to 58 % of the maps
-are vertical, 31 to 37 % vertical+diagonal, 5 to 22 % heterogeneous (`RESULTS.md`); the network's macro F1 is 0.79 (0.72
-to 0.85), its rival's 0.69, and 0.77 where only the head is known. Not run on bert-base-uncased.
+TASK:SPLIT takes a task from another part of its data; --tuned names a fine-tuned model for each task, as the paper has,
+and given again those of another seed: shares are then the mean over seeds. 5,557 examples of seven tasks on
+all-MiniLM-L6-v2 took 3 minutes on two CPU cores; the first run on a machine compiles a minute longer. What came out is
+in `RESULTS.md`.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -42,9 +42,9 @@ from experiments.patterns.scores import correct_shares
 from experiments.patterns.training import LABELS, classes_of, hash_labels, images_of, read_labels, rivals
 from experiments.shared.agreement import compare_maps, say_agreement
 from experiments.shared.attention import stream_attention
-from experiments.shared.program import Outcome, Run, make_parser, run_program
+from experiments.shared.program import Outcome, Run, make_parser, run_program, tell_settings
 from experiments.shared.samples import Sample, add_task_options, read_published_sample, read_sample, task_runs
-from experiments.shared.tuned import check_tuned, tell_tuned, tuned_runs
+from experiments.shared.tuned import add_tuned_option, check_tuned, tell_tuned, tuned_runs
 
 # Measured later by two of the authors with 5 seeds on fine-tuned bert-base-uncased, in the order of NAMES.
 PUBLISHED = {
@@ -62,16 +62,26 @@ MIDDLE = range(24, 49)  # tokens of maps to show
 
 @dataclass(frozen=True)
 class Found:
-    """What was found for one task."""
+    """What was found for one task, by the fine-tuned models' seeds (one, where the model of all is looked at)."""
 
     sample: Sample
-    classes: Int[np.ndarray, "examples layers heads"]
-    rival: Int[np.ndarray, "examples layers heads"]
+    classes: Int[np.ndarray, "seeds examples layers heads"]
+    rival: Int[np.ndarray, "seeds examples layers heads"]
+
+    @property
+    def by_example(self) -> Float[np.ndarray, "examples classes"]:
+        """Shares of the classes among the heads of each example, mean over seeds."""
+        return np.mean([shares_of(one) for one in self.classes], axis=0)
 
     @property
     def shares(self) -> Float[np.ndarray, " classes"]:
         """Of the classes among all maps."""
-        return shares_of(self.classes).mean(0)
+        return self.by_example.mean(0)
+
+    @property
+    def by_head(self) -> Float[np.ndarray, "layers heads classes"]:
+        """Of the classes among the maps of each head, mean over seeds."""
+        return (self.classes[..., None] == np.arange(len(NAMES))).mean((0, 1))
 
 
 def shares_of(classes: Int[np.ndarray, "examples layers heads"]) -> Float[np.ndarray, "examples classes"]:
@@ -106,8 +116,11 @@ def classify(
     return jnp.concatenate([jnp.moveaxis(probabilities, 0, 1), five_numbers(attentions, keep, first)], axis=-1)
 
 
-def find_patterns(run: Run, sample: Sample, network: PatternNetwork, rival: Any) -> Found:
+def find_patterns(
+    run: Run, sample: Sample, network: PatternNetwork, rival: Any
+) -> tuple[Int[np.ndarray, "examples layers heads"], Int[np.ndarray, "examples layers heads"]]:
     """The class of every head on every example, by the network and by its rival."""
+    run.report(0.0, 1.0, "compiling, a minute the first time")
     first = np.array([sizes_of(text)[0] for text in sample.texts], np.int32)
     weights = [np.asarray(leaf) for leaf in jax.tree.leaves(nnx.split(network)[1])]
     config = run.model.config
@@ -120,7 +133,7 @@ def find_patterns(run: Run, sample: Sample, network: PatternNetwork, rival: Any)
         values[places] = found
     numbers = values[..., len(NAMES) :]
     said = rival.predict(numbers.reshape(-1, numbers.shape[-1])).reshape(numbers.shape[:-1])
-    return Found(sample, values[..., : len(NAMES)].argmax(-1).astype(np.int8), said.astype(np.int8))
+    return values[..., : len(NAMES)].argmax(-1).astype(np.int8), said.astype(np.int8)
 
 
 def read_scores(directory: Path) -> dict[str, Any]:
@@ -145,19 +158,20 @@ def check_labels(scores: dict[str, Any], labels: Sequence[Path]) -> None:
         raise DataError(f"the classifier learnt from other labels than {names}: name its own with --labels")
 
 
-def with_models(runs: dict[str, Run], samples: dict[str, Sample]) -> Iterator[tuple[str, Run]]:
-    """Each task with its own fine-tuned model, loaded when it comes; with the model of all where none is named.
+def with_models(runs: dict[str, list[Run]], samples: dict[str, Sample]) -> Iterator[tuple[str, Run]]:
+    """Each task with each of its fine-tuned models, loaded when it comes; with the model of all where none is named.
 
     Raises:
         ConfigError: a model does not fit (`check_tuned`), found before anything is computed.
     """
-    paths: dict[str, Path] = {}
-    for name, one in runs.items():
-        if one.options.tuned:
-            examples = samples[name].examples
-            paths[name] = check_tuned(one, examples.first, examples.second, examples.task)
-    for name, one in runs.items():
-        yield name, replace(one, model=bertjax.load(paths[name])) if name in paths else one
+    several = [(name, one) for name, seeds in runs.items() for one in seeds]
+    paths = [
+        check_tuned(one, examples.first, examples.second, examples.task) if one.options.tuned else None
+        for name, one in several
+        for examples in [samples[name].examples]
+    ]
+    for (name, one), path in zip(several, paths, strict=True):
+        yield name, one if path is None else replace(one, model=bertjax.load(path))
 
 
 def compute(run: Run) -> Outcome:
@@ -170,18 +184,24 @@ def compute(run: Run) -> Outcome:
         name: load_network(directory / "pattern_network.safetensors", name) for name in ("grouped", "published")
     }
     rival = rivals()["boosting"].fit(images_of(labelled)[1], classes_of(labelled)[0])
-    runs = tuned_runs(run) if run.options.tuned else task_runs(run)
+    runs = tuned_runs(run) if run.options.tuned else {name: [one] for name, one in task_runs(run).items()}
     # All samples are read before anything is computed, so that a missing file is found at once.
-    samples = {"corrected": {name: read_sample(one) for name, one in runs.items()}}
+    samples = {"corrected": {name: read_sample(seeds[0]) for name, seeds in runs.items()}}
     if run.options.as_published:
-        samples["as_published"] = {name: read_published_sample(one) for name, one in runs.items()}
+        samples["as_published"] = {name: read_published_sample(seeds[0]) for name, seeds in runs.items()}
     kinds = {"corrected": networks["grouped"], "as_published": networks["published"]}
-    found: dict[str, dict[str, Found]] = {mode: {} for mode in samples}
+    said: dict[str, dict[str, list[Any]]] = {mode: {name: [] for name in runs} for mode in samples}
     for name, one in with_models(runs, samples["corrected"]):
         for mode, several in samples.items():
-            found[mode][name] = find_patterns(one, several[name], kinds[mode], rival)
-    typical = typical_maps(labelled[0], networks["grouped"])
-    return _outcome(run, found, scores, typical)
+            said[mode][name].append(find_patterns(one, several[name], kinds[mode], rival))
+    found = {
+        mode: {
+            name: Found(samples[mode][name], np.stack([one for one, _ in seeds]), np.stack([two for _, two in seeds]))
+            for name, seeds in tasks.items()
+        }
+        for mode, tasks in said.items()
+    }
+    return _outcome(run, found, scores)
 
 
 def typical_maps(labelled: MapSet, network: PatternNetwork) -> dict[str, tuple[int, np.ndarray]]:
@@ -203,7 +223,7 @@ def typical_maps(labelled: MapSet, network: PatternNetwork) -> dict[str, tuple[i
 
 def report_task(found: Found, name: str, confusion: Any, seed: int) -> dict[str, Any]:
     """The numbers of one task."""
-    each = shares_of(found.classes)
+    each = found.by_example
     drawn = np.random.default_rng(seed).integers(0, len(each), (DRAWS, len(each)))
     low, high = np.percentile(each[drawn].mean(1), [2.5, 97.5], axis=0)
     published = PUBLISHED.get(name.partition(":")[0].partition("-")[0])
@@ -215,37 +235,37 @@ def report_task(found: Found, name: str, confusion: Any, seed: int) -> dict[str,
         **found.sample.told(),
         "maps": int(found.classes.size),
         "shares": named(found.shares),
+        "seeds": [named(shares_of(one).mean(0)) for one in found.classes],
+        "by_head": {kind: found.by_head[..., number].round(3).tolist() for number, kind in enumerate(NAMES)},
         "low": named(low),
         "high": named(high),
         "corrected_for_confusion": named(correct_shares(found.shares, np.array(confusion))),
-        "by_five_numbers": named(shares_of(found.rival).mean(0)),
+        "by_five_numbers": named(np.mean([shares_of(one).mean(0) for one in found.rival], axis=0)),
         "agreement_with_five_numbers": round(float((found.classes == found.rival).mean()), 4),
         "published": None if published is None else named(published),
     }
 
 
-def _outcome(
-    run: Run, found: Mapping[str, Mapping[str, Found]], scores: dict[str, Any], typical: dict[str, Any]
-) -> Outcome:
+def _outcome(run: Run, found: Mapping[str, Mapping[str, Found]], scores: dict[str, Any]) -> Outcome:
     confusion = {
         "corrected": scores["network"]["drawn_at_random"]["confusion"],
         "as_published": scores["as_published"]["confusion"],
     }
-    numbers: dict[str, Any] = {
+    results: dict[str, Any] = {
         mode: {name: report_task(one, name, confusion[mode], run.options.seed) for name, one in tasks.items()}
         for mode, tasks in found.items()
     }
     if run.options.tuned:
-        numbers["tuned"] = {
-            name: tell_tuned(given) for name, given in zip(found["corrected"], run.options.tuned, strict=True)
-        }
+        given = zip(found["corrected"], zip(*run.options.tuned, strict=True), strict=True)
+        results["tuned"] = {name: [tell_tuned(one) for one in seeds] for name, seeds in given}
     kinds = ("network", *rivals(), "head")
     classifiers = {kind: scores[kind] for kind in kinds} | {"as_published": scores["as_published"], "paper": 0.86}
-    mode = "as_published" if run.options.as_published else "corrected"
-    lines = [_say_scores(scores), *(_say_task(name, one) for name, one in numbers[mode].items())]
-    lines += [f"{name} was fine-tuned: {one['name']}" for name, one in numbers.get("tuned", {}).items()]
+    mode = _shown(results)
+    lines = [_say_scores(scores), *(_say_task(name, one) for name, one in results[mode].items())]
+    for name, seeds in results.get("tuned", {}).items():
+        lines.append(f"{name} was fine-tuned: {', '.join(one['name'] for one in seeds)}")
     if mode == "as_published":
-        numbers["published_against_corrected"] = apart = _compare(found["as_published"], found["corrected"])
+        results["published_against_corrected"] = apart = _compare(found["as_published"], found["corrected"])
         lines.append(say_agreement("share of a class by head", apart))
     values: dict[str, np.ndarray] = {}
     for kind, tasks in found.items():
@@ -253,28 +273,76 @@ def _outcome(
             start = f"{kind}_{name.replace(':', '_')}"
             values |= {f"{start}_classes": one.classes, f"{start}_rival": one.rival}
             values[f"{start}_ids"] = np.array(one.sample.examples.ids)
-    whose = "fine-tuned on each task, " if run.options.tuned else ""
-    subtitle = f"{run.options.model}, {whose}every head's map on each example"
+    results = {"classes": list(NAMES), "classifiers": classifiers, **results}
+    numbers = {"program": run.options.name, "settings": tell_settings(run.options), "results": results}
+    return Outcome(results, values, figures(numbers)["figure"], lines)
+
+
+def _shown(results: Mapping[str, Any]) -> str:
+    """Which form of the results is shown."""
+    return "as_published" if "as_published" in results else "corrected"
+
+
+def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
+    """What draws the figure, from a run's `numbers.json` and the labelled maps that come with the program."""
+    settings, results = numbers["settings"], numbers["results"]
+    mode, whose = _shown(results), ""
+    if settings["tuned"]:
+        seeds = len(settings["tuned"])
+        whose = "fine-tuned on each task, " + (f"mean of {seeds} seeds, " if seeds > 1 else "")
+    subtitle = f"{settings['model']}, {whose}every head's map on each example"
     subtitle += "; as published" if mode == "as_published" else ""
 
     def draw(path: Path) -> None:
-        draw_patterns(path, typical, numbers[mode], subtitle)
+        network = load_network(DATA / "pattern_network.safetensors", "grouped")
+        draw_patterns(path, typical_maps(read_labels(LABELS)[0], network), results[mode], subtitle)
 
-    return Outcome({"classes": list(NAMES), "classifiers": classifiers, **numbers}, values, draw, lines)
+    return {"figure": draw}
+
+
+def tables(numbers: Mapping[str, Any]) -> str:
+    """Shares by task in Markdown, in percent, from a run's `numbers.json`; in brackets the authors' later ones."""
+    tasks = numbers["results"]["corrected"]
+    lines = ["| | " + " | ".join(NAMES) + " |", "|" + "---|" * (len(NAMES) + 1)]
+    for name, task in tasks.items():
+        cells = [f"{name} ({task['examples']:,})", *(_share_cell(task, kind) for kind in NAMES)]
+        lines.append("| " + " | ".join(cells) + " |")
+    widths = [100 * (task["high"][kind] - task["low"][kind]) / 2 for task in tasks.values() for kind in NAMES]
+    lines.append(f"\nPercent of all maps; 95 % intervals over examples are at most ± {max(widths):.1f}.")
+    return "\n".join(lines)
+
+
+def _share_cell(task: Mapping[str, Any], kind: str) -> str:
+    """The share of a class, of several seeds their range, and the authors' later share."""
+    seeds = [100 * one[kind] for one in task["seeds"]]
+    aside = [f"{min(seeds):.1f} to {max(seeds):.1f}"] if len(seeds) > 1 else []
+    aside += [f"theirs {100 * task['published'][kind]:.1f}"] if task["published"] else []
+    return f"{100 * task['shares'][kind]:.1f}" + (f" ({'; '.join(aside)})" if aside else "")
+
+
+def overview(several: Mapping[str, Mapping[str, Any]]) -> str:
+    """How the shares of a run differ from those of another, in points: first the tuned run, then the untuned one."""
+    tuned, base = (numbers["results"]["corrected"] for numbers in several.values())
+    lines = ["| change, points | " + " | ".join(NAMES) + " |", "|" + "---|" * (len(NAMES) + 1)]
+    for name in [name for name in tuned if name in base]:
+        cells = [_change_cell(tuned[name], base[name], kind) for kind in NAMES]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _change_cell(tuned: Mapping[str, Any], base: Mapping[str, Any], kind: str) -> str:
+    """The change of a share in points, and of several seeds their range."""
+    seeds = [100 * (one[kind] - base["shares"][kind]) for one in tuned["seeds"]]
+    several = f" ({min(seeds):+.1f} to {max(seeds):+.1f})" if len(seeds) > 1 else ""
+    return f"{100 * (tuned['shares'][kind] - base['shares'][kind]):+.1f}{several}".replace("-", "−")
 
 
 def _compare(published: Mapping[str, Found], corrected: Mapping[str, Found]) -> dict[str, Any]:
     """How far the shares of both modes are apart: by head, and by task."""
     both = [list(several.values()) for several in (published, corrected)]
-    apart = compare_maps(*(np.concatenate([_by_head(one) for one in several]) for several in both))
+    apart = compare_maps(*(np.concatenate([one.by_head.ravel() for one in several]) for several in both))
     shares = [np.array([one.shares for one in several]) for several in both]
     return apart | {"largest_difference_of_shares": float(np.abs(shares[0] - shares[1]).max())}
-
-
-def _by_head(found: Found) -> Float[np.ndarray, "layers columns"]:
-    """Shares of the classes of each head, side by side."""
-    shares = (found.classes[..., None] == np.arange(len(NAMES))).mean(0)
-    return shares.reshape(shares.shape[0], -1)
 
 
 def _say_scores(scores: dict[str, Any]) -> str:
@@ -300,8 +368,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--classifier", metavar="DIR", help=text)
     text = "labelled maps that it was trained on, names without suffix (default those that are shipped)"
     parser.add_argument("--labels", nargs="+", metavar="MAPS", help=text)
-    text = "the model fine-tuned on each task, as in the paper's figure 2 (default --model for all)"
-    parser.add_argument("--tuned", nargs="+", metavar="M", help=text)
+    add_tuned_option(parser)
     return run_program(parser, compute, arguments)
 
 

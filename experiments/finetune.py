@@ -43,7 +43,16 @@ from bertjax.locate import locate
 from bertjax.metrics import score
 from bertjax.pretrained import make_numerics
 from bertjax.progress import say
-from experiments.shared.program import Outcome, Run, above_zero, fraction, make_parser, run_program, whole
+from experiments.shared.program import (
+    Outcome,
+    Run,
+    above_zero,
+    fraction,
+    make_parser,
+    run_program,
+    tell_settings,
+    whole,
+)
 from experiments.shared.samples import known_task, read_examples
 from experiments.training.state import LOGITS, Epoch, Result, RunDirectory, finished_runs, run_name
 from experiments.training.table import (
@@ -266,12 +275,8 @@ def _outcome(run: Run, results: Sequence[Result], others: int) -> Outcome:
     assert run.directory is not None
     runs = [_trained(one) for one in results]
     rows = summarise(runs)
-    numbers = {
-        "model": run.options.model,
-        "epochs": run.options.epochs,
-        "data": {one.name: one.data for one in results},
-        "runs": [dataclasses.asdict(one) for one in runs],
-    }
+    kept = {"data": {one.name: one.data for one in results}, "runs": [dataclasses.asdict(one) for one in runs]}
+    numbers = {"program": run.options.name, "settings": tell_settings(run.options), "results": kept}
     values: dict[str, np.ndarray] = {}
     for one in results:
         found = np.load(run.directory / "runs" / one.name / LOGITS)
@@ -279,7 +284,7 @@ def _outcome(run: Run, results: Sequence[Result], others: int) -> Outcome:
     which = "of other settings, or that cannot be read, are not in the table"
     left = [f"{others} results in {run.directory / 'runs'} {which}"] if others else []
     lines = [make_table(rows), *gain_lines(rows), *recipe_lines(rows), *left]
-    return Outcome(numbers, values, figures(numbers)["figure"], lines)
+    return Outcome(kept, values, figures(numbers)["figure"], lines)
 
 
 def _trained(found: Result) -> Trained:
@@ -289,14 +294,15 @@ def _trained(found: Result) -> Trained:
 
 
 def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
-    """What draws each figure, by name, from a run's results in `numbers.json`."""
-    rows, subtitle = summarise(read_runs(numbers)), f"{numbers['model']}; after {numbers['epochs']} epochs"
+    """What draws the figure, from a run's `numbers.json`."""
+    settings, rows = numbers["settings"], summarise(read_runs(numbers["results"]))
+    subtitle = f"{settings['model']}; after {settings['epochs']} epochs"
     return {"figure": partial(draw_scores, rows=rows, title="What pre-training and fine-tuning add", subtitle=subtitle)}
 
 
 def tables(numbers: Mapping[str, Any]) -> str:
-    """The results in Markdown, from a run's results in `numbers.json`."""
-    rows = summarise(read_runs(numbers))
+    """The table in Markdown, from a run's `numbers.json`."""
+    rows = summarise(read_runs(numbers["results"]))
     return "\n\n".join([markdown_table(rows), *gain_lines(rows), *recipe_lines(rows)])
 
 

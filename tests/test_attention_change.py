@@ -12,6 +12,7 @@ import bertjax
 from bertjax import BertConfig, BertForSequenceClassification, BertModel
 from bertjax.errors import InputError
 from bertjax.tokenizer import Encoding
+from experiments import attention_change
 from experiments.attention_change import compare_real, compare_whole, main
 from experiments.shared.attention import reduce_attention
 from tests.tiny import largest_difference, random_model
@@ -34,9 +35,10 @@ def folder(tmp_path_factory):
 
 
 def run_main(folder, output, *more):
-    base, tuned = str(folder / "base"), str(folder / "tuned")
-    given = ["--model", base, "--tuned", tuned, "--task", "mrpc", "--data", str(folder), "--output", str(output)]
-    return main([*given, *more])
+    """A run on MRPC, with the classifier as the fine-tuned model where no other is named."""
+    tuned = [] if "--tuned" in more else ["--tuned", str(folder / "tuned")]
+    given = ["--model", str(folder / "base"), "--task", "mrpc", "--data", str(folder), "--output", str(output)]
+    return main([*given, *tuned, *more])
 
 
 def cosine(one, other):
@@ -66,15 +68,15 @@ def test_both_modes_are_what_literal_loops_compute(folder, tmp_path):
     tokenizer = bertjax.Tokenizer.from_pretrained(folder / "base")
     rows = [line.split("\t")[3:] for line in (folder / "MRPC" / "dev.tsv").read_text().splitlines()[1:]]
     texts = tokenizer.encode(*zip(*rows, strict=True), max_length=40)
-    assert len(found["mrpc_corrected_own"]) == len(texts) == 9
-    assert len(found["mrpc_as_published_own"]) == 7
+    assert len(found["mrpc_corrected_own"][0]) == len(texts) == 9
+    assert len(found["mrpc_as_published_own"][0]) == 7
     for number, text in enumerate(texts):
         maps = [np.asarray(model(**bertjax.collate([text])).attentions, np.float64)[:, 0] for model in models]
         for layer, head in np.ndindex(2, 3):
             expected = cosine(maps[0][layer, head], maps[1][layer, head])
-            assert abs(found["mrpc_corrected_own"][number, layer, head] - expected) < 1e-5
+            assert abs(found["mrpc_corrected_own"][0, number, layer, head] - expected) < 1e-5
             others = [cosine(maps[0][layer, head], maps[1][layer, other]) for other in range(3) if other != head]
-            assert abs(found["mrpc_corrected_others"][number, layer, head] - np.mean(others)) < 1e-5
+            assert abs(found["mrpc_corrected_others"][0, number, layer, head] - np.mean(others)) < 1e-5
     with (folder / "MRPC" / "dev.tsv").open(newline="") as file:
         quoted = [row[-2:] for row in csv.reader(file, delimiter="\t")][1:]
     assert any("\n" in text for row in quoted for text in row)  # rows that quotes have made one
@@ -84,7 +86,7 @@ def test_both_modes_are_what_literal_loops_compute(folder, tmp_path):
         assert length == 40 or whole[0][:, :, length:, :length].sum() > 0  # padding queries attend to real keys
         for layer, head in np.ndindex(2, 3):
             expected = cosine(whole[0][layer, head], whole[1][layer, head])
-            assert abs(found["mrpc_as_published_own"][number, layer, head] - expected) < 1e-5
+            assert abs(found["mrpc_as_published_own"][0, number, layer, head] - expected) < 1e-5
 
 
 def test_a_token_that_one_of_the_models_does_not_have_is_refused():
@@ -102,7 +104,7 @@ def test_a_run_leaves_numbers_values_and_figures(folder, tmp_path, capsys):
     found = json.loads((tmp_path / "out" / "numbers.json").read_text())
     assert found["peak_memory_bytes"]["resident"] > 10**7
     results, values = found["results"]["mrpc"], np.load(tmp_path / "out" / "values.npz")
-    own = values["mrpc_corrected_own"]
+    own = values["mrpc_corrected_own"][0]
     assert results["corrected"]["examples"] == 5
     assert largest_difference(results["corrected"]["similarity"], own.mean(0)) < 1e-5
     margin = 1.96 * own.std(0, ddof=1) / 5**0.5
@@ -110,7 +112,7 @@ def test_a_run_leaves_numbers_values_and_figures(folder, tmp_path, capsys):
     layer, head = np.unravel_index(own.mean(0).argmin(), (2, 3))
     assert results["corrected"]["heads_by_change"][0] == f"{layer}.{head}"
     assert results["corrected"]["layers_by_change"][0] == own.mean((0, 2)).argmin()
-    apart = np.abs(own.mean(0) - values["mrpc_as_published_own"].mean(0)).max()
+    apart = np.abs(own.mean(0) - values["mrpc_as_published_own"][0].mean(0)).max()
     assert abs(results["published_against_corrected"]["largest_difference"] - apart) < 1e-5
     assert (tmp_path / "out" / "figure.pdf").read_bytes().startswith(b"%PDF")
 
@@ -128,6 +130,31 @@ def test_each_task_has_its_model_and_its_map(folder, tmp_path, capsys):
     assert run_main(folder, tmp_path / "other", *given) == 2
     assert "names mrpc:dev twice" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
+
+
+def test_models_of_several_seeds_are_averaged_and_their_range_is_told(folder, tmp_path):
+    several = ["--tuned", str(folder / "tuned"), "--tuned", str(folder / "base"), "--limit", "5"]
+    assert run_main(folder, tmp_path / "both", *several) == 0
+    assert run_main(folder, tmp_path / "one", *several[:2], *several[4:]) == 0
+    both, one = (json.loads((tmp_path / name / "numbers.json").read_text()) for name in ("both", "one"))
+    found, single = (numbers["results"]["mrpc"]["corrected"] for numbers in (both, one))
+    assert largest_difference(found["seeds"][0], single["similarity"]) < 1e-5
+    assert largest_difference(found["seeds"][1], np.ones((2, 3))) < 1e-5
+    assert largest_difference(found["similarity"], (np.array(single["similarity"]) + 1) / 2) < 1e-5
+    assert largest_difference(2 * np.array(found["interval"]), single["interval"]) < 1e-4  # base is like itself
+    low = np.mean(single["similarity"][1])
+    line = attention_change.tables(both).splitlines()[2]
+    assert f"| {(low + 1) / 2:.3f} ({low:.3f} to 1.000) |" in line
+    attention_change.figures(both)["figure"](tmp_path / "again.png")
+    assert (tmp_path / "again.png").read_bytes() == (tmp_path / "both" / "figure.png").read_bytes()
+
+
+def test_without_a_fine_tuned_model_the_command_that_makes_one_is_named(folder, tmp_path, capsys):
+    given = ["--model", str(folder / "base"), "--task", "mrpc", "--data", str(folder), "--output", str(tmp_path / "o")]
+    assert main(given) == 2
+    error = capsys.readouterr().err
+    assert "python -m experiments.finetune --task mrpc --init pretrained" in error
+    assert error.count("\n") == 1
 
 
 def test_a_mistake_in_the_last_model_is_said_before_any_work_is_done(folder, tmp_path, capsys, monkeypatch):

@@ -249,7 +249,7 @@ def test_a_run_in_both_modes_leaves_its_files(embedder, finished, capsys):
     assert "macro F1 on maps not seen: network 0.50 (0.40 to 0.60)" in finished.said
     files = {path.name for path in finished.directory.iterdir()}
     assert files == {"numbers.json", "values.npz", "figure.png", "figure.pdf"}
-    results, found = finished.results, finished.values["corrected_mrpc_classes"]
+    results, found = finished.results, finished.values["corrected_mrpc_classes"][0]
     assert results["corrected"]["mrpc"]["examples"] == 16
     assert results["as_published"]["mrpc"]["examples"] < 16
     expected = literal_classes(embedder, finished.classifier, "grouped", *finished.pairs)
@@ -273,14 +273,38 @@ def test_a_task_may_have_a_fine_tuned_model_of_its_own(embedder, finished, tmp_p
     assert np.array_equal(tuned["corrected_mrpc_classes"], alone["corrected_mrpc_classes"])
     assert not np.array_equal(tuned["corrected_mrpc_classes"], finished.values["corrected_mrpc_classes"])
     told = [json.loads((tmp_path / name / "numbers.json").read_text()) for name in ("tuned", "alone")]
-    assert told[0]["results"]["tuned"]["mrpc"]["weights_sha256"] == told[1]["model"]["weights_sha256"]
+    assert told[0]["results"]["tuned"]["mrpc"][0]["weights_sha256"] == told[1]["model"]["weights_sha256"]
     assert main([*arguments, "--overwrite", "--tuned", str(tmp_path / "other"), str(embedder)]) == 2
     assert "one fine-tuned model for each task" in capsys.readouterr().err
 
 
+def test_models_of_several_seeds_are_averaged(embedder, finished, tmp_path):
+    make_embedder(tmp_path / "other", seed=5)
+    arguments = [*finished.arguments[:-1], str(tmp_path / "tuned")]
+    assert main([*arguments, "--tuned", str(tmp_path / "other"), "--tuned", str(embedder)]) == 0
+    classes = np.load(tmp_path / "tuned" / "values.npz")["corrected_mrpc_classes"]
+    numbers = json.loads((tmp_path / "tuned" / "numbers.json").read_text())
+    found = numbers["results"]["corrected"]["mrpc"]
+    assert np.array_equal(classes[1], finished.values["corrected_mrpc_classes"][0])
+    assert not np.array_equal(classes[0], classes[1])
+    for number, name in enumerate(NAMES):
+        seeds = [(one == number).mean() for one in classes]
+        assert [seed[name] for seed in found["seeds"]] == pytest.approx(seeds, abs=1e-4)
+        assert found["shares"][name] == pytest.approx(np.mean(seeds), abs=1e-4)
+        assert found["by_head"][name][1][2] == pytest.approx((classes[:, :, 1, 2] == number).mean(), abs=1e-3)
+    base = json.loads((finished.directory / "numbers.json").read_text())
+    cell = attention_patterns.overview({"tuned": numbers, "base": base}).splitlines()[2].split(" | ")[1]
+    mean = 100 * (found["shares"]["vertical"] - finished.results["corrected"]["mrpc"]["shares"]["vertical"])
+    assert cell.startswith(f"{mean:+.1f} (".replace("-", "−"))
+    line = attention_patterns.tables(numbers).splitlines()[2]
+    assert line.startswith(f"| mrpc (16) | {100 * found['shares']['vertical']:.1f} (")
+    attention_patterns.figures(numbers)["figure"](tmp_path / "again.png")
+    assert (tmp_path / "again.png").read_bytes() == (tmp_path / "tuned" / "figure.png").read_bytes()
+
+
 def test_the_intervals_of_shares_are_those_of_a_loop_over_draws_of_examples(finished):
     for mode in ("corrected", "as_published"):
-        found, told = finished.values[f"{mode}_mrpc_classes"], finished.results[mode]["mrpc"]
+        found, told = finished.values[f"{mode}_mrpc_classes"][0], finished.results[mode]["mrpc"]
         count = len(found)
         draws = np.random.default_rng(0).integers(0, count, (1000, count))
         for number, name in enumerate(NAMES):
@@ -293,7 +317,7 @@ def test_the_intervals_of_shares_are_those_of_a_loop_over_draws_of_examples(fini
 def test_what_the_rival_says_and_how_often_it_agrees_are_counts(embedder, finished):
     expected = literal_rival(embedder, finished.classifier, *finished.pairs)
     for mode, least in (("corrected", 0.98), ("as_published", None)):
-        said, found = finished.values[f"{mode}_mrpc_rival"], finished.values[f"{mode}_mrpc_classes"]
+        said, found = (finished.values[f"{mode}_mrpc_{kind}"][0] for kind in ("rival", "classes"))
         assert least is None or (said == expected).mean() > least
         told = finished.results[mode]["mrpc"]
         for number, name in enumerate(NAMES):
@@ -305,17 +329,18 @@ def test_what_the_rival_says_and_how_often_it_agrees_are_counts(embedder, finish
 def test_published_shares_are_a_literal_loops_over_the_rows_that_quotes_leave(embedder, classifier, tmp_path):
     data = write_quoted(tmp_path / "dev.tsv")
     options = Namespace(
+        name="attention_patterns",
         **{"model": str(embedder), "task": ["mrpc"], "data": str(data), "data_dir": None, "split": "validation"},
         **{"limit": None, "seed": 0, "max_length": 40, "as_published": True, "classifier": str(classifier)},
         labels=[str(classifier / "labels")],
         tuned=None,
     )
     model, tokenizer = bertjax.load(embedder), bertjax.Tokenizer.from_pretrained(embedder)
-    values = compute(Run(options, model, tokenizer, lambda done, total: None)).values
-    run = Run(Namespace(**vars(options) | {"task": "mrpc"}), model, tokenizer, lambda done, total: None)
+    values = compute(Run(options, model, tokenizer, lambda *told: None)).values
+    run = Run(Namespace(**vars(options) | {"task": "mrpc"}), model, tokenizer, lambda *told: None)
     sample = attention_patterns.read_published_sample(run)
     expected = literal_classes(embedder, classifier, "published", sample.examples.first, sample.examples.second)
-    assert (values["as_published_mrpc_classes"] == expected).mean() > 0.98
+    assert (values["as_published_mrpc_classes"][0] == expected).mean() > 0.98
 
 
 def test_a_classifier_is_not_shown_beside_a_rival_of_other_labels(embedder, classifier, tmp_path, capsys):

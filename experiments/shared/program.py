@@ -1,6 +1,6 @@
 """What the command lines of all experiments share: options, errors, and the files that a run leaves.
 
-    numbers.json            settings, command, model, versions, device, seconds, peak memory, and what came out
+    numbers.json            program, settings, command, model, versions, device, seconds, peak memory, and what came out
     values.npz              what it was made of, for each example
     figure.png, figure.pdf  the picture
     uniform/, zero/ ...     where heads or layers are disabled: results as `bertjax ablate` writes them
@@ -124,6 +124,7 @@ def run_program(
             outcome = compute(Run(options, model, tokenizer, report, directory))
         peak = peak_memory()
         facts = {
+            "program": options.name,
             "settings": tell_settings(options),
             **where_from(model, found, options.model),
             "peak_memory_bytes": peak,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import bertjax
 from bertjax import BertConfig
+from bertjax.cli import Parser
 from bertjax.encoded import label_order
 from bertjax.errors import BertjaxError, ConfigError
 from bertjax.files import hash_weights, read_weights
@@ -19,19 +20,36 @@ SIZES = ("num_hidden_layers", "num_attention_heads", "hidden_size", "max_positio
 TEXTS_COMPARED = 100
 
 
-def tuned_runs(run: Run) -> dict[str, Run]:
-    """A run for each task, with its fine-tuned model.
+def add_tuned_option(parser: Parser) -> None:
+    """The option that names fine-tuned models: one for each task, once for each seed."""
+    text = (
+        "the model fine-tuned on each task, named as --model; given again: those of another seed "
+        "(python -m experiments.finetune --task TASK --init pretrained makes one, in DIR/runs/TASK-pretrained-0/last)"
+    )
+    parser.add_argument("--tuned", nargs="+", action="append", metavar="M", help=text)
+
+
+def tuned_runs(run: Run) -> dict[str, list[Run]]:
+    """For each task a run with each of its fine-tuned models, a seed each.
 
     Raises:
-        ConfigError: there are not as many models as tasks.
+        ConfigError: there are no models, or not as many as tasks.
     """
-    runs, names = task_runs(run), run.options.tuned
-    if len(names) != len(runs):
-        raise ConfigError(f"--tuned names {len(names)}, --task {len(runs)}: give one fine-tuned model for each task")
-    return {
-        task: replace(one, options=Namespace(**vars(one.options) | {"tuned": name}))
-        for (task, one), name in zip(runs.items(), names, strict=True)
-    }
+    runs: dict[str, list[Run]] = {task: [] for task in task_runs(run)}
+    if not run.options.tuned:
+        tasks = " ".join(dict.fromkeys(task.partition(":")[0] for task in runs))
+        raise ConfigError(
+            "--tuned is missing: name the model fine-tuned on each task; python -m experiments.finetune "
+            f"--task {tasks} --init pretrained --output DIR makes them, in DIR/runs/TASK-pretrained-0/last"
+        )
+    for names in run.options.tuned:
+        if len(names) != len(runs):
+            raise ConfigError(
+                f"--tuned names {len(names)}, --task {len(runs)}: give one fine-tuned model for each task"
+            )
+        for (task, one), name in zip(task_runs(run).items(), names, strict=True):
+            runs[task].append(replace(one, options=Namespace(**vars(one.options) | {"tuned": name})))
+    return runs
 
 
 def check_tuned(run: Run, first: Sequence[str], second: Sequence[str] | None = None, task: Task | None = None) -> Path:
