@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "bertjax"
 ORDER = [
     *(
         "errors",
+        "paths",
         "progress",
         "types",
         "config",

@@ -1,0 +1,188 @@
+"""Paths and files that a user names: whatever is wrong with one ends in one of the project's errors, in one line.
+
+A file is opened first and looked at then, so that nothing can change between the look and the reading. Only regular
+files are read: a FIFO or a terminal would wait for ever, `/dev/zero` would fill the memory.
+"""
+
+import errno
+import io
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from bertjax.errors import BertjaxError, DataError
+
+ABSENT = (errno.ENOENT, errno.ENOTDIR)
+MOST_TEXT = 1 << 28  # bytes of a file that is read at once, such as JSON: 256 MiB
+KINDS: Mapping[int, str] = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a named pipe (FIFO)",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+# A FIFO without a writer must not block, a terminal not become ours, a child process not inherit the file.
+_FLAGS = os.O_RDONLY | sum(getattr(os, f"O_{name}", 0) for name in ("NONBLOCK", "NOCTTY", "CLOEXEC", "BINARY"))
+
+
+def user_path(given: Any, error: type[BertjaxError] = DataError) -> Path:
+    """The path that a user's text means, `~` being a home directory.
+
+    Args:
+        given: as it was typed.
+        error: the class to raise.
+
+    Raises:
+        BertjaxError: of the class `error`: the text is empty, holds a NUL character or names an unknown user.
+
+    >>> user_path("data/dev.tsv").name
+    'dev.tsv'
+    """
+    try:
+        text = os.fsdecode(given)
+    except TypeError:
+        raise error(f"a path must be a text or a pathlib.Path, found {type(given).__name__}") from None
+    if not text:
+        raise error("a path is empty: give the name of a file or directory")
+    if "\0" in text:
+        raise error(f"the path {text[:80]!r} holds a NUL character, which no file's name can")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise error(f"{text}: there is no home directory of that user; write the path in full") from None
+
+
+def open_file(path: Path, error: type[BertjaxError] = DataError, most: int | None = None) -> BinaryIO:
+    """Open a regular file for reading, in binary; use it in a `with`.
+
+    Args:
+        path: of the file.
+        error: the class to raise.
+        most: bytes that it may have; None for any number.
+
+    Raises:
+        BertjaxError: of the class `error`: there is no such file, it is no regular file, it may not be read, or is too
+            large.
+    """
+    try:
+        descriptor = os.open(path, _FLAGS)
+    except (OSError, ValueError) as problem:
+        raise error(_reason(path, problem)) from problem
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise error(_other_kind(path, status.st_mode))
+    if most is not None and status.st_size > most:
+        os.close(descriptor)
+        raise error(f"{path}: has {status.st_size:,} bytes, more than the {most:,} that such a file may have")
+    return io.BufferedReader(io.FileIO(descriptor))
+
+
+def read_file(path: Path, error: type[BertjaxError] = DataError, most: int = MOST_TEXT) -> bytes:
+    """All bytes of a regular file.
+
+    Args:
+        path: of the file.
+        error: the class to raise.
+        most: bytes that it may have.
+
+    Raises:
+        BertjaxError: of the class `error`: as for `open_file`.
+    """
+    with open_file(path, error, most) as file:
+        try:
+            content = file.read(most + 1)  # some files of the system say that they are empty, and a file may grow
+        except OSError as problem:
+            raise error(_reason(path, problem)) from problem
+    if len(content) > most:
+        raise error(f"{path}: has more than the {most:,} bytes that such a file may have")
+    return content
+
+
+def read_text(path: Path, error: type[BertjaxError] = DataError, most: int = MOST_TEXT) -> str:
+    """The text of a regular file in UTF-8.
+
+    Args:
+        path: of the file.
+        error: the class to raise.
+        most: bytes that it may have.
+
+    Raises:
+        BertjaxError: of the class `error`: as for `open_file`, or it is not UTF-8.
+    """
+    try:
+        return read_file(path, error, most).decode()
+    except UnicodeDecodeError as problem:
+        line = problem.object[: problem.start].count(b"\n") + 1
+        raise error(f"{path}, line {line}: not UTF-8 ({problem.reason}); save the file as UTF-8") from problem
+
+
+def is_file(path: Path, error: type[BertjaxError] = DataError) -> bool:
+    """Whether there is a regular file.
+
+    Raises:
+        BertjaxError: of the class `error`: the path cannot be looked at, so that nobody knows.
+    """
+    return stat.S_ISREG(_mode(path, error))
+
+
+def is_directory(path: Path, error: type[BertjaxError] = DataError) -> bool:
+    """Whether there is a directory.
+
+    Raises:
+        BertjaxError: of the class `error`: the path cannot be looked at.
+    """
+    return stat.S_ISDIR(_mode(path, error))
+
+
+def is_there(path: Path, error: type[BertjaxError] = DataError) -> bool:
+    """Whether there is anything of that name.
+
+    Raises:
+        BertjaxError: of the class `error`: the path cannot be looked at.
+    """
+    return _mode(path, error) != 0
+
+
+def listing(directory: Path, error: type[BertjaxError] = DataError) -> list[Path]:
+    """What is in a directory, in order of names.
+
+    Raises:
+        BertjaxError: of the class `error`: it cannot be listed.
+    """
+    try:
+        return sorted(directory.iterdir())
+    except (OSError, ValueError) as problem:
+        raise error(f"{directory}: cannot be listed ({_words(problem)}); check the path") from problem
+
+
+def _mode(path: Path, error: type[BertjaxError]) -> int:
+    """The kind and permissions of what a path names; 0 where there is nothing."""
+    try:
+        return os.stat(path).st_mode
+    except (OSError, ValueError) as problem:
+        if isinstance(problem, OSError) and problem.errno in ABSENT:
+            return 0
+        raise error(_reason(path, problem)) from problem
+
+
+def _reason(path: Path, problem: OSError | ValueError) -> str:
+    if isinstance(problem, OSError) and problem.errno in ABSENT:
+        return f"{path}: no such file or directory; check the path"
+    if isinstance(problem, OSError) and problem.errno == errno.ENXIO:
+        return _other_kind(path, stat.S_IFSOCK)
+    if isinstance(problem, PermissionError):
+        return f"{path}: cannot be read ({_words(problem)}); ask its owner, or give a copy of your own"
+    return f"{path}: cannot be read ({_words(problem)}); check the path"
+
+
+def _other_kind(path: Path, mode: int) -> str:
+    kind = KINDS.get(stat.S_IFMT(mode), "something else")
+    return f"{path}: is {kind}, not a regular file; give a file"
+
+
+def _words(problem: OSError | ValueError) -> str:
+    """What the system says, without the path, which the message has already."""
+    return getattr(problem, "strerror", None) or str(problem)
