@@ -12,6 +12,7 @@ ORDER = [
     *(
         "errors",
         "paths",
+        "json_files",
         "progress",
         "types",
         "config",
