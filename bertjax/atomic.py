@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bertjax.errors import OutputError
+from bertjax.texts import to_json
 
 
 @contextlib.contextmanager
@@ -69,7 +70,7 @@ def atomic_write(path: str | Path, content: bytes | Callable[[Path], object]) ->
 
 def encode_json(value: Any) -> bytes:
     """Encode strict JSON (UTF-8, indented, a newline at the end); NaN and infinity are a ValueError."""
-    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    return (to_json(value, indent=2) + "\n").encode()
 
 
 def remove_leftovers(directory: Path) -> None:

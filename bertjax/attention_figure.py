@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bertjax.page import GREY, INK, WIDTH, add_axes, draw_as_shapes, start_page
+from bertjax.texts import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,6 +34,7 @@ def make_attention(
     """
     from matplotlib.style import context
 
+    tokens, names = [visible(token) for token in tokens], [visible(name) for name in names]
     count = len(maps)
     side = min((WIDTH - LEFT - RIGHT - GAP * (count - 1)) / count, 5.0)
     size = float(np.clip(side * 60 / len(tokens), SMALLEST, 8.5))
@@ -43,11 +45,11 @@ def make_attention(
             axes = add_axes(figure, LEFT + number * (side + GAP), BOTTOM, side, side)
             image = axes.pcolormesh(weights, cmap=MAP, vmin=0, vmax=most)
             axes.set_ylim(len(tokens), 0)
-            axes.set_title(name, fontsize=9.5, color=INK, parse_math=False)
+            axes.set_title(name, fontsize=9.5, color=INK)
             every = math.ceil(len(tokens) * SMALLEST / (side * 60))  # names that do not touch
             places, some = np.arange(0, len(tokens), every) + 0.5, tokens[::every]
-            axes.set_xticks(places, some, rotation=90, fontsize=size, parse_math=False)
-            axes.set_yticks(places, [] if number else some, fontsize=size, parse_math=False)
+            axes.set_xticks(places, some, rotation=90, fontsize=size)
+            axes.set_yticks(places, [] if number else some, fontsize=size)
             axes.set_xlabel("attended to", fontsize=8.5, color=GREY)
             axes.set_ylabel("" if number else "attending", fontsize=8.5, color=GREY)
         scale = add_axes(figure, LEFT + count * (side + GAP) - GAP + 0.12, BOTTOM, 0.12, side)

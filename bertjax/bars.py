@@ -24,6 +24,7 @@ from bertjax.page import (
     count_found,
     format_change,
     save_page,
+    shorten_name,
     start_page,
 )
 
@@ -100,7 +101,7 @@ def draw_sets(
     metric_label: str = "Score",
     weighed: Weighed | None = None,
 ) -> None:
-    """Draws what ablating sets of heads does: a bar for each of the sets that change the score most, at most 24.
+    """Draws what ablating sets of heads does: a bar for each of the sets that change most, at most 24.
 
     Args:
         path, base, title, subtitle, metric_label: as in `heads_map.draw_heads`.
@@ -138,7 +139,7 @@ def make_sets(
     shown = sorted(order.tolist(), key=lambda number: -np.nan_to_num(changes[number]))
     if len(order) < len(changes):
         subtitle = f"{subtitle}; the {len(order)} of {len(changes):,} sets that change most".removeprefix("; ")
-    labels = [name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…" for name in names]
+    labels = [shorten_name(name, LONGEST_NAME) for name in names]
     some = [labels[number] for number in shown]
     left = max(LEFT, 0.35 + 0.078 * max(map(len, some)))
     part = None if weighed is None else Weighed(weighed.intervals[:, shown], weighed.found[shown])

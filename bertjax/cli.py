@@ -20,6 +20,7 @@ from bertjax.commands import (
     run_show,
 )
 from bertjax.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, BertjaxError, Interrupted
+from bertjax.texts import one_line
 
 
 class Parser(argparse.ArgumentParser):
@@ -27,7 +28,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with code 2."""
-        self.exit(EXIT_MISTAKE, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+        self.exit(EXIT_MISTAKE, f"{self.prog}: error: {one_line(message)} (see {self.prog} --help)\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,7 +53,7 @@ def guarded(name: str, program: Callable[[], int]) -> int:
     try:
         return program()
     except BertjaxError as error:
-        print(f"{name}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"{name}: error: {one_line(error)}", file=sys.stderr)
         return EXIT_MISTAKE
     except Interrupted as interruption:
         print(f"{name}: interrupted; {interruption}: the same command goes on from there", file=sys.stderr)
@@ -66,7 +67,7 @@ def guarded(name: str, program: Callable[[], int]) -> int:
 
 
 def _show_warning(message: Any, category: type[Warning], *rest: Any, **options: Any) -> None:
-    print(f"bertjax: warning: {message}", file=sys.stderr)
+    print(f"bertjax: warning: {one_line(message)}", file=sys.stderr)
 
 
 def _parser() -> Parser:

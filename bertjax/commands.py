@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-from rich.console import Console
 
 from bertjax.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, BertjaxError, InputError
-from bertjax.progress import ProgressBar, Report, say
+from bertjax.progress import ProgressBar, Report
+from bertjax.terminal import say
+from bertjax.texts import count_of, one_line, to_json
 from bertjax.watch import end
 
 
@@ -45,7 +46,7 @@ def _reporting(advance: Report) -> dict[str, Any]:
 
 def _show_results(settings: Any, results: Any) -> None:
     _show_scores([entry.to_dict() for entry in results.entries], results.base, results.summary["metric"]["label"])
-    Console().print(results.sentence, highlight=False)
+    say(results.sentence, wrap=True)
     say(f"results in {settings.directory}, picture in {settings.directory / results.picture}")
     say(f"a page to look at: bertjax report {shlex.quote(str(settings.directory))}")
 
@@ -92,7 +93,7 @@ def _show_complete(settings: Any) -> bool:
         say(f"nothing to resume in {settings.directory}: from the beginning")
         return False
     _show_scores(summary["ablations"], summary["base"]["score"], summary["metric"]["label"])
-    Console().print(summary.get("sentence", ""), highlight=False)
+    say(summary.get("sentence", ""), wrap=True)
     say(f"{settings.directory} is complete already")
     return True
 
@@ -100,7 +101,7 @@ def _show_complete(settings: Any) -> bool:
 def leave(ending: BaseException) -> NoReturn:
     """End one of several processes with a line; JAX would wait for the others, which wait for this one."""
     if isinstance(ending, BertjaxError):
-        end(EXIT_MISTAKE, f"bertjax: error: {' '.join(str(ending).split())}")
+        end(EXIT_MISTAKE, f"bertjax: error: {one_line(ending)}")
     saved = f"{ending}: the same command goes on from there" if str(ending) else "what the first process saved stays"
     end(EXIT_INTERRUPTED, f"bertjax: interrupted; {saved}")
 
@@ -111,7 +112,7 @@ def run_plan(options: argparse.Namespace) -> int:
     from bertjax.report import plan_table
 
     _choose_cache(options)
-    Console().print(plan_table(estimate_job(_settings(options))))
+    say(plan_table(estimate_job(_settings(options))), wrap=True)
     return 0
 
 
@@ -134,7 +135,7 @@ def _settings(options: argparse.Namespace) -> Any:
 def _show_scores(entries: Sequence[Mapping[str, Any]], base: float | None, label: str) -> None:
     from bertjax.report import ablation_table
 
-    Console().print(ablation_table(entries, base, label))
+    say(ablation_table(entries, base, label), wrap=True)
 
 
 def run_parity(options: argparse.Namespace) -> int:
@@ -148,9 +149,9 @@ def run_parity(options: argparse.Namespace) -> int:
 
     with ProgressBar("comparing") as advance:
         rows = check_model(options.model, options.precision, options.examples, advance)
-    Console().print(parity_table(rows))
+    say(parity_table(rows), wrap=True)
     failed = [row.component for row in rows if not row.passed]
-    print(f"{len(failed)} of {len(rows)} components differ too much" if failed else f"all {len(rows)} components agree")
+    say(f"{len(failed)} of {len(rows)} components differ too much" if failed else f"all {len(rows)} components agree")
     return EXIT_FAILED if failed else 0
 
 
@@ -161,7 +162,7 @@ def run_show(options: argparse.Namespace) -> int:
 
     saved = read_results(options.directory)
     if options.format == "table":
-        Console().print(show_table(saved, options.metric, options.top), highlight=False)
+        say(show_table(saved, options.metric, options.top), wrap=True)
     else:
         print(show_text(saved, options.format, options.metric, options.top), end="")
     return 0
@@ -169,17 +170,15 @@ def run_show(options: argparse.Namespace) -> int:
 
 def run_compare(options: argparse.Namespace) -> int:
     """`bertjax compare`."""
-    import json
-
     from bertjax.compare import compare_data, compare_table
     from bertjax.results import finite
     from bertjax.saved import read_results
 
     several = [read_results(directory) for directory in options.directories]
     if options.format == "json":
-        print(json.dumps(finite(compare_data(several, options.metric)), indent=1, ensure_ascii=False))
+        print(to_json(finite(compare_data(several, options.metric)), indent=1))
     else:
-        Console().print(compare_table(several, options.metric), highlight=False)
+        say(compare_table(several, options.metric), wrap=True)
     return 0
 
 
@@ -218,5 +217,5 @@ def run_prepare(options: argparse.Namespace) -> int:
     from bertjax.tfds_glue import prepare
 
     for row in prepare(Path(options.source), options.data_dir, options.tasks, overwrite=options.overwrite):
-        print(f"{row.task} {row.split}: {row.rows} rows{row.note and f' ({row.note})'}")
+        say(f"{row.task} {row.split}: {count_of(row.rows, 'row')}{row.note and f' ({row.note})'}")
     return 0

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from bertjax.errors import InputError
@@ -19,6 +18,8 @@ from bertjax.intervals import rank_correlation
 from bertjax.page import format_change
 from bertjax.rows import column
 from bertjax.saved import SavedResults
+from bertjax.terminal import PlainTable
+from bertjax.texts import count_of
 
 SHOWN = 12  # ablations that agree, in the table
 
@@ -67,7 +68,7 @@ def label_results(several: Sequence[SavedResults]) -> list[str]:
             "metric": one.summary["metric"]["label"],
             "mode": one.summary["mode"]["name"],
             "seed": f"seed {one.summary['settings'].get('seed')}",
-            "examples": f"{one.summary['data']['examples']:,} examples",
+            "examples": count_of(one.summary["data"]["examples"], "example"),
         }
         for one in several
     ]
@@ -96,7 +97,7 @@ def align(
             raise InputError(f"{name!r} is not the same heads in all results: give sets of other heads other names")
     names = [name for name in tables[0] if all(name in table for table in tables)]
     if len(names) < 2:
-        kinds = ", ".join(f"{one.directory} has {len(one.names)} {one.kind}s" for one in several)
+        kinds = ", ".join(f"{one.directory} has {count_of(len(one.names), one.kind)}" for one in several)
         raise InputError(f"the results have fewer than two ablations in common: {kinds}")
     return names, [[table[name] for name in names] for table in tables]
 
@@ -155,7 +156,7 @@ def compare_table(several: Sequence[SavedResults], metric: str | None = None) ->
     """For a terminal: the results numbered, a row for each pair, and the ablations on which results agree."""
     labels, kind = label_results(several), several[0].kind
     numbers = [str(number) for number in range(1, len(labels) + 1)]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = PlainTable(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("results", "common", "rank correlation", "found", "both", "opposite", "chance"):
         table.add_column(name, justify="right", no_wrap=True)
     for pair, places in zip(compare(several, metric), combinations(numbers, 2), strict=True):
@@ -175,10 +176,9 @@ def compare_table(several: Sequence[SavedResults], metric: str | None = None) ->
     if share_examples(several):
         parts.append(Text("some of these results share examples: that they agree may be the luck of those examples"))
     agreed = agreeing(several, metric)
-    counted = f"{kind}{'' if len(agreed) == 1 else 's'}"
-    parts.append(Text(f"\n{len(agreed)} {counted} found in more than one, with the same sign", style="bold"))
+    parts.append(Text(f"\n{count_of(len(agreed), kind)} found in more than one, with the same sign", style="bold"))
     if agreed:
-        shared = Table(box=SIMPLE_HEAD, pad_edge=False)
+        shared = PlainTable(box=SIMPLE_HEAD, pad_edge=False)
         for name in (kind, "found in", *(f"change in {number}" for number in numbers)):
             shared.add_column(name, justify="right")
         for name, changes, times in agreed[:SHOWN]:

@@ -17,6 +17,7 @@ from bertjax.errors import DataError
 from bertjax.metrics import METRICS, labelled, predictions_from_logits, score
 from bertjax.resampling import bootstrap_counts, make_scorer, score_draws
 from bertjax.significance import (
+    HALVES,
     Swapped,
     benjamini_hochberg,
     choose_on_half,
@@ -99,6 +100,16 @@ class Evidence:
         return self.score - self.base
 
     @property
+    def least_best_p(self) -> float | None:
+        """The least that `best` can be with these random swaps; None of all swaps that there are."""
+        return None if self.exact else 1 / (1 + self.draws)
+
+    @property
+    def least_p(self) -> float | None:
+        """The least that `p` can be with these random swaps; None where it is exact."""
+        return None if self.metric == "accuracy" else self.least_best_p
+
+    @property
     def found(self) -> Bool[np.ndarray, " runs"]:
         """Which effects are more than chance, at the rate `Q` of false discoveries."""
         return np.nan_to_num(self.q, nan=1.0) < Q
@@ -127,7 +138,7 @@ def weigh(
         resamples: of the bootstrap.
         draws: swaps of the permutation test; default `significance.count_draws`.
         seed: of both.
-        progress: is told parts done and parts in all.
+        progress: is told work done and work in all, draw by draw.
 
     Raises:
         DataError: outputs and labels do not fit the metric, fewer than two examples have labels, or no ablation.
@@ -145,13 +156,36 @@ def weigh(
     swaps = draws or count_draws(metric, len(outputs), examples)
     size = GROUP if METRICS[metric].reads == "predictions" else max(1, min(GROUP, RANKED // examples))
     groups = [range(start, min(start + size, len(outputs))) for start in range(0, len(outputs), size)]
-    found = []
-    for number, group in enumerate(groups):
-        found.append(_weigh_group(task, every[1 + group.start : 1 + group.stop], group, swaps))
-        progress(number + 1.0, len(groups) + 1.0)
-    halves = choose_on_half(make_scorer(metric, every, labels, positive), examples, seed)
-    progress(1.0, 1.0)
+    pace = _Pace(metric, len(outputs), resamples + min(examples, PARTS), swaps, progress)
+    found = [_weigh_group(task, every[1 + group.start : 1 + group.stop], group, swaps, pace) for group in groups]
+    scorer = make_scorer(metric, every, labels, positive)
+    halves = choose_on_half(scorer, examples, seed, advance=pace.of_draws(len(outputs)))
+    pace.finish()
     return _put_together(task, every, found, halves)
+
+
+class _Pace:
+    """How much of the work is done: draws of runs. A swap makes two scores, each of twice the examples."""
+
+    def __init__(
+        self, metric: str, runs: int, draws: int, swaps: int, progress: Callable[[float, float], None]
+    ) -> None:
+        self.swap = 0.05 if metric == "roc_auc" else 4.0  # which is a sum over examples there
+        self.done, self.total = 0.0, runs * (draws + 2 * HALVES + self.swap * swaps)
+        self.progress = progress
+
+    def of_draws(self, runs: int, share: float = 1.0) -> Callable[[int], None]:
+        """What is to be told of draws that so many runs are scored on."""
+
+        def advance(draws: int) -> None:
+            self.done += draws * runs * share
+            self.progress(min(self.done, self.total), self.total)
+
+        return advance
+
+    def finish(self) -> None:
+        """All is done; where there are fewer swaps than were wanted, it took less work."""
+        self.progress(self.total, self.total)
 
 
 def _put_together(task: "_Task", every: Any, found: list["_Group"], halves: dict[str, Any]) -> Evidence:
@@ -216,19 +250,21 @@ class _Group:
     swapped: Swapped
 
 
-def _weigh_group(task: _Task, outputs: Any, group: range, draws: int) -> _Group:
+def _weigh_group(task: _Task, outputs: Any, group: range, draws: int, pace: "_Pace") -> _Group:
     """Some ablations: the draws of all of them at once would not fit into memory."""
     every, examples = np.concatenate([task.base[None], outputs]), len(task.labels)
     observed = task.scores[1 + group.start : 1 + group.stop] - task.scores[0]
     scorer = make_scorer(task.metric, every, task.labels, task.positive)
     drawn = bootstrap_counts(examples, task.resamples, task.seed, len(every))
-    resampled = _differences(score_draws(scorer, drawn))
-    left_out = _differences(score_draws(scorer, _leave_out(examples)))
+    advance = pace.of_draws(len(group))
+    resampled = _differences(score_draws(scorer, drawn, advance))
+    left_out = _differences(score_draws(scorer, _leave_out(examples), advance))
     both = intervals.percentile(resampled), intervals.bca(observed, resampled, left_out)
     low, high, method = choose_intervals(
         task.metric, every, task.labels, task.positive, observed, both, float(task.scores[0])
     )
-    swapped = swap_test(task.metric, task.base, outputs, task.labels, task.positive, observed, draws, task.seed)
+    how: dict[str, Any] = {"draws": draws, "seed": task.seed, "advance": pace.of_draws(len(group), pace.swap)}
+    swapped = swap_test(task.metric, task.base, outputs, task.labels, task.positive, observed, **how)
     return _Group(low, high, method, *both, _spread(resampled), swapped)
 
 

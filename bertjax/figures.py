@@ -13,6 +13,7 @@ from bertjax.heads_map import make_heads
 from bertjax.metrics import find_metric
 from bertjax.ranking import make_ranking
 from bertjax.rows import column
+from bertjax.texts import count_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,7 +77,7 @@ def _what(saved: Any) -> str:
 
 def _where(saved: Any) -> str:
     data = saved.summary["data"]
-    return f"{saved.summary['model']['name']} on {data['task']}, {data['examples']:,} examples"
+    return f"{saved.summary['model']['name']} on {data['task']}, {count_of(data['examples'], 'example')}"
 
 
 def _overview(saved: Any, rows: list[dict[str, Any]], label: str, figure: str) -> "Figure":

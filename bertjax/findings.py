@@ -9,10 +9,13 @@ from bertjax.evidence import EFFECT_SIZES, STANDARDISED, Evidence, Q
 from bertjax.intervals import LEVEL
 from bertjax.metrics import find_metric
 from bertjax.page import format_change
+from bertjax.texts import count_of
 
 
 def tell(evidence: Evidence, names: Sequence[str], kind: str) -> str:
-    """The plain sentence: how many ablations help or hurt for sure, the largest gain, and what cannot be told.
+    """The plain sentence: how many ablations raise or lower the score for sure, the extremes, and what is unknown.
+
+    A gain is a rise of the score by an ablation, a loss a fall.
 
     Args:
         names: of the ablations.
@@ -23,21 +26,22 @@ def tell(evidence: Evidence, names: Sequence[str], kind: str) -> str:
     known = np.isfinite(differences)
     if not known.any():
         return f"{_name(evidence)} is undefined: no {kind}'s effect can be told."
-    help_, hurt = (int((evidence.found & (sign * differences > 0)).sum()) for sign in (1, -1))
-    unknown = int(known.sum()) - help_ - hurt
-    several = f"{kind}{'' if total == 1 else 's'}"
-    parts = [f"{help_} of {total} {several} help when disabled and {hurt} hurt, at q < {Q} ({_name(evidence)})"]
+    raised, lowered = (int((evidence.found & (sign * differences > 0)).sum()) for sign in (1, -1))
+    unknown = int(known.sum()) - raised - lowered
+    counted = f"the score for {raised} of {count_of(total, kind)} and lowers it for {lowered}"
+    parts = [f"Ablating one {kind} raises {counted}, at q < {Q} ({_name(evidence)})"]
     place = int(np.nanargmax(differences))
     if differences[place] > 0:
-        chance = f"by chance the best of {total} would stand out as much with p = {format_p(evidence.best[place])}"
+        p = equals_p("p", evidence.best[place], evidence.least_best_p)
+        chance = f"by chance the best of {total} would stand out as much with {p}"
         parts.append(f"the largest gain is {_change(evidence, place)} for {called[place]}; {chance}")
     else:
-        parts.append(f"no {kind} gains")
+        parts.append("there is no gain")
     place = int(np.nanargmin(differences))
     if differences[place] < 0:
         parts.append(f"the largest loss is {_change(evidence, place)} for {called[place]}")
     if unknown:
-        examples = f"{evidence.examples:,} examples"
+        examples = count_of(evidence.examples, "example")
         parts.append(f"{unknown} cannot be told from zero with {examples}, which {_shown(evidence, kind)}")
     return "; ".join(parts) + "."
 
@@ -62,13 +66,33 @@ def _change(evidence: Evidence, place: int) -> str:
     return f"{format_change(100 * float(evidence.difference[place]))} points (95 % CI {ends})"
 
 
-def format_p(value: float) -> str:
-    """A p-value in two digits.
+def format_p(value: float, least: float | None = None) -> str:
+    """A p-value in two digits; the least that random swaps can give is an upper bound.
 
-    >>> format_p(0.0314), format_p(0.00001), format_p(1.0)
-    ('0.031', '0.00001', '1')
+    Args:
+        least: what the test gives where none of its swaps is as large as what was seen; None where it gives any p.
+
+    >>> format_p(0.0314), format_p(0.00001), format_p(1.0), format_p(0.0001, least=0.0001)
+    ('0.031', '0.00001', '1', '≤0.0001')
     """
-    return f"{value:.2g}" if value >= 0.001 else f"{value:.5f}".rstrip("0") if value >= 0.00001 else "<0.00001"
+    text = f"{value:.2g}" if value >= 0.001 else f"{value:.5f}".rstrip("0") if value >= 0.00001 else "<0.00001"
+    bounded = is_bound(value, least) and not text.startswith("<")
+    return f"≤{text}" if bounded else text
+
+
+def is_bound(p: float, least: float | None) -> bool:
+    """Whether a p-value is the least that random swaps can give, so that the true one is at most that."""
+    return least is not None and bool(p <= least * (1 + 1e-9))
+
+
+def equals_p(name: str, value: float, least: float | None = None) -> str:
+    """What a p-value is, as a part of a sentence.
+
+    >>> equals_p("p", 0.0314), equals_p("p", 0.0001, least=0.0001)
+    ('p = 0.031', 'p ≤ 0.0001')
+    """
+    text = format_p(value, least)
+    return f"{name} {text[0]} {text[1:]}" if text[0] in "<≤" else f"{name} = {text}"
 
 
 def name_test(found: Evidence) -> str:
@@ -87,6 +111,8 @@ def describe_statistics(found: Evidence, names: Sequence[str], kind: str) -> dic
         "q": Q,
         "resamples": found.resamples,
         "test": name_test(found),
+        "least_p": found.least_p,
+        "least_best_p": found.least_best_p,
         "seed": found.seed,
         "effect_size": EFFECT_SIZES.get(found.metric, STANDARDISED),
         "halves": {**found.halves, "chosen": [[names[place], share] for place, share in found.halves["chosen"]]},

@@ -195,7 +195,7 @@ def _draw_colour_bar(
     bar_axes.get_yticklabels()[ticks.index(0.0)].set_fontweight("bold")
     bar_axes.axhline(0, color=INK, linewidth=1.6)
     place, caption = (left / width, box.y0 - 0.1 / height), f"{metric_label}\nin points (change)"
-    figure.text(*place, caption, fontsize=8.5, color=INK, va="top", parse_math=False)
+    figure.text(*place, caption, fontsize=8.5, color=INK, va="top")
 
 
 def _outlines(changes: Map) -> list[Outline]:

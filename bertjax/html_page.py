@@ -5,7 +5,6 @@ that comes from data is text in a JSON element, which the program puts on the pa
 """
 
 import importlib.resources
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from bertjax.metrics import find_metric
 from bertjax.results import finite
 from bertjax.rows import COLUMNS
 from bertjax.saved import SavedResults
+from bertjax.texts import FORMULA, count_of, to_json
 
 MOST_ABLATIONS = 2000  # on the page; the largest effects where there are more
 DIGITS = 12
@@ -44,7 +44,7 @@ def write_page(saved: SavedResults, path: Path | None = None) -> Path:
 
 def make_page(saved: SavedResults) -> str:
     """The page as text."""
-    data = json.dumps(finite(page_data(saved)), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    data = to_json(finite(page_data(saved)), separators=(",", ":"))
     parts = {mark: _read(name) if name else _plotly() for mark, name in PARTS.items()}
     page = _read("page.html")
     for mark, part in {**parts, "DATA": data.replace("<", "\\u003c")}.items():
@@ -81,6 +81,7 @@ def page_data(saved: SavedResults) -> dict[str, Any]:
         "heads": [summary["ablations"][number]["heads"] for number in kept],
         "rows": {metric: _columns(saved, metric, kept) for metric in summary["metrics"]},
         "columns": list(COLUMNS),
+        "formula": FORMULA,
         "examples": choose_examples(saved, kept),
         "attention": pack_attention(saved),
         "facts": _facts(saved),
@@ -113,7 +114,7 @@ def _facts(saved: SavedResults) -> list[tuple[str, str]]:
     return [
         ("Model", f"{model['name']} ({model['class']}, {model['layers']} layers of {model['heads']} heads)"),
         ("Weights, SHA-256", model["weights_sha256"]),
-        ("Task", f"{data['task']}, {data['split']}, {data['examples']:,} examples"),
+        ("Task", f"{data['task']}, {data['split']}, {count_of(data['examples'], 'example')}"),
         ("Data", f"{data['source']}"),
         ("Data, SHA-256", data["sha256"]),
         ("Mode", f"{summary['mode']['name']}: {summary['mode']['definition']}"),

@@ -18,6 +18,7 @@ from jaxtyping import Float
 from bertjax.atomic import atomic_write
 from bertjax.errors import DataError, OutputError
 from bertjax.evidence import Q
+from bertjax.texts import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,17 +56,27 @@ def start_page(title: str, subtitle: str, bottom: float, height: float) -> "Figu
 
     from bertjax.picture import Picture
 
-    title, subtitle = fill(title, 68), _even_lines(subtitle, 110)
+    title, subtitle = fill(visible(title), 68), _even_lines(visible(subtitle), 110)
     title_height = 0.24 * (title.count("\n") + 1)
     subtitle_height = 0.17 * (subtitle.count("\n") + 1) if subtitle else 0
     total = bottom + height + title_height + subtitle_height + 0.32
     figure = Picture(figsize=(WIDTH, total), dpi=PIXELS_PER_INCH, facecolor="white")
     FigureCanvasAgg(figure)
-    look: dict[str, Any] = {"ha": "left", "va": "top", "parse_math": False}  # a $ in a name is no formula
+    look: dict[str, Any] = {"ha": "left", "va": "top"}
     figure.text(0.2 / WIDTH, 1 - 0.16 / total, title, fontsize=13, weight="bold", color=INK, **look)
     place = 1 - (0.2 + title_height) / total
     figure.text(0.2 / WIDTH, place, subtitle, fontsize=9, color=GREY, **look)
     return figure
+
+
+def shorten_name(name: str, longest: int) -> str:
+    """A name as it is drawn: of visible characters, its end left out where it is long.
+
+    >>> shorten_name("heads of syntax", 9)
+    'heads of…'
+    """
+    name = visible(name)
+    return name if len(name) <= longest else name[: longest - 1].rstrip() + "…"
 
 
 def _even_lines(text: str, width: int) -> str:
@@ -134,4 +145,7 @@ def save_page(figure: "Figure", path: str | os.PathLike[str]) -> None:
 
     with context(["default", {"svg.hashsalt": "bertjax", "svg.fonttype": "none", "pdf.fonttype": 42}]):
         figure.savefig(buffer, format=kind, metadata=dict.fromkeys(nothing))
-    atomic_write(Path(path), buffer.getvalue())
+    content = buffer.getvalue()
+    if kind == "svg":  # XML may not hold control characters, however they came into a picture
+        content = visible(content.decode(), allowed="\n\t").encode()
+    atomic_write(Path(path), content)

@@ -1,36 +1,38 @@
-"""How far a long computation has come, in terminals and notebooks; nowhere else."""
+"""How far a long computation has come: a bar in terminals, a line in notebooks, elsewhere a line now and then."""
 
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
+from bertjax.terminal import PlainConsole, say
+
+__all__ = ["ProgressBar", "Report", "describe", "in_notebook", "say"]
+
 # What is done, of how much, and where it is a bar's, a note in place of its text: `report(30.0, 40.0, "loss 0.31")`.
 Report = Callable[..., None]
-
-
-def say(line: Any) -> None:
-    """Print a line or a table as it is: nothing in it is taken for markup or for a picture's name (`qqp:train:`)."""
-    Console(markup=False, emoji=False).print(line, highlight=False, soft_wrap=True)
+# Seconds between two lines where there is no terminal: so many at least, a twentieth of the time gone, so many at most.
+LEAST_WAIT, MOST_WAIT = 30.0, 600.0
 
 
 class ProgressBar:
     """A bar with the time left: `with ProgressBar("sweep") as report: report(done, total)`.
 
-    On standard error where that is a terminal; in a Jupyter notebook a line that is written anew.
+    On standard error: a bar where that is a terminal, else a line every half minute (of long work, every twentieth of
+    the time gone). In a Jupyter notebook a line of output that is written anew.
     """
 
     def __init__(self, text: str):
-        console = Console(stderr=True)
+        console = PlainConsole(stderr=True)
         wrapped = TextColumn("{task.description}", markup=False, table_column=Column())  # no time is cut off for it
         columns = [wrapped, BarColumn(10 if console.width < 100 else 40), TaskProgressColumn()]
         columns += [TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()]
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._text, self._line = text, _NotebookLine() if in_notebook() else None
+        self._text = text
+        self._line = _NotebookLine() if in_notebook() else None if console.is_terminal else _PlainLine()
         self._task: Any = None
 
     def __enter__(self) -> Report:
@@ -39,7 +41,7 @@ class ProgressBar:
     def _advance(self, done: float, total: float, note: str = "") -> None:
         text = note or self._text
         if self._line is not None:
-            self._line.show(text, done, total)
+            self._line.report(text, done, total)
             return
         if self._task is None:
             self._bar.start()
@@ -53,26 +55,61 @@ class ProgressBar:
             self._bar.stop()
 
 
-class _NotebookLine:
-    """A line of output that is replaced at most twice a second."""
+class _Line:
+    """How far the work is, as a line that is shown now and then; each part of the work has a pace of its own."""
 
     def __init__(self) -> None:
-        self.started, self.shown, self.handle = time.monotonic(), 0.0, None
+        self.started, self.shown, self.total = time.monotonic(), 0.0, 0.0
         self.first: float | None = None
 
-    def show(self, text: str, done: float, total: float) -> None:
+    def report(self, text: str, done: float, total: float) -> None:
+        """Show the line where it is time."""
+        now = time.monotonic()
+        if self.first is None or total != self.total:  # what was there before took no time now
+            self.started, self.shown = self.started if self.first is None else now, now
+            self.first, self.total = done, total
+            due = self.at_once
+        else:
+            due = now - self.shown >= self.wait(now - self.started) or (self.at_once and done >= total)
+        if due:
+            self.shown = now
+            self.show(describe(text, done - self.first, total - self.first, now - self.started))
+
+    at_once = True
+
+    def wait(self, gone: float) -> float:
+        """Seconds between two lines, after so many seconds."""
+        return 0.5
+
+    def show(self, line: str) -> None:
+        """Put the line where it is seen."""
+        raise NotImplementedError
+
+
+class _NotebookLine(_Line):
+    """A line of output that is replaced at most twice a second."""
+
+    handle: Any = None
+
+    def show(self, line: str) -> None:
         from IPython.display import display
 
-        now = time.monotonic()
-        self.first = done if self.first is None else self.first  # what was there before took no time now
-        if now - self.shown < 0.5 and done < total:
-            return
-        self.shown = now
-        line = {"text/plain": describe(text, done - self.first, total - self.first, now - self.started)}
         if self.handle is None:
-            self.handle = display(line, raw=True, display_id=True)
+            self.handle = display({"text/plain": line}, raw=True, display_id=True)
         else:
-            self.handle.update(line, raw=True)
+            self.handle.update({"text/plain": line}, raw=True)
+
+
+class _PlainLine(_Line):
+    """Lines on standard error where that is a file: none of what is soon done."""
+
+    at_once = False
+
+    def wait(self, gone: float) -> float:
+        return min(max(LEAST_WAIT, gone / 20), MOST_WAIT)
+
+    def show(self, line: str) -> None:
+        PlainConsole(stderr=True).print(line, soft_wrap=True)
 
 
 def describe(text: str, done: float, total: float, seconds: float) -> str:
@@ -87,7 +124,8 @@ def describe(text: str, done: float, total: float, seconds: float) -> str:
 
 
 def _clock(seconds: float) -> str:
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
 def in_notebook() -> bool:

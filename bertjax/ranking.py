@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bertjax.page import COLOURS, GREY, INK, PALE, WIDTH, add_axes, add_note, count_found, start_page
+from bertjax.page import COLOURS, GREY, INK, PALE, WIDTH, add_axes, add_note, count_found, shorten_name, start_page
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 LEFT, RIGHT, BOTTOM, HEIGHT = 0.7, 0.3, 0.95, 3.2  # inches
 NAMED = 90  # so many at most are all named below; of more, those found and the extremes
 UPRIGHT = 80  # letters that stand side by side
+LONGEST_NAME, LETTER, BELOW = 40, 0.062, 0.5  # characters; inches of one that stands upright, and below all of them
 
 
 def make_ranking(
@@ -28,7 +29,7 @@ def make_ranking(
     """Changes with their 95 % intervals, the largest loss first; undefined ones are left out and counted.
 
     Args:
-        names: of the ablations.
+        names: of the ablations; long ones are cut.
         changes: in points.
         intervals: both ends, in points.
         found: which are more than chance: their marks are filled.
@@ -40,11 +41,13 @@ def make_ranking(
     order = known[np.argsort(changes[known], kind="stable")]
     loss, gain = matplotlib.colormaps[COLOURS]([0.12, 0.88])
     colours = [GREY if not changes[place] else loss if changes[place] < 0 else gain for place in order]
+    names = [shorten_name(name, LONGEST_NAME) for name in names]
+    bottom = max(BOTTOM, BELOW + LETTER * max(map(len, names)))
     missing = len(changes) - len(known)
     subtitle += f"; {missing} undefined" if missing else ""
     with context("default"):
-        figure = start_page(title, subtitle, BOTTOM, HEIGHT)
-        axes = add_axes(figure, LEFT, BOTTOM, WIDTH - LEFT - RIGHT, HEIGHT)
+        figure = start_page(title, subtitle, bottom, HEIGHT)
+        axes = add_axes(figure, LEFT, bottom, WIDTH - LEFT - RIGHT, HEIGHT)
         ranks = np.arange(len(order))
         axes.vlines(ranks, *intervals[:, order], color=GREY, linewidth=0.9, zorder=2)
         faces = [colour if found[place] else "white" for colour, place in zip(colours, order, strict=True)]

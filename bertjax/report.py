@@ -2,7 +2,7 @@
 
 The table for the terminal is here; the pictures come from `heads_map.py` and `bars.py`. Scores come as metrics
 define them and are shown in points, 100 times that. "Change" is always the score with the ablation
-less the base score, so that a helpful head has a negative one.
+less the base score: negative where ablation lowers the score (a loss), positive where it raises it (a gain).
 """
 
 import math
@@ -12,7 +12,6 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
 from bertjax.bars import draw_layers, draw_sets
@@ -21,6 +20,8 @@ from bertjax.estimation import Estimate
 from bertjax.heads_map import draw_heads
 from bertjax.memory import format_bytes
 from bertjax.rows import kind_of
+from bertjax.terminal import PlainTable
+from bertjax.texts import count_of
 
 __all__ = ["ablation_table", "draw_heads", "draw_layers", "draw_sets", "parity_table", "plan_table"]
 
@@ -39,7 +40,7 @@ class _Row:
 
 def ablation_table(
     entries: Sequence[Mapping[str, Any]], base: float | None, metric_label: str, count: int = 10
-) -> Table:
+) -> PlainTable:
     """The ablations that cost most and those that gain most, as two blocks to print with rich.
 
     An ablation is in the first block if the score falls with it, in the second if it rises, and in
@@ -70,18 +71,15 @@ def ablation_table(
     base = math.nan if base is None else base
     rows = [_row(entry, base) for entry in entries]
     kind = kind_of(entries)
-    helpful = sorted((row for row in rows if row.change <= -NOTHING), key=lambda row: row.change)
-    harmful = sorted((row for row in rows if row.change >= NOTHING), key=lambda row: -row.change)
-    longest = max((abs(row.change) for row in helpful + harmful), default=1.0)
-    table = Table.grid()
+    losses = sorted((row for row in rows if row.change <= -NOTHING), key=lambda row: row.change)
+    gains = sorted((row for row in rows if row.change >= NOTHING), key=lambda row: -row.change)
+    longest = max((abs(row.change) for row in losses + gains), default=1.0)
+    table = PlainTable.grid()
     table.add_row(Text(f"{metric_label} without ablation: {_points(base)}"))
     table.add_row(Text("Change: the score with the ablation minus that, in points"))
-    for words, verb, colour, block in (
-        ("helpful", "lowers", "red", helpful),
-        ("harmful", "raises", "bright_blue", harmful),
-    ):
+    for verb, colour, block in (("lowers", "red", losses), ("raises", "bright_blue", gains)):
         shown = f"{min(count, len(block))} of {len(block)}" if block else "none"
-        title = f"Most {words} {kind}s: ablating one {verb} the score ({shown})"
+        title = f"{kind.capitalize()}s whose ablation {verb} the score most ({shown})"
         table.add_row(Text(f"\n{title}", style="bold"))
         if block:
             table.add_row(_block(block[:count], kind, longest, colour))
@@ -104,9 +102,9 @@ def _row(entry: Mapping[str, Any], base: float) -> _Row:
     return _Row(name, score, score - 100 * base)
 
 
-def _block(rows: Sequence[_Row], kind: str, longest: float, colour: str) -> Table:
+def _block(rows: Sequence[_Row], kind: str, longest: float, colour: str) -> PlainTable:
     """One block of the table; bars of both blocks are to the same scale."""
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = PlainTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for title in ("rank", kind, "score", "change"):
         table.add_column(title, justify="right")
     table.add_column("")
@@ -122,10 +120,10 @@ def _left_out(rows: Sequence[_Row]) -> str:
     undefined = sum(math.isnan(row.change) for row in rows)
     reasons = (("score unchanged", same), ("change undefined", undefined))
     counts = ", ".join(f"{reason}: {number}" for reason, number in reasons if number)
-    return f"In neither block, of {len(rows)} ablations: {counts}" if counts else ""
+    return f"In neither block, of {count_of(len(rows), 'ablation')}: {counts}" if counts else ""
 
 
-def plan_table(found: Estimate) -> Table:
+def plan_table(found: Estimate) -> PlainTable:
     """What a sweep will cost, a line for each thing that it needs.
 
     Args:
@@ -133,20 +131,20 @@ def plan_table(found: Estimate) -> Table:
     """
     cost, blocks = found.cost, found.blocks
     now, before = cost.necessary / 1e12, cost.plain / 1e12
-    runs = f"{found.ablations:,} sets of heads" + (f", {found.duplicates:,} of them twice" if found.duplicates else "")
-    stored, rows = cost.state_bytes * sum(cost.states), f"{blocks.rows} row" + ("s" if blocks.rows > 1 else "")
+    runs = count_of(found.ablations, "set") + " of heads" + (f", {found.duplicates:,} of them twice" if found.duplicates else "")
+    stored, rows = cost.state_bytes * sum(cost.states), count_of(blocks.rows, "row")
     states = ", ".join(str(number) for number in cost.states)
-    table = Table(box=None, show_header=False, pad_edge=False)
+    table = PlainTable(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for name, text in (
         ("ablations", runs),
-        ("examples", f"{found.examples:,}, {found.tokens:,} tokens"),
-        ("packed", f"{found.rows:,} rows of {found.row_length}, {100 * found.filled:.1f} % filled"),
+        ("examples", f"{found.examples:,}, {count_of(found.tokens, 'token')}"),
+        ("packed", f"{count_of(found.rows, 'row')} of {found.row_length}, {100 * found.filled:.1f} % filled"),
         ("hidden states", f"runs with their own after each layer: {states}"),
         ("", f"{format_bytes(cost.state_bytes)} a run and layer, {format_bytes(stored)} if all were kept"),
         ("work", f"{now:.3g} TFLOP; a full pass for each: {before:.3g}, {before / now:.1f} times that"),
-        ("steps", f"{blocks.runs} runs on {rows} at a time; {cost.flops / 1e12:.3g} TFLOP with empty slots"),
+        ("steps", f"{count_of(blocks.runs, 'run')} on {rows} at a time; {cost.flops / 1e12:.3g} TFLOP with empty slots"),
         ("outputs", format_bytes(found.output_bytes)),
         ("peak memory", f"{format_bytes(found.peak_bytes)} at most"),
         ("rate", f"{found.rate / 1e9:,.0f} GFLOP/s, measured on this device"),
@@ -168,13 +166,13 @@ def _duration(seconds: int | float) -> str:
     return f"{minutes} min {round(seconds) % 60} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def parity_table(rows: Sequence[Any]) -> Table:
+def parity_table(rows: Sequence[Any]) -> PlainTable:
     """The differences to PyTorch, one row for each component.
 
     Args:
         rows: `parity.Difference`s, or anything with their fields.
     """
-    table = Table(
+    table = PlainTable(
         title="Difference to PyTorch at real tokens (padding left out)", title_justify="left", box=SIMPLE_HEAD
     )
     table.add_column("component")
@@ -182,6 +180,6 @@ def parity_table(rows: Sequence[Any]) -> Table:
         table.add_column(name, justify="right")
     table.add_column("")
     for row in rows:
-        verdict = "[green]pass[/]" if row.passed else "[bold red]FAIL[/]"
+        verdict = Text("pass", style="green") if row.passed else Text("FAIL", style="bold red")
         table.add_row(row.component, *(f"{x:.1e}" for x in (row.largest, row.mean, row.tolerance)), verdict)
     return table

@@ -65,17 +65,31 @@ def make_scorer(
     raise DataError(f"scores of drawn examples are not known for {metric!r}")
 
 
-def score_draws(scorer: Scorer, draws: Iterable[Num[np.ndarray, "_ examples"]]) -> DrawnScores:
-    """Scores of many draws, given chunk by chunk; chunks go to several threads, a few at a time."""
+def score_draws(
+    scorer: Scorer,
+    draws: Iterable[Num[np.ndarray, "_ examples"]],
+    advance: Callable[[int], None] = lambda draws: None,
+) -> DrawnScores:
+    """Scores of many draws, given chunk by chunk; chunks go to several threads, a few at a time.
+
+    Args:
+        advance: is told of each chunk how many draws it was, once it is done.
+    """
     workers = min(os.cpu_count() or 1, MOST_WORKERS)
     found: list[Float[np.ndarray, "_ runs"]] = []
     waiting: deque[Future[DrawnScores]] = deque()
+
+    def settle() -> None:
+        found.append(waiting.popleft().result())
+        advance(len(found[-1]))
+
     with ThreadPoolExecutor(workers) as pool:
         for counts in draws:
             waiting.append(pool.submit(scorer, counts))
             if len(waiting) > workers:
-                found.append(waiting.popleft().result())
-        found += [one.result() for one in waiting]
+                settle()
+        while waiting:
+            settle()
     return np.concatenate(found)
 
 

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,13 +9,14 @@ from typing import Any
 import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from bertjax.evidence import Q
 from bertjax.metrics import find_metric
 from bertjax.rows import COLUMNS, column
 from bertjax.saved import SavedResults
+from bertjax.terminal import PlainTable
+from bertjax.texts import count_of, to_cell, to_json, visible
 from bertjax.view import as_texts, mark_of
 
 FORMATS = ("table", "csv", "json", "md")
@@ -43,19 +43,19 @@ def show_table(saved: SavedResults, metric: str | None = None, top: int | None =
     rows = saved.rows_of(metric)
     shown = rank(_largest(rows, top))
     label, base = find_metric(rows[0]["metric"]).label, rows[0]["base"]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = PlainTable(box=SIMPLE_HEAD, pad_edge=False)
     headings = _headings(rows)
     for number, name in enumerate(headings):
         table.add_column(name or saved.kind, justify="left" if not number else "right", no_wrap=True)
     for row in shown:
         style = "" if not mark_of(row) else "bold red" if row["difference"] < 0 else "bold blue"
-        cells = list(as_texts(row)[: len(headings)])
+        cells = list(as_texts(row, saved.least_p(metric))[: len(headings)])
         cells[5] += "" if mark_of(row) else " "  # digits below digits
         table.add_row(*cells, style=style)
     without = "undefined" if base is None else f"{100 * base:.2f} points"
     lines = [Text(saved.title, style="bold"), Text(f"{label} without ablation: {without}")]
     lines.append(Text(saved.sentence_of(metric)))
-    note = f"{len(shown)} of {len(rows)} {saved.kind}s; change and interval in points; * q < {Q}"
+    note = f"{len(shown)} of {count_of(len(rows), saved.kind)}; change and interval in points; * q < {Q}"
     return Group(*lines, table, Text(note))
 
 
@@ -76,24 +76,29 @@ def show_text(saved: SavedResults, form: str, metric: str | None = None, top: in
     metrics = saved.summary["metrics"] if metric is None and form != "md" else [metric]
     rows = [row for one in metrics for row in _largest(saved.rows_of(one), top)]
     if form == "json":
-        return json.dumps(list(rows), indent=1, ensure_ascii=False) + "\n"
+        return to_json(list(rows), indent=1) + "\n"
     if form == "csv":
         return to_csv(rows)
     names = (saved.kind, *_headings(rows)[1:])
-    lines = [names, ("---:",) * len(names), *(as_texts(row)[: len(names)] for row in rank(rows))]
+    lines = [names, ("---:",) * len(names), *(as_texts(row, saved.least_p(metric))[: len(names)] for row in rank(rows))]
     table = "".join(f"| {' | '.join(_quoted(cell) for cell in cells)} |\n" for cells in lines)
     return f"{_quoted(saved.title)}\n\n{_quoted(saved.sentence_of(metric))}\n\n{table}\n\\* q < {Q}\n"
 
 
 def _quoted(text: str) -> str:
-    """A text of which Markdown makes nothing else."""
-    return re.sub(r"[\\|*_`\[]|<(?=[A-Za-z/!?])", r"\\\g<0>", text)
+    """A text of which Markdown makes nothing else, on one line."""
+    return re.sub(r"[\\|*_`\[]|<(?=[A-Za-z/!?])", r"\\\g<0>", visible(text))
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Comma-separated, with a line of names; heads of a set are joined by spaces, what is undefined is empty."""
+    """Comma-separated, with a line of names; heads of a set are joined by spaces, what is undefined is empty.
+
+    A text that a spreadsheet would take for a formula has an apostrophe before it.
+    """
     file = io.StringIO()
     writer = csv.DictWriter(file, list(COLUMNS), lineterminator="\n")
     writer.writeheader()
-    writer.writerows({**row, "heads": " ".join(row["heads"])} for row in rows)
+    for row in rows:
+        cells = {**row, "heads": " ".join(row["heads"])}
+        writer.writerow({name: to_cell(value) for name, value in cells.items()})
     return file.getvalue()

@@ -98,11 +98,13 @@ def swap_test(
     observed: Float[np.ndarray, " runs"],
     draws: int,
     seed: int,
+    advance: Callable[[int], None] = lambda draws: None,
 ) -> Swapped:
     """Swap base and ablated outputs of examples, made `comparable`, at random; all swaps if there are no more of them.
 
     Args:
         observed: the differences, ablated less base.
+        advance: is told how many draws are done, as in `score_draws`.
 
     Returns: p-values `(1 + hits) / (1 + draws)`, or `hits / draws` of all swaps; NaN where a difference is.
     """
@@ -116,7 +118,7 @@ def swap_test(
     exact = examples < 63 and 2**examples <= draws
     every = (np.arange(2**examples)[:, None] >> np.arange(examples)) & 1 if exact else None
     chunks = [every] if every is not None else swaps(examples, draws, seed, 4 * (examples + runs))
-    found = score_draws(difference, chunks)
+    found = score_draws(difference, chunks, advance)
     known = np.isfinite(observed)
     found = np.where(np.isfinite(found) & known, found, 0.0)
     hits = (np.abs(found) >= np.abs(observed) * (1 - ROUNDING) - ROUNDING).sum(0)
@@ -230,8 +232,17 @@ def fewest_flips(tests: int, level: float = 0.05) -> int:
     return int(np.ceil(1 + np.log2(max(tests, 1) / level)))
 
 
-def choose_on_half(scorer: Any, examples: int, seed: int, halves: int = HALVES) -> dict[str, Any]:
+def choose_on_half(
+    scorer: Any,
+    examples: int,
+    seed: int,
+    halves: int = HALVES,
+    advance: Callable[[int], None] = lambda draws: None,
+) -> dict[str, Any]:
     """Choose the ablation with the largest gain on a random half of the examples, and score it on the other half.
+
+    Args:
+        advance: is told how many draws are done, as in `score_draws`; both halves are draws.
 
     Returns: `chosen`: how often each ablation was chosen, the most frequent first, as pairs of number and share;
         `on_chosen`, `on_other`: its mean difference on the half that chose it, and on the other; `interval`: the middle
@@ -241,7 +252,7 @@ def choose_on_half(scorer: Any, examples: int, seed: int, halves: int = HALVES) 
     masks = np.zeros((halves, examples), np.uint16)
     for row in masks:
         row[generator.permutation(examples)[: examples // 2]] = 1
-    scores = [score_draws(scorer, [some]) for some in (masks, 1 - masks)]
+    scores = [score_draws(scorer, [some], advance) for some in (masks, 1 - masks)]
     here, there = (one[:, 1:] - one[:, :1] for one in scores)
     usable = np.isfinite(here).any(1)
     here, there = here[usable], there[usable]

@@ -10,9 +10,10 @@ from jaxtyping import Float, Shaped
 from bertjax.errors import InputError
 from bertjax.evidence import Q
 from bertjax.figures import make_figure
-from bertjax.findings import format_p
+from bertjax.findings import format_p, is_bound
 from bertjax.page import format_change
 from bertjax.rows import column, kind_of
+from bertjax.texts import count_of, visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,6 +69,11 @@ class ResultsView:
         statistics = self.summary["statistics"]
         return str(statistics[metric or self.metric]["sentence"] if statistics else self.summary["sentence"])
 
+    def least_p(self, metric: str | None = None) -> float | None:
+        """The least p that a metric's test can give, by default the main one's; None where it can give any."""
+        least = self.summary["statistics"].get(metric or self.metric, {}).get("least_p")
+        return None if least is None else float(least)
+
     @property
     def texts(self) -> int:
         """How many texts of each example the model read one by one."""
@@ -93,7 +99,7 @@ class ResultsView:
     def title(self) -> str:
         """Model, data and mode in a line."""
         summary = self.summary
-        data = f"{summary['data']['task']}, {summary['data']['examples']:,} examples"
+        data = f"{summary['data']['task']}, {count_of(summary['data']['examples'], 'example')}"
         return f"{summary['model']['name']} on {data}, mode {summary['mode']['name']}"
 
     def plot(self, figure: str = "auto", **options: Any) -> "Figure":
@@ -114,9 +120,9 @@ class ResultsView:
         """For notebooks: the sentence, and the ablations of the largest effects."""
         names = ("ablation", "score", "change", "95 % CI", "p", "q", "gains", "losses")
         head = "".join(f'<th style="text-align:right">{name}</th>' for name in names)
-        lines = ["".join(f"<td>{escape(cell)}</td>" for cell in cells) for cells in self.largest()]
+        lines = ["".join(f"<td>{escape(visible(cell))}</td>" for cell in cells) for cells in self.largest()]
         body = "".join(f'<tr style="text-align:right">{line}</tr>' for line in lines)
-        text = f"<p><b>{escape(self.title)}</b></p><p>{escape(self.summary['sentence'])}</p>"
+        text = f"<p><b>{escape(visible(self.title))}</b></p><p>{escape(visible(self.summary['sentence']))}</p>"
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         return f"{text}{table}<p>scores and changes in points; * q &lt; {Q}</p>"
 
@@ -124,17 +130,23 @@ class ResultsView:
         """The ablations of the largest effects by the main metric, as texts: scores and changes in points."""
         rows = self.rows_of()
         order = np.argsort(-np.nan_to_num(np.abs(column(rows, "difference")), nan=-1.0), kind="stable")
-        return [as_texts(rows[place]) for place in order[:count]]
+        return [as_texts(rows[place], self.least_p()) for place in order[:count]]
 
 
-def as_texts(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Name, score, change, interval, p, q, gains, losses, scores and changes in points; a star after q: found."""
+def as_texts(row: Mapping[str, Any], least_p: float | None = None) -> tuple[str, ...]:
+    """Name, score, change, interval, p, q, gains, losses, scores and changes in points; a star after q: found.
+
+    Args:
+        least_p: the least that the row's test can give (`ResultsView.least_p`).
+    """
     ends = [row["low"], row["high"]]
     interval = "" if None in ends else " to ".join(format_change(100 * end) for end in ends)
     flips = ["" if row[name] is None else str(row[name]) for name in ("gains", "losses")]
     score = "undefined" if row["score"] is None else f"{100 * row['score']:.2f}"
     change = "" if row["difference"] is None else format_change(100 * row["difference"])
-    p, q = ("" if row[name] is None else format_p(row[name]) for name in ("p", "q"))
+    bounds = (least_p, row["q"] if row["p"] is not None and is_bound(row["p"], least_p) else None)
+    both = zip((row["p"], row["q"]), bounds, strict=True)
+    p, q = ("" if value is None else format_p(value, bound) for value, bound in both)
     return row["name"], score, change, interval, p, f"{q}{mark_of(row)}", *flips
 
 

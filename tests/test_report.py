@@ -47,31 +47,31 @@ def printed(entries: list[dict], base: float = BASE, count: int = 10, encoding: 
 
 
 def blocks(text: str) -> list[list[tuple[str, str, str]]]:
-    """Name, score and change of each row, for the helpful and for the harmful block."""
+    """Name, score and change of each row, of what lowers the score and of what raises it."""
     row = re.compile(r"^ *\d+[ |]+(\d+(?:\.\d+)?)[ |]+(\S+)[ |]+([+-]\S+)", re.MULTILINE)
-    return [row.findall(block) for block in text.split("Most ")[1:]]
+    return [row.findall(block) for block in text.split(" whose ablation ")[1:]]
 
 
 def test_the_table_ranks_losses_first_and_gains_second():
     scores = np.array([[0.86, 0.87, 0.8672], [0.85, 0.8772, 0.8662]])
-    helpful, harmful = blocks(printed(entries_of(scores)))
-    assert helpful == [("1.0", "85.00", "-1.72"), ("0.0", "86.00", "-0.72"), ("1.2", "86.62", "-0.10")]
-    assert harmful == [("1.1", "87.72", "+1.00"), ("0.1", "87.00", "+0.28")]
+    losses, gains = blocks(printed(entries_of(scores)))
+    assert losses == [("1.0", "85.00", "-1.72"), ("0.0", "86.00", "-0.72"), ("1.2", "86.62", "-0.10")]
+    assert gains == [("1.1", "87.72", "+1.00"), ("0.1", "87.00", "+0.28")]
 
 
 def test_the_table_shows_at_most_count_rows_and_says_of_how_many():
     scores = made_up(6, 12)
     text = printed(entries_of(scores), count=7)
-    helpful, harmful = blocks(text)
-    assert len(helpful) == len(harmful) == 7
+    losses, gains = blocks(text)
+    assert len(losses) == len(gains) == 7
     assert f"(7 of {(scores < BASE - 5e-5).sum()})" in text
-    assert helpful[0][0] == "{}.{}".format(*np.unravel_index(scores.argmin(), scores.shape))
+    assert losses[0][0] == "{}.{}".format(*np.unravel_index(scores.argmin(), scores.shape))
 
 
 def test_no_head_is_in_both_blocks_and_the_rest_is_counted():
     text = printed(entries_of(np.array([[BASE, np.nan, 0.9, BASE + 4e-5]])))
     assert blocks(text) == [[], [("0.2", "90.00", "+3.28")]]
-    assert "lowers the score (none)" in text
+    assert "lowers the score most (none)" in text
     assert "of 4 ablations: score unchanged: 2, change undefined: 1" in text
 
 
@@ -87,7 +87,7 @@ def test_whole_layers_are_called_layers():
     entries = [{"layer": 0, "head": None, "score": 0.8}, {"layer": 11, "score": 0.9}]
     text = printed(entries)
     assert [[row[0] for row in block] for block in blocks(text)] == [["0"], ["11"]]
-    assert "Most helpful layers" in text
+    assert "Layers whose ablation raises the score most (1 of 1)" in text
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "cp1252"])

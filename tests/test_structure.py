@@ -13,6 +13,8 @@ ORDER = [
         "errors",
         "paths",
         "json_files",
+        "texts",
+        "terminal",
         "progress",
         "types",
         "config",

@@ -20,6 +20,13 @@
   const signed = Charts.signed;
   const share = value => value === null ? "undefined" : value >= 0.001 ? String(Number(value.toPrecision(2))) :
     value >= 0.00001 ? String(Number(value.toFixed(5))) : "<0.00001";
+  // The least p that random swaps can give is an upper bound of the true one.
+  const bounded = (value, name) => {
+    const least = data.statistics[state.metric]?.[name];
+    return typeof least === "number" && value !== null && value <= least * (1 + 1e-9);
+  };
+  const bound = (place, value) => `${bounded(column("p")[place], "least_p") ? "≤" : ""}${share(value)}`;
+  const equals = text => /^[<≤]/.test(text) ? `${text[0]} ${text.slice(1)}` : `= ${text}`;
   const interval = place => {
     const low = points("low", place), high = points("high", place);
     return low === null || high === null ? "" : `${signed(low)} to ${signed(high)}`;
@@ -35,10 +42,12 @@
       `${data.kind} ${data.names[place]}: score ${score(place)}`,
       points("difference", place) === null ? "change undefined" :
         `change ${signed(points("difference", place))} points (95 % CI ${interval(place) || "undefined"})`,
-      `p ${isWeighed(place) ? `= ${share(column("p")[place])}, q = ${share(column("q")[place])}` : "and q undefined"}`,
+      `p ${isWeighed(place) ? `${equals(bound(place, column("p")[place]))}, q ${equals(bound(place, column("q")[place]))}` : "and q undefined"}`,
     ];
-    if (points("difference", place) > 0 && column("best_p")[place] !== null) {
-      parts.push(`by chance the best of ${data.ablations} would stand out as much with p = ${share(column("best_p")[place])}`);
+    const best = column("best_p")[place];
+    if (points("difference", place) > 0 && best !== null) {
+      const text = `${bounded(best, "least_best_p") ? "≤" : ""}${share(best)}`;
+      parts.push(`by chance the best of ${data.ablations} would stand out as much with p ${equals(text)}`);
     }
     if (flips(place)) parts.push(flips(place));
     return parts.join(separator);
@@ -119,9 +128,10 @@
   function showRanking() {
     const places = sorted(bars(), "change");
     const chart = drawn(places);
+    const counted = `${data.ablations} ${data.kind}${data.ablations === 1 ? "" : "s"}`;
     byId("ranking").classList.toggle("hidden", !chart.length);
     if (chart.length) Charts.ranking("ranking", chart, data.names[state.chosen]);
-    setText("count", chart.length ? `${places.length} of ${data.ablations} ${data.kind}s` : `Nothing found: none of the ${data.ablations} ${data.kind}s is ${unfound()}.`);
+    setText("count", chart.length ? `${places.length} of ${counted}` : `Nothing found: none of the ${counted} is ${unfound()}.`);
     const hasFlips = column("gains").some(value => value !== null);
     const titles = [["name", data.kind], ["score", "score"], ["change", "change"], [null, "95 % interval"], ["q", "q"]];
     if (hasFlips) titles.push(["gains", "become right"], ["losses", "become wrong"]);
@@ -153,7 +163,7 @@
       cell.append(button);
       const change = points("difference", place);
       row.append(cell, element("td", score(place), "number"), element("td", signed(change), change < 0 ? "number loss" : "number gain"),
-        element("td", interval(place), "number"), element("td", share(column("q")[place]), "number"));
+        element("td", interval(place), "number"), element("td", isWeighed(place) ? bound(place, column("q")[place]) : share(null), "number"));
       if (hasFlips) row.append(element("td", String(column("gains")[place]), "number"), element("td", String(column("losses")[place]), "number"));
       return row;
     }));
@@ -176,7 +186,7 @@
     const [flipped, rows] = exampleRows(), predicted = data.examples.reads === "predictions";
     for (const place of document.querySelectorAll(".chosen-name")) place.textContent = `${data.kind} ${data.names[state.chosen]}`;
     const what = predicted
-      ? `${flipped} predictions change. Probability is that of the example's own label.`
+      ? `${flipped} ${flipped === 1 ? "prediction changes" : "predictions change"}. Probability is that of the example's own label.`
       : "The examples whose output changes most.";
     const flipping = rows.filter(row => row.flips).length, rest = rows.length - flipping;
     const shown = predicted && rest ? `Shown: ${flipping ? `these, and ` : ""}${rest} whose probability changes most.` : `Shown: ${rows.length}.`;
@@ -262,9 +272,10 @@
   }
 
   // ---- downloads ----------------------------------------------------------------------------------------------
+  const formula = new RegExp(data.formula);
   const quote = value => {
     const text = value === null || value === undefined ? "" : Array.isArray(value) ? value.join(" ") : String(value);
-    const safe = typeof value === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text; // no formula for a spreadsheet
+    const safe = typeof value === "string" && formula.test(text) ? `'${text}` : text; // no formula for a spreadsheet
     return /[",\n\r]/.test(safe) ? `"${safe.replace(/"/g, '""')}"` : safe;
   };
   function save(name, lines) {
