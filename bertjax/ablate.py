@@ -15,26 +15,33 @@ from bertjax import processes
 from bertjax.ablations import Ablation, Change, to_overrides
 from bertjax.conclusion import conclude, load_model
 from bertjax.data import Examples, load_examples
-from bertjax.encoded import Encoded, encode_examples
+from bertjax.encoded import Encoded, encode_examples, is_regression
 from bertjax.engine import Progress
 from bertjax.errors import OutputError
 from bertjax.estimation import Estimate, estimate
+from bertjax.evidence import check_weighable
 from bertjax.journal import discard_journal, is_unfinished
 from bertjax.locate import locate
+from bertjax.metrics import check_labels
 from bertjax.plain import Swept
-from bertjax.results import NOT_COMPARED, Results, check_directory
+from bertjax.results import Results, check_directory
 from bertjax.scoring import score_ablations
 from bertjax.settings import Settings, check_settings, for_this_device, list_ablations
 from bertjax.task_outputs import (
     how_to_run,
     mean_outputs,
     mean_outputs_together,
+    positive_label,
     sweep_examples,
     sweep_plainly,
     sweep_together,
 )
+from bertjax.tasks import CUSTOM
+from bertjax.texts import count_of
 from bertjax.tokenizer import Tokenizer
 
+# What one ablation of a collection is; of the others a set.
+NOUNS = {"heads": "head", "layers": "layer", "pairs": "pair of heads", "subsets": "subset"}
 WRITTEN = np.int32(1)  # what processes tell each other at the end
 
 
@@ -66,7 +73,7 @@ def ablate(
     directory = locate(settings.model)
     model, ablations, examples, encoded = _load_job(settings, directory)
     _introduce(settings, model, len(ablations), examples, encoded, say)
-    _check_scorable(encoded, examples)
+    _check_scorable(encoded, examples, settings.metric)
     means = _means(settings, model, encoded, ablations)
     swept = _sweep(settings, model, encoded, ablations, means, say, progress)
     if swept is None:
@@ -85,8 +92,12 @@ def _introduce(
 ) -> None:
     """Say what is going to be done."""
     how = f"mode {settings.mode}, attention {settings.attention}"
-    say(f"{type(model).__name__} {settings.model}: {ablations} {settings.ablate}, {how}")
-    say(f"{examples.task.name}: {len(examples)} examples, {encoded.lengths.sum():,} tokens ({examples.source})")
+    what = count_of(ablations, NOUNS.get(settings.ablate, "set"))
+    called = "" if settings.ablate in NOUNS else f" ({settings.ablate})"
+    say(f"{type(model).__name__} {settings.model}: {what}{called}, {how}")
+    counted = f"{count_of(len(examples), 'example')}, {count_of(int(encoded.lengths.sum()), 'token')}"
+    say(f"{examples.task.name}: {counted} ({examples.source})")
+    say(f"results go to {settings.directory}")
 
 
 def _is_helper(settings: Settings) -> bool:
@@ -138,20 +149,28 @@ def _load_job(settings: Settings, directory: Path) -> tuple[Any, list[Ablation],
     """Model, ablations, and examples as given and as the model reads them."""
     model = load_model(settings, directory)
     ablations = list_ablations(settings, model.config)
-    examples = _load_examples(settings)
+    examples = _load_examples(settings, model)
     tokenizer = Tokenizer.from_pretrained(directory)
     encoded = encode_examples(model, tokenizer, examples, settings.max_length, together=settings.distributed)
     return model, ablations, examples, encoded
 
 
-def _check_scorable(encoded: Encoded, examples: Examples) -> None:
+def _check_scorable(encoded: Encoded, examples: Examples, metric: str | None) -> None:
     """Score outputs that are all 0: what is wrong with labels or metrics comes out before the sweep, not after."""
     shape = (1, len(examples), len(encoded.label_order)) if encoded.kind == "logits" else (1, len(examples))
-    nothing = Swept(np.zeros(shape[1:]), np.zeros(shape))
-    score_ablations(encoded.kind, examples, nothing, [Ablation("0.0", (Change(0, 0),))], [("0.0", 0, 0)])
+    nothing, ablations = Swept(np.zeros(shape[1:]), np.zeros(shape)), [Ablation("0.0", (Change(0, 0),))]
+    _, base = score_ablations(encoded.kind, examples, nothing, ablations, [("0.0", 0, 0)], metric)
+    names, positive = list(base), positive_label(encoded.kind, examples.task)
+    check_labels(names[0], examples.labels, positive, examples.task.label_names or ())
+    for name in names:
+        check_weighable(name, examples.labels, positive)
 
 
-def _load_examples(settings: Settings) -> Examples:
+def _load_examples(settings: Settings, model: Any) -> Examples:
+    """The examples; labels of a user's own file are numbers where the model gives one (`num_labels` 1)."""
+    names = settings.label_names
+    if names is None and settings.task.lower() == CUSTOM and is_regression(model):
+        names = ()
     return load_examples(
         settings.task,
         split=settings.split,
@@ -159,7 +178,7 @@ def _load_examples(settings: Settings) -> Examples:
         data_dir=settings.data_dir,
         text_columns=settings.text_columns,
         label_column=settings.label_column,
-        label_names=settings.label_names,
+        label_names=names,
         limit=settings.limit,
         seed=settings.seed,
     )
@@ -185,13 +204,12 @@ def _sweep(
     progress: Progress,
 ) -> Swept | None:
     if settings.engine == "fast":
-        chosen = settings.describe()
         options: dict[str, Any] = {
             "memory": settings.memory_budget,
             "attention": settings.attention,
             "journal": settings.journal,
             "replace_journal": settings.overwrite,
-            "settings": {name: value for name, value in chosen.items() if name not in NOT_COMPARED},
+            "settings": settings.compared(),
         }
         sweep = sweep_together if settings.distributed else sweep_examples
         return sweep(model, encoded, ablations, means=means, **options, say=say, progress=progress)

@@ -4,6 +4,7 @@
 what two runs have in common. `to_overrides` makes the arrays.
 """
 
+import hashlib
 import itertools
 import random
 from collections.abc import Iterable, Sequence
@@ -16,6 +17,7 @@ from jaxtyping import Float
 from bertjax import overrides as ov
 from bertjax.config import BertConfig
 from bertjax.errors import InputError, OverrideError
+from bertjax.texts import visible
 from bertjax.types import ModelOutput, Overrides
 
 # What each mode does, given the share of the head that is replaced: how much of the output becomes that of uniform
@@ -159,33 +161,55 @@ def read_sets(path: Path, config: BertConfig, mode: str = "uniform") -> list[Abl
     >>> [(one.name, len(one.changes)) for one in read_sets(path, BertConfig())]
     [('syntax', 2)]
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read sets from {path}: {error}") from error
     sets = []
-    for number, line in enumerate(lines, start=1):
-        content = line.split("#")[0].strip()
-        if content:
-            try:
-                sets.append(_parse_set(content, config, mode))
-            except (InputError, OverrideError) as error:
-                raise InputError(f"{path}, line {number}: {error}") from error
+    for number, name, heads in _set_lines(path):
+        try:
+            sets.append(_parse_set(name, heads, config, mode))
+        except (InputError, OverrideError) as error:
+            raise InputError(f"{path}, line {number}: {error}") from error
     if not sets:
         raise InputError(f"{path} holds no set of heads")
     return sets
 
 
-def _parse_set(content: str, config: BertConfig, mode: str) -> Ablation:
+def hash_sets(path: Path) -> str | None:
+    """sha256 of the sets in a file, whatever they are called; None where there is no file.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    if not path.is_file():
+        return None
+    lines = [" ".join(sorted(heads)) for _, _, heads in _set_lines(path)]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _set_lines(path: Path) -> list[tuple[int, str, list[str]]]:
+    """Number, name and heads of each line of a file that holds a set. Raises `InputError` where it cannot be read."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read sets from {path}: {error}") from error
+    found = []
+    for number, line in enumerate(lines, start=1):
+        content = line.split("#")[0].strip()
+        if content:
+            name, _, heads = content.rpartition(":")
+            found.append((number, name.strip(), heads.replace(",", " ").split()))
+    return found
+
+
+def _parse_set(name: str, heads: Sequence[str], config: BertConfig, mode: str) -> Ablation:
     """One line of a file of sets."""
-    name, _, heads = content.rpartition(":")
+    if name != visible(name):
+        raise InputError(f"the name {visible(name)!r} holds a control character: a name is text that can be seen")
     changes = []
-    for word in heads.replace(",", " ").split():
+    for word in heads:
         head, _, own = word.partition("=")
         changes.append(Change(*ov.parse_head(head, config), own or mode))
     if not changes:
         raise InputError("a set needs at least one head")
-    return Ablation(name.strip() or "+".join(heads.replace(",", " ").split()), tuple(changes))
+    return Ablation(name or "+".join(heads), tuple(changes))
 
 
 def to_overrides(

@@ -1,7 +1,6 @@
 """Files that appear whole or not at all, whatever happens while they are written."""
 
 import contextlib
-import json
 import os
 import re
 import secrets

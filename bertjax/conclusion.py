@@ -23,8 +23,10 @@ from bertjax.scoring import score_ablations, weigh_outputs
 from bertjax.settings import MODES, Settings, place
 from bertjax.task_heads import BertForSentenceEmbedding, load
 from bertjax.task_outputs import positive_label, sampled_attention, sweep_examples
+from bertjax.texts import count_of
 
 SAMPLED_EXAMPLES, SAMPLED_ABLATIONS = 8, 5
+ATTENTION_BYTES = 2 << 30  # of the weights that are kept, at most: long texts must not end a job that is done
 
 
 class NoEffectWarning(UserWarning):
@@ -61,16 +63,18 @@ def conclude(
     """
     places = [place(one, model.config, settings.mode) for one in ablations]
     write_outputs(settings.directory, swept, examples, places)
-    entries, base = score_ablations(encoded.kind, examples, swept, ablations, places)
-    say(f"weighing {len(entries)} effects")
+    entries, base = score_ablations(encoded.kind, examples, swept, ablations, places, settings.metric)
+    say(f"weighing {count_of(len(entries), 'effect')}")
     positive = positive_label(encoded.kind, examples.task)
     evidence = weigh_outputs(list(base), positive, swept, examples.labels, settings.seed, progress=weighing)
     largest = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
     some = [ablations[number] for number in largest]
     chosen = choose_examples(encoded.kind, Swept(swept.base, swept.outputs[largest]))
+    weights = (1 + len(some)) * model.config.num_hidden_layers * model.config.num_attention_heads
+    chosen = those_that_fit(chosen, encoded, 4 * weights)
     attention = _sample_attention(model, encoded, chosen, some, means)
     summary = {
-        **provenance(model, directory, settings.model, examples, encoded),
+        **provenance(model, directory, settings.model, examples, encoded, settings.metric),
         **_how(settings),
         "seconds": round(seconds, 3),
         "without_effect": _warn_if_silent(swept, ablations),
@@ -123,7 +127,7 @@ def _deviation(
     options: dict[str, Any] = {"memory": settings.memory_budget, "attention": settings.attention}
     exact = sweep_examples(model, encoded, some, means=wide, **options)
     places = [(one.name, None, None) for one in some]
-    found = [score_ablations(encoded.kind, examples, one, some, places) for one in (coarse, exact)]
+    found = [score_ablations(encoded.kind, examples, one, some, places, settings.metric) for one in (coarse, exact)]
     scores = [[next(iter(base.values())), *(entry.score for entry in entries)] for entries, base in found]
     apart = np.abs(np.array(scores[0]) - np.array(scores[1]))
     return {
@@ -169,6 +173,18 @@ def choose_examples(kind: str, swept: Swept) -> list[int]:
             break
         chosen[example] = None
     return sorted(chosen)
+
+
+def those_that_fit(chosen: Sequence[int], encoded: Encoded, pair_bytes: int) -> list[int]:
+    """Of some examples those whose attention stays within `ATTENTION_BYTES`, the shortest first, but one at least.
+
+    Args:
+        pair_bytes: of all weights between two tokens.
+    """
+    pairs = {one: sum(int(encoded.lengths[row]) ** 2 for row in encoded.rows_of(one)) for one in chosen}
+    shortest = sorted(chosen, key=lambda one: pairs[one])
+    ends = np.cumsum([pair_bytes * pairs[one] for one in shortest])
+    return sorted(shortest[: max(1, int((ends <= ATTENTION_BYTES).sum()))])
 
 
 def _sample_attention(

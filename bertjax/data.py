@@ -77,7 +77,9 @@ def load_examples(
     chosen = _custom(text_columns, label_column) if task is None or own else task_named(task)
     if label_names is not None:
         names = tuple(label_names) or None
-        chosen = replace(chosen, label_names=names, metrics=default_metrics(names) if own else chosen.metrics)
+        same_kind = (names is None) == (chosen.label_names is None)
+        metrics = chosen.metrics if same_kind and not own else default_metrics(names)
+        chosen = replace(chosen, label_names=names, metrics=metrics)
     if data is None and (own or text_columns or label_column or id_column or label_names is not None):
         raise DataError("columns or label names are of your own file; give the .tsv or .jsonl file as data")
     if chosen.name == SAMPLE:

@@ -9,9 +9,10 @@ import numpy as np
 from jaxtyping import Int32
 
 from bertjax.data import Examples, Task
-from bertjax.errors import ConfigError, InputError
+from bertjax.errors import ConfigError, InputError, some_of
 from bertjax.shared_rows import SharedRows
 from bertjax.task_heads import BertForSentenceEmbedding, BertForSequenceClassification
+from bertjax.texts import count_of
 from bertjax.tokenizer import Encoding, Tokenizer, batches_by_length, collate
 
 
@@ -99,6 +100,11 @@ def encode_examples(
     return Encoded("logits", encode(examples.first, examples.second), tokenizer.pad_id, len(examples), order)
 
 
+def is_regression(model: Any) -> bool:
+    """Whether a model has one output for each text or pair: a number."""
+    return isinstance(model, BertForSequenceClassification) and model.config.num_labels == 1
+
+
 def _choose_length(model: Any, tokenizer: Tokenizer, examples: Examples, max_length: int | None) -> int:
     """Tokens after which a text (pair) is cut. Raises `InputError` where that or the tokenizer does not fit."""
     positions = model.config.max_position_embeddings
@@ -128,7 +134,9 @@ def label_order(id2label: Sequence[tuple[int, str]], task: Task) -> tuple[int, .
     wanted = task.label_names or ("score",)
     names = tuple(name for _, name in sorted(id2label))
     if len(names) != len(wanted):
-        raise ConfigError(f"the model has {len(names)} labels, but {task.name} has {len(wanted)}: {', '.join(wanted)}")
+        raise ConfigError(
+            f"the model has {count_of(len(names), 'label')}, but {task.name} has {len(wanted)}: {some_of(wanted)}"
+        )
     generic = tuple(f"LABEL_{number}" for number in range(len(names)))
     if task.label_names is None or names in (generic, wanted):
         return tuple(range(len(wanted)))

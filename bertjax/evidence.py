@@ -164,6 +164,17 @@ def weigh(
     return _put_together(task, every, found, halves)
 
 
+def check_weighable(metric: str, labels: Num[np.ndarray, " examples"], positive: int = 1) -> None:
+    """See before there are outputs that `weigh` can take so many examples: a test ranks twice as many outputs.
+
+    Raises:
+        DataError: there are too many.
+    """
+    known = labels[labelled(metric, labels)]
+    shape = (1, 2 * len(known), 2) if METRICS[metric].reads == "predictions" else (1, 2 * len(known))
+    make_scorer(metric, np.zeros(shape), np.concatenate([known, known]), positive)
+
+
 class _Pace:
     """How much of the work is done: draws of runs. A swap makes two scores, each of twice the examples."""
 

@@ -29,13 +29,14 @@ def facts_of(job: Job, examples: str | None = None) -> dict[str, str]:
     """
     model, plan, means = job.model, job.plan, job.means
     parameters = {name: np.asarray(value) for name, value in model.parameters().items()}
+    changes = [one.changes for one in plan.ablations]  # what sets are called changes no output
     modes = "/".join(sorted(plan.modes())) or "base"
     facts = {
         "model": f"{type(model).__name__} {_options(model)}".strip(),
         "config": _digest(repr(model.config.to_dict())),
         "weights": hash_weights(parameters)[:16],
         "examples": examples or f"{len(job.texts)}, {_tokens(job.texts)}",
-        "ablations": f"{len(plan.ablations)} sets, {modes}, {_digest(repr(plan.ablations))}",
+        "ablations": f"{len(plan.ablations)} sets, {modes}, {_digest(repr(changes))}",
         "means": "none" if means is None else _digest(np.ascontiguousarray(means).tobytes()),
         "donors": "none" if job.donors is None else _tokens(job.donors),
         "readout": _describe(job.readout),

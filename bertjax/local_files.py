@@ -16,9 +16,10 @@ from jaxtyping import Float32, Int32
 from bertjax.errors import DataError
 from bertjax.tables import DROPS_MALFORMED, SUFFIXES, Table, read_table
 from bertjax.tasks import TASKS, Examples, Task, default_metrics, plain_name
+from bertjax.texts import HALF_CHARACTER
 
 _GLUE_FOLDERS = {plain_name(task.folder) for task in TASKS.values() if task.folder}
-_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+LARGEST_ID = 2**63 - 1  # as a number; beyond it ids are texts
 
 
 def glue_file(directory: Path, task: Task, split: str) -> Path:
@@ -156,7 +157,7 @@ def _texts(table: Table, name: str) -> tuple[str, ...]:
     for row, value in enumerate(values):
         if not isinstance(value, str):
             raise table.error(row, f"column {name!r} holds {value!r}, which is not a text")
-        if _HALF_CHARACTER.search(value):
+        if HALF_CHARACTER.search(value):
             raise table.error(row, f"column {name!r} holds half a character (a lone surrogate)")
     return tuple(str(value) for value in values)
 
@@ -165,7 +166,7 @@ def _ids(table: Table, name: str | None) -> tuple[int | str, ...]:
     if name is None:
         for known in ("index", "idx"):
             if known in table.columns:
-                ids = [_integer(value) for value in table.column(known)]
+                ids = [_whole_id(value) for value in table.column(known)]
                 whole = tuple(number for number in ids if number is not None)
                 if len(set(whole)) == len(ids):
                     return whole
@@ -173,12 +174,20 @@ def _ids(table: Table, name: str | None) -> tuple[int | str, ...]:
     values = table.column(name)
     seen: dict[str, int] = {}
     for row, value in enumerate(values):
+        if HALF_CHARACTER.search(str(value)):
+            raise table.error(row, f"column {name!r} holds half a character (a lone surrogate)")
         before = seen.setdefault(str(value), row)
         if before != row:
             raise table.error(row, f"id {value!r} of column {name!r} was already on line {table.lines[before]}")
-    numbers = [_integer(value) for value in values]
+    numbers = [_whole_id(value) for value in values]
     whole = tuple(number for number in numbers if number is not None)
     return whole if len(whole) == len(values) else tuple(str(value) for value in values)
+
+
+def _whole_id(value: object) -> int | None:
+    """An id as a whole number that an array of numbers holds, or None."""
+    number = _integer(value)
+    return number if number is not None and abs(number) <= LARGEST_ID else None
 
 
 def _number(value: object) -> float | None:

@@ -7,7 +7,7 @@ Matthews, ROC AUC and average precision with labels of one class only, F1 where 
 neither among the labels nor predicted.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Num, Shaped
 
 from bertjax.errors import DataError
+from bertjax.texts import count_of
 
 UNLABELLED = -1
 """The class of an example that has none, as in GLUE's test sets; NaN means the same, and alone does so for numbers."""
@@ -38,6 +39,8 @@ class Metric:
         function: takes outputs `[ablations, examples]`, labels `[examples]` and the positive class
             (ignored where none is singled out), and returns one score per ablation.
         lowest: the least that it can be; the most is 1.
+        needs: what the labels must hold, or it is undefined (or always 0) whatever the outputs: two different labels,
+            the positive one, or that and another one.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Metric:
     targets: Literal["classes", "numbers"]
     function: Callable[[Outputs, Labels, int], Scores]
     lowest: float = 0.0
+    needs: Literal["nothing", "two", "positive", "both"] = "nothing"
 
 
 def score(
@@ -99,6 +103,37 @@ def labelled(metric: Metric | str, labels: Num[np.ndarray, " examples"]) -> Bool
     numbers = np.asarray(labels, dtype=np.float64)
     known = ~np.isnan(numbers)
     return known & (numbers != UNLABELLED) if find_metric(metric).targets == "classes" else known  # -1 may be a number
+
+
+def check_labels(
+    metric: Metric | str, labels: Num[np.ndarray, " examples"], positive: int = 1, names: Sequence[str] = ()
+) -> None:
+    """See before there are outputs that a metric can judge them by these labels.
+
+    Args:
+        positive: as in `score`.
+        names: of the classes.
+
+    Raises:
+        DataError: no example has a label, or the labels leave the metric undefined.
+
+    >>> check_labels("roc_auc", np.array([1, 1, 1]), names=["no", "yes"])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    bertjax.errors.DataError: ROC AUC cannot be computed: of 3 labelled examples all have the label 'yes'...
+    """
+    metric = find_metric(metric)
+    known = np.asarray(labels)[labelled(metric, labels)]
+    if not len(known):
+        raise DataError(f"none of the {len(labels)} examples has a label: {metric.label} needs labelled examples")
+
+    def called(label: float) -> str:
+        return repr(str(names[int(label)])) if 0 <= label < len(names) else f"{label:g}"
+
+    counted = f"{metric.label} cannot be computed: of {count_of(len(known), 'labelled example')}"
+    if metric.needs in ("two", "both") and _constant(known):
+        raise DataError(f"{counted} all have the label {called(known[0])}; give examples of other labels too")
+    if metric.needs in ("positive", "both") and not (known == positive).any():
+        raise DataError(f"{counted} none has the label {called(positive)}; give examples of that too")
 
 
 def find_metric(metric: Metric | str) -> Metric:
@@ -251,17 +286,18 @@ METRICS = {
     metric.name: metric
     for metric in (
         Metric("accuracy", "Accuracy", "predictions", "classes", _accuracy),
-        Metric("f1", "F1", "predictions", "classes", _f1),
-        Metric("matthews", "Matthews correlation", "predictions", "classes", _matthews, -1.0),
-        Metric("pearson", "Pearson correlation", "values", "numbers", _pearson, -1.0),
-        Metric("spearman", "Spearman correlation", "values", "numbers", _spearman, -1.0),
-        Metric("roc_auc", "ROC AUC", "values", "classes", partial(_ranking, "roc_auc_score")),
+        Metric("f1", "F1", "predictions", "classes", _f1, needs="positive"),
+        Metric("matthews", "Matthews correlation", "predictions", "classes", _matthews, -1.0, "two"),
+        Metric("pearson", "Pearson correlation", "values", "numbers", _pearson, -1.0, "two"),
+        Metric("spearman", "Spearman correlation", "values", "numbers", _spearman, -1.0, "two"),
+        Metric("roc_auc", "ROC AUC", "values", "classes", partial(_ranking, "roc_auc_score"), needs="both"),
         Metric(
             "average_precision",
             "Average precision",
             "values",
             "classes",
             partial(_ranking, "average_precision_score"),
+            needs="both",
         ),
     )
 }

@@ -16,14 +16,17 @@ from bertjax.metrics import METRICS
 from bertjax.task_outputs import metrics_of, positive_label
 
 
-def provenance(model: Any, directory: Path, name: str, examples: Examples, encoded: Encoded) -> dict[str, Any]:
+def provenance(
+    model: Any, directory: Path, name: str, examples: Examples, encoded: Encoded, metric: str | None = None
+) -> dict[str, Any]:
     """Command, model, data, outputs, versions and device, for `summary.json`.
 
     Args:
         directory: the model's; the hash is of all weights in its files.
         name: what the user called the model.
+        metric: the main one; default the task's own.
     """
-    names = metrics_of(encoded.kind, examples.task)
+    names = metrics_of(encoded.kind, examples.task, metric)
     return {
         **where_from(model, directory, name),
         "data": {

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 LEFT, RIGHT, BOTTOM, HEIGHT = 0.7, 0.3, 0.95, 3.2  # inches
 NAMED = 90  # so many at most are all named below; of more, those found and the extremes
 UPRIGHT = 80  # letters that stand side by side
-LONGEST_NAME, LETTER, BELOW = 40, 0.062, 0.5  # characters; inches of one that stands upright, and below all of them
+LONGEST_NAME, LETTER, BELOW = 40, 0.056, 0.5  # characters; inches of one that stands upright, and below all of them
 
 
 def make_ranking(

@@ -131,7 +131,8 @@ def plan_table(found: Estimate) -> PlainTable:
     """
     cost, blocks = found.cost, found.blocks
     now, before = cost.necessary / 1e12, cost.plain / 1e12
-    runs = count_of(found.ablations, "set") + " of heads" + (f", {found.duplicates:,} of them twice" if found.duplicates else "")
+    twice = f", {found.duplicates:,} of them twice" if found.duplicates else ""
+    runs = f"{count_of(found.ablations, 'set')} of heads{twice}"
     stored, rows = cost.state_bytes * sum(cost.states), count_of(blocks.rows, "row")
     states = ", ".join(str(number) for number in cost.states)
     table = PlainTable(box=None, show_header=False, pad_edge=False)
@@ -144,7 +145,10 @@ def plan_table(found: Estimate) -> PlainTable:
         ("hidden states", f"runs with their own after each layer: {states}"),
         ("", f"{format_bytes(cost.state_bytes)} a run and layer, {format_bytes(stored)} if all were kept"),
         ("work", f"{now:.3g} TFLOP; a full pass for each: {before:.3g}, {before / now:.1f} times that"),
-        ("steps", f"{count_of(blocks.runs, 'run')} on {rows} at a time; {cost.flops / 1e12:.3g} TFLOP with empty slots"),
+        (
+            "steps",
+            f"{count_of(blocks.runs, 'run')} on {rows} at once; {cost.flops / 1e12:.3g} TFLOP with empty slots",
+        ),
         ("outputs", format_bytes(found.output_bytes)),
         ("peak memory", f"{format_bytes(found.peak_bytes)} at most"),
         ("rate", f"{found.rate / 1e9:,.0f} GFLOP/s, measured on this device"),

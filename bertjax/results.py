@@ -11,6 +11,7 @@
 `summary.json` is written last: where it is, the rest is complete.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -31,6 +32,7 @@ from bertjax.findings import describe_statistics, tell
 from bertjax.page import save_page
 from bertjax.plain import Swept
 from bertjax.rows import SCHEMA, SHORT, kind_of, make_rows, to_parquet
+from bertjax.texts import to_json
 from bertjax.view import ResultsView
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 NOT_COMPARED = ("output", "overwrite", "resume", "memory", "distributed")
 Place = tuple[str, int | None, int | None]
 DERIVED = ("summary.json", "results.parquet", "attention.npz", "heads.png", "layers.png", "sets.png")
+FILES = ("outputs.npz", "examples.jsonl", *DERIVED)
 
 
 @dataclass(frozen=True)
@@ -158,22 +161,35 @@ class _Fresh(ResultsView):
     examples: list[dict[str, Any]]
 
 
-def check_directory(directory: Path, overwrite: bool, last: str = "summary.json") -> None:
+def check_directory(directory: Path, overwrite: bool, last: str = "summary.json", files: Sequence[str] = FILES) -> None:
     """Make sure that results can be written, before anything is computed; the directory itself is made later.
 
     Args:
         last: the file that is written last: where it is, there are results.
+        files: all that may be written or removed.
 
     Raises:
-        OutputError: it is no directory, cannot be written, or holds results and `overwrite` is false.
+        OutputError: it is no directory, cannot be written, holds a directory of the name of a file, or holds results
+            and `overwrite` is false.
     """
+    made: list[Path] = []
     try:
-        existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-        probe = existing / f".bertjax-{os.getpid()}"
+        for path in (*reversed(directory.absolute().parents), directory.absolute()):
+            if not path.exists():
+                path.mkdir()
+                made.append(path)
+        probe = directory / f".bertjax-{os.getpid()}"
         probe.touch()
         probe.unlink()
-    except OSError as error:
-        raise OutputError(f"cannot write to {directory}: {error.strerror or error}") from error
+        taken = [name for name in files if (directory / name).is_dir()]
+    except (OSError, ValueError) as error:
+        raise OutputError(f"cannot write to {directory}: {getattr(error, 'strerror', None) or error}") from error
+    finally:
+        for path in reversed(made):
+            with contextlib.suppress(OSError):  # another process may have written there meanwhile
+                path.rmdir()
+    if taken:
+        raise OutputError(f"cannot write to {directory}: {taken[0]} there is a directory; move it, or give --output")
     if (directory / last).exists() and not overwrite:
         raise OutputError(f"{directory} holds results already: give another --output, or --overwrite to replace them")
 
@@ -249,10 +265,7 @@ def _lines(examples: Examples) -> str:
     seconds = examples.second or (None,) * len(examples)
     rows = zip(examples.ids, examples.labels.tolist(), examples.first, seconds, strict=True)
     return "".join(
-        json.dumps(
-            {"id": name, "label": finite(label), "first": first} | ({} if second is None else {"second": second}),
-            ensure_ascii=False,
-        )
+        to_json({"id": name, "label": finite(label), "first": first} | ({} if second is None else {"second": second}))
         + "\n"
         for name, label, first, second in rows
     )

@@ -14,15 +14,23 @@ from bertjax.task_outputs import metrics_of, positive_label
 
 
 def score_ablations(
-    kind: str, examples: Examples, swept: Swept, ablations: Sequence[Ablation], places: Sequence[Place]
+    kind: str,
+    examples: Examples,
+    swept: Swept,
+    ablations: Sequence[Ablation],
+    places: Sequence[Place],
+    metric: str | None = None,
 ) -> tuple[list[Entry], dict[str, float]]:
     """Scores of all ablations by every metric of the task, and of the base run.
+
+    Args:
+        metric: the main one; default the task's own.
 
     Returns: one entry for each ablation, scored by the main metric with all metrics beside it; and the base's
         scores by metric, the main one first.
     """
     task = examples.task
-    names, positive = metrics_of(kind, task), positive_label(kind, task)
+    names, positive = metrics_of(kind, task, metric), positive_label(kind, task)
     base = {name: float(score(name, swept.base[None], examples.labels, positive)[0]) for name in names}
     scores = {name: score(name, swept.outputs, examples.labels, positive) for name in names}
     entries = [

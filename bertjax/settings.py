@@ -1,7 +1,9 @@
 """What a job is: its options as values, checked, and the ablations that they ask for."""
 
 import hashlib
-from dataclasses import asdict, dataclass, replace
+import json
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from bertjax.ablations import (
     ablation,
     all_but_one,
     cumulative,
+    hash_sets,
     head_pairs,
     random_subsets,
     read_sets,
@@ -22,7 +25,10 @@ from bertjax.errors import InputError
 from bertjax.job import choose_attention
 from bertjax.locate import DEFAULT_MODEL
 from bertjax.memory import parse_bytes
+from bertjax.metrics import find_metric
+from bertjax.naming import name_directory
 from bertjax.overrides import every_head, parse_head
+from bertjax.results import NOT_COMPARED
 
 # Which sets of heads: for each whether `heads` can narrow it.
 COLLECTIONS = {
@@ -48,7 +54,8 @@ class Settings:
     Args:
         model: directory, hub id or 'package:NAME'.
         task: name of a task.
-        output: directory for the results; None for a name made of task, mode and what is ablated.
+        output: directory for the results; None for a name made of whatever is not the default
+            (`naming.name_directory`).
         mode: one of `MODES`.
         ablate: one of `COLLECTIONS`, or a file of sets (`ablations.read_sets`).
         heads: only these heads, e.g. ("3.0", "2.7"); None for all. For 'cumulative' their order.
@@ -65,6 +72,7 @@ class Settings:
         max_length: tokens after which texts are cut; None for the model's own or 128.
         precision: 'float32', 'bfloat16', or 'auto': bfloat16 on a TPU, float32 elsewhere.
         seed: of the draw of examples, and of subsets.
+        metric: the main one, in place of the task's own; a name in `metrics.METRICS`.
         readout: 'auto' by the kind of checkpoint, or 'similarity' to treat any BERT as a sentence embedder.
         overwrite: replace results that are there; an unfinished sweep with the same settings goes on all the same.
         resume: go on with an unfinished sweep; a plain rerun does so too, but refuses a directory that is complete.
@@ -90,6 +98,7 @@ class Settings:
     precision: str = "auto"
     seed: int = 0
     readout: str = "auto"
+    metric: str | None = None
     overwrite: bool = False
     resume: bool = False
     distributed: bool = False
@@ -102,9 +111,14 @@ class Settings:
 
     def describe(self) -> dict[str, Any]:
         """The settings, and digests of the files that they name: what results depend on."""
-        files = {"sets_sha256": self.ablate, "data_sha256": self.data or ""}
-        digests = {name: _hash_file(Path(path).expanduser()) for name, path in files.items() if path}
+        sets = None if self.ablate in COLLECTIONS else hash_sets(Path(self.ablate).expanduser())
+        data = None if self.data is None else _hash_file(Path(self.data).expanduser())
+        digests = {"sets_sha256": sets, "data_sha256": data}
         return {**asdict(self), **{name: found for name, found in digests.items() if found}}
+
+    def compared(self) -> dict[str, Any]:
+        """What tells this job from another one: `describe` without how results are written."""
+        return {name: value for name, value in self.describe().items() if name not in NOT_COMPARED}
 
     @property
     def texts_at_once(self) -> int:
@@ -121,11 +135,11 @@ class Settings:
         """Where the finished parts of a sweep are kept until its results are written."""
         return self.directory / "journal"
 
-    @property
+    @cached_property
     def directory(self) -> Path:
         """Where the results go."""
-        default = f"bertjax-{self.task}-{self.mode}-{Path(self.ablate).stem}".replace("/", "-")
-        return Path(self.output or default).expanduser()
+        defaults = {field.name: field.default for field in fields(self)}
+        return Path(self.output or name_directory(self.compared(), defaults)).expanduser()
 
 
 def _hash_file(path: Path) -> str | None:
@@ -144,6 +158,7 @@ def check_settings(settings: Settings) -> None:
     ):
         if getattr(settings, name) not in choices:
             raise InputError(f"{name} {getattr(settings, name)!r} is not one of {', '.join(choices)}")
+    _check_values(settings)
     if settings.resume and settings.overwrite:
         raise InputError("--resume keeps what is there, --overwrite replaces it: give one of them")
     _check_engine(settings)
@@ -151,13 +166,35 @@ def check_settings(settings: Settings) -> None:
 
 
 def for_this_device(settings: Settings) -> Settings:
-    """The settings with the precision and the form of attention that 'auto' stands for on this device."""
+    """The settings with the precision and the form of attention that 'auto' stands for on this device.
+
+    The directory is as before: the same command has the same one on every device.
+    """
     precision = "bfloat16" if jax.default_backend() == "tpu" else "float32"
     return replace(
         settings,
+        output=str(settings.directory),
         precision=precision if settings.precision == "auto" else settings.precision,
         attention="explicit" if settings.engine == "plain" else choose_attention(settings.attention),
     )
+
+
+def _check_values(settings: Settings) -> None:
+    """Whether numbers are in their range, and all is of a kind that a summary can hold."""
+    least = {"seed": 0} | dict.fromkeys(
+        ("limit", "max_length", "subset_size", "subset_count", "batch_size", "chunk_size"), 1
+    )
+    for name, lowest in least.items():
+        value = getattr(settings, name)
+        if value is not None and (not isinstance(value, int) or value < lowest):
+            option = name.replace("_", "-")
+            raise InputError(f"--{option} must be a whole number of at least {lowest}, found {value!r}")
+    if settings.metric is not None:
+        find_metric(settings.metric)
+    try:
+        json.dumps(asdict(settings))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"settings are texts, whole numbers and tuples of texts, paths too: {error}") from error
 
 
 def _check_engine(settings: Settings) -> None:

@@ -17,8 +17,9 @@ from bertjax.ablations import Ablation
 from bertjax.data import Task
 from bertjax.encoded import Encoded, batch_rows, plain_label
 from bertjax.engine import Progress
-from bertjax.errors import DataError
+from bertjax.errors import DataError, InputError
 from bertjax.joining import stack
+from bertjax.metrics import METRICS
 from bertjax.plain import Swept
 from bertjax.processes import gather
 from bertjax.readouts import Readout
@@ -178,15 +179,33 @@ def cosine(
     return (sums[0] / np.maximum(np.sqrt(sums[1] * sums[2]), 1e-12)).astype(first.dtype)
 
 
-def metrics_of(kind: str, task: Task) -> tuple[str, ...]:
+def metrics_of(kind: str, task: Task, chosen: str | None = None) -> tuple[str, ...]:
     """Which metrics judge a task, the main one first.
 
     Logits are judged by GLUE's own; similarities by rank correlation (regression) or by how well they tell the
     yes pairs from the no pairs (classification).
+
+    Args:
+        chosen: the main one, in place of these metrics' first.
+
+    Raises:
+        InputError: the chosen one cannot judge such outputs.
     """
     if kind == "logits":
-        return task.metrics
-    return ("spearman", "pearson") if task.kind == "regression" else ("roc_auc", "average_precision")
+        own = task.metrics
+    else:
+        own = ("spearman", "pearson") if task.kind == "regression" else ("roc_auc", "average_precision")
+    if chosen is None:
+        return own
+    classes = task.kind == "classification"
+    reads, targets = "predictions" if kind == "logits" and classes else "values", "classes" if classes else "numbers"
+    fitting = [name for name, one in METRICS.items() if (one.reads, one.targets) == (reads, targets)]
+    if task.label_names is not None and len(task.label_names) != 2 and "f1" in fitting:
+        fitting.remove("f1")  # of two classes one is the positive one
+    if chosen not in fitting:
+        outputs = "similarities" if kind == "similarity" else "predicted classes" if classes else "values"
+        raise InputError(f"--metric {chosen} does not judge {outputs} of {task.name}: choose {' or '.join(fitting)}")
+    return (chosen, *(name for name in own if name != chosen))
 
 
 def positive_label(kind: str, task: Task) -> int:
@@ -206,7 +225,7 @@ def positive_label(kind: str, task: Task) -> int:
             return number
     raise DataError(
         f"none of {task.name}'s labels {', '.join(names)} says that a pair is similar: call one of two labels 'yes', "
-        "or give ratings as a regression (--label-names with nothing behind it)"
+        "or, where they are ratings, give --label-names with nothing behind it"
     )
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float32, Int32
 
 from bertjax.errors import DataError
+from bertjax.texts import HALF_CHARACTER
 
 CUSTOM = "custom"
 SAMPLE = "qnli-sample"
@@ -57,6 +58,11 @@ class Task:
     config: str = ""
     renamed: tuple[str, ...] = ()
     section: str = ""
+
+    def __post_init__(self) -> None:
+        for name in self.label_names or ():
+            if HALF_CHARACTER.search(name):  # no file of UTF-8 could hold it
+                raise DataError(f"label {name!r} holds half a character (a lone surrogate)")
 
     @property
     def kind(self) -> Literal["classification", "regression"]:

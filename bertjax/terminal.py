@@ -1,6 +1,6 @@
-"""What is printed for people: names, labels and paths as they stand, never as markup, emoji codes or a terminal's codes.
+"""What is printed for people: names, labels and paths as they stand, never as markup, emoji or codes of a terminal.
 
-Everything of bertjax, `experiments/` and `benchmarks/` that prints with rich takes its consoles and tables from here.
+All that bertjax and `experiments/` print with rich goes through the console of this file.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Texts that bertjax did not write (names, labels, paths, tokens), and numbers in words, made fit for what they go into.
+"""Texts that bertjax did not write (names, labels, paths, tokens), and numbers in words, fit for what they go into.
 
 A terminal obeys control characters, XML may not hold them, JSON and UTF-8 have no half of a character, and a
 spreadsheet computes what begins with an equals sign. Here is what is done about each, once.
@@ -11,6 +11,7 @@ from typing import Any
 # Control characters, separators of lines, marks that turn the direction of writing, half characters (lone surrogates),
 # and the two that are none.
 HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 # What a spreadsheet takes for a formula; the page's program reads it too, so it is written as both languages do.
 FORMULA = r"^[=+\-@\t\r]"
 

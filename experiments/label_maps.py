@@ -34,7 +34,7 @@ from bertjax.data import draw, load_examples, task_named
 from bertjax.errors import DataError, OutputError, OverrideError
 from bertjax.locate import DEFAULT_MODEL, locate
 from bertjax.page import INK, add_axes, save_page
-from bertjax.progress import ProgressBar
+from bertjax.progress import ProgressBar, say
 from bertjax.provenance import where_from
 from bertjax.tasks import SAMPLE
 from experiments.patterns.maps import (
@@ -88,7 +88,7 @@ def run_export(options: argparse.Namespace) -> int:
     drawn = {"seed": options.seed, "heads_of_each": options.heads, "only": options.only, "longest": LONGEST}
     facts = {**where_from(model, found, options.model), "data": data, **drawn, "crop": "real tokens only"}
     write_json(path.with_suffix(".json"), {**facts, "maps": len(rows)})
-    print(f"{len(rows)} maps in {path.with_suffix('.npz')}")
+    say(f"{len(rows)} maps in {path.with_suffix('.npz')}")
     return 0
 
 
@@ -126,7 +126,7 @@ def run_sheets(options: argparse.Namespace) -> int:
     for start in range(0, len(order), size):
         path = directory / f"{name}-{start // size + 1:02d}.png"
         draw_sheet(path, several, order[start : start + size], start + 1)
-    print(f"{len(order)} maps on {-(-len(order) // size)} sheets in {directory}")
+    say(f"{len(order)} maps on {-(-len(order) // size)} sheets in {directory}")
     return 0
 
 

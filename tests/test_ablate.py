@@ -12,14 +12,15 @@ import bertjax
 from bertjax import overrides as ov
 from bertjax.ablate import ablate
 from bertjax.cli import main
-from bertjax.conclusion import NoEffectWarning, choose_examples
+from bertjax.conclusion import NoEffectWarning, choose_examples, those_that_fit
 from bertjax.data import TASKS
-from bertjax.encoded import label_order
+from bertjax.encoded import Encoded, label_order
 from bertjax.errors import ConfigError, DataError, InputError, OutputError, OverrideError
 from bertjax.metrics import score
 from bertjax.plain import Swept
 from bertjax.settings import Settings, check_settings, list_ablations
 from bertjax.task_outputs import positive_label
+from bertjax.tokenizer import Encoding
 from tests.tiny import largest_difference
 from tests.workshop import SENTENCES, make_classifier, make_embedder, write_pairs
 
@@ -200,6 +201,19 @@ def test_examples_that_change_are_kept_beside_some_that_are_spread_evenly(rng):
     changed[0, [5, 6]], changed[1, [7, 8]] = [9, 8], [7, 6]
     assert choose_examples("similarity", Swept(values, changed)) == sorted([0, 13, 27, 40, 5, 6, 7, 8])
     assert choose_examples("similarity", Swept(values[:3], changed[:, :3])) == [0, 1, 2]
+
+
+def test_long_texts_of_which_attention_is_kept_are_fewer(monkeypatch):
+    encodings = [
+        Encoding((1,) * length, (0,) * length, ("",) * length, ((0, 0),) * length, False) for length in (3, 9, 4)
+    ]
+    encoded = Encoded("logits", tuple(encodings), 0, 3)
+    monkeypatch.setattr("bertjax.conclusion.ATTENTION_BYTES", 2 * (9 + 16))
+    assert those_that_fit([0, 1, 2], encoded, 2) == [0, 2]
+    assert those_that_fit([0, 1, 2], encoded, 1) == [0, 2]
+    assert those_that_fit([1], encoded, 2) == [1]
+    monkeypatch.undo()
+    assert those_that_fit([0, 1, 2], encoded, 2) == [0, 1, 2]
 
 
 def test_attention_of_the_largest_effects_is_kept(settings):

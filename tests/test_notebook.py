@@ -29,7 +29,7 @@ def outputs(notebook, source):
 def test_the_notebook_runs_and_shows_results(executed):
     notebook, folder = executed
     assert "ablations of 3 examples" in outputs(notebook, "bertjax.sweep")["text/html"]
-    assert "heads help when disabled" in outputs(notebook, 'output="worked_example"')["text/html"]
+    assert "Ablating one head raises the score for" in outputs(notebook, 'output="worked_example"')["text/html"]
     for plot in ("results.plot()", 'plot("ranking")', 'plot("change"'):
         assert "image/png" in outputs(notebook, plot), plot
     assert "correlation" in outputs(notebook, "compare_table(")["text/html"]

@@ -9,10 +9,39 @@ from rich.text import Text
 from bertjax.progress import ProgressBar, in_notebook, say
 
 
-def test_nothing_is_written_where_nobody_looks(capsys):
+def test_short_work_says_nothing_without_a_terminal(capsys):
     with ProgressBar("sweep") as report:
         report(1.0, 2.0)
+        report(2.0, 2.0)
     assert capsys.readouterr() == ("", "")
+
+
+def test_long_work_says_a_line_every_half_minute_without_a_terminal(capsys, monkeypatch):
+    clock = iter(range(0, 10_000, 10))
+    monkeypatch.setattr("bertjax.progress.time.monotonic", lambda: float(next(clock)))
+    with ProgressBar("ablating") as report:
+        for done in range(0, 13):
+            report(done / 12, 1.0)
+        for done in range(4):  # the next part of the work, with a pace of its own
+            report(done, 4.0, "weighing [effects]")
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        "ablating 25 %, 0:40 gone, 2:00 left",
+        "ablating 50 %, 1:10 gone, 1:10 left",
+        "ablating 75 %, 1:40 gone, 0:33 left",
+        "ablating 100 %, 2:10 gone",
+        "weighing [effects] 75 %, 0:30 gone, 0:10 left",
+    ]
+
+
+def test_very_long_work_says_less(capsys, monkeypatch):
+    clock = iter(range(0, 10_000_000, 60))
+    monkeypatch.setattr("bertjax.progress.time.monotonic", lambda: float(next(clock)))
+    with ProgressBar("ablating") as report:
+        for done in range(60 * 24):
+            report(done, 1e9)
+    assert 24 * 6 <= len(capsys.readouterr().err.splitlines()) < 24 * 6 + 60
 
 
 def test_a_line_is_printed_as_it_is(capsys):

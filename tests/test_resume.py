@@ -126,6 +126,24 @@ def test_a_file_of_sets_that_was_edited_is_another_job(settings, tmp_path, capsy
     assert "sets_sha256" in capsys.readouterr().err
 
 
+def test_sets_may_be_renamed_in_an_unfinished_sweep(settings, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(engine, "STEPS_OF_PART", TINY_PARTS)
+    monkeypatch.setattr(engine, "CACHED_FLOATS", 700)
+    sets = tmp_path / "sets.txt"
+    sets.write_text("a: 0.0\nb: 1.1 1.2\n0.1 1.0\n")
+    chosen = replace(settings, ablate=str(sets))
+    with pytest.raises(SweepInterrupted):
+        ablate(chosen, progress=StopAfter(0.5))
+    sets.write_text("# better names\none: 0.0\ntwo: 1.2, 1.1\nthree: 0.1 1.0\n")
+    said = []
+    results = ablate(chosen, say=said.append)
+    assert any("going on from there" in line for line in said)
+    assert [entry.name for entry in results.entries] == ["one", "two", "three"]
+    sets.write_text("0.0\n1.1 1.2\n1.0 0.1\n")
+    assert main([*arguments_of(settings), "--ablate", str(sets), "--resume"]) == 0
+    assert "complete already" in capsys.readouterr().out
+
+
 def test_what_a_killed_process_left_half_written_is_removed(settings):
     settings.directory.mkdir()
     (settings.directory / ".0123abcd-outputs.npz").touch()

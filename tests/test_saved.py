@@ -71,12 +71,12 @@ def test_what_was_made_to_matter_is_found(mrpc):
     found = {row["name"]: row["difference"] for row in saved.rows_of("accuracy") if row["q"] < 0.05}
     assert set(found) == {"0.1", "2.3"}
     assert found["0.1"] < 0 < found["2.3"]
-    assert "1 of 12 heads help when disabled and 1 hurt" in saved.summary["sentence"]
+    assert "raises the score for 1 of 12 heads and lowers it for 1," in saved.summary["sentence"]
 
 
 def test_notebooks_show_results(mrpc):
     html = read_results(mrpc)._repr_html_()
-    assert "1 of 12 heads help when disabled" in html
+    assert "raises the score for 1 of 12 heads" in html
     assert "<td>2.3</td>" in html
     assert html.count("<tr") == 11
 

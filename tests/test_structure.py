@@ -61,7 +61,7 @@ ORDER = [
         "view",
         "report",
     ),
-    *("encoded", "task_outputs", "provenance", "results", "settings", "scoring", "conclusion", "ablate"),
+    *("encoded", "task_outputs", "provenance", "results", "naming", "settings", "scoring", "conclusion", "ablate"),
     *("saved", "show", "compare", "html_attention", "html_examples", "html_page", "commands", "cli", "__main__"),
 ]
 FLAX = {"model", "task_heads", "pretrained", "plain", "files", "blocks", "compiled"}

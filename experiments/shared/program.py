@@ -117,7 +117,7 @@ def run_program(
         started = time.monotonic()
         use_compile_cache()
         directory = Path(options.output or f"experiment-{options.name}").expanduser()
-        check_directory(directory, options.overwrite or extends, FILES[-1])
+        check_directory(directory, options.overwrite or extends, FILES[-1], FILES)
         found = locate(options.model)
         model, tokenizer = bertjax.load(found), bertjax.Tokenizer.from_pretrained(found)
         with ProgressBar(options.name) as report:
