@@ -4,15 +4,20 @@ A key of config.json that bertjax ignored could change what the model computes w
 is handled (a field of `BertConfig`), or listed here as harmless, or refused by name with its value.
 """
 
-import json
 import math
 import reprlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from bertjax.errors import ConfigError
+from bertjax.json_files import read_json
+from bertjax.paths import is_directory, is_there
+
+LARGEST_SIZE = 2**31 - 1  # of any axis: JAX counts in 32 bits
+MOST_LABELS = 100_000  # a name is made for each, so a number that is nonsense must not fill the memory
 
 ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu", "tanh")
 """The values of `hidden_act` that bertjax computes, by HuggingFace's names."""
@@ -173,14 +178,7 @@ class BertConfig:
         Raises:
             ConfigError: also where the file cannot be read or holds no JSON object.
         """
-        try:
-            mapping = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot read the configuration ({error.strerror})") from None
-        except (ValueError, RecursionError) as error:  # JSON and Unicode errors are ValueErrors
-            raise ConfigError(f"{path}: is no valid JSON ({error})") from None
-        if not isinstance(mapping, dict):
-            raise ConfigError(f"{path}: must hold a JSON object, found {_show(mapping)}")
+        mapping = read_json(Path(path), ConfigError)
         try:
             return cls.from_dict(mapping)
         except ConfigError as error:
@@ -190,7 +188,7 @@ class BertConfig:
     def from_directory(cls, directory: str | Path) -> "BertConfig":
         """Read the config.json of a model's directory, as `from_file` does."""
         path = Path(directory) / "config.json"
-        if Path(directory).is_dir() and not path.exists():
+        if not is_there(path, ConfigError) and is_directory(Path(directory), ConfigError):
             raise ConfigError(f"{directory}: has no config.json; give the directory of a HuggingFace model")
         return cls.from_file(path)
 
@@ -207,11 +205,14 @@ class BertConfig:
 
 
 def _show(value: Any) -> str:
-    return reprlib.repr(value)  # shortened: some values are whole tables
+    try:
+        return reprlib.repr(value)  # shortened: some values are whole tables
+    except ValueError:  # Python writes no integer of more than 4300 digits
+        return "a number of thousands of digits"
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _is_int(value: Any) -> bool:
@@ -230,6 +231,8 @@ def _check_sizes(values: dict[str, Any]) -> None:
     for name in (*_TELLING, "intermediate_size", "max_position_embeddings", "type_vocab_size"):
         if not _is_int(values[name]) or values[name] < 1:
             raise ConfigError(f"{name} must be a positive integer, found {_show(values[name])}")
+        if values[name] > LARGEST_SIZE:
+            raise ConfigError(f"{name} must be at most {LARGEST_SIZE}, found {_show(values[name])}")
     width, heads = values["hidden_size"], values["num_attention_heads"]
     if width % heads:
         raise ConfigError(f"hidden_size {width} cannot be divided into num_attention_heads {heads} equal parts")
@@ -308,6 +311,8 @@ def _labels(mapping: Mapping[str, Any]) -> tuple[tuple[int, Any], ...]:
         return numbered_labels(2) if pairs is None else pairs
     if not _is_int(count) or count < 1:
         raise ConfigError(f"num_labels must be a positive integer, found {_show(count)}")
+    if count > MOST_LABELS:
+        raise ConfigError(f"num_labels must be at most {MOST_LABELS}, found {_show(count)}")
     if pairs is None or pairs == numbered_labels(2):
         return numbered_labels(count)
     if len(pairs) != count:
@@ -324,6 +329,13 @@ def _numbered(mapping: Mapping[str, Any], key: str, number_first: bool) -> tuple
         raise ConfigError(f"{key} must be a table of labels, found {_show(table)}")
     items = table.items() if number_first else ((number, name) for name, number in table.items())
     try:
-        return tuple(sorted((int(number), name) for number, name in items))
+        return tuple(sorted((_label_number(number), name) for number, name in items))
     except (TypeError, ValueError):
         raise ConfigError(f"{key} must number its labels 0, 1, 2 ..., found {_show(table)}") from None
+
+
+def _label_number(number: Any) -> int:
+    """The number that 3 or "3" stands for; a fraction, true or "3_0" is none."""
+    if _is_int(number) or (isinstance(number, str) and number.isascii() and number.isdigit()):
+        return int(number)
+    raise ValueError
