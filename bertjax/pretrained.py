@@ -195,6 +195,7 @@ def build(create: Callable[[Array], Any], weights: dict[str, np.ndarray], config
     Raises:
         CheckpointError: the weights do not fit.
     """
+    checkpoint.check_layers(weights, config)
     unknown = sorted(name for name in weights if not checkpoint.is_known(name))
     if unknown:
         _warn(f"tensors that no BERT class knows were not used: {some_of(unknown)}")

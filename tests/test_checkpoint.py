@@ -74,7 +74,15 @@ QUERY = "bert.encoder.layer.1.attention.self.query.weight"
 DAMAGE = {
     "missing layer": (
         lambda w, c: [w.pop(k) for k in list(w) if ".layer.1." in k],
-        r"no tensor bert.encoder.layer.1.*and 15 more",
+        r"has 1 layers, but num_hidden_layers is 2",
+    ),
+    "missing layer in between": (
+        lambda w, c: [w.pop(k) for k in list(w) if ".layer.0." in k],
+        r"has only 1 of its layers, but num_hidden_layers is 2",
+    ),
+    "a part of a layer": (
+        lambda w, c: [w.pop(k) for k in list(w) if ".layer.1.output" in k],
+        r"no tensor bert.encoder.layer.1.output.*and 3 more",
     ),
     "wrong shape": (
         lambda w, c: w.update({QUERY: w[QUERY][:, :7]}),
@@ -86,7 +94,23 @@ DAMAGE = {
     ),
     "more layers in the config": (
         lambda w, c: c.update(num_hidden_layers=3),
-        "no tensor bert.encoder.layer.2",
+        "has 2 layers, but num_hidden_layers is 3",
+    ),
+    "a thousand million layers in the config": (
+        lambda w, c: c.update(num_hidden_layers=10**9),
+        "has 2 layers, but num_hidden_layers is 1000000000",
+    ),
+    "a thousand million layers in config and file": (
+        lambda w, c: w.update({"bert.encoder.layer.999999999.x": w[QUERY]}) or c.update(num_hidden_layers=10**9),
+        "has only 3 of its layers, but num_hidden_layers is 1000000000",
+    ),
+    "sizes beyond all memory": (
+        lambda w, c: c.update(hidden_size=3 * 2**28, intermediate_size=2**30, vocab_size=2**30),
+        r"has shape \(12,\), but the config asks for \(805306368,\)",
+    ),
+    "labels beyond all memory": (
+        lambda w, c: c.update(num_labels=10**5) or c.pop("id2label"),
+        r"classifier.* has shape \(2.*\(100000",
     ),
     "another width": (lambda w, c: c.update(intermediate_size=8), "intermediate"),
     "another vocabulary": (
@@ -132,11 +156,16 @@ def test_heads_that_the_class_does_not_want_are_left_without_a_word(saved):
         assert isinstance(BertModel.from_pretrained(directory), BertModel)
 
 
-def test_tensors_that_nobody_knows_are_named(saved):
+@pytest.mark.parametrize(
+    "name", ["adapter.down.weight", f"bert.encoder.layer.1{'0' * 400}.output.dense.bias", "bert.a\nb"]
+)
+def test_tensors_that_nobody_knows_are_named(saved, name):
     _, directory, weights, config = saved
-    write_weights(directory, weights | {"adapter.down.weight": np.ones((2, 3), np.float32)}, config)
-    with pytest.warns(CheckpointWarning, match="adapter.down.weight"):
+    write_weights(directory, weights | {name: np.ones((2, 3), np.float32)}, config)
+    with pytest.warns(CheckpointWarning, match=name[:6]) as warned:
         bertjax.load(directory)
+    assert len(str(warned[0].message)) < 300
+    assert "\n" not in str(warned[0].message)
 
 
 def test_a_decoder_that_differs_is_used_although_the_config_ties_it(small, tmp_path, rng):

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -171,10 +172,101 @@ def test_an_index_that_does_not_fit_its_shards_is_refused(
     assert says in refusal(directory)
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff"])
-def test_a_broken_index_is_refused(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "no valid JSON"),
+        (b"[]", "must hold a JSON object, found a list"),
+        (b"{", "no valid JSON"),
+        (b"\xff", "not UTF-8"),
+        (b"{}", "no index of shards"),
+        (b'{"weight_map": {"a": "' + b"x" * 300 + b'"}}', "File name too long"),
+        (b'{"weight_map":' * 5_000, "nested deeper"),
+    ],
+)
+def test_a_broken_index_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
     (tmp_path / "model.safetensors.index.json").write_bytes(content)
-    assert "no index of shards" in refusal(tmp_path)
+    assert says in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("name", WEIGHT_FILES)
+@pytest.mark.parametrize(
+    ("kind", "says"), [("FIFO", "a named pipe"), ("device", "a device"), ("folder", "a directory")]
+)
+def test_weights_that_are_no_regular_file_are_told_at_once(tmp_path: Path, name: str, kind: str, says: str) -> None:
+    path = tmp_path / name
+    {"FIFO": os.mkfifo, "device": lambda path: path.symlink_to("/dev/zero"), "folder": Path.mkdir}[kind](path)
+    assert says in refusal(tmp_path)
+
+
+@pytest.mark.needs_torch
+def test_a_shard_that_is_no_regular_file_is_told_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "shard.safetensors")
+    index = {"weight_map": {WORDS: "shard.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert "missing" in refusal(tmp_path)
+
+
+def test_weights_of_another_user_are_not_called_damaged(
+    tmp_path: Path, arrays: Arrays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may read everything, so the system's answer is made up."""
+    write(tmp_path, "model.safetensors", arrays)
+
+    def refuse(path: Path, *_: Any, **__: Any) -> int:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        message = refusal(tmp_path)
+    assert "cannot be read (Permission denied); ask its owner" in message
+
+
+@pytest.mark.needs_torch
+@pytest.mark.parametrize("zipped", [True, False])
+def test_one_number_that_says_it_is_a_huge_matrix_is_refused_by_its_size(tmp_path: Path, zipped: bool) -> None:
+    import torch
+
+    huge = torch.zeros(1).expand(10**6, 10**6)
+    torch.save({WORDS: huge}, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+    message = refusal(tmp_path)
+    assert f"{WORDS} has shape (1000000, 1000000), which takes 4,000,000,000,000 bytes" in message
+
+
+@pytest.mark.needs_torch
+def test_tensors_that_share_their_numbers_may_take_four_times_the_file(tmp_path: Path, arrays: Arrays) -> None:
+    import torch
+
+    words = torch.zeros(300, 100)
+    tied = {WORDS: words, QUERY: torch.zeros(3, 3), "cls.predictions.decoder.weight": words}
+    torch.save(tied, tmp_path / "pytorch_model.bin")
+    assert read_weights(tmp_path).keys() == tied.keys()
+    torch.save(tied | {f"more.{number}": words for number in range(5)}, tmp_path / "pytorch_model.bin")
+    assert "more than 4 times the file's" in refusal(tmp_path)
+
+
+@pytest.mark.needs_torch
+def test_a_compressed_archive_is_refused(tmp_path: Path) -> None:
+    import torch
+
+    path = tmp_path / "pytorch_model.bin"
+    torch.save({WORDS: torch.zeros(1000, 100)}, path)
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    assert path.stat().st_size < 10_000
+    assert "compressed, which PyTorch never writes" in refusal(tmp_path)
+
+
+@pytest.mark.needs_torch
+def test_a_tensors_name_that_is_no_unicode_is_refused(tmp_path: Path, arrays: Arrays) -> None:
+    import torch
+
+    tensors = {name: torch.tensor(array) for name, array in arrays.items()}
+    torch.save(tensors | {"bert.\ud800": torch.zeros(2)}, tmp_path / "pytorch_model.bin")
+    assert r"bert.\ud800" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize(

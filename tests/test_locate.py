@@ -165,9 +165,34 @@ def test_a_directory_is_itself_whatever_else_its_name_could_be(tmp_path: Path, m
     assert locate("~/some-lab") == tmp_path / "some-lab"
 
 
-@pytest.mark.parametrize("name", ["./nope", "/abs/nope", "~/nope", "a/b/c", "nope/", "x" * 300, "two words", ""])
+@pytest.mark.parametrize("name", ["./nope", "/abs/nope", "~/nope", "a/b/c", "nope/", "two words"])
 def test_what_can_be_no_hub_id_is_no_such_directory(name: str) -> None:
     assert "no such directory" in refusal(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("x" * 300, "cannot be read (File name too long)"),
+        ("/tmp/" + "x" * 300, "cannot be read (File name too long)"),
+        ("~nosuchuser/bert", "there is no home directory of that user"),
+        ("", "a path is empty"),
+    ],
+)
+def test_what_can_be_no_path_is_told_as_it_is(name: str, says: str) -> None:
+    assert says in refusal(name)
+
+
+def test_what_may_not_be_looked_at_is_not_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Root may look at everything, so the system's answer is made up."""
+
+    def refuse(path: Path, **_: Any) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", refuse)
+        message = refusal(tmp_path / "model")
+    assert "cannot be read (Permission denied); ask its owner" in message
 
 
 def test_a_file_in_place_of_a_directory_is_said_to_be_one(tmp_path: Path) -> None:
