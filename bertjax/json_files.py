@@ -78,6 +78,19 @@ def kind_of(value: Any) -> str:
     return next((name for kind, name in names if isinstance(value, kind)), type(value).__name__)
 
 
+def show(value: Any, most: int = 80) -> str:
+    """A JSON value in messages: as JSON writes it, its end left out where it is long.
+
+    >>> show({"heads": ["0.1", "2.3"]}, most=15)
+    '{"heads": ["0.1...'
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):  # no JSON, as nobody made it of a file
+        text = kind_of(value)
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
 def _integer(digits: str) -> int:
     if len(digits) > _LONGEST_NUMBER + 1:  # Python itself refuses more than 4300 digits
         raise JsonError(f"a number of {len(digits.lstrip('-'))} digits is too large")

@@ -144,19 +144,13 @@ class PretrainedModel(nnx.Module):
         weights = read_weights(directory)
         if cls.has_decoder:
             config = _untie_if_different(config, weights)
-        return build(partial(cls._create, config, directory, numerics, options), weights, config, seed)
+        options = cls._read_options(directory) | options
+        return build(lambda key: cls(config, key, numerics, **options), weights, config, seed)  # type: ignore[call-arg]
 
     @classmethod
-    def _create(
-        cls: type[M],
-        config: BertConfig,
-        directory: Path,
-        numerics: Numerics,
-        options: dict[str, Any],
-        key: Array,
-    ) -> M:
-        """A freshly initialised model for this checkpoint; classes that read more files override it."""
-        return cls(config, key, numerics, **options)  # type: ignore[call-arg]
+    def _read_options(cls, directory: Path) -> dict[str, Any]:
+        """Options that the checkpoint itself states; classes that read more files override it."""
+        return {}
 
     def save_pretrained(self, directory: str | Path) -> None:
         """Write `config.json` and `model.safetensors`, which `transformers` (PyTorch) reads.

@@ -1,6 +1,5 @@
 """BERT with a head for a task: classification, masked words, next sentence, tokens, answers, sentence vectors."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from bertjax.errors import ConfigError
 from bertjax.locate import locate
 from bertjax.model import BertModel, Dense, LayerNorm
 from bertjax.pretrained import PretrainedModel
+from bertjax.sentence_files import is_sentence_directory, read_pooling
 from bertjax.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides
 
 
@@ -241,10 +241,8 @@ class BertForSentenceEmbedding(TaskModel):
         return {"sentence_embedding": vector}
 
     @classmethod
-    def _create(
-        cls, config: BertConfig, directory: Path, numerics: Numerics, options: dict[str, Any], key: Array
-    ) -> "BertForSentenceEmbedding":
-        return cls(config, key, numerics, **(read_pooling(directory) | options))
+    def _read_options(cls, directory: Path) -> dict[str, Any]:
+        return read_pooling(directory)
 
     def _architecture(self) -> str:
         return "BertModel"
@@ -270,44 +268,6 @@ class BertForSentenceEmbedding(TaskModel):
                 for i, (path, kind) in enumerate(parts)
             ],
         )
-
-
-def read_pooling(directory: Path) -> dict[str, Any]:
-    """`pooling`, `normalize` and `max_length` from a sentence-transformers directory.
-
-    Without `modules.json` the vector is the normalised mean, the commonest form.
-
-    Raises:
-        ConfigError: a module other than Transformer, Pooling and Normalize, or a pooling other than mean and CLS.
-    """
-    if not (directory / "modules.json").is_file():
-        return {}
-    modules = _read(directory / "modules.json", list)
-    if not all(isinstance(module, dict) and isinstance(module.get("type"), str) for module in modules):
-        raise ConfigError(f"{directory / 'modules.json'}: not a list of modules with a type each")
-    kinds = {module["type"].rsplit(".", 1)[-1]: module.get("path", "") for module in modules}
-    other = set(kinds) - {"Transformer", "Pooling", "Normalize"}
-    if other or "Pooling" not in kinds:
-        found = ", ".join(sorted(other)) if other else "no Pooling"
-        raise ConfigError(f"{directory / 'modules.json'}: bertjax knows Transformer, Pooling, Normalize; found {found}")
-    path = directory / kinds["Pooling"] / "config.json"
-    modes = {name for name, value in _read(path, dict).items() if name.startswith("pooling_mode") and value}
-    names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-    if len(modes) != 1 or not modes <= set(names):
-        raise ConfigError(f"{path}: pooling {sorted(modes)} is not supported, only mean or CLS")
-    settings = directory / "sentence_bert_config.json"
-    longest = _read(settings, dict).get("max_seq_length") if settings.is_file() else None
-    return {"pooling": names[modes.pop()], "normalize": "Normalize" in kinds, "max_length": longest}
-
-
-def _read(path: Path, kind: type) -> Any:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read as JSON ({error})") from error
-    if not isinstance(found, kind):
-        raise ConfigError(f"{path}: holds no JSON {'object' if kind is dict else 'list'}")
-    return found
 
 
 CLASSES: dict[str, type[PretrainedModel]] = {
@@ -338,7 +298,7 @@ def load(name_or_path: str | Path, **options: Any) -> Any:
     hub = {name: options[name] for name in ("revision", "local_files_only", "cache_dir", "token") if name in options}
     directory = locate(name_or_path, **hub)
     options = {name: value for name, value in options.items() if name not in hub}
-    if (directory / "modules.json").is_file():
+    if is_sentence_directory(directory):
         return BertForSentenceEmbedding.from_pretrained(directory, **options)
     names = BertConfig.from_directory(directory).architectures or ("BertModel",)
     for name in names:

@@ -1,11 +1,6 @@
-"""Texts to token ids, and token ids to padded batches.
-
-Where a checkpoint has a `tokenizer.json`, the `tokenizers` library reads it; where it has only a
-`vocab.txt`, transformers builds the same kind of tokenizer from it.
-"""
+"""Texts to token ids, and token ids to padded batches."""
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +10,18 @@ import numpy as np
 import tokenizers
 from jaxtyping import Int32
 
-from bertjax.errors import DataError, InputError, MissingDependencyError
+from bertjax.errors import DataError, InputError, OutputError
 from bertjax.locate import locate
+from bertjax.paths import user_path
+from bertjax.tokenizer_files import (
+    LARGEST_ID,
+    SIDES,
+    TOKEN_NAMES,
+    TokenizerParts,
+    library_errors,
+    read_tokenizer,
+    write_tokenizer,
+)
 
 # Padded lengths. Each is a compilation of about a second, so there are few; the step grows with the length,
 # which keeps padding near a tenth of what is computed, for short texts as for long ones.
@@ -61,56 +66,87 @@ class Tokenizer:
     Args:
         backend: the tokenizer of the `tokenizers` library; its padding and truncation are switched off.
         names: what the special tokens are called, where not [PAD], [CLS] and [SEP].
+        max_length: the most tokens that the model was made for; `encode` does not cut there by itself.
+        truncation_side: where `encode` cuts long texts, 'right' or 'left'.
+        prompt: what `encode` puts before each text (each first text of pairs).
 
     Raises:
-        DataError: a special token is not in the vocabulary.
+        DataError: a special token is not in the vocabulary, or a number of a token is beyond 32 bits.
+        InputError: another side.
     """
 
-    def __init__(self, backend: tokenizers.Tokenizer, names: dict[str, str] | None = None):
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        names: dict[str, str] | None = None,
+        *,
+        max_length: int | None = None,
+        truncation_side: str = "right",
+        prompt: str = "",
+    ):
+        if truncation_side not in SIDES:
+            raise InputError(f"truncation_side must be one of {', '.join(SIDES)}, found {truncation_side!r}")
         backend.no_padding()
         backend.no_truncation()
-        self._backend = backend
-        special = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"} | (names or {})
-        ids = {key: backend.token_to_id(special[key]) for key in ("pad_token", "cls_token", "sep_token")}
+        self._backend, self._names = backend, TOKEN_NAMES | (names or {})
+        self.max_length, self.truncation_side, self.prompt = max_length, truncation_side, prompt
+        ids = {key: backend.token_to_id(self._names[key]) for key in ("pad_token", "cls_token", "sep_token")}
         found = [number for number in ids.values() if number is not None]
         if len(found) < len(ids):
-            missing = ", ".join(special[key] for key, number in ids.items() if number is None)
+            missing = ", ".join(self._names[key] for key, number in ids.items() if number is None)
             raise DataError(f"the tokenizer's vocabulary lacks {missing}; is this a BERT's?")
         self.pad_id, self.cls_id, self.sep_id = found
+        self._largest_id = max(backend.get_vocab(with_added_tokens=True).values())
+        if self._largest_id > LARGEST_ID:
+            raise DataError(f"the tokenizer numbers a token {self._largest_id}; numbers go to {LARGEST_ID}")
 
     @classmethod
     def from_pretrained(cls, name_or_path: str | Path, **hub: Any) -> "Tokenizer":
-        """The tokenizer of a checkpoint.
+        """The tokenizer of a checkpoint, as `transformers.AutoTokenizer` reads it.
 
         Args:
             name_or_path: as for a model. The directory holds `tokenizer.json`, or `vocab.txt`; settings in
-                `tokenizer_config.json`, such as `do_lower_case`, hold for both.
+                `tokenizer_config.json`, such as `do_lower_case`, hold for both. What sentence-transformers says of
+                texts (lower-casing, the default prompt) holds too.
             hub: `revision`, `local_files_only`, `cache_dir`, `token`, as for a model.
 
         Raises:
-            DataError: neither file is there, or one is damaged.
-            MissingDependencyError: there is only `vocab.txt` and transformers is not installed.
+            DataError: neither file is there, one is damaged, or says what bertjax does not support.
+            ConfigError: sentence-transformers' files say of texts what bertjax does not support.
         """
         directory = locate(name_or_path, **hub)
-        settings = _read_json(directory / "special_tokens_map.json") | _read_json(directory / "tokenizer_config.json")
-        if (directory / "tokenizer.json").is_file():
-            backend = _from_json(directory / "tokenizer.json", settings)
-        elif (directory / "vocab.txt").is_file():
-            backend = _from_vocabulary(directory)
-        else:
-            raise DataError(f"{directory}: no tokenizer; looked for tokenizer.json and vocab.txt")
-        return cls(backend, _token_names(settings))
+        parts = read_tokenizer(directory)
+        limits: dict[str, Any] = {"max_length": parts.max_length, "truncation_side": parts.truncation_side}
+        try:
+            return cls(parts.backend, parts.names, **limits, prompt=parts.prompt)
+        except DataError as error:
+            raise DataError(f"{directory}: {error}") from None
+
+    def save_pretrained(self, directory: str | Path) -> None:
+        """Write `tokenizer.json` and `tokenizer_config.json`, which transformers and bertjax read alike.
+
+        A prompt belongs to a sentence embedder, whose `save_pretrained` writes it: see there.
+
+        Raises:
+            OutputError: the directory cannot be written; what was there before stays.
+        """
+        self._backend.no_truncation()
+        write_tokenizer(
+            user_path(directory, OutputError),
+            TokenizerParts(self._backend, self._names, self.max_length, self.truncation_side),
+        )
 
     @property
     def vocab_size(self) -> int:
-        """The number of different tokens, added ones included."""
-        return int(self._backend.get_vocab_size(with_added_tokens=True))
+        """How many rows of embeddings the tokens need: one more than the largest number, added ones included."""
+        return int(self._largest_id) + 1
 
     @property
     def digest(self) -> str:
         """A hash of all that tokens depend on beside the texts."""
         self._backend.no_truncation()
-        return hashlib.sha256(self._backend.to_str().encode()).hexdigest()
+        others = [] if (self.truncation_side, self.prompt) == ("right", "") else [self.truncation_side, self.prompt]
+        return hashlib.sha256("\0".join([self._backend.to_str(), *others]).encode()).hexdigest()
 
     def encode(
         self, first: Sequence[str], second: Sequence[str] | None = None, max_length: int | None = None
@@ -121,10 +157,11 @@ class Tokenizer:
             first: the texts, or the first of each pair.
             second: the second of each pair.
             max_length: cut what is longer, special tokens included, as HuggingFace's `longest_first`
-                does: of a pair, from the longer text.
+                does: of a pair, from the longer text; at the tokenizer's `truncation_side`. None for no cut.
 
         Raises:
-            InputError: no list of texts, texts unequal in number, or no room for the special tokens.
+            InputError: no list of texts, texts unequal in number, no room for the special tokens, or something that the
+                tokenizer cannot read as text.
         """
         if isinstance(first, str) or isinstance(second, str):
             raise InputError("encode takes lists of texts, found one text; put it in a list")
@@ -133,87 +170,44 @@ class Tokenizer:
         special = self._backend.num_special_tokens_to_add(is_pair=second is not None)
         if max_length is not None and max_length < special:
             raise InputError(f"max_length is {max_length}; the special tokens alone are {special}")
-        if max_length is None:
-            self._backend.no_truncation()
-        else:
-            self._backend.enable_truncation(max_length, strategy="longest_first")
-        texts = list(first) if second is None else list(zip(first, second, strict=True))
         known: dict[Any, Any] = {}
-        chunks = (texts[start : start + TEXTS_AT_ONCE] for start in range(0, len(texts), TEXTS_AT_ONCE))
-        return [_encoding(found, known) for chunk in chunks for found in self._backend.encode_batch(chunk)]
+        with library_errors("these texts cannot be tokenised", InputError):
+            if max_length is None:
+                self._backend.no_truncation()
+            else:
+                limit = min(max_length, LARGEST_ID)
+                self._backend.enable_truncation(limit, strategy="longest_first", direction=self.truncation_side)
+            first = [self.prompt + text for text in first] if self.prompt else first
+            texts = list(first) if second is None else list(zip(first, second, strict=True))
+            chunks = (texts[start : start + TEXTS_AT_ONCE] for start in range(0, len(texts), TEXTS_AT_ONCE))
+            return [
+                _encoding(found, known, len(self.prompt))
+                for chunk in chunks
+                for found in self._backend.encode_batch(chunk)
+            ]
 
 
-def _encoding(found: tokenizers.Encoding, known: dict[Any, Any]) -> Encoding:
-    """An encoding whose numbers, word pieces and offsets are the `known` ones: a large data set has few different."""
+def _encoding(found: tokenizers.Encoding, known: dict[Any, Any], prompt: int) -> Encoding:
+    """An encoding whose numbers, word pieces and offsets are the `known` ones: a large data set has few different.
+
+    Args:
+        prompt: letters before the first text, which offsets do not count.
+    """
 
     def shared(values: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(known.setdefault(value, value) for value in values)
 
+    offsets = found.offsets
+    if prompt:
+        places = zip(offsets, found.sequence_ids, strict=True)
+        offsets = [tuple(max(end - prompt * (which == 0), 0) for end in offset) for offset, which in places]
     return Encoding(
         input_ids=shared(found.ids),
         token_type_ids=tuple(found.type_ids),
         tokens=shared(found.tokens),
-        offsets=shared(found.offsets),
+        offsets=shared(offsets),
         truncated=bool(found.overflowing),
     )
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty where there is no file."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read ({error}); fetch the checkpoint again") from error
-    if not isinstance(found, dict):
-        raise DataError(f"{path}: holds no JSON object; fetch the checkpoint again")
-    return found
-
-
-def _token_names(settings: dict[str, Any]) -> dict[str, str]:
-    """What special tokens are called: a name, or an object with the name as its content."""
-    found = {key: settings.get(key) for key in ("pad_token", "cls_token", "sep_token")}
-    plain = {key: value.get("content") if isinstance(value, dict) else value for key, value in found.items()}
-    return {key: value for key, value in plain.items() if isinstance(value, str)}
-
-
-def _from_json(path: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
-    content = _read_json(path)
-    model = content.get("model")
-    # The library raises plain Exception for a file that it cannot use, so look before.
-    if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict | list):
-        raise DataError(f"{path}: holds no tokenizer model with a vocabulary; fetch the checkpoint again")
-    if model.get("type", "WordPiece") == "WordPiece" and model.get("unk_token") not in model["vocab"]:
-        raise DataError(f"{path}: its vocabulary lacks the unknown token {model.get('unk_token')!r}")
-    normalizer = content.get("normalizer")
-    if isinstance(normalizer, dict) and normalizer.get("type") == "BertNormalizer":
-        # transformers lets tokenizer_config.json overrule what tokenizer.json says here.
-        names = {"do_lower_case": "lowercase", "strip_accents": "strip_accents"}
-        names["tokenize_chinese_chars"] = "handle_chinese_chars"
-        normalizer.update({there: settings[here] for here, there in names.items() if here in settings})
-    return tokenizers.Tokenizer.from_str(json.dumps(content))
-
-
-def _from_vocabulary(directory: Path) -> tokenizers.Tokenizer:
-    try:
-        from transformers import BertTokenizer
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"{directory}: has only vocab.txt, which needs transformers ({error}); install transformers"
-        ) from error
-    try:
-        tokenizer = BertTokenizer.from_pretrained(str(directory))
-    except (OSError, ValueError) as error:
-        reason = (str(error).splitlines() or [""])[0]
-        raise DataError(f"{directory}/vocab.txt: cannot be read ({reason}); fetch the checkpoint again") from error
-    # transformers would number a missing special token anew, beyond the model's embeddings.
-    vocabulary = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
-    special = tokenizer.unk_token, tokenizer.pad_token, tokenizer.cls_token, tokenizer.sep_token
-    missing = [token for token in special if token not in vocabulary]
-    if missing:
-        raise DataError(f"{directory}/vocab.txt: lacks {', '.join(missing)}; is this a BERT's vocabulary?")
-    return tokenizer.backend_tokenizer
 
 
 def collate(

@@ -212,7 +212,7 @@ def test_sentence_transformers_directories_keep_their_pooling(small, tmp_path):
     modules = json.loads((tmp_path / "modules.json").read_text())
     modules.append({"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"})
     (tmp_path / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(ConfigError, match="found Dense"):
+    with pytest.raises(ConfigError, match=r"found sentence_transformers\.models\.Dense"):
         bertjax.load(tmp_path)
     for broken in ('["x"]', '[{"path": ""}]', "{}", "[", "3"):
         (tmp_path / "modules.json").write_text(broken)

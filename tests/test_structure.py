@@ -18,6 +18,7 @@ ORDER = [
         "progress",
         "types",
         "config",
+        "sentence_files",
         "atomic",
         "weight_names",
         "files",
@@ -31,7 +32,7 @@ ORDER = [
         "checks",
     ),
     *("pretrained", "readouts", "model", "task_heads", "joining", "overrides", "plain"),
-    *("tasks", "tables", "local_files", "tfds_glue", "tokenizer", "data", "parity"),
+    *("tasks", "tables", "local_files", "tfds_glue", "tokenizer_files", "tokenizer", "data", "parity"),
     *("ablations", "packing", "plan", "steps", "sharding", "job", "compiled", "blocks", "cost"),
     *(
         "parts",

@@ -1,6 +1,7 @@
 """Claims about tokenising, padding and batching; transformers' own tokenizer is the reference."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -125,36 +126,122 @@ def test_special_tokens_are_found_by_their_own_names(tmp_path: Path) -> None:
     ("files", "message"),
     [
         ({}, "no tokenizer; looked for tokenizer.json and vocab.txt"),
-        ({"tokenizer.json": '{"model": {"vo'}, "tokenizer.json: cannot be read"),
-        ({"tokenizer.json": "[]"}, "tokenizer.json: holds no JSON object"),
+        ({"tokenizer.json": '{"model": {"vo'}, "tokenizer.json: no valid JSON"),
+        ({"tokenizer.json": "[]"}, "tokenizer.json: must hold a JSON object, found a list"),
         ({"tokenizer.json": "{}"}, "tokenizer.json: holds no tokenizer model"),
-        ({"tokenizer.json": '{"model": {"type": "WordPiece", "vocab": {}}}'}, "lacks the unknown token"),
-        ({"vocab.txt": "[UNK]\n[CLS]\n[PAD]\nthe\n"}, r"vocab.txt: lacks \[SEP\]; is this a BERT's"),
-        ({"vocab.txt": ""}, r"vocab.txt: lacks \[UNK\], \[PAD\]"),
+        ({"tokenizer.json": '{"model": {"type": "WordPiece", "vocab": {}}}'}, r"lacks \[UNK\], \[SEP\]"),
+        ({"vocab.txt": "[UNK]\n[CLS]\n[PAD]\nthe\n"}, r"vocab.txt: its vocabulary lacks \[SEP\]; is this a BERT's"),
+        ({"vocab.txt": ""}, r"vocab.txt: its vocabulary lacks \[UNK\], \[SEP\], \[PAD\]"),
+        ({"vocab.txt": "\n".join(PIECES), "tokenizer_config.json": "{"}, "config.json: no valid JSON"),
+        ({"vocab.txt": b"\x80\x02binary"}, "vocab.txt, line 1: not UTF-8"),
+        ({"tokenizer.json": '{"model":' * 5_000}, "tokenizer.json: nested deeper"),
         (
-            {"vocab.txt": "[UNK]\n[CLS]\n[PAD]\nthe\n", "tokenizer_config.json": "{"},
-            "config.json: cannot be read",
+            {"tokenizer.json": '{"model": {"vocab": {"a": 2147483648}}}'},
+            'the number of "a" must be from 0 to 2147483647',
         ),
+        ({"tokenizer.json": '{"model": {"vocab": {"a": -1}}}'}, 'the number of "a" must be'),
+        ({"tokenizer.json": '{"model": {"vocab": {"a": "0"}}}'}, 'the number of "a" must be'),
+        ({"tokenizer.json": '{"model": {"type": "Unigram", "vocab": [["a"]]}}'}, "no tokenizer can be made of it"),
+        ({"tokenizer.json": '{"model": {"type": "Nonsense", "vocab": {"a": 0}}}'}, "no tokenizer can be made of it"),
     ],
 )
-def test_what_is_wrong_with_the_files_is_said_in_one_line(files: dict[str, str], message: str, tmp_path: Path) -> None:
+def test_what_is_wrong_with_the_files_is_said_in_one_line(
+    files: dict[str, str | bytes], message: str, tmp_path: Path
+) -> None:
     for name, content in files.items():
-        (tmp_path / name).write_text(content)
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(DataError, match=message) as raised:
         Tokenizer.from_pretrained(tmp_path)
     assert str(tmp_path) in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-def test_a_vocabulary_without_special_tokens_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"do_lower_case": "false"}, 'do_lower_case must be true or false, found "false"'),
+        ({"do_lower_case": None}, "do_lower_case must be true or false, found null"),
+        ({"do_lower_case": [1]}, r"do_lower_case must be true or false, found \[1\]"),
+        ({"strip_accents": 0}, "strip_accents must be true or false, found 0"),
+        ({"tokenize_chinese_chars": {}}, "tokenize_chinese_chars must be true or false"),
+        ({"do_basic_tokenize": False}, "do_basic_tokenize is false; bertjax supports only True"),
+        ({"never_split": ["the"]}, "never_split is"),
+        ({"wordpieces_prefix": "@@"}, 'wordpieces_prefix is "@@"'),
+        ({"clean_text": False}, "clean_text is false"),
+        ({"split_special_tokens": True}, "split_special_tokens is true"),
+        ({"auto_map": {"AutoTokenizer": ["code.Tokenizer", None]}}, "auto_map is"),
+        ({"model_input_names": ["input_ids", "attention_mask"]}, "model_input_names has no token_type_ids"),
+        ({"tokenizer_class": "BertJapaneseTokenizer"}, 'tokenizer_class is "BertJapaneseTokenizer", and there is only'),
+        ({"tokenizer_class": 3}, "tokenizer_class must be a name, found 3"),
+        ({"truncation_side": "middle"}, 'truncation_side must be one of right, left, found "middle"'),
+        ({"truncation_side": ["left"]}, "truncation_side must be one of right, left"),
+        ({"model_max_length": "128"}, 'model_max_length must be a positive integer, found "128"'),
+        ({"model_max_length": 0}, "model_max_length must be a positive integer, found 0"),
+        ({"model_max_length": 12.5}, "model_max_length must be a positive integer, found 12.5"),
+        ({"model_max_length": True}, "model_max_length must be a positive integer, found true"),
+        ({"max_len": -1}, "model_max_length must be a positive integer, found -1"),
+        ({"pad_token": 3}, "pad_token must be a text, or an object with a text as content, found 3"),
+        ({"cls_token": {"content": ["x"]}}, "cls_token must be a text"),
+        ({"mask_token": {"content": "the", "lstrip": 1}}, "mask_token must be a text"),
+        ({"pad_token": "absent"}, "its vocabulary lacks absent"),
+        ({"additional_special_tokens": "the"}, "additional_special_tokens must be a list of tokens"),
+        ({"additional_special_tokens": [1]}, "a special token must be a text"),
+        ({"added_tokens_decoder": []}, "added_tokens_decoder must be a table of tokens"),
+        ({"added_tokens_decoder": {"0": "the"}}, "added_tokens_decoder must be a table of tokens"),
+        ({"added_tokens_decoder": {"x": {"content": "the"}}}, "number must be from 0 to 2147483647, found"),
+        ({"added_tokens_decoder": {"9" * 400: {"content": "the"}}}, "number must be from 0 to 2147483647, found"),
+        ({"added_tokens_decoder": {"7": {"content": "the"}}}, 'the added token "the" is said to be number 7, but is 5'),
+        ({"added_tokens_decoder": {"99": {"content": "new"}}}, 'the added token "new" is said to be number 99, but is'),
+    ],
+)
+def test_settings_that_cannot_be_followed_are_refused_by_name(
+    settings: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=message) as raised:
+        Tokenizer.from_pretrained(write_vocabulary(tmp_path, **settings))
+    assert "\n" not in str(raised.value)
+    assert str(tmp_path) in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json"])
+@pytest.mark.parametrize(
+    ("kind", "says"), [("FIFO", "a named pipe"), ("device", "a device"), ("folder", "a directory")]
+)
+def test_files_that_are_no_regular_ones_are_told_at_once(name: str, kind: str, says: str, tmp_path: Path) -> None:
+    path = write_vocabulary(tmp_path) / name
+    path.unlink(missing_ok=True)
+    {"FIFO": os.mkfifo, "device": lambda path: path.symlink_to("/dev/zero"), "folder": Path.mkdir}[kind](path)
+    with pytest.raises(DataError, match=f"{name}: is {says}"):
+        Tokenizer.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda file: file["model"]["vocab"].pop("[CLS]"), r"vocabulary lacks \[CLS\]"),
+        (lambda file: file["normalizer"].update(lowercase=False), r"its normalizer is .*do_lower_case"),
+        (lambda file: file.update(normalizer=None), "its normalizer is null, but a BertTokenizer has"),
+        (lambda file: file.update(pre_tokenizer={"type": "Whitespace"}), "its pre_tokenizer is"),
+        (lambda file: file["model"].update(continuing_subword_prefix="@@"), "its model.continuing_subword_prefix is"),
+        (lambda file: file["model"].update(max_input_chars_per_word=5), "its model.max_input_chars_per_word is 5"),
+        (lambda file: file.update(added_tokens="x"), "added_tokens must be a list of tokens"),
+        (lambda file: file["added_tokens"].append({"id": 3, "content": "the"}), 'token "the" is said to be number 3'),
+        (lambda file: file["added_tokens"].append({"id": "x", "content": "the"}), "a token's number must be"),
+        (lambda file: file["added_tokens"][0].update(content=None), "an added token must be a text"),
+    ],
+)
+def test_a_tokenizer_json_that_contradicts_the_settings_is_refused(change, message: str, tmp_path: Path) -> None:
     _, fast = write_both_forms(tmp_path)
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        (fast / name).unlink(missing_ok=True)
     content = json.loads((fast / "tokenizer.json").read_text())
-    del content["model"]["vocab"]["[CLS]"]
-    content["added_tokens"] = []
-    content["post_processor"] = None
     (fast / "tokenizer.json").write_text(json.dumps(content))
-    with pytest.raises(DataError, match=r"vocabulary lacks \[CLS\]"):
+    assert Tokenizer.from_pretrained(fast).encode(["the cat"])
+    change(content)
+    (fast / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match=message) as raised:
         Tokenizer.from_pretrained(fast)
+    assert "\n" not in str(raised.value)
 
 
 def test_wrong_calls_of_encode_are_refused(tmp_path: Path) -> None:
@@ -163,6 +250,8 @@ def test_wrong_calls_of_encode_are_refused(tmp_path: Path) -> None:
         tokenizer.encode("the cat")
     with pytest.raises(InputError, match="2 first texts and 1 second"):
         tokenizer.encode(["the", "cat"], ["sat"])
+    with pytest.raises(InputError, match="these texts cannot be tokenised"):
+        tokenizer.encode(["\ud800"])
     with pytest.raises(InputError, match="max_length is 2; the special tokens alone are 3"):
         tokenizer.encode(["the"], ["cat"], max_length=2)
     assert tokenizer.encode([]) == []
