@@ -67,8 +67,8 @@ def encode_examples(
 
     Args:
         model: a `BertForSequenceClassification` or `BertForSentenceEmbedding`.
-        max_length: tokens after which a text (pair) is cut; default what the model says, else 128 for pairs as
-            GLUE's reference scripts do.
+        max_length: tokens after which a text (pair) is cut; default what model and tokenizer say, and for classifiers
+            at most 128, as GLUE's reference scripts do.
         together: each of the processes that were joined tokenises its share; all call this.
 
     Raises:
@@ -108,7 +108,7 @@ def is_regression(model: Any) -> bool:
 def _choose_length(model: Any, tokenizer: Tokenizer, examples: Examples, max_length: int | None) -> int:
     """Tokens after which a text (pair) is cut. Raises `InputError` where that or the tokenizer does not fit."""
     positions = model.config.max_position_embeddings
-    length = max_length or getattr(model, "max_length", None) or min(128, positions)
+    length = max_length or getattr(model, "max_length", None) or _default_length(model, tokenizer)
     if length > positions:
         raise InputError(f"max_length {length} is more than the model's max_position_embeddings {positions}")
     if tokenizer.vocab_size > model.config.vocab_size:
@@ -120,6 +120,12 @@ def _choose_length(model: Any, tokenizer: Tokenizer, examples: Examples, max_len
     if length <= 2 + pairs:
         raise InputError(f"max_length {length} leaves no room for a text beside [CLS] and [SEP]")
     return length
+
+
+def _default_length(model: Any, tokenizer: Tokenizer) -> int:
+    """Where nobody says one: for a sentence embedder all that tokenizer and model take, as in sentence-transformers."""
+    most = min(model.config.max_position_embeddings, tokenizer.max_length or model.config.max_position_embeddings)
+    return most if isinstance(model, BertForSentenceEmbedding) else min(128, most)
 
 
 def label_order(id2label: Sequence[tuple[int, str]], task: Task) -> tuple[int, ...]:

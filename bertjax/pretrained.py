@@ -16,9 +16,11 @@ from jaxtyping import Array
 from bertjax import checkpoint
 from bertjax.checks import check_overrides, prepare_inputs
 from bertjax.config import BertConfig
-from bertjax.errors import some_of
+from bertjax.errors import OutputError, some_of
 from bertjax.files import CheckpointWarning, read_weights, write_weights
 from bertjax.locate import locate
+from bertjax.paths import user_path
+from bertjax.tokenizer import Tokenizer
 from bertjax.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides
 from bertjax.weight_names import DECODER_WEIGHT, WORD_EMBEDDINGS
 
@@ -152,13 +154,20 @@ class PretrainedModel(nnx.Module):
         """Options that the checkpoint itself states; classes that read more files override it."""
         return {}
 
-    def save_pretrained(self, directory: str | Path) -> None:
-        """Write `config.json` and `model.safetensors`, which `transformers` (PyTorch) reads.
+    def save_pretrained(self, directory: str | Path, tokenizer: Tokenizer | None = None) -> None:
+        """Write `config.json` and `model.safetensors`, which `transformers` (PyTorch) reads, and the tokenizer's files.
+
+        Args:
+            directory: made where it does not exist.
+            tokenizer: saved with it. Without a tokenizer's files transformers makes one of five tokens that takes every
+                word for the unknown one, and says nothing.
 
         Raises:
             OutputError: the directory cannot be written; what was there before stays.
         """
-        directory = Path(directory)
+        directory = user_path(directory, OutputError)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(directory)
         weights = self.weights()
         if type(self).__name__ in ("BertModel", "BertForSentenceEmbedding"):
             weights = {name.removeprefix("bert."): value for name, value in weights.items()}

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from bertjax.atomic import write_json
 from bertjax.errors import ConfigError, one_line, some_of
 from bertjax.json_files import read_json, show
 from bertjax.paths import is_there
@@ -117,6 +118,34 @@ def read_text_settings(directory: Path) -> TextSettings:
     if not isinstance(lower, bool):
         raise ConfigError(f"{path}: do_lower_case must be true or false, found {show(lower)}")
     return TextSettings(longest, lower, _read_prompt(directory / PROMPTS))
+
+
+def write_sentence_files(
+    directory: Path, *, hidden_size: int, pooling: str, normalize: bool, text: TextSettings
+) -> None:
+    """Write what makes a sentence-transformers directory of one that holds an encoder.
+
+    Args:
+        directory: the encoder's.
+        hidden_size: width of the vectors.
+        pooling: 'mean' or 'cls'.
+        normalize: whether vectors get length 1.
+        text: what is done to texts.
+
+    Raises:
+        OutputError: something cannot be written.
+    """
+    modes = {name: mode == pooling for name, mode in _POOLING.items()}
+    write_json(directory / "1_Pooling" / "config.json", {"word_embedding_dimension": hidden_size} | modes)
+    write_json(directory / TRANSFORMER, {"max_seq_length": text.max_length, "do_lower_case": text.do_lower_case})
+    prompts = {"prompts": {"default": text.prompt}, "default_prompt_name": "default"} if text.prompt else {}
+    write_json(directory / PROMPTS, prompts)
+    parts = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")][: 2 + normalize]
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(parts)
+    ]
+    write_json(directory / MODULES, modules)
 
 
 def _read_prompt(path: Path) -> str:

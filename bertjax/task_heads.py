@@ -9,13 +9,14 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from bertjax import ops
-from bertjax.atomic import write_json
 from bertjax.config import BertConfig
-from bertjax.errors import ConfigError
+from bertjax.errors import ConfigError, OutputError
 from bertjax.locate import locate
 from bertjax.model import BertModel, Dense, LayerNorm
+from bertjax.paths import user_path
 from bertjax.pretrained import PretrainedModel
-from bertjax.sentence_files import is_sentence_directory, read_pooling
+from bertjax.sentence_files import TextSettings, is_sentence_directory, read_pooling, write_sentence_files
+from bertjax.tokenizer import Tokenizer
 from bertjax.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides
 
 
@@ -247,26 +248,24 @@ class BertForSentenceEmbedding(TaskModel):
     def _architecture(self) -> str:
         return "BertModel"
 
-    def save_pretrained(self, directory: str | Path) -> None:
-        """Write the encoder for `transformers` and the pooling for sentence-transformers. Raises `OutputError`."""
-        super().save_pretrained(directory)
-        directory = Path(directory)
-        (directory / "1_Pooling").mkdir(exist_ok=True)
-        modes = {"word_embedding_dimension": self.config.hidden_size}
-        for mode, name in (("cls", "cls_token"), ("mean", "mean_tokens")):
-            modes[f"pooling_mode_{name}"] = self.pooling == mode
-        write_json(directory / "1_Pooling" / "config.json", modes)
-        write_json(
-            directory / "sentence_bert_config.json",
-            {"max_seq_length": self.max_length, "do_lower_case": False},
-        )
-        parts = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")][: 2 + self.normalize]
-        write_json(
-            directory / "modules.json",
-            [
-                {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-                for i, (path, kind) in enumerate(parts)
-            ],
+    def save_pretrained(self, directory: str | Path, tokenizer: Tokenizer | None = None) -> None:
+        """Write the encoder for `transformers`, and pooling, maximum length and prompt for sentence-transformers.
+
+        Args:
+            directory: made where it does not exist.
+            tokenizer: as for other models; its prompt is written too.
+
+        Raises:
+            OutputError: the directory cannot be written.
+        """
+        super().save_pretrained(directory, tokenizer)
+        prompt = "" if tokenizer is None else tokenizer.prompt
+        write_sentence_files(
+            user_path(directory, OutputError),
+            hidden_size=self.config.hidden_size,
+            pooling=self.pooling,
+            normalize=self.normalize,
+            text=TextSettings(self.max_length, prompt=prompt),
         )
 
 
