@@ -6,6 +6,8 @@ that line and exits with code `EXIT_MISTAKE`.
 
 from collections.abc import Sequence
 
+from bertjax.texts import visible
+
 # Exit codes: a comparison failed; a user's mistake; Ctrl-C.
 EXIT_FAILED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130
 LONGEST_NAME = 200  # letters of a name that a file gives, in messages
@@ -18,25 +20,14 @@ def some_of(names: Sequence[str], most: int = 6) -> str:
     'a, b and 1 more'
     """
     shown = [name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..." for name in names[:most]]
-    return one_line(", ".join(shown)) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def one_line(text: str) -> str:
-    r"""A text in which whatever would not be printed (line ends, control characters, half a surrogate) is an escape.
-
-    >>> one_line("bert\nlarge \x1b[31m")
-    'bert\\nlarge \\x1b[31m'
-    """
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    return visible(", ".join(shown)) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 class BertjaxError(Exception):
     """Base of all errors that bertjax raises on purpose; the message is one line, whatever names it quotes."""
 
     def __init__(self, message: str = "", *rest: object):
-        super().__init__(one_line(message) if isinstance(message, str) else message, *rest)
+        super().__init__(visible(message) if isinstance(message, str) else message, *rest)
 
 
 class ConfigError(BertjaxError):

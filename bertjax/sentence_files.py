@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from bertjax.atomic import write_json
-from bertjax.errors import ConfigError, one_line, some_of
+from bertjax.errors import ConfigError, some_of
 from bertjax.json_files import read_json, show
 from bertjax.paths import is_there
 
@@ -95,7 +95,7 @@ def read_pooling(directory: Path) -> dict[str, Any]:
     if text.prompt and not include_prompt:
         raise ConfigError(
             f"{directory / paths['Pooling'] / 'config.json'}: include_prompt is false, so that the prompt "
-            f"{one_line(text.prompt[:40])!r} would be left out of the mean, which bertjax does not do"
+            f"{show(text.prompt, 40)} would be left out of the mean, which bertjax does not do"
         )
     if "Normalize" in paths:
         _read_settings(directory / paths["Normalize"] / "config.json", "Normalize", ())

@@ -163,7 +163,7 @@ def train_one(
     else:
         trainer = Trainer(model, encoded, data.train.labels, recipe)
         epochs = _train(trainer, data, judged, directory, advance)
-        directory.save_model(trainer.model, locate(run.options.model))
+        directory.save_model(trainer.model, run.tokenizer)
     directory.finish(data.told(), epochs)
 
 

@@ -203,7 +203,7 @@ def test_a_pooling_is_read_in_both_of_its_forms(flags, pooling, tmp_path):
 def test_a_prompt_that_is_left_out_of_the_mean_is_refused(tmp_path):
     prompt = {"default_prompt_name": "query", "prompts": {"query": "query: "}}
     write_files(tmp_path, {PROMPTS: prompt, POOLING: {"include_prompt": False}})
-    with pytest.raises(ConfigError, match="include_prompt is false, so that the prompt 'query: ' would be left out"):
+    with pytest.raises(ConfigError, match='include_prompt is false, so that the prompt "query: " would be left out'):
         read_pooling(tmp_path)
     write_files(tmp_path, {POOLING: {"include_prompt": False}})
     assert read_pooling(tmp_path)["pooling"] == "mean"

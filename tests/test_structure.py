@@ -10,10 +10,10 @@ PACKAGE = Path(__file__).parent.parent / "bertjax"
 # Left to right: a file imports only from its left.
 ORDER = [
     *(
+        "texts",
         "errors",
         "paths",
         "json_files",
-        "texts",
         "terminal",
         "progress",
         "types",

@@ -19,11 +19,11 @@ from jaxtyping import Float, Shaped
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from bertjax import Tokenizer
 from bertjax.atomic import remove_leftovers, staged, write_json
 from bertjax.errors import OutputError
 from bertjax.journal import describe, differences, tell
 
-TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json")
 STATE, LAST, LOGITS, RESULT = "state.safetensors", "last", "logits.npz", "result.json"
 
 
@@ -121,13 +121,9 @@ class RunDirectory:
         with staged(self.path / LOGITS) as (temporary,):
             np.savez_compressed(temporary, logits=logits, labels=labels)
 
-    def save_model(self, model: Any, tokenizer_from: Path) -> None:
-        """Export the model with its tokenizer's files. Raises `OutputError`."""
-        model.save_pretrained(self.path / LAST)
-        for name in TOKENIZER_FILES:
-            if (tokenizer_from / name).is_file():
-                with staged(self.path / LAST / name) as (temporary,):
-                    shutil.copyfile(tokenizer_from / name, temporary)
+    def save_model(self, model: Any, tokenizer: Tokenizer) -> None:
+        """Export the model with its tokenizer. Raises `OutputError`."""
+        model.save_pretrained(self.path / LAST, tokenizer)
 
     def finish(self, data: Mapping[str, Mapping[str, Any]], epochs: list[Epoch]) -> None:
         """Write the result, and drop the checkpoint that is not needed any more. Raises `OutputError`."""
