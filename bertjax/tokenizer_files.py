@@ -202,9 +202,9 @@ def _model_of(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
-    """One token a line, numbered from 0; lines end as on any system."""
-    lines = read_text(path, DataError, MOST_BYTES).replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    return {token: number for number, token in enumerate(lines[:-1] if lines[-1] == "" else lines)}
+    """One token a line, numbered from 0; space at a line's end, such as a carriage return, is no part of it."""
+    lines = read_text(path, DataError, MOST_BYTES).split("\n")
+    return {token.rstrip(): number for number, token in enumerate(lines[:-1] if lines[-1] == "" else lines)}
 
 
 def _declared_in_file(path: Path, content: Mapping[str, Any]) -> dict[int, AddedToken]:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+import bertjax
 from bertjax import parity
 from bertjax.cli import main
+from tests.tiny import largest_difference
 from tests.workshop import SENTENCES, write_pairs
 
 ROOT = Path(__file__).parent.parent
@@ -32,8 +34,9 @@ def desk(tmp_path_factory):
     return directory
 
 
-def test_the_snippets_run_one_after_another(capsys):
-    assert len(SNIPPETS) == 2
+def test_the_snippets_run_one_after_another(capsys, tmp_path, monkeypatch):
+    assert len(SNIPPETS) == 3
+    monkeypatch.chdir(tmp_path)
     names: dict = {}
     for snippet in SNIPPETS:
         exec(snippet, names)
@@ -42,6 +45,17 @@ def test_the_snippets_run_one_after_another(capsys):
     assert "(72, 2, 384)" in printed
     before, after = re.findall(r"similarity ([\d.]+)", printed)
     assert before != after
+    check_edited(tmp_path / "without-2.7", names)
+
+
+def check_edited(directory, names):
+    """What was saved is the model without head 2.7, with its tokenizer."""
+    model, tokenizer = bertjax.load(directory), bertjax.Tokenizer.from_pretrained(directory)
+    assert tokenizer.encode(["A man is playing a guitar.", "Somebody plays an instrument."]) == names["texts"]
+    ablated = bertjax.load(names["name"])(
+        **names["batch"], overrides=bertjax.overrides.zero(model.config, ["2.7"])
+    ).sentence_embedding
+    assert largest_difference(model(**names["batch"]).sentence_embedding, ablated) < 1e-6
 
 
 def test_the_two_commands_are_make_targets():

@@ -7,9 +7,12 @@ import pytest
 import tokenizers
 from transformers import AutoTokenizer
 
-from bertjax.errors import DataError
+import bertjax
+from bertjax import BertConfig, BertForSequenceClassification
+from bertjax.errors import DataError, OutputError
 from bertjax.tokenizer import Tokenizer
 from tests.test_tokenizer import PIECES
+from tests.tiny import SIZES, random_model
 
 LETTERS = [*"aábcÉe中国 .,!'-_~", " the ", " Cat", " CATS ", "sat", " [MASK] ", " [SEP]", "<e>", "\t", "­", "ß", "İ"]
 CONFIG = {"model_type": "bert", "architectures": ["BertModel"]}
@@ -120,6 +123,33 @@ def test_a_tokenizer_saved_over_another_is_not_mixed_with_it(rng, tmp_path):
     tokenizer.save_pretrained(other)
     compare(tokenizer, other, rng)
     assert Tokenizer.from_pretrained(other).digest == tokenizer.digest
+
+
+def test_a_model_is_saved_with_its_tokenizer_and_transformers_reads_both(rng, tmp_path):
+    """Without one, transformers makes a tokenizer that takes every word for the unknown one."""
+    settings = {"do_lower_case": False, "truncation_side": "left", "model_max_length": 9}
+    tokenizer = Tokenizer.from_pretrained(write_files(tmp_path / "first", rng, settings, "plain"))
+    model = random_model(BertForSequenceClassification, BertConfig(**SIZES["three heads"]))
+    model.save_pretrained(tmp_path / "saved", tokenizer)
+    compare(tokenizer, tmp_path / "saved", rng)
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "saved")
+    texts = ["The cats sat on the mat!", "Cat", "the CAT sat on the mat and on the mat"]
+    ours = [list(one.input_ids) for one in tokenizer.encode(texts, max_length=tokenizer.max_length)]
+    assert theirs(texts, truncation=True)["input_ids"] == ours
+    assert len({number for row in ours for number in row} - {0, 1, 2, 3}) > 5
+    assert isinstance(bertjax.load(tmp_path / "saved"), BertForSequenceClassification)
+
+
+def test_a_tokenizer_that_cannot_be_written_leaves_what_was_there(rng, tmp_path):
+    directory = write_files(tmp_path / "one", rng, {}, "json")
+    tokenizer, before = Tokenizer.from_pretrained(directory), (directory / "tokenizer.json").read_bytes()
+    (directory / "tokenizer_config.json").unlink()
+    (directory / "tokenizer_config.json").mkdir()
+    with pytest.raises(OutputError, match=r"tokenizer_config\.json is a directory"):
+        tokenizer.save_pretrained(directory)
+    assert (directory / "tokenizer.json").read_bytes() == before
+    with pytest.raises(OutputError, match="no home directory of that user"):
+        tokenizer.save_pretrained("~nosuchuser/model")
 
 
 def make_other(directory):

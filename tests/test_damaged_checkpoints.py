@@ -1,0 +1,42 @@
+"""Claims about damaged checkpoints: each is read as transformers reads it or refused in one line, at once."""
+
+import pytest
+
+from tests import campaign
+from tests.fuzz_checkpoints import JSONS, WEIGHTS, Case, _attempt, _base, _read, cases
+
+pytestmark = pytest.mark.needs_torch
+
+
+@pytest.mark.parametrize("base", sorted({*JSONS, *WEIGHTS}))
+def test_what_is_not_damaged_is_accepted(base):
+    assert _attempt(lambda: _read(Case(base, "", "", 0), _base(base))) == "accepted"
+
+
+@pytest.mark.parametrize(("seed", "count"), [(0, 300), pytest.param(1, 6000, marks=pytest.mark.slow)])
+def test_damage_ends_in_one_line_or_in_what_transformers_reads(seed, count):
+    counts, broken = campaign.run("checkpoints", seed, count)
+    assert broken == []
+    assert counts.total() == count
+    assert min(counts[kind] for kind in ("accepted", "refused in one line")) > count / 20
+
+
+def test_a_seed_gives_the_same_cases():
+    assert cases(3, 50) == cases(3, 80)[:50]
+    assert cases(3, 50) != cases(4, 50)
+
+
+def test_a_case_that_ends_otherwise_is_told(monkeypatch, capsys):
+    """The campaign itself sees a traceback, a hang, memory and other tokens."""
+    from tests import fuzz_checkpoints as fuzzer
+
+    def raise_error(*_):
+        raise KeyError("\nkey")
+
+    monkeypatch.setattr(fuzzer, "_read", raise_error)
+    monkeypatch.setattr("sys.argv", ["campaign", "--count", "3"])
+    assert campaign.main() == 1
+    assert "| checkpoints | traceback | 3 |" in (told := capsys.readouterr().out)
+    assert "KeyError" in told
+    monkeypatch.setattr(fuzzer, "LONGEST", 1)
+    assert fuzzer._attempt(lambda: __import__("time").sleep(3)) == "hang: more than 1 s"
