@@ -1,4 +1,5 @@
-"""Damage to checkpoints, drawn with a seed, and what bertjax makes of it: configuration, weights, tokenizer, embedder.
+"""Damage to checkpoints, drawn with a seed, and what bertjax makes of it: configuration, weights, tokenizer,
+embedder, or a whole model.
 
 `cases(seed, count)` draws, `outcome(case)` does one: the directory is copied, one of its files is damaged, and all of
 it is read. Where a damaged tokenizer is accepted, transformers reads the same files, and has to find the same tokens.
@@ -31,6 +32,7 @@ from flax.traverse_util import unflatten_dict
 from safetensors.numpy import load_file, save_file
 from transformers import AutoTokenizer
 
+import bertjax
 from bertjax import BertConfig, BertForSentenceEmbedding, Tokenizer
 from bertjax.checkpoint import check_layers
 from bertjax.errors import BertjaxError
@@ -54,6 +56,7 @@ JSONS = {
         "config_sentence_transformers.json",
     ),
     "index": ("model.safetensors.index.json",),
+    "whole": ("config.json", "modules.json", "1_Pooling/config.json"),
 }
 WEIGHTS = {
     "safetensors": "model.safetensors",
@@ -61,6 +64,7 @@ WEIGHTS = {
     "old torch": "pytorch_model.bin",
     "flax": "flax_model.msgpack",
     "index": "model-00002-of-00002.safetensors",
+    "whole": "model.safetensors",
 }
 # What JSON may hold in place of a value.
 VALUES: tuple[Any, ...] = (
@@ -156,6 +160,9 @@ def outcome(case: Case) -> str:
 def _read(case: Case, directory: Path) -> str:
     if "tokenizer" in case.base:
         return _read_tokenizer(directory)
+    if case.base == "whole":
+        bertjax.load(directory)
+        return "accepted"
     config = BertConfig.from_directory(directory)
     if case.base == "embedder":
         read_pooling(directory)
@@ -235,7 +242,7 @@ def _model() -> Path:
 def _base(name: str) -> Path:
     """A directory with the files that this kind of damage is about."""
     directory = Path(_folder().name) / name
-    if name == "embedder":
+    if name in ("embedder", "whole"):
         shutil.copytree(_model(), directory)
         (directory / "config_sentence_transformers.json").write_text(
             json.dumps({"prompts": {"query": "the dog "}, "default_prompt_name": "query"})
