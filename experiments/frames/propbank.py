@@ -69,7 +69,8 @@ def _annotations(text: str | None, tokens: Sequence[Token], columns: Sequence[st
         parts = [covered_words(heads, marks, place, predicate) for place in arguments]
         elements = tuple((spans[part[0]][0], spans[part[-1]][1]) for part in parts)
         whole = all(part[-1] - part[0] + 1 == len(part) for part in parts)
-        yield Annotation(text, tuple(spans), (spans[predicate],), elements, elements, whole)
+        tags = tuple(token["upos"] or "" for token in words)
+        yield Annotation(text, tuple(spans), (spans[predicate],), elements, elements, whole, tags, "UPOS")
 
 
 def covered_words(heads: Sequence[int], marks: Sequence[bool], argument: int, predicate: int) -> list[int]:

@@ -3,20 +3,20 @@
 FrameNet is read through nltk (optional): version 1.7 or 1.5, of ICSI Berkeley, CC BY 3.0. What is kept of it is what
 the authors kept: sentences of at most 12 words, of all lexical units, in which the target is one span, every element
 has at most three words, none of these is within two words of the target, and at least one element is of the frame's
-core sets. On FrameNet 1.5 these filters keep 232 of the 238 sentences that the authors' 473 share with it, and three
-others.
+core sets. The authors' code compares the words themselves, not their places (`published_reason_against`).
 """
 
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bertjax.errors import DataError
 from bertjax.progress import Report
+from experiments.frames.classes import classes_of
 from experiments.words.annotated import import_optional
 from experiments.words.spans import Span, find_words
 
@@ -28,12 +28,22 @@ MOST_WORDS, LONGEST, NEAR = 12, 3, 2
 
 @dataclass(frozen=True)
 class Sentence:
-    """A text, its words, where its predicate stands in it, and where its core elements."""
+    """A text, its words, where its predicate stands in it, and where its core elements.
+
+    `tags` are parts of speech, one for each word, of `tagset` (`classes.py`); none where the source has none.
+    """
 
     text: str
     words: tuple[Span, ...]
     predicate: Span
     elements: tuple[Span, ...]
+    tags: tuple[str, ...] = ()
+    tagset: str = ""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The class of each word."""
+        return classes_of([self.text[slice(*word)] for word in self.words], self.tags, self.tagset)
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,8 @@ class Annotation:
         elements: where its elements stand.
         core: those of them that count.
         whole: whether each element is one stretch of words.
+        tags: the part of speech of each word, or none.
+        tagset: whose names the tags are.
     """
 
     text: str
@@ -55,6 +67,8 @@ class Annotation:
     elements: tuple[Span, ...]
     core: tuple[Span, ...]
     whole: bool = True
+    tags: tuple[str, ...] = ()
+    tagset: str = ""
 
 
 def split_words(text: str) -> tuple[Span, ...]:
@@ -92,14 +106,44 @@ def reason_against(found: Annotation, most_words: int = MOST_WORDS) -> str | Non
     return None if found.core else "no core element"
 
 
-def filter_annotations(several: Iterable[Annotation], most_words: int = MOST_WORDS) -> tuple[list[Sentence], Counter]:
+def published_reason_against(found: Annotation, most_words: int = MOST_WORDS) -> str | None:
+    """The same as the authors' code has it: words are looked up where a sentence has them first.
+
+    So a target or an element that is part of a word, or is of several words, is none of the sentence's, and a word that
+    stands twice may be near though the one that is meant is far.
+    """
+    words = [found.text[slice(*word)] for word in found.words]
+    if len(words) > most_words:
+        return f"more than {most_words} words"
+    if len(found.predicate) != 1:
+        return "not one target span"
+    if (target := found.text[slice(*found.predicate[0])]) not in words:
+        return "a target that is not one word"
+    elements = [found.text[slice(*span)].split() for span in found.elements]
+    if any(len(element) > LONGEST for element in elements):
+        return f"an element of more than {LONGEST} words"
+    parts = [word for element in elements for word in element]
+    if any(word not in words for word in parts):
+        return "an element of parts of words"
+    if any(abs(words.index(word) - words.index(target)) <= NEAR for word in parts):
+        return f"an element within {NEAR} words of the target"
+    return None if found.core else "no core element"
+
+
+def filter_annotations(
+    several: Iterable[Annotation],
+    most_words: int = MOST_WORDS,
+    reason: Callable[[Annotation, int], str | None] = reason_against,
+) -> tuple[list[Sentence], Counter]:
     """The sentences that no filter drops, and how many of all are kept or dropped by which."""
     kept, counts = [], Counter[str]()
     for found in several:
-        why = reason_against(found, most_words)
+        why = reason(found, most_words)
         counts[why or "kept"] += 1
         if why is None:
-            kept.append(Sentence(found.text, found.words, found.predicate[0], found.core))
+            kept.append(
+                Sentence(found.text, found.words, found.predicate[0], found.core, found.tags, found.tagset)
+            )
     return kept, counts
 
 
@@ -179,10 +223,14 @@ def _not_found(directory: str | None) -> DataError:
 def _annotation(sentence: Any, core: set[str]) -> Annotation:
     """From nltk's form. Elements are those of the first layer; a span has its end behind it."""
     elements = [((start, end), name) for start, end, name in sentence.get("FE", ([], {}))[0]]
+    words = split_words(sentence.text)
+    tags = {start: tag for start, _, tag in sentence.get("POS", ())}
     return Annotation(
         sentence.text,
-        split_words(sentence.text),
+        words,
         tuple(sentence.get("Target", ())),
         tuple(span for span, _ in elements),
         tuple(span for span, name in elements if name in core),
+        tags=tuple(tags.get(start, "") for start, _ in words),
+        tagset=sentence.get("POS_tagset") or "",
     )

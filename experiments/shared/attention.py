@@ -120,6 +120,13 @@ def _reduce(
     return local(list(maps), list(others))
 
 
+def whole_maps(
+    attentions: Float[Array, "layers batch heads query key"], keep: Int[Array, "batch token"]
+) -> Float[Array, "batch layers heads query key"]:
+    """All weights: for few or short texts, or to be reduced batch by batch on the host."""
+    return jnp.moveaxis(attentions, 1, 0)
+
+
 def at_pairs(
     attentions: Float[Array, "layers batch heads query key"], pairs: Int[Array, "batch sets pairs 2"]
 ) -> Float[Array, "batch sets pairs layers heads"]:

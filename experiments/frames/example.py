@@ -1,0 +1,43 @@
+"""The attention maps of some heads on one sentence: the right side of the paper's figure 3."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from bertjax.attention_figure import make_attention
+from bertjax.page import save_page
+from experiments.shared.attention import reduce_attention, whole_maps
+from experiments.shared.program import Run
+
+SENTENCE = "He was becoming agitated ."  # the paper's
+
+
+def attend(run: Run, sentence: str) -> tuple[list[str], Float[np.ndarray, "layers heads query key"]]:
+    """The tokens of a sentence, and every head's weights."""
+    encoding = run.tokenizer.encode([sentence])[0]
+    tokens = list(encoding.tokens)
+    maps = reduce_attention(run.model, [encoding], whole_maps)[0]
+    return tokens, maps[:, :, : len(tokens), : len(tokens)].astype(np.float64)
+
+
+def tell_example(
+    sentence: str, tokens: Sequence[str], maps: Float[np.ndarray, "layers heads query key"], heads: Sequence[str]
+) -> dict[str, Any]:
+    """The maps of some heads, for `numbers.json`."""
+    several = {name: maps[tuple(map(int, name.split(".")))].round(4).tolist() for name in heads}
+    return {"sentence": sentence, "tokens": list(tokens), "maps": several}
+
+
+def draw_example(path: Path, example: Mapping[str, Any], title: str, subtitle: str, notes: Mapping[str, str]) -> None:
+    """Draw what `tell_example` gives.
+
+    Args:
+        path: a PNG or PDF, by its suffix.
+        notes: what is said of a head, by its name.
+    """
+    names = [f"{name}{f': {notes[name]}' if name in notes else ''}" for name in example["maps"]]
+    maps = [np.array(one) for one in example["maps"].values()]
+    save_page(make_attention(example["tokens"], maps, names, title, subtitle), path)
