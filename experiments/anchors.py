@@ -141,9 +141,7 @@ def read_sentence(
     return tokens, maps
 
 
-def check_framenet(
-    published: Float[np.ndarray, "examples layers heads"], anchors: Mapping[str, Any]
-) -> Check:
+def check_framenet(published: Float[np.ndarray, "examples layers heads"], anchors: Mapping[str, Any]) -> Check:
     """The map over the authors' FrameNet sentences, as their code has it."""
     found = published.mean(0, dtype=np.float64)
     return _check_map("FrameNet", np.array(anchors["map"]), np.array(anchors["allowed"]), found)
@@ -266,7 +264,9 @@ def compute(run: Run) -> Outcome:
         draw_maps(path, panels, title, f"{run.options.model}: {framenet.verdict}", "mean weight")
 
     def draw_maps_of_example(path: Path) -> None:
-        draw_example(path, example, "The two heads of the paper's figure 3", f"{run.options.model}: {example['sentence']}", {})
+        draw_example(
+            path, example, "The two heads of the paper's figure 3", f"{run.options.model}: {example['sentence']}", {}
+        )
 
     lines = [make_table(checks), say_framenet(framenet, reading), *_say(checks)]
     return Outcome(numbers, values | each, draw, lines, {"examples": draw_maps_of_example})

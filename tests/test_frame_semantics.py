@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import bertjax
+from bertjax.tokenizer import Encoding
 from experiments import frame_semantics
 from experiments.frame_semantics import compute, main
-from experiments.frames.links import group_pieces, link_pairs, measure_links, published_pairs
+from experiments.frames.links import group_pieces, link_pairs, measure_links, measure_published, published_pairs
 from experiments.frames.sources import Sentence, read_published, split_words
 from experiments.shared.attention import reduce_attention
 from experiments.shared.program import Run, draw_sample
@@ -81,10 +82,38 @@ def test_as_published_is_what_a_literal_loop_computes(run):
         pieces = [run.tokenizer.encode([sentence.text[slice(*span)]])[0].tokens[1:-1] for span in sentence.elements]
         predicate = run.tokenizer.encode([sentence.text[slice(*sentence.predicate)]])[0].tokens[1:-1]
         several = []
-        for element in pieces:
-            for one, other in zip(element, predicate, strict=False):
-                several.append(weights[:, :, encoding.tokens.index(one), encoding.tokens.index(other)])
-        assert largest_difference(found["published"][number], np.mean(several, axis=0)) < 1e-5
+        for one, other in zip([piece for element in pieces for piece in element], predicate, strict=False):
+            several.append(weights[:, :, encoding.tokens.index(one), encoding.tokens.index(other)])
+        assert largest_difference(found["published"][number], np.max(several, axis=0)) < 1e-5
+
+
+def test_as_published_pairs_the_pieces_of_all_elements_in_one_row_with_those_of_the_predicate():
+    pieces = ("[CLS]", "he", "un", "##der", "##stood", "the", "un", "##til", "[SEP]")
+    encoding = Encoding((1,) * 9, (0,) * 9, pieces, ((0, 0),) * 9, False)
+    assert published_pairs(encoding, [[2, 3, 4], [1], [5, 6]]) == [(1, 2), (5, 3), (2, 4)]
+    assert published_pairs(encoding, [[1], [5], [6, 7]]) == [(5, 1)]
+
+
+def test_as_published_the_largest_weight_counts(run, monkeypatch):
+    """A predicate of two pieces, that of the second element's pair being the larger."""
+    sentence = Sentence("cats ran home", split_words("cats ran home"), (0, 8), ((9, 13),))
+    monkeypatch.setattr("experiments.frames.links.published_pairs", lambda *some: [(3, 1), (3, 2)])
+    weights, _ = attention_of(run, sentence)
+    expected = np.maximum(weights[:, :, 3, 1], weights[:, :, 3, 2])
+    assert largest_difference(measure_published(run, [sentence])[0], expected) < 1e-5
+
+
+@pytest.mark.parametrize(("words", "cut"), [(12, True), (13, False)])
+def test_as_published_sentences_of_twelve_words_are_cut_after_twenty_tokens(run, monkeypatch, words, cut):
+    text = " ".join(["sleep", *["cats"] * (words - 2), "sleep,,,,,,,,,,,,"])  # 12 pieces more
+    sentence = Sentence(text, split_words(text), (0, 5), ((6, 10),))
+    lengths = []
+    monkeypatch.setattr(
+        "experiments.frames.links.reduce_attention",
+        lambda model, texts, *rest, **options: lengths.extend(map(len, texts)) or np.zeros((1, 1, 2, 3)),
+    )
+    measure_published(run, [sentence])
+    assert lengths == [20 if cut else words + 2 + 12]
 
 
 def test_a_piece_that_occurs_twice_is_taken_at_its_first_place_only_as_published(run):
@@ -119,13 +148,14 @@ def test_a_run_leaves_numbers_values_and_figures(run, tmp_path, capsys):
     assert "4 sentences" in printed
     assert "with 9 draws a head alone has q of at least 1.00: give more --draws" in printed
     assert "as published: " not in printed
-    assert {path.name for path in output.iterdir()} == {"numbers.json", "values.npz", "figure.png", "figure.pdf"}
+    pictures = {f"{name}.{kind}" for name in ("figure", "examples") for kind in ("png", "pdf")}
+    assert {path.name for path in output.iterdir()} == {"numbers.json", "values.npz", *pictures}
     found = json.loads((output / "numbers.json").read_text())
     assert found["settings"]["seed"] == 0
     assert found["model"]["layers"] == 2
     values = np.load(output / "values.npz")
     assert values["both"].shape == (4, 2, 2, 3)
-    assert found["results"]["maps"]["as_published"] == values["as_published"].round(6).tolist()
+    assert found["results"]["maps"]["as_published"] == values["published"].mean(0, dtype=float).round(6).tolist()
     assert set(found["results"]["q_values"]) >= {"moved", "both"}
     nulls = found["results"]["nulls"]
     assert nulls["moved"]["examples"] == 4
@@ -155,6 +185,7 @@ def test_the_numbers_of_the_sentences_say_which_they_are(run):
 
 
 FAR, NEW = "the old men of the door often sat near a mat", "the dog saw a man and then ran home"
+TWICE = "a dog ran near the mat near the man"
 AUTHORS = f"sentence\ttarget\tcore_elements\n{FAR}\tsat\tthe old men\nhe saw cats near the door\tsaw\tthe door\n"
 AUTHORS += "an old cat and a dog slept\tslept\tan old cat\n"
 SEVERAL = (
@@ -165,6 +196,7 @@ SEVERAL = (
     (NEW, ["ran"], {"Theme": "the dog"}),
     (NEW, ["ran"], {"Agent": "the dog saw a man"}),
     (NEW, ["saw", "ran"], {"Agent": "home"}),
+    (TWICE, ["ran"], {"Agent": "the man"}),  # where "the" first stands it is too near
 )
 
 
@@ -187,27 +219,33 @@ def test_framenet_is_counted_by_filter_and_held_against_the_authors_sentences(ru
     code, found, values = run_source(run, tmp_path, "--source", "framenet", "--data", directory, "--max-words", 11)
     assert code == 0
     assert found["annotations_by_filter"] == {
-        "kept": 2,
+        "kept": 3,
         "more than 11 words": 1,
         "not one target span": 1,
         "an element of more than 3 words": 1,
         "an element within 2 words of the target": 1,
         "no core element": 1,
     }
-    assert values["ids"].tolist() == [0, 1]
-    authors = found["against_the_authors_sentences"]
-    assert [authors[name] for name in ("shared", "sentences", "authors")] == [1, 2, 3]
-    theirs = measure_links(run, read_published(tmp_path / "sentences.tsv")).maps()
-    for name, other in theirs.items():
-        assert authors["maps_of_the_shared"][name]["largest_difference"] < 1e-6
-        apart = np.abs(values[name] - other).max()
-        assert authors["maps_of_all"][name]["largest_difference"] == pytest.approx(apart, abs=1e-6)
-        assert apart > 0.001
+    assert [values[name].tolist() for name in ("ids", "published_ids")] == [[0, 1, 2], [0, 1]]
+    sentences = read_published(tmp_path / "sentences.tsv")
+    theirs = measure_links(run, sentences).maps() | {"as_published": measure_published(run, sentences).mean(0)}
+    for mode, count in (("corrected", 3), ("as_published", 2)):
+        authors = found["against_the_authors_sentences"][mode]
+        assert [authors[name] for name in ("shared", "sentences", "authors")] == [1, count, 3]
+        for name, apart in authors["maps_of_all"].items():
+            assert authors["maps_of_the_shared"][name]["largest_difference"] < 1e-6
+            expected = np.abs(values[name] - theirs[name]).max()
+            assert apart["largest_difference"] == pytest.approx(expected, abs=1e-6)
+            assert expected > 0.001
+    assert found["as_published"]["examples"] == 2
+    assert found["as_published"]["annotations_by_filter"]["an element within 2 words of the target"] == 2
     said = capsys.readouterr().out
-    assert "of 7 annotations, 2 kept" in said
-    assert "1 of them are among the authors' 3; the maps as published:" in said
+    assert "of 8 annotations, 3 kept" in said
+    assert "by the authors' filters: 2 kept; 2 an element within 2 words of the target" in said
+    assert "corrected: 1 of 3 sentences are among the authors' 3; against their maps" in said
+    assert "as published: 1 of 2 sentences are among the authors' 3; against their maps" in said
     assert run_source(run, tmp_path, "--source", "framenet", "--data", directory, "--max-words", 8)[0] == 2
-    assert "no sentence passes the filters (0 kept; 7 more than 8 words)" in capsys.readouterr().err
+    assert "no sentence passes the filters (0 kept; 8 more than 8 words)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["--conllu", "--data"])

@@ -23,23 +23,23 @@ TAGSETS: Mapping[str, Mapping[str, str]] = {
     },
 }
 
-PRONOUNS = frozenset(
+_PRONOUNS = (
     "i you he she it we they me him us them who whom mine yours hers ours theirs myself yourself himself herself "
     "itself ourselves yourselves themselves oneself one ones someone somebody something anyone anybody anything "
-    "everyone everybody everything nobody nothing none".split()
+    "everyone everybody everything nobody nothing none"
 )
-FUNCTION_WORDS = frozenset(
-    (
-        "a an the this that these those my your his her its our their some any no every each either neither both all "
-        "many much few several such what which whose another other "
-        "of in on at by for from with without to into onto upon over under through throughout across along around "
-        "about above below behind before after between among against during until till since toward towards beyond "
-        "beside besides near inside outside within off out up down like unlike despite per via as than "
-        "and or but nor so yet if because although though while whereas whether unless once when where why how "
-        "be am is are was were been being have has had having do does did doing done will would shall should can "
-        "could may might must ought not n't 's 're 've 'll 'd 'm ' there oh yes"
-    ).split()
+_FUNCTION_WORDS = (
+    "a an the this that these those my your his her its our their some any no every each either neither both all "
+    "many much few several such what which whose another other "
+    "of in on at by for from with without to into onto upon over under through throughout across along around "
+    "about above below behind before after between among against during until till since toward towards beyond "
+    "beside besides near inside outside within off out up down like unlike despite per via as than "
+    "and or but nor so yet if because although though while whereas whether unless once when where why how "
+    "be am is are was were been being have has had having do does did doing done will would shall should can "
+    "could may might must ought not n't 's 're 've 'll 'd 'm there oh yes"
 )
+PRONOUNS = frozenset(_PRONOUNS.split())
+FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
 
 
 def class_of(word: str, tag: str = "", tagset: str = "") -> str:

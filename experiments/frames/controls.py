@@ -4,7 +4,7 @@ The nulls (`null.py`) move both ends of a link, so that a head passes them that 
 Two controls keep one end and replace the other:
 
 same key        The key stays. Queries are other words of the sentence.
-same query      The query stays. Keys are other words of the sentence of the same class as the key's word (`classes.py`).
+same query      The query stays. Keys are other words of the sentence, of the class of the key's word (`classes.py`).
 
 Other words are those of neither predicate nor elements, without marks, and at least as far from the end that stays as
 the sentences were chosen to have elements and predicate: three words. Each pair of a link is compared with the mean of
@@ -13,7 +13,7 @@ pairs, not the largest of them, which would grow with their number.
 
 Most elements begin their sentence, so that other words are on average nearer. Therefore the first control is also taken
 at the same distance: the same key's weight from other words of all sentences that are as many words before or behind.
-It is told beside the others and decides nothing.
+It is told beside the others, with what would be left if it stood in the place of the first, and decides nothing.
 
 A head is above a control if its mean difference is above 0 by random signs of the sentences, and not too small to speak
 of. The smallest effect was set before any head was looked at: a quarter more weight than the control has, and a quarter
@@ -36,6 +36,7 @@ from experiments.shared.program import Run
 
 CONTROLS = ("same_key", "same_query")
 AT_DISTANCE = "same_key_at_distance"
+RULES = {"all": CONTROLS, "all_at_distance": (AT_DISTANCE, "same_query")}  # what decides
 SMALLEST_RATIO, SMALLEST_SHARE = 1.25, 0.25  # of the control's weight; of uniform attention
 FEWEST_PAIRS = 20  # that tell what weight there is at a distance
 LEVEL = 1.96  # standard errors on each side of a mean, in 95 % intervals
@@ -56,12 +57,12 @@ class Contrast:
         smallest: the smallest difference that counts, a share of uniform attention.
     """
 
-    examples: Int[np.ndarray, "directions"]
+    examples: Int[np.ndarray, " directions"]
     links: Float[np.ndarray, "directions layers heads"]
     others: Float[np.ndarray, "directions layers heads"]
     interval: Float[np.ndarray, "directions layers heads"]
     p_values: Float[np.ndarray, "directions layers heads"]
-    smallest: Float[np.ndarray, "directions"]
+    smallest: Float[np.ndarray, " directions"]
 
     @property
     def large(self) -> Bool[np.ndarray, "directions layers heads"]:
@@ -93,7 +94,7 @@ def weights_at(maps: Maps, pairs: Sequence[tuple[int, int]]) -> Float[np.ndarray
 
 
 def replace_ends(
-    links: Pairs, groups: Groups, words: Int[np.ndarray, "token"], classes: Sequence[str], keep: str
+    links: Pairs, groups: Groups, words: Int[np.ndarray, " token"], classes: Sequence[str], keep: str
 ) -> Replaced:
     """What may stand in the place of one end of each pair.
 
@@ -111,9 +112,7 @@ def replace_ends(
     Replaced(links=[(6, 1)], others=[[(6, 3)]])
     """
     taken = {words[piece - 1] for group in groups for piece in group}
-    free = [
-        token + 1 for token, word in enumerate(words.tolist()) if word not in taken and classes[word] != MARK
-    ]
+    free = [token + 1 for token, word in enumerate(words.tolist()) if word not in taken and classes[word] != MARK]
     kept, several = [], []
     for query, key in links:
         stays = key if keep == "same_key" else query
@@ -136,7 +135,7 @@ class AtDistance:
     total: dict[int, Float[np.ndarray, "layers heads"]]
     count: dict[int, int]
 
-    def add(self, maps: Maps, pairs: Sequence[tuple[int, int]], words: Int[np.ndarray, "token"]) -> None:
+    def add(self, maps: Maps, pairs: Sequence[tuple[int, int]], words: Int[np.ndarray, " token"]) -> None:
         """Take in pairs (query, key) of a sentence."""
         for query, key in sorted(set(pairs)):
             apart = int(words[query - 1] - words[key - 1])
@@ -144,7 +143,7 @@ class AtDistance:
             self.count[apart] = self.count.get(apart, 0) + 1
 
     def expect(
-        self, pairs: Pairs, words: Int[np.ndarray, "token"]
+        self, pairs: Pairs, words: Int[np.ndarray, " token"]
     ) -> tuple[Pairs, Float[np.ndarray, "layers heads"] | None]:
         """The pairs whose distance was met often enough, and the mean weight at these distances, if there are any."""
         known = {apart: self.total[apart] / count for apart, count in self.count.items() if count >= FEWEST_PAIRS}
@@ -153,38 +152,79 @@ class AtDistance:
         return [pair for pair, _ in kept], np.mean([mean for _, mean in kept], axis=0) if kept else None
 
 
-def measure_controls(run: Run, links: Links, sentences: Sequence[Sentence]) -> dict[str, Contrast]:
-    """Each control, and the first of them at the same distance."""
-    words = [word_numbers(text, sentence) for text, sentence in zip(links.texts, sentences, strict=True)]
-    both = [link_pairs(group) for group in links.groups]
-    plans = [
-        [
-            [replace_ends(pairs, group, own, sentence.classes, name) for pairs in directions]
-            for name in CONTROLS
+@dataclass(frozen=True)
+class Plan:
+    """What is weighed in one sentence.
+
+    Args:
+        words: the word of each piece; piece 0 is token 1.
+        links: pairs (query, key) from elements to the predicate, and back.
+        replaced: of each control and direction.
+    """
+
+    words: Int[np.ndarray, " token"]
+    links: tuple[Pairs, Pairs]
+    replaced: Mapping[str, Sequence[Replaced]]
+
+
+def plan_controls(links: Links, sentences: Sequence[Sentence]) -> list[Plan]:
+    """What may replace the ends of each sentence's links."""
+    plans = []
+    for text, groups, sentence in zip(links.texts, links.groups, sentences, strict=True):
+        words, both = word_numbers(text, sentence), link_pairs(groups)
+        replaced = {
+            name: [replace_ends(pairs, groups, words, sentence.classes, name) for pairs in both] for name in CONTROLS
+        }
+        plans.append(Plan(words, both, replaced))
+    return plans
+
+
+def mean_distances(plans: Sequence[Plan]) -> dict[str, list[list[float | None]]]:
+    """Words between the ends of links, and of what replaces them: a pair of means by control, forth and back."""
+
+    def mean_of(several: Sequence[tuple[Plan, Pairs]]) -> float | None:
+        apart = [
+            np.mean([abs(int(plan.words[query - 1] - plan.words[key - 1])) for query, key in pairs])
+            for plan, pairs in several
+            if pairs
         ]
-        for directions, group, own, sentence in zip(both, links.groups, words, sentences, strict=True)
-    ]
-    shape = links.both.shape[2:]
-    values = np.full((len(CONTROLS) + 1, 2, 2, len(sentences), *shape), np.nan)  # ends, directions
-    profiles = [AtDistance({}, {}) for _ in range(2)]
-    single: list[dict[tuple[int, int], np.ndarray]] = [{} for _ in sentences]
-    for place, maps in _each(run, links):
-        for direction in range(2):
-            for number, control in enumerate(plans[place]):
-                values[number, :, direction, place] = control[direction].weigh(maps)
-            replaced = plans[place][0][direction]
-            profiles[direction].add(maps, [pair for pairs in replaced.others for pair in pairs], words[place])
-            pairs = both[place][direction]
-            single[place] |= dict(zip(pairs, np.moveaxis(weights_at(maps, pairs), -1, 0), strict=True))
-    for place, own in enumerate(words):
-        for direction, profile in enumerate(profiles):
-            pairs, expected = profile.expect(both[place][direction], own)
-            if expected is not None:
-                values[-1, 0, direction, place] = np.mean([single[place][pair] for pair in pairs], axis=0)
-                values[-1, 1, direction, place] = expected
-    uniform = np.array([1 / len(text) for text in links.texts])
+        return float(np.mean(apart)) if apart else None
+
+    found = {}
+    for name in CONTROLS:
+        several = [[(plan, plan.replaced[name][direction]) for plan in plans] for direction in range(2)]
+        found[name] = [
+            [
+                mean_of([(plan, one.links) for plan, one in own]),
+                mean_of([(plan, [pair for pairs in one.others for pair in pairs]) for plan, one in own]),
+            ]
+            for own in several
+        ]
+    return found
+
+
+def measure_controls(run: Run, links: Links, plans: Sequence[Plan]) -> dict[str, Contrast]:
+    """Each control, and the first of them at the same distance."""
     names = (*CONTROLS, AT_DISTANCE)
-    return {name: contrast(*values[number], uniform, run) for number, name in enumerate(names)}
+    values = {name: np.full((2, 2, len(plans), *links.both.shape[2:]), np.nan) for name in names}  # ends, directions
+    profiles = [AtDistance({}, {}) for _ in range(2)]
+    single: list[dict[tuple[int, int], np.ndarray]] = [{} for _ in plans]
+    for place, maps in _each(run, links):
+        plan = plans[place]
+        for direction, pairs in enumerate(plan.links):
+            for name, replaced in plan.replaced.items():
+                values[name][:, direction, place] = replaced[direction].weigh(maps)
+            others = plan.replaced["same_key"][direction].others
+            profiles[direction].add(maps, [pair for several in others for pair in several], plan.words)
+            single[place] |= dict(zip(pairs, np.moveaxis(weights_at(maps, pairs), -1, 0), strict=True))
+    for place, plan in enumerate(plans):
+        for direction, profile in enumerate(profiles):
+            pairs, expected = profile.expect(plan.links[direction], plan.words)
+            if expected is not None:
+                values[AT_DISTANCE][0, direction, place] = np.mean([single[place][pair] for pair in pairs], axis=0)
+                values[AT_DISTANCE][1, direction, place] = expected
+    uniform = np.array([1 / len(text) for text in links.texts])
+    return {name: contrast(*found, uniform, run) for name, found in values.items()}
 
 
 def _each(run: Run, links: Links) -> Iterator[tuple[int, Maps]]:
@@ -196,7 +236,7 @@ def _each(run: Run, links: Links) -> Iterator[tuple[int, Maps]]:
 def contrast(
     links: Float[np.ndarray, "directions examples layers heads"],
     others: Float[np.ndarray, "directions examples layers heads"],
-    uniform: Float[np.ndarray, "examples"],
+    uniform: Float[np.ndarray, " examples"],
     run: Run,
 ) -> Contrast:
     """Means, interval and p-values over the sentences that have a number in each direction.
@@ -237,17 +277,19 @@ def sign_test(
 def score_all(
     nulls: Mapping[str, Chance], contrasts: Mapping[str, Contrast]
 ) -> dict[str, Float[np.ndarray, "directions layers heads"]]:
-    """q-values by each null and control, by `both` nulls, and by `all` that decide: of the largest p-value.
+    """q-values by each null and control, by `both` nulls, and by each rule: of the largest p-value of what decides.
 
     Corrected over all heads and both directions (Benjamini and Hochberg 1995).
     """
-    deciding = [*(null.p_values for null in nulls.values()), *(contrasts[name].p_values for name in CONTROLS)]
-    p_values = {name: found.p_values for name, found in contrasts.items()} | {"all": np.max(deciding, axis=0)}
+    p_values = {name: found.p_values for name, found in contrasts.items()}
+    for rule, names in RULES.items():
+        deciding = [*(null.p_values for null in nulls.values()), *(contrasts[name].p_values for name in names)]
+        p_values[rule] = np.max(deciding, axis=0)
     return score_nulls(nulls) | {name: correct(found) for name, found in p_values.items()}
 
 
 def heads_left(
-    q_values: Mapping[str, np.ndarray], contrasts: Mapping[str, Contrast], level: float
+    q_values: Mapping[str, np.ndarray], contrasts: Mapping[str, Contrast], level: float, rule: str = "all"
 ) -> Bool[np.ndarray, "directions layers heads"]:
-    """The heads that both nulls and both controls leave: q below the level, and no effect too small to speak of."""
-    return (q_values["all"] < level) & np.all([contrasts[name].large for name in CONTROLS], axis=0)
+    """The heads that both nulls and a rule's controls leave: q below the level, and no effect too small to speak of."""
+    return (q_values[rule] < level) & np.all([contrasts[name].large for name in RULES[rule]], axis=0)

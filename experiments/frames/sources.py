@@ -141,9 +141,7 @@ def filter_annotations(
         why = reason(found, most_words)
         counts[why or "kept"] += 1
         if why is None:
-            kept.append(
-                Sentence(found.text, found.words, found.predicate[0], found.core, found.tags, found.tagset)
-            )
+            kept.append(Sentence(found.text, found.words, found.predicate[0], found.core, found.tags, found.tagset))
     return kept, counts
 
 

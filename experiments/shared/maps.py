@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -11,15 +12,18 @@ from bertjax.page import GREY, INK, WIDTH, add_axes, save_page, start_page
 
 GAP, LEFT, RIGHT, BOTTOM, CAPTION, AXIS = 0.45, 0.62, 1.0, 0.75, 0.3, 0.35  # inches
 COLUMNS = 3
+PALE = 0.22  # how much is left of the colour of a value within noise
+STROKE = "#bdbdbd"
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One map, layer 0 at the top; heads that are marked get a dot."""
+    """One map, layer 0 at the top; heads that are marked get a dot, and values within noise can be pale."""
 
     title: str
     values: Float[np.ndarray, "layers heads"]
     marked: Bool[np.ndarray, "layers heads"] | None = None
+    pale: Bool[np.ndarray, "layers heads"] | None = None
 
 
 def draw_maps(
@@ -39,7 +43,7 @@ def draw_maps(
         path: a PNG or PDF, by its suffix.
         panels: at least one, all of one shape.
         label: what the colours stand for.
-        note: what a dot stands for.
+        note: what a dot stands for, and what is pale.
         scale: where the colours begin and end; default from 0 to the largest value.
         colours: a map of matplotlib's.
     """
@@ -52,13 +56,17 @@ def draw_maps(
     step = layers * cell + CAPTION + AXIS
     total = rows * step - AXIS
     low, high = scale or (0.0, max(float(np.nanmax(panel.values)) for panel in panels) or 1.0)
+    bottom = BOTTOM + 0.15 * note.count("\n")
     with context("default"):
-        figure = start_page(title, subtitle, BOTTOM, total)
+        figure = start_page(title, subtitle, bottom, total)
         for number, panel in enumerate(panels):
             row, column = divmod(number, columns)
-            left, below = LEFT + column * (heads * cell + GAP), BOTTOM + total - CAPTION - layers * cell - row * step
+            left, below = LEFT + column * (heads * cell + GAP), bottom + total - CAPTION - layers * cell - row * step
             axes = add_axes(figure, left, below, heads * cell, layers * cell)
-            image = axes.imshow(panel.values, cmap=colours, vmin=low, vmax=high, aspect="auto")
+            alpha = None if panel.pale is None else np.where(panel.pale, PALE, 1.0)
+            image = axes.imshow(panel.values, cmap=colours, vmin=low, vmax=high, alpha=alpha, aspect="auto")
+            if panel.pale is not None:
+                _strike_through(axes, panel.pale)
             axes.set_xticks(range(0, heads, 1 if cell > 0.2 else 2))
             axes.set_yticks(range(layers))
             axes.set_title(panel.title, fontsize=9.5, color=INK)
@@ -68,9 +76,15 @@ def draw_maps(
                 places, heads_marked = np.nonzero(panel.marked)
                 axes.scatter(heads_marked, places, s=9, color="#d7301f", edgecolors="white", linewidths=0.5)
         edge = LEFT + columns * (heads * cell + GAP) - GAP
-        bar = add_axes(figure, edge + 0.15, BOTTOM, 0.13, total - CAPTION)
+        bar = add_axes(figure, edge + 0.15, bottom, 0.13, total - CAPTION)
         figure.colorbar(image, cax=bar).set_label(label, fontsize=9, color=INK)
         bar.tick_params(length=0, labelsize=8.5, colors=INK)
         if note:
             figure.text(LEFT / WIDTH, 0.14 / float(figure.get_size_inches()[1]), note, fontsize=8.5, color=GREY)
         save_page(figure, path)
+
+
+def _strike_through(axes: Any, pale: Bool[np.ndarray, "layers heads"]) -> None:
+    """A stroke through each pale cell: a pale colour alone looks like a small value."""
+    for layer, head in np.argwhere(pale).tolist():
+        axes.plot([head - 0.5, head + 0.5], [layer + 0.5, layer - 0.5], color=STROKE, linewidth=0.6)

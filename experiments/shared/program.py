@@ -132,7 +132,7 @@ def run_program(
         facts["versions"] |= {name: package_version(name) for name in PACKAGES}
         facts["seconds"] = round(time.monotonic() - started, 1)
         remove_leftovers(directory)
-        _write(directory, outcome, facts)
+        write_outcome(directory, outcome, facts)
         discard_journal(directory / "journal")
         used = [f"{format_bytes(size)} of {where} memory at most" for where, size in peak.items() if size]
         for line in [*outcome.lines, *used, f"results in {directory}"]:
@@ -181,7 +181,8 @@ def draw_sample(count: int, options: argparse.Namespace) -> list[int]:
     return draw(count, options.limit or count, options.seed)
 
 
-def _write(directory: Path, outcome: Outcome, facts: Mapping[str, Any]) -> None:
+def write_outcome(directory: Path, outcome: Outcome, facts: Mapping[str, Any]) -> None:
+    """Write the files of a run, `numbers.json` last."""
     pictures = {f"{name}.{kind}": draw for name, draw in outcome.more.items() for kind in ("png", "pdf")}
     names = [*FILES[:-1], *pictures, FILES[-1]]
     with staged(*(directory / name for name in names)) as (values, *figures, numbers):

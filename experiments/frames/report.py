@@ -1,0 +1,286 @@
+"""What a run of `frame_semantics` says, from its `numbers.json` alone: pictures, tables, lines."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from experiments.frames.controls import AT_DISTANCE, CONTROLS
+from experiments.frames.example import draw_example
+from experiments.frames.links import DIRECTIONS
+from experiments.frames.sources import MOST_WORDS
+from experiments.shared.maps import Panel, draw_maps
+
+LEVEL = 0.05
+SOURCES = {"published": "the authors' own, of FrameNet 1.7", "framenet": "FrameNet", "propbank": "PropBank"}
+TITLES = ("elements to predicate", "predicate to elements")
+NULLS = {"moved": "links moved within the sentence", "swapped": "links of other sentences", "both": "both nulls"}
+COMPARED = {
+    "same_key": "other words as queries, the same key",
+    "same_query": "other keys of the class, the same query",
+    AT_DISTANCE: "other words at the same distance, the same key",
+}
+HIGHEST, FEW = 4, 6  # heads that are named where none is chosen, and where some are counted
+
+
+def head_names(chosen: Bool[np.ndarray, "layers heads"]) -> list[str]:
+    """The names of heads, in order.
+
+    >>> head_names(np.array([[False, True], [True, False]]))
+    ['0.1', '1.0']
+    """
+    return [f"{layer}.{head}" for layer, head in np.argwhere(chosen).tolist()]
+
+
+def highest_heads(values: Float[np.ndarray, "layers heads"], count: int) -> list[str]:
+    """The names of the heads with the largest values, the largest first."""
+    places = np.argsort(-values, axis=None, kind="stable")[:count].tolist()
+    return [f"{place // values.shape[1]}.{place % values.shape[1]}" for place in places]
+
+
+def stages(results: Mapping[str, Any]) -> dict[str, list[list[str]]]:
+    """The heads of each direction that are above both nulls, then also above each control, and what is left."""
+    q_values = {name: np.array(found) for name, found in results["q_values"].items()}
+    above = q_values["both"] < LEVEL
+    found = {"both": above, **{name: above & (q_values[name] < LEVEL) for name in (*CONTROLS, AT_DISTANCE)}}
+    found["all"] = q_values["all"] < LEVEL
+    named = {name: [head_names(one) for one in several] for name, several in found.items()}
+    for name in ("heads_left", "heads_left_at_distance"):
+        named[name] = [results[name][direction] for direction in DIRECTIONS]
+    return named
+
+
+def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
+    """The pictures of a run, each drawn by a function of its path (PNG or PDF).
+
+    Args:
+        numbers: what `numbers.json` holds.
+    """
+    return {"figure": partial(_draw_heads, numbers), "examples": partial(_draw_example, numbers)}
+
+
+def _draw_heads(numbers: Mapping[str, Any], path: Path) -> None:
+    results, settings = numbers["results"], numbers["settings"]
+    maps = {name: np.array(found) for name, found in results["maps"].items()}
+    longest = "" if settings["source"] == "published" else f", at most {settings['max_words'] or MOST_WORDS} words"
+    count = results["as_published"]["examples"] if settings["as_published"] else results["examples"]
+    subtitle = f"{settings['model']}, {count} sentences: {SOURCES[settings['source']]}{longest}"
+    if settings["as_published"]:
+        panels, note = [Panel("elements to predicate, as published", maps["as_published"])], ""
+    else:
+        panels = [
+            Panel(title, maps[name], named(results["heads_left"][name], maps[name]), np.array(above) >= LEVEL)
+            for title, name, above in zip(TITLES, DIRECTIONS, results["q_values"]["both"], strict=True)
+        ]
+        note = (
+            f"pale and struck through: no more than chance by one null or both (q ≥ {LEVEL}).\n"
+            "dot: above both nulls and both controls, by a quarter or more"
+        )
+    draw_maps(path, panels, "Attention between predicates and their core elements", subtitle, "mean weight", note)
+
+
+def named(names: list[str], like: Float[np.ndarray, "layers heads"]) -> Bool[np.ndarray, "layers heads"]:
+    """Which heads of a map have these names."""
+    found = np.zeros(like.shape, bool)
+    for name in names:
+        found[tuple(map(int, name.split(".")))] = True
+    return found
+
+
+def _draw_example(numbers: Mapping[str, Any], path: Path) -> None:
+    results, settings = numbers["results"], numbers["settings"]
+    left = {name: [] for name in results["example"]["maps"]}
+    for title, direction in zip(TITLES, DIRECTIONS, strict=True):
+        for name in results["heads_left"][direction]:
+            if name in left:
+                left[name].append(title)
+    notes = {name: ", ".join(several) for name, several in left.items() if several}
+    how = "of the highest weight as published" if settings["as_published"] else EXAMPLES[bool(notes)]
+    draw_example(path, results["example"], "Two heads on one sentence", f"{settings['model']}: heads {how}", notes)
+
+
+EXAMPLES = {
+    True: "that both nulls and both controls leave, with the directions in which they do, and the highest others",
+    False: "of the highest weight from elements to the predicate; none is left by both nulls and both controls",
+}
+
+
+def tables(numbers: Mapping[str, Any]) -> str:
+    """Markdown: how many heads are left at each stage, and the numbers of those that are left or highest."""
+    return "\n".join([*_count_heads([numbers]), "", *_list_heads(numbers["results"])])
+
+
+def overview(several: Mapping[str, Mapping[str, Any]]) -> str:
+    """Markdown: runs side by side.
+
+    Args:
+        several: what their `numbers.json` hold, by name.
+    """
+    runs = list(several.values())
+    return "\n".join([*_describe(runs), *_count_heads(runs)[2:]])
+
+
+def _heading(numbers: Mapping[str, Any]) -> str:
+    settings = numbers["settings"]
+    if settings["source"] == "published":
+        return "authors"
+    return f"{SOURCES[settings['source']]}, {settings['max_words'] or MOST_WORDS} words"
+
+
+def _row(title: str, cells: Iterable[str]) -> str:
+    return f"| {title} | {' | '.join(cells)} |"
+
+
+def _describe(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the runs are of, and the highest heads."""
+    several = [one["results"] for one in runs]
+    rows = [_row("", map(_heading, runs)), f"|---|{'---|' * len(runs)}"]
+    rows.append(_row("sentences", [str(one["examples"]) for one in several]))
+    titles = {**dict(zip(DIRECTIONS, TITLES, strict=True)), "as_published": "elements to predicate as published"}
+    for name, title in titles.items():
+        rows.append(_row(f"highest, {title}", [say_highest(one["maps"][name], 3) for one in several]))
+    apart = [say_apart(one["published_against_corrected"]) for one in several]
+    rows.append(_row("as published against corrected", apart))
+    for name, said in COMPARED.items():
+        counts = ["; ".join(map(str, one["controls"][name]["examples"])) for one in several]
+        rows.append(_row(f"sentences with {said}, forth; back", counts))
+    for name in CONTROLS:
+        apart = [_say_distances(one["distances"][name]) for one in several]
+        rows.append(_row(f"words between the ends of links, and with {COMPARED[name]}, forth; back", apart))
+    return rows
+
+
+def _say_distances(found: Sequence[Sequence[float | None]]) -> str:
+    return "; ".join("none" if None in pair else "{:.1f} and {:.1f}".format(*pair) for pair in found)
+
+
+def _count_heads(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How many heads are left at each stage, forth and back, in a column for each run."""
+    several = [one["results"] for one in runs]
+    total = np.array(several[0]["maps"]["as_published"]).size
+    said = {"both": "above both nulls", **{name: f"of these above {said}" for name, said in COMPARED.items()}}
+    said |= {"all": "above both nulls and the first two controls", "heads_left": "**left**: and by a quarter or more"}
+    said |= {"heads_left_at_distance": "left, were the third control in the place of the first"}
+    rows = [_row(f"heads of {total}, forth; back", map(_heading, runs)), f"|---|{'---|' * len(runs)}"]
+    for name, text in said.items():
+        rows.append(_row(text, ["; ".join(map(_say_count, stages(one)[name])) for one in several]))
+    return rows
+
+
+def _say_count(heads: Sequence[str]) -> str:
+    """How many, and which, if they are few."""
+    return f"{len(heads)} ({', '.join(heads)})" if 0 < len(heads) <= FEW else str(len(heads))
+
+
+def _list_heads(results: Mapping[str, Any]) -> Iterator[str]:
+    """A row for each head and direction that is left or among the highest."""
+    controls = " | ".join(said.replace(", the", ": the") for said in COMPARED.values())
+    yield f"| | head | weight | moved; swapped | {controls} | |"
+    yield "|---|---|---|---|" + "---|" * (len(COMPARED) + 1)
+    for place, (title, name) in enumerate(zip(TITLES, DIRECTIONS, strict=True)):
+        values, left = np.array(results["maps"][name]), results["heads_left"][name]
+        chosen = {*left, *highest_heads(values, HIGHEST)}
+        for head in [one for one in highest_heads(values, values.size) if one in chosen]:
+            layer, number = map(int, head.split("."))
+            nulls = [_three(null["mean"][place][layer][number]) for null in results["nulls"].values()]
+            cells = [_say_contrast(results["controls"][one], place, layer, number) for one in COMPARED]
+            verdict = "left" if head in left else ""
+            yield f"| {' | '.join([title, head, _three(values[layer, number]), '; '.join(nulls), *cells, verdict])} |"
+
+
+def _three(value: float) -> str:
+    """Three digits after the point.
+
+    >>> _three(0.1234)
+    '.123'
+    """
+    return f"{value:.3f}".removeprefix("0")
+
+
+def _say_contrast(found: Mapping[str, Any], *place: int) -> str:
+    """A control's number of one head: the links against what replaces them, and their difference."""
+    if not found["examples"][place[0]]:
+        return "none"
+    links, others, half = (np.array(found[name])[place] for name in ("links", "others", "interval"))
+    apart = f"{links - others:+.3f}".replace("0.", ".", 1).replace("-", "−")
+    return f"{_three(links)} against {_three(others)} ({apart} ± {_three(half)})"
+
+
+def say_highest(rows: Any, count: int = HIGHEST) -> str:
+    """The heads with the largest values, and these.
+
+    >>> say_highest([[0.1, 0.2], [0.3, 0.05]], 2)
+    '1.0 .300, 0.1 .200'
+    """
+    values = np.array(rows)
+    several = [(name, values[tuple(map(int, name.split(".")))]) for name in highest_heads(values, count)]
+    return ", ".join(f"{name} {value:.3f}".replace(" 0.", " .") for name, value in several)
+
+
+def say_apart(apart: Mapping[str, Any]) -> str:
+    """How far two maps are apart.
+
+    >>> say_apart({"rank_correlation": 0.987, "largest_difference": 0.0123})
+    'rank correlation .99, largest difference .012'
+    """
+    ranks = apart["rank_correlation"]
+    said = "undefined" if ranks is None else f"{ranks:.2f}"
+    return f"rank correlation {said}, largest difference {apart['largest_difference']:.3f}".replace(" 0.", " .")
+
+
+def say_lines(numbers: Mapping[str, Any]) -> Iterator[str]:
+    """What is printed."""
+    results, settings = numbers["results"], numbers["settings"]
+    yield f"{results['examples']} sentences: {SOURCES[settings['source']]}; {settings['draws']} draws of each null"
+    if counts := results.get("annotations_by_filter"):
+        yield f"of {sum(counts.values())} annotations, {count_kept(counts)}"
+    if counts := results["as_published"].get("annotations_by_filter"):
+        yield f"by the authors' filters: {count_kept(counts)}"
+    for name, found in results["maps"].items():
+        if name != "as_published" or settings["as_published"]:
+            yield f"{name.replace('_', ' ')}: {say_highest(found)}"
+    if "swapped" not in results["nulls"]:
+        yield f"no two sentences are of one length, so that {NULLS['swapped']} were not drawn"
+    total = np.array(results["maps"]["as_published"]).size
+    smallest = 2 * total / (1 + settings["draws"])
+    if smallest >= LEVEL:
+        yield f"with {settings['draws']} draws a head alone has q of at least {min(1, smallest):.2f}: give more --draws"
+    for name, (forth, back) in results["significant_heads"].items():
+        if name in NULLS:
+            yield f"more than chance (q < {LEVEL}), {NULLS[name]}: {forth} and {back} of {total} heads"
+    for name, said in COMPARED.items():
+        forth, back = stages(results)[name]
+        of = " and ".join(map(str, results["controls"][name]["examples"]))
+        yield f"  of those by both, above {said}: {len(forth)} and {len(back)} ({of} sentences have such words)"
+    for title, name in zip(TITLES, DIRECTIONS, strict=True):
+        yield f"left by both nulls and both controls, {title}: {', '.join(results['heads_left'][name]) or 'none'}"
+        beside = results["heads_left_at_distance"][name]
+        yield f"  at the same distance in place of other words of the sentence: {', '.join(beside) or 'none'}"
+    yield f"as published against corrected: {say_apart(results['published_against_corrected'])}"
+    if authors := results.get("against_the_authors_sentences"):
+        yield from _say_authors(authors)
+
+
+def _say_authors(authors: Mapping[str, Any]) -> Iterator[str]:
+    for name, found in authors.items():
+        yield (
+            f"{name.replace('_', ' ')}: {found['shared']} of {found['sentences']} sentences are among the authors' "
+            f"{found['authors']}; against their maps"
+        )
+        for part in ("maps_of_all", "maps_of_the_shared"):
+            if part in found:
+                said = "; ".join(f"{which.replace('_', ' ')} {say_apart(one)}" for which, one in found[part].items())
+                yield f"  {part.replace('_', ' ')}: {said}"
+
+
+def count_kept(counts: Mapping[str, int]) -> str:
+    """How many annotations were kept, and how many dropped by which filter.
+
+    >>> count_kept({"kept": 2, "no core element": 1})
+    '2 kept; 1 no core element'
+    """
+    dropped = sorted((item for item in counts.items() if item[0] != "kept"), key=lambda item: -item[1])
+    return "; ".join([f"{counts.get('kept', 0)} kept", ", ".join(f"{number} {why}" for why, number in dropped)])
