@@ -18,8 +18,6 @@ has others than the one whose maps were taken.
 
 import argparse
 import json
-import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -30,8 +28,10 @@ import numpy as np
 
 from bertjax.cli import Parser, guarded
 from bertjax.errors import InputError
+from bertjax.metrics import METRICS
 from bertjax.page import GREY, INK, WIDTH, add_axes, add_note, save_page, start_page
 from bertjax.progress import say
+from bertjax.provenance import command_line
 from bertjax.results import check_directory, finite
 from bertjax.saved import read_results
 from experiments.frames.effects import DRAWS, join_maps, losses_of
@@ -95,25 +95,46 @@ def read_losses(directory: str, shape: tuple[int, int]) -> dict[str, Any]:
     """
     path = Path(directory).expanduser()
     inner = path / PAPERS_MODE
-    results = read_results(inner if (inner / "summary.json").is_file() else path)
-    model = results.summary["model"]
+    if (path / FILES[0]).is_file() and not (inner / "summary.json").is_file():
+        model, found, names, changes = _read_recorded(path)
+    else:
+        model, found, names, changes = _read_saved(inner if inner.is_dir() else path)
     if (model["layers"], model["heads"]) != shape:
         sizes = f"{model['layers']} layers x {model['heads']} heads", f"{shape[0]} x {shape[1]}"
         raise InputError(f"{directory}: a model of {sizes[0]}; the frame maps are of one of {sizes[1]}")
-    single = [entry for entry in results.summary["ablations"] if entry["head"] is not None]
-    if len(single) < 2:
+    if len(names) < 2:
         raise InputError(f"{directory}: no single heads were disabled; give results of --ablate heads")
+    weights = {"model": model["name"], "weights": model["weights_sha256"]}
+    return {**found, **weights, "losses": losses_of(names, changes, shape)}
+
+
+Read = tuple[dict[str, Any], dict[str, Any], list[str], list[float | None]]
+
+
+def _read_saved(path: Path) -> Read:
+    """The model, what was measured, the heads and their changes in points, of results of `bertjax ablate`."""
+    summary = read_results(path).summary
+    single = [entry for entry in summary["ablations"] if entry["head"] is not None]
     changes = [None if entry["delta"] is None else 100 * entry["delta"] for entry in single]
-    losses = losses_of([f"{entry['layer']}.{entry['head']}" for entry in single], changes, shape)
-    return {
-        "task": results.summary["data"]["task"],
-        "examples": results.summary["data"]["examples"],
-        "metric": results.summary["metric"]["label"],
-        "mode": results.summary["mode"],
-        "model": model["name"],
-        "weights": model["weights_sha256"],
-        "losses": losses,
-    }
+    data, names = summary["data"], [f"{entry['layer']}.{entry['head']}" for entry in single]
+    found = {"task": data["task"], "examples": data["examples"]}
+    return summary["model"], {**found, "metric": summary["metric"]["label"], "mode": summary["mode"]}, names, changes
+
+
+def _read_recorded(path: Path) -> Read:
+    """The same of the `numbers.json` of a run of `head_ablation`, whose other files may be gone."""
+    try:
+        numbers = json.loads((path / FILES[0]).read_text(encoding="utf-8"))
+        results, model = numbers["results"], numbers["model"]
+        metric = results["metric"]
+        changes = results["effects"][metric][PAPERS_MODE]["change"]
+        single = results["kind"] == "head"
+        found = {"task": results["task"], "examples": results["examples"]}
+        found |= {"metric": METRICS[metric].label, "mode": PAPERS_MODE}
+        return model, found, results["names"] if single else [], changes
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise InputError(f"{path} holds no results of bertjax ablate or head_ablation ({why})") from error
 
 
 def compute(options: argparse.Namespace) -> Outcome:
@@ -245,7 +266,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         directory = Path(options.output).expanduser()
         check_directory(directory, options.overwrite, FILES[0])
         outcome = compute(options)
-        facts = {"settings": tell_settings(options), "command": shlex.join(sys.argv)}
+        facts = {"program": "frame_effects", "settings": tell_settings(options), "command": command_line()}
         write_outcome(directory, outcome, {**facts, "seconds": round(time.monotonic() - started, 1)})
         for line in [*outcome.lines, f"results in {directory}"]:
             say(line)

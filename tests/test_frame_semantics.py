@@ -11,7 +11,8 @@ import pytest
 import bertjax
 from bertjax.tokenizer import Encoding
 from experiments import frame_semantics
-from experiments.frame_semantics import compute, main
+from experiments.frame_semantics import compute, figures, main, overview, tables
+from experiments.frames import report
 from experiments.frames.links import group_pieces, link_pairs, measure_links, measure_published, published_pairs
 from experiments.frames.sources import Sentence, read_published, split_words
 from experiments.shared.attention import reduce_attention
@@ -167,10 +168,21 @@ def test_a_run_leaves_numbers_values_and_figures(run, tmp_path, capsys):
     assert nulls["moved"]["observed"] == both
     assert "task" not in found["settings"]
     assert (output / "figure.pdf").read_bytes().startswith(b"%PDF")
+    for name, draw in figures(found).items():  # from the numbers alone
+        draw(tmp_path / "again.png")
+        assert (tmp_path / "again.png").read_bytes() == (output / f"{name}.png").read_bytes()
+    example = found["results"]["example"]
+    assert (example["sentence"], len(example["maps"]), example["tokens"][1]) == ("He was becoming agitated .", 2, "he")
+    assert tables(found).startswith("| heads of 6, forth; back | authors |")
+    assert overview({"one": found, "other": found}).startswith("|  | authors | authors |")
     assert main(arguments) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert main([*arguments, "--overwrite", "--as-published"]) == 0
-    assert json.loads((output / "numbers.json").read_text())["settings"]["as_published"]
+    published = json.loads((output / "numbers.json").read_text())
+    assert published["settings"]["as_published"]
+    values = np.array(published["results"]["maps"]["as_published"])
+    two = [divmod(place, 3) for place in np.argsort(-values, axis=None)[:2].tolist()]
+    assert list(published["results"]["example"]["maps"]) == [f"{layer}.{head}" for layer, head in two]
 
 
 def test_the_numbers_of_the_sentences_say_which_they_are(run):
@@ -182,6 +194,26 @@ def test_the_numbers_of_the_sentences_say_which_they_are(run):
         assert ids == draw_sample(5, run.options)
         assert largest_difference(some["both"], everything["both"][ids]) < 1e-5
     assert everything["ids"].tolist() == [0, 1, 2, 3, 4]
+
+
+def left_heads(run):
+    """A result in which a head of each direction is left."""
+    results = compute(run).numbers
+    results = {**results, "heads_left": {"element_to_predicate": ["1.2"], "predicate_to_element": ["0.0", "1.2"]}}
+    return {"settings": vars(run.options), "results": results}
+
+
+def test_the_picture_has_a_dot_for_each_head_that_is_left_and_strikes_chance_through(run, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(report, "draw_maps", lambda path, panels, *rest: drawn.extend(panels))
+    numbers = left_heads(run)
+    numbers["results"]["q_values"] = {"both": [[[0.04, 0.06, 0.05]] * 2, [[0.0] * 3] * 2]}
+    figures(numbers)["figure"](tmp_path / "figure.png")
+    forth, back = drawn
+    assert np.argwhere(forth.marked).tolist() == [[1, 2]]
+    assert np.argwhere(back.marked).tolist() == [[0, 0], [1, 2]]
+    assert forth.pale.tolist() == [[False, True, True]] * 2
+    assert not back.pale.any()
 
 
 FAR, NEW = "the old men of the door often sat near a mat", "the dog saw a man and then ran home"

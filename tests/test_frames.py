@@ -10,7 +10,9 @@ from experiments.frames import sources as frames
 from experiments.frames.propbank import read_propbank
 from experiments.frames.sources import (
     Annotation,
+    Sentence,
     filter_annotations,
+    published_reason_against,
     read_framenet,
     read_published,
     reason_against,
@@ -50,6 +52,28 @@ def test_each_filter_drops_what_it_is_for():
     assert counts == {"kept": 1, "not one target span": 2}
 
 
+def test_the_authors_filters_look_words_up_where_they_first_stand():
+    far = "Ann and her dog ran ."
+    assert published_reason_against(marked(far, "ran", "Ann"), 12) is None
+    assert published_reason_against(marked(far, "ran", "her dog"), 12) == "an element within 2 words of the target"
+    assert published_reason_against(marked(far, "ran", "Ann", core=[]), 12) == "no core element"
+    assert published_reason_against(marked(far, "dog ran", "Ann"), 12) == "a target that is not one word"
+    assert published_reason_against(marked(far, "ra", "Ann"), 12) == "a target that is not one word"
+    assert published_reason_against(marked(far, "ran", "An"), 12) == "an element of parts of words"
+    assert published_reason_against(marked(far, "ran", "Ann and her dog"), 12) == "an element of more than 3 words"
+    assert published_reason_against(marked(far, "ran", "Ann"), 5) == "more than 5 words"
+    twice = "the dog ran past the old red dog"
+    second = Annotation(twice, split_words(twice), ((8, 11),), ((29, 32),), ((29, 32),))
+    assert reason_against(second) is None
+    assert published_reason_against(second, 12) == "an element within 2 words of the target"  # the first dog is
+    again = "he ran and then the dog ran"
+    second = Annotation(again, split_words(again), ((24, 27),), ((0, 2),), ((0, 2),))
+    assert reason_against(second) is None
+    assert published_reason_against(second, 12) == "an element within 2 words of the target"  # of the first ran
+    kept, counts = filter_annotations([second, marked(far, "ran", "Ann")], 12, published_reason_against)
+    assert (len(kept), counts["kept"]) == (1, 1)
+
+
 @pytest.mark.parametrize(("apart", "kept"), [(1, False), (2, False), (3, True)])
 def test_an_element_is_far_if_two_words_stand_between(apart, kept):
     text = " ".join(f"w{number}" for number in range(9))
@@ -61,6 +85,14 @@ def test_the_authors_sentences_pass_the_filters_that_can_be_checked():
     for sentence in read_published(frames.PUBLISHED):
         one = Annotation(sentence.text, sentence.words, (sentence.predicate,), sentence.elements, sentence.elements)
         assert reason_against(one) is None, sentence
+        assert published_reason_against(one, 12) is None, sentence
+
+
+def test_words_of_the_authors_sentences_have_classes_without_tags():
+    sentence = read_published(frames.PUBLISHED)[2]
+    assert sentence.text == "He guessed that a reaction was expected and shrugged ."
+    classes = ["pronoun", "content", "function", "function", "content", "function", "content", "function", "content"]
+    assert list(sentence.classes) == [*classes, "mark"]
 
 
 def framenet(directory, sentences):
@@ -103,12 +135,17 @@ def framenet(directory, sentences):
     return directory
 
 
-def _sentence(number, text, targets, elements):
+def _sentence(number, text, targets, elements, tagged=False):
     targets = "".join(f'<label name="Target" start="{start}" end="{end - 1}"/>' for start, end in targets)
     labels = "".join(f'<label name="{name}" start="{start}" end="{end - 1}"/>' for name, start, end in elements)
+    words = enumerate(split_words(text) if tagged else ())
+    tags = "".join(
+        f'<label name="{"PNP" if place == 0 else "NN1"}" start="{start}" end="{end - 1}"/>'
+        for place, (start, end) in words
+    )
     return (
         f'<sentence ID="{number}" sentNo="0" aPos="0"><text>{escape(text)}</text>'
-        f'<annotationSet ID="{number}1" status="UNANN"><layer rank="1" name="BNC"/></annotationSet>'
+        f'<annotationSet ID="{number}1" status="UNANN"><layer rank="1" name="BNC">{tags}</layer></annotationSet>'
         f'<annotationSet ID="{number}2" status="MANUAL"><layer rank="1" name="Target">{targets}</layer>'
         f'<layer rank="1" name="FE">{labels}<label name="Theme" itype="DNI"/></layer></annotationSet></sentence>'
     )
@@ -144,6 +181,20 @@ def test_framenet_is_read_with_its_places_and_core_sets(corpus):
     assert first.text[slice(*first.words[3])] == "<"
     assert [len(one.predicate) for one in found] == [1, 1, 1, 2]
     assert [len(one.core) for one in found] == [1, 0, 0, 1]
+
+
+def test_parts_of_speech_of_framenet_and_propbank_are_classes(corpus, tmp_path):
+    went = [(4, 8)]
+    sentences = [("Menx went home .", went, [], True), ("Menx went home .", went, [])]
+    found = [
+        Sentence(one.text, one.words, (4, 8), (), one.tags, one.tagset) for one in read_framenet(str(corpus(sentences)))
+    ]
+    assert found[0].classes == ("pronoun", "noun", "noun", "mark")
+    assert found[1].classes == ("content", "content", "content", "mark")  # by the list
+    (tmp_path / "some.conllu").write_text(PROPOSITIONS, encoding="utf-8")
+    first = next(iter(read_propbank(tmp_path / "some.conllu")))
+    assert (first.tagset, len(first.tags)) == ("UPOS", len(first.words))
+    assert set(Sentence(first.text, first.words, (0, 1), (), first.tags, "UPOS").classes) >= {"noun", "verb"}
 
 
 def test_framenet_where_nltk_finds_it_is_the_newest(corpus, monkeypatch):
