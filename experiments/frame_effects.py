@@ -234,7 +234,7 @@ def _draw(results: Mapping[str, Any], path: Path) -> None:
             axes = add_axes(figure, LEFT + column * step, below, step - GAP, PANEL)
             _draw_task(axes, results, one)
             axes.set_ylabel("" if column else "points lost", fontsize=8.5, color=INK)
-        add_note(figure, "filled: left by both nulls and both controls, elements to predicate (4.2)")
+        add_note(figure, "filled: left by nulls and controls, elements to predicate (4.2)")
         save_page(figure, path)
 
 

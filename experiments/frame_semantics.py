@@ -6,13 +6,14 @@ the elements to the predicate and back.
 
 A head is held against two nulls (`frames/null.py`): the links are moved to random places of their sentence, as far
 apart as the sentences were chosen to have them; and they are taken where the links of other sentences are. Both move
-the predicate too, so that a head passes that looks at predicates from everywhere. Therefore two controls keep one end
-of each link (`frames/controls.py`): the same key from other words of the sentence, and other keys of its word class
-from the same query. The class of a word is its part of speech where the source has them; the authors' sentences have
-none, and there a list of function words and pronouns tells these from all other words.
+the predicate too, so that a head passes that looks at predicates from everywhere. Therefore three controls keep one end
+of each link (`frames/controls.py`): the same key from other words of the sentence; from words of all sentences that are
+as far before or behind it; and other keys of its word class from the same query. The class of a word is its part of
+speech where the source has them; the authors' sentences have none, and there a list of function words and pronouns
+tells these from all other words.
 
 p-values are (1 + hits) / (1 + draws), corrected over all heads and both directions (Benjamini and Hochberg 1995). A
-head is left if it is above both nulls and both controls (q < 0.05 for the largest of its p-values) and has at least a
+head is left if it is above both nulls and all controls (q < 0.05 for the largest of its p-values) and has at least a
 quarter more weight than each control, by at least a quarter of what uniform attention gives a token. In the picture a
 dot marks it; heads that are no more than chance by a null are pale and struck through. The results also have each
 null's mean and the point below which 95 % of its draws are, each control's means with interval, and the numbers of the
@@ -220,7 +221,7 @@ def _outcome(
         "q_values": {name: found.round(6).tolist() for name, found in scores.items()},
         "significant_heads": {name: (found < LEVEL).sum((1, 2)).tolist() for name, found in scores.items()},
         "heads_left": _named(left),
-        "heads_left_at_distance": _named(heads_left(scores, controls, LEVEL, "all_at_distance")),
+        "heads_left_by_two_controls": _named(heads_left(scores, controls, LEVEL, "two_controls")),
         "published_against_corrected": compare_maps(maps["element_to_predicate"], maps["as_published"]),
         "example": _example(run, maps, left),
     }

@@ -31,8 +31,8 @@ def test_p_is_the_share_of_groups_that_are_as_far_apart():
     found = join_maps(losses, losses, np.array([[False, False, False, True]]), draws=20000)
     assert found["p"] == pytest.approx(1 / 4, abs=4 * 0.5 / np.sqrt(20000))  # one head of four
     assert found["difference_interval"] is None
-    middle = join_maps(losses, losses, np.array([[False, True, False, False]]), draws=20000)
-    assert middle["p"] == pytest.approx(3 / 4, abs=4 * 0.5 / np.sqrt(20000))  # 3.0 alone is nearer to the rest
+    lowest = join_maps(losses, losses, np.array([[True, False, False, False]]), draws=20000)
+    assert lowest["p"] == pytest.approx(1 / 2, abs=4 * 0.5 / np.sqrt(20000))  # and 10.0 is farther from the rest
 
 
 def test_heads_without_a_change_do_not_count_and_no_group_is_no_comparison():

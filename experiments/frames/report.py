@@ -48,7 +48,7 @@ def stages(results: Mapping[str, Any]) -> dict[str, list[list[str]]]:
     found = {"both": above, **{name: above & (q_values[name] < LEVEL) for name in (*CONTROLS, AT_DISTANCE)}}
     found["all"] = q_values["all"] < LEVEL
     named = {name: [head_names(one) for one in several] for name, several in found.items()}
-    for name in ("heads_left", "heads_left_at_distance"):
+    for name in ("heads_left", "heads_left_by_two_controls"):
         named[name] = [results[name][direction] for direction in DIRECTIONS]
     return named
 
@@ -77,7 +77,7 @@ def _draw_heads(numbers: Mapping[str, Any], path: Path) -> None:
         ]
         note = (
             f"pale and struck through: no more than chance by one null or both (q ≥ {LEVEL}).\n"
-            "dot: above both nulls and both controls, by a quarter or more"
+            "dot: above both nulls and all controls, by a quarter or more"
         )
     draw_maps(path, panels, "Attention between predicates and their core elements", subtitle, "mean weight", note)
 
@@ -103,8 +103,8 @@ def _draw_example(numbers: Mapping[str, Any], path: Path) -> None:
 
 
 EXAMPLES = {
-    True: "that both nulls and both controls leave, with the directions in which they do, and the highest others",
-    False: "of the highest weight from elements to the predicate; none is left by both nulls and both controls",
+    True: "that nulls and controls leave, with the directions in which they do, and the highest others",
+    False: "of the highest weight from elements to the predicate; nulls and controls leave none",
 }
 
 
@@ -162,8 +162,8 @@ def _count_heads(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     several = [one["results"] for one in runs]
     total = np.array(several[0]["maps"]["as_published"]).size
     said = {"both": "above both nulls", **{name: f"of these above {said}" for name, said in COMPARED.items()}}
-    said |= {"all": "above both nulls and the first two controls", "heads_left": "**left**: and by a quarter or more"}
-    said |= {"heads_left_at_distance": "left, were the third control in the place of the first"}
+    said |= {"all": "above both nulls and all controls", "heads_left": "**left**: and by a quarter or more"}
+    said |= {"heads_left_by_two_controls": "left, were it not for the third control"}
     rows = [_row(f"heads of {total}, forth; back", map(_heading, runs)), f"|---|{'---|' * len(runs)}"]
     for name, text in said.items():
         rows.append(_row(text, ["; ".join(map(_say_count, stages(one)[name])) for one in several]))
@@ -256,9 +256,9 @@ def say_lines(numbers: Mapping[str, Any]) -> Iterator[str]:
         of = " and ".join(map(str, results["controls"][name]["examples"]))
         yield f"  of those by both, above {said}: {len(forth)} and {len(back)} ({of} sentences have such words)"
     for title, name in zip(TITLES, DIRECTIONS, strict=True):
-        yield f"left by both nulls and both controls, {title}: {', '.join(results['heads_left'][name]) or 'none'}"
-        beside = results["heads_left_at_distance"][name]
-        yield f"  at the same distance in place of other words of the sentence: {', '.join(beside) or 'none'}"
+        yield f"left by both nulls and all controls, {title}: {', '.join(results['heads_left'][name]) or 'none'}"
+        beside = results["heads_left_by_two_controls"][name]
+        yield f"  were it not for words at the same distance: {', '.join(beside) or 'none'}"
     yield f"as published against corrected: {say_apart(results['published_against_corrected'])}"
     if authors := results.get("against_the_authors_sentences"):
         yield from _say_authors(authors)
