@@ -17,9 +17,11 @@ from jaxtyping import Float
 from bertjax import overrides as ov
 from bertjax.config import BertConfig
 from bertjax.errors import InputError, OverrideError
+from bertjax.paths import is_file, read_text
 from bertjax.texts import visible
 from bertjax.types import ModelOutput, Overrides
 
+MOST_SETS = 1 << 24  # bytes of a file of sets
 # What each mode does, given the share of the head that is replaced: how much of the output becomes that of uniform
 # weights, how much of it is removed, and how much of the head's mean output, or its output on a donor, is added.
 COEFFICIENTS = {
@@ -178,7 +180,7 @@ def hash_sets(path: Path) -> str | None:
     Raises:
         InputError: the file cannot be read.
     """
-    if not path.is_file():
+    if not is_file(path, InputError):
         return None
     lines = [" ".join(sorted(heads)) for _, _, heads in _set_lines(path)]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
@@ -186,12 +188,8 @@ def hash_sets(path: Path) -> str | None:
 
 def _set_lines(path: Path) -> list[tuple[int, str, list[str]]]:
     """Number, name and heads of each line of a file that holds a set. Raises `InputError` where it cannot be read."""
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read sets from {path}: {error}") from error
     found = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_text(path, InputError, MOST_SETS).split("\n"), start=1):
         content = line.split("#")[0].strip()
         if content:
             name, _, heads = content.rpartition(":")

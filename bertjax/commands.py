@@ -216,6 +216,6 @@ def run_prepare(options: argparse.Namespace) -> int:
     """`bertjax data prepare`."""
     from bertjax.tfds_glue import prepare
 
-    for row in prepare(Path(options.source), options.data_dir, options.tasks, overwrite=options.overwrite):
+    for row in prepare(options.source, options.data_dir, options.tasks, overwrite=options.overwrite):
         say(f"{row.task} {row.split}: {count_of(row.rows, 'row')}{row.note and f' ({row.note})'}")
     return 0

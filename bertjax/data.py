@@ -12,6 +12,7 @@ from pathlib import Path
 from bertjax import tfds_glue
 from bertjax.errors import DataError
 from bertjax.local_files import glue_file, read_examples
+from bertjax.paths import is_directory, is_there, user_path
 from bertjax.tasks import (
     CUSTOM,
     SAMPLE,
@@ -86,7 +87,7 @@ def load_examples(
         return _limited(_shipped(chosen, split, data), limit, seed)
     if data is None:
         return _limited(tfds_glue.read(chosen, split_named(chosen, split), data_dir), limit, seed)
-    path, part = _file_and_split(Path(data).expanduser(), chosen, split)
+    path, part = _file_and_split(user_path(data), chosen, split)
     infer = own and label_names is None
     examples = read_examples(path, chosen, part, text_columns, label_column, id_column, infer)
     return _limited(examples, limit, seed)
@@ -113,9 +114,9 @@ def _shipped(task: Task, split: str, data: str | Path | None) -> Examples:
 
 def _file_and_split(path: Path, task: Task, split: str) -> tuple[Path, str]:
     """The file to read, and the split it holds: of a file given itself, its name may say that."""
-    if not path.exists():
+    if not is_there(path):
         raise DataError(f"{path}: no such file or directory; check the path")
-    if path.is_dir():
+    if is_directory(path):
         if task.name == CUSTOM:
             raise DataError(f"{path}: is a directory; a custom task needs a .tsv or .jsonl file")
         split = split_named(task, split)

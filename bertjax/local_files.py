@@ -5,6 +5,7 @@ is wrong with them.
 """
 
 import math
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ import numpy as np
 from jaxtyping import Float32, Int32
 
 from bertjax.errors import DataError
+from bertjax.paths import is_directory, listing
 from bertjax.tables import DROPS_MALFORMED, SUFFIXES, Table, read_table
 from bertjax.tasks import TASKS, Examples, Task, default_metrics, plain_name
 from bertjax.texts import HALF_CHARACTER
@@ -34,12 +36,12 @@ def glue_file(directory: Path, task: Task, split: str) -> Path:
         DataError: there is no such folder or file.
     """
     folder = glue_folder(directory, task) or directory
-    itself = plain_name(folder.resolve().name)
+    itself = plain_name(Path(os.path.realpath(folder)).name)
     if itself != plain_name(task.folder) and itself in _GLUE_FOLDERS:
         raise DataError(f"{directory}: the folder of another task than {task.name}; expected {task.folder}")
     path = split_file(folder, split)
     if path is None:
-        names = [path.name for path in _listing(folder) if path.name.endswith(SUFFIXES)]
+        names = [path.name for path in listing(folder) if path.name.endswith(SUFFIXES)]
         found = f"found {', '.join(names)}" if names else "found no .tsv file"
         nor = f" nor a folder {task.folder}" if folder == directory and task.folder else ""
         raise DataError(f"{folder}: no {_stem(split)}.tsv for {task.name} {split}{nor}; {found}")
@@ -52,8 +54,8 @@ def glue_folder(directory: Path, task: Task) -> Path | None:
     Raises:
         DataError: the directory is not there or cannot be listed.
     """
-    for path in [*_listing(directory), directory.resolve()]:
-        if task.folder and plain_name(path.name) == plain_name(task.folder) and path.is_dir():
+    for path in [*listing(directory), Path(os.path.realpath(directory))]:
+        if task.folder and plain_name(path.name) == plain_name(task.folder) and is_directory(path):
             return path
     return None
 
@@ -70,7 +72,7 @@ def split_file(folder: Path, split: str, parts: bool = False) -> Path | None:
         DataError: the folder cannot be listed.
     """
     for suffix in ("", r"_(sample|first\d+)") if parts else ("",):
-        for path in _listing(folder):
+        for path in listing(folder):
             if re.fullmatch(rf"{_stem(split)}{suffix}\.tsv(\.gz)?", path.name):
                 return path
     return None
@@ -78,13 +80,6 @@ def split_file(folder: Path, split: str, parts: bool = False) -> Path | None:
 
 def _stem(split: str) -> str:
     return re.sub("^validation", "dev", split)
-
-
-def _listing(directory: Path) -> list[Path]:
-    try:
-        return sorted(directory.iterdir())
-    except OSError as error:
-        raise DataError(f"{directory}: cannot be listed ({error.strerror or error}); check the path") from error
 
 
 def read_examples(

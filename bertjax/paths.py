@@ -5,9 +5,11 @@ files are read: a FIFO or a terminal would wait for ever, `/dev/zero` would fill
 """
 
 import errno
+import gzip
 import io
 import os
 import stat
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,6 +18,8 @@ from bertjax.errors import BertjaxError, DataError
 
 ABSENT = (errno.ENOENT, errno.ENOTDIR)
 MOST_TEXT = 1 << 28  # bytes of a file that is read at once, such as JSON: 256 MiB
+# Texts shrink to a third or a tenth; what was made to fill memories, to a thousandth. 64 MiB do no harm.
+MOST_EXPANSION, FREE_EXPANSION = 100, 1 << 26
 KINDS: Mapping[int, str] = {
     stat.S_IFDIR: "a directory",
     stat.S_IFIFO: "a named pipe (FIFO)",
@@ -117,6 +121,51 @@ def read_text(path: Path, error: type[BertjaxError] = DataError, most: int = MOS
     except UnicodeDecodeError as problem:
         line = problem.object[: problem.start].count(b"\n") + 1
         raise error(f"{path}, line {line}: not UTF-8 ({problem.reason}); save the file as UTF-8") from problem
+
+
+def open_data(path: Path, error: type[BertjaxError] = DataError) -> BinaryIO:
+    """Open a regular file of any size for reading as a stream, in binary; what ends in `.gz` is decompressed.
+
+    Args:
+        path: of the file.
+        error: the class to raise.
+
+    Raises:
+        BertjaxError: of the class `error`: as for `open_file`; and while it is read, where it is no complete gzip file
+            or expands like one that was made to fill memories.
+    """
+    file = open_file(path, error)
+    return io.BufferedReader(_Unpacked(path, file, error), 1 << 16) if path.suffix == ".gz" else file
+
+
+class _Unpacked(io.RawIOBase):
+    """The content of a gzip file, as a stream."""
+
+    def __init__(self, path: Path, file: BinaryIO, error: type[BertjaxError]):
+        self._path, self._file, self._error = path, file, error
+        self._gzip, self._size, self._read = gzip.GzipFile(fileobj=file), os.fstat(file.fileno()).st_size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            count = self._gzip.readinto(buffer)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as problem:
+            raise self._error(f"{self._path}: not a complete gzip file ({problem}); copy it again") from problem
+        except OSError as problem:
+            raise self._error(_reason(self._path, problem)) from problem
+        self._read += count
+        if self._read > max(FREE_EXPANSION, MOST_EXPANSION * self._size):
+            raise self._error(
+                f"{self._path}: {self._size:,} bytes expand to more than {self._read:,}, as no text does; if that is "
+                "meant, decompress it with gunzip"
+            )
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def is_file(path: Path, error: type[BertjaxError] = DataError) -> bool:

@@ -21,13 +21,14 @@ from bertjax.ablations import (
     whole_layers,
 )
 from bertjax.config import BertConfig
-from bertjax.errors import InputError
+from bertjax.errors import InputError, OutputError
 from bertjax.job import choose_attention
 from bertjax.locate import DEFAULT_MODEL
 from bertjax.memory import parse_bytes
 from bertjax.metrics import find_metric
 from bertjax.naming import name_directory
 from bertjax.overrides import every_head, parse_head
+from bertjax.paths import is_file, is_there, open_file, user_path
 from bertjax.results import NOT_COMPARED
 
 # Which sets of heads: for each whether `heads` can narrow it.
@@ -111,8 +112,8 @@ class Settings:
 
     def describe(self) -> dict[str, Any]:
         """The settings, and digests of the files that they name: what results depend on."""
-        sets = None if self.ablate in COLLECTIONS else hash_sets(Path(self.ablate).expanduser())
-        data = None if self.data is None else _hash_file(Path(self.data).expanduser())
+        sets = None if self.ablate in COLLECTIONS else hash_sets(user_path(self.ablate, InputError))
+        data = None if self.data is None else _hash_file(user_path(self.data, InputError))
         digests = {"sets_sha256": sets, "data_sha256": data}
         return {**asdict(self), **{name: found for name, found in digests.items() if found}}
 
@@ -139,12 +140,15 @@ class Settings:
     def directory(self) -> Path:
         """Where the results go."""
         defaults = {field.name: field.default for field in fields(self)}
-        return Path(self.output or name_directory(self.compared(), defaults)).expanduser()
+        return user_path(self.output or name_directory(self.compared(), defaults), OutputError)
 
 
 def _hash_file(path: Path) -> str | None:
     """sha256 of a file; None where there is none."""
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+    if not is_file(path, InputError):
+        return None
+    with open_file(path, InputError) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_settings(settings: Settings) -> None:
@@ -212,7 +216,7 @@ def _check_engine(settings: Settings) -> None:
 
 
 def _check_sets(settings: Settings) -> None:
-    if settings.ablate not in COLLECTIONS and not Path(settings.ablate).expanduser().is_file():
+    if settings.ablate not in COLLECTIONS and not is_there(user_path(settings.ablate, InputError), InputError):
         raise InputError(f"--ablate takes {', '.join(COLLECTIONS)} or a file of sets: found {settings.ablate!r}")
     if settings.heads and not COLLECTIONS.get(settings.ablate, False):
         raise InputError(f"--heads names single heads: it cannot go with --ablate {settings.ablate}")
@@ -244,7 +248,7 @@ def list_ablations(settings: Settings, config: BertConfig) -> list[Ablation]:
             return cumulative(config, heads, mode)
         case "subsets":
             return random_subsets(config, settings.subset_size or 2, settings.subset_count or 100, settings.seed, mode)
-    return read_sets(Path(settings.ablate).expanduser(), config, mode)
+    return read_sets(user_path(settings.ablate, InputError), config, mode)
 
 
 def place(one: Ablation, config: BertConfig, mode: str) -> tuple[str, int | None, int | None]:

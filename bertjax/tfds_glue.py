@@ -18,6 +18,7 @@ import numpy as np
 
 from bertjax.errors import DataError, MissingDependencyError, OutputError
 from bertjax.local_files import glue_folder, read_examples, split_file
+from bertjax.paths import is_there, user_path
 from bertjax.tasks import TASKS, Examples, Task, task_named
 
 
@@ -62,7 +63,7 @@ def read(task: Task, split: str, data_dir: str | Path | None = None) -> Examples
         MissingDependencyError: tensorflow-datasets is not installed.
     """
     tfds = _tfds()
-    given = {} if data_dir is None else {"data_dir": str(Path(data_dir).expanduser())}
+    given = {} if data_dir is None else {"data_dir": str(user_path(data_dir))}
     with _reading(f"glue/{task.config}", data_dir):
         builder = tfds.builder(f"glue/{task.config}", **given)
         splits = {name: int(info.num_examples) for name, info in builder.info.splits.items()}
@@ -130,7 +131,10 @@ def _examples(task: Task, split: str, rows: Sequence[Mapping[str, Any]], source:
 
 
 def prepare(
-    glue_dir: str | Path, data_dir: str | Path, tasks: Sequence[str] | None = None, overwrite: bool = False
+    glue_dir: str | Path,
+    data_dir: str | Path | None = None,
+    tasks: Sequence[str] | None = None,
+    overwrite: bool = False,
 ) -> list[Prepared]:
     """Build TensorFlow Datasets' copy of GLUE from local TSV files.
 
@@ -140,7 +144,8 @@ def prepare(
 
     Args:
         glue_dir: holds GLUE's folders, such as `MRPC`, or is one of them.
-        data_dir: where to write; `load_examples(..., data_dir=...)` reads it.
+        data_dir: where to write, TensorFlow Datasets' own directory where None; `load_examples(..., data_dir=...)`
+            reads it.
         tasks: names of tasks; those of which any file is found where None.
         overwrite: replace a copy that is already there, once the new one is complete.
 
@@ -151,7 +156,8 @@ def prepare(
         DataError: nothing was found to prepare, or a file is wrong.
         OutputError: `data_dir` cannot be written.
     """
-    tfds, root = _tfds(), Path(glue_dir).expanduser()
+    tfds, root = _tfds(), user_path(glue_dir)
+    target = user_path(tfds.core.constants.DATA_DIR if data_dir is None else data_dir, OutputError)
     named = [task_named(name) for name in tasks] if tasks else list(TASKS.values())
     prepared: list[Prepared] = []
     # MNLI's two sections are one configuration: it is prepared once.
@@ -160,7 +166,7 @@ def prepare(
         if tasks and not files:
             raise DataError(f"{root}: no TSV files of {config} found; expected {TASKS[config].folder}/dev.tsv")
         if files:
-            prepared += _prepare(tfds, TASKS[config], files, Path(data_dir).expanduser(), overwrite)
+            prepared += _prepare(tfds, TASKS[config], files, target, overwrite)
     if not prepared:
         folders = ", ".join(dict.fromkeys(task.folder for task in TASKS.values() if task.folder))
         raise DataError(f"{root}: no task of GLUE found; expected folders {folders} with files such as dev.tsv")
@@ -179,7 +185,7 @@ def _files(root: Path, task: Task) -> dict[str, Path]:
 def _prepare(tfds: Any, task: Task, files: dict[str, Path], data_dir: Path, overwrite: bool) -> list[Prepared]:
     """Prepare one configuration under a temporary name in `data_dir` and rename it when it is complete."""
     path = data_dir / "glue" / task.config / str(tfds.builder_cls("glue").BUILDER_CONFIGS[0].version)
-    if (path / "dataset_info.json").exists() and not overwrite:
+    if is_there(path / "dataset_info.json", OutputError) and not overwrite:
         return _already_there(tfds, task, path, data_dir)
     # All files are read before anything is written: a mistake in one must not cost the others' work.
     splits = {split: read_examples(file, task, split) for split, file in files.items()}
