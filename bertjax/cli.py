@@ -86,8 +86,8 @@ def _parser() -> Parser:
 
 def _add_ablate(commands: Any) -> None:
     text = (
-        "Ablate every head (or other sets of heads) of a model in turn, score it on a task, write what came out. On two "
-        "CPU cores the default takes about three minutes, all 1,500 pairs of STS-B six; `bertjax plan` with the "
+        "Ablate every head (or other sets of heads) of a model in turn, score it on a task, write what came out. On "
+        "two CPU cores the default takes about three minutes, all 1,500 pairs of STS-B six; `bertjax plan` with the "
         "same options says how long another job takes."
     )
     parser = commands.add_parser("ablate", help="what each head does for a task", description=text)
