@@ -12,7 +12,7 @@ import stat
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from bertjax.errors import BertjaxError, DataError
 
@@ -58,7 +58,7 @@ def user_path(given: Any, error: type[BertjaxError] = DataError) -> Path:
         raise error(f"{text}: there is no home directory of that user; write the path in full") from None
 
 
-def open_file(path: Path, error: type[BertjaxError] = DataError, most: int | None = None) -> BinaryIO:
+def open_file(path: Path, error: type[BertjaxError] = DataError, most: int | None = None) -> io.BufferedReader:
     """Open a regular file for reading, in binary; use it in a `with`.
 
     Args:
@@ -123,7 +123,7 @@ def read_text(path: Path, error: type[BertjaxError] = DataError, most: int = MOS
         raise error(f"{path}, line {line}: not UTF-8 ({problem.reason}); save the file as UTF-8") from problem
 
 
-def open_data(path: Path, error: type[BertjaxError] = DataError) -> BinaryIO:
+def open_data(path: Path, error: type[BertjaxError] = DataError) -> io.BufferedReader:
     """Open a regular file of any size for reading as a stream, in binary; what ends in `.gz` is decompressed.
 
     Args:
@@ -141,7 +141,7 @@ def open_data(path: Path, error: type[BertjaxError] = DataError) -> BinaryIO:
 class _Unpacked(io.RawIOBase):
     """The content of a gzip file, as a stream."""
 
-    def __init__(self, path: Path, file: BinaryIO, error: type[BertjaxError]):
+    def __init__(self, path: Path, file: io.BufferedReader, error: type[BertjaxError]):
         self._path, self._file, self._error = path, file, error
         self._gzip, self._size, self._read = gzip.GzipFile(fileobj=file), os.fstat(file.fileno()).st_size, 0
 

@@ -20,7 +20,6 @@ all-MiniLM-L6-v2 took 3 minutes on two CPU cores; the first run on a machine com
 in `RESULTS.md`.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -35,6 +34,7 @@ from jaxtyping import Array, Float, Int
 
 import bertjax
 from bertjax.errors import DataError
+from bertjax.json_files import read_json
 from experiments.patterns.figure import draw_patterns
 from experiments.patterns.maps import DATA, NAMES, MapSet, sizes_of
 from experiments.patterns.network import SIZE, PatternNetwork, class_shares, five_numbers, load_network, resize_maps
@@ -143,9 +143,9 @@ def read_scores(directory: Path) -> dict[str, Any]:
         DataError: the file cannot be read.
     """
     try:
-        scores: dict[str, Any] = json.loads((directory / "pattern_scores.json").read_text(encoding="utf-8"))
+        scores: dict[str, Any] = read_json(directory / "pattern_scores.json")
         _ = [scores[kind] for kind in ("network", *rivals(), "head", "as_published", "made_of")]
-    except (OSError, ValueError, KeyError) as error:
+    except (DataError, KeyError) as error:
         message = f"{directory}: holds no scores of a classifier ({error}); run experiments.patterns.training"
         raise DataError(message) from error
     return scores

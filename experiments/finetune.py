@@ -41,6 +41,7 @@ from bertjax.errors import DataError, Interrupted
 from bertjax.files import CheckpointWarning, hash_weights, read_weights
 from bertjax.locate import locate
 from bertjax.metrics import score
+from bertjax.paths import is_file, user_path
 from bertjax.pretrained import make_numerics
 from bertjax.progress import say
 from experiments.shared.program import (
@@ -54,7 +55,7 @@ from experiments.shared.program import (
     whole,
 )
 from experiments.shared.samples import known_task, read_examples
-from experiments.training.state import LOGITS, Epoch, Result, RunDirectory, finished_runs, run_name
+from experiments.training.state import Epoch, Result, RunDirectory, finished_runs, read_logits, run_name
 from experiments.training.table import (
     INITS,
     Trained,
@@ -92,7 +93,7 @@ def read_data(run: Run, task: str) -> Data:
     options = run.options
     train = _read(run, task, "train")
     if options.hold_out is None:
-        if options.data is not None and Path(options.data).expanduser().is_file():
+        if options.data is not None and is_file(user_path(options.data)):
             hint = "give a GLUE directory, or --hold-out N to judge by N of its examples"
             raise DataError(f"{options.data} cannot be both learnt from and judged by: {hint}")
         try:
@@ -279,7 +280,7 @@ def _outcome(run: Run, results: Sequence[Result], others: int) -> Outcome:
     numbers = {"program": run.options.name, "settings": tell_settings(run.options), "results": kept}
     values: dict[str, np.ndarray] = {}
     for one in results:
-        found = np.load(run.directory / "runs" / one.name / LOGITS)
+        found = read_logits(run.directory / "runs" / one.name)
         values |= {f"{part}_{one.name.replace('-', '_')}": found[part] for part in ("logits", "labels")}
     which = "of other settings, or that cannot be read, are not in the table"
     left = [f"{others} results in {run.directory / 'runs'} {which}"] if others else []

@@ -37,7 +37,6 @@ from argparse import SUPPRESS, ArgumentTypeError, Namespace
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,6 +44,7 @@ from jaxtyping import Float
 
 from bertjax.cli import positive
 from bertjax.errors import DataError
+from bertjax.paths import user_path
 from bertjax.results import finite
 from experiments.frames.controls import Contrast, heads_left, mean_distances, measure_controls, plan_controls, score_all
 from experiments.frames.example import SENTENCE, attend, tell_example
@@ -138,7 +138,7 @@ def _propbank(options: Namespace) -> Iterable[Annotation]:
         raise DataError("--conllu and --data both name PropBank's file: leave one out")
     if not (path := options.conllu or options.data):
         raise DataError("PropBank's sentences do not come along: name a CoNLL-U file with its columns with --conllu")
-    return read_propbank(Path(path).expanduser())
+    return read_propbank(user_path(path))
 
 
 def compute(run: Run) -> Outcome:

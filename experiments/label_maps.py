@@ -34,6 +34,7 @@ from bertjax.data import draw, load_examples, task_named
 from bertjax.errors import DataError, OutputError, OverrideError
 from bertjax.locate import DEFAULT_MODEL, locate
 from bertjax.page import INK, add_axes, save_page
+from bertjax.paths import is_there, user_path
 from bertjax.progress import ProgressBar, say
 from bertjax.provenance import where_from
 from bertjax.tasks import SAMPLE
@@ -60,9 +61,9 @@ COLOURS = "viridis"  # equal steps look equal
 
 def run_export(options: argparse.Namespace) -> int:
     """Maps of random heads of random examples of some tasks."""
-    path = Path(options.maps)
+    path = user_path(options.maps)
     for suffix in (".tsv", ".npz", ".json"):
-        if path.with_suffix(suffix).exists():
+        if is_there(path.with_suffix(suffix), OutputError):
             raise OutputError(f"{path.with_suffix(suffix)} is there already, perhaps of labels; choose another name")
     found = locate(options.model)
     model, tokenizer = bertjax.load(found), bertjax.Tokenizer.from_pretrained(found)
@@ -118,14 +119,15 @@ def label_order(count: int, again: bool, seed: int) -> list[int]:
 
 def run_sheets(options: argparse.Namespace) -> int:
     """Numbered maps, 30 on a picture."""
-    several = read_maps(Path(options.maps))
+    path = user_path(options.maps)
+    several = read_maps(path)
     order = label_order(len(several), options.again, options.seed)
-    directory = Path(options.maps).parent if options.output is None else Path(options.output)
-    name = f"{Path(options.maps).name}-{'again' if options.again else 'sheet'}"
+    directory = path.parent if options.output is None else user_path(options.output, OutputError)
+    name = f"{path.name}-{'again' if options.again else 'sheet'}"
     size = ROWS * COLUMNS
     for start in range(0, len(order), size):
-        path = directory / f"{name}-{start // size + 1:02d}.png"
-        draw_sheet(path, several, order[start : start + size], start + 1)
+        sheet = directory / f"{name}-{start // size + 1:02d}.png"
+        draw_sheet(sheet, several, order[start : start + size], start + 1)
     say(f"{len(order)} maps on {-(-len(order) // size)} sheets in {directory}")
     return 0
 
@@ -160,7 +162,7 @@ def draw_sheet(path: Path, several: MapSet, places: Sequence[int], first: int) -
 
 def run_label(options: argparse.Namespace) -> int:
     """Ask for labels until all maps have one, or the input ends."""
-    path = Path(options.maps)
+    path = user_path(options.maps)
     several = read_maps(path)
     rows = list(several.rows)
     order = label_order(len(several), options.again, options.seed)
@@ -197,7 +199,7 @@ def _label(row: MapRow, again: bool) -> str:
 
 def run_agreement(options: argparse.Namespace) -> int:
     """Cohen's kappa of the two rounds."""
-    rows = [row for row in read_maps(Path(options.maps)).rows if row.label and row.again]
+    rows = [row for row in read_maps(user_path(options.maps)).rows if row.label and row.again]
     if not rows:
         raise DataError(f"{options.maps}: no map has two labels; use label --again")
     if len({row.label for row in rows} | {row.again for row in rows}) == 1:

@@ -116,7 +116,7 @@ def test_files_that_are_wrong_are_refused_in_one_line(tmp_path, content, said):
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(DataError, match="there is no such file"):
+    with pytest.raises(DataError, match="no such file or directory"):
         read_sentences(tmp_path / "none.conllu")
 
 
@@ -169,7 +169,7 @@ def run_program(program, embedder, tmp_path, *options):
         (["--task", "mrpc"], "mrpc has no annotation of words; give --spacy MODEL"),
         (["--task", "mrpc", "--conllu", "some.conllu"], "--conllu brings its own texts"),
         (["--spacy", "some_model"], "ewt-sample is annotated already"),
-        (["--conllu", "none.conllu"], "none.conllu: there is no such file"),
+        (["--conllu", "none.conllu"], "none.conllu: no such file or directory"),
     ],
     ids=["task alone", "both", "nothing to annotate", "no file"],
 )

@@ -9,13 +9,14 @@ the predicate itself, ARG0 (or A0) and so on at the heads of its arguments. Here
   punctuation at its ends. A predicate with an argument in several parts is left out.
 """
 
-import gzip
+import io
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertjax.errors import DataError
+from bertjax.paths import open_data
 from experiments.frames.sources import Annotation
 from experiments.words.annotated import import_optional
 from experiments.words.conllu_files import find_spans, join_forms
@@ -35,18 +36,15 @@ def read_propbank(path: Path) -> Iterator[Annotation]:
         MissingDependencyError: `conllu` is not installed.
     """
     conllu = import_optional("conllu", "pip install conllu")
-    if not path.is_file():
-        raise DataError(f"{path}: there is no such file")
-    opened = gzip.open if path.suffix == ".gz" else open
     columns = [str(number) for number in range(MOST_PREDICATES)]
     rolesets, number = 0, 0
     try:
-        with opened(path, "rt", encoding="utf-8") as file:
+        with io.TextIOWrapper(open_data(path), encoding="utf-8") as file:
             for sentence in conllu.parse_incr(file, fields=[*FIELDS, *columns]):
                 number += 1
                 rolesets += any("roleset" in token for token in sentence)
                 yield from _annotations(sentence.metadata.get("text"), list(sentence), columns)
-    except (OSError, EOFError, UnicodeDecodeError, conllu.exceptions.ParseException) as error:
+    except (OSError, UnicodeDecodeError, conllu.exceptions.ParseException) as error:
         raise DataError(f"{path}: cannot be read as CoNLL-U ({(str(error).splitlines() or [''])[0]})") from error
     except (LookupError, TypeError, ValueError) as error:
         raise DataError(f"{path}: sentence {number} cannot be understood ({error})") from error

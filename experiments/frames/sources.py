@@ -7,6 +7,7 @@ core sets. The authors' code compares the words themselves, not their places (`p
 """
 
 import csv
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bertjax.errors import DataError
+from bertjax.paths import is_file, user_path
 from bertjax.progress import Report
 from experiments.frames.classes import classes_of
 from experiments.words.annotated import import_optional
@@ -201,10 +203,10 @@ def open_framenet(directory: str | None) -> Any:
             except LookupError:
                 continue
         raise _not_found(directory)
-    path = Path(directory).expanduser().resolve()
+    path = Path(os.path.realpath(user_path(directory)))
     if path.suffix == ".zip":
         raise DataError(f"{directory}: unzip it, and name the directory that it makes")
-    if not (path / "luIndex.xml").is_file():
+    if not is_file(path / "luIndex.xml"):
         raise _not_found(directory)
     if any(file.stat().st_mode & 0o022 for file in (path, path / "luIndex.xml")):
         raise DataError(f"{path}: nltk reads no corpus that others may write to (chmod -R go-w)")

@@ -9,6 +9,8 @@ No text is kept, so the files may be given on whatever the terms of the texts ar
 
 import csv
 import io
+import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -20,6 +22,7 @@ from jaxtyping import Array, Float, Int, UInt8
 
 from bertjax.atomic import atomic_write, staged
 from bertjax.errors import DataError
+from bertjax.paths import is_there, open_file, read_text
 from bertjax.progress import Report
 from bertjax.tokenizer import Encoding
 from experiments.shared.attention import stream_attention
@@ -32,6 +35,7 @@ CLASSES = {
     "b": "block",
     "h": "heterogeneous",
 }
+HEADER_BYTES = 1 << 12  # of an array in a file, at most
 NAMES = tuple(CLASSES.values())
 DATA = Path(__file__).parent.parent / "data"
 
@@ -162,12 +166,14 @@ def read_maps(path: Path) -> MapSet:
         DataError: one is missing or damaged, or they do not fit each other.
     """
     rows = _read_rows(path.with_suffix(".tsv"))
-    try:
-        with np.load(path.with_suffix(".npz")) as archive:
-            whole = archive["maps"]
-    except (OSError, KeyError, ValueError) as error:
-        raise DataError(f"{path.with_suffix('.npz')}: cannot be read as maps ({error})") from error
     ends = np.cumsum([row.tokens**2 for row in rows])
+    try:
+        with open_file(path.with_suffix(".npz")) as file, np.load(file) as archive:
+            if (size := archive.zip.getinfo("maps.npy").file_size) > ends[-1] + HEADER_BYTES:
+                raise ValueError(f"they are {size:,} bytes, the table's {ends[-1]:,}")
+            whole = archive["maps"]
+    except (OSError, EOFError, KeyError, ValueError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{path.with_suffix('.npz')}: cannot be read as maps ({error})") from error
     if whole.dtype != np.uint8 or whole.shape != (ends[-1],):
         raise DataError(f"{path}: the table's maps are {ends[-1]} bytes, the file's are {whole.shape} {whole.dtype}")
     maps = np.split(whole, ends[:-1])
@@ -185,11 +191,11 @@ def _table(rows: Sequence[MapRow]) -> bytes:
 
 def _read_rows(path: Path) -> tuple[MapRow, ...]:
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with io.StringIO(read_text(path), newline="") as file:
             found = list(csv.DictReader(file, delimiter="\t"))
         rows = tuple(_read_row(row) for row in found)
-    except (OSError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
-        hint = "" if path.exists() else "; `export` makes one"
+    except (DataError, KeyError, TypeError, ValueError, csv.Error) as error:
+        hint = "" if is_there(path) else "; `export` makes one"
         raise DataError(f"{path}: cannot be read as a table of maps ({error}){hint}") from error
     unknown = {row.label for row in rows} | {row.again for row in rows}
     unknown -= {*NAMES, ""}

@@ -17,10 +17,11 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load, save_file
 
 from bertjax.atomic import staged
 from bertjax.errors import DataError
+from bertjax.paths import read_file
 from experiments.patterns.maps import NAMES, MapRow, weights_of
 
 SIZE = 32  # pixels of a side
@@ -161,7 +162,7 @@ def load_network(path: Path, name: str) -> PatternNetwork:
     graph, state = nnx.split(network, nnx.Param)
     leaves, structure = jax.tree.flatten(state)
     try:
-        arrays = load_file(path)
+        arrays = load(read_file(path))
         found = [jnp.asarray(arrays[f"{name}.{number}"], jnp.float32) for number in range(len(leaves))]
     except (OSError, SafetensorError, KeyError) as error:
         raise DataError(f"{path}: cannot be read as the network {name!r} ({error})") from error

@@ -23,10 +23,12 @@ from bertjax.atomic import encode_json, remove_leftovers, staged
 from bertjax.cli import Parser, guarded, positive
 from bertjax.compile_cache import use_compile_cache
 from bertjax.data import draw
+from bertjax.errors import OutputError
 from bertjax.fingerprint import package_version
 from bertjax.journal import discard_journal
 from bertjax.locate import DEFAULT_MODEL, locate
 from bertjax.memory import format_bytes, peak_memory
+from bertjax.paths import user_path
 from bertjax.progress import ProgressBar, Report, say
 from bertjax.provenance import where_from
 from bertjax.results import check_directory
@@ -116,7 +118,7 @@ def run_program(
         options = parser.parse_args(arguments)
         started = time.monotonic()
         use_compile_cache()
-        directory = Path(options.output or f"experiment-{options.name}").expanduser()
+        directory = user_path(options.output or f"experiment-{options.name}", OutputError)
         check_directory(directory, options.overwrite or extends, FILES[-1], FILES)
         found = locate(options.model)
         model, tokenizer = bertjax.load(found), bertjax.Tokenizer.from_pretrained(found)

@@ -8,9 +8,8 @@ Source: the notebook published with Kovaleva et al. 2019, `read_dataset`.
 """
 
 import csv
-import gzip
+import io
 import math
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +19,7 @@ import numpy as np
 from bertjax.data import Examples
 from bertjax.errors import DataError
 from bertjax.metrics import UNLABELLED
+from bertjax.paths import open_data
 from bertjax.tasks import Task
 
 # Tasks whose texts, and whose labels, are counted from the end of a row.
@@ -65,9 +65,8 @@ def read_quoted(path: Path, task: Task, split: str) -> Examples:
 def _read(path: Path) -> tuple[list[str], list[_Row]]:
     """The header and the rows. Lines are counted as without quote handling: those that are blank do not count, and a
     carriage return ends a row of the authors', but no line."""
-    opened = gzip.open if path.suffix == ".gz" else open
     try:
-        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
+        with io.TextIOWrapper(open_data(path), encoding="utf-8-sig", newline="") as file:
             lines = file.read().replace("\r\n", "\n").split("\n")
         filled = np.cumsum([bool(line) for line in lines]) - 2  # the header is -1
         parts: list[tuple[str, int]] = []
@@ -80,7 +79,7 @@ def _read(path: Path) -> tuple[list[str], list[_Row]]:
             if fields:
                 rows.append(_Row(parts[before][1], fields))
             before = table.line_num
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path}: cannot be read with quote handling ({error})") from error
     return header, rows
 

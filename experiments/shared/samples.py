@@ -3,13 +3,13 @@
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from bertjax.cli import Parser, positive
 from bertjax.data import Examples, load_examples, task_named
 from bertjax.errors import DataError
 from bertjax.local_files import glue_file
+from bertjax.paths import is_directory, user_path
 from bertjax.tasks import CUSTOM, TASKS, Task, split_named
 from bertjax.tokenizer import Encoding
 from experiments.shared.program import Run
@@ -88,8 +88,8 @@ def read_published_examples(options: argparse.Namespace) -> Examples:
     """
     options = split_named_task(options)
     task = task_named(options.task)
-    path = None if options.data is None else Path(options.data).expanduser()
-    if path is not None and path.is_dir():
+    path = None if options.data is None else user_path(options.data)
+    if path is not None and is_directory(path):
         path = glue_file(path, task, split_named(task, options.split))
     if path is None or not path.name.endswith((".tsv", ".tsv.gz")):
         found = read_examples(options)

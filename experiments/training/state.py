@@ -8,6 +8,8 @@ result.json         what the run was, its data, and the scores of each epoch; wr
 
 import json
 import shutil
+import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,8 @@ from bertjax import Tokenizer
 from bertjax.atomic import remove_leftovers, staged, write_json
 from bertjax.errors import OutputError
 from bertjax.journal import describe, differences, tell
+from bertjax.json_files import parse_json
+from bertjax.paths import is_file, is_there, open_file, read_text
 
 STATE, LAST, LOGITS, RESULT = "state.safetensors", "last", "logits.npz", "result.json"
 
@@ -72,7 +76,7 @@ class RunDirectory:
 
     def is_finished(self) -> bool:
         """Whether there is a result. Raises `OutputError` where it is damaged, or another run's."""
-        if not (self.path / RESULT).exists():
+        if not is_there(self.path / RESULT, OutputError):
             return False
         found = read_result(self.path / RESULT)
         self._compare(found.facts, found.chosen)
@@ -100,7 +104,7 @@ class RunDirectory:
         path = self.path / STATE
         remove_leftovers(self.path)
         remove_leftovers(self.path / LAST)
-        if not path.is_file():
+        if not is_file(path, OutputError):
             return None
         try:
             with safe_open(path, framework="numpy") as file:
@@ -154,12 +158,12 @@ def run_name(facts: Mapping[str, Any]) -> str:
 def read_result(path: Path) -> Result:
     """A finished run's `result.json`. Raises `OutputError` where it cannot be read."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(read_text(path, OutputError))
         if not isinstance(found["facts"], dict) or not found["epochs"]:
             raise ValueError("it is no run's result")
         epochs = [Epoch(**one) for one in found["epochs"]]
         return Result(path.parent.name, found["facts"], found.get("chosen", {}), found["data"], epochs)
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise OutputError(f"{path}: cannot be read ({error}); --overwrite begins anew") from error
 
 
@@ -184,6 +188,15 @@ def finished_runs(directory: Path, settings: Mapping[str, Any]) -> tuple[list[Re
         else:
             others += 1
     return alike, others
+
+
+def read_logits(directory: Path) -> dict[str, np.ndarray]:
+    """What a run's best model says of the validation set, and the labels. Raises `OutputError`."""
+    try:
+        with open_file(directory / LOGITS, OutputError) as file, np.load(file) as arrays:
+            return {name: arrays[name] for name in ("logits", "labels")}
+    except (OSError, EOFError, ValueError, LookupError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+        raise OutputError(f"{directory / LOGITS}: cannot be read ({error}); --overwrite begins anew") from error
 
 
 def _named(trees: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from bertjax.cli import Parser
 from bertjax.errors import DataError, MissingDependencyError
+from bertjax.paths import user_path
 from experiments.shared.program import Run, draw_sample
 from experiments.shared.samples import add_task_options, encode_texts, read_published_sample, read_sample
 from experiments.words.annotated import PENN, Annotated, AnnotatedSample, Word, import_optional
@@ -58,7 +59,7 @@ def read_conllu(run: Run, path: str | Path) -> AnnotatedSample:
         DataError: it cannot be read or understood.
         MissingDependencyError: `conllu` is not installed.
     """
-    path = Path(path).expanduser()
+    path = user_path(path)
     sentences = list(read_sentences(path))
     if not sentences:
         raise DataError(f"{path}: holds no sentence; is it a CoNLL-U file?")

@@ -5,13 +5,14 @@ they spell it, as "do" and "n't" do, and share all of it where they do not. Ment
 in the last column, as GUM (Zeldes 2017) writes them.
 """
 
-import gzip
+import io
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertjax.errors import DataError
+from bertjax.paths import open_data
 from experiments.words.annotated import PENN, Annotated, Word, import_optional
 from experiments.words.spans import Span
 
@@ -32,13 +33,10 @@ def read_sentences(path: Path) -> list[Annotated]:
         MissingDependencyError: `conllu` is not installed.
     """
     conllu = import_optional("conllu", "pip install conllu")
-    if not path.is_file():
-        raise DataError(f"{path}: there is no such file")
-    opened = gzip.open if path.suffix == ".gz" else open
     try:
-        with opened(path, "rt", encoding="utf-8") as file:
+        with io.TextIOWrapper(open_data(path), encoding="utf-8") as file:
             sentences = [(found.metadata.get("text"), list(found)) for found in conllu.parse_incr(file)]
-    except (OSError, EOFError, UnicodeDecodeError, conllu.exceptions.ParseException) as error:
+    except (OSError, UnicodeDecodeError, conllu.exceptions.ParseException) as error:
         reason = (str(error).splitlines() or [""])[0]
         raise DataError(f"{path}: cannot be read as CoNLL-U ({reason})") from error
     for number, (_, tokens) in enumerate(sentences, 1):
