@@ -22,6 +22,7 @@ from bertjax.estimation import Estimate, estimate
 from bertjax.evidence import check_weighable
 from bertjax.journal import discard_journal, is_unfinished
 from bertjax.locate import locate
+from bertjax.memory import budget_of_texts
 from bertjax.metrics import check_labels
 from bertjax.plain import Swept
 from bertjax.results import Results, check_directory
@@ -151,7 +152,8 @@ def _load_job(settings: Settings, directory: Path) -> tuple[Any, list[Ablation],
     ablations = list_ablations(settings, model.config)
     examples = _load_examples(settings, model)
     tokenizer = Tokenizer.from_pretrained(directory)
-    encoded = encode_examples(model, tokenizer, examples, settings.max_length, together=settings.distributed)
+    how = {"together": settings.distributed, "memory": budget_of_texts(settings.memory_budget)}
+    encoded = encode_examples(model, tokenizer, examples, settings.max_length, **how)
     return model, ablations, examples, encoded
 
 
@@ -181,6 +183,7 @@ def _load_examples(settings: Settings, model: Any) -> Examples:
         label_names=names,
         limit=settings.limit,
         seed=settings.seed,
+        memory=budget_of_texts(settings.memory_budget),
     )
 
 

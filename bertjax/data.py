@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bertjax import tfds_glue
+from bertjax.budget import room
 from bertjax.errors import DataError
 from bertjax.local_files import glue_file, read_examples
 from bertjax.paths import is_directory, is_there, user_path
@@ -40,6 +41,7 @@ def load_examples(
     label_names: Sequence[str] | None = None,
     limit: int | None = None,
     seed: int | None = None,
+    memory: int | None = None,
 ) -> Examples:
     """Examples of a task, in the order of their source.
 
@@ -60,12 +62,13 @@ def load_examples(
             ascending order; other numbers make a regression, as `()` does.
         limit: take so many, the first or, with a seed, at random.
         seed: of the random choice; without `limit` it does nothing.
+        memory: bytes that this process may hold while it reads; None for most of what is free.
 
     Returns:
         The examples; their `source` says where they came from.
 
     Raises:
-        DataError: they cannot be found, read or understood.
+        DataError: they cannot be found, read or understood, or take more memory.
         MissingDependencyError: TensorFlow Datasets is needed and not installed.
 
     >>> examples = load_examples("qnli-sample", limit=5, seed=0)
@@ -86,10 +89,10 @@ def load_examples(
     if chosen.name == SAMPLE:
         return _limited(_shipped(chosen, split, data), limit, seed)
     if data is None:
-        return _limited(tfds_glue.read(chosen, split_named(chosen, split), data_dir), limit, seed)
+        return _limited(tfds_glue.read(chosen, split_named(chosen, split), data_dir, room(memory)), limit, seed)
     path, part = _file_and_split(user_path(data), chosen, split)
     infer = own and label_names is None
-    examples = read_examples(path, chosen, part, text_columns, label_column, id_column, infer)
+    examples = read_examples(path, chosen, part, text_columns, label_column, id_column, infer, room(memory))
     return _limited(examples, limit, seed)
 
 

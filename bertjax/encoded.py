@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Int32
 
+from bertjax.budget import room
 from bertjax.data import Examples, Task
 from bertjax.errors import ConfigError, InputError, some_of
 from bertjax.shared_rows import SharedRows
@@ -61,7 +62,13 @@ class Encoded:
 
 
 def encode_examples(
-    model: Any, tokenizer: Tokenizer, examples: Examples, max_length: int | None = None, *, together: bool = False
+    model: Any,
+    tokenizer: Tokenizer,
+    examples: Examples,
+    max_length: int | None = None,
+    *,
+    together: bool = False,
+    memory: int | None = None,
 ) -> Encoded:
     """Tokenise examples for a model.
 
@@ -70,18 +77,19 @@ def encode_examples(
         max_length: tokens after which a text (pair) is cut; default what model and tokenizer say, and for classifiers
             at most 128, as GLUE's reference scripts do.
         together: each of the processes that were joined tokenises its share; all call this.
+        memory: bytes that this process may hold while it tokenises; None for most of what is free.
 
     Raises:
         ConfigError: the model has no outputs that the task's metrics could read.
         InputError: the maximum length is beyond the model's positions, the tokenizer's ids are beyond its vocabulary,
-            or processes were given different texts.
+            processes were given different texts, or there is too little memory.
     """
     length = _choose_length(model, tokenizer, examples, max_length)
 
     def encode(first: Sequence[str], second: Sequence[str] | None) -> Sequence[Encoding]:
         if together:
-            return SharedRows(tokenizer, first, second, length, len(examples))
-        return tuple(tokenizer.encode(first, second, length))
+            return SharedRows(tokenizer, first, second, length, len(examples), memory)
+        return tuple(tokenizer.encode(first, second, length, room=room(memory)))
 
     if isinstance(model, BertForSentenceEmbedding):
         if examples.second is None:

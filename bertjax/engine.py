@@ -14,13 +14,14 @@ from jaxtyping import Array, Float, Int, Int32, Shaped
 
 from bertjax.ablations import Ablation
 from bertjax.blocks import BlockRunner, Blocks
+from bertjax.budget import format_bytes
 from bertjax.compile_cache import use_compile_cache
 from bertjax.config import BertConfig
 from bertjax.errors import InputError, SweepInterrupted
 from bertjax.fingerprint import facts_of
 from bertjax.job import Combine, Examples, Job, make_job
 from bertjax.journal import Journal, open_journal
-from bertjax.memory import default_budget, fit_blocks, format_bytes, memory_in_use, sweep_bytes
+from bertjax.memory import default_budget, fit_blocks, memory_in_use, sweep_bytes
 from bertjax.packing import LANES, STEP, choose_row_length, first_fit, pack, total_lengths
 from bertjax.parts import Part, split
 from bertjax.plan import Node, Plan

@@ -14,14 +14,16 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32, Int32
 
+from bertjax import budget
 from bertjax.errors import DataError
 from bertjax.paths import is_directory, listing
-from bertjax.tables import DROPS_MALFORMED, SUFFIXES, Table, read_table
+from bertjax.tables import DROPS_MALFORMED, SUFFIXES, Table, brief, read_table
 from bertjax.tasks import TASKS, Examples, Task, default_metrics, plain_name
 from bertjax.texts import HALF_CHARACTER
 
 _GLUE_FOLDERS = {plain_name(task.folder) for task in TASKS.values() if task.folder}
 LARGEST_ID = 2**63 - 1  # as a number; beyond it ids are texts
+_ID_COLUMNS = ("index", "idx")  # GLUE's files count their rows in these
 
 
 def glue_file(directory: Path, task: Task, split: str) -> Path:
@@ -90,6 +92,7 @@ def read_examples(
     label_column: str | None = None,
     id_column: str | None = None,
     infer_labels: bool = False,
+    room: int | None = None,
 ) -> Examples:
     """Examples from one file.
 
@@ -103,17 +106,20 @@ def read_examples(
         id_column: a name; otherwise a column `index` or `idx` of different whole numbers if there is
             one (GLUE's files count their rows in it), else the row's number.
         infer_labels: take the classes, or that there are none, from the labels found.
+        room: bytes of memory that they may take; None for most of what is free.
 
     Raises:
-        DataError: the file cannot be read or understood, with the line number.
+        DataError: the file cannot be read or understood, with the line number, or takes more memory.
     """
-    table = read_table(path, task)
+    given = [*(text_columns or (*task.text_columns, *task.renamed)), label_column or task.label_column, "label"]
+    known = (id_column,) if id_column else _ID_COLUMNS
+    table = read_table(path, task, {*given, *known}, budget.room() if room is None else room)
     texts = tuple(text_columns) if text_columns else _known(table, task.text_columns, task.renamed)
     label = label_column or _known(table, (task.label_column,), ("label",))[0]
     unlabelled = split.startswith("test") and label not in table.columns and label_column is None
     if not unlabelled and task.name in DROPS_MALFORMED:
         table = _labelled_rows(table, label)
-    values: list[object] = [""] * len(table.rows) if unlabelled else table.column(label)
+    values: Sequence[object] = [""] * len(table) if unlabelled else table.column(label)
     if infer_labels and not unlabelled:
         task = _with_inferred_labels(task, values, table)
     task = replace(task, text_columns=texts, label_column=label)
@@ -124,7 +130,7 @@ def read_examples(
         first=columns[0],
         second=columns[1] if len(columns) > 1 else None,
         labels=_labels(task, values, table, may_lack=split.startswith("test")),
-        source=f"{path} ({len(table.rows)} rows" + (f", {table.dropped} dropped)" if table.dropped else ")"),
+        source=f"{path} ({len(table)} rows" + (f", {table.dropped} dropped)" if table.dropped else ")"),
         split=split,
     )
 
@@ -137,21 +143,14 @@ def _known(table: Table, names: tuple[str, ...], others: tuple[str, ...]) -> tup
 
 
 def _labelled_rows(table: Table, label: str) -> Table:
-    keep = [i for i, value in enumerate(table.column(label)) if value != ""]
-    return replace(
-        table,
-        rows=tuple(table.rows[i] for i in keep),
-        lines=tuple(table.lines[i] for i in keep),
-        numbers=tuple(table.numbers[i] for i in keep),
-        dropped=table.dropped + len(table.rows) - len(keep),
-    )
+    return table.take([row for row, value in enumerate(table.column(label)) if value != ""])
 
 
 def _texts(table: Table, name: str) -> tuple[str, ...]:
     values = table.column(name)
     for row, value in enumerate(values):
         if not isinstance(value, str):
-            raise table.error(row, f"column {name!r} holds {value!r}, which is not a text")
+            raise table.error(row, f"column {name!r} holds {brief(value)}, which is not a text")
         if HALF_CHARACTER.search(value):
             raise table.error(row, f"column {name!r} holds half a character (a lone surrogate)")
     return tuple(str(value) for value in values)
@@ -159,13 +158,13 @@ def _texts(table: Table, name: str) -> tuple[str, ...]:
 
 def _ids(table: Table, name: str | None) -> tuple[int | str, ...]:
     if name is None:
-        for known in ("index", "idx"):
+        for known in _ID_COLUMNS:
             if known in table.columns:
                 ids = [_whole_id(value) for value in table.column(known)]
                 whole = tuple(number for number in ids if number is not None)
                 if len(set(whole)) == len(ids):
                     return whole
-        return table.numbers
+        return tuple(table.numbers)
     values = table.column(name)
     seen: dict[str, int] = {}
     for row, value in enumerate(values):
@@ -173,7 +172,7 @@ def _ids(table: Table, name: str | None) -> tuple[int | str, ...]:
             raise table.error(row, f"column {name!r} holds half a character (a lone surrogate)")
         before = seen.setdefault(str(value), row)
         if before != row:
-            raise table.error(row, f"id {value!r} of column {name!r} was already on line {table.lines[before]}")
+            raise table.error(row, f"id {brief(value)} of column {name!r} was already on line {table.lines[before]}")
     numbers = [_whole_id(value) for value in values]
     whole = tuple(number for number in numbers if number is not None)
     return whole if len(whole) == len(values) else tuple(str(value) for value in values)
@@ -213,7 +212,7 @@ def _class(value: object, names: tuple[str, ...]) -> int | None:
 
 
 def _labels(
-    task: Task, values: list[object], table: Table, may_lack: bool
+    task: Task, values: Sequence[object], table: Table, may_lack: bool
 ) -> Int32[np.ndarray, " examples"] | Float32[np.ndarray, " examples"]:
     names = task.label_names
     labels: list[float] = []
@@ -223,12 +222,12 @@ def _labels(
             number = math.nan if names is None else -1
         if number is None:
             wanted = "a number" if names is None else f"one of {', '.join(names)}, or its number from 0"
-            raise table.error(row, f"label {value!r} is not {wanted}")
+            raise table.error(row, f"label {brief(value)} is not {wanted}")
         labels.append(number)
     return np.asarray(labels, dtype=np.float32 if names is None else np.int32)
 
 
-def _with_inferred_labels(task: Task, values: list[object], table: Table) -> Task:
+def _with_inferred_labels(task: Task, values: Sequence[object], table: Table) -> Task:
     """Numbers that are not all whole make a regression; else each different label is a class."""
     names: tuple[str, ...] | None
     if all(_number(value) is not None for value in values):
@@ -237,6 +236,6 @@ def _with_inferred_labels(task: Task, values: list[object], table: Table) -> Tas
     else:
         for row, value in enumerate(values):
             if not isinstance(value, str | int) or value == "":
-                raise table.error(row, f"label {value!r} is neither a number nor a name")
+                raise table.error(row, f"label {brief(value)} is neither a number nor a name")
         names = tuple(sorted({str(value) for value in values}))
     return replace(task, label_names=names, metrics=default_metrics(names))

@@ -3,55 +3,22 @@
 On a CPU memory is the process's resident memory, all of it; on an accelerator the device's.
 """
 
-import re
-from pathlib import Path
-
 import jax
 
 from bertjax.blocks import Blocks, choose_blocks
+from bertjax.budget import SHARE, UNKNOWN, format_bytes, free_memory, peak_resident, resident_memory
 from bertjax.config import BertConfig
 from bertjax.errors import InputError
 from bertjax.schedule import AHEAD
 
-# Of what is free, when the user gives no budget.
-SHARE = 0.8
 # What XLA's compiler leaves behind in the process that uses it (measured: `benchmarks/RESULTS.md`).
 COMPILER_BYTES = 200 * 10**6
-UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-
-
-def parse_bytes(text: str) -> int:
-    """Bytes from '8GB', '500 MB' or a plain number.
-
-    Raises:
-        InputError: it is none of these.
-
-    >>> parse_bytes("1.5GB")
-    1500000000
-    """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)B?\s*", text, re.IGNORECASE)
-    if found is None or float(found[1]) == 0:
-        raise InputError(f"{text!r} is no amount of memory: write 8GB or 500MB")
-    return int(float(found[1]) * UNITS[found[2].upper()])
-
-
-def format_bytes(count: int | float) -> str:
-    """Bytes for people, in decimal units.
-
-    >>> format_bytes(1_540_000_000)
-    '1.54 GB'
-    """
-    for unit in ("GB", "MB", "kB"):
-        size = 10.0 ** {"GB": 9, "MB": 6, "kB": 3}[unit]
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count:.0f} bytes"
 
 
 def memory_in_use() -> int:
     """Bytes that this process, or its device, holds now; 0 where the system does not say."""
     stats = _device_stats()
-    return stats["bytes_in_use"] if stats else _status("VmRSS")
+    return stats["bytes_in_use"] if stats else resident_memory()
 
 
 def peak_memory() -> dict[str, int | None]:
@@ -60,18 +27,18 @@ def peak_memory() -> dict[str, int | None]:
     return {"resident": peak_resident(), "device": stats.get("peak_bytes_in_use")}
 
 
-def peak_resident(process: int | None = None) -> int | None:
-    """The most bytes that were resident of a process, by default this one; None where the system does not say."""
-    return _kilobytes(Path(f"/proc/{process or 'self'}/status"), "VmHWM")
-
-
 def default_budget() -> int:
     """Most of what is free, and what is in use already; a very large number where the system does not say."""
     stats = _device_stats()
     if stats:
         return int(stats["bytes_in_use"] + SHARE * (stats["bytes_limit"] - stats["bytes_in_use"]))
-    free = [size for size in (_available(), _free_in_group()) if size is not None]
-    return memory_in_use() + int(SHARE * min(free)) if free else 2**62
+    free = free_memory()
+    return memory_in_use() + int(SHARE * free) if free < UNKNOWN else UNKNOWN
+
+
+def budget_of_texts(budget: int | None) -> int | None:
+    """Of a job's budget, what holds for reading and tokenising: on an accelerator it is of other memory."""
+    return budget if jax.default_backend() == "cpu" else None
 
 
 def _device_stats() -> dict[str, int] | None:
@@ -80,31 +47,6 @@ def _device_stats() -> dict[str, int] | None:
         return None
     stats = jax.local_devices()[0].memory_stats() or {}
     return stats if {"bytes_in_use", "bytes_limit"} <= set(stats) else None
-
-
-def _status(name: str) -> int:
-    return _kilobytes(Path("/proc/self/status"), name) or 0
-
-
-def _available() -> int | None:
-    return _kilobytes(Path("/proc/meminfo"), "MemAvailable")
-
-
-def _kilobytes(path: Path, name: str) -> int | None:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(name + ":")), None)
-
-
-def _free_in_group() -> int | None:
-    """What a container's limit leaves; None where there is none (cgroup v2)."""
-    try:
-        limit, used = (Path(f"/sys/fs/cgroup/memory.{name}").read_text().strip() for name in ("max", "current"))
-        return None if limit == "max" else max(0, int(limit) - int(used))
-    except (OSError, ValueError):
-        return None
 
 
 def most_blocks(layers: int, runs: int) -> int:

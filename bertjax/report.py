@@ -15,10 +15,10 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from bertjax.bars import draw_layers, draw_sets
+from bertjax.budget import format_bytes
 from bertjax.errors import DataError
 from bertjax.estimation import Estimate
 from bertjax.heads_map import draw_heads
-from bertjax.memory import format_bytes
 from bertjax.rows import kind_of
 from bertjax.terminal import PlainTable
 from bertjax.texts import count_of

@@ -20,11 +20,11 @@ from bertjax.ablations import (
     read_sets,
     whole_layers,
 )
+from bertjax.budget import parse_bytes
 from bertjax.config import BertConfig
 from bertjax.errors import InputError, OutputError
 from bertjax.job import choose_attention
 from bertjax.locate import DEFAULT_MODEL
-from bertjax.memory import parse_bytes
 from bertjax.metrics import find_metric
 from bertjax.naming import name_directory
 from bertjax.overrides import every_head, parse_head

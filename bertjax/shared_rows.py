@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 
+from bertjax.budget import room
 from bertjax.processes import check_alike, gather
 from bertjax.tokenizer import Encoding, Tokenizer
 
@@ -23,16 +24,23 @@ class SharedRows(Sequence[Encoding]):
         second: the second of each pair, or None.
         max_length: as `Tokenizer.encode` takes it.
         examples: how many examples there are; text `r` belongs to example `r % examples`.
+        memory: bytes that this process may hold while it tokenises; None for most of what is free.
 
     Raises:
-        InputError: the processes were given different texts.
+        InputError: the processes were given different texts, or there is too little memory.
         ProcessLostError: another process has ended.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, first: Sequence[str], second: Sequence[str] | None, max_length: int, examples: int
+        self,
+        tokenizer: Tokenizer,
+        first: Sequence[str],
+        second: Sequence[str] | None,
+        max_length: int,
+        examples: int,
+        memory: int | None = None,
     ):
-        self.examples = examples
+        self.examples, self._memory = examples, memory
         self._tokenizer, self._first, self._second, self._max_length = tokenizer, first, second, max_length
         self._made: dict[int, Encoding] = {}
         self.digest = self._digest()
@@ -66,7 +74,8 @@ class SharedRows(Sequence[Encoding]):
         if missing:
             first = [self._first[row] for row in missing]
             second = self._second and [self._second[row] for row in missing]
-            self._made.update(zip(missing, self._tokenizer.encode(first, second, self._max_length), strict=True))
+            made = self._tokenizer.encode(first, second, self._max_length, room=room(self._memory))
+            self._made.update(zip(missing, made, strict=True))
 
     def texts_of(self, examples: Sequence[int]) -> list[tuple[Encoding, ...]]:
         """The texts of each of these examples."""

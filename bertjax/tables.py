@@ -1,16 +1,22 @@
 """Tables in local files: `.tsv` without quoting and `.jsonl`, also compressed with gzip.
 
-A file becomes a `Table` of rows that know their line numbers, so that an error can name the line.
+A file becomes a `Table` of columns that know their line numbers, so that an error can name the line. It is read as a
+stream, of which only the columns that are asked for are kept, and no more than there is room for.
 """
 
 import difflib
-import gzip
-import json
-import zlib
-from dataclasses import dataclass
+import io
+import itertools
+import sys
+from array import array
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from bertjax.errors import DataError
+from bertjax.budget import format_bytes
+from bertjax.errors import DataError, some_of
+from bertjax.json_files import JsonError, parse_json
+from bertjax.paths import open_data
 from bertjax.tasks import Task
 
 # GLUE's own loaders drop the few rows of QQP that lack fields or the label (line breaks inside
@@ -21,14 +27,20 @@ _COLA_COLUMNS = ("source", "label", "star", "sentence")
 SUFFIXES = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
 
 
+# Bytes of memory that a byte of a line takes while it is taken apart, at most: characters of four bytes, all columns
+# beside the line; of JSON an object for every two characters. And what a row takes beside its values.
+TSV_BYTES, JSON_BYTES, ROW_BYTES = 16, 64, 400
+_NEVER = object()  # the value of a column that a row does not have
+
+
 @dataclass(frozen=True)
 class Table:
-    """The rows of a file.
+    """Columns of a file.
 
     Args:
         path: the file.
-        columns: the names of its columns.
-        rows: one mapping from column to value per row.
+        columns: the names of its columns, kept or not.
+        values: those that were kept, by name.
         lines: each row's line in the file, from 1.
         numbers: each row's number among the file's rows, from 0; rows that were dropped count too.
         dropped: how many rows were dropped.
@@ -36,105 +48,185 @@ class Table:
 
     path: Path
     columns: tuple[str, ...]
-    rows: tuple[dict[str, object], ...]
-    lines: tuple[int, ...]
-    numbers: tuple[int, ...]
+    values: Mapping[str, Sequence[object]]
+    lines: Sequence[int]
+    numbers: Sequence[int]
     dropped: int = 0
+
+    def __len__(self) -> int:
+        return len(self.lines)
 
     def error(self, row: int, problem: str) -> DataError:
         """A DataError that names the file and the row's line."""
         return DataError(f"{self.path}, line {self.lines[row]}: {problem}")
 
-    def column(self, name: str) -> list[object]:
+    def column(self, name: str) -> Sequence[object]:
         """All values of a column.
 
         Raises:
             DataError: a row lacks it.
         """
         if name not in self.columns:
-            near = difflib.get_close_matches(name, self.columns, n=1)
+            near = difflib.get_close_matches(name, [column for column in self.columns if len(column) < 100], n=1)
             hint = f" (did you mean {near[0]!r}?)" if near else ""
-            found = ", ".join(map(repr, self.columns))
-            raise DataError(f"{self.path}, line 1: no column {name!r}{hint}; there are {found}")
-        for index, row in enumerate(self.rows):
-            if name not in row:
-                raise self.error(index, f"lacks {name!r}, which the first line has")
-        return [row[name] for row in self.rows]
+            there = some_of([brief(column) for column in self.columns], most=20)
+            raise DataError(f"{self.path}, line 1: no column {brief(name)}{hint}; there are {there}")
+        for row, value in enumerate(self.values[name]):
+            if value is _NEVER:
+                raise self.error(row, f"lacks {brief(name)}, which the first line has")
+        return self.values[name]
+
+    def take(self, rows: Sequence[int]) -> "Table":
+        """Some of the rows; the others count as dropped."""
+        values = {name: [column[row] for row in rows] for name, column in self.values.items()}
+        lines, numbers = ([several[row] for row in rows] for several in (self.lines, self.numbers))
+        return Table(self.path, self.columns, values, lines, numbers, self.dropped + len(self) - len(rows))
 
 
-def _read_lines(path: Path) -> list[tuple[int, str]]:
-    """The file's lines that are not blank, each with its number from 1."""
-    try:
-        raw = path.read_bytes()
-        if path.suffix == ".gz":
-            raw = gzip.decompress(raw)
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise DataError(f"{path}, line {line}: not UTF-8 ({error.reason}); save the file as UTF-8") from error
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: not a complete gzip file ({error}); copy it again") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
-    # Split at line feeds only: texts hold other characters that Python counts as line ends.
-    lines = ((number, line.removesuffix("\r")) for number, line in enumerate(text.split("\n"), 1))
-    return [(number, line) for number, line in lines if line]
+def brief(value: object, most: int = 60) -> str:
+    """A value for a message.
+
+    >>> brief("cats and dogs", most=9)
+    "'cats and..."
+    """
+    shown = repr(value[: most + 1] if isinstance(value, str) else value)
+    return shown if len(shown) <= most else shown[:most] + "..."
 
 
-def _read_tsv(path: Path, task: Task) -> Table:
+@dataclass
+class _Kept:
+    """What is kept of a file's rows.
+
+    Args:
+        path: the file.
+        room: bytes that may be taken.
+        names: the columns to keep.
+    """
+
+    path: Path
+    room: int
+    names: Collection[str]
+    taken: int = 0
+    values: dict[str, list[object]] = field(default_factory=dict)
+    lines: array = field(default_factory=lambda: array("q"))
+    numbers: array = field(default_factory=lambda: array("q"))
+
+    def begin(self, columns: Sequence[str]) -> None:
+        """Keep those of a file's columns that were asked for."""
+        self.values = {name: [] for name in columns if name in self.names}
+
+    def add(self, line: int, number: int, row: Mapping[str, object]) -> None:
+        """Keep a row. Raises `DataError` where there is no room."""
+        for name, column in self.values.items():
+            value = row.get(name, _NEVER)
+            column.append(value)
+            self.taken += sys.getsizeof(value)
+        self.lines.append(line)
+        self.numbers.append(number)
+        self.taken += ROW_BYTES
+        if self.taken > self.room:
+            raise self.refusal(line, f"the texts so far take {format_bytes(self.taken)}")
+
+    def refusal(self, line: int, problem: str) -> DataError:
+        """There is no room."""
+        return DataError(
+            f"{self.path}, line {line}: {problem}, but only {format_bytes(self.room)} of memory are left to read "
+            "with: give fewer or shorter texts, or more memory"
+        )
+
+    def table(self, columns: tuple[str, ...], dropped: int = 0) -> Table:
+        """All that was kept."""
+        return Table(self.path, columns, self.values, self.lines, self.numbers, dropped)
+
+    def lines_of(self, file: io.BufferedReader, cost: int) -> Iterator[tuple[int, str]]:
+        """The file's lines that are not blank, each with its number from 1; split at line feeds only, as texts hold
+        other characters that Python counts as line ends.
+
+        Args:
+            cost: bytes of memory that a byte of a line takes while it is taken apart, at most.
+        """
+        number, content = 0, b"?"
+        while content:
+            number += 1
+            most = max(0, self.room - self.taken) // cost
+            content = file.readline(most + 1)
+            if len(content) > most and content:
+                raise self.refusal(number, f"a line of more than {most:,} bytes takes up to {cost} times that")
+            if number == 1:
+                content = content.removeprefix(b"\xef\xbb\xbf")
+            try:
+                text = content.removesuffix(b"\n").decode()
+            except UnicodeDecodeError as error:
+                problem = f"not UTF-8 ({error.reason}); save the file as UTF-8"
+                raise DataError(f"{self.path}, line {number}: {problem}") from error
+            if text := text.removesuffix("\r"):
+                yield number, text
+
+
+def _read_tsv(file: io.BufferedReader, kept: _Kept, task: Task) -> Table:
     """Fields between tabs, quotation marks being text; CoLA's files may lack the header."""
-    lines = _read_lines(path)
-    columns = tuple(lines[0][1].split("\t")) if lines else ()
-    if task.name == "cola" and "sentence" not in columns:
+    lines = kept.lines_of(file, TSV_BYTES)
+    first = next(lines, None)
+    columns = tuple(first[1].split("\t")) if first else ()
+    headless = first is not None and task.name == "cola" and "sentence" not in columns
+    if headless:
         columns = _COLA_COLUMNS
-    else:
-        lines = lines[1:]
     if len(set(columns)) < len(columns):
-        raise DataError(f"{path}, line 1: a column's name appears twice in {', '.join(columns)}")
-    lenient = task.name in DROPS_MALFORMED
-    rows, kept, numbers = [], [], []
-    for number, (line, text) in enumerate(lines):
+        raise DataError(f"{kept.path}, line 1: a column's name appears twice in {_names(columns)}")
+    kept.begin(columns)
+    lenient, number = task.name in DROPS_MALFORMED, -1
+    for number, (line, text) in enumerate(itertools.chain([first] if first and headless else [], lines)):
         fields = text.split("\t")
         if len(fields) < len(columns) and lenient:
             continue
         if len(fields) != len(columns) and not lenient:
-            found = f"{len(fields)} fields between tabs, not the {len(columns)} of {', '.join(columns)}"
-            raise DataError(f"{path}, line {line}: {found}")
-        rows.append(dict[str, object](zip(columns, fields, strict=False)))
-        kept.append(line)
-        numbers.append(number)
-    return Table(path, columns, tuple(rows), tuple(kept), tuple(numbers), len(lines) - len(rows))
+            found = f"{len(fields)} fields between tabs, not the {len(columns)} of {_names(columns)}"
+            raise DataError(f"{kept.path}, line {line}: {found}")
+        kept.add(line, number, dict(zip(columns, fields, strict=False)))
+    return kept.table(columns, number + 1 - len(kept.lines))
 
 
-def _read_jsonl(path: Path) -> Table:
-    rows, kept = [], []
-    for line, text in _read_lines(path):
+def _names(columns: Sequence[str]) -> str:
+    return some_of([name if len(name) <= 60 else brief(name) for name in columns], most=20)
+
+
+def _read_jsonl(file: io.BufferedReader, kept: _Kept) -> Table:
+    columns: tuple[str, ...] = ()
+    for number, (line, text) in enumerate(kept.lines_of(file, JSON_BYTES)):
         try:
-            row = json.loads(text)
-        except ValueError as error:
-            raise DataError(f"{path}, line {line}: not JSON ({error}); write one object per line") from error
+            row = parse_json(text)
+        except JsonError as error:
+            raise DataError(f"{kept.path}, line {line}: {error}; write one JSON object per line") from error
         if not isinstance(row, dict):
-            raise DataError(f"{path}, line {line}: found {text[:40]!r}; write one JSON object per line")
-        rows.append(row)
-        kept.append(line)
-    columns = tuple(rows[0]) if rows else ()
-    return Table(path, columns, tuple(rows), tuple(kept), tuple(range(len(rows))))
+            raise DataError(f"{kept.path}, line {line}: found {brief(text)}; write one JSON object per line")
+        if not number:
+            columns = tuple(row)
+            kept.begin(columns)
+        kept.add(line, number, row)
+    return kept.table(columns)
 
 
-def read_table(path: Path, task: Task) -> Table:
+def read_table(path: Path, task: Task, names: Collection[str], room: int) -> Table:
     """Read a `.tsv` or `.jsonl` file, compressed with gzip or not.
 
     Args:
         path: the file.
         task: whose file it is; CoLA's has no header, and QQP's malformed rows are dropped.
+        names: the columns that are kept.
+        room: bytes of memory that it may take.
 
     Raises:
-        DataError: the file cannot be read or understood, or holds no row.
+        DataError: the file cannot be read or understood, holds no row, or takes more memory.
     """
-    name = path.name.removesuffix(".gz")
     if not path.name.endswith(SUFFIXES):
         raise DataError(f"{path}: not a file that can be read; give one that ends in {', '.join(SUFFIXES)}")
-    table = _read_tsv(path, task) if name.endswith(".tsv") else _read_jsonl(path)
-    if not table.rows:
+    kept = _Kept(path, room, names)
+    with open_data(path) as file:
+        try:
+            tsv = path.name.removesuffix(".gz").endswith(".tsv")
+            table = _read_tsv(file, kept, task) if tsv else _read_jsonl(file, kept)
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
+    if not len(table):
         raise DataError(f"{path}: holds no examples")
     return table

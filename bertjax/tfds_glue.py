@@ -16,10 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from bertjax import budget
+from bertjax.budget import format_bytes
 from bertjax.errors import DataError, MissingDependencyError, OutputError
 from bertjax.local_files import glue_folder, read_examples, split_file
 from bertjax.paths import is_there, user_path
 from bertjax.tasks import TASKS, Examples, Task, task_named
+
+ROW_BYTES = 2_000  # of memory for a row while it is read, beside its texts
 
 
 @dataclass(frozen=True)
@@ -50,16 +54,17 @@ def _tfds() -> Any:
     return tfds
 
 
-def read(task: Task, split: str, data_dir: str | Path | None = None) -> Examples:
+def read(task: Task, split: str, data_dir: str | Path | None = None, room: int | None = None) -> Examples:
     """Examples from a prepared copy of `glue`, in their original order.
 
     Args:
         task: one of GLUE's.
         split: its full name, such as `validation` or `validation_matched`.
         data_dir: TensorFlow Datasets' directory; its own default where None.
+        room: bytes of memory that they may take; None for most of what is free.
 
     Raises:
-        DataError: the copy is not there, lacks the split or cannot be read.
+        DataError: the copy is not there, lacks the split, cannot be read or takes more memory.
         MissingDependencyError: tensorflow-datasets is not installed.
     """
     tfds = _tfds()
@@ -71,6 +76,7 @@ def read(task: Task, split: str, data_dir: str | Path | None = None) -> Examples
     if split not in splits:
         raise _absent(task, split, builder, list(splits))
     with _reading(builder.data_path, data_dir):
+        _check_room(builder, split, budget.room() if room is None else room)
         rows = sorted(_rows(builder, split), key=lambda row: int(row["idx"]))
         if len(rows) != splits[split]:
             raise ValueError(f"{len(rows)} rows of {split}, not {splits[split]}")
@@ -94,6 +100,16 @@ def _reading(what: object, data_dir: str | Path | None) -> Iterator[None]:
             f"{what}: cannot be read ({type(error).__name__}: {reason}); prepare it again with bertjax data "
             f"prepare --from GLUE_DIR --data-dir {data_dir or 'DIR'} --overwrite"
         ) from error
+
+
+def _check_room(builder: Any, split: str, room: int) -> None:
+    info = builder.info.splits[split]
+    needed = ROW_BYTES * int(info.num_examples) + 3 * int(info.num_bytes)  # as bytes, as texts, and in between
+    if needed > room:
+        raise DataError(
+            f"{builder.data_path}: {split} takes {format_bytes(needed)} of memory, but only {format_bytes(room)} are "
+            "left to read with: give more"
+        )
 
 
 def _rows(builder: Any, split: str) -> list[dict[str, Any]]:

@@ -10,8 +10,10 @@ import numpy as np
 import tokenizers
 from jaxtyping import Int32
 
+from bertjax import budget
 from bertjax.errors import DataError, InputError, OutputError
 from bertjax.locate import locate
+from bertjax.long_texts import Meter, Texts, shorten
 from bertjax.paths import user_path
 from bertjax.tokenizer_files import (
     LARGEST_ID,
@@ -32,9 +34,6 @@ BUCKETS = (
     *range(128, 256, 32),
     *range(256, 513, 64),
 )
-
-
-TEXTS_AT_ONCE = 1_000  # in the library's own form, which takes ten times the room
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,12 @@ class Tokenizer:
         return hashlib.sha256("\0".join([self._backend.to_str(), *others]).encode()).hexdigest()
 
     def encode(
-        self, first: Sequence[str], second: Sequence[str] | None = None, max_length: int | None = None
+        self,
+        first: Sequence[str],
+        second: Sequence[str] | None = None,
+        max_length: int | None = None,
+        *,
+        room: int | None = None,
     ) -> list[Encoding]:
         """Tokenise texts, or pairs of texts.
 
@@ -158,10 +162,11 @@ class Tokenizer:
             second: the second of each pair.
             max_length: cut what is longer, special tokens included, as HuggingFace's `longest_first`
                 does: of a pair, from the longer text; at the tokenizer's `truncation_side`. None for no cut.
+            room: bytes of memory that they may take; None for most of what is free.
 
         Raises:
-            InputError: no list of texts, texts unequal in number, no room for the special tokens, or something that the
-                tokenizer cannot read as text.
+            InputError: no list of texts, texts unequal in number, no room for the special tokens, something that the
+                tokenizer cannot read as text, or too little memory.
         """
         if isinstance(first, str) or isinstance(second, str):
             raise InputError("encode takes lists of texts, found one text; put it in a list")
@@ -171,20 +176,38 @@ class Tokenizer:
         if max_length is not None and max_length < special:
             raise InputError(f"max_length is {max_length}; the special tokens alone are {special}")
         known: dict[Any, Any] = {}
+        encodings: list[Encoding] = []
         with library_errors("these texts cannot be tokenised", InputError):
-            if max_length is None:
-                self._backend.no_truncation()
-            else:
+            first = [self.prompt + text for text in first] if self.prompt else first
+            texts: list[Texts] = [(one,) for one in first] if second is None else list(zip(first, second, strict=True))
+            characters = sum(len(text) for some in texts for text in some)
+            meter = Meter(budget.room() if room is None else room, len(texts), characters)
+            self._backend.no_truncation()
+            if max_length is not None:
+                texts = self._shorten(texts, max_length, meter)
                 limit = min(max_length, LARGEST_ID)
                 self._backend.enable_truncation(limit, strategy="longest_first", direction=self.truncation_side)
-            first = [self.prompt + text for text in first] if self.prompt else first
-            texts = list(first) if second is None else list(zip(first, second, strict=True))
-            chunks = (texts[start : start + TEXTS_AT_ONCE] for start in range(0, len(texts), TEXTS_AT_ONCE))
-            return [
-                _encoding(found, known, len(self.prompt))
-                for chunk in chunks
-                for found in self._backend.encode_batch(chunk)
-            ]
+            for chunk in meter.chunks(texts):
+                found = self._backend.encode_batch([some[0] if len(some) == 1 else some for some in chunk])
+                made = [_encoding(one, known, len(self.prompt)) for one in found]
+                meter.add(chunk, sum(map(len, made)), len(known))
+                encodings += made
+        return encodings
+
+    def _shorten(self, texts: list[Texts], max_length: int, meter: Meter) -> list[Texts]:
+        """Very long texts without what is cut off anyway, where that is the end.
+
+        Of other tokenizers than BERT's nobody knows what that is.
+        """
+        plain = isinstance(self._backend.pre_tokenizer, tokenizers.pre_tokenizers.BertPreTokenizer)
+        if not plain or self.truncation_side != "right":
+            return texts
+
+        def count(piece: str) -> int:
+            meter.check(len(piece))
+            return len(self._backend.encode(piece, add_special_tokens=False).ids)
+
+        return [shorten(some, max_length, count) for some in texts]
 
 
 def _encoding(found: tokenizers.Encoding, known: dict[Any, Any], prompt: int) -> Encoding:

@@ -20,6 +20,7 @@ from rich.table import Table
 
 import bertjax
 from bertjax.atomic import encode_json, remove_leftovers, staged
+from bertjax.budget import format_bytes
 from bertjax.cli import Parser, guarded, positive
 from bertjax.compile_cache import use_compile_cache
 from bertjax.data import draw
@@ -27,7 +28,7 @@ from bertjax.errors import OutputError
 from bertjax.fingerprint import package_version
 from bertjax.journal import discard_journal
 from bertjax.locate import DEFAULT_MODEL, locate
-from bertjax.memory import format_bytes, peak_memory
+from bertjax.memory import peak_memory
 from bertjax.paths import user_path
 from bertjax.progress import ProgressBar, Report, say
 from bertjax.provenance import where_from
