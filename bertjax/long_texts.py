@@ -77,7 +77,7 @@ class Meter:
         if needed > self.room:
             raise InputError(
                 f"the first {self.done:,} of {self.texts:,} texts take {format_bytes(taken)} of memory as tokens, but "
-                f"only {format_bytes(self.room)} are left for all: give fewer texts, less max_length or more memory"
+                f"only {format_bytes(self.room)} are left for all: give fewer texts, a smaller max_length, more memory"
             )
 
 

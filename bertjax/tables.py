@@ -27,9 +27,9 @@ _COLA_COLUMNS = ("source", "label", "star", "sentence")
 SUFFIXES = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
 
 
-# Bytes of memory that a byte of a line takes while it is taken apart, at most: characters of four bytes, all columns
-# beside the line; of JSON an object for every two characters. And what a row takes beside its values.
-TSV_BYTES, JSON_BYTES, ROW_BYTES = 16, 64, 400
+# Bytes of memory that a byte of a line takes while it is taken apart, at most (characters of four bytes, all columns
+# beside the line), that a list, object or value of JSON takes, and that a row takes beside its values.
+LINE_BYTES, JSON_BYTES, ROW_BYTES = 16, 160, 400
 _NEVER = object()  # the value of a column that a row does not have
 
 
@@ -138,20 +138,16 @@ class _Kept:
         """All that was kept."""
         return Table(self.path, columns, self.values, self.lines, self.numbers, dropped)
 
-    def lines_of(self, file: io.BufferedReader, cost: int) -> Iterator[tuple[int, str]]:
+    def lines_of(self, file: io.BufferedReader) -> Iterator[tuple[int, str]]:
         """The file's lines that are not blank, each with its number from 1; split at line feeds only, as texts hold
-        other characters that Python counts as line ends.
-
-        Args:
-            cost: bytes of memory that a byte of a line takes while it is taken apart, at most.
-        """
+        other characters that Python counts as line ends."""
         number, content = 0, b"?"
         while content:
             number += 1
-            most = max(0, self.room - self.taken) // cost
+            most = max(0, self.room - self.taken) // LINE_BYTES
             content = file.readline(most + 1)
             if len(content) > most and content:
-                raise self.refusal(number, f"a line of more than {most:,} bytes takes up to {cost} times that")
+                raise self.refusal(number, f"a line of more than {most:,} bytes takes up to {LINE_BYTES} times that")
             if number == 1:
                 content = content.removeprefix(b"\xef\xbb\xbf")
             try:
@@ -165,7 +161,7 @@ class _Kept:
 
 def _read_tsv(file: io.BufferedReader, kept: _Kept, task: Task) -> Table:
     """Fields between tabs, quotation marks being text; CoLA's files may lack the header."""
-    lines = kept.lines_of(file, TSV_BYTES)
+    lines = kept.lines_of(file)
     first = next(lines, None)
     columns = tuple(first[1].split("\t")) if first else ()
     headless = first is not None and task.name == "cola" and "sentence" not in columns
@@ -192,7 +188,10 @@ def _names(columns: Sequence[str]) -> str:
 
 def _read_jsonl(file: io.BufferedReader, kept: _Kept) -> Table:
     columns: tuple[str, ...] = ()
-    for number, (line, text) in enumerate(kept.lines_of(file, JSON_BYTES)):
+    for number, (line, text) in enumerate(kept.lines_of(file)):
+        parts = sum(map(text.count, "{[,:"))
+        if JSON_BYTES * parts > kept.room - kept.taken:
+            raise kept.refusal(line, f"an object of up to {parts:,} parts takes up to {JSON_BYTES} bytes for each")
         try:
             row = parse_json(text)
         except JsonError as error:
