@@ -17,7 +17,7 @@ from bertjax.conclusion import conclude, load_model
 from bertjax.data import Examples, load_examples
 from bertjax.encoded import Encoded, encode_examples, is_regression
 from bertjax.engine import Progress
-from bertjax.errors import OutputError
+from bertjax.errors import InputError, OutputError, some_of
 from bertjax.estimation import Estimate, estimate
 from bertjax.evidence import check_weighable
 from bertjax.journal import discard_journal, is_unfinished
@@ -80,6 +80,7 @@ def ablate(
     if swept is None:
         processes.agree(WRITTEN)  # until the first process has written
         return None
+    _check_finite(settings, ablations, swept)
     found = (examples, encoded, ablations, means, swept)
     results = conclude(settings, model, directory, *found, time.time() - started, say, weighing)
     discard_journal(settings.journal)
@@ -166,6 +167,16 @@ def _check_scorable(encoded: Encoded, examples: Examples, metric: str | None) ->
     check_labels(names[0], examples.labels, positive, examples.task.label_names or ())
     for name in names:
         check_weighable(name, examples.labels, positive)
+
+
+def _check_finite(settings: Settings, ablations: Sequence[Ablation], swept: Swept) -> None:
+    """Raise `InputError` where an ablation has outputs that nothing can be made of; no journal brings them back."""
+    both = zip(ablations, swept.outputs, strict=True)
+    broken = [one.name for one, outputs in both if not np.isfinite(outputs).all()]
+    if broken:
+        discard_journal(settings.journal)
+        hint = "look for NaN or infinity in the weights"
+        raise InputError(f"outputs are not finite where {some_of(broken)} is ablated: {hint}")
 
 
 def _load_examples(settings: Settings, model: Any) -> Examples:

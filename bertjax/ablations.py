@@ -6,6 +6,7 @@ what two runs have in common. `to_overrides` makes the arrays.
 
 import hashlib
 import itertools
+import math
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,13 +16,16 @@ import numpy as np
 from jaxtyping import Float
 
 from bertjax import overrides as ov
+from bertjax.budget import format_bytes
 from bertjax.config import BertConfig
 from bertjax.errors import InputError, OverrideError
 from bertjax.paths import is_file, read_text
 from bertjax.texts import visible
 from bertjax.types import ModelOutput, Overrides
 
-MOST_SETS = 1 << 24  # bytes of a file of sets
+MOST_SETS, MOST_HEADS = 100_000, 500_000  # that a sweep can be asked for: seconds to list, results of 100 MB
+SET_BYTES, HEAD_BYTES = 600, 320  # of memory that a set takes with its place in a plan, and each of its heads
+MOST_BYTES = 1 << 26  # of a file of sets
 # What each mode does, given the share of the head that is replaced: how much of the output becomes that of uniform
 # weights, how much of it is removed, and how much of the head's mean output, or its output on a donor, is added.
 COEFFICIENTS = {
@@ -97,6 +101,17 @@ def ablation(config: BertConfig, heads: Iterable[ov.Head], mode: str = "uniform"
     return Ablation(name or "+".join(f"{layer}.{head}" for layer, head in parsed) or "base", changes)
 
 
+def check_count(sets: int, heads: int) -> None:
+    """Raise `InputError` where so many sets, with so many heads in all, are more than a sweep can be asked for."""
+    if sets > MOST_SETS or heads > MOST_HEADS:
+        needed = format_bytes(SET_BYTES * sets + HEAD_BYTES * heads)
+        raise InputError(
+            f"these are {sets:,} sets with {heads:,} heads in all: only to list them takes {needed} of memory. "
+            f"A sweep takes {MOST_SETS:,} sets and {MOST_HEADS:,} heads at most: ask for fewer, or for "
+            "several sweeps"
+        )
+
+
 def single_heads(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
     """Every head alone."""
     return [ablation(config, [head], mode) for head in ov.every_head(config)]
@@ -111,16 +126,25 @@ def whole_layers(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
 
 
 def head_pairs(config: BertConfig, mode: str = "uniform", heads: Iterable[ov.Head] | None = None) -> list[Ablation]:
-    """Every pair of heads, or of some heads: 10,296 for a 12 x 12 model."""
-    return [
-        ablation(config, pair, mode)
-        for pair in itertools.combinations(ov.every_head(config) if heads is None else heads, 2)
-    ]
+    """Every pair of heads, or of some heads: 10,296 for a 12 x 12 model.
+
+    Raises:
+        OverrideError: a head that does not exist.
+        InputError: more pairs than a sweep can be asked for.
+    """
+    chosen = ov.every_head(config) if heads is None else list(heads)
+    check_count(math.comb(len(chosen), 2), 2 * math.comb(len(chosen), 2))
+    return [ablation(config, pair, mode) for pair in itertools.combinations(chosen, 2)]
 
 
 def all_but_one(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
-    """All heads but one, for every head; named after the head that is left: 'all but 3.0'."""
+    """All heads but one, for every head; named after the head that is left: 'all but 3.0'.
+
+    Raises:
+        InputError: the model has too many heads for it.
+    """
     every = ov.every_head(config)
+    check_count(len(every), len(every) * (len(every) - 1))
     return [
         ablation(config, [other for other in every if other != head], mode, f"all but {head[0]}.{head[1]}")
         for head in every
@@ -128,7 +152,13 @@ def all_but_one(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
 
 
 def cumulative(config: BertConfig, order: Sequence[ov.Head], mode: str = "uniform") -> list[Ablation]:
-    """The first head of an order, the first two, and so on; named 'first 1', 'first 2' ..."""
+    """The first head of an order, the first two, and so on; named 'first 1', 'first 2' ...
+
+    Raises:
+        OverrideError: a head that does not exist.
+        InputError: too many heads.
+    """
+    check_count(len(order), math.comb(len(order) + 1, 2))
     return [ablation(config, order[:count], mode, f"first {count}") for count in range(1, len(order) + 1)]
 
 
@@ -136,11 +166,12 @@ def random_subsets(config: BertConfig, size: int, count: int, seed: int = 0, mod
     """`count` sets of `size` different heads, drawn with `seed`; a set may come twice.
 
     Raises:
-        InputError: more heads than the model has, or none.
+        InputError: more heads than the model has, or none; or more sets than a sweep can be asked for.
     """
     every = ov.every_head(config)
     if not 1 <= size <= len(every):
         raise InputError(f"a subset of {size} heads cannot be drawn: the model has {len(every)}")
+    check_count(count, count * size)
     draw = random.Random(seed)
     return [ablation(config, draw.sample(every, size), mode) for _ in range(count)]
 
@@ -165,6 +196,7 @@ def read_sets(path: Path, config: BertConfig, mode: str = "uniform") -> list[Abl
     """
     sets = []
     for number, name, heads in _set_lines(path):
+        check_count(len(sets) + 1, 0)
         try:
             sets.append(_parse_set(name, heads, config, mode))
         except (InputError, OverrideError) as error:
@@ -189,7 +221,7 @@ def hash_sets(path: Path) -> str | None:
 def _set_lines(path: Path) -> list[tuple[int, str, list[str]]]:
     """Number, name and heads of each line of a file that holds a set. Raises `InputError` where it cannot be read."""
     found = []
-    for number, line in enumerate(read_text(path, InputError, MOST_SETS).split("\n"), start=1):
+    for number, line in enumerate(read_text(path, InputError, MOST_BYTES).split("\n"), start=1):
         content = line.split("#")[0].strip()
         if content:
             name, _, heads = content.rpartition(":")

@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,15 +72,19 @@ def encode_json(value: Any) -> bytes:
     return (to_json(value, indent=2) + "\n").encode()
 
 
-def remove_leftovers(directory: Path) -> None:
+def remove_leftovers(directory: Path, names: Iterable[str]) -> None:
     """Remove the temporary files of a process that was killed while it wrote into a directory.
+
+    Args:
+        names: of the files that are written there; what has another name is the user's.
 
     Raises:
         OutputError: one cannot be removed.
     """
+    ours = re.compile(rf"\.[0-9a-f]{{8}}-({'|'.join(map(re.escape, names))})")
     try:
-        for path in directory.glob(".????????-*") if directory.is_dir() else ():
-            if re.match(r"\.[0-9a-f]{8}-", path.name):
+        for path in directory.iterdir() if directory.is_dir() else ():
+            if ours.fullmatch(path.name):
                 path.unlink(missing_ok=True)
     except OSError as error:
         raise OutputError(f"cannot remove {error.filename}: {error.strerror or error}") from error
@@ -93,6 +97,7 @@ def write_json(path: str | Path, value: Any) -> None:
         OutputError: the file cannot be written, or `value` holds NaN or infinity, which JSON does not have.
 
     >>> import tempfile
+    >>> import json
     >>> path = Path(tempfile.mkdtemp()) / "summary.json"
     >>> write_json(path, {"score": 0.5})
     >>> json.loads(path.read_text())

@@ -34,10 +34,9 @@ def format_bytes(count: int | float) -> str:
     >>> format_bytes(1_540_000_000)
     '1.54 GB'
     """
-    for unit in ("GB", "MB", "kB"):
-        size = 10.0 ** {"GB": 9, "MB": 6, "kB": 3}[unit]
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
+    for unit, digits in (("TB", 12), ("GB", 9), ("MB", 6), ("kB", 3)):
+        if count >= 10**digits:
+            return f"{float(f'{count / 10**digits:.3g}'):,g} {unit}"
     return f"{count:.0f} bytes"
 
 

@@ -51,7 +51,7 @@ def guarded(name: str, program: Callable[[], int]) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot print must not cost the results
             stream.reconfigure(errors="replace")
     try:
-        return program()
+        return _flushed(program)
     except BertjaxError as error:
         print(f"{name}: error: {one_line(error)}", file=sys.stderr)
         return EXIT_MISTAKE
@@ -64,6 +64,30 @@ def guarded(name: str, program: Callable[[], int]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has gone
         return EXIT_FAILED
+    except OSError as error:
+        if not _output_is_stuck():
+            raise
+        reason = error.strerror or error
+        print(f"{name}: error: cannot print ({reason}); files that were written before are complete", file=sys.stderr)
+        return EXIT_MISTAKE
+
+
+def _flushed(program: Callable[[], int]) -> int:
+    """Run a program; all that it prints is out when it ends, or that is an error of its own."""
+    try:
+        return program()
+    finally:
+        sys.stdout.flush()
+
+
+def _output_is_stuck() -> bool:
+    """Whether what was printed cannot be written, as on a full disk; Python is then kept from trying it again."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 def _show_warning(message: Any, category: type[Warning], *rest: Any, **options: Any) -> None:

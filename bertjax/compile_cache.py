@@ -26,10 +26,11 @@ def use_compile_cache() -> Path | None:
         return Path(given) if given else None
     try:
         directory = (Path(wanted).expanduser() if wanted else _user_cache() / "bertjax" / "compiled") / _machine()
+        str(directory).encode()  # XLA takes no other name
         directory.mkdir(parents=True, exist_ok=True)
         _remove_unfinished(directory)
-    except (OSError, RuntimeError):
-        return None  # a home that is read-only, or none at all, must not stop a sweep
+    except (OSError, RuntimeError, ValueError):
+        return None  # a home that is read-only, none at all, or a name that is no UTF-8 must not stop a sweep
     jax.config.update("jax_compilation_cache_dir", str(directory))
     jax.config.update("jax_compilation_cache_max_size", LARGEST)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

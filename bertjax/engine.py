@@ -320,6 +320,8 @@ class _Outputs:
             texts = values[slot].reshape(-1, *values.shape[3:])[places]
             here = self.combine(*np.moveaxis(texts, 1, 0))
             if -1 in node.ablations and not np.isfinite(here).all():
+                if self.journal is not None:
+                    self.journal.discard()
                 raise InputError("the model's own outputs are not finite: look for NaN or infinity in its weights")
             self._room(here.shape[1:], here.dtype)[np.array(node.ablations)[:, None] + 1, members[None]] = here
 

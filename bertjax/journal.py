@@ -14,6 +14,7 @@ import hashlib
 import io
 import json
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -23,6 +24,8 @@ import numpy as np
 
 from bertjax.atomic import atomic_write, write_json
 from bertjax.errors import OutputError, some_of
+from bertjax.json_files import parse_json
+from bertjax.paths import is_directory, is_there, listing, open_file, read_file, read_text
 
 try:
     import fcntl
@@ -51,7 +54,7 @@ class Journal:
     def __init__(self, directory: Path, sizes: Mapping[str, int], lock: IO[Any]):
         self.directory, self.sizes, self._lock = directory, dict(sizes), lock
         self.found = count_parts(directory)
-        self._seal = hashlib.sha256((directory / FACTS).read_bytes()).digest()
+        self._seal = hashlib.sha256(read_file(directory / FACTS, OutputError)).digest()
 
     def __enter__(self) -> "Journal":
         return self
@@ -62,13 +65,14 @@ class Journal:
     def read(self, number: int) -> np.ndarray | None:
         """The outputs of a part; None where it is not there or damaged."""
         try:
-            content = self._path(number).read_bytes()
+            with open_file(self._path(number), OutputError) as file:
+                content = file.read()
             if self._digest(number, content[DIGEST_BYTES:]) != content[:DIGEST_BYTES]:
                 return None
             stream = io.BytesIO(content[DIGEST_BYTES:])
             dtype = np.dtype(stream.readline().decode().strip())
             return np.load(stream, allow_pickle=False).view(dtype)
-        except (OSError, ValueError, TypeError):
+        except (OutputError, OSError, ValueError, TypeError, MemoryError):  # the last of a size that cannot be true
             return None
 
     def write(self, number: int, outputs: np.ndarray) -> None:
@@ -82,6 +86,10 @@ class Journal:
         np.save(stream, outputs, allow_pickle=False)
         content = stream.getvalue()
         atomic_write(self._path(number), self._digest(number, content) + content)
+
+    def discard(self) -> None:
+        """Remove what is there: of a sweep that cannot be finished, it would be in the way. Raises `OutputError`."""
+        discard_journal(self.directory)
 
     def _path(self, number: int) -> Path:
         return self.directory / f"part-{number:05d}"
@@ -114,11 +122,12 @@ def open_journal(
             directory holds other files; or it cannot be written.
     """
     with contextlib.ExitStack() as opened:
-        lock = opened.enter_context(_claim(directory))
+        lock = opened.enter_context(_claim(directory, replace))
         told = describe(settings or {})
         if not _holds(directory, facts, told, replace):
             _remove(directory, (re.escape(FACTS), PART, TEMPORARY))
-            write_json(directory / FACTS, {"facts": dict(facts), "sizes": dict(sizes), "settings": told})
+            content = {"facts": dict(facts), "sizes": dict(sizes), "settings": told}
+            write_json(directory / FACTS, {**content, "sha256": _hash(content)})
         journal = Journal(directory, _read(directory / FACTS)["sizes"], lock)
         opened.pop_all()  # from here on the journal closes the lock
         return journal
@@ -130,7 +139,10 @@ def _holds(directory: Path, facts: Mapping[str, str], settings: Mapping[str, str
         return False
     try:
         found = _read(directory / FACTS)
-        if differing := differences(found["facts"], facts):
+        differing = differences(found["facts"], facts)
+        if differing and not count_parts(directory):
+            return False  # nothing was finished: there is nothing to lose
+        if differing:
             chosen = [one for one in differences(found["settings"], settings) if one[0] in settings]
             raise OutputError(
                 f"{directory.parent} holds an unfinished sweep with other settings: {tell(chosen, differing)}. "
@@ -143,7 +155,7 @@ def _holds(directory: Path, facts: Mapping[str, str], settings: Mapping[str, str
     return True
 
 
-def _claim(directory: Path) -> IO[Any]:
+def _claim(directory: Path, replace: bool) -> IO[Any]:
     """Make the directory if it is not there, and lock it; the system unlocks it when the process ends, however."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -152,6 +164,7 @@ def _claim(directory: Path) -> IO[Any]:
             raise OutputError(
                 f"{directory} holds other files ({some_of(other)}): a journal needs a directory of its own"
             )
+        _check_files(directory, replace)
         lock = (directory / ".lock").open("a")
     except OSError as error:
         raise OutputError(f"cannot write a journal in {directory}: {error.strerror or error}") from error
@@ -164,16 +177,38 @@ def _claim(directory: Path) -> IO[Any]:
     return lock
 
 
+def _check_files(directory: Path, replace: bool) -> None:
+    """Whether all of a journal's names are regular files; what is none, and empty, is removed where that is asked for.
+
+    Raises:
+        OutputError: something else has such a name.
+    """
+    ours = [path for path in listing(directory, OutputError) if re.fullmatch(OURS, path.name)]
+    for path in ours:
+        kind = path.lstat().st_mode
+        if stat.S_ISREG(kind):
+            continue
+        if not replace:
+            raise OutputError(f"{path} is no regular file, as a journal's are: --overwrite removes it")
+        try:
+            path.rmdir() if stat.S_ISDIR(kind) else path.unlink()
+        except OSError as error:
+            reason = error.strerror or error
+            raise OutputError(
+                f"{path} is no file of a journal and cannot be removed ({reason}): move it away"
+            ) from error
+
+
 def count_parts(directory: Path) -> int:
     """How many parts of an unfinished sweep are there."""
     if not is_unfinished(directory):
         return 0
-    return sum(re.fullmatch(PART, path.name) is not None for path in directory.iterdir())
+    return sum(re.fullmatch(PART, path.name) is not None for path in listing(directory, OutputError))
 
 
 def is_unfinished(directory: Path) -> bool:
-    """Whether a directory holds the journal of a sweep."""
-    return (directory / FACTS).exists()
+    """Whether a directory holds the journal of a sweep. Raises `OutputError` where nobody may look."""
+    return is_there(directory / FACTS, OutputError)
 
 
 def discard_journal(directory: Path) -> None:
@@ -182,7 +217,7 @@ def discard_journal(directory: Path) -> None:
     Raises:
         OutputError: it cannot be removed.
     """
-    if directory.is_dir():
+    if is_directory(directory, OutputError):
         _remove(directory, (re.escape(FACTS), PART, TEMPORARY, LOCK))
         with contextlib.suppress(OSError):
             directory.rmdir()  # unless something of the user's is in it
@@ -201,12 +236,22 @@ def _remove(directory: Path, patterns: tuple[str, ...]) -> None:
 
 
 def _read(path: Path) -> dict[str, dict]:
+    """What `journal.json` says. Its own digest tells damage, so that no size is taken that nobody chose."""
+    advice = "--overwrite discards what was finished"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        sizes = {name: int(size) for name, size in found["sizes"].items()}
-        return {"facts": dict(found["facts"]), "sizes": sizes, "settings": dict(found.get("settings", {}))}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise OutputError(f"{path} is damaged: --overwrite discards what was finished") from error
+        found = parse_json(read_text(path, OutputError))
+        content = {name: dict(found[name]) for name in ("facts", "sizes", "settings")}
+        if found["sha256"] != _hash(content):
+            raise ValueError("its digest does not match")
+        return content
+    except OutputError as error:
+        raise OutputError(f"{error}: {advice}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise OutputError(f"{path} is damaged, or of another version of bertjax: {advice}") from error
+
+
+def _hash(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def describe(settings: Mapping[str, Any]) -> dict[str, str]:

@@ -78,10 +78,13 @@ def _check_address(coordinator: str, here: bool) -> None:
 def _watch(coordinator: str | None) -> Watch:
     """Watch the other processes, by connections to process 0."""
     watch = Watch(lambda: end(EXIT_MISTAKE, f"bertjax: error: {LOST}"))
-    port = int(agree(np.int32(watch.listen() if is_first() else 0)))
-    address = coordinator or getattr(global_state, "coordinator_address", None)
-    if not is_first() and address:
-        watch.join(address.rpartition(":")[0].strip("[]"), port)
+    address = coordinator or getattr(global_state, "coordinator_address", None) or ""
+    host = address.rpartition(":")[0].strip("[]")
+    told = np.array([watch.listen(host) if is_first() and host else 0, *watch.secret], np.int32)
+    port, *secret = agree(told).tolist()  # by JAX's own connections, which only the processes of the job have
+    if not is_first() and host:
+        watch.secret = bytes(secret)
+        watch.join(host, port)
     return watch
 
 

@@ -43,6 +43,7 @@ NOT_COMPARED = ("output", "overwrite", "resume", "memory", "distributed")
 Place = tuple[str, int | None, int | None]
 DERIVED = ("summary.json", "results.parquet", "attention.npz", "heads.png", "layers.png", "sets.png")
 FILES = ("outputs.npz", "examples.jsonl", *DERIVED)
+WRITTEN = (*FILES, "report.html")
 
 
 @dataclass(frozen=True)
@@ -236,7 +237,7 @@ def write_outputs(directory: Path, swept: Swept, examples: Examples, ablations: 
         "ids": np.array(examples.ids),
         "labels": examples.labels,
     }
-    remove_leftovers(directory)
+    remove_leftovers(directory, WRITTEN)
     with staged(directory / "outputs.npz", directory / "examples.jsonl") as (outputs, lines):
         np.savez_compressed(outputs, **arrays)  # type: ignore[arg-type]
         lines.write_text(_lines(examples), encoding="utf-8")

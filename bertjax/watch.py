@@ -2,11 +2,16 @@
 
 JAX's own service would end a process whose coordinator is gone by an abort in C++, after a while and with a stack. Each
 process keeps a connection to process 0, over which both send a sign of life every two seconds. Where that connection
-cannot be made (a firewall), JAX's own way remains.
+cannot be made (a firewall), JAX's own way remains. Who does not know the job's secret is no process of it: whatever
+connects, sends or hangs up at that port changes nothing.
 """
 
 import contextlib
+import hashlib
+import hmac
+import ipaddress
 import os
+import secrets
 import socket
 import sys
 import threading
@@ -15,6 +20,8 @@ from collections.abc import Callable
 from typing import NoReturn
 
 PULSE, SILENCE, CONNECTING = 2.0, 30.0, 10.0  # seconds
+GREETING, STRANGERS = 5.0, 64  # seconds that a greeting may take; connections that have not greeted yet, at most
+SECRET_BYTES = 32
 ALIVE, DONE = b".", b"x"
 
 _ENDING = threading.Lock()
@@ -37,34 +44,80 @@ class Watch:
 
     Args:
         lost: what to do when another process has ended or is silent; called in a thread of its own.
+
+    `secret` is what all processes of the job know, and nobody else: process 0 makes it, the others are given it.
     """
 
     def __init__(self, lost: Callable[[], object]):
         self.lost, self.done = lost, threading.Event()
         self.connections: list[socket.socket] = []
+        self.secret = secrets.token_bytes(SECRET_BYTES)
+        self._greeting = threading.Semaphore(STRANGERS)
+        self._listening: socket.socket | None = None
 
-    def listen(self) -> int:
-        """Wait for the others, in the background. Returns the port."""
-        listening = socket.create_server(("", 0))
+    def listen(self, host: str) -> int:
+        """Wait for the others, in the background.
+
+        Args:
+            host: the name or address under which they look for this process.
+
+        Returns: the port.
+        """
+        self._listening = listening = _listen(host)
         _start(lambda: self._accept(listening))
         return int(listening.getsockname()[1])
 
     def join(self, host: str, port: int) -> None:
-        """Connect to process 0, which listens there."""
-        with contextlib.suppress(OSError):
-            self._keep(socket.create_connection((host, port), CONNECTING))
+        """Connect to process 0, which listens there; where that fails for ten seconds, there is no connection."""
+        until = time.monotonic() + CONNECTING
+        while time.monotonic() < until and not self.done.wait(0.05):
+            with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
+                connection = opened.enter_context(socket.create_connection((host, port), CONNECTING))
+                connection.sendall(self._word("process"))
+                if _receive_exactly(connection, SECRET_BYTES) == self._word("process 0"):
+                    opened.pop_all()
+                    self._keep(connection)
+                    return
 
     def close(self) -> None:
         """The job is done: that the others end now is no loss."""
         self.done.set()
+        if self._listening is not None:
+            with contextlib.suppress(OSError):
+                self._listening.shutdown(socket.SHUT_RDWR)  # whoever waits for a connection waits no more
+            self._listening.close()
         for connection in self.connections:
             with contextlib.suppress(OSError):
                 connection.sendall(DONE)
 
     def _accept(self, listening: socket.socket) -> None:
         while not self.done.is_set():
-            with contextlib.suppress(OSError):
-                self._keep(listening.accept()[0])
+            try:
+                connection = listening.accept()[0]
+            except OSError:
+                self.done.wait(0.1)  # too many open files, perhaps for a moment
+                continue
+            if self._greeting.acquire(blocking=False):
+                _start(lambda connection=connection: self._greet(connection))
+            else:
+                connection.close()
+
+    def _greet(self, connection: socket.socket) -> None:
+        """Keep a connection whose other end knows the secret; a stranger's is closed."""
+        try:
+            if hmac.compare_digest(_receive_exactly(connection, SECRET_BYTES), self._word("process")):
+                connection.sendall(self._word("process 0"))
+                self._keep(connection)
+            else:
+                connection.close()
+        except OSError:
+            connection.close()
+        finally:
+            self._greeting.release()
+
+    def _word(self, who: str) -> bytes:
+        """What a process says of itself to show that it knows the secret, which it does not tell."""
+        return hmac.digest(self.secret, who.encode(), hashlib.sha256)
 
     def _keep(self, connection: socket.socket) -> None:
         connection.settimeout(SILENCE)
@@ -90,6 +143,36 @@ class Watch:
             if not heard and not self.done.is_set():
                 self.lost()
                 return
+
+
+def _listen(host: str) -> socket.socket:
+    """A socket at the address under which the others look for this process.
+
+    Where this machine knows its own name as a loopback address, or the address is another machine's that passes
+    connections on, it listens everywhere: only those who know the secret are heard.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        if not (ipaddress.ip_address(address[0]).is_loopback and not _is_local(host)):
+            return socket.create_server(address[:2], family=family)
+    except (OSError, ValueError):
+        pass
+    return socket.create_server(("", 0))
+
+
+def _is_local(host: str) -> bool:
+    return host == "localhost" or host.startswith("127.") or host == "::1"
+
+
+def _receive_exactly(connection: socket.socket, count: int) -> bytes:
+    """So many bytes, or fewer where the other end hangs up. Raises `OSError` where it takes too long."""
+    until, found = time.monotonic() + GREETING, b""
+    while len(found) < count:
+        connection.settimeout(max(0.001, until - time.monotonic()))
+        if not (more := connection.recv(count - len(found))):
+            break
+        found += more
+    return found
 
 
 def _start(work: Callable[[], None]) -> None:

@@ -134,7 +134,6 @@ def run_program(
         }
         facts["versions"] |= {name: package_version(name) for name in PACKAGES}
         facts["seconds"] = round(time.monotonic() - started, 1)
-        remove_leftovers(directory)
         write_outcome(directory, outcome, facts)
         discard_journal(directory / "journal")
         used = [f"{format_bytes(size)} of {where} memory at most" for where, size in peak.items() if size]
@@ -188,6 +187,7 @@ def write_outcome(directory: Path, outcome: Outcome, facts: Mapping[str, Any]) -
     """Write the files of a run, `numbers.json` last."""
     pictures = {f"{name}.{kind}": draw for name, draw in outcome.more.items() for kind in ("png", "pdf")}
     names = [*FILES[:-1], *pictures, FILES[-1]]
+    remove_leftovers(directory, names)
     with staged(*(directory / name for name in names)) as (values, *figures, numbers):
         np.savez_compressed(values, **outcome.values)  # type: ignore[arg-type]
         for figure, paint in zip(figures, [outcome.draw, outcome.draw, *pictures.values()], strict=True):

@@ -72,7 +72,7 @@ class RunDirectory:
                 shutil.rmtree(self.path / LAST)
         except OSError as error:
             raise OutputError(f"cannot remove {error.filename}: {error.strerror or error}") from error
-        remove_leftovers(self.path)
+        remove_leftovers(self.path, (RESULT, STATE, LOGITS))
 
     def is_finished(self) -> bool:
         """Whether there is a result. Raises `OutputError` where it is damaged, or another run's."""
@@ -102,8 +102,8 @@ class RunDirectory:
             OutputError: what is there is damaged, or another run's.
         """
         path = self.path / STATE
-        remove_leftovers(self.path)
-        remove_leftovers(self.path / LAST)
+        remove_leftovers(self.path, (RESULT, STATE, LOGITS))
+        remove_leftovers(self.path / LAST, ("model.safetensors", "config.json", *TOKENIZER_FILES))
         if not is_file(path, OutputError):
             return None
         try:
