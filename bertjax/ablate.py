@@ -153,8 +153,8 @@ def _load_job(settings: Settings, directory: Path) -> tuple[Any, list[Ablation],
     ablations = list_ablations(settings, model.config)
     examples = _load_examples(settings, model)
     tokenizer = Tokenizer.from_pretrained(directory)
-    how = {"together": settings.distributed, "memory": budget_of_texts(settings.memory_budget)}
-    encoded = encode_examples(model, tokenizer, examples, settings.max_length, **how)
+    length, room = settings.max_length, budget_of_texts(settings.memory_budget)
+    encoded = encode_examples(model, tokenizer, examples, length, together=settings.distributed, memory=room)
     return model, ablations, examples, encoded
 
 

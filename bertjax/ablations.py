@@ -194,7 +194,7 @@ def read_sets(path: Path, config: BertConfig, mode: str = "uniform") -> list[Abl
     >>> [(one.name, len(one.changes)) for one in read_sets(path, BertConfig())]
     [('syntax', 2)]
     """
-    sets = []
+    sets: list[Ablation] = []
     for number, name, heads in _set_lines(path):
         check_count(len(sets) + 1, 0)
         try:

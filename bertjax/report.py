@@ -74,7 +74,7 @@ def ablation_table(
     losses = sorted((row for row in rows if row.change <= -NOTHING), key=lambda row: row.change)
     gains = sorted((row for row in rows if row.change >= NOTHING), key=lambda row: -row.change)
     longest = max((abs(row.change) for row in losses + gains), default=1.0)
-    table = PlainTable.grid()
+    table = PlainTable(box=None, show_header=False, padding=0, pad_edge=False)
     table.add_row(Text(f"{metric_label} without ablation: {_points(base)}"))
     table.add_row(Text("Change: the score with the ablation minus that, in points"))
     for verb, colour, block in (("lowers", "red", losses), ("raises", "bright_blue", gains)):

@@ -222,8 +222,9 @@ def _encoding(found: tokenizers.Encoding, known: dict[Any, Any], prompt: int) ->
 
     offsets = found.offsets
     if prompt:
-        places = zip(offsets, found.sequence_ids, strict=True)
-        offsets = [tuple(max(end - prompt * (which == 0), 0) for end in offset) for offset, which in places]
+        shifts = [prompt if which == 0 else 0 for which in found.sequence_ids]
+        places = zip(offsets, shifts, strict=True)
+        offsets = [(max(start - shift, 0), max(end - shift, 0)) for (start, end), shift in places]
     return Encoding(
         input_ids=shared(found.ids),
         token_type_ids=tuple(found.type_ids),

@@ -297,7 +297,7 @@ def _make_bert(
 
 def _normalizer(path: Path, settings: Mapping[str, Any]) -> normalizers.BertNormalizer:
     """Lower-casing and the like, as the settings say."""
-    chosen = {"do_lower_case": True, "tokenize_chinese_chars": True, "strip_accents": None}
+    chosen: dict[str, Any] = {"do_lower_case": True, "tokenize_chinese_chars": True, "strip_accents": None}
     chosen |= {key: settings[key] for key in chosen if key in settings}
     for key, value in chosen.items():
         if not isinstance(value, bool) and not (key == "strip_accents" and value is None):

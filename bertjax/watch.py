@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import NoReturn
 
 PULSE, SILENCE, CONNECTING = 2.0, 30.0, 10.0  # seconds
@@ -98,7 +99,7 @@ class Watch:
                 self.done.wait(0.1)  # too many open files, perhaps for a moment
                 continue
             if self._greeting.acquire(blocking=False):
-                _start(lambda connection=connection: self._greet(connection))
+                _start(partial(self._greet, connection))
             else:
                 connection.close()
 

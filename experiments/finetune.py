@@ -32,6 +32,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from rich.table import Table
 
 from bertjax import BertConfig, BertForSequenceClassification, BertModel
 from bertjax.cli import Parser, positive
@@ -284,7 +285,7 @@ def _outcome(run: Run, results: Sequence[Result], others: int) -> Outcome:
         values |= {f"{part}_{one.name.replace('-', '_')}": found[part] for part in ("logits", "labels")}
     which = "of other settings, or that cannot be read, are not in the table"
     left = [f"{others} results in {run.directory / 'runs'} {which}"] if others else []
-    lines = [make_table(rows), *gain_lines(rows), *recipe_lines(rows), *left]
+    lines: list[str | Table] = [make_table(rows), *gain_lines(rows), *recipe_lines(rows), *left]
     return Outcome(kept, values, figures(numbers)["figure"], lines)
 
 

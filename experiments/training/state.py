@@ -103,7 +103,9 @@ class RunDirectory:
         """
         path = self.path / STATE
         remove_leftovers(self.path, (RESULT, STATE, LOGITS))
-        remove_leftovers(self.path / LAST, ("model.safetensors", "config.json", *TOKENIZER_FILES))
+        remove_leftovers(
+            self.path / LAST, ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
+        )
         if not is_file(path, OutputError):
             return None
         try:
