@@ -28,6 +28,7 @@ from bertjax.journal import describe, differences, tell
 from bertjax.json_files import parse_json
 from bertjax.paths import is_file, is_there, open_file, read_text
 
+MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
 STATE, LAST, LOGITS, RESULT = "state.safetensors", "last", "logits.npz", "result.json"
 
 
