@@ -268,7 +268,7 @@ def compute(run: Run) -> Outcome:
             path, example, "The two heads of the paper's figure 3", f"{run.options.model}: {example['sentence']}", {}
         )
 
-    lines = [make_table(checks), say_framenet(framenet, reading), *_say(checks)]
+    lines: list[str | Table] = [make_table(checks), say_framenet(framenet, reading), *_say(checks)]
     return Outcome(numbers, values | each, draw, lines, {"examples": draw_maps_of_example})
 
 

@@ -176,7 +176,7 @@ def compare_with_authors(
     own = measure_links(run, authors)
     literal = {"as_published": published}, {"as_published": measure_published(run, authors)}
     both = [dict(zip(DIRECTIONS, np.moveaxis(one.both, 1, 0), strict=True)) for one in (links, own)]
-    found = {}
+    found: dict[str, Any] = {}
     for name, sentences, (ours, others) in (("corrected", corrected, both), ("as_published", theirs, literal)):
         shared = [number for number, sentence in enumerate(sentences.found) if _key(sentence) in place]
         same = [place[_key(sentences.found[number])] for number in shared]

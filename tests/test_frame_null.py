@@ -84,7 +84,7 @@ def drawn(monkeypatch, groups, weights, draws=500):
 
     monkeypatch.setattr(frame_null, "stream_attention", stream)
     run = Run(Namespace(draws=draws, seed=0), None, Tokenizer.__new__(Tokenizer), lambda done, total: None)
-    return draw_nulls(run, Links(texts, groups, both, both[:, 0]), sentences)
+    return draw_nulls(run, Links(texts, groups, both), sentences)
 
 
 def scored(*arguments):

@@ -226,7 +226,7 @@ def measure_controls(run: Run, links: Links, plans: Sequence[Plan]) -> dict[str,
                 values[AT_DISTANCE][0, direction, place] = np.mean([single[place][pair] for pair in pairs], axis=0)
                 values[AT_DISTANCE][1, direction, place] = expected
     uniform = np.array([1 / len(text) for text in links.texts])
-    return {name: contrast(*found, uniform, run) for name, found in values.items()}
+    return {name: contrast(found[0], found[1], uniform, run) for name, found in values.items()}
 
 
 def _each(run: Run, links: Links) -> Iterator[tuple[int, Maps]]:

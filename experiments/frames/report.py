@@ -92,7 +92,7 @@ def named(names: list[str], like: Float[np.ndarray, "layers heads"]) -> Bool[np.
 
 def _draw_example(numbers: Mapping[str, Any], path: Path) -> None:
     results, settings = numbers["results"], numbers["settings"]
-    left = {name: [] for name in results["example"]["maps"]}
+    left: dict[str, list[str]] = {name: [] for name in results["example"]["maps"]}
     for title, direction in zip(TITLES, DIRECTIONS, strict=True):
         for name in results["heads_left"][direction]:
             if name in left:
@@ -154,7 +154,10 @@ def _describe(runs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _say_distances(found: Sequence[Sequence[float | None]]) -> str:
-    return "; ".join("none" if None in pair else "{:.1f} and {:.1f}".format(*pair) for pair in found)
+    def say(links: float | None, others: float | None) -> str:
+        return "none" if links is None or others is None else f"{links:.1f} and {others:.1f}"
+
+    return "; ".join(say(*pair) for pair in found)
 
 
 def _count_heads(runs: Sequence[Mapping[str, Any]]) -> list[str]:
