@@ -179,8 +179,8 @@ def check_layers(weights: Mapping[str, np.ndarray], config: BertConfig) -> None:
     wanted = config.num_hidden_layers
     if len(layers) != wanted or max(layers) >= wanted:
         held = max(layers, default=-1) + 1
-        there = f"has {held} layers" if held != wanted else f"has only {len(layers)} of its layers"
-        raise CheckpointError(f"the checkpoint {there}, but num_hidden_layers is {wanted}")
+        has = f"has {held} layers" if held != wanted else f"has only {len(layers)} of its layers"
+        raise CheckpointError(f"the checkpoint {has}, but num_hidden_layers is {wanted}")
 
 
 def write_parameters(parameters: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -6,6 +6,7 @@ no text with half of a surrogate pair, nothing nested deeper than `DEEPEST`.
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ DEEPEST = 100  # lists and objects inside each other; the deepest of a real chec
 _LONGEST_NUMBER = 309  # digits of the largest float before its point: 1.8e308
 _SURELY_A_FLOAT = 1 << 1023
 
-_KINDS: dict[type, str] = {dict: "object", list: "list"}
+_KINDS: Mapping[type, str] = {dict: "object", list: "list"}
 
 
 class JsonError(ValueError):

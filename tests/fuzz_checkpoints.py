@@ -366,7 +366,7 @@ def _change_json(value: Any, rng: random.Random) -> Any:
         container[rng.choice(KEYS)] = rng.choice(VALUES)
     elif what == "wrap":
         container[key] = rng.choice(([container[key]], {"content": container[key]}, str(container[key])))
-    elif what == "swap":
+    elif what == "swap" and places:
         other, there = rng.choice(places)
         container[key] = json.loads(json.dumps(other[there]))
     else:

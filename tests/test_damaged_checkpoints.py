@@ -34,7 +34,7 @@ def test_a_case_that_ends_otherwise_is_told(monkeypatch, capsys):
         raise KeyError("\nkey")
 
     monkeypatch.setattr(fuzzer, "_read", raise_error)
-    monkeypatch.setattr("sys.argv", ["campaign", "--count", "3"])
+    monkeypatch.setattr("sys.argv", ["campaign", "--only", "checkpoints", "--count", "3"])
     assert campaign.main() == 1
     assert "| checkpoints | traceback | 3 |" in (told := capsys.readouterr().out)
     assert "KeyError" in told
