@@ -16,7 +16,7 @@ from jaxtyping import Array
 from bertjax import checkpoint
 from bertjax.checks import check_overrides, prepare_inputs
 from bertjax.config import BertConfig
-from bertjax.errors import OutputError, some_of
+from bertjax.errors import CheckpointError, OutputError, some_of
 from bertjax.files import CheckpointWarning, read_weights, write_weights
 from bertjax.locate import locate
 from bertjax.paths import user_path
@@ -147,7 +147,10 @@ class PretrainedModel(nnx.Module):
         if cls.has_decoder:
             config = _untie_if_different(config, weights)
         options = cls._read_options(directory) | options
-        return build(lambda key: cls(config, key, numerics, **options), weights, config, seed)  # type: ignore[call-arg]
+        try:
+            return build(lambda key: cls(config, key, numerics, **options), weights, config, seed)  # type: ignore[call-arg]
+        except CheckpointError as error:
+            raise CheckpointError(f"{directory}: {error}") from None
 
     @classmethod
     def _read_options(cls, directory: Path) -> dict[str, Any]:

@@ -133,6 +133,7 @@ def test_weights_that_do_not_fit_the_config_are_refused(saved, name):
     with pytest.raises(CheckpointError, match=message) as caught:
         bertjax.load(directory)
     assert "\n" not in str(caught.value)
+    assert str(directory) in str(caught.value)
 
 
 def test_a_head_that_is_missing_is_made_anew_and_named(saved, rng):
