@@ -1,37 +1,60 @@
 """What does each head do for a task? (Kovaleva et al. 2019, section 4.6, figure 8)
 
-Every head alone is disabled, the model scores the task's validation set, and the map shows the scores against the one
-with nothing disabled. How many heads raise, leave or lower the score, the largest gain and loss, what a random head
-does, with intervals over the examples. Three ways of disabling: uniform attention over the real tokens (the paper's),
-a head's output set to zero, and to its mean over the data; and how alike they rank the heads.
+Every head alone is disabled, the model scores the task's validation set, and maps show the changes against the score
+with nothing disabled. How many heads raise, leave or lower the score, the largest gain and loss, and what a random head
+does. Three ways of disabling: uniform attention over the real tokens (the paper's), a head's output set to zero, and to
+its mean over the data; and how alike they rank the heads. --modes takes fewer.
+
+The evidence is that of `bertjax ablate`: 10,000 draws of examples for intervals, paired tests (McNemar's for accuracy,
+swaps for other metrics), and q-values over all heads. What is called found has q < 0.05; all else is pale in the maps.
+That is for one fine-tuned model: `python -m experiments.across_tasks DIR DIR ...` joins several seeds, and tasks.
 
 Takes a checkpoint with a classifier fine-tuned on the task, or a sentence embedder (cosine similarity of pairs; where
 labels are classes, as MRPC's, that is scored by ROC AUC and average precision in place of accuracy and F1).
 
-DIR/uniform, DIR/zero and DIR/mean hold the corrected results of each mode as `bertjax ablate` writes them: `bertjax
-report DIR/uniform` says which heads matter for sure, `bertjax compare` whether they are the same.
+DIR/uniform, DIR/zero and DIR/mean hold the results of each mode as `bertjax ablate` writes them: `bertjax report
+DIR/uniform` shows them, `bertjax compare` says whether they are the same heads.
 
---as-published reads GLUE's files as the authors' code does, with quote handling, which loses rows, and calls the score
-of STS-B what the paper calls it; disabling itself is the same. What that changes is said.
+--as-published is the same but for the length after which texts are cut (128 tokens): the authors' program disables
+heads as this one does, and reads all rows of GLUE's files. It prints that, and one block.
 
     python -m experiments.head_ablation --task stsb --data GLUE_DIR
 
-On STS-B's 1,500 validation pairs, all-MiniLM-L6-v2 with cosine similarity (Spearman .8672), disabling head 2.4 raises
-Spearman's correlation by 0.26 points, head 2.7 lowers it by 0.84; with outputs set to zero neither does anything (-0.04
-and +0.10), and the two modes rank the heads almost independently (0.13; `RESULTS.md`). Half an hour on two CPU cores
-for three modes and both readings. Fine-tuned on MRPC (17 minutes of processor time), 38 of 72 heads raise the accuracy,
-0.2 most (1.5 points, 6 examples), two beyond noise; a random head -0.20 (-0.82 to +0.42). A sweep that was killed goes
-on with the same command.
+A sweep that was killed goes on with the same command. What came out, and how long it took: `RESULTS.md`, 4.6.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 from bertjax.ablations import single_heads
-from bertjax.heads_map import draw_heads
+from experiments.disabling.panels import EffectPanel, draw_effect_maps
 from experiments.disabling.program import Kind, add_disabling_options, compute_disabling
+from experiments.disabling.said import main_effects, tables_of_run
+from experiments.disabling.strips import draw_strips, texts_of
 from experiments.shared.program import make_parser, run_program
 
-HEADS = Kind("head", single_heads, draw_heads)
+
+def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
+    """The pictures of a run by name, from its `numbers.json` alone: a map for each mode, and all modes as strips."""
+    results, found = numbers["results"], main_effects(numbers["results"])
+    shape = results["layers"], results["heads"]
+    panels = [EffectPanel(mode, one.change.reshape(shape), one.found.reshape(shape)) for mode, one in found.items()]
+    title, subtitle, label, _ = texts = texts_of(results)
+    maps = partial(draw_effect_maps, panels=panels, title=title, subtitle=subtitle, label=label)
+    drawn: dict[str, Callable[[Path], None]] = {"figure": maps}
+    if len(found) > 1:
+        drawn["modes"] = partial(draw_strips, effects=found, names=results["names"], texts=texts)
+    return drawn
+
+
+def tables(numbers: Mapping[str, Any]) -> str:
+    """The table of a run in Markdown, from its `numbers.json` alone."""
+    return tables_of_run(numbers["results"])
+
+
+HEADS = Kind("head", single_heads, figures)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,27 +1,52 @@
 """What does each layer's attention do for a task? (Kovaleva et al. 2019, section 4.6, figure 9)
 
 As `head_ablation.py`, but all heads of a layer are disabled together, one layer after another: uniform attention over
-the real tokens (the paper's), outputs set to zero, and to their means. A layer's feed-forward part stays.
+the real tokens (the paper's), outputs set to zero, and to their means. A layer's feed-forward part stays. Bars have
+95 % intervals; those that cannot be told from 0 (q >= 0.05 over the layers) are hollow. `layer_sets.py` disables
+several layers at once.
 
-DIR/uniform, DIR/zero and DIR/mean hold what `bertjax report`, `show` and `compare` read.
-
---as-published reads GLUE's files as the authors' code does: see `head_ablation.py`.
+DIR/uniform, DIR/zero and DIR/mean hold what `bertjax report`, `show` and `compare` read. --as-published: see
+`head_ablation.py`.
 
     python -m experiments.layer_ablation --task stsb --data GLUE_DIR
 
-On STS-B's 1,500 validation pairs, all-MiniLM-L6-v2 with cosine similarity (Spearman .8672), disabling no layer by
-uniform attention helps; layer 5 costs most, 4.2 points, a random layer 1.4 (`RESULTS.md`). 5 minutes of processor time
-for three modes and both readings.
+What came out, and how long it took: `RESULTS.md`, 4.6.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from bertjax.ablations import whole_layers
-from bertjax.bars import draw_layers
+from experiments.disabling.panels import EffectPanel, draw_effect_bars
 from experiments.disabling.program import Kind, add_disabling_options, compute_disabling
+from experiments.disabling.said import main_effects, tables_of_run
+from experiments.disabling.strips import draw_strips, texts_of
 from experiments.shared.program import make_parser, run_program
 
-LAYERS = Kind("layer", whole_layers, draw_layers)
+
+def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
+    """The pictures of a run by name, from its `numbers.json` alone: bars for each mode, and all modes as strips."""
+    results, found = numbers["results"], main_effects(numbers["results"])
+    panels = [EffectPanel(mode, one.change, one.found, np.stack([one.low, one.high])) for mode, one in found.items()]
+    title, subtitle, label, what = texts = texts_of(results)
+    names = results["names"]
+    bars = partial(draw_effect_bars, panels=panels, names=names, title=title, subtitle=subtitle, label=label, what=what)
+    drawn: dict[str, Callable[[Path], None]] = {"figure": bars}
+    if len(found) > 1:
+        drawn["modes"] = partial(draw_strips, effects=found, names=names, texts=texts)
+    return drawn
+
+
+def tables(numbers: Mapping[str, Any]) -> str:
+    """The table of a run in Markdown, from its `numbers.json` alone."""
+    return tables_of_run(numbers["results"])
+
+
+LAYERS = Kind("layer", whole_layers, figures)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

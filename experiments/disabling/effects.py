@@ -1,39 +1,50 @@
-"""What disabling heads or layers does to a score: how many help and hurt, by how much, and how sure that is."""
+"""What disabling heads or layers does to a score: how many raise and lower it, by how much, and how sure that is."""
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, Num
+from jaxtyping import Bool, Float, Int, Num
 
 from bertjax import intervals
-from bertjax.metrics import METRICS, predictions_from_logits, score
+from bertjax.evidence import Evidence, Q
+from bertjax.findings import format_p
+from bertjax.metrics import METRICS
 from bertjax.page import format_change
 from bertjax.report import NOTHING
-from bertjax.resampling import chunk_size, make_scorer, score_draws
+from bertjax.resampling import bootstrap_counts, make_scorer, score_draws
 
-LEVEL = 95  # per cent, of all intervals
+Places = Float[np.ndarray, " places"]
+PARTS = ("change", "low", "high", "p", "q")
 
 
 @dataclass(frozen=True)
 class Effects:
-    """Scores by one metric with each place (head or layer) disabled in turn, in several modes.
+    """What disabling each place (a head, a layer, a set of them) alone does to one score, in one mode.
 
     Args:
         metric: its name.
-        base: the score with nothing disabled.
-        scores: with each place disabled.
-        resampled: changes against the base on examples drawn with replacement.
-        flips: of a metric of predictions, how many examples become right and become wrong.
+        base: the score with nothing disabled, as the metric defines it.
+        change: against the base, in points; NaN where it is undefined.
+        low, high: ends of each change's 95 % interval over examples.
+        p, q: of the paired test, and after Benjamini and Hochberg over all places.
+        mean: of the changes: what a random place does.
+        mean_interval: its 95 % interval over examples.
+        gains, losses: of a metric of predictions, how many examples become right and wrong.
     """
 
     metric: str
     base: float
-    scores: Float[np.ndarray, "modes places"]
-    resampled: Float[np.ndarray, "draws modes places"]
-    flips: Int[np.ndarray, "2 modes places"] | None = None
+    change: Places
+    low: Places
+    high: Places
+    p: Places
+    q: Places
+    mean: float
+    mean_interval: tuple[float, float]
+    gains: Int[np.ndarray, " places"] | None = None
+    losses: Int[np.ndarray, " places"] | None = None
 
     @property
     def label(self) -> str:
@@ -41,138 +52,184 @@ class Effects:
         return METRICS[self.metric].label
 
     @property
-    def changes(self) -> Float[np.ndarray, "modes places"]:
-        """Against the base, in points."""
-        return 100 * (self.scores - self.base)
+    def found(self) -> Bool[np.ndarray, " places"]:
+        """Which changes are more than chance, at the rate `evidence.Q` of false discoveries."""
+        return np.nan_to_num(self.q, nan=1.0) < Q
 
     @property
-    def intervals(self) -> Float[np.ndarray, "ends modes places"]:
-        """Of each change, in points: how far it may be the luck of the examples."""
-        return 100 * _interval(self.resampled)
+    def spread(self) -> float:
+        """Standard deviation of the changes over places."""
+        known = self.change[np.isfinite(self.change)]
+        return float(known.std(ddof=1)) if known.size > 1 else float("nan")
 
-    @property
-    def mean_intervals(self) -> Float[np.ndarray, "ends modes"]:
-        """Of the mean change over all places where it is defined, in points."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            return 100 * _interval(np.nanmean(self.resampled, axis=-1))
+    def to_dict(self) -> dict[str, Any]:
+        """For `numbers.json`: changes to 1/10,000 of a point, p and q in four digits, None for what is undefined."""
+        exact = {name: [short_or_none(value) for value in getattr(self, name)] for name in ("p", "q")}
+        rounded = {name: [rounded_or_none(value) for value in getattr(self, name)] for name in PARTS[:3]}
+        flips = {name: getattr(self, name) for name in ("gains", "losses")}
+        return {
+            **rounded,
+            **exact,
+            **{name: values.tolist() for name, values in flips.items() if values is not None},
+            "mean": rounded_or_none(self.mean),
+            "mean_interval": [rounded_or_none(end) for end in self.mean_interval],
+        }
 
 
-def _interval(values: Float[np.ndarray, "draws ..."]) -> Float[np.ndarray, "ends ..."]:
-    """Ends of an interval. Draws for which a score is undefined are left out; NaN where it always is."""
-    return intervals.percentile(values.reshape(len(values), -1), LEVEL / 100).reshape(2, *values.shape[1:])
+def read_effects(metric: str, base: float | None, found: dict[str, Any]) -> Effects:
+    """The effects that `Effects.to_dict` wrote."""
+    low, high = (_number(end) for end in found["mean_interval"])
+    return Effects(
+        metric,
+        _number(base),
+        *(np.array([_number(value) for value in found[name]]) for name in PARTS),
+        _number(found["mean"]),
+        (low, high),
+        *(np.array(found[name]) if name in found else None for name in ("gains", "losses")),
+    )
 
 
-def measure(
+def make_effects(evidence: Evidence, mean_draws: Float[np.ndarray, " draws"]) -> Effects:
+    """The effects by one metric.
+
+    Args:
+        evidence: of all places in one mode.
+        mean_draws: their mean change on drawn examples (`draw_means`).
+    """
+    change = 100 * evidence.difference
+    low, high = 100 * intervals.percentile(mean_draws[:, None])[:, 0]
+    return Effects(
+        evidence.metric,
+        evidence.base,
+        change,
+        100 * evidence.low,
+        100 * evidence.high,
+        evidence.p,
+        evidence.q,
+        mean_of(change),
+        (float(low), float(high)),
+        evidence.gains,
+        evidence.losses,
+    )
+
+
+def draw_changes(
     metric: str,
     outputs: Float[np.ndarray, "runs examples *labels"],
     labels: Num[np.ndarray, " examples"],
     positive: int,
-    modes: int,
-    counts: Int[np.ndarray, "draws examples"],
-) -> Effects:
-    """The effects by a metric.
-
-    Args:
-        outputs: of the base, then of every place in the first mode, in the second, and so on.
-        positive: the label that counts as yes.
-        counts: how often each example is drawn.
-    """
-    scores = score(metric, outputs, labels, positive)
-    size = chunk_size(len(labels), len(outputs))
-    chunks = [counts[start : start + size] for start in range(0, len(counts), size)]
-    resampled = score_draws(make_scorer(metric, outputs, labels, positive), chunks)
-    changes = (resampled[:, 1:] - resampled[:, :1]).reshape(len(counts), modes, -1)
-    flips = None
-    if METRICS[metric].reads == "predictions":
-        right = predictions_from_logits(outputs) == labels
-        became = np.stack([right[1:] & ~right[0], ~right[1:] & right[0]])
-        flips = became.sum(-1).reshape(2, modes, -1)
-    return Effects(metric, float(scores[0]), scores[1:].reshape(modes, -1), changes, flips)
+    draws: int,
+    seed: int,
+) -> Float[np.ndarray, "draws places"]:
+    """Changes on examples drawn with replacement, as the metric defines scores; the first run is the base."""
+    counts = bootstrap_counts(len(labels), draws, seed, len(outputs))
+    drawn = score_draws(make_scorer(metric, outputs, labels, positive), counts)
+    return drawn[:, 1:] - drawn[:, :1]
 
 
-def summarise(effects: Effects, mode: int, names: Sequence[str]) -> dict[str, Any]:
+def draw_means(changes: Float[np.ndarray, "draws places"]) -> Float[np.ndarray, " draws"]:
+    """Of each draw the mean change of the places where it is defined; NaN where it is nowhere."""
+    known = np.isfinite(changes)
+    sums, counts = np.where(known, changes, 0.0).sum(1), known.sum(1)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+def mean_of(values: Float[np.ndarray, "..."]) -> float:
+    """The mean of what is defined; NaN where nothing is."""
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if known.size else float("nan")
+
+
+def summarise(effects: Effects, names: Sequence[str]) -> dict[str, Any]:
     """How many places raise, leave or lower the score when disabled, the extremes, and what a random one does.
 
     Args:
-        mode: its number.
         names: of the places.
     """
-    changes, (low, high) = effects.changes[mode], effects.intervals[:, mode]
-    known = changes[np.isfinite(changes)]
-    ends = effects.mean_intervals[:, mode]
+    change, found = effects.change, effects.found
+    known = change[np.isfinite(change)]
     return {
         "raise": int((known >= NOTHING).sum()),
         "leave": int((np.abs(known) < NOTHING).sum()),
         "lower": int((known <= -NOTHING).sum()),
-        "undefined": len(changes) - len(known),
-        "raise_beyond_noise": int((low > 0).sum()),
-        "lower_beyond_noise": int((high < 0).sum()),
-        "largest_gain": _extreme(effects, mode, names, 1),
-        "largest_loss": _extreme(effects, mode, names, -1),
-        "random": {
-            "mean": _rounded(known.mean()) if known.size else None,
-            "interval": [_rounded(end) for end in ends],
-            "spread": _rounded(known.std(ddof=1)) if known.size > 1 else None,
-        },
+        "undefined": len(change) - len(known),
+        "raise_found": int((found & (change > 0)).sum()),
+        "lower_found": int((found & (change < 0)).sum()),
+        "largest_gain": _extreme(effects, names, 1),
+        "largest_loss": _extreme(effects, names, -1),
     }
 
 
-def _extreme(effects: Effects, mode: int, names: Sequence[str], sign: int) -> dict[str, Any] | None:
+def _extreme(effects: Effects, names: Sequence[str], sign: int) -> dict[str, Any] | None:
     """The place with the largest change of that sign; None where there is none."""
-    changes = sign * effects.changes[mode]
+    changes = sign * effects.change
     if not (changes >= NOTHING).any():
         return None
     place = int(np.nanargmax(changes))
-    found = {
+    extreme = {
         "name": names[place],
-        "score": _rounded(100 * effects.scores[mode, place]),
-        "change": _rounded(effects.changes[mode, place]),
+        "change": float(effects.change[place]),
         "ties": int((np.abs(changes - changes[place]) < NOTHING / 2).sum()) - 1,
-        "interval": [_rounded(end) for end in effects.intervals[:, mode, place]],
+        "interval": [float(effects.low[place]), float(effects.high[place])],
+        "q": float(effects.q[place]),
     }
-    if effects.flips is not None:
-        right, wrong = effects.flips[:, mode, place].tolist()
-        found |= {"examples_become_right": right, "examples_become_wrong": wrong}
-    return found
+    if effects.gains is not None and effects.losses is not None:
+        extreme |= {"gains": int(effects.gains[place]), "losses": int(effects.losses[place])}
+    return extreme
 
 
-def _rounded(value: Any) -> float | None:
-    return round(float(value), 4) if np.isfinite(value) else None
-
-
-def rank_correlation(
-    first: Float[np.ndarray, " places"], second: Float[np.ndarray, " places"], seed: int
-) -> dict[str, Any]:
+def rank_correlation(first: Places, second: Places, seed: int) -> dict[str, Any]:
     """Spearman's correlation over places, with a bootstrap interval over them.
 
     None where it is undefined; the interval also for fewer than ten places.
     """
     found, *ends = intervals.rank_correlation(first, second, seed)
-    return {"spearman": _rounded(found), "interval": [_rounded(end) for end in ends]}
+    return {"spearman": rounded_or_none(found), "interval": [rounded_or_none(end) for end in ends]}
 
 
-def describe(found: dict[str, Any], mode: str, what: str, places: int) -> str:
-    """A mode's summary as a line."""
+def say_change(value: float | None, ends: Sequence[float | None] = ()) -> str:
+    """A change in points with its interval.
 
-    def extreme(name: str) -> str:
-        one = found[name]
-        if one is None:
-            return "none"
-        flips = ""
-        if "examples_become_right" in one:
-            flips = f" ({one['examples_become_right']} examples right, {one['examples_become_wrong']} wrong)"
-        return f"{what} {one['name']} {format_change(one['change'])}{ties(one)}{flips}"
+    >>> say_change(-0.5, (-1.25, 0.2))
+    '−0.50 (−1.25 to +0.20)'
+    """
+    if value is None or not np.isfinite(value):
+        return "undefined"
+    low, high = [*ends, None, None][:2]
+    if low is None or high is None or not np.isfinite([low, high]).all():
+        return format_change(value)
+    return f"{format_change(value)} ({format_change(low)} to {format_change(high)})"
 
-    def ties(one: dict[str, Any]) -> str:
-        return f" (and {one['ties']} more)" if one["ties"] else ""
 
-    random, (low, high) = found["random"], found["random"]["interval"]
-    mean = "undefined" if random["mean"] is None else format_change(random["mean"])
-    between = "" if low is None else f" ({format_change(low)} to {format_change(high)})"
-    return (
-        f"{mode}: of {places} {what}s disabled alone {found['raise']} raise the score "
-        f"({found['raise_beyond_noise']} beyond noise), {found['leave']} leave it, {found['lower']} lower it "
-        f"({found['lower_beyond_noise']} beyond noise); largest gain {extreme('largest_gain')}, "
-        f"largest loss {extreme('largest_loss')}; a random {what} {mean}{between}"
-    )
+def say_extreme(extreme: dict[str, Any] | None, say_place: Callable[[str], str] = str) -> str:
+    """An extreme as text: its name, change with interval, ties, flips and q."""
+    if extreme is None:
+        return "none"
+    inside = [f"{format_change(low)} to {format_change(high)}" for low, high in [extreme["interval"]] if low <= high]
+    inside += [f"{extreme['gains']} become right, {extreme['losses']} wrong"] if "gains" in extreme else []
+    ties = f" and {extreme['ties']} more" if extreme["ties"] else ""
+    change = format_change(extreme["change"])
+    return f"{say_place(extreme['name'])}{ties} {change} ({'; '.join([*inside, say_q(extreme['q'])])})"
+
+
+def say_q(value: float) -> str:
+    """A q-value in two digits.
+
+    >>> say_q(0.0314), say_q(float("nan"))
+    ('q 0.031', 'q undefined')
+    """
+    return f"q {format_p(value)}" if np.isfinite(value) else "q undefined"
+
+
+def rounded_or_none(value: Any) -> float | None:
+    """To 1/10,000; None where it is undefined, as JSON has it."""
+    return round(float(value), 4) if np.isfinite(value) else None
+
+
+def short_or_none(value: float) -> float | None:
+    """In four digits; None where it is undefined."""
+    return float(f"{value:.4g}") if np.isfinite(value) else None
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else float(value)

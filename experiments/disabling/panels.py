@@ -1,0 +1,220 @@
+"""Effects of heads as maps and of layers as bars, panel beside panel on one scale: the paper's figures 8 and 9.
+
+What cannot be told from chance is pale in a map and hollow among bars, so that noise does not look like a finding.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from bertjax.evidence import Q
+from bertjax.page import (
+    COLOURS,
+    GREY,
+    INK,
+    PALE,
+    SMALLEST_RANGE,
+    WIDTH,
+    add_axes,
+    add_note,
+    draw_as_shapes,
+    format_change,
+    save_page,
+    start_page,
+)
+
+COLUMNS = 3
+LEFT, RIGHT, GAP, BOTTOM, CAPTION, AXIS = 0.62, 1.15, 0.4, 0.72, 0.28, 0.36  # inches
+LARGEST_CELL, CELL_WITH_NUMBER, HIGHEST_CELL = 0.52, 0.36, 0.4
+BAR, NUMBER_SPACE = 0.27, 0.28  # inches of a bar; share of a panel for the numbers at the ends of bars
+STRENGTH = 0.22  # of the colour of what cannot be told from chance
+
+
+@dataclass(frozen=True)
+class EffectPanel:
+    """One map, or one column of bars.
+
+    Args:
+        title: above it.
+        change: in points; NaN where undefined.
+        found: which of them are more than chance.
+        ends: of the intervals, of bars alone.
+    """
+
+    title: str
+    change: Float[np.ndarray, "..."]
+    found: Bool[np.ndarray, "..."]
+    ends: Float[np.ndarray, "2 places"] | None = None
+
+
+def draw_effect_maps(
+    path: Path,
+    panels: Sequence[EffectPanel],
+    title: str,
+    subtitle: str,
+    label: str,
+    axis_names: tuple[str, str] = ("layer", "head"),
+) -> None:
+    """Draw layers x heads maps, layer 0 at the top; colours go with the root of a change, the same in all panels.
+
+    Args:
+        path: a PNG or PDF, by its suffix.
+        panels: at least one, all of one shape.
+        label: what changes.
+        axis_names: what rows and columns are.
+    """
+    from matplotlib.style import context
+
+    (layers, heads), columns = panels[0].change.shape, min(COLUMNS, len(panels))
+    rows, limit = -(-len(panels) // columns), _limit(panels)
+    wide = min((WIDTH - LEFT - RIGHT - GAP * (columns - 1)) / columns / heads, LARGEST_CELL)
+    high = min(wide, HIGHEST_CELL)
+    step = layers * high + CAPTION + AXIS
+    with context("default"):
+        figure = start_page(title, subtitle, BOTTOM, rows * step - AXIS)
+        for number, panel in enumerate(panels):
+            row, column = divmod(number, columns)
+            left, below = LEFT + column * (heads * wide + GAP), BOTTOM + (rows - 1 - row) * step
+            axes = add_axes(figure, left, below, heads * wide, layers * high)
+            _draw_cells(axes, panel, limit)
+            if wide >= CELL_WITH_NUMBER:
+                _write_numbers(axes, panel, limit)
+            axes.set_xticks(np.arange(0, heads, 1 if wide > 0.2 else 2))
+            axes.set_yticks(range(0, layers, 1 if high > 0.12 else 2))
+            axes.set_title(panel.title, fontsize=9.5, color=INK, pad=4)
+            axes.set_xlabel(axis_names[1] if number + columns >= len(panels) else "", fontsize=9, color=INK)
+            axes.set_ylabel("" if column else axis_names[0], fontsize=9, color=INK)
+        right = LEFT + columns * (heads * wide + GAP) - GAP
+        _draw_scale(figure, (right + 0.15, BOTTOM, min(rows * step - AXIS - CAPTION, 3.2)), limit, label)
+        add_note(figure, f"full colour and dot: more than chance (q < {Q}, over a map); pale: not told from 0")
+        save_page(figure, path)
+
+
+def _limit(panels: Sequence[EffectPanel]) -> float:
+    """The largest change that is more than chance; where there is none, the largest."""
+    sizes = np.concatenate([np.abs(panel.change).ravel() for panel in panels])
+    found = np.concatenate([panel.found.ravel() for panel in panels])
+    shown = sizes[found & np.isfinite(sizes)] if (found & np.isfinite(sizes)).any() else sizes[np.isfinite(sizes)]
+    return max(float(shown.max(initial=0.0)), SMALLEST_RANGE)
+
+
+def _shares(change: Float[np.ndarray, "..."], limit: float) -> Float[np.ndarray, "..."]:
+    """Places on the scale of colours, from 0 to 1: the root of a change with its sign."""
+    known = np.clip(np.nan_to_num(change) / limit, -1, 1)
+    return 0.5 + np.sign(known) * np.sqrt(np.abs(known)) / 2
+
+
+def _colours(panel: EffectPanel, limit: float) -> Float[np.ndarray, "layers heads 3"]:
+    import matplotlib
+
+    full = matplotlib.colormaps[COLOURS](_shares(panel.change, limit))[..., :3]
+    strength = np.where(panel.found, 1.0, STRENGTH)[..., None]
+    undefined = np.array(matplotlib.colors.to_rgb(PALE))
+    return np.where(np.isnan(panel.change)[..., None], undefined, full * strength + 1 - strength)
+
+
+def _draw_cells(axes: Any, panel: EffectPanel, limit: float) -> None:
+    axes.imshow(_colours(panel, limit), aspect="auto")
+    layers, heads = panel.change.shape
+    axes.set_xticks(np.arange(heads + 1) - 0.5, minor=True)
+    axes.set_yticks(np.arange(layers + 1) - 0.5, minor=True)
+    axes.grid(which="minor", color="white", linewidth=0.7)
+    axes.tick_params(which="both", length=0)
+    rows, columns = np.nonzero(panel.found & np.isfinite(panel.change))
+    axes.scatter(columns + 0.34, rows - 0.3, s=6, color=INK, edgecolors="white", linewidths=0.5, zorder=3)
+
+
+def _write_numbers(axes: Any, panel: EffectPanel, limit: float) -> None:
+    light = (_colours(panel, limit) ** 2.2) @ np.array([0.2126, 0.7152, 0.0722]) > 0.2
+    for layer, head in np.argwhere(np.isfinite(panel.change)):
+        ink = (INK if panel.found[layer, head] else GREY) if light[layer, head] else "white"
+        text = format_change(panel.change[layer, head])
+        axes.text(head, layer, text, fontsize=7.5, color=ink, ha="center", va="center_baseline")
+
+
+def _draw_scale(figure: Any, place: tuple[float, float, float], limit: float, label: str) -> None:
+    """The scale of all panels; its ticks are even in the root of a change."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    left, bottom, height = place
+    bar = figure.colorbar(ScalarMappable(Normalize(0, 1), COLOURS), cax=add_axes(figure, left, bottom, 0.15, height))
+    draw_as_shapes(bar)
+    changes = limit * np.array([-1, -0.5, -0.1, 0, 0.1, 0.5, 1])
+    bar.set_ticks(_shares(changes, limit), labels=[format_change(change) for change in changes.tolist()])
+    bar.ax.tick_params(length=0, labelsize=8, colors=INK)
+    bar.set_label(f"change of {label}, points", fontsize=8.5, color=INK)
+
+
+def draw_effect_bars(
+    path: Path, panels: Sequence[EffectPanel], names: Sequence[str], title: str, subtitle: str, label: str, what: str
+) -> None:
+    """Draw a bar for each place with its interval, panel beside panel.
+
+    Args:
+        path: a PNG or PDF, by its suffix.
+        panels: at least one, with `ends`, all of the same places.
+        names: of the places, from the top.
+        label: what changes.
+        what: a place is.
+    """
+    from matplotlib.style import context
+
+    columns = min(COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
+    longest = max(map(len, names))
+    start = max(LEFT, 0.35 + 0.075 * longest)
+    wide, high = (WIDTH - start - 0.3 - GAP * (columns - 1)) / columns, BAR * len(names)
+    step = high + CAPTION + AXIS
+    with context("default"):
+        figure = start_page(title, subtitle, BOTTOM, rows * step - AXIS)
+        for number, panel in enumerate(panels):
+            row, column = divmod(number, columns)
+            place = start + column * (wide + GAP), BOTTOM + (rows - 1 - row) * step
+            axes = add_axes(figure, *place, wide, high)
+            _draw_bars(axes, panel, _reach(panels))
+            axes.set_yticks(range(len(names)), [] if column else names)
+            axes.set_ylim(len(names) - 0.5, -0.5)
+            axes.set_title(panel.title, fontsize=9.5, color=INK, pad=4)
+            last = number + columns >= len(panels)
+            axes.set_xlabel(f"change of {label}, points" if last else "", fontsize=8.5, color=INK)
+            axes.set_ylabel("" if column else what, fontsize=9, color=INK)
+        add_note(figure, f"filled: more than chance (q < {Q}, over the bars of a panel); lines: 95 % intervals")
+        save_page(figure, path)
+
+
+def _reach(panels: Sequence[EffectPanel]) -> tuple[float, float]:
+    """From where to where all panels' bars and intervals go, with room for the numbers."""
+    known = np.concatenate([[0.0], *(np.ravel([panel.change, *_ends(panel)]) for panel in panels)])
+    low, high = float(np.nanmin(known)), float(np.nanmax(known))
+    room = NUMBER_SPACE * max(high - low, 10 * SMALLEST_RANGE)
+    return low - room, high + room
+
+
+def _ends(panel: EffectPanel) -> Float[np.ndarray, "2 places"]:
+    return np.stack([panel.change, panel.change]) if panel.ends is None else panel.ends
+
+
+def _draw_bars(axes: Any, panel: EffectPanel, reach: tuple[float, float]) -> None:
+    import matplotlib
+
+    loss, gain = matplotlib.colormaps[COLOURS]([0.12, 0.88])
+    ends = _ends(panel)
+    for place, change in enumerate(panel.change.tolist()):
+        if not np.isfinite(change):
+            axes.text(0, place, " undefined", fontsize=7.5, color=GREY, va="center_baseline")
+            continue
+        colour = gain if change > 0 else loss
+        axes.barh(place, change, height=0.7, color=colour if panel.found[place] else "white", edgecolor=colour)
+        axes.hlines(place, ends[0, place], ends[1, place], color=INK, linewidth=1.0, zorder=3)
+        side, far = ("right", np.nanmin) if change < 0 else ("left", np.nanmax)
+        where = float(far([change, *ends[:, place]]))
+        axes.text(where, place, f" {format_change(change)} ", ha=side, va="center_baseline", fontsize=7.5, color=INK)
+    axes.axvline(0, color=INK, linewidth=1.2)
+    axes.set_xlim(*reach)
+    axes.grid(axis="x", color=PALE, linewidth=0.7)
+    axes.set_axisbelow(True)

@@ -1,0 +1,207 @@
+"""What do several layers do together? (Kovaleva et al. 2019, section 4.6 and the discussion: "several layers at once")
+
+As `layer_ablation.py`, but sets of layers: every pair, all layers up to and from each, all but one, and all. For each
+pair, whether both cost more together than the sum of what each costs alone (they stand in for each other, as long as
+one of them is there) or less (they do the same work one after the other, or there is nothing left to lose): with 95 %
+intervals over examples, and q over all pairs.
+
+    python -m experiments.layer_sets --task stsb --data GLUE_DIR
+
+DIR/uniform holds what `bertjax report`, `show` and `compare` read. --modes takes others beside the paper's; what came
+out, and how long it took: `RESULTS.md`, 4.6.
+"""
+
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Num
+from scipy.stats import norm
+
+from bertjax import intervals
+from bertjax.ablations import Ablation, ablation
+from bertjax.config import BertConfig
+from bertjax.evidence import Q
+from bertjax.overrides import heads_of_layer
+from bertjax.significance import benjamini_hochberg
+from experiments.disabling.effects import Effects, draw_changes, mean_of, rounded_or_none, say_change, short_or_none
+from experiments.disabling.panels import EffectPanel, draw_effect_bars, draw_effect_maps
+from experiments.disabling.program import MODES, Kind, add_disabling_options, compute_disabling
+from experiments.disabling.said import main_effects, say_single, table_of
+from experiments.disabling.strips import texts_of
+from experiments.shared.program import make_parser, run_program
+
+
+def name_layers(layers: Iterable[int], total: int) -> str:
+    """What a set of layers is called.
+
+    >>> [name_layers(some, 6) for some in ([2], [1, 4], [0, 1, 2], [3, 4, 5], [0, 1, 3, 4, 5])]
+    ['2', '1+4', '0 to 2', '3 to 5', 'all but 2']
+    """
+    some = sorted(layers)
+    if len(some) < 3:
+        return "+".join(map(str, some))
+    if some == list(range(some[0], some[-1] + 1)):
+        return f"{some[0]} to {some[-1]}"
+    (left,) = set(range(total)) - set(some)
+    return f"all but {left}"
+
+
+def list_sets(total: int) -> list[tuple[int, ...]]:
+    """Single layers, pairs, all up to and all from each, all but one; none twice."""
+    every = range(total)
+    found = [(layer,) for layer in every] + list(combinations(every, 2))
+    found += [tuple(range(layer + 1)) for layer in every] + [tuple(range(layer, total)) for layer in every]
+    found += [tuple(other for other in every if other != layer) for layer in every]
+    return [layers for layers in dict.fromkeys(found) if layers]
+
+
+def layer_sets(config: BertConfig, mode: str) -> list[Ablation]:
+    """All of them as ablations."""
+    total = config.num_hidden_layers
+    return [
+        ablation(
+            config, [head for layer in some for head in heads_of_layer(config, layer)], mode, name_layers(some, total)
+        )
+        for some in list_sets(total)
+    ]
+
+
+def measure_pairs(
+    results: Mapping[str, Any],
+    mode: str,
+    outputs: Float[np.ndarray, "runs examples *labels"],
+    labels: Num[np.ndarray, " examples"],
+    options: Namespace,
+) -> dict[str, Any]:
+    """Of each pair of layers what both change beyond the sum of what each changes, by the main metric."""
+    total, places = results["layers"], {name: place for place, name in enumerate(results["names"])}
+    drawn = 100 * draw_changes(results["metric"], outputs, labels, results["positive"], options.resamples, options.seed)
+    change = main_effects(results)[mode].change
+    pairs = list(combinations(range(total), 2))
+    if not pairs:
+        return {}
+    both = [places[name_layers(pair, total)] for pair in pairs]
+    first, second = ([places[str(pair[end])] for pair in pairs] for end in (0, 1))
+    beyond = change[both] - change[first] - change[second]
+    beyond_drawn = drawn[:, both] - drawn[:, first] - drawn[:, second]
+    low, high = intervals.percentile(beyond_drawn)
+    spread = beyond_drawn.std(0, ddof=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = np.where(spread > 0, 2 * norm.sf(np.abs(beyond) / spread), np.where(beyond == 0, 1.0, np.nan))
+    found = {"beyond": beyond, "low": low, "high": high}
+    sure = {"p": p, "q": benjamini_hochberg(p)}
+    return {
+        "pairs": {
+            "layers": [list(pair) for pair in pairs],
+            **{name: [rounded_or_none(value) for value in values] for name, values in found.items()},
+            **{name: [short_or_none(value) for value in values] for name, values in sure.items()},
+        }
+    }
+
+
+def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
+    """The pictures of a run by name, from its `numbers.json` alone: maps of pairs, and bars of growing sets."""
+    results = numbers["results"]
+    mode, effects = next(iter(main_effects(results).items()))
+    _, subtitle, label, _ = texts_of(results)
+    texts = {"title": f"Disabling several layers at once ({mode})", "subtitle": subtitle, "label": label}
+    bars = partial(_draw_growing, results=results, effects=effects, texts=texts)
+    return {"figure": partial(_draw_pairs, results=results, mode=mode, effects=effects, texts=texts), "growing": bars}
+
+
+def _draw_pairs(path: Path, results: Mapping[str, Any], mode: str, effects: Effects, texts: dict[str, str]) -> None:
+    """Both layers' change with single layers on the diagonal, and what it is beyond the sum."""
+    total, names = results["layers"], results["names"]
+    change, found = np.full((total, total), np.nan), np.zeros((total, total), bool)
+    for first in range(total):
+        for second in range(total):
+            place = names.index(name_layers({first, second}, total))
+            change[first, second], found[first, second] = effects.change[place], effects.found[place]
+    panels = [EffectPanel("change; alone on the diagonal", change, found)]
+    if pairs := results.get("pairs", {}).get(mode):
+        panels.append(EffectPanel("beyond the sum of both alone", *_square(pairs, total)))
+    draw_effect_maps(path, panels, **texts, axis_names=("layer", "layer"))
+
+
+def _square(
+    pairs: Mapping[str, Any], total: int
+) -> tuple[Float[np.ndarray, "layers layers"], Bool[np.ndarray, "layers layers"]]:
+    values, found = np.full((total, total), np.nan), np.zeros((total, total), bool)
+    for (first, second), beyond, q in zip(pairs["layers"], pairs["beyond"], pairs["q"], strict=True):
+        for place in ((first, second), (second, first)):
+            values[place], found[place] = np.nan if beyond is None else beyond, q is not None and q < Q
+    return values, found
+
+
+def _draw_growing(path: Path, results: Mapping[str, Any], effects: Effects, texts: dict[str, str]) -> None:
+    """From below, from above, and all but one."""
+    total, names, every = results["layers"], results["names"], range(results["layers"])
+    kinds = {
+        "layers 0 to this": [range(layer + 1) for layer in every],
+        "layers from this on": [range(layer, total) for layer in every],
+        "all but this": [[other for other in every if other != layer] for layer in every],
+    }
+    panels = []
+    for title, sets in kinds.items():
+        places = [names.index(name_layers(some, total)) if some else None for some in sets]
+        if None in places:
+            continue  # a model of one layer has none but this
+        ends = np.stack([effects.low[places], effects.high[places]])
+        panels.append(EffectPanel(title, effects.change[places], effects.found[places], ends))
+    draw_effect_bars(path, panels, [str(layer) for layer in every], **texts, what="layer")
+
+
+def say(results: Mapping[str, Any]) -> list[str]:
+    """A run's results in lines."""
+    lines = say_single(results)
+    for mode, pairs in results.get("pairs", {}).items():
+        beyond = np.array([np.nan if value is None else value for value in pairs["beyond"]])
+        q = np.array([1.0 if value is None else value for value in pairs["q"]])
+        most, least = (_say_pair(pairs, int(place)) for place in (np.nanargmax(beyond), np.nanargmin(beyond)))
+        lines.append(
+            f"{mode}: of {len(beyond)} pairs of layers {int(((q < Q) & (beyond < 0)).sum())} lower the score by more "
+            f"than the sum of what each does alone and {int(((q < Q) & (beyond > 0)).sum())} by less, at q < {Q}; "
+            f"beyond the sum {say_change(mean_of(beyond))} on average, from {least} to {most}"
+        )
+    return lines
+
+
+def _say_pair(pairs: Mapping[str, Any], place: int) -> str:
+    layers = "+".join(map(str, pairs["layers"][place]))
+    return f"{layers} {say_change(pairs['beyond'][place], (pairs['low'][place], pairs['high'][place]))}"
+
+
+def tables(numbers: Mapping[str, Any]) -> str:
+    """All sets with their changes, and of pairs what is beyond the sum, in Markdown, from `numbers.json` alone."""
+    results = numbers["results"]
+    mode, effects = next(iter(main_effects(results).items()))
+    pairs = results.get("pairs", {}).get(mode, {"layers": []})
+    beyond = {
+        name_layers(layers, results["layers"]): _say_pair(pairs, place).split(" ", 1)[1]
+        for place, layers in enumerate(pairs["layers"])
+    }
+    rows = []
+    for place, name in enumerate(results["names"]):
+        change = say_change(float(effects.change[place]), (float(effects.low[place]), float(effects.high[place])))
+        rows.append([name, change, f"{effects.q[place]:.2g}", beyond.get(name, "")])
+    return table_of(["layers", "change (95 %)", "q", "beyond the sum of both"], rows)
+
+
+SETS = Kind("layer set", layer_sets, figures, say, measure_pairs)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = make_parser("layer_sets", __doc__, published=False)
+    parser.set_defaults(as_published=False)
+    add_disabling_options(parser, MODES[:1])
+    return run_program(parser, lambda run: compute_disabling(run, SETS), arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
