@@ -90,7 +90,7 @@ def draw_effect_maps(
             axes.set_ylabel("" if column else axis_names[0], fontsize=9, color=INK)
         right = LEFT + columns * (heads * wide + GAP) - GAP
         _draw_scale(figure, (right + 0.15, BOTTOM, min(rows * step - AXIS - CAPTION, 3.2)), limit, label)
-        add_note(figure, f"full colour and dot: more than chance (q < {Q}, over a map); pale: not told from 0")
+        add_note(figure, f"full colour and dot: more than chance (q < {Q}, over all of a map); pale: not told from 0")
         save_page(figure, path)
 
 
@@ -171,7 +171,7 @@ def draw_effect_bars(
     wide, high = (WIDTH - start - 0.3 - GAP * (columns - 1)) / columns, BAR * len(names)
     step = high + CAPTION + AXIS
     with context("default"):
-        figure = start_page(title, subtitle, BOTTOM, rows * step - AXIS)
+        figure = start_page(title, f"{subtitle}; {label}", BOTTOM, rows * step - AXIS)
         for number, panel in enumerate(panels):
             row, column = divmod(number, columns)
             place = start + column * (wide + GAP), BOTTOM + (rows - 1 - row) * step
@@ -181,9 +181,9 @@ def draw_effect_bars(
             axes.set_ylim(len(names) - 0.5, -0.5)
             axes.set_title(panel.title, fontsize=9.5, color=INK, pad=4)
             last = number + columns >= len(panels)
-            axes.set_xlabel(f"change of {label}, points" if last else "", fontsize=8.5, color=INK)
+            axes.set_xlabel("change, points" if last else "", fontsize=8.5, color=INK)
             axes.set_ylabel("" if column else what, fontsize=9, color=INK)
-        add_note(figure, f"filled: more than chance (q < {Q}, over the bars of a panel); lines: 95 % intervals")
+        add_note(figure, f"filled: more than chance (q < {Q}, over all of a model); lines: 95 % intervals")
         save_page(figure, path)
 
 

@@ -1,0 +1,119 @@
+"""Other measures of each head, from `numbers.json` of other experiments, to be held against what heads do for tasks."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from bertjax.errors import InputError
+
+TASK = "{task}"  # in a path, stands for the task's name
+DIRECTIONS = {"element_to_predicate": "elements to predicate", "predicate_to_element": "predicate to elements"}
+
+
+@dataclass(frozen=True)
+class HeadMap:
+    """A number for each head.
+
+    Args:
+        name: for tables.
+        values: by task, where each has its own; else of all under ''.
+        marked: heads that stand out by the measure's own test, where there is one.
+    """
+
+    name: str
+    values: Mapping[str, Float[np.ndarray, " heads"]]
+    marked: Bool[np.ndarray, " heads"] | None = None
+
+    def of(self, task: str) -> Float[np.ndarray, " heads"] | None:
+        """The values for a task; None where there are none."""
+        return self.values.get("", self.values.get(task))
+
+
+def read_map(given: str, tasks: Sequence[str], shape: tuple[int, int]) -> HeadMap:
+    """A map as `--map` names it: `NAME=FILE:PATH`, the path's parts apart by dots, beginning below `results`.
+
+    Args:
+        tasks: for which a path with `{task}` is tried.
+        shape: layers and heads.
+
+    Raises:
+        InputError: it is not written so, the file cannot be read, or holds no such map.
+    """
+    name, equals, place = given.partition("=")
+    file, colon, path = place.rpartition(":")
+    if not (equals and colon and name and file and path):
+        raise InputError(f"--map {given}: say NAME=FILE:PATH, such as 'frames=numbers.json:maps.element_to_predicate'")
+    results = _read(Path(file).expanduser(), "--map")
+    return _find(name, results, path, tasks, shape, file)
+
+
+def read_frames(file: str, shape: tuple[int, int]) -> list[HeadMap]:
+    """The maps of `experiments.frame_semantics`, with the heads that its nulls and controls leave.
+
+    Raises:
+        InputError: the file cannot be read, or holds no such maps.
+    """
+    results = _read(Path(file).expanduser(), "--frames")
+    found = []
+    for direction, name in DIRECTIONS.items():
+        one = _find(name, results, f"maps.{direction}", (), shape, file)
+        try:
+            left = {str(head) for head in results["heads_left"][direction]}
+        except (KeyError, TypeError) as error:
+            raise InputError(f"--frames {file} does not say which heads its controls leave: run it again") from error
+        names = [f"{layer}.{head}" for layer in range(shape[0]) for head in range(shape[1])]
+        found.append(HeadMap(name, one.values, np.array([head in left for head in names])))
+    return found
+
+
+def read_patterns(file: str, tasks: Sequence[str], shape: tuple[int, int]) -> list[HeadMap]:
+    """Each head's shares of the classes of `experiments.attention_patterns`, by task.
+
+    Raises:
+        InputError: the file cannot be read, or holds no such shares.
+    """
+    results = _read(Path(file).expanduser(), "--patterns")
+    classes = results.get("classes", [])
+    if not classes:
+        raise InputError(f"--patterns {file} holds no classes: name the numbers.json of experiments.attention_patterns")
+    return [
+        _find(f"share of {name}", results, f"corrected.{TASK}.by_head.{name}", tasks, shape, file) for name in classes
+    ]
+
+
+def _read(path: Path, option: str) -> dict[str, Any]:
+    try:
+        results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["results"]
+        return dict(results)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{option} {path}: no numbers.json of an experiment ({error})") from error
+
+
+def _find(
+    name: str, results: Mapping[str, Any], path: str, tasks: Sequence[str], shape: tuple[int, int], file: str
+) -> HeadMap:
+    """The map, or those of the tasks that have one."""
+    values = {}
+    for task in tasks if TASK in path else ("",):
+        found: Any = results
+        try:
+            for part in path.split("."):
+                part = task if part == TASK else part
+                found = found[int(part)] if isinstance(found, list) else found[part]
+            array = np.array(found, np.float64).reshape(-1)
+        except (KeyError, IndexError, TypeError, ValueError):
+            continue
+        if array.size != shape[0] * shape[1]:
+            raise InputError(
+                f"{file}: {path} has {array.size} numbers; of {shape[0]} layers of {shape[1]} heads there are "
+                f"{shape[0] * shape[1]}"
+            )
+        values[task] = array
+    if not values:
+        raise InputError(f"{file}: holds no {path} below its results (there is {', '.join(map(str, results))})")
+    return HeadMap(name, values)
