@@ -1,6 +1,5 @@
 """Disabling heads and layers: effects small enough to check by eye, outputs against single runs, files of a run."""
 
-import csv
 import json
 
 import numpy as np
@@ -13,12 +12,21 @@ from bertjax.cli import main
 from bertjax.data import load_examples
 from bertjax.encoded import encode_examples
 from bertjax.errors import OutputError
+from bertjax.evidence import weigh
 from bertjax.saved import read_results
 from bertjax.task_outputs import mean_outputs
 from experiments import head_ablation, layer_ablation
 from experiments.disabling import program
-from experiments.disabling.effects import Effects, describe, measure, rank_correlation, summarise
-from experiments.disabling.program import MODES, join
+from experiments.disabling.effects import (
+    draw_changes,
+    draw_means,
+    make_effects,
+    rank_correlation,
+    read_effects,
+    say_extreme,
+    summarise,
+)
+from experiments.disabling.program import MODES
 from tests.test_journal import TINY_PARTS, StopAfter
 from tests.tiny import largest_difference, random_model
 from tests.workshop import SENTENCES, add_tokenizer, make_classifier, make_config, make_embedder, write_pairs
@@ -49,53 +57,86 @@ def run_main(program, folder, model, task, output, *more):
     return program.main([*given, "--resamples", "20", *more])
 
 
+def effects_of(metric, outputs, labels, positive=1):
+    """The first run is the base."""
+    evidence = weigh(metric, outputs[0], outputs[1:], labels, positive, resamples=200)
+    return make_effects(evidence, draw_means(draw_changes(metric, outputs, labels, positive, 50, 0)))
+
+
+def answers(right):
+    """Logits of runs `[runs, examples]` that are right (labels all 1) or wrong."""
+    right = np.asarray(right, float)
+    return np.stack([1 - right, right], axis=-1)
+
+
 def test_effects_by_eye():
     """Four examples, all labelled 1; the base has two right; the third head helps, the fourth does nothing."""
-    right = np.array([[1, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0]], float)
-    outputs = np.stack([1 - right, right], axis=-1)
-    found = measure("accuracy", outputs, np.ones(4, np.int32), 1, 1, np.array([[1, 1, 1, 1], [4, 0, 0, 0]]))
+    outputs = answers([[1, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0]])
+    found = effects_of("accuracy", outputs, np.ones(4, np.int32))
     assert found.base == 0.5
-    assert found.changes.tolist() == [[-25, -50, 25, 0]]
-    assert found.flips.tolist() == [[[0, 0, 1, 0]], [[1, 2, 0, 0]]]
-    assert found.resampled[:, 0].tolist() == [[-0.25, -0.5, 0.25, 0], [-1, -1, 0, 0]]
-    said = summarise(found, 0, ["0.0", "0.1", "1.0", "1.1"])
+    assert found.change.tolist() == [-25, -50, 25, 0]
+    assert (found.gains.tolist(), found.losses.tolist()) == ([0, 0, 1, 0], [1, 2, 0, 0])
+    names = ["0.0", "0.1", "1.0", "1.1"]
+    said = summarise(found, names)
     assert (said["raise"], said["leave"], said["lower"], said["undefined"]) == (1, 1, 2, 0)
-    assert (said["raise_beyond_noise"], said["lower_beyond_noise"]) == (1, 2)
+    assert (said["raise_found"], said["lower_found"]) == (0, 0)
     gain, loss = said["largest_gain"], said["largest_loss"]
-    assert (gain["name"], gain["change"], gain["examples_become_right"], gain["examples_become_wrong"]) == (
-        *("1.0", 25, 1, 0),
-    )
-    assert (loss["name"], loss["change"], loss["score"], loss["examples_become_wrong"]) == ("0.1", -50, 0, 2)
-    assert said["random"]["mean"] == -12.5
-    assert abs(said["random"]["spread"] - np.std([-25, -50, 25, 0], ddof=1)) < 1e-4
-    assert "largest gain head 1.0 +25.0 (1 examples right, 0 wrong)" in describe(said, "uniform", "head", 4)
-    assert (gain["ties"], loss["ties"]) == (0, 0)
+    assert (gain["name"], gain["change"], gain["gains"], gain["losses"], gain["ties"]) == ("1.0", 25, 1, 0, 0)
+    assert (loss["name"], loss["change"], loss["losses"]) == ("0.1", -50, 2)
+    assert found.mean == -12.5
+    assert abs(found.spread - np.std([-25, -50, 25, 0], ddof=1)) < 1e-4
+    assert say_extreme(gain).startswith("1.0 +25.0 (")
+    assert say_extreme(gain).endswith("1 become right, 0 wrong; q 1)")
+
+
+def test_what_counts_as_found_is_corrected_for_all_heads_and_is_the_evidence_of_bertjax():
+    """Of forty heads one loses 40 of 100 examples; another loses 6, which alone has p = 0.031."""
+    right = np.ones((41, 100), int)
+    right[3, :40], right[7, :6] = 0, 0
+    outputs, labels = answers(right), np.ones(100, np.int32)
+    found = effects_of("accuracy", outputs, labels)
+    evidence = weigh("accuracy", outputs[0], outputs[1:], labels, resamples=200)
+    assert np.flatnonzero(found.found).tolist() == [2]
+    assert found.p[6] < 0.05 < found.q[6]
+    for name, scale in (("p", 1), ("q", 1), ("low", 100), ("high", 100)):
+        assert np.array_equal(getattr(found, name), scale * getattr(evidence, name))
+    said = summarise(found, [str(place) for place in range(40)])
+    assert (said["lower"], said["lower_found"]) == (2, 1)
+
+
+def test_effects_outlive_numbers_json():
+    outputs = answers([[1, 1, 0, 0], [0, 1, 0, 0], [1, 1, 1, 0]])
+    found = effects_of("accuracy", outputs, np.ones(4, np.int32))
+    again = read_effects("accuracy", found.base, json.loads(json.dumps(found.to_dict())))
+    for name in ("change", "low", "high", "p", "q", "gains", "losses", "mean", "mean_interval"):
+        assert np.allclose(getattr(again, name), getattr(found, name), atol=6e-5), name
+    undefined = effects_of("f1", answers(np.zeros((3, 4))), np.zeros(4, np.int32))
+    again = read_effects("f1", None, json.loads(json.dumps(undefined.to_dict())))
+    assert np.isnan(again.change).all()
+    assert np.isnan(again.mean)
 
 
 def test_ties_of_the_largest_are_counted():
-    found = Effects("accuracy", 0.5, np.array([[0.75, 0.5, 0.75, 0.25, 0.75]]), np.zeros((2, 1, 5)))
-    said = summarise(found, 0, list("abcde"))
-    assert (said["largest_gain"]["ties"], said["largest_loss"]["ties"]) == (2, 0)
-    assert "largest gain layer a +25.0 (and 2 more), largest loss layer d −25.0;" in describe(said, "zero", "layer", 5)
+    right = [[1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 0, 1], [1, 0, 0, 0], [1, 1, 1, 0]]
+    found = summarise(effects_of("accuracy", answers(right), np.ones(4, np.int32)), list("abcde"))
+    assert (found["largest_gain"]["ties"], found["largest_loss"]["ties"]) == (2, 0)
+    assert say_extreme(found["largest_gain"]).startswith("a and 2 more +25.0")
 
 
-def test_draws_that_leave_a_score_undefined_are_left_out():
-    drawn = np.array([[[np.nan, 0.1, np.nan]], [[0.02, 0.3, np.nan]]])
-    found = Effects("f1", 0.5, np.array([[0.6, 0.5, np.nan]]), drawn)
-    assert np.isfinite(found.intervals[:, 0, :2]).all()
-    assert np.isnan(found.intervals[:, 0, 2]).all()
-    low, high = found.mean_intervals[:, 0]
-    assert 10 <= low < high <= 16
+def test_draws_that_leave_a_score_undefined_are_left_out_of_the_mean():
+    drawn = np.array([[np.nan, 0.1, np.nan], [0.02, 0.3, np.nan], [np.nan] * 3])
+    assert np.allclose(draw_means(drawn), [0.1, 0.16, np.nan], equal_nan=True)
 
 
-def test_an_undefined_score_is_counted_and_never_the_largest(rng):
-    scores = np.array([[np.nan, 0.4, 0.6]])
-    said = summarise(Effects("f1", 0.5, scores, np.zeros((3, 1, 3))), 0, ["a", "b", "c"])
-    assert (said["raise"], said["lower"], said["undefined"]) == (1, 1, 1)
-    assert (said["largest_gain"]["name"], said["largest_loss"]["name"]) == ("c", "b")
-    assert said["random"]["interval"] == [0, 0]
-    assert rank_correlation(scores[0], scores[0], 0)["spearman"] == 1
-    assert rank_correlation(scores[0], np.ones(3), 0) == {"spearman": None, "interval": [None, None]}
+def test_an_undefined_score_is_counted_and_never_the_largest():
+    """F1 where no example is and none is called positive."""
+    labels = np.zeros(4, np.int32)
+    outputs = answers([[1, 0, 0, 0], [0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 0, 0]])
+    found = effects_of("f1", outputs, labels)
+    assert np.isnan(found.change[0])
+    said = summarise(found, ["a", "b", "c"])
+    assert (said["leave"], said["undefined"]) == (2, 1)
+    assert (said["largest_gain"], say_extreme(None)) == (None, "none")
 
 
 def test_rank_correlation_of_effects_and_its_interval(rng):
@@ -109,15 +150,6 @@ def test_rank_correlation_of_effects_and_its_interval(rng):
     assert rank_correlation(first, -first, 0)["spearman"] == -1
 
 
-def test_two_readings_share_the_texts_that_both_have(folder):
-    every = load_examples("mrpc", data=folder, split="validation")
-    first, second = every.take([0, 1, 2, 3]), every.take([9, 2, 10, 0])
-    both, places = join(first, second)
-    assert (len(both), places) == (6, [4, 2, 5, 0])
-    assert [both.first[place] for place in places] == list(second.first)
-    assert [both.second[place] for place in places] == list(second.second)
-
-
 def test_mean_outputs_are_over_the_real_tokens_of_the_first_examples(folder):
     model, tokenizer = bertjax.load(folder / "classifier"), bertjax.Tokenizer.from_pretrained(folder / "classifier")
     encoded = encode_examples(model, tokenizer, load_examples("mrpc", data=folder))
@@ -129,8 +161,8 @@ def test_mean_outputs_are_over_the_real_tokens_of_the_first_examples(folder):
         assert largest_difference(mean_outputs(model, encoded, batch_size, 9), total / count) < 1e-5
 
 
-def test_outputs_are_those_of_single_runs_in_each_mode_and_both_readings(folder, tmp_path, capsys):
-    assert run_main(head_ablation, folder, "classifier", "mrpc", tmp_path, "--as-published") == 0
+def test_outputs_are_those_of_single_runs_in_each_mode(folder, tmp_path, capsys):
+    assert run_main(head_ablation, folder, "classifier", "mrpc", tmp_path) == 0
     found, printed = np.load(tmp_path / "values.npz"), capsys.readouterr().out
     model, tokenizer = bertjax.load(folder / "classifier"), bertjax.Tokenizer.from_pretrained(folder / "classifier")
     examples = load_examples("mrpc", data=folder)
@@ -143,29 +175,46 @@ def test_outputs_are_those_of_single_runs_in_each_mode_and_both_readings(folder,
         for mode, make in enumerate(several):
             logits = model(**batch, overrides=make(config, [head])).logits
             assert largest_difference(found["outputs"][mode, place], logits) < 1e-4
-    kept = [0, 1, 2, *range(6, 17)]  # row 3 is another text as published, rows 4 and 5 are gone
-    mine = [place for place in range(15) if place != 3]
-    assert largest_difference(found["published_outputs"][:, :, mine], found["outputs"][:, :, kept]) < 1e-4
-    assert found["published_labels"].tolist() == examples.labels[[0, 1, 2, 3, *range(6, 17)]].tolist()
-    assert "17 examples" in printed
-    for number, mode in enumerate(MODES):
-        saved = read_results(tmp_path / mode)  # the corrected reading
-        assert np.array_equal(saved.outputs["outputs"], found["outputs"][number])
-        assert (len(saved.examples), saved.summary["settings"]["precision"]) == (17, "float32")
-        assert ("float32" in saved.summary, saved.kind, saved.names[:2]) == (False, "head", ["0.0", "0.1"])
-    assert "15 examples" in printed
     results = json.loads((tmp_path / "numbers.json").read_text())["results"]
     right = found["outputs"].argmax(-1) == examples.labels
     base = (found["base"].argmax(-1) == examples.labels).mean()
-    assert results["metric"] == "accuracy"
-    assert set(results["base"]) == {"accuracy", "f1"}
-    assert largest_difference(results["scores"]["accuracy"]["uniform"], right[0].mean(-1)) < 1e-12
-    changes = right[0].mean(-1) - base
-    theirs = found["published_outputs"].argmax(-1) == found["published_labels"]
-    published = theirs[0].mean(-1) - (found["published_base"].argmax(-1) == found["published_labels"]).mean()
-    apart = results["published_against_corrected"]
-    assert apart["examples"] == [17, 15]
-    assert abs(apart["largest_difference"] - 100 * np.abs(changes - published).max()) < 1e-9
+    assert "17 examples" in printed
+    assert (results["metric"], list(results["base"])) == ("accuracy", ["accuracy", "f1"])
+    for number, mode in enumerate(MODES):
+        saved, effects = read_results(tmp_path / mode), results["effects"]["accuracy"][mode]
+        assert np.array_equal(saved.outputs["outputs"], found["outputs"][number])
+        assert (len(saved.examples), saved.summary["settings"]["precision"]) == (17, "float32")
+        assert ("float32" in saved.summary, saved.kind, saved.names[:2]) == (False, "head", ["0.0", "0.1"])
+        assert largest_difference(effects["change"], 100 * (right[number].mean(-1) - base)) < 1e-4
+        rows = {row["name"]: row for row in saved.rows_of("accuracy")}
+        for place, name in enumerate(results["names"]):
+            for part, scale in (("low", 100), ("high", 100), ("p", 1), ("q", 1)):
+                assert abs(effects[part][place] - scale * rows[name][part]) < 1e-3, (name, part)
+
+
+def test_pictures_and_table_come_from_numbers_json_alone(folder, tmp_path):
+    for program_, names in ((head_ablation, ["0.0", "1.2"]), (layer_ablation, ["0", "1"])):
+        out = tmp_path / names[0]
+        assert run_main(program_, folder, "classifier", "mrpc", out) == 0
+        numbers = json.loads((out / "numbers.json").read_text())
+        pictures = program_.figures(numbers)
+        assert set(pictures) == {"figure", "modes"}
+        for name, draw in pictures.items():
+            draw(tmp_path / "again.png")
+            assert (tmp_path / "again.png").read_bytes() == (out / f"{name}.png").read_bytes()
+        lines = program_.tables(numbers).splitlines()
+        assert [line.split(" | ")[0] for line in lines[2:]] == ["| uniform", "| zero", "| mean"]
+        assert {line.count("|") for line in lines} == {8}
+
+
+def test_one_mode_alone(folder, tmp_path, capsys):
+    assert run_main(head_ablation, folder, "classifier", "mrpc", tmp_path, "--modes", "zero") == 0
+    assert "compare" not in capsys.readouterr().out
+    results = json.loads((tmp_path / "numbers.json").read_text())["results"]
+    assert (list(results["effects"]["f1"]), results["rank_correlation"]) == (["zero"], {})
+    assert not {"modes.png", "uniform", "mean"} & {path.name for path in tmp_path.iterdir()}
+    assert run_main(head_ablation, folder, "classifier", "mrpc", tmp_path / "b", "--modes", "zero", "zero") == 2
+    assert "twice" in capsys.readouterr().err
 
 
 def literal_logits(weights, config, text, disabled):
@@ -197,25 +246,28 @@ def literal_logits(weights, config, text, disabled):
     return dense(np.tanh(dense(x[0], "bert.pooler.dense")), "classifier")
 
 
-def test_as_published_scores_are_those_of_weights_1_over_n_step_by_step(folder, tmp_path):
-    """Rows as Python's csv module splits them, texts cut to the model's own length; heads and a whole layer."""
-    assert run_main(head_ablation, folder, "classifier", "mrpc", tmp_path / "heads", "--as-published") == 0
-    assert run_main(layer_ablation, folder, "classifier", "mrpc", tmp_path / "layers", "--as-published") == 0
+def test_as_published_reads_all_rows_and_disables_by_weights_1_over_n_step_by_step(folder, tmp_path, capsys):
+    """Rows as lines, texts cut to the model's own length; heads and a whole layer; one block is printed."""
+    options = ("--as-published", "--modes", "uniform")
+    assert run_main(head_ablation, folder, "classifier", "mrpc", tmp_path / "heads", *options) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("nothing disabled") == 1
+    assert "as published, which is the default" in printed
+    assert run_main(layer_ablation, folder, "classifier", "mrpc", tmp_path / "layers", *options) == 0
     model, tokenizer = bertjax.load(folder / "classifier"), bertjax.Tokenizer.from_pretrained(folder / "classifier")
     weights = {name: np.asarray(value, np.float64) for name, value in model.parameters().items()}
-    with (folder / "MRPC" / "dev.tsv").open(newline="") as file:
-        rows = list(csv.reader(file, delimiter="\t"))[1:]
+    rows = [line.split("\t") for line in (folder / "MRPC" / "dev.tsv").read_text().splitlines()[1:]]
     labels = np.array([int(row[0]) for row in rows])
     texts = tokenizer.encode([row[-2] for row in rows], [row[-1] for row in rows], max_length=40)
-    assert len(texts) == 15
+    assert len(texts) == 17
     for output, several in (("heads", [{head} for head in HEADS]), ("layers", [set(HEADS[:3]), set(HEADS[3:])])):
-        results = json.loads((tmp_path / output / "numbers.json").read_text())["results"]["published"]
-        logits = np.load(tmp_path / output / "values.npz")["published_outputs"][0]
+        results = json.loads((tmp_path / output / "numbers.json").read_text())["results"]
+        logits = np.load(tmp_path / output / "values.npz")["outputs"][0]
         for place, disabled in enumerate(several):
             expected = np.array([literal_logits(weights, model.config, text, disabled) for text in texts])
             assert largest_difference(logits[place], expected) < 1e-4
-            right = (expected.argmax(-1) == labels).mean()
-            assert abs(results["scores"]["accuracy"]["uniform"][place] - right) < 1e-12
+            change = 100 * ((expected.argmax(-1) == labels).mean() - results["base"]["accuracy"])
+            assert abs(results["effects"]["accuracy"]["uniform"]["change"][place] - change) < 1e-4
 
 
 def test_interrupted_it_goes_on_to_the_same_values(folder, tmp_path, monkeypatch, capsys):
@@ -253,7 +305,8 @@ def test_a_run_on_an_embedder_leaves_its_files_and_no_journal(folder, tmp_path, 
         saved = read_results(tmp_path / "out" / mode)
         assert saved.summary["settings"]["mode"] == saved.summary["mode"]["name"] == mode
         assert np.array_equal(saved.outputs["outputs"], values["outputs"][number])
-        assert saved.points("score").tolist() == [100 * score for score in results["scores"]["spearman"][mode]]
+        changes = saved.points("score") - 100 * results["base"]["spearman"]
+        assert largest_difference(changes, results["effects"]["spearman"][mode]["change"]) < 1e-4
     assert saved.attention["weights_0_1"].shape[:3] == (3, 2, 3)  # base and two layers, layers, heads
     several = [str(tmp_path / "out" / mode) for mode in MODES]
     assert "bertjax compare " + " ".join(several) in capsys.readouterr().out.replace("\n", "")

@@ -19,6 +19,8 @@ from bertjax.errors import InputError, OutputError
 from bertjax.figures import FIGURES, make_figure
 from bertjax.page import save_page
 from bertjax.saved import read_results
+from experiments.disabling.effects import Effects
+from experiments.disabling.panels import EffectPanel, draw_effect_bars, draw_effect_maps
 from experiments.disabling.strips import draw_strips
 from experiments.patterns.figure import draw_patterns
 from experiments.patterns.scores import NAMES
@@ -50,17 +52,27 @@ def small(monkeypatch):
 def strips(path):
     rng = np.random.default_rng(0)
     changes = rng.normal(size=(3, 12))
-    means = changes.mean(1)
-    texts = ("Three modes", "made up", "Accuracy", "head")
-    draw_strips(
-        path,
-        changes,
-        np.stack([means - 0.3, means + 0.3]),
-        ("uniform", "zero", "mean"),
-        list("abcdefghijkl"),
-        0.8,
-        texts,
-    )
+    effects = {}
+    for mode, some in zip(("uniform", "zero", "mean"), changes, strict=True):
+        q = np.where(np.abs(some) > 1, 0.01, 1.0)
+        ends = float(some.mean() - 0.3), float(some.mean() + 0.3)
+        effects[mode] = Effects("accuracy", 0.8, some, some - 1, some + 1, q, q, float(some.mean()), ends)
+    draw_strips(path, effects, list("abcdefghijkl"), ("Three modes", "made up", "Accuracy", "head"))
+
+
+def panels():
+    """Two tasks on one scale, each with effects of both signs, noise, and an undefined one."""
+    rng, made = np.random.default_rng(1), []
+    for task, scale in (("one", 1.0), ("two", 5.0)):
+        change = scale * rng.normal(size=(3, 8))
+        change[1, 1] = np.nan
+        made.append(EffectPanel(task, change, np.abs(change) > scale, np.stack([change[0] - scale, change[0] + scale])))
+    return made
+
+
+def effect_bars(path):
+    made = [EffectPanel(one.title, one.change[0], one.found[0], one.ends) for one in panels()]
+    draw_effect_bars(path, made, list("abcdefgh"), "Two tasks", "made up", "Accuracy", "layer")
 
 
 def patterns(path):
@@ -94,6 +106,8 @@ PICTURES = {
     "change": lambda results, path: save_page(results["heads"].plot("change"), path),
     "sets": lambda results, path: sets(path),
     "strips": lambda results, path: strips(path),
+    "effect_maps": lambda results, path: draw_effect_maps(path, panels(), "Two tasks", "made up", "Accuracy"),
+    "effect_bars": lambda results, path: effect_bars(path),
     "patterns": lambda results, path: patterns(path),
     "cls_rows": lambda results, path: cls_rows(path),
 }

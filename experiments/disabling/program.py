@@ -123,7 +123,7 @@ def compute_disabling(run: Run, kind: Kind) -> Outcome:
     for mode, some in zip(modes, outputs, strict=True):
         found = Swept(swept.base, some)
         weighed[mode] = _weigh(job, _conclude(job, several[mode], means, found, time.time() - started), found)
-    return _outcome(job, [one.name for one in several[modes[0]]], Swept(swept.base, outputs), weighed)
+    return _outcome(job, [one.name for one in several[modes[0]]], swept, weighed)
 
 
 def _place(run: Run, mode: str) -> Path:
@@ -163,14 +163,15 @@ def _labelled(examples: Examples) -> Examples:
 
 
 def _outcome(job: Job, names: list[str], swept: Swept, weighed: dict[str, dict[str, Effects]]) -> Outcome:
-    """The run's numbers, and what is said and drawn of them; `swept.outputs` are `[modes, places, ...]`."""
+    """The run's numbers, and what is said and drawn of them; swept are the places in one mode after another."""
     numbers, examples = _numbers(job, names, weighed), job.examples
-    for mode, outputs in zip(weighed, swept.outputs, strict=True):
+    by_mode = swept.outputs.reshape(len(weighed), -1, *swept.base.shape)
+    for mode, outputs in zip(weighed, by_mode, strict=True):
         every = np.concatenate([swept.base[None], outputs])
         more = job.kind.measure(numbers, mode, every, examples.labels, job.run.options)
         numbers |= {name: {**numbers.get(name, {}), mode: found} for name, found in more.items()}
     values = {"names": np.array(names), "modes": np.array(list(weighed)), "ids": np.array(examples.ids)}
-    values |= {"labels": examples.labels, "base": swept.base, "outputs": swept.outputs}
+    values |= {"labels": examples.labels, "base": swept.base, "outputs": by_mode}
     lines, several = job.kind.say(numbers), [shlex.quote(str(job.place(mode))) for mode in weighed]
     lines.append(f"a page to look at: bertjax report {several[0]}")
     if len(several) > 1:

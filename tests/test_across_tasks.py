@@ -1,0 +1,288 @@
+"""Runs of several seeds and tasks joined: made-up effects that are found or not, nulls, other measures, mistakes."""
+
+import json
+
+import numpy as np
+import pytest
+
+from experiments import across_tasks
+from experiments.disabling.joins import (
+    between_seeds,
+    compare_marked,
+    correlate,
+    draw_orders,
+    over_seeds_and_examples,
+    permute,
+    reliability,
+    share_top,
+)
+from experiments.disabling.runs import group_by_task, measure_task, read_run
+from tests.tiny import largest_difference
+
+LAYERS, HEADS = 4, 6
+PLACES = LAYERS * HEADS
+LAYER_OF = np.repeat(np.arange(LAYERS), HEADS)
+NAMES = [f"{layer}.{head}" for layer in range(LAYERS) for head in range(HEADS)]
+
+
+def write_run(directory, task, effects, *, seed=0, examples=400, kind="head", labels_seed=0):
+    """A run whose places lose that share of the examples when they are disabled (or gain, where it is negative).
+
+    Which ones is drawn with `seed`, so that runs differ by the noise of examples and seeds.
+    """
+    rng, labels = np.random.default_rng(seed), np.random.default_rng(labels_seed).integers(0, 2, examples)
+    right = np.ones((1 + len(effects), examples), bool)
+    right[0, rng.random(examples) < 0.3] = False
+    for place, share in enumerate(effects, 1):
+        flip = rng.random(examples) < abs(share) + 0.02
+        right[place] = np.where(flip, rng.random(examples) < (share < 0), right[0])
+    outputs = np.eye(2)[np.where(right, labels, 1 - labels)]
+    changes = 100 * (right[1:].mean(1) - right[0].mean())
+    part = {name: changes.tolist() for name in ("change", "low", "high")}
+    q = [0.001 if abs(share) > 0.2 else 0.9 for share in effects]
+    part |= {"p": q, "q": q, "mean": float(changes.mean()), "mean_interval": [None, None]}
+    results = {"kind": kind, "model": f"{task}-{seed}", "task": task, "split": "validation", "outputs": "logits"}
+    results |= {"layers": LAYERS, "heads": HEADS, "names": NAMES[: len(effects)], "metric": "accuracy", "positive": 1}
+    results |= {"base": {"accuracy": float(right[0].mean())}, "effects": {"accuracy": {"uniform": part}}}
+    directory.mkdir(parents=True)
+    (directory / "numbers.json").write_text(json.dumps({"results": results}))
+    values = {"modes": ["uniform"], "base": outputs[0], "outputs": outputs[None, 1:], "labels": labels}
+    np.savez(directory / "values.npz", **values, ids=np.arange(examples))
+    return str(directory)
+
+
+@pytest.fixture
+def shared():
+    """Losses that two tasks share."""
+    return np.random.default_rng(5).uniform(0, 0.5, PLACES)
+
+
+def run_main(output, *given):
+    few = ["--resamples", "60", "--permutations", "500"]
+    return across_tasks.main([*map(str, given), *few, "--output", str(output)])
+
+
+def test_few_seeds_that_differ_are_not_sure_however_many_examples_there_are():
+    """Two seeds of +10 and -2 points with hardly any noise of examples say nothing; of +10 and +9.9 they do."""
+    drawn = np.random.default_rng(0).normal(4, 0.01, (500, 1))
+    apart = over_seeds_and_examples(np.array([[10.0], [-2.0]]), drawn, 5000)
+    close = over_seeds_and_examples(np.array([[10.0], [9.9]]), drawn, 5000)
+    assert apart["p"][0] > 0.4
+    assert close["p"][0] < 0.01
+    assert apart["low"][0] < 0 < close["low"][0]
+    assert abs(apart["between"][0] - np.std([10, -2], ddof=1)) < 1e-12
+    alone = over_seeds_and_examples(np.array([[10.0]]), drawn, 5000)
+    assert np.isnan(alone["between"][0])
+    assert largest_difference(alone["high"] - alone["low"], 2 * 1.96 * drawn.std(ddof=1)) < 1e-3
+    nothing = over_seeds_and_examples(np.zeros((2, 1)), np.zeros((500, 1)), 5000)
+    assert nothing["p"].tolist() == [1.0]
+
+
+def test_intervals_over_seeds_and_examples_hold_a_mean_of_zero():
+    """300 places without effect, noise of examples and a larger one of three seeds: p < 0.05 in 5 of 100 at most."""
+    rng = np.random.default_rng(1)
+    of_examples = rng.normal(0, 1, 300)
+    change = of_examples + rng.normal(0, 3, (3, 300))
+    drawn = of_examples + rng.normal(0, 1, (400, 300))
+    found = over_seeds_and_examples(change, drawn, 400)
+    assert (found["p"] < 0.05).mean() < 0.07
+    without_seeds = over_seeds_and_examples(change.mean(0, keepdims=True), drawn, 400)
+    assert (without_seeds["p"] < 0.05).mean() > 0.2
+
+
+def test_orders_change_places_within_their_group_alone():
+    groups = np.array([2, 0, 0, 1, 2, 1, 0])
+    orders = draw_orders(groups, 200, 0)
+    assert (np.sort(orders, axis=1) == np.arange(7)).all()
+    assert (groups[orders] == groups).all()
+    assert {tuple(row[[1, 2, 6]]) for row in orders} == {
+        *((1, 2, 6), (1, 6, 2), (2, 1, 6), (2, 6, 1), (6, 1, 2), (6, 2, 1)),
+    }
+
+
+def test_what_layers_have_in_common_counts_not_within_layers():
+    rng = np.random.default_rng(2)
+    first, second = (10.0 * LAYER_OF + rng.normal(size=PLACES) for _ in range(2))
+    assert permute(first, second, np.zeros(PLACES, int), 2000, 0) < 0.002
+    assert permute(first, second, LAYER_OF, 2000, 0) > 0.05
+    same = 10.0 * LAYER_OF + rng.normal(size=PLACES)
+    assert permute(same, same + 0.1 * rng.normal(size=PLACES), LAYER_OF, 2000, 0) < 0.002
+
+
+def test_a_correlation_has_an_interval_over_examples_around_itself():
+    rng = np.random.default_rng(3)
+    truth = rng.normal(size=PLACES)
+    noisy = [(truth + 0.5 * rng.normal(size=PLACES), truth + 0.5 * rng.normal(size=PLACES)) for _ in range(200)]
+    assert correlate(truth + 0.2, truth**3, LAYER_OF, noisy, 500, 0)["spearman"] == 1
+    half = correlate(truth, truth + rng.normal(size=PLACES), LAYER_OF, noisy, 500, 0)
+    assert half["interval"][0] < half["spearman"] < half["interval"][1]
+    assert correlate(truth, np.ones(PLACES), LAYER_OF, noisy, 500, 0)["spearman"] is None
+
+
+def test_how_far_an_order_is_more_than_noise():
+    rng = np.random.default_rng(4)
+    truth = rng.normal(size=PLACES)
+    kept = truth + 0.1 * rng.normal(size=(50, 2, PLACES))
+    noise = rng.normal(size=(50, 2, PLACES))
+    assert reliability(kept) > 0.97
+    assert abs(reliability(noise)) < 0.15
+    seeds = np.stack([kept, kept[:, ::-1]], axis=2)
+    assert between_seeds(seeds) > 0.97
+    assert np.isnan(between_seeds(seeds[:, :, :1]))
+
+
+def test_noise_of_examples_that_two_seeds_share_is_no_agreement():
+    """Both seeds have the noise of each half in common, and nothing else."""
+    noise = np.random.default_rng(6).normal(size=(80, 2, 1, PLACES))
+    assert abs(between_seeds(np.repeat(noise, 2, axis=2))) < 0.15
+
+
+def test_the_largest_that_two_share():
+    values = np.arange(30.0)
+    found = share_top(values, values, [str(place) for place in range(30)])
+    assert (found["of"], found["shared"]) == (3, ["27", "28", "29"])
+    assert abs(found["chance"] - 1 / 4060) < 1e-6
+    assert share_top(values, -values, [str(place) for place in range(30)])["chance"] == 1
+
+
+def test_marked_heads_against_the_others():
+    values = np.zeros(PLACES)
+    values[[0, 7, 14]] = 1
+    marked = np.isin(np.arange(PLACES), [0, 7, 14])
+    found = compare_marked(values, marked, LAYER_OF, 2000, 0)
+    assert (found["marked"], found["mean_of_marked"], found["mean_of_others"]) == (3, 1, 0)
+    assert found["p"] < 0.01
+    assert compare_marked(values, np.roll(marked, 1), LAYER_OF, 2000, 0)["p"] > 0.2
+    assert compare_marked(values, np.zeros(PLACES, bool), LAYER_OF, 10, 0) is None
+    by_layer = compare_marked(1.0 * (LAYER_OF == 2), LAYER_OF == 2, LAYER_OF, 500, 0)
+    assert by_layer["p"] < 0.01 < by_layer["p_within_layers"] == 1
+
+
+def test_draws_are_those_of_the_scores(tmp_path, shared):
+    """Each draw's changes are the metric's on the drawn examples; halves are of disjoint examples."""
+    run = read_run(tmp_path / write_run(tmp_path / "a", "mrpc", shared, examples=30), "uniform")
+    one = measure_task("mrpc", [run], 20, 5, 0)
+    assert (one.drawn.shape, one.halves.shape) == ((20, 1, PLACES), (5, 2, 1, PLACES))
+    assert largest_difference(one.halves.mean(1)[:, 0], np.repeat(one.change, 5, 0)) < 1e-9
+    assert not np.allclose(one.halves[0], one.halves[1])
+
+
+def test_tasks_that_need_the_same_heads_and_one_that_does_not(tmp_path, shared, capsys):
+    other = np.random.default_rng(9).permutation(shared)
+    given = [
+        write_run(tmp_path / f"{task}-{seed}", task, effects, seed=seed + 10 * number, labels_seed=number)
+        for number, (task, effects) in enumerate((("mrpc", shared), ("rte", shared), ("sst2", other)))
+        for seed in range(2)
+    ]
+    assert run_main(tmp_path / "out", *given) == 0
+    numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
+    results = numbers["results"]
+    pairs = {tuple(pair["tasks"]): pair for pair in results["pairs"]}
+    assert list(results["tasks"]) == ["mrpc", "rte", "sst2"]
+    same, different = pairs["mrpc", "rte"], pairs["mrpc", "sst2"]
+    assert same["spearman"] > 0.9
+    assert same["p"] < 0.01
+    assert same["p_within_layers"] < 0.01
+    assert same["interval"][0] > 0.8
+    assert different["p"] > 0.05
+    assert len(same["largest_losses"]["shared"]) >= 1
+    one = results["tasks"]["mrpc"]
+    assert (one["seeds"], one["examples"], one["models"]) == (2, 400, ["mrpc-0", "mrpc-1"])
+    expected = np.mean([read_run(tmp_path / f"mrpc-{seed}", "uniform").effects.change for seed in range(2)], axis=0)
+    assert largest_difference(one["mean"], expected) < 1e-4
+    large = [place for place in range(PLACES) if shared[place] > 0.2]
+    assert [place for place, seeds in enumerate(one["seeds_that_find_a_loss"]) if seeds == 2] == large
+    assert sum(one["seeds_that_find_a_gain"]) == 0
+    assert abs(one["random"]["mean"] - expected.mean()) < 1e-4
+    assert one["random"]["high"] < 0
+    assert one["random"]["p"] < 0.05
+    assert one["reliability"] > 0.9
+    assert one["between_seeds"] > 0.8
+    printed = capsys.readouterr().out.replace("\n", " ")
+    assert "mrpc and rte: rank correlation 0.9" in printed
+    for name, draw in across_tasks.figures(numbers).items():
+        draw(tmp_path / "again.png")
+        assert (tmp_path / "again.png").read_bytes() == (tmp_path / "out" / f"{name}.png").read_bytes()
+    blocks = across_tasks.tables(numbers).split("\n\n")
+    assert [len(block.splitlines()) for block in blocks] == [5, 5]
+    assert all(len({line.count("|") for line in block.splitlines()}) == 1 for block in blocks)
+
+
+def test_layers_of_one_task_and_one_seed_have_the_runs_own_evidence(tmp_path):
+    given = write_run(tmp_path / "a", "mrpc", [0.4, 0.0, 0.3, 0.0], kind="layer")
+    assert run_main(tmp_path / "out", given) == 0
+    one = json.loads((tmp_path / "out" / "numbers.json").read_text())["results"]["tasks"]["mrpc"]
+    run = read_run(tmp_path / "a", "uniform")
+    assert (one["p"], one["between_seeds"]) == (run.effects.p.tolist(), None)
+    assert one["low"] == [round(value, 4) for value in run.effects.low.tolist()]
+    assert not (tmp_path / "out" / "agreement.png").exists()
+
+
+def test_other_measures_of_heads(tmp_path, shared, capsys):
+    """Frames' marked heads are those that lose most; a share by task; a map of all."""
+    given = [write_run(tmp_path / f"mrpc-{seed}", "mrpc", shared, seed=seed) for seed in range(2)]
+    given.append(write_run(tmp_path / "rte-0", "rte", shared, seed=4, labels_seed=2))
+    top = np.argsort(-shared)[:4]
+    square = shared.reshape(LAYERS, HEADS)
+    maps = {"element_to_predicate": square.tolist(), "predicate_to_element": (-square).tolist()}
+    left = {"element_to_predicate": [NAMES[place] for place in top], "predicate_to_element": []}
+    (tmp_path / "frames.json").write_text(json.dumps({"results": {"maps": maps, "heads_left": left}}))
+    by_head = {"mrpc": {"by_head": {"diagonal": square.tolist()}}}
+    (tmp_path / "patterns.json").write_text(json.dumps({"results": {"classes": ["diagonal"], "corrected": by_head}}))
+    measures = ["--frames", tmp_path / "frames.json", "--patterns", tmp_path / "patterns.json"]
+    named = f"mine={tmp_path / 'frames.json'}:maps.predicate_to_element"
+    assert run_main(tmp_path / "out", *given, *measures, "--map", named) == 0
+    numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
+    found = {(one["task"], one["measure"]): one for one in numbers["results"]["measures"]}
+    assert ("rte", "share of diagonal") not in found
+    assert len(found) == 7
+    forth = found["mrpc", "elements to predicate"]
+    assert forth["spearman"] > 0.9
+    assert forth["p"] < 0.01
+    assert forth["q"] < 0.01
+    assert forth["marked"]["marked"] == 4
+    assert forth["marked"]["p"] < 0.01
+    assert forth["marked"]["mean_of_marked"] > forth["marked"]["mean_of_others"] > 0
+    assert found["mrpc", "mine"]["spearman"] == found["mrpc", "predicate to elements"]["spearman"] < -0.9
+    assert found["mrpc", "predicate to elements"]["marked"] is None
+    assert found["mrpc", "share of diagonal"]["spearman"] == forth["spearman"]
+    assert "4 marked change the score by −" in capsys.readouterr().out.replace("\n", " ")
+    assert len(across_tasks.tables(numbers).split("\n\n")) == 3
+
+
+def test_mistakes_end_in_one_line(tmp_path, shared, capsys):
+    first = write_run(tmp_path / "a", "mrpc", shared, seed=0)
+    other = write_run(tmp_path / "b", "mrpc", shared, seed=1, examples=30)
+    layers = write_run(tmp_path / "c", "rte", shared[:4], kind="layer")
+    broken = write_run(tmp_path / "d", "mrpc", shared, seed=2)
+    (tmp_path / "d" / "values.npz").write_bytes(b"PK nothing")
+    (tmp_path / "maps.json").write_text(json.dumps({"results": {"maps": [[1, 2], [3, 4]], "names": 3}}))
+    maps = f"x={tmp_path / 'maps.json'}"
+    for given, part in (
+        ([tmp_path / "nowhere"], "holds no results"),
+        ([broken], "holds no results"),
+        ([first, other], "other examples"),
+        ([first, first], "the same results twice"),
+        ([first, layers], "kind layer"),
+        ([first, "--mode", "zero"], "holds no mode zero, but uniform"),
+        ([first, "--map", "nothing"], "NAME=FILE:PATH"),
+        ([first, "--map", f"{maps}:elsewhere.here"], "holds no elsewhere.here"),
+        ([first, "--map", f"{maps}:maps"], "has 4 numbers"),
+        ([first, "--frames", tmp_path / "none.json"], "no numbers.json"),
+        ([first, "--patterns", tmp_path / "maps.json"], "holds no classes"),
+        ([first, "--frames", tmp_path / "maps.json"], "holds no maps.element_to_predicate"),
+    ):
+        assert run_main(tmp_path / "out", *given) == 2
+        error = capsys.readouterr().err
+        assert (error.count("\n"), part in error) == (1, True), error
+        assert not (tmp_path / "out").exists()
+
+
+def test_seeds_of_a_task_and_other_splits_are_told_apart(tmp_path, shared):
+    runs = [
+        read_run(tmp_path / write_run(tmp_path / str(seed), "mnli", shared, seed=seed), "uniform") for seed in (0, 1)
+    ]
+    runs[1].results["split"] = "validation_mismatched"
+    assert list(group_by_task(runs)) == ["mnli", "mnli:validation_mismatched"]
+    runs[1].results.update(split="validation", outputs="similarity")
+    assert list(group_by_task(runs)) == ["mnli", "mnli, similarity"]
