@@ -23,7 +23,7 @@ import numpy as np
 from bertjax.ablations import whole_layers
 from experiments.disabling.panels import EffectPanel, draw_effect_bars
 from experiments.disabling.program import Kind, add_disabling_options, compute_disabling
-from experiments.disabling.said import main_effects, tables_of_run
+from experiments.disabling.said import main_effects, overview_of_runs, tables_of_run
 from experiments.disabling.strips import draw_strips, texts_of
 from experiments.shared.program import make_parser, run_program
 
@@ -44,6 +44,11 @@ def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
 def tables(numbers: Mapping[str, Any]) -> str:
     """The table of a run in Markdown, from its `numbers.json` alone."""
     return tables_of_run(numbers["results"])
+
+
+def overview(several: Mapping[str, Mapping[str, Any]]) -> str:
+    """Several runs in one table, from their `numbers.json` alone."""
+    return overview_of_runs(several)
 
 
 LAYERS = Kind("layer", whole_layers, figures)

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.stats import hypergeom, rankdata, t
+from scipy.stats import chi2, hypergeom, rankdata, t
 
-from bertjax.intervals import LEVEL
+from bertjax.intervals import FEWEST_PLACES, LEVEL
 from bertjax.significance import benjamini_hochberg
 from experiments.disabling.effects import draw_means, mean_of, rounded_or_none, short_or_none
 from experiments.disabling.runs import TaskEffects
@@ -24,7 +24,8 @@ def over_seeds_and_examples(
 
     The variance is that of the mean over seeds on drawn examples, plus the variance between seeds over their number:
     somewhat too large, as seeds differ on these examples by their noise as well. Degrees of freedom by Satterthwaite
-    (1946): few seeds that differ much leave few. With one seed it is the examples' alone.
+    (1946): few seeds that differ much leave few. Of two or three seeds the variance is often far too small by luck, so
+    that it counts as at least that of a typical place. With one seed it is the examples' alone.
 
     Args:
         change: of each seed.
@@ -37,7 +38,7 @@ def over_seeds_and_examples(
     seeds, mean = len(change), change.mean(0)
     within = np.nanvar(drawn, axis=0, ddof=1)
     between = change.var(0, ddof=1) if seeds > 1 else np.full(mean.shape, np.nan)
-    extra = np.nan_to_num(between) / seeds
+    extra = np.maximum(np.nan_to_num(between), _typical(between, seeds)) / seeds
     total = within + extra
     with np.errstate(divide="ignore", invalid="ignore"):
         freedom = total**2 / (within**2 / max(examples - 1, 1) + (extra**2 / (seeds - 1) if seeds > 1 else 0.0))
@@ -45,6 +46,15 @@ def over_seeds_and_examples(
         p = np.where(total > 0, 2 * t.sf(np.abs(mean) / np.sqrt(total), freedom), np.where(mean == 0, 1.0, np.nan))
     reach = t.ppf((1 + LEVEL) / 2, freedom) * np.sqrt(total)
     return {"mean": mean, "low": mean - reach, "high": mean + reach, "p": p, "between": np.sqrt(between)}
+
+
+def _typical(between: Float[np.ndarray, "..."], seeds: int) -> float:
+    """The variance between seeds of places that have the median one, less the bias of a median of so few; 0 of fewer
+    than ten places, which say little about what is typical."""
+    known = between[np.isfinite(between)]
+    if known.size < FEWEST_PLACES:
+        return 0.0
+    return float(np.median(known) * (seeds - 1) / chi2.median(seeds - 1))
 
 
 def join_seeds(one: TaskEffects) -> dict[str, Any]:

@@ -81,9 +81,27 @@ def table_of(headings: list[str], rows: list[list[str]]) -> str:
 
 def tables_of_run(results: Mapping[str, Any]) -> str:
     """The table of a run: a row for each mode."""
-    kind = results["kind"]
+    return table_of(["mode", *_columns(results["kind"])], list(_rows(results)))
+
+
+def overview_of_runs(several: Mapping[str, Mapping[str, Any]]) -> str:
+    """Runs side by side, from their `numbers.json`: a row for each run and mode."""
+    every = [numbers["results"] for numbers in several.values()]
+    rows = [
+        [f"{one['task']} ({one['examples']:,}), {one['model']}", _main_score(one), *row]
+        for one in every
+        for row in _rows(one)
+    ]
+    return table_of(["task, model", "nothing disabled", "mode", *_columns(every[0]["kind"])], rows)
+
+
+def _main_score(results: Mapping[str, Any]) -> str:
+    return f"{METRICS[results['metric']].label} {say_score(results['base'][results['metric']])}"
+
+
+def _columns(kind: str) -> list[str]:
     counted = [f"raise (q < {Q})", "leave", f"lower (q < {Q})"]
-    return table_of(["mode", *counted, *HEADINGS[3:], f"a random {kind} (spread)"], list(_rows(results)))
+    return [*counted, *HEADINGS[3:], f"a random {kind}; spread"]
 
 
 def _rows(results: Mapping[str, Any]) -> Iterator[list[str]]:
