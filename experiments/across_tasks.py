@@ -20,8 +20,6 @@ What came out: `RESULTS.md`, 4.6.
 """
 
 import argparse
-import shlex
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -34,7 +32,7 @@ import numpy as np
 from bertjax.cli import Parser, guarded, positive
 from bertjax.evidence import Q
 from bertjax.progress import say
-from bertjax.provenance import versions
+from bertjax.provenance import command_line, versions
 from bertjax.results import check_directory
 from bertjax.settings import MODES
 from bertjax.significance import benjamini_hochberg
@@ -169,8 +167,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         directory = Path(options.output).expanduser()
         check_directory(directory, options.overwrite, FILES[-1])
         outcome = compute(options)
-        facts = {"settings": tell_settings(options), "command": shlex.join(sys.argv), "versions": versions()}
-        write_outcome(directory, outcome, facts | {"seconds": round(time.monotonic() - started, 1)})
+        facts = {"program": "across_tasks", "settings": tell_settings(options), "command": command_line()}
+        facts |= {"versions": versions(), "seconds": round(time.monotonic() - started, 1)}
+        write_outcome(directory, outcome, facts)
         for line in [*outcome.lines, f"results in {directory}"]:
             say(line)
         return 0

@@ -80,7 +80,7 @@ def test_few_seeds_that_differ_are_not_sure_however_many_examples_there_are():
 
 @pytest.mark.parametrize("spread", [0.3, 1.0, 3.0])
 def test_tests_over_seeds_and_examples_are_not_too_sure(spread):
-    """3,000 places without effect, noise of three seeds beside that of examples: p below 0.05 and 0.001 no more often."""
+    """3,000 places without effect, noise of three seeds beside that of examples: p is seldom below 0.05 or 0.001."""
     rng = np.random.default_rng(1)
     of_examples = rng.normal(0, 1, 3000)
     change = of_examples + rng.normal(0, spread, (3, 3000))

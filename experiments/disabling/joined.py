@@ -11,6 +11,7 @@ from bertjax.metrics import METRICS
 from experiments.disabling.effects import say_change
 from experiments.disabling.said import say_correlation, table_of
 
+ROUNDED = 1e-3  # p-values are kept in four digits
 NAMED = 6  # places at most that a line names
 
 
@@ -18,13 +19,17 @@ def _array(values: list[Any]) -> np.ndarray:
     return np.array([np.nan if value is None else value for value in values], np.float64)
 
 
-def say_p(value: float | None) -> str:
+def say_p(value: float | None, draws: int | None = None) -> str:
     """A p-value in two digits; a dash where there is none.
 
-    >>> say_p(0.0314), say_p(None)
-    ('0.031', '–')
+    Args:
+        draws: of the null, where there are: as the least that they can give it is at most that.
+
+    >>> say_p(0.0314), say_p(None), say_p(0.0001, 9999)
+    ('0.031', '–', '≤0.0001')
     """
-    return "–" if value is None else format_p(value)
+    least = None if draws is None else 1 / (1 + draws)
+    return "–" if value is None else format_p(value, None if least is None else least * (1 + ROUNDED))
 
 
 def _found(results: Mapping[str, Any], one: Mapping[str, Any], sign: int) -> tuple[list[str], list[str]]:
@@ -73,8 +78,9 @@ def say_joined(results: Mapping[str, Any]) -> list[str]:
             )
         lines.append(f"  a random {kind}: {_random(one)}")
         lines.append(f"  order of {kind}s: {_agreement(one)}")
-    lines += [_say_pair(pair) for pair in results["pairs"]]
-    return lines + [_say_measure(one) for one in results["measures"]]
+    draws = results["permutations"]
+    lines += [_say_pair(pair, draws) for pair in results["pairs"]]
+    return lines + [_say_measure(one, draws) for one in results["measures"]]
 
 
 def _random(one: Mapping[str, Any]) -> str:
@@ -91,12 +97,12 @@ def _agreement(one: Mapping[str, Any]) -> str:
     return f"kept on other examples {said}{between}".replace("-", "−")
 
 
-def _say_pair(pair: Mapping[str, Any]) -> str:
+def _say_pair(pair: Mapping[str, Any], draws: int) -> str:
     losses = pair["largest_losses"]
     return (
         f"{pair['tasks'][0]} and {pair['tasks'][1]}: rank correlation {say_correlation(pair)}, at most "
-        f"{_number(pair['ceiling'])} by the noise, p {say_p(pair['p'])}, within layers "
-        f"{say_p(pair['p_within_layers'])}; of the {losses['of']} largest losses they share "
+        f"{_number(pair['ceiling'])} by the noise, p {say_p(pair['p'], draws)}, within layers "
+        f"{say_p(pair['p_within_layers'], draws)}; of the {losses['of']} largest losses they share "
         f"{len(losses['shared'])} ({_shared(losses)})"
     )
 
@@ -114,21 +120,22 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}".replace("-", "−")
 
 
-def _say_measure(one: Mapping[str, Any]) -> str:
-    marked = _marked(one["marked"])
+def _say_measure(one: Mapping[str, Any], draws: int) -> str:
+    marked = _marked(one["marked"], draws)
     return (
-        f"{one['task']}: loss with {one['measure']}: rank correlation {say_correlation(one)}, p {say_p(one['p'])}, "
-        f"within layers {say_p(one['p_within_layers'])}" + (f"; {marked}" if marked else "")
+        f"{one['task']}: loss with {one['measure']}: rank correlation {say_correlation(one)}, "
+        f"p {say_p(one['p'], draws)}, within layers {say_p(one['p_within_layers'], draws)}"
+        + (f"; {marked}" if marked else "")
     )
 
 
-def _marked(marked: Mapping[str, Any] | None) -> str:
+def _marked(marked: Mapping[str, Any] | None, draws: int) -> str:
     if marked is None:
         return ""
     losses = [
         say_change(None if marked[name] is None else -marked[name]) for name in ("mean_of_marked", "mean_of_others")
     ]
-    ps = f"p {say_p(marked['p'])}, within layers {say_p(marked['p_within_layers'])}"
+    ps = f"p {say_p(marked['p'], draws)}, within layers {say_p(marked['p_within_layers'], draws)}"
     return f"{marked['marked']} marked change the score by {losses[0]}, the others by {losses[1]} ({ps})"
 
 
@@ -149,12 +156,13 @@ def seeds_table(results: Mapping[str, Any]) -> str:
 
 def pairs_table(results: Mapping[str, Any]) -> str:
     """A row for each pair of tasks."""
+    draws = results["permutations"]
     rows = [
         [
             " and ".join(pair["tasks"]),
             say_correlation(pair),
             _number(pair["ceiling"]),
-            f"{say_p(pair['p'])}; {say_p(pair['p_within_layers'])}",
+            f"{say_p(pair['p'], draws)}; {say_p(pair['p_within_layers'], draws)}",
             _top(pair["largest_losses"]),
             _top(pair["largest_gains"]),
         ]
@@ -166,13 +174,14 @@ def pairs_table(results: Mapping[str, Any]) -> str:
 
 def measures_table(results: Mapping[str, Any]) -> str:
     """A row for each task and other measure."""
+    draws = results["permutations"]
     rows = [
         [
             one["task"],
             one["measure"],
             say_correlation(one),
-            f"{say_p(one['p'])}; {say_p(one['p_within_layers'])}; {say_p(one['q'])}",
-            _marked(one["marked"]),
+            f"{say_p(one['p'], draws)}; {say_p(one['p_within_layers'], draws)}; {say_p(one['q'])}",
+            _marked(one["marked"], draws),
         ]
         for one in results["measures"]
     ]
