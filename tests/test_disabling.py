@@ -317,8 +317,8 @@ def test_a_run_on_an_embedder_leaves_its_files_and_no_journal(folder, tmp_path, 
 
 
 def test_a_run_that_fails_half_way_leaves_nothing_that_counts_as_complete(folder, tmp_path, monkeypatch, capsys):
-    out = tmp_path / "out"
-    assert run_main(layer_ablation, folder, "embedder", "stsb", out) == 0
+    out, two = tmp_path / "out", ("--modes", "uniform", "zero")
+    assert run_main(layer_ablation, folder, "embedder", "stsb", out, *two) == 0
     real, done = program.conclude, []
 
     def fail_at_the_second(*given, **options):
@@ -328,12 +328,12 @@ def test_a_run_that_fails_half_way_leaves_nothing_that_counts_as_complete(folder
         return done[-1]
 
     monkeypatch.setattr(program, "conclude", fail_at_the_second)
-    assert run_main(layer_ablation, folder, "embedder", "stsb", out, "--limit", "7", "--overwrite") == 2
+    assert run_main(layer_ablation, folder, "embedder", "stsb", out, *two, "--limit", "7", "--overwrite") == 2
     assert "no space left" in capsys.readouterr().err
     assert not (out / "numbers.json").exists()
     monkeypatch.undo()
-    assert run_main(layer_ablation, folder, "embedder", "stsb", out, "--limit", "7") == 0
-    assert all(read_results(out / mode).summary["data"]["examples"] == 7 for mode in MODES)
+    assert run_main(layer_ablation, folder, "embedder", "stsb", out, *two, "--limit", "7") == 0
+    assert all(read_results(out / mode).summary["data"]["examples"] == 7 for mode in two[1:])
 
 
 def test_a_file_in_the_way_is_found_before_anything_is_computed(folder, tmp_path, capsys, monkeypatch):

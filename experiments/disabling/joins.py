@@ -48,10 +48,10 @@ def over_seeds_and_examples(
     return {"mean": mean, "low": mean - reach, "high": mean + reach, "p": p, "between": np.sqrt(between)}
 
 
-def _typical(between: Float[np.ndarray, "..."], seeds: int) -> float:
+def _typical(between: Any, seeds: int) -> float:
     """The variance between seeds of places that have the median one, less the bias of a median of so few; 0 of fewer
     than ten places, which say little about what is typical."""
-    known = between[np.isfinite(between)]
+    known = np.ravel(between)[np.isfinite(np.ravel(between))]
     if known.size < FEWEST_PLACES:
         return 0.0
     return float(np.median(known) * (seeds - 1) / chi2.median(seeds - 1))
