@@ -30,7 +30,9 @@ from typing import Any
 import numpy as np
 
 from bertjax.cli import Parser, guarded, positive
+from bertjax.errors import InputError, OutputError
 from bertjax.evidence import Q
+from bertjax.paths import user_path
 from bertjax.progress import say
 from bertjax.provenance import command_line, versions
 from bertjax.results import check_directory
@@ -50,7 +52,7 @@ SPLITS = 100  # of the examples in halves
 
 def compute(options: argparse.Namespace) -> Outcome:
     """Join the runs. Raises `InputError` where a directory holds no such run, or they do not belong together."""
-    runs = [read_run(Path(name).expanduser(), options.mode) for name in options.directories]
+    runs = [read_run(user_path(name, InputError), options.mode) for name in options.directories]
     tasks = group_by_task(runs)
     first = runs[0].results
     shape = first["layers"], first["heads"]
@@ -164,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def program() -> int:
         options, started = parser.parse_args(arguments), time.monotonic()
-        directory = Path(options.output).expanduser()
+        directory = user_path(options.output, OutputError)
         check_directory(directory, options.overwrite, FILES[-1])
         outcome = compute(options)
         facts = {"program": "across_tasks", "settings": tell_settings(options), "command": command_line()}

@@ -1,6 +1,5 @@
 """Other measures of each head, from `numbers.json` of other experiments, to be held against what heads do for tasks."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bertjax.errors import InputError
+from bertjax.errors import DataError, InputError
+from bertjax.json_files import read_json
+from bertjax.paths import user_path
 
 TASK = "{task}"  # in a path, stands for the task's name
 DIRECTIONS = {"element_to_predicate": "elements to predicate", "predicate_to_element": "predicate to elements"}
@@ -48,7 +49,7 @@ def read_map(given: str, tasks: Sequence[str], shape: tuple[int, int]) -> HeadMa
     file, colon, path = place.rpartition(":")
     if not (equals and colon and name and file and path):
         raise InputError(f"--map {given}: say NAME=FILE:PATH, such as 'frames=numbers.json:maps.element_to_predicate'")
-    results = _read(Path(file).expanduser(), "--map")
+    results = _read(user_path(file, InputError), "--map")
     return _find(name, results, path, tasks, shape, file)
 
 
@@ -58,7 +59,7 @@ def read_frames(file: str, shape: tuple[int, int]) -> list[HeadMap]:
     Raises:
         InputError: the file cannot be read, or holds no such maps.
     """
-    results = _read(Path(file).expanduser(), "--frames")
+    results = _read(user_path(file, InputError), "--frames")
     found = []
     for direction, name in DIRECTIONS.items():
         one = _find(name, results, f"maps.{direction}", (), shape, file)
@@ -77,7 +78,7 @@ def read_patterns(file: str, tasks: Sequence[str], shape: tuple[int, int]) -> li
     Raises:
         InputError: the file cannot be read, or holds no such shares.
     """
-    results = _read(Path(file).expanduser(), "--patterns")
+    results = _read(user_path(file, InputError), "--patterns")
     classes = results.get("classes", [])
     if not classes:
         raise InputError(f"--patterns {file} holds no classes: name the numbers.json of experiments.attention_patterns")
@@ -88,9 +89,8 @@ def read_patterns(file: str, tasks: Sequence[str], shape: tuple[int, int]) -> li
 
 def _read(path: Path, option: str) -> dict[str, Any]:
     try:
-        results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["results"]
-        return dict(results)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return dict(read_json(path)["results"])
+    except (DataError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{option} {path}: no numbers.json of an experiment ({error})") from error
 
 

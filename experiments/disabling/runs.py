@@ -1,6 +1,5 @@
 """Results of `head_ablation` and `layer_ablation` read back, and joined by task: several fine-tuned seeds of one."""
 
-import json
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +9,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Num
 
-from bertjax.errors import InputError
+from bertjax.errors import DataError, InputError
 from bertjax.evidence import Q
+from bertjax.json_files import read_json
+from bertjax.paths import open_file
 from bertjax.resampling import make_scorer
 from experiments.disabling.effects import Effects, draw_changes, read_effects
 
@@ -54,21 +55,22 @@ def read_run(directory: Path, mode: str) -> DisablingRun:
         InputError: it holds no such results, or they are damaged.
     """
     try:
-        results = json.loads((directory / "numbers.json").read_text(encoding="utf-8"))["results"]
+        results = read_json(directory / "numbers.json")["results"]
         modes = list(results["effects"][results["metric"]])
         if mode not in modes:
             raise InputError(f"{directory} holds no mode {mode}, but {', '.join(modes)}: choose one with --mode")
         metric = results["metric"]
         effects = read_effects(metric, results["base"][metric], results["effects"][metric][mode])
-        with np.load(directory / "values.npz") as values:
+        with open_file(directory / "values.npz") as file, np.load(file) as values:
             base, outputs = values["base"], values["outputs"][list(values["modes"]).index(mode)]
             labels, ids = values["labels"], tuple(map(str, values["ids"]))
         every = np.concatenate([base[None], outputs])
         if every.shape[:2] != (1 + len(results["names"]), len(labels)) or len(ids) != len(labels):
             raise ValueError("numbers.json and values.npz are not of one run")
+        _ = [str.partition(name, ".") for name in results["names"]]
         _ = [results[name] for name in ("kind", "task", "split", "outputs", "layers", "heads", "positive", "model")]
         return DisablingRun(directory, results, every, labels, ids, effects)
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except (DataError, OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         why = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise InputError(
             f"{directory} holds no results of experiments.head_ablation or layer_ablation ({why}): name a directory "
