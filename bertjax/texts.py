@@ -25,11 +25,11 @@ def visible(text: str, allowed: str = "") -> str:
     >>> print(visible("red\x1b[31m\n"))
     red\x1b[31m\n
     """
+    return HIDDEN.sub(lambda found: found[0] if found[0] in allowed else _escape(found[0]), text)
 
-    def escape(found: re.Match[str]) -> str:
-        return found[0] if found[0] in allowed else found[0].encode("unicode_escape").decode()
 
-    return HIDDEN.sub(escape, text)
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()
 
 
 def one_line(text: object) -> str:
