@@ -118,7 +118,12 @@ def _read_saved(path: Path) -> Read:
     changes = [None if entry["delta"] is None else 100 * entry["delta"] for entry in single]
     data, names = summary["data"], [f"{entry['layer']}.{entry['head']}" for entry in single]
     found = {"task": data["task"], "examples": data["examples"]}
-    return summary["model"], {**found, "metric": summary["metric"]["label"], "mode": summary["mode"]}, names, changes
+    return (
+        summary["model"],
+        {**found, "metric": summary["metric"]["label"], "mode": summary["mode"]["name"]},
+        names,
+        changes,
+    )
 
 
 def _read_recorded(path: Path) -> Read:
@@ -185,9 +190,8 @@ def _say_groups(joined: Mapping[str, Any]) -> str:
         return f"{joined['chosen_heads']} of {joined['heads']} heads are left: nothing to compare"
     between = joined["difference_interval"]
     ends = "" if between is None else " ({:+.2f} to {:+.2f})".format(*between)
-    said = (
-        f"{joined['chosen_heads']} heads left lose {joined['chosen']:+.2f} points, the others {joined['others']:+.2f}"
-    )
+    heads = "1 head left loses" if joined["chosen_heads"] == 1 else f"{joined['chosen_heads']} heads left lose"
+    said = f"{heads} {joined['chosen']:+.2f} points, the others {joined['others']:+.2f}"
     return f"{said}: {joined['difference']:+.2f}{ends}, p = {joined['p']:.3f}".replace("-", "−")
 
 
@@ -222,7 +226,7 @@ def _draw(results: Mapping[str, Any], path: Path) -> None:
     tasks = results["tasks"]
     columns = min(COLUMNS, len(tasks))
     rows = -(-len(tasks) // columns)
-    title = "What heads lose when disabled, by their attention from elements to the predicate"
+    title = "Points lost without a head, by its attention along frames"
     with context("default"):
         figure = start_page(
             title, f"weights of {results['frames']['model']}", BOTTOM, rows * (PANEL + GAP) - GAP + 0.25
@@ -246,7 +250,7 @@ def _draw_task(axes: Any, results: Mapping[str, Any], one: Mapping[str, Any]) ->
     axes.scatter(weights[~left], losses[~left], s=14, facecolors="none", edgecolors="#2171b5", linewidths=0.8)
     axes.scatter(weights[left], losses[left], s=22, color="#d7301f")
     axes.set_title(f"{one['task']} ({one['mode']}): {_say_ranks(one['joined'][name])}", fontsize=8.5, color=INK)
-    axes.set_xlabel("mean weight", fontsize=8.5, color=INK)
+    axes.set_xlabel("mean weight from elements to predicate", fontsize=8.5, color=INK)
     axes.spines[["left", "bottom"]].set_visible(True)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from experiments.frame_effects import figures, main, tables
 from experiments.frames.effects import join_maps
+from tests.made_up import HEADS, LAYERS, make_results
 
 NAMES = ["0.0", "0.1", "0.2", "1.0", "1.1", "1.2"]
 SHAPE = (2, 3)
@@ -42,11 +43,11 @@ def test_heads_without_a_change_do_not_count_and_no_group_is_no_comparison():
     assert (found["chosen_heads"], found["difference"], found["p"]) == (0, None, None)
 
 
-def frames(directory, left=("0.1", "1.2"), sha="one"):
+def frames(directory, left=("0.1", "1.2"), sha="one", shape=SHAPE):
     """As `frame_semantics` leaves it, as far as it is read."""
-    rows = (np.arange(6.0).reshape(SHAPE) / 10).tolist()
+    rows = (np.arange(float(np.prod(shape))).reshape(shape) / 10).tolist()
     both = dict.fromkeys(("element_to_predicate", "predicate_to_element"), rows)
-    control = {"links": [rows, rows], "others": [[[0.05] * 3] * 2] * 2}
+    control = {"links": [rows, rows], "others": np.full((2, *shape), 0.05).tolist()}
     results = {"maps": both, "controls": {"same_key": control}}
     results["heads_left"] = {"element_to_predicate": list(left), "predicate_to_element": []}
     directory.mkdir()
@@ -87,6 +88,24 @@ def test_a_run_joins_maps_and_tasks_and_its_numbers_are_enough_for_tables_and_pi
     assert (tmp_path / "again.png").read_bytes() == (output / "figure.png").read_bytes()
     assert main(arguments) == 2
     assert "--overwrite" in capsys.readouterr().err
+
+
+def test_results_of_ablate_are_read_and_of_head_ablation_those_of_the_papers_mode(tmp_path, capsys):
+    ablate = make_results(tmp_path / "ablate")
+    inner = make_results(tmp_path / "modes" / "uniform", "stsb")
+    make_results(tmp_path / "modes" / "zero", "stsb", mode="zero")
+    given = frames(tmp_path / "frames", shape=(LAYERS, HEADS))
+    output = tmp_path / "out"
+    arguments = ["--frames", given, "--results", ablate, inner.parent, "--output", output]
+    assert main([str(argument) for argument in arguments]) == 0
+    tasks = json.loads((output / "numbers.json").read_text())["results"]["tasks"]
+    assert [(one["task"], one["mode"]) for one in tasks] == [("mrpc", "uniform"), ("stsb", "uniform")]
+    for directory, one in zip((ablate, inner), tasks, strict=True):
+        summary = json.loads((directory / "summary.json").read_text())
+        for entry in summary["ablations"]:
+            assert one["losses"][entry["layer"]][entry["head"]] == pytest.approx(-100 * entry["delta"], abs=1e-6)
+        assert (one["examples"], one["metric"]) == (120, summary["metric"]["label"])
+    assert "mrpc (120 examples, " in capsys.readouterr().out
 
 
 def left():

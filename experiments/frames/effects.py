@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bertjax.intervals import percentile, rank_correlation
+from bertjax.intervals import FEWEST_PLACES, percentile, rank_correlation
 
 DRAWS = 10000
 
@@ -27,7 +27,8 @@ def join_maps(
 
     Returns: `rank_correlation` (Spearman) with its 95 % `interval` by drawing heads; `chosen` and `others`, mean losses
     in points, with `difference`, its `difference_interval` by drawing heads of both groups, and `p`, how often random
-    groups of so many heads are as far apart, two-sided. None where one is undefined.
+    groups of so many heads are as far apart, two-sided. None where one is undefined, and no interval of fewer than ten
+    heads, which would be too narrow.
     """
     known = np.isfinite(losses)
     ranks, *ends = rank_correlation(attention[known], losses[known], seed)
@@ -44,7 +45,7 @@ def _compare_groups(
         return found | dict.fromkeys(("chosen", "others", "difference", "difference_interval", "p"))
     apart = some.mean() - others.mean()
     interval = None
-    if len(some) > 1 and len(others) > 1:
+    if min(len(some), len(others)) >= FEWEST_PLACES:
         drawn = [group[rng.integers(len(group), size=(draws, len(group)))].mean(1) for group in (some, others)]
         interval = percentile((drawn[0] - drawn[1])[:, None])[:, 0].tolist()
     shuffled = rng.permuted(np.tile(losses, (draws, 1)), axis=1)
