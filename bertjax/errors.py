@@ -4,7 +4,8 @@ Each message says in one line what was wrong, what was found and what to do. The
 that line and exits with code `EXIT_MISTAKE`.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 from bertjax.texts import visible
 
@@ -78,3 +79,24 @@ class SweepInterrupted(Interrupted):
     def __init__(self, finished: int, parts: int):
         super().__init__(f"{finished} of {parts} parts are saved")
         self.finished, self.parts = finished, parts
+
+
+@contextlib.contextmanager
+def library_errors(what: str, error: type[BertjaxError]) -> Iterator[None]:
+    """Turn whatever a library raises into one of the project's errors.
+
+    The `tokenizers` library raises plain `Exception`, and where its Rust code panics a `BaseException` that cannot be
+    imported.
+
+    Raises:
+        BertjaxError: of the class `error`, beginning with `what`.
+    """
+    try:
+        yield
+    except BertjaxError:
+        raise
+    except BaseException as problem:
+        if not isinstance(problem, Exception) and type(problem).__name__ != "PanicException":
+            raise  # Ctrl-C and the like
+        reason = " ".join(str(problem).split())[:200] or type(problem).__name__
+        raise error(f"{what} ({reason})") from problem

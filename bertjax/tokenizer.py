@@ -11,7 +11,7 @@ import tokenizers
 from jaxtyping import Int32
 
 from bertjax import budget
-from bertjax.errors import DataError, InputError, OutputError
+from bertjax.errors import DataError, InputError, OutputError, library_errors
 from bertjax.locate import locate
 from bertjax.long_texts import Meter, Texts, shorten
 from bertjax.paths import user_path
@@ -20,7 +20,6 @@ from bertjax.tokenizer_files import (
     SIDES,
     TOKEN_NAMES,
     TokenizerParts,
-    library_errors,
     read_tokenizer,
     write_tokenizer,
 )

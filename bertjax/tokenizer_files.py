@@ -9,9 +9,8 @@ of the `tokenizers` library's parts. Any other is what its tokenizer.json says. 
 that transformers has dropped (such as `do_basic_tokenize`) is refused by name.
 """
 
-import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import tokenizers
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processors
 
 from bertjax.atomic import encode_json, staged
-from bertjax.errors import BertjaxError, DataError, some_of
+from bertjax.errors import DataError, library_errors, some_of
 from bertjax.json_files import read_json, show
 from bertjax.paths import is_there, read_text
 from bertjax.sentence_files import TextSettings, read_text_settings
@@ -51,6 +50,7 @@ _HARMLESS_ONLY_AT: dict[str, tuple[Any, ...]] = {
     "split_special_tokens": (False, None),
     "auto_map": (None, {}),  # the checkpoint's own code
     "init_inputs": ([], None),
+    **dict.fromkeys(("vocab", "merges", "gguf_file", "tokenizer_object"), (None,)),  # a vocabulary from elsewhere
 }
 _WORD_PIECE = {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
 
@@ -72,26 +72,6 @@ class TokenizerParts:
     max_length: int | None = None
     truncation_side: str = "right"
     prompt: str = ""
-
-
-@contextlib.contextmanager
-def library_errors(what: str, error: type[BertjaxError] = DataError) -> Iterator[None]:
-    """Turn whatever the `tokenizers` library raises into one of the project's errors.
-
-    It raises plain `Exception`, and where its Rust code panics a `BaseException` that cannot be imported.
-
-    Raises:
-        BertjaxError: of the class `error`, beginning with `what`.
-    """
-    try:
-        yield
-    except BertjaxError:
-        raise
-    except BaseException as problem:
-        if not isinstance(problem, Exception) and type(problem).__name__ != "PanicException":
-            raise  # Ctrl-C and the like
-        reason = " ".join(str(problem).split())[:200] or type(problem).__name__
-        raise error(f"{what} ({reason})") from problem
 
 
 def read_tokenizer(directory: Path) -> TokenizerParts:
@@ -123,7 +103,7 @@ def read_tokenizer(directory: Path) -> TokenizerParts:
         declared = _declared_beside(directory) if declared is None else declared
     else:
         raise DataError(f"{directory}: no tokenizer; looked for {FILE} and {VOCABULARY}")
-    with library_errors(f"{source}: no tokenizer can be made of it"):
+    with library_errors(f"{source}: no tokenizer can be made of it", DataError):
         if is_bert:
             backend = _make_bert(source, content, model, settings, names)
         else:
@@ -176,7 +156,10 @@ def _read_settings(path: Path, directory: Path) -> tuple[dict[str, Any], dict[in
             raise DataError(f"{path}: {key} is {show(settings[key])}; bertjax supports only {allowed[0]!r}")
     listed = settings.get("added_tokens_decoder")
     if listed is None:
-        settings |= _object(directory / "special_tokens_map.json")
+        names = _object(older := directory / "special_tokens_map.json")
+        if others := [key for key in names if not key.endswith(("_token", "_tokens"))]:
+            raise DataError(f"{older}: holds {show(others[0])}, which is no name of a token")
+        settings |= names
     inputs = settings.get("model_input_names")
     if inputs is not None and not (isinstance(inputs, list) and "token_type_ids" in inputs):
         raise DataError(f"{path}: model_input_names has no token_type_ids, which bertjax always gives")

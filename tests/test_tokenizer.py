@@ -133,6 +133,10 @@ def test_special_tokens_are_found_by_their_own_names(tmp_path: Path) -> None:
         ({"vocab.txt": "[UNK]\n[CLS]\n[PAD]\nthe\n"}, r"vocab.txt: its vocabulary lacks \[SEP\]; is this a BERT's"),
         ({"vocab.txt": ""}, r"vocab.txt: its vocabulary lacks \[UNK\], \[SEP\], \[PAD\]"),
         ({"vocab.txt": "\n".join(PIECES), "tokenizer_config.json": "{"}, "config.json: no valid JSON"),
+        (
+            {"vocab.txt": "\n".join(PIECES), "special_tokens_map.json": '{"vocab_file": "other.txt"}'},
+            'special_tokens_map.json: holds "vocab_file", which is no name of a token',
+        ),
         ({"vocab.txt": b"\x80\x02binary"}, "vocab.txt, line 1: not UTF-8"),
         ({"tokenizer.json": '{"model":' * 5_000}, "tokenizer.json: nested deeper"),
         (
@@ -169,6 +173,7 @@ def test_what_is_wrong_with_the_files_is_said_in_one_line(
         ({"wordpieces_prefix": "@@"}, 'wordpieces_prefix is "@@"'),
         ({"clean_text": False}, "clean_text is false"),
         ({"split_special_tokens": True}, "split_special_tokens is true"),
+        ({"gguf_file": "model.gguf"}, 'gguf_file is "model.gguf"; bertjax supports only None'),
         ({"auto_map": {"AutoTokenizer": ["code.Tokenizer", None]}}, "auto_map is"),
         ({"model_input_names": ["input_ids", "attention_mask"]}, "model_input_names has no token_type_ids"),
         ({"tokenizer_class": "BertJapaneseTokenizer"}, 'tokenizer_class is "BertJapaneseTokenizer", and there is only'),
