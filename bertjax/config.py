@@ -7,7 +7,7 @@ is handled (a field of `BertConfig`), or listed here as harmless, or refused by 
 import math
 import reprlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -78,21 +78,50 @@ _HARMLESS_BY_SUBJECT = {
 _HARMLESS = frozenset(" ".join(_HARMLESS_BY_SUBJECT.values()).split())
 
 
-def numbered_labels(count: int) -> tuple[tuple[int, str], ...]:
+class LabelNames(Mapping[int, str]):
+    """Names of labels by their numbers, in that order: a dict that cannot change, so that it has a hash.
+
+    >>> names = LabelNames({0: "no", 1: "yes"})
+    >>> names[1], list(names), names == {0: "no", 1: "yes"}
+    ('yes', [0, 1], True)
+    """
+
+    __slots__ = ("_names",)
+
+    def __init__(self, names: Mapping[int, str]):
+        self._names = dict(names)
+
+    def __getitem__(self, number: int) -> str:
+        return self._names[number]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._names.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._names)
+
+
+def numbered_labels(count: int) -> LabelNames:
     """Name `count` labels as HuggingFace does where a config names none.
 
     >>> numbered_labels(2)
-    ((0, 'LABEL_0'), (1, 'LABEL_1'))
+    {0: 'LABEL_0', 1: 'LABEL_1'}
     """
-    return tuple((number, f"LABEL_{number}") for number in range(count))
+    return LabelNames({number: f"LABEL_{number}" for number in range(count)})
 
 
 @dataclass(frozen=True)
 class BertConfig:
     """The sizes and settings of a BERT, with HuggingFace's names and defaults (those of BERT-base).
 
-    Frozen and hashable, so that it can be a static argument of `jax.jit`. `id2label` is a tuple of
-    (number, name) pairs for the same reason.
+    Frozen and hashable, so that it can be a static argument of `jax.jit`. `id2label` is read as a dict is,
+    but cannot be changed, for the same reason.
 
     Raises:
         ConfigError: a value of the wrong type or out of range, or sizes that do not fit each other.
@@ -117,7 +146,7 @@ class BertConfig:
     layer_norm_eps: float = 1e-12
     pad_token_id: int | None = 0
     tie_word_embeddings: bool = True
-    id2label: tuple[tuple[int, str], ...] = numbered_labels(2)
+    id2label: Mapping[int, str] = numbered_labels(2)
     problem_type: str | None = None
     architectures: tuple[str, ...] = ()
 
@@ -138,7 +167,7 @@ class BertConfig:
     @property
     def label2id(self) -> dict[str, int]:
         """The number of each label, by its name."""
-        return {name: number for number, name in self.id2label}
+        return {name: number for number, name in self.id2label.items()}
 
     @classmethod
     def from_dict(cls, mapping: Mapping[str, Any]) -> "BertConfig":
@@ -199,7 +228,7 @@ class BertConfig:
         True
         """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values["id2label"] = {str(number): name for number, name in self.id2label}
+        values["id2label"] = {str(number): name for number, name in self.id2label.items()}
         values["architectures"] = list(self.architectures) or None
         return {"model_type": "bert", **values, "label2id": self.label2id}
 
@@ -220,7 +249,8 @@ def _is_int(value: Any) -> bool:
 
 
 def _checked(values: dict[str, Any]) -> dict[str, Any]:
-    """Check a config's fields; give them with each number that may be a fraction as a float."""
+    """Check a config's fields; give them with each number that may be a fraction as a float, and labels by number."""
+    values = values | {"id2label": _as_labels(values["id2label"])}
     _check_sizes(values)
     _check_choices(values)
     _check_names(values)
@@ -250,15 +280,26 @@ def _check_choices(values: dict[str, Any]) -> None:
 
 
 def _check_names(values: dict[str, Any]) -> None:
-    pairs = values["id2label"]
-    if not isinstance(pairs, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-        raise ConfigError(f"id2label must be a tuple of (number, name) pairs, found {_show(pairs)}")
-    if not pairs or [number for number, _ in pairs] != list(range(len(pairs))):
-        raise ConfigError(f"id2label must number its labels 0, 1, 2 ..., found {_show(pairs)}")
-    if not all(isinstance(name, str) for _, name in pairs):
-        raise ConfigError(f"id2label must name each label with a string, found {_show(pairs)}")
+    names = values["id2label"]
+    if not names or not all(map(_is_int, names)) or list(names) != list(range(len(names))):
+        raise ConfigError(f"id2label must number its labels 0, 1, 2 ..., found {_show(names)}")
+    if not all(isinstance(name, str) for name in names.values()):
+        raise ConfigError(f"id2label must name each label with a string, found {_show(names)}")
     if not all(isinstance(name, str) for name in values["architectures"]):
         raise ConfigError(f"architectures must be names of classes, found {_show(values['architectures'])}")
+
+
+def _as_labels(given: Any) -> LabelNames:
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"id2label must be a dict of names by number, found {_show(given)}")
+    return LabelNames(given)
+
+
+def _by_number(pairs: list[tuple[int, Any]]) -> LabelNames:
+    """Names of pairs; a `ValueError` where two have one number."""
+    if len({number for number, _ in pairs}) < len(pairs):
+        raise ValueError
+    return LabelNames(dict(pairs))
 
 
 def _floats(values: dict[str, Any]) -> dict[str, float]:
@@ -300,7 +341,7 @@ def _architectures(value: Any) -> tuple[Any, ...]:
     return tuple(value or ())
 
 
-def _labels(mapping: Mapping[str, Any]) -> tuple[tuple[int, Any], ...]:
+def _labels(mapping: Mapping[str, Any]) -> Mapping[int, Any]:
     """Put together what `id2label`, `label2id`, `num_labels` and its old private form say."""
     pairs = _numbered(mapping, "id2label", number_first=True)
     count = mapping.get("num_labels")
@@ -320,7 +361,7 @@ def _labels(mapping: Mapping[str, Any]) -> tuple[tuple[int, Any], ...]:
     return pairs
 
 
-def _numbered(mapping: Mapping[str, Any], key: str, number_first: bool) -> tuple[tuple[int, Any], ...] | None:
+def _numbered(mapping: Mapping[str, Any], key: str, number_first: bool) -> Mapping[int, Any] | None:
     """Sort a table of labels by number; JSON's keys are strings, so numbers may be too."""
     table = mapping.get(key)
     if table is None:
@@ -329,7 +370,7 @@ def _numbered(mapping: Mapping[str, Any], key: str, number_first: bool) -> tuple
         raise ConfigError(f"{key} must be a table of labels, found {_show(table)}")
     items = table.items() if number_first else ((number, name) for name, number in table.items())
     try:
-        return tuple(sorted((_label_number(number), name) for number, name in items))
+        return _by_number(sorted((_label_number(number), name) for number, name in items))
     except (TypeError, ValueError):
         raise ConfigError(f"{key} must number its labels 0, 1, 2 ..., found {_show(table)}") from None
 

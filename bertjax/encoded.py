@@ -1,6 +1,6 @@
 """A task's examples as a model reads them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -136,7 +136,7 @@ def _default_length(model: Any, tokenizer: Tokenizer) -> int:
     return most if isinstance(model, BertForSentenceEmbedding) else min(128, most)
 
 
-def label_order(id2label: Sequence[tuple[int, str]], task: Task) -> tuple[int, ...]:
+def label_order(id2label: Mapping[int, str], task: Task) -> tuple[int, ...]:
     """Which of the model's outputs stands for each label of the task.
 
     Models name their labels; some checkpoints number them otherwise than GLUE does. Where the names are the
@@ -146,7 +146,7 @@ def label_order(id2label: Sequence[tuple[int, str]], task: Task) -> tuple[int, .
         ConfigError: the model has another number of labels, or other names.
     """
     wanted = task.label_names or ("score",)
-    names = tuple(name for _, name in sorted(id2label))
+    names = tuple(id2label[number] for number in sorted(id2label))
     if len(names) != len(wanted):
         raise ConfigError(
             f"the model has {count_of(len(names), 'label')}, but {task.name} has {len(wanted)}: {some_of(wanted)}"

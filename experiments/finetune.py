@@ -123,7 +123,7 @@ def make_model(run: Run, data: Data, init: str, seed: int) -> BertForSequenceCla
         hidden_dropout_prob=options.dropout,
         attention_probs_dropout_prob=options.dropout,
         classifier_dropout=None,
-        id2label=tuple(enumerate(names)),
+        id2label=dict(enumerate(names)),
     )
     if init == "random":
         config = dataclasses.replace(config, initializer_range=0.02)

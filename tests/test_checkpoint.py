@@ -242,7 +242,7 @@ def test_an_unknown_architecture_is_refused(saved):
 
 def test_another_number_of_labels_can_be_asked_for(saved):
     model, directory, *_ = saved
-    four = tuple((i, f"LABEL_{i}") for i in range(4))
+    four = {i: f"LABEL_{i}" for i in range(4)}
     config = BertConfig(
         **{**{f: getattr(model.config, f) for f in model.config.__dataclass_fields__}, "id2label": four}
     )

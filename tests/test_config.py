@@ -1,6 +1,9 @@
 """Claims about `BertConfig`: what it reads from real config.json files, and what it refuses by name."""
 
+import dataclasses
 import json
+import pickle
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +142,7 @@ def test_real_config_files_are_read_as_transformers_reads_them(name: str) -> Non
     ours = BertConfig.from_dict(BASE_SIZES | REAL[name])
     theirs = transformers.BertConfig.from_dict(BASE_SIZES | REAL[name])
     assert theirs.id2label is not None
-    assert ours.id2label == tuple(theirs.id2label.items())
+    assert ours.id2label == theirs.id2label
     assert ours.architectures == tuple(theirs.architectures or ())
     assert ours.head_dim == 64
     for field in (
@@ -178,6 +181,24 @@ def test_transformers_reads_back_an_equal_config(tmp_path: Path) -> None:
     same = {name: value for name, value in back.to_dict().items() if name != "_name_or_path"}
     assert same == {name: value for name, value in theirs.to_dict().items() if name != "_name_or_path"}
     assert BertConfig.from_directory(tmp_path) == ours == BertConfig.from_dict(ours.to_dict())
+
+
+def test_labels_are_read_as_a_dict_is() -> None:
+    config = read(id2label={"0": "no", "1": "yes"})
+    assert config.id2label[1] == "yes"
+    assert dict(config.id2label) == {0: "no", 1: "yes"}
+    assert list(config.id2label.items()) == [(0, "no"), (1, "yes")]
+    assert pickle.loads(pickle.dumps(config)) == config
+    given = dataclasses.replace(config, id2label={0: "no", 1: "yes"})
+    assert (given, hash(given)) == (config, hash(config))
+    assert dataclasses.replace(config, id2label={0: "no", 1: "maybe"}) != config
+    with pytest.raises(TypeError):
+        config.id2label[0] = "other"  # type: ignore[index]
+    for wrong in ({1: "a", 0: "b"}, {1: "a"}, {}):
+        with pytest.raises(ConfigError, match="id2label must"):
+            dataclasses.replace(config, id2label=wrong)
+    with pytest.raises(ConfigError, match="label2id must"):
+        read(label2id={"a": 0, "b": 0})
 
 
 def test_config_is_hashable_and_equal_by_value() -> None:
@@ -280,17 +301,17 @@ def test_supported_activations_are_known_to_transformers(activation: str) -> Non
         ({"num_labels": 3}, numbered_labels(3)),
         ({"num_labels": 3, "id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, numbered_labels(3)),
         ({"_num_labels": 5}, numbered_labels(5)),
-        ({"_num_labels": 2, "id2label": {"0": "a", "1": "b", "2": "c"}}, ((0, "a"), (1, "b"), (2, "c"))),
-        ({"id2label": {1: "b", 0: "a"}}, ((0, "a"), (1, "b"))),
-        ({"label2id": {"a": 1, "b": "0"}}, ((0, "b"), (1, "a"))),
-        ({"id2label": {"0": "x"}, "label2id": {"LABEL_0": 0, "LABEL_1": 1}}, ((0, "x"),)),
+        ({"_num_labels": 2, "id2label": {"0": "a", "1": "b", "2": "c"}}, {0: "a", 1: "b", 2: "c"}),
+        ({"id2label": {1: "b", 0: "a"}}, {0: "a", 1: "b"}),
+        ({"label2id": {"a": 1, "b": "0"}}, {0: "b", 1: "a"}),
+        ({"id2label": {"0": "x"}, "label2id": {"LABEL_0": 0, "LABEL_1": 1}}, {0: "x"}),
     ],
 )
-def test_labels_are_put_together(keys: dict[str, Any], expected: tuple[tuple[int, str], ...]) -> None:
+def test_labels_are_put_together(keys: dict[str, Any], expected: Mapping[int, str]) -> None:
     config = read(**keys)
     assert config.id2label == expected
     assert config.num_labels == len(expected)
-    assert config.label2id == {name: number for number, name in expected}
+    assert config.label2id == {name: number for number, name in expected.items()}
 
 
 def test_labels_that_contradict_each_other_are_refused() -> None:

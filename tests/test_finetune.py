@@ -303,7 +303,7 @@ def test_the_three_beginnings(encoder, glue):
     words = "bert.embeddings.word"
     for init in ("pretrained", "none"):
         assert np.array_equal(models[init].parameters()[words], source.parameters()[words])
-    assert models["pretrained"].config.id2label == ((0, "not_equivalent"), (1, "equivalent"))
+    assert models["pretrained"].config.id2label == {0: "not_equivalent", 1: "equivalent"}
     fresh = models["random"].parameters()
     assert largest_difference(fresh[words], source.parameters()[words]) > 0.1
     kernels = np.concatenate([np.ravel(value) for name, value in fresh.items() if name.endswith("kernel")])

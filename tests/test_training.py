@@ -34,7 +34,7 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 def make_model(config, labels=2, seed=0, **changes):
     """A tiny random classifier of so many labels."""
-    names = tuple((number, f"class {number}") for number in range(labels))
+    names = {number: f"class {number}" for number in range(labels)}
     return random_model(
         BertForSequenceClassification, dataclasses.replace(config, id2label=names, **changes), seed=seed
     )
