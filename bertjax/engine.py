@@ -22,6 +22,7 @@ from bertjax.fingerprint import facts_of
 from bertjax.job import Combine, Examples, Job, make_job
 from bertjax.journal import Journal, open_journal
 from bertjax.memory import default_budget, fit_blocks, memory_in_use, sweep_bytes
+from bertjax.optional import import_pandas
 from bertjax.packing import LANES, STEP, choose_row_length, first_fit, pack, total_lengths
 from bertjax.parts import Part, split
 from bertjax.plan import Node, Plan
@@ -57,6 +58,29 @@ class SweepResult:
     plan: Plan
     attention: str
     seconds: float
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame` with a row for each ablation and example, in their orders.
+
+        Columns: `ablation`, its name; `heads`, its heads, apart by spaces; `example`, its place from 0; `base` and
+        `output`, the readout without and with the ablation. Of a readout of several numbers each has a column of its
+        own, `base_0` ..., `output_0` ..., of several axes `output_0_0` ...
+
+        Raises:
+            MissingDependencyError: pandas is not installed.
+        """
+        pandas, (ablations, examples, *axes) = import_pandas(), self.outputs.shape
+        heads = [" ".join(f"{change.layer}.{change.head}" for change in one.changes) for one in self.ablations]
+        columns: dict[str, Any] = {
+            "ablation": np.repeat([one.name for one in self.ablations], examples),
+            "heads": np.repeat(heads, examples),
+            "example": np.tile(np.arange(examples), ablations),
+        }
+        outputs = self.outputs.astype(np.float32) if self.outputs.dtype.kind == "V" else self.outputs  # of bfloat16
+        for name, values in (("base", np.broadcast_to(self.base, outputs.shape)), ("output", outputs)):
+            for place in np.ndindex(*axes):
+                columns["_".join([name, *map(str, place)])] = values[:, :, *place].ravel().astype(outputs.dtype)
+        return pandas.DataFrame(columns)
 
     def _repr_html_(self) -> str:
         """For notebooks: what was run, and how."""

@@ -72,7 +72,7 @@ def page_data(saved: SavedResults) -> dict[str, Any]:
         "kind": saved.kind,
         "model": {"layers": summary["model"]["layers"], "heads": summary["model"]["heads"]},
         "mode": summary["mode"],
-        "metrics": [{"name": name, "label": find_metric(name).label} for name in summary["metrics"]],
+        "metrics": [_metric(saved, name) for name in summary["metrics"]],
         "statistics": summary["statistics"],
         "base": summary["base"]["scores"],
         "ablations": len(saved.names),
@@ -86,6 +86,10 @@ def page_data(saved: SavedResults) -> dict[str, Any]:
         "attention": pack_attention(saved),
         "facts": _facts(saved),
     }
+
+
+def _metric(saved: SavedResults, name: str) -> dict[str, Any]:
+    return {"name": name, "label": find_metric(name).label, "positive": saved.positive_of(name)}
 
 
 def _kept(saved: SavedResults) -> list[int]:

@@ -24,8 +24,11 @@ class JsonError(ValueError):
     """Text that is no JSON, or JSON that nobody should meet; the message is half a line."""
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str, halves: bool = False) -> Any:
     """The value that a JSON text stands for.
+
+    Args:
+        halves: whether texts may hold half of a surrogate pair, as the name of a file does that is not UTF-8.
 
     Raises:
         JsonError: no JSON, or too deep, or with a number or text that cannot be used.
@@ -39,7 +42,7 @@ def parse_json(text: str) -> Any:
         raise JsonError(f"nested deeper than {DEEPEST} lists and objects") from None
     except json.JSONDecodeError as problem:
         raise JsonError(f"no valid JSON: {problem}") from None
-    _check(value)
+    _check(value, halves)
     return value
 
 
@@ -109,7 +112,7 @@ def _refuse_constant(name: str) -> Any:
     raise JsonError(f"no valid JSON: {name} is no JSON")
 
 
-def _check(value: Any) -> None:
+def _check(value: Any, halves: bool) -> None:
     """Refuse what is too deep, and texts that are no Unicode; layer by layer, as no depth may exhaust the stack."""
     layer, depth = [value], 0
     while layer:
@@ -117,7 +120,7 @@ def _check(value: Any) -> None:
         for one in layer:
             if isinstance(one, dict | list):
                 inner += one if isinstance(one, list) else [*one, *one.values()]
-            elif isinstance(one, str) and not one.isascii():
+            elif isinstance(one, str) and not (halves or one.isascii()):
                 _check_text(one)
             elif isinstance(one, int) and abs(one) > _SURELY_A_FLOAT:
                 _check_integer(one)

@@ -51,6 +51,11 @@ class Metric:
     lowest: float = 0.0
     needs: Literal["nothing", "two", "positive", "both"] = "nothing"
 
+    @property
+    def of_one_label(self) -> bool:
+        """Whether it is about the positive class alone."""
+        return self.needs in ("positive", "both")
+
 
 def score(
     metric: Metric | str,

@@ -8,7 +8,7 @@
     attention.npz   tokens and attention weights of a few examples, base and largest effects
     heads.png       the map (layers.png where whole layers were ablated, sets.png where other sets were)
 
-`summary.json` is written last: where it is, the rest is complete.
+`summary.json` is written last, with the SHA-256 of each of the others: where it is, the rest is complete.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,14 +26,15 @@ from jaxtyping import Shaped
 
 from bertjax.atomic import encode_json, remove_leftovers, staged
 from bertjax.data import Examples
-from bertjax.errors import OutputError
+from bertjax.errors import InputError, OutputError
 from bertjax.evidence import Evidence
 from bertjax.findings import describe_statistics, tell
 from bertjax.page import save_page
 from bertjax.plain import Swept
 from bertjax.rows import SCHEMA, SHORT, kind_of, make_rows, to_parquet
+from bertjax.summary import describe_files, read_summary, seal
 from bertjax.texts import to_json
-from bertjax.view import ResultsView
+from bertjax.view import ResultsView, positive_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,8 +42,9 @@ if TYPE_CHECKING:
 # Settings that say how to write results, not which.
 NOT_COMPARED = ("output", "overwrite", "resume", "memory", "distributed")
 Place = tuple[str, int | None, int | None]
+OUTPUTS = ("outputs.npz", "examples.jsonl")
 DERIVED = ("summary.json", "results.parquet", "attention.npz", "heads.png", "layers.png", "sets.png")
-FILES = ("outputs.npz", "examples.jsonl", *DERIVED)
+FILES = (*OUTPUTS, *DERIVED)
 WRITTEN = (*FILES, "report.html")
 
 
@@ -96,6 +98,7 @@ class Results:
         provenance: where the results come from, and the base's scores by metric under 'base'.
         entries: one for each ablation.
         evidence: by metric, the main one first; none where fewer than two examples have a label.
+        files: SHA-256 and size of each file, once they are written.
     """
 
     provenance: dict[str, Any]
@@ -104,6 +107,7 @@ class Results:
     swept: Swept
     examples: Examples
     attention: dict[str, Shaped[np.ndarray, "..."]]
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @cached_property
     def view(self) -> "_Fresh":
@@ -120,6 +124,10 @@ class Results:
     def plot(self, figure: str = "auto", **options: Any) -> "Figure":
         """A picture: see `view.ResultsView.plot`."""
         return self.view.plot(figure, **options)
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame`: see `view.ResultsView.to_pandas`."""
+        return self.view.to_pandas()
 
     def __repr__(self) -> str:
         return f"<Results: {self.view.title}>"
@@ -208,10 +216,10 @@ def read_complete(directory: Path, settings: Mapping[str, Any]) -> dict[str, Any
     if not path.exists():
         return None
     try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-        there = dict(summary["settings"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise OutputError(f"{path} is damaged: --overwrite replaces it") from error
+        summary = read_summary(directory)
+    except InputError as error:
+        raise OutputError(f"{str(error).removesuffix(': run the ablation again')}: --overwrite replaces it") from error
+    there = summary["settings"]
     here = json.loads(json.dumps(dict(settings)))
     differing = [name for name in here if name not in NOT_COMPARED and there.get(name) != here[name]]
     if differing:
@@ -238,7 +246,7 @@ def write_outputs(directory: Path, swept: Swept, examples: Examples, ablations: 
         "labels": examples.labels,
     }
     remove_leftovers(directory, WRITTEN)
-    with staged(directory / "outputs.npz", directory / "examples.jsonl") as (outputs, lines):
+    with staged(*(directory / name for name in OUTPUTS)) as (outputs, lines):
         np.savez_compressed(outputs, **arrays)  # type: ignore[arg-type]
         lines.write_text(_lines(examples), encoding="utf-8")
         for name in DERIVED:
@@ -248,16 +256,19 @@ def write_outputs(directory: Path, swept: Swept, examples: Examples, ablations: 
 def write_results(directory: Path, results: Results) -> Results:
     """Write what is made of the outputs, each file whole or not at all; `summary.json` last.
 
-    Returns: the results.
+    Returns: the results, which know their files.
 
     Raises:
         OutputError: something cannot be written.
     """
     names = ("results.parquet", "attention.npz", results.picture, "summary.json")
+    earlier = {name: directory / name for name in OUTPUTS}
     with staged(*(directory / name for name in names)) as (table, attention, drawn, summary):
         to_parquet(results.rows, table)
         np.savez_compressed(attention, **results.attention)  # type: ignore[arg-type]
         save_page(results.plot(), drawn)
+        written = dict(zip(names[:-1], (table, attention, drawn), strict=True))
+        results = replace(results, files=describe_files(earlier | written))
         summary.write_bytes(encode_json(make_summary(results)))
     return results
 
@@ -273,21 +284,24 @@ def _lines(examples: Examples) -> str:
 
 
 def make_summary(results: Results) -> dict[str, Any]:
-    """What `summary.json` holds: `docs/summary.schema.json`."""
+    """What `summary.json` holds: `schemas/summary.json`."""
     base = {name: finite(value) for name, value in results.provenance["base"].items()}
     entries, main = [entry.to_dict() for entry in results.entries], results.provenance["metric"]["name"]
     names, kind = [entry.name for entry in results.entries], kind_of(entries)
     if main in results.evidence:
         short = [{name: row[name] for name in SHORT} for row in results.rows if row["main"]]
         entries = [entry | {"evidence": weighed} for entry, weighed in zip(entries, short, strict=True)]
-    return {
+    summary = {
         "schema": SCHEMA,
         **results.provenance,
+        "positive_label": positive_name(results.provenance, results.provenance["metrics"]),
         "sentence": results.sentence,
         "statistics": {name: describe_statistics(one, names, kind) for name, one in results.evidence.items()},
         "base": {"score": finite(results.base), "scores": base},
         "ablations": entries,
+        "files": results.files,
     }
+    return seal(summary)
 
 
 def finite(value: Any) -> Any:

@@ -6,15 +6,16 @@ The columns are documented in `docs/results.md`; a change of their meaning chang
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from bertjax.errors import InputError
 from bertjax.evidence import EFFECT_SIZES, STANDARDISED, Evidence
 from bertjax.findings import name_test
+from bertjax.optional import import_pandas
 
-SCHEMA = 1
+SCHEMA = 2
 # Every column with its kind, as `pyarrow` names it; all but the names may be missing (null).
 COLUMNS = {
     "name": "string",
@@ -122,32 +123,83 @@ def _finite(value: Any) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
+def to_frame(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Rows as a `pandas.DataFrame`, as pandas reads `results.parquet`: the columns are `COLUMNS`.
+
+    Raises:
+        MissingDependencyError: pandas is not installed.
+    """
+    import pyarrow as pa
+
+    import_pandas()
+    return pa.Table.from_pylist(list(rows), pa.schema(list(_kinds().items()))).to_pandas()
+
+
+def _kinds() -> dict[str, Any]:
+    """The columns' kinds as `pyarrow` has them."""
+    import pyarrow as pa
+
+    kinds = {"list<string>": pa.list_(pa.string()), "string": pa.string(), "bool": pa.bool_()}
+    kinds |= {name: getattr(pa, name)() for name in ("int32", "int64", "float64")}
+    return {name: kinds[kind] for name, kind in COLUMNS.items()}
+
+
 def to_parquet(rows: Sequence[Mapping[str, Any]], path: Any) -> None:
     """Write rows as Parquet; its metadata say the schema's version."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    kinds = {"list<string>": pa.list_(pa.string()), "string": pa.string(), "bool": pa.bool_()}
-    kinds |= {name: getattr(pa, name)() for name in ("int32", "int64", "float64")}
-    schema = pa.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()], {"bertjax_schema": str(SCHEMA)})
+    schema = pa.schema(list(_kinds().items()), {"bertjax_schema": str(SCHEMA)})
     pq.write_table(pa.Table.from_pylist(list(rows), schema), path)
 
 
-def read_parquet(path: Path) -> list[dict[str, Any]]:
-    """Rows as `to_parquet` wrote them.
+def read_parquet(file: BinaryIO, path: Path, count: int) -> list[dict[str, Any]]:
+    """Rows as `to_parquet` wrote them; columns of later versions are left out.
+
+    Args:
+        file: open for reading.
+        path: its name, for messages.
+        count: how many rows there are.
 
     Raises:
-        InputError: the file is missing or damaged.
+        InputError: the file is damaged, or has other rows or columns than it should.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        return list(pq.read_table(path).to_pylist())
-    except FileNotFoundError as error:
-        raise InputError(f"{path} is missing: run the ablation again") from error
-    except (OSError, pa.ArrowException) as error:
+        table = pq.ParquetFile(file)
+        wrong = _wrong_columns(table, count)
+        if wrong is None:
+            rows = list(table.read(list(COLUMNS)).to_pylist())
+            wrong = _wrong_values(rows)
+    except (OSError, ValueError, LookupError, OverflowError, pa.ArrowException) as error:
         raise InputError(f"{path} cannot be read ({' '.join(str(error).split())}): run the ablation again") from error
+    if wrong is not None:
+        raise InputError(f"{path} is damaged or of other results, {wrong}: run the ablation again")
+    return rows
+
+
+def _wrong_columns(table: Any, count: int) -> str | None:
+    """What is wrong with a table before its values are read."""
+    if table.metadata.num_rows != count:
+        return f"it has {table.metadata.num_rows} rows, not {count}"
+    there = {field.name: field.type for field in table.schema_arrow}
+    for name, kind in _kinds().items():
+        if name not in there:
+            return f"it has no column {name}"
+        values = [getattr(one, "value_type", one) for one in (kind, there[name])]  # lists name their items variously
+        if values[0] != values[1] or hasattr(kind, "value_type") != hasattr(there[name], "value_type"):
+            return f"its column {name} is of the type {there[name]}, not {COLUMNS[name]}"
+    return None
+
+
+def _wrong_values(rows: Sequence[Mapping[str, Any]]) -> str | None:
+    for number, row in enumerate(rows):
+        for name, value in row.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                return f"{name} of row {number} is no finite number"
+    return None
 
 
 def column(rows: Sequence[Mapping[str, Any]], name: str) -> np.ndarray:

@@ -53,10 +53,16 @@ def show_table(saved: SavedResults, metric: str | None = None, top: int | None =
         cells[5] += "" if mark_of(row) else " "  # digits below digits
         table.add_row(*cells, style=style)
     without = "undefined" if base is None else f"{100 * base:.2f} points"
-    lines = [Text(saved.title, style="bold"), Text(f"{label} without ablation: {without}")]
+    lines = [Text(saved.title, style="bold"), Text(f"{label}{_about(saved, metric)} without ablation: {without}")]
     lines.append(Text(saved.sentence_of(metric)))
     note = f"{len(shown)} of {count_of(len(rows), saved.kind)}; change and interval in points; * q < {Q}"
     return Group(*lines, table, Text(note))
+
+
+def _about(saved: SavedResults, metric: str | None) -> str:
+    """Which label a metric is about."""
+    positive = saved.positive_of(metric)
+    return "" if positive is None else f" of the label “{positive}”"
 
 
 def _headings(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -81,8 +87,10 @@ def show_text(saved: SavedResults, form: str, metric: str | None = None, top: in
         return to_csv(rows)
     names = (saved.kind, *_headings(rows)[1:])
     lines = [names, ("---:",) * len(names), *(as_texts(row, saved.least_p(metric))[: len(names)] for row in rank(rows))]
+    about = _about(saved, metric)
+    note = f"{find_metric(metric or saved.metric).label}{_quoted(about)}. " if about else ""
     table = "".join(f"| {' | '.join(_quoted(cell) for cell in cells)} |\n" for cells in lines)
-    return f"{_quoted(saved.title)}\n\n{_quoted(saved.sentence_of(metric))}\n\n{table}\n\\* q < {Q}\n"
+    return f"{_quoted(saved.title)}\n\n{_quoted(saved.sentence_of(metric))}\n\n{table}\n{note}\\* q < {Q}\n"
 
 
 def _quoted(text: str) -> str:

@@ -1,6 +1,6 @@
 """Results as people look at them: in a notebook, as a picture, by metric; read from a directory or fresh."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,9 @@ from bertjax.errors import InputError
 from bertjax.evidence import Q
 from bertjax.figures import make_figure
 from bertjax.findings import format_p, is_bound
+from bertjax.metrics import METRICS
 from bertjax.page import format_change
-from bertjax.rows import column, kind_of
+from bertjax.rows import column, kind_of, to_frame
 from bertjax.texts import count_of, visible
 
 if TYPE_CHECKING:
@@ -74,6 +75,21 @@ class ResultsView:
         least = self.summary["statistics"].get(metric or self.metric, {}).get("least_p")
         return None if least is None else float(least)
 
+    def positive_of(self, metric: str | None = None) -> str | None:
+        """The label that a metric is about, as F1 is; None where it is about all of them, or about numbers."""
+        return positive_name(self.summary, [metric or self.metric])
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame` with a row for each ablation and metric.
+
+        Its columns are those of `results.parquet`, described in docs/results.md: `name`, `layer`, `head`, `heads`,
+        `metric`, `main`, `score`, `difference`, its interval `low` and `high`, `p`, `q` and others.
+
+        Raises:
+            MissingDependencyError: pandas is not installed.
+        """
+        return to_frame(self.rows)
+
     @property
     def texts(self) -> int:
         """How many texts of each example the model read one by one."""
@@ -131,6 +147,18 @@ class ResultsView:
         rows = self.rows_of()
         order = np.argsort(-np.nan_to_num(np.abs(column(rows, "difference")), nan=-1.0), kind="stable")
         return [as_texts(rows[place], self.least_p()) for place in order[:count]]
+
+
+def positive_name(summary: Mapping[str, Any], metrics: Sequence[str]) -> str | None:
+    """The name of the label that some of these metrics are about; None where none of them is about one label.
+
+    Args:
+        summary: as in `summary.json`, or what of it says where results come from.
+    """
+    if not any(METRICS[name].of_one_label for name in metrics):
+        return None
+    names, positive = summary["data"]["label_names"], summary["positive"]
+    return str(names[positive] if positive < len(names) else positive)
 
 
 def as_texts(row: Mapping[str, Any], least_p: float | None = None) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from bertjax.tokenizer import Encoding
 from tests.tiny import largest_difference
 from tests.workshop import SENTENCES, make_classifier, make_embedder, write_pairs
 
-SCHEMA = Path(__file__).parent.parent / "docs" / "summary.schema.json"
+SCHEMA = Path(__file__).parent.parent / "bertjax" / "schemas" / "summary.json"
 
 
 @pytest.fixture(scope="module")
@@ -303,17 +303,17 @@ def test_bfloat16_is_near_float32(settings):
 
 def test_labels_in_another_order_are_put_in_the_task_s():
     rte = TASKS["rte"]
-    assert label_order(((0, "LABEL_0"), (1, "LABEL_1")), rte) == (0, 1)
-    assert label_order(((0, "not_entailment"), (1, "entailment")), rte) == (1, 0)
-    assert label_order(((0, "CONTRADICTION"), (1, "ENTAILMENT"), (2, "NEUTRAL")), TASKS["mnli"]) == (1, 2, 0)
+    assert label_order({0: "LABEL_0", 1: "LABEL_1"}, rte) == (0, 1)
+    assert label_order({0: "not_entailment", 1: "entailment"}, rte) == (1, 0)
+    assert label_order({0: "CONTRADICTION", 1: "ENTAILMENT", 2: "NEUTRAL"}, TASKS["mnli"]) == (1, 2, 0)
     with pytest.raises(ConfigError, match="3 labels, but rte has 2"):
-        label_order(((0, "a"), (1, "b"), (2, "c")), rte)
+        label_order({0: "a", 1: "b", 2: "c"}, rte)
     with pytest.raises(ConfigError, match="id2label"):
-        label_order(((0, "yes"), (1, "no")), rte)
+        label_order({0: "yes", 1: "no"}, rte)
     signs = replace(rte, label_names=("-", "+"))
-    assert label_order(((0, "-"), (1, "+")), signs) == (0, 1)
+    assert label_order({0: "-", 1: "+"}, signs) == (0, 1)
     with pytest.raises(ConfigError, match="id2label"):
-        label_order(((0, "+"), (1, "-")), signs)
+        label_order({0: "+", 1: "-"}, signs)
     assert positive_label("similarity", rte) == 0
     assert positive_label("similarity", TASKS["qqp"]) == 1
 

@@ -25,6 +25,7 @@ from bertjax import ablations as ab
 from bertjax import overrides as ov
 from bertjax.blocks import Blocks, choose_blocks
 from bertjax.errors import InputError, OverrideError
+from bertjax.plan import make_plan
 from bertjax.readouts import inspect_readout
 from tests.tiny import SIZES, encodings, largest_difference, random_model
 
@@ -332,3 +333,21 @@ def test_donors_and_positions_that_do_not_fit_are_refused(small, rng):
 def test_modes_that_the_engine_lacks_name_the_form_that_has_them():
     with pytest.raises(InputError, match="--engine plain"):
         ab.Change(0, 0, "fixed")
+
+
+def test_a_sweep_is_a_data_frame(small, rng):
+    several = [*ab.single_heads(small)[:2], ab.ablation(small, ["1.2", "0.1"], name="both")]
+    plan, outputs = make_plan(small, several), rng.normal(size=(3, 5, 2)).astype(np.float32)
+    found = engine.SweepResult(outputs[0], outputs, tuple(several), plan, "explicit", 1.0)
+    frame = found.to_pandas()
+    assert list(frame.columns) == ["ablation", "heads", "example", "base_0", "base_1", "output_0", "output_1"]
+    assert frame.heads.unique().tolist() == ["0.0", "0.1", "0.1 1.2"]
+    one = frame[(frame.ablation == "both") & (frame.example == 3)]
+    assert one[["output_0", "output_1"]].to_numpy().tolist() == [outputs[2, 3].tolist()]
+    assert one[["base_0", "base_1"]].to_numpy().tolist() == [outputs[0, 3].tolist()]
+    values = replace(found, base=outputs[0, :, 0], outputs=outputs[..., 0]).to_pandas()
+    assert list(values.columns) == ["ablation", "heads", "example", "base", "output"]
+    assert (
+        values.pivot(index="ablation", columns="example", values="output").loc["0.1"].tolist()
+        == outputs[1, :, 0].tolist()
+    )

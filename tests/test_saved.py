@@ -1,10 +1,12 @@
 """Saved results are read again, shown and compared; what is damaged or foreign is refused in a line."""
 
 import csv
+import hashlib
 import io
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import jsonschema
@@ -17,12 +19,14 @@ from scipy.stats import spearmanr
 
 from bertjax.cli import main
 from bertjax.compare import agreeing, align, compare, label_results
-from bertjax.errors import InputError
+from bertjax.errors import InputError, MissingDependencyError
 from bertjax.findings import format_p
 from bertjax.intervals import rank_correlation
 from bertjax.rows import COLUMNS, SCHEMA
 from bertjax.saved import read_results
+from bertjax.schema import load_schema
 from bertjax.show import show_table, show_text
+from bertjax.view import positive_name
 from tests.made_up import make_results
 
 
@@ -79,42 +83,6 @@ def test_notebooks_show_results(mrpc):
     assert "raises the score for 1 of 12 heads" in html
     assert "<td>2.3</td>" in html
     assert html.count("<tr") == 11
-
-
-def mix(path, name):
-    """Put a file of other results in place."""
-    other = make_results(path.parent / "other", ablate="layers", helpful="0", harmful="2", examples=30)
-    (path / name).write_bytes((other / name).read_bytes())
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda path: (path / "summary.json").unlink(), "holds no results of `bertjax ablate`"),
-        (lambda path: (path / "summary.json").write_text("{"), "cannot be read"),
-        (lambda path: (path / "summary.json").write_text("[]"), "cannot be read"),
-        (lambda path: (path / "summary.json").write_text("{}"), "has schema None, this bertjax reads"),
-        (lambda path: (path / "results.parquet").write_bytes(b"no"), "results.parquet cannot be read"),
-        (lambda path: (path / "results.parquet").unlink(), "results.parquet is missing"),
-        (lambda path: (path / "outputs.npz").write_bytes(b"no"), "outputs.npz cannot be read"),
-        (lambda path: (path / "outputs.npz").unlink(), "outputs.npz is missing"),
-        (lambda path: (path / "attention.npz").write_bytes(b"no"), "attention.npz cannot be read"),
-        (lambda path: (path / "examples.jsonl").unlink(), "examples.jsonl is missing"),
-        (lambda path: (path / "examples.jsonl").write_text("no\n"), "examples.jsonl cannot be read"),
-        (lambda path: (path / "examples.jsonl").write_text("{}\n"), "examples.jsonl has 1 examples, the results 30"),
-        (lambda path: (path / "summary.json").write_text('{"schema": 1}'), "is damaged, it lacks model, data"),
-        (lambda path: mix(path, "results.parquet"), "summary.json and results.parquet are of different results"),
-        (lambda path: mix(path, "outputs.npz"), "summary.json and outputs.npz are of different results"),
-        (lambda path: mix(path, "attention.npz"), "summary.json and attention.npz are of different results"),
-        (lambda path: (path / "summary.json").write_text("[1]"), "summary.json cannot be read (it holds no object)"),
-    ],
-)
-def test_damaged_results_are_refused_in_a_line(tmp_path, capsys, change, message):
-    change(make_results(tmp_path / "some", examples=30))
-    assert main(["report", str(tmp_path / "some")]) == 2
-    (line,) = capsys.readouterr().err.strip().split("\n")
-    assert message in line
-    assert not (tmp_path / "some" / "report.html").exists()
 
 
 def test_the_table_has_all_or_the_largest(mrpc, stsb):
@@ -227,16 +195,10 @@ def test_results_are_compared_by_any_metric_that_they_share(mrpc, tmp_path):
     assert changes["2.3"] == [effects[0][place], effects[1][place]]
 
 
-def test_outputs_of_other_results_or_with_holes_are_refused(mrpc, tmp_path):
+def test_outputs_of_other_results_are_refused(mrpc, tmp_path):
     other = make_results(tmp_path / "other", mode="zero", harmful="1.1")
     (other / "outputs.npz").write_bytes((mrpc / "outputs.npz").read_bytes())
-    with pytest.raises(InputError, match="are of different results"):
-        read_results(other).outputs  # noqa: B018
-    with np.load(mrpc / "outputs.npz") as arrays:
-        kept = dict(arrays)
-    kept["outputs"][0, 3] = np.nan
-    np.savez(other / "outputs.npz", **kept)
-    with pytest.raises(InputError, match=r"outputs\.npz is damaged"):
+    with pytest.raises(InputError, match=r"outputs\.npz is not the file that summary\.json was written with"):
         read_results(other).outputs  # noqa: B018
 
 
@@ -284,16 +246,66 @@ def test_rank_correlation_is_spearmans(rng):
 DOCS = Path(__file__).parent.parent / "docs"
 
 
+def check_by_jsonschema(value, name="summary"):
+    """By another reader of JSON Schema than ours."""
+    jsonschema.Draft202012Validator(load_schema(name)).validate(value)
+
+
 @pytest.mark.parametrize("task", ["mrpc", "stsb"])
 def test_the_summary_is_as_its_schema_says(folder, task):
-    schema = json.loads((DOCS / "summary.schema.json").read_text())
     path = folder / task if (folder / task).exists() else make_results(folder / task, task)
     summary = json.loads((path / "summary.json").read_text())
-    jsonschema.validate(summary, schema)
-    assert schema["properties"]["schema"]["const"] == SCHEMA
-    for broken in (summary | {"seconds": None}, summary | {"more": 1}):
+    check_by_jsonschema(summary)
+    assert summary["schema"] == SCHEMA
+    properties = load_schema("summary")["properties"]
+    assert set(summary) == set(properties) - {"float32"}
+    assert set(summary["ablations"][0]) == set(properties["ablations"]["items"]["properties"])
+    for broken in (summary | {"seconds": None}, summary | {"schema": 1}, summary | {"files": {}}):
         with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(broken, schema)
+            check_by_jsonschema(broken)
+    for line in (path / "examples.jsonl").read_text().splitlines():
+        check_by_jsonschema(json.loads(line), "example")
+
+
+def test_the_summary_says_which_file_is_beside_it(mrpc):
+    summary = json.loads((mrpc / "summary.json").read_text())
+    names = {path.name for path in mrpc.iterdir()} - {"summary.json", "report.html"}
+    assert set(summary["files"]) == names
+    for name, said in summary["files"].items():
+        content = (mrpc / name).read_bytes()
+        assert said == {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+    rest = {name: value for name, value in summary.items() if name != "sha256"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    assert summary["sha256"] == hashlib.sha256(text.encode("ascii")).hexdigest()
+    assert read_results(mrpc).summary == summary
+
+
+def test_the_label_that_a_metric_is_about_is_named(mrpc, stsb, capsys):
+    saved = read_results(mrpc)
+    assert saved.summary["positive_label"] == "equivalent" == saved.positive_of("f1")
+    assert saved.positive_of("accuracy") is None
+    assert read_results(stsb).summary["positive_label"] is None
+    assert main(["show", str(mrpc)]) == 0
+    assert "F1 of the label “equivalent” without ablation: " in capsys.readouterr().out
+    assert main(["show", str(mrpc), "--metric", "accuracy"]) == 0
+    assert "Accuracy without ablation: " in capsys.readouterr().out
+    assert main(["show", str(mrpc), "--format", "md"]) == 0
+    assert "F1 of the label “equivalent”. \\* q < 0.05" in capsys.readouterr().out
+    names = {"label_names": ["entailment", "not_entailment"]}
+    assert positive_name({"data": names, "positive": 0}, ["roc_auc"]) == "entailment"  # QNLI by similarity
+    assert positive_name({"data": names, "positive": 0}, ["accuracy", "matthews"]) is None
+
+
+def test_results_are_a_data_frame(mrpc):
+    frame = read_results(mrpc).to_pandas()
+    pandas.testing.assert_frame_equal(frame, pandas.read_parquet(mrpc / "results.parquet"))
+    assert list(frame.columns) == list(COLUMNS)
+
+
+def test_without_pandas_there_is_a_line(mrpc, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingDependencyError, match="to_pandas needs pandas, which is not installed"):
+        read_results(mrpc).to_pandas()
 
 
 def test_every_column_is_documented():
@@ -310,8 +322,7 @@ def test_one_label_gives_scores_without_statistics(tmp_path, capsys):
     right = saved.outputs["outputs"][:, 0].argmax(-1) == saved.outputs["labels"][0]
     assert [row["score"] for row in saved.rows_of("accuracy")] == right.tolist()
     assert all(row[name] is None for row in saved.rows for name in ("low", "high", "p", "q", "holm", "best_p"))
-    schema = json.loads((DOCS / "summary.schema.json").read_text())
-    jsonschema.validate(json.loads((path / "summary.json").read_text()), schema)
+    check_by_jsonschema(json.loads((path / "summary.json").read_text()))
     assert main(["show", str(path), "--metric", "accuracy"]) == 0
     assert "2.3" in capsys.readouterr().out
     assert main(["show", str(path), "--format", "csv"]) == 0

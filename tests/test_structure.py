@@ -12,6 +12,7 @@ ORDER = [
     *(
         "texts",
         "errors",
+        "optional",
         "paths",
         "budget",
         "json_files",
@@ -65,9 +66,12 @@ ORDER = [
         "figures",
         "view",
         "report",
+        "schema",
+        "summary",
     ),
     *("encoded", "task_outputs", "provenance", "results", "naming", "settings", "scoring", "conclusion", "ablate"),
-    *("saved", "show", "compare", "html_attention", "html_examples", "html_page", "commands", "cli", "__main__"),
+    *("arrays", "saved", "show", "compare", "html_attention", "html_examples", "html_page"),
+    *("commands", "cli", "__main__"),
 ]
 FLAX = {"model", "task_heads", "pretrained", "plain", "files", "blocks", "compiled"}
 NNX = {"Module", "Param", "List", "split", "merge", "eval_shape"}
