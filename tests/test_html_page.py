@@ -66,6 +66,12 @@ def text_of(page, selector):
     return page.find_element(By.CSS_SELECTOR, selector).text
 
 
+def is_shown(page, name):
+    from selenium.webdriver.common.by import By
+
+    return page.find_element(By.ID, name).is_displayed()
+
+
 def choose(page, control, value):
     from selenium.webdriver.common.by import By
     from selenium.webdriver.support.ui import Select
@@ -233,14 +239,20 @@ def test_the_viewer_shows_the_weights_that_were_saved(page, results):
     arrays = read_results(results).attention
     runs = arrays["runs"].tolist()
     script = "return document.getElementById(arguments[0]).data[0].z"
-    for example, layer, head, run in ((0, 0, 2, 1), (1, 2, 3, 2), (0, 1, 0, 2)):
+    for example, layer, head, run in ((0, 2, 2, 1), (1, 2, 3, 2), (0, 0, 2, 1), (0, 1, 0, 2)):
         for control, value in (("example", example), ("layer", layer), ("head", head), ("run", run)):
             choose(page, control, str(value))
         wanted = f"{layer}.{head} {runs[run]} {arrays['examples'][example]}"
         wait_for(lambda wanted=wanted: page.execute_script("return document.body.dataset.attention") == wanted)
-        for name, which in (("matrix-base", 0), ("matrix-ablated", run)):
+        weights = arrays[f"weights_{example}_0"]
+        differs = not np.array_equal(weights[run, layer], weights[0, layer])
+        for name, which in (("matrix-base", 0), ("matrix-ablated", run))[: 1 + differs]:
             shown = np.array(page.execute_script(script, name))
-            assert np.abs(shown - arrays[f"weights_{example}_0"][which, layer, head]).max() <= 0.5 / 255 + 1e-6
+            assert np.abs(shown - weights[which, layer, head]).max() <= 0.5 / 255 + 1e-6
+        assert is_shown(page, "matrix-ablated") == is_shown(page, "ablated-caption") == differs
+        reason = f"Ablating head {runs[run]} changes nothing in layer {layer}: what is ablated lies in a later layer."
+        assert text_of(page, "#one-panel") == ("" if differs else reason)
+    assert {runs[1], runs[2]} == {"0.1", "2.3"}
     choose(page, "example", "0")
     ticks = "return [...document.querySelectorAll('#matrix-base .ytick text')].map(tick => tick.textContent)"
     wait_for(lambda: page.execute_script(ticks) == list(EVIL_TOKENS))
@@ -281,10 +293,62 @@ def test_on_a_narrow_screen_texts_are_read_without_scrolling_sideways(page):
 
 
 @browser_needed
-def test_an_ablation_whose_attention_is_not_kept_is_not_shown_as_another(page):
+def test_an_ablation_whose_attention_is_not_kept_has_one_panel_with_the_reason(page):
     page.execute_script("document.querySelector(\"tr[data-name='1.1'] button\").click()")
-    wait_for(lambda: "attention without head 1.1 was not kept" in text_of(page, "#ablated-caption"))
-    assert not text_of(page, "#ablated-caption").startswith("Without head")
+    wait_for(lambda: "The attention without head 1.1 was not kept" in text_of(page, "#one-panel"))
+    assert text_of(page, "#one-panel").endswith('only those of the 2 largest effects. Choose one under "Without".')
+    assert is_shown(page, "matrix-base")
+    assert not is_shown(page, "ablated")
+    choose(page, "run", "1")
+    choose(page, "layer", "2")
+    wait_for(lambda: is_shown(page, "matrix-ablated"))
+    assert text_of(page, "#one-panel") == ""
+    assert text_of(page, "#ablated-caption").startswith("Without head")
+
+
+def chosen_in(page):
+    return page.execute_script("return document.querySelector('tr.selected').dataset.name")
+
+
+@browser_needed
+def test_the_address_names_the_head_and_can_be_sent(browser, page, results):
+    url = page.current_url.split("#")[0]
+    assert page.current_url == url  # nothing was chosen yet
+    for name in ("1.1", "0.2"):
+        page.execute_script(f"document.querySelector(\"tr[data-name='{name}'] button\").click()")
+        assert page.current_url == f"{url}#{name}"
+    page.back()
+    wait_for(lambda: chosen_in(page) == "1.1")
+    assert "head 1.1" in text_of(page, "#chosen")
+    page.back()
+    wait_for(lambda: chosen_in(page) == "2.3")  # the largest effect, as at the beginning
+    page.forward()
+    wait_for(lambda: chosen_in(page) == "1.1")
+    for sent, shown in (("1.3", "1.3"), ("9.9", "2.3"), ("%", "2.3"), ("map", "2.3")):
+        page.get(f"{url}#{sent}")
+        page.refresh()
+        wait_for(lambda: page.execute_script("return document.body.dataset.ready"))
+        assert chosen_in(page) == shown
+        assert "head " + shown in text_of(page, "#examples-heading")
+
+
+@browser_needed
+def test_arrow_keys_move_the_address_without_a_step_back_for_each(page):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    before = page.execute_script("return history.length")
+    page.find_element(By.ID, "map").send_keys(Keys.ARROW_UP, Keys.ARROW_LEFT)
+    wait_for(lambda: page.current_url.endswith("#1.2"))
+    assert page.execute_script("return history.length") == before
+
+
+@browser_needed
+def test_the_page_says_which_label_a_metric_is_about(page):
+    assert text_of(page, "#positive") == "F1 is about the label “equivalent”."
+    choose(page, "metric", "accuracy")
+    assert text_of(page, "#positive") == ""
+    assert "An interval can leave out zero where p is above 0.05" in text_of(page, "#ranking-heading + .how")
 
 
 @browser_needed

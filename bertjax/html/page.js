@@ -71,8 +71,27 @@
   const setText = (id, text) => { byId(id).textContent = text; };
 
   // ---- choosing an ablation -----------------------------------------------------------------------------------
-  function choose(place) {
+  // The page's address names what is chosen, so that it can be sent; each choice but those of arrow keys can be gone back to.
+  const addressed = () => {
+    try {
+      return data.names.indexOf(decodeURIComponent(location.hash.slice(1)));
+    } catch (error) { // a % that encodes nothing
+      return -1;
+    }
+  };
+  function address(place, replace) {
+    const hash = `#${encodeURIComponent(data.names[place])}`;
+    if (hash === location.hash) return;
+    if (replace) history.replaceState(null, "", hash); else history.pushState(null, "", hash);
+  }
+
+  function choose(place, replace = false) {
     if (place === undefined || place === null || place < 0) return;
+    address(place, replace);
+    open(place);
+  }
+
+  function open(place) {
     state.chosen = place;
     const [layer, head] = data.heads[place][0].split("=")[0].split("."); // of a layer or a set the first
     if (byId("layer").value !== "") {
@@ -227,6 +246,15 @@
       Array.from(steps.subarray(start + query * tokens, start + (query + 1) * tokens), step => step / 255));
   }
 
+  // Why there is one panel alone.
+  function unablated(layer, run) {
+    const { runs } = data.attention, name = data.names[state.chosen];
+    if (run) return `Ablating ${data.kind} ${runs[run]} changes nothing in layer ${layer}: what is ablated lies in a later layer.`;
+    const most = runs.length - 1, kept = `those of the ${most === 1 ? "largest effect" : `${most} largest effects`}`;
+    const why = runs.includes(name) ? "Nothing is ablated here." : `The attention without ${data.kind} ${name} was not kept, only ${kept}.`;
+    return most ? `${why} Choose one under "Without".` : why;
+  }
+
   let asked = 0; // the newest wish; an older one that comes late is dropped
   async function showAttention() {
     if (!data.attention.samples.length) return;
@@ -236,15 +264,18 @@
     const [layer, head, run] = ["layer", "head", "run"].map(id => Number(byId(id).value)), view = byId("view").value;
     const steps = await unpack(text.weights);
     if (wish !== asked) return;
-    const both = [0, run].map(one => weightsOf(steps, one, layer, head, text.tokens.length));
+    const same = !run || layer < data.attention.first_layers[run]; // then there is nothing to see beside the base
+    const both = (same ? [0] : [0, run]).map(one => weightsOf(steps, one, layer, head, text.tokens.length));
     const most = Math.max(0.01, ...both.flat().map(row => Math.max(...row))); // one scale, to compare by
     const place = data.examples.places.indexOf(sample.example), [id, label, ...texts] = data.examples.texts[place];
     const changed = data.examples.reads === "predictions" && exampleRows()[1].find(row => row.id === id && row.flips);
     const flip = changed ? ` (without ${data.kind} ${data.names[state.chosen]}: ${changed.first} → ${changed.second})` : "";
     setText("example-text", `Example ${id}, label ${label}${flip}: ${texts.join(" / ")}`);
-    setText("ablated-caption", run ? `Without ${data.kind} ${data.attention.runs[run]}` : `Nothing is ablated here${data.attention.runs.includes(data.names[state.chosen]) ? "" : `: attention without ${data.kind} ${data.names[state.chosen]} was not kept`}. Choose one under "Without".`);
+    setText("ablated-caption", `Without ${data.kind} ${data.attention.runs[run]}`);
+    byId("ablated").classList.toggle("hidden", same);
+    setText("one-panel", same ? unablated(layer, run) : "");
     const jobs = [];
-    ["base", "ablated"].forEach((name, which) => {
+    ["base", "ablated"].slice(0, both.length).forEach((name, which) => {
       for (const [kind, chart] of [["lines", Charts.lines], ["matrix", Charts.matrix]]) {
         const shown = view === "both" || view === kind;
         byId(`${kind}-${name}`).classList.toggle("hidden", !shown);
@@ -267,7 +298,7 @@
     fill(byId("run"), runs.map((name, place) => [place, place ? name : "nothing"]), runs.length > 1 ? 1 : 0);
     const fewer = samples.length < kept ? ` ${samples.length} of the ${kept} kept examples fit on the page; all are in attention.npz.` : "";
     setText("attention-note", !samples.length ? "attention.npz is not in the directory of results: nothing to show." : "Weights from each token to the tokens that it attends to, of the head in this layer. " +
-      `Kept are the ${runs.length - 1} ablations of the largest effects.${fewer}`);
+      `Kept ${runs.length === 2 ? "is the ablation of the largest effect" : `are the ${runs.length - 1} ablations of the largest effects`}.${fewer}`);
     for (const id of ["example", "text", "layer", "head", "run", "view"]) byId(id).addEventListener("change", showAttention);
   }
 
@@ -313,6 +344,8 @@
     setText("chosen", describe(state.chosen, "; "));
     showRanking();
     showExamples();
+    const metric = data.metrics.find(one => one.name === state.metric);
+    setText("positive", metric.positive === null ? "" : `${metric.label} is about the label “${metric.positive}”.`);
     const statistics = data.statistics[state.metric];
     setText("sentence", statistics ? statistics.sentence : data.sentence);
     if (!statistics) return; // too few labels to weigh anything
@@ -340,7 +373,7 @@
     if (!step || !isMap) return;
     event.preventDefault();
     const [layer, head] = data.places[state.chosen];
-    choose(atHead.get(`${layer + step[0]}.${head + step[1]}`));
+    choose(atHead.get(`${layer + step[0]}.${head + step[1]}`), true);
   }
 
   function start() {
@@ -367,8 +400,9 @@
     if (data.names.length < data.ablations) setText("how-many", `The ${data.names.length.toLocaleString("en")} largest effects'`);
     startAttention();
     const sizes = data.names.map((_, place) => Math.abs(points("difference", place) ?? 0));
-    state.chosen = sizes.indexOf(Math.max(...sizes));
-    choose(state.chosen);
+    const largest = sizes.indexOf(Math.max(...sizes)), shown = () => addressed() < 0 ? largest : addressed();
+    open(shown());
+    addEventListener("hashchange", () => open(shown()));
     byId("map").on("plotly_click", clicked);
     byId("ranking").on("plotly_click", clicked);
     document.body.dataset.ready = "yes";
