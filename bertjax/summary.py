@@ -33,7 +33,7 @@ def describe_files(paths: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
     found = {}
     for name, path in paths.items():
         with open_file(path, InputError) as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
             found[name] = {"sha256": digest, "bytes": file.tell()}
     return found
 
@@ -103,7 +103,7 @@ def verify(directory: Path, name: str, summary: Mapping[str, Any]) -> BinaryIO:
     if written is None:
         return file
     size = os.fstat(file.fileno()).st_size
-    if size == written["bytes"] and hashlib.file_digest(file, "sha256").hexdigest() == written["sha256"]:  # type: ignore[arg-type]
+    if size == written["bytes"] and hashlib.file_digest(file, "sha256").hexdigest() == written["sha256"]:
         file.seek(0)
         return file
     file.close()

@@ -9,7 +9,7 @@ import importlib
 from collections import Counter
 from types import ModuleType
 
-FUZZERS = ("checkpoints",)
+FUZZERS = ("checkpoints", "results")
 
 
 def fuzzer(name: str) -> ModuleType:
