@@ -13,8 +13,11 @@ import contextlib
 import hashlib
 import io
 import json
+import math
+import os
 import re
 import stat
+import tokenize
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -33,6 +36,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 DIGEST_BYTES = 32
+LONGEST_NAME = 30  # bytes of a dtype's name with its line feed
 # Names of a journal's files: only these are ever removed.
 FACTS, PART, LOCK = "journal.json", r"part-\d{5,}", r"\.lock"
 TEMPORARY = r"\.[0-9a-f]{8}-(journal\.json|part-\d{5,})"
@@ -66,13 +70,16 @@ class Journal:
         """The outputs of a part; None where it is not there or damaged."""
         try:
             with open_file(self._path(number), OutputError) as file:
+                if os.fstat(file.fileno()).st_size != _size(file):
+                    return None
+                file.seek(0)
                 content = file.read()
             if self._digest(number, content[DIGEST_BYTES:]) != content[:DIGEST_BYTES]:
                 return None
             stream = io.BytesIO(content[DIGEST_BYTES:])
             dtype = np.dtype(stream.readline().decode().strip())
             return np.load(stream, allow_pickle=False).view(dtype)
-        except (OutputError, OSError, ValueError, TypeError, MemoryError):  # the last of a size that cannot be true
+        except (OutputError, OSError, ValueError, TypeError, tokenize.TokenError):  # the last is of NumPy's headers
             return None
 
     def write(self, number: int, outputs: np.ndarray) -> None:
@@ -97,6 +104,15 @@ class Journal:
     def _digest(self, number: int, content: bytes) -> bytes:
         """Of a part: under another number, or of another sweep, it is none."""
         return hashlib.sha256(self._seal + number.to_bytes(8, "big") + content).digest()
+
+
+def _size(file: IO[bytes]) -> int:
+    """How many bytes a part has whose beginning is this. Raises `ValueError` where it is none."""
+    file.read(DIGEST_BYTES)
+    file.readline(LONGEST_NAME)
+    np.lib.format.read_magic(file)
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    return file.tell() + dtype.itemsize * math.prod(shape)
 
 
 def open_journal(

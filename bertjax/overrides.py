@@ -9,6 +9,7 @@ Vig et al. 2020; forbidden edges, Geva et al. 2023.
 """
 
 import re
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import index
@@ -57,9 +58,9 @@ def parse_head(head: Head, config: BertConfig) -> tuple[int, int]:
     (3, 0)
     """
     if isinstance(head, str):
-        found = re.fullmatch(r"(\d+)\.(\d+)", head.strip())
+        found = re.fullmatch(r"(\d{1,9})\.(\d{1,9})", head.strip())
         if found is None:
-            raise OverrideError(f"{head!r} names no head: write LAYER.HEAD, e.g. 3.0")
+            raise OverrideError(f"{reprlib.repr(head)} names no head: write LAYER.HEAD, e.g. 3.0")
         head = (int(found[1]), int(found[2]))
     try:
         layer, number = (index(part) for part in head)

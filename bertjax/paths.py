@@ -6,6 +6,7 @@ files are read: a FIFO or a terminal would wait for ever, `/dev/zero` would fill
 
 import errno
 import gzip
+import hashlib
 import io
 import os
 import stat
@@ -103,6 +104,23 @@ def read_file(path: Path, error: type[BertjaxError] = DataError, most: int = MOS
     if len(content) > most:
         raise error(f"{path}: has more than the {most:,} bytes that such a file may have")
     return content
+
+
+def hash_file(path: Path, error: type[BertjaxError] = DataError) -> str:
+    """sha256 of a regular file of any size.
+
+    Args:
+        path: of the file.
+        error: the class to raise.
+
+    Raises:
+        BertjaxError: of the class `error`: as for `open_file`.
+    """
+    with open_file(path, error) as file:
+        try:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as problem:
+            raise error(_reason(path, problem)) from problem
 
 
 def read_text(path: Path, error: type[BertjaxError] = DataError, most: int = MOST_TEXT) -> str:

@@ -1,6 +1,5 @@
 """What a job is: its options as values, checked, and the ablations that they ask for."""
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -28,7 +27,7 @@ from bertjax.locate import DEFAULT_MODEL
 from bertjax.metrics import find_metric
 from bertjax.naming import name_directory
 from bertjax.overrides import every_head, parse_head
-from bertjax.paths import is_file, is_there, open_file, user_path
+from bertjax.paths import hash_file, is_file, is_there, user_path
 from bertjax.results import NOT_COMPARED
 
 # Which sets of heads: for each whether `heads` can narrow it.
@@ -145,10 +144,7 @@ class Settings:
 
 def _hash_file(path: Path) -> str | None:
     """sha256 of a file; None where there is none."""
-    if not is_file(path, InputError):
-        return None
-    with open_file(path, InputError) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return hash_file(path, InputError) if is_file(path, InputError) else None
 
 
 def check_settings(settings: Settings) -> None:

@@ -22,7 +22,6 @@ the label is not the commonest of its head: of 56 such maps it has 28 right, boo
 """
 
 import argparse
-import hashlib
 import platform
 import warnings
 from collections.abc import Mapping, Sequence
@@ -47,7 +46,7 @@ from bertjax.atomic import write_json
 from bertjax.cli import Parser, guarded, positive
 from bertjax.errors import DataError, OutputError
 from bertjax.fingerprint import package_version
-from bertjax.paths import read_file
+from bertjax.paths import hash_file
 from bertjax.progress import ProgressBar, Report
 from experiments.patterns.maps import DATA, NAMES, MapSet, read_maps
 from experiments.patterns.network import PatternNetwork, load_network, read_maps_as, save_networks, stack_maps
@@ -248,7 +247,7 @@ def score_fitted(
 def hash_labels(paths: Sequence[Path]) -> dict[str, str]:
     """A digest of each file of labelled maps, by its name."""
     files = [path.with_suffix(suffix) for path in paths for suffix in (".npz", ".tsv")]
-    return {file.name: hashlib.sha256(read_file(file)).hexdigest() for file in files}
+    return {file.name: hash_file(file) for file in files}
 
 
 def made_of(paths: Sequence[Path], epochs: int) -> dict[str, Any]:

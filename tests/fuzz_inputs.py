@@ -1,0 +1,333 @@
+"""Damaged data files, odd paths, files of sets and journals, by seed; and what bertjax makes of them.
+
+`cases(seed, count)` gives the same cases for the same seed, `outcome(case)` what came of one.
+"""
+
+import contextlib
+import gzip
+import json
+import os
+import random
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertjax import BertConfig, tfds_glue
+from bertjax.ablations import read_sets
+from bertjax.budget import peak_resident, resident_memory
+from bertjax.data import load_examples
+from bertjax.errors import BertjaxError, OutputError
+from bertjax.journal import is_unfinished, open_journal
+from bertjax.settings import Settings, check_settings
+
+OUTCOMES = ("accepted", "refused in one line")
+BROKEN = ("traceback", "a message of more than a line", "hang", "memory above what was told", "silently wrong")
+SECONDS, LONGEST, ROOM, SLACK = 10, 3_000, 100_000_000, 60_000_000
+CONFIG = BertConfig(hidden_size=12, num_hidden_layers=2, num_attention_heads=3, vocab_size=9)
+FACTS, SIZES = {"weights": "aaaa", "ablations": "6 sets"}, {"rows": 2, "runs": 3}
+
+Change = Callable[[random.Random, bytes], bytes]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case: `kind` is a key of `KINDS`, `number` the seed of all that is random in it."""
+
+    kind: str
+    number: int
+
+
+def cases(seed: int, count: int) -> Iterator[Case]:
+    """So many cases, of all kinds in turn; of a hundred one is a bomb, which takes a second."""
+    for number in range(count):
+        kind = "bomb" if number % 100 == 99 else list(QUICK)[number % len(QUICK)]
+        yield Case(kind, seed * 1_000_003 + number)
+
+
+def outcome(case: Case) -> str:
+    """What comes of a case: one of `OUTCOMES` or, with what is wrong behind a colon, of `BROKEN`."""
+    rng = random.Random(case.number)
+    with tempfile.TemporaryDirectory() as name:
+        begin_measuring()
+        before, started = resident_memory(), time.monotonic()
+        try:
+            with alarm():
+                found = KINDS[case.kind](rng, Path(name))
+        except BertjaxError as error:
+            found = "refused in one line" if len(str(error)) < LONGEST else f"{BROKEN[1]}: {str(error)[:200]}"
+        except TimeoutError:
+            return f"hang: {case}"
+        except Exception as error:
+            return f"traceback: {type(error).__name__}: {str(error)[:200]}"
+        if time.monotonic() - started > SECONDS:
+            return "hang"
+        taken = (peak_resident() or 0) - before
+        return found if taken < ROOM + SLACK else f"memory above what was told: {taken:,} bytes"
+
+
+@contextlib.contextmanager
+def alarm() -> Iterator[None]:
+    """End what hangs by a `TimeoutError`."""
+
+    def ring(*_: Any) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def begin_measuring() -> None:
+    """Let the peak of resident memory begin anew, where the system can."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def words(rng: random.Random) -> str:
+    """A few words of many alphabets, with quotation marks."""
+    some = (
+        "the",
+        "cat",
+        '"quoted',
+        "it's",
+        "naïve",
+        "中文",
+        "😀",
+        "a\u0301",
+        "\u2028",
+        "\x85",
+        "",
+        "NULL",
+        "-1",
+        "1e5",
+    )
+    return " ".join(rng.choices(some, k=rng.randint(0, 9)))
+
+
+def tsv(rng: random.Random) -> bytes:
+    """A whole file of pairs."""
+    rows = (f"{row}\t{words(rng)}\t{words(rng)}\t{row % 2}" for row in range(rng.randint(1, 20)))
+    return "\n".join(["index\tsentence1\tsentence2\tlabel", *rows, ""]).encode()
+
+
+def jsonl(rng: random.Random) -> bytes:
+    """A whole file of pairs."""
+    rows = ({"sentence1": words(rng), "sentence2": words(rng), "label": row % 2} for row in range(rng.randint(1, 20)))
+    return "".join(json.dumps(row, ensure_ascii=rng.random() < 0.5) + "\n" for row in rows).encode()
+
+
+def flip(rng: random.Random, content: bytes) -> bytes:
+    """A few bytes become others."""
+    changed = bytearray(content)
+    for _ in range(rng.randint(1, 4)):
+        changed[rng.randrange(len(changed))] = rng.randrange(256)
+    return bytes(changed)
+
+
+def cut(rng: random.Random, content: bytes) -> bytes:
+    """The end is missing."""
+    return content[: rng.randrange(len(content))]
+
+
+def insert(rng: random.Random, content: bytes) -> bytes:
+    """Something stands where it should not."""
+    odd = (
+        *(b"\t", b"\n", b"\r", b"\0", b'"', b"\xff\xfe", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"{", b"[1]", b"NaN"),
+        *(b"1" + b"0" * 400, b"1" * 5000, b"[" * 5000, b'{"a":' * 3000, b'"\\ud800"', b"\t" * 10_000),
+        *(b"x" * 1_000_000, b". " * 300_000, "中".encode() * 300_000, b"1e999", b"\x1b[31m", b"[red]"),
+    )
+    place = rng.randrange(len(content))
+    return content[:place] + rng.choice(odd) + content[place:]
+
+
+def reorder(rng: random.Random, content: bytes) -> bytes:
+    """Lines come twice, in another order, or not at all."""
+    lines = content.split(b"\n")
+    return b"\n".join(rng.choices(lines, k=len(lines)))
+
+
+def encode(rng: random.Random, content: bytes) -> bytes:
+    """Another encoding, or other ends of lines."""
+    text = content.decode(errors="replace")
+    how = rng.choice(("utf-16", "utf-32", "latin-1", "utf-8-sig", "utf-7", "crlf", "cr"))
+    if how in ("crlf", "cr"):
+        return content.replace(b"\n", b"\r\n" if how == "crlf" else b"\r")
+    return text.encode(how, errors="replace")
+
+
+def fields(rng: random.Random, content: bytes) -> bytes:
+    """Columns or values that do not fit."""
+    old, new = rng.choice(
+        (
+            (b"label", b"sentence1"),
+            (b"sentence2", b"sentense2"),
+            (b"\t1\n", b"\tyes\n"),
+            (b"\t0\n", b"\n"),
+            (b'"label": 1', b'"label": [[{}]]'),
+            (b'"label": 0', b'"label": 1e400'),
+            (b'"sentence1": "', b'"sentence1": 5, "x": "'),
+            (b"index", b"c\t" * rng.randint(1, 30_000) + b"index"),
+        )
+    )
+    return content.replace(old, new)
+
+
+CHANGES: tuple[Change, ...] = (flip, cut, insert, reorder, encode, fields, lambda rng, content: content)
+
+
+def read_data(rng: random.Random, directory: Path) -> str:
+    """A data file with some damage, compressed or not, damaged before or after."""
+    suffix = rng.choice((".tsv", ".jsonl", ".tsv.gz", ".jsonl.gz"))
+    content = (tsv if suffix.startswith(".tsv") else jsonl)(rng)
+    for change in rng.choices(CHANGES, k=rng.randint(0, 2)):
+        content = change(rng, content) if content else content
+    if suffix.endswith(".gz"):
+        content = gzip.compress(content, mtime=0)
+        content = rng.choice((flip, cut, lambda rng, whole: whole, lambda rng, whole: whole + whole))(rng, content)
+    path = directory / f"dev{suffix}"
+    path.write_bytes(content)
+    custom: dict[str, Any] = {"task": "custom", "text_columns": ["sentence1", "sentence2"]}
+    load_examples(**rng.choice(({"task": "mrpc"}, {"task": "qqp"}, custom)), data=path, memory=resident_memory() + ROOM)
+    return "accepted"
+
+
+def read_bomb(rng: random.Random, directory: Path) -> str:
+    """A small file that is a large one: lines without an end, blank lines, many short rows, and zeros."""
+    piece = rng.choice((b"x" * 65536, b"\n" * 65536, b"a\tb\t1\n" * 8192, bytes(65536), b"[[],[]],\n" * 7000))
+    path = directory / f"dev.{rng.choice(('tsv', 'jsonl'))}.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(b"sentence1\tsentence2\tlabel\n")
+        for _ in range(rng.choice((100, 1000, 2000))):
+            file.write(piece)
+    load_examples("mrpc", data=path, memory=resident_memory() + ROOM)
+    return "accepted"
+
+
+def odd_path(rng: random.Random, directory: Path) -> str:
+    """A name of something that is no file, or of nothing."""
+    path = directory / rng.choice(("odd", "odd.tsv", "odd.jsonl.gz"))
+    match rng.randrange(10):
+        case 0:
+            os.mkfifo(path)
+        case 1:
+            with socket.socket(socket.AF_UNIX) as listening, contextlib.chdir(directory):
+                listening.bind(path.name)
+        case 2:
+            path.symlink_to(rng.choice(("/dev/zero", "/dev/tty", "/dev/null", "/proc/self/mem", "/nowhere")))
+        case 3:
+            path.symlink_to(path)
+        case 4:
+            path.mkdir()
+        case 5:
+            return f"{path}/{'a' * rng.choice((200, 300, 800))}"
+        case 6:
+            return f"{directory}/nul\0.tsv"
+        case 7:
+            return rng.choice(("~nosuchuser/x.tsv", "~nosuchuser", "", "\udcff\udcfe.tsv"))
+        case 8:
+            path.write_bytes(rng.randbytes(100))
+            return f"{path}/below.tsv"
+        case 9:
+            return os.fsdecode(os.fsencode(directory) + b"/\xff\xfe.tsv")
+    return str(path)
+
+
+def follow_path(rng: random.Random, directory: Path) -> str:
+    """An odd path wherever a user may name one."""
+    path = odd_path(rng, directory)
+    match rng.randrange(6):
+        case 0:
+            load_examples("mrpc", data=path)
+        case 1:
+            settings = Settings(ablate=path)
+            check_settings(settings)
+            settings.describe()
+            read_sets(Path(path), CONFIG)
+        case 2:
+            is_unfinished(Settings(output=path).journal)
+            with open_journal(Settings(output=path).journal, FACTS, SIZES):
+                pass
+        case 3:
+            Settings(data=path).describe()
+        case 4:
+            tfds_glue.prepare(path, directory / "made")
+        case 5:
+            load_examples("mrpc", data_dir=path)
+    return "accepted"
+
+
+def read_heads(rng: random.Random, directory: Path) -> str:
+    """A file of sets of heads."""
+    content = b"syntax: 0.0 1.2 # two\n1.1=zero\n\n0.1,0.2\n"
+    for change in rng.choices((flip, cut, insert, reorder), k=2):
+        content = change(rng, content) if content else content
+    (directory / "sets").write_bytes(content)
+    read_sets(directory / "sets", CONFIG)
+    return "accepted"
+
+
+def damage_journal(rng: random.Random, directory: Path) -> str:
+    """A journal of a sweep that was killed, one of whose files was damaged; `--overwrite` helps wherever it may."""
+    outputs = np.arange(12, dtype=np.float32).reshape(3, 4)
+    with open_journal(directory, FACTS, SIZES) as journal:
+        for number in range(3):
+            journal.write(number, outputs + number)
+    path = rng.choice(sorted(directory.iterdir()))
+    content = path.read_bytes() or b"{}"
+    path.unlink()
+    match rng.randrange(8):
+        case 0:
+            os.mkfifo(path)
+        case 1:
+            path.mkdir()
+        case 2:
+            path.symlink_to(rng.choice(("/dev/zero", "/nowhere", str(path))))
+        case 3:
+            with path.open("wb") as file:
+                file.truncate(rng.choice((0, 10, 10**9)))
+        case 4:
+            sizes = rng.choice(
+                (b'"rows": 0', b'"rows": -5', b'"rows": 1e300', b'"rows": "x"', b'"rows": ' + b"9" * 5000)
+            )
+            path.write_bytes(content.replace(b'"rows": 2', sizes))
+        case _:
+            path.write_bytes(rng.choice((flip, cut, insert))(rng, content))
+    try:
+        found = read_journal(directory, outputs, replace=False)
+    except OutputError:
+        read_journal(directory, outputs, replace=True)
+        raise
+    return found
+
+
+def read_journal(directory: Path, outputs: np.ndarray, replace: bool) -> str:
+    """Open a journal and read its parts: each is as it was written, or is none."""
+    with open_journal(directory, FACTS, SIZES, replace=replace) as journal:
+        if journal.sizes != SIZES:
+            return f"silently wrong: sizes {journal.sizes}"
+        for number in range(3):
+            part = journal.read(number)
+            if part is not None and not np.array_equal(part, outputs + number):
+                return f"silently wrong: part {number}"
+            journal.write(number, outputs + number)
+    return "accepted"
+
+
+QUICK: dict[str, Callable[[random.Random, Path], str]] = {
+    "data file": read_data,
+    "path": follow_path,
+    "journal": damage_journal,
+    "sets": read_heads,
+}
+KINDS = {**QUICK, "bomb": read_bomb}
