@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
+from bertjax import arguments
 from bertjax import overrides as ov
 from bertjax.budget import format_bytes
 from bertjax.config import BertConfig
 from bertjax.errors import InputError, OverrideError
-from bertjax.paths import is_file, read_text
+from bertjax.paths import is_file, read_text, user_path
 from bertjax.texts import visible
 from bertjax.types import ModelOutput, Overrides
 
@@ -34,6 +35,9 @@ COEFFICIENTS = {
     "mean": (0.0, 1.0, 1.0, 0.0),
     "patched": (0.0, 1.0, 0.0, 1.0),
 }
+
+# What the errors about mode 'mean' tell to do.
+GIVE_MEANS = "give means=plain.mean_head_outputs(model, batches)"
 
 
 @dataclass(frozen=True, order=True)
@@ -53,13 +57,11 @@ class Change:
     share: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.mode not in COEFFICIENTS:
-            raise InputError(
-                f"mode {self.mode!r} is not one of {', '.join(COEFFICIENTS)}; fixed weights and single edges are "
-                "overrides that only plain.run and plain.sweep take (--engine plain)"
-            )
-        if not np.isfinite(self.share):
-            raise InputError(f"the share of head {self.layer}.{self.head} that is replaced must be finite")
+        arguments.one_of(self.mode, "mode", COEFFICIENTS)
+        for name in ("layer", "head"):
+            object.__setattr__(self, name, arguments.whole_number(getattr(self, name), name, 0, OverrideError))
+        if not (isinstance(self.share, int | float | np.number) and np.isfinite(self.share)):
+            raise InputError(f"the share of head {self.layer}.{self.head} that is replaced must be a finite number")
 
     @property
     def coefficients(self) -> tuple[float, float, float, float]:
@@ -81,6 +83,8 @@ class Ablation:
     changes: tuple[Change, ...]
 
     def __post_init__(self) -> None:
+        arguments.instance(self.name, "an ablation's name", str, "a string")
+        arguments.several(self.changes, "changes", "a tuple of Change", Change)
         heads = [(change.layer, change.head) for change in self.changes]
         if len(set(heads)) < len(heads):
             raise InputError(f"ablation {self.name} names a head twice")
@@ -96,7 +100,7 @@ def ablation(config: BertConfig, heads: Iterable[ov.Head], mode: str = "uniform"
     >>> ablation(BertConfig(), ["3.0", "1.7"]).name
     '1.7+3.0'
     """
-    parsed = sorted(ov.parse_head(head, config) for head in heads)
+    parsed = sorted(ov.parse_head(head, config) for head in _heads(heads, "heads"))
     changes = tuple(Change(layer, head, mode) for layer, head in parsed)
     return Ablation(name or "+".join(f"{layer}.{head}" for layer, head in parsed) or "base", changes)
 
@@ -121,18 +125,18 @@ def whole_layers(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
     """Every layer alone, all of its heads together."""
     return [
         ablation(config, ov.heads_of_layer(config, layer), mode, str(layer))
-        for layer in range(config.num_hidden_layers)
+        for layer, _ in ov.every_head(config)[:: config.num_attention_heads]
     ]
 
 
-def head_pairs(config: BertConfig, mode: str = "uniform", heads: Iterable[ov.Head] | None = None) -> list[Ablation]:
+def head_pairs(config: BertConfig, mode: str = "uniform", *, heads: Iterable[ov.Head] | None = None) -> list[Ablation]:
     """Every pair of heads, or of some heads: 10,296 for a 12 x 12 model.
 
     Raises:
         OverrideError: a head that does not exist.
         InputError: more pairs than a sweep can be asked for.
     """
-    chosen = ov.every_head(config) if heads is None else list(heads)
+    chosen = ov.every_head(config) if heads is None else _heads(heads, "heads")
     check_count(math.comb(len(chosen), 2), 2 * math.comb(len(chosen), 2))
     return [ablation(config, pair, mode) for pair in itertools.combinations(chosen, 2)]
 
@@ -151,24 +155,32 @@ def all_but_one(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
     ]
 
 
-def cumulative(config: BertConfig, order: Sequence[ov.Head], mode: str = "uniform") -> list[Ablation]:
+def cumulative(config: BertConfig, mode: str = "uniform", *, order: Sequence[ov.Head]) -> list[Ablation]:
     """The first head of an order, the first two, and so on; named 'first 1', 'first 2' ...
 
     Raises:
         OverrideError: a head that does not exist.
         InputError: too many heads.
     """
-    check_count(len(order), math.comb(len(order) + 1, 2))
-    return [ablation(config, order[:count], mode, f"first {count}") for count in range(1, len(order) + 1)]
+    heads = _heads(order, "order")
+    check_count(len(heads), math.comb(len(heads) + 1, 2))
+    return [ablation(config, heads[:count], mode, f"first {count}") for count in range(1, len(heads) + 1)]
 
 
-def random_subsets(config: BertConfig, size: int, count: int, seed: int = 0, mode: str = "uniform") -> list[Ablation]:
+def random_subsets(
+    config: BertConfig, mode: str = "uniform", *, size: int, count: int, seed: int = 0
+) -> list[Ablation]:
     """`count` sets of `size` different heads, drawn with `seed`; a set may come twice.
 
     Raises:
         InputError: more heads than the model has, or none; or more sets than a sweep can be asked for.
+
+    >>> [one.name for one in random_subsets(BertConfig(), "zero", size=2, count=2)]
+    ['0.5+8.1', '8.2+9.1']
     """
     every = ov.every_head(config)
+    size, count = arguments.whole_number(size, "size"), arguments.whole_number(count, "count", 1)
+    seed = arguments.whole_number(seed, "seed", 0)
     if not 1 <= size <= len(every):
         raise InputError(f"a subset of {size} heads cannot be drawn: the model has {len(every)}")
     check_count(count, count * size)
@@ -194,6 +206,7 @@ def read_sets(path: Path, config: BertConfig, mode: str = "uniform") -> list[Abl
     >>> [(one.name, len(one.changes)) for one in read_sets(path, BertConfig())]
     [('syntax', 2)]
     """
+    path = user_path(path, InputError)
     sets: list[Ablation] = []
     for number, name, heads in _set_lines(path):
         check_count(len(sets) + 1, 0)
@@ -242,6 +255,10 @@ def _parse_set(name: str, heads: Sequence[str], config: BertConfig, mode: str) -
     return Ablation(name or "+".join(heads), tuple(changes))
 
 
+def _heads(heads: Iterable[ov.Head], name: str) -> tuple[ov.Head, ...]:
+    return arguments.several(heads, name, "a list of heads such as ['3.0', '4.1']", error=OverrideError)
+
+
 def to_overrides(
     config: BertConfig,
     one: Ablation,
@@ -257,6 +274,7 @@ def to_overrides(
     Raises:
         OverrideError: a head that does not exist, mode 'mean' without means or 'patched' without a donor.
     """
+    arguments.instance(one, "one", Ablation, "an Ablation (bertjax.ablations.ablation)")
     kinds: dict[tuple[str, float], list[ov.Head]] = {}
     for change in one.changes:
         kinds.setdefault((change.mode, 1 - change.share), []).append((change.layer, change.head))
@@ -264,11 +282,13 @@ def to_overrides(
     for (mode, gate), heads in kinds.items():
         if mode == "mean":
             if means is None:
-                raise OverrideError(f"ablation {one.name} replaces heads by their mean outputs: give means")
+                raise OverrideError(f"ablation {one.name} replaces heads by their mean outputs: {GIVE_MEANS}")
             parts.append(ov.mean(config, heads, means, gate))
         elif mode == "patched":
             if donor is None:
-                raise OverrideError(f"ablation {one.name} takes heads' outputs from another run: give a donor")
+                raise OverrideError(
+                    f"ablation {one.name} takes heads' outputs from another run: give donor=model(...) of other texts"
+                )
             parts.append(ov.patched_outputs(config, heads, donor, gate))
         else:
             parts.append((ov.uniform if mode == "uniform" else ov.factor)(config, heads, gate))

@@ -4,6 +4,7 @@ import math
 import re
 from pathlib import Path
 
+from bertjax import arguments
 from bertjax.errors import InputError
 
 # Of what is free, when the user gives no budget.
@@ -26,6 +27,17 @@ def parse_bytes(text: str) -> int:
     if not 1 <= size <= UNKNOWN:
         raise InputError(f"{text[:40]!r} is no amount of memory: write 8GB or 500MB")
     return int(size)
+
+
+def read_budget(memory: int | str | None) -> int | None:
+    """An amount of memory as bytes, whether given as bytes or in words ('4GB'); None for no limit.
+
+    Raises:
+        InputError: it is neither.
+    """
+    if memory is None:
+        return None
+    return parse_bytes(memory) if isinstance(memory, str) else arguments.whole_number(memory, "memory", 1)
 
 
 def format_bytes(count: int | float) -> str:

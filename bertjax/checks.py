@@ -4,6 +4,7 @@ Shapes and dtypes are always checked; values only where there are values (inside
 JAX itself would clamp an id outside the vocabulary and broadcast a wrong shape without a word.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -11,14 +12,45 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike
 
+from bertjax import arguments
+from bertjax.arguments import is_traced
 from bertjax.config import BertConfig
-from bertjax.errors import InputError, OverrideError
+from bertjax.errors import InputError, OverrideError, some_of
 from bertjax.types import Edges, HeadOutputs, HeadWeights, Inputs, Numerics, Overrides
 
+OVERRIDES = "what the functions of bertjax.overrides make (of an Ablation, ablations.to_overrides)"
+FIELDS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 
-def is_traced(array: Any) -> bool:
-    """Whether JAX is tracing: there is a shape, but no values to look at."""
-    return isinstance(array, jax.core.Tracer)
+
+def read_batch(given: Mapping[str, Any], tokenizer: Any = None) -> dict[str, Any]:
+    """The arrays of a call, whatever holds them.
+
+    Args:
+        given: by the names of a model's arguments. In place of `input_ids` there may be a whole batch, as
+            `bertjax.collate` and the tokenizers of `transformers` make it, or texts.
+        tokenizer: makes a batch of texts.
+
+    Raises:
+        InputError: no ids, texts without a tokenizer, a batch with other arrays, or one array twice.
+    """
+    first = given.get("input_ids")
+    if isinstance(first, str) or (isinstance(first, list | tuple) and first and isinstance(first[0], str)):
+        if tokenizer is None:
+            raise InputError("the model takes token ids, found texts: give tokenizer=bertjax.Tokenizer as well")
+        first = arguments.function(tokenizer, "tokenizer", "a bertjax.Tokenizer")(
+            [first] if isinstance(first, str) else first
+        )
+    if isinstance(first, Mapping):
+        others = [name for name in FIELDS[1:] if given.get(name) is not None]
+        if others:
+            raise InputError(f"a batch was given, and {', '.join(others)} beside it: put them into the batch")
+        given = first
+    unknown = [str(name) for name in given if name not in FIELDS]
+    if unknown:
+        raise InputError(f"a batch holds {some_of(unknown)}: the model takes {', '.join(FIELDS)}")
+    if given.get("input_ids") is None:
+        raise InputError("there are no input_ids: give integers [batch, token], a batch, or texts with tokenizer=")
+    return dict(given)
 
 
 def prepare_inputs(
@@ -56,15 +88,8 @@ def prepare_inputs(
     return Inputs(jnp.asarray(ids), _mask(keep, batch, tokens, numerics), jnp.asarray(types), jnp.asarray(positions))
 
 
-def _array(values: Any, name: str) -> Any:
-    try:
-        return values if isinstance(values, jax.Array) else np.asarray(values)
-    except ValueError as error:
-        raise InputError(f"{name} has rows of different lengths: pad them (bertjax.collate)") from error
-
-
 def _integers(values: Any, name: str, shape: tuple[int, ...] | None, limit: int, limit_name: str) -> Any:
-    array = _array(values, name)
+    array = arguments.array(values, name)
     if not jnp.issubdtype(array.dtype, jnp.integer):
         raise InputError(f"{name} must be integers, found {array.dtype}")
     if array.ndim != 2 or array.size == 0:
@@ -80,13 +105,11 @@ def _integers(values: Any, name: str, shape: tuple[int, ...] | None, limit: int,
 
 
 def _mask(values: Any, batch: int, tokens: int, numerics: Numerics) -> Array:
-    array = _array(values, "attention_mask")
+    array = arguments.array(values, "attention_mask")
     if array.shape not in ((batch, tokens), (batch, tokens, tokens)):
         raise InputError(
             f"attention_mask has shape {array.shape}, expected {(batch, tokens)} or {(batch, tokens, tokens)}"
         )
-    if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == np.bool_):
-        raise InputError(f"attention_mask must be int, bool or float, found {array.dtype}")
     if not is_traced(array) and not bool(((array == 0) | (array == 1)).all()):
         raise InputError(
             "attention_mask must hold 1 for real tokens and 0 for padding only (no additive mask such as -10000)"
@@ -102,6 +125,7 @@ def check_overrides(config: BertConfig, overrides: Overrides, inputs: Inputs) ->
         OverrideError: wrong shape or dtype, a head, layer, example or token that does not exist, values that
             are not finite, weights on padding, a donor with another number of tokens.
     """
+    arguments.instance(overrides, "overrides", Overrides, OVERRIDES, OverrideError)
     heads = (config.num_hidden_layers, config.num_attention_heads)
     for name in ("weights_gate", "uniform", "output_gate"):
         array = getattr(overrides, name)
@@ -124,6 +148,8 @@ def check_overrides(config: BertConfig, overrides: Overrides, inputs: Inputs) ->
 
 
 def _check_array(array: Any, name: str) -> None:
+    if not isinstance(array, jax.Array | np.ndarray):
+        arguments.refuse(f"overrides.{name}", "an array", array, OverrideError)
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise OverrideError(f"overrides.{name} must be floats, found {array.dtype}")
     if not is_traced(array) and not bool(np.isfinite(np.asarray(array, np.float64)).all()):
@@ -147,6 +173,8 @@ def _check_entries(
     inputs: Inputs,
 ) -> None:
     """Replacement entries fit the model's heads and the input's examples and tokens."""
+    kind = HeadWeights if name == "weights" else HeadOutputs
+    arguments.instance(entries, f"overrides.{name}", kind, OVERRIDES, OverrideError)
     _check_array(entries.values, f"{name}.values")
     _check_indices(entries.layer, "layer", heads[0], unused=1)
     _check_indices(entries.head, "head", heads[1])
@@ -181,6 +209,7 @@ def _check_padding(entries: HeadWeights, inputs: Inputs) -> None:
 
 
 def _check_edges(inputs: Inputs, edges: Edges, sizes: dict[str, int]) -> None:
+    arguments.instance(edges, "overrides.edges", Edges, OVERRIDES, OverrideError)
     for name in ("keep", "gate", "value"):
         _check_array(getattr(edges, name), f"edges.{name}")
     for name, size in sizes.items():
@@ -202,6 +231,9 @@ def _check_edges(inputs: Inputs, edges: Edges, sizes: dict[str, int]) -> None:
 
 def check_stack(config: BertConfig, overrides: Overrides, inputs: Inputs) -> None:
     """`check_overrides` for each override of a stack (for its shapes alone inside `jax.jit`)."""
+    arguments.instance(overrides, "overrides", Overrides, "a stack of them (overrides.stack)", OverrideError)
+    if np.ndim(overrides.weights_gate) != 3:
+        raise OverrideError("overrides must be a stack of them, found one override: give overrides.stack([override])")
     if not any(is_traced(leaf) for leaf in jax.tree.leaves(overrides)):
         overrides = jax.tree.map(np.asarray, overrides)
         for number in range(overrides.weights_gate.shape[0]):

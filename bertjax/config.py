@@ -12,9 +12,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from bertjax import arguments
 from bertjax.errors import ConfigError
 from bertjax.json_files import read_json
-from bertjax.paths import is_directory, is_there
+from bertjax.paths import is_directory, is_there, user_path
 
 LARGEST_SIZE = 2**31 - 1  # of any axis: JAX counts in 32 bits
 MOST_LABELS = 100_000  # a name is made for each, so a number that is nonsense must not fill the memory
@@ -189,6 +190,7 @@ class BertConfig:
         >>> BertConfig.from_dict({"model_type": "bert", "hidden_size": 96}).head_dim
         8
         """
+        arguments.instance(mapping, "a configuration", Mapping, "what a config.json holds, by key", ConfigError)
         _check_model_type(mapping)
         known = {field.name: field.default for field in fields(cls)}
         for key, value in mapping.items():
@@ -207,7 +209,8 @@ class BertConfig:
         Raises:
             ConfigError: also where the file cannot be read or holds no JSON object.
         """
-        mapping = read_json(Path(path), ConfigError)
+        path = user_path(path, ConfigError)
+        mapping = read_json(path, ConfigError)
         try:
             return cls.from_dict(mapping)
         except ConfigError as error:
@@ -216,8 +219,9 @@ class BertConfig:
     @classmethod
     def from_directory(cls, directory: str | Path) -> "BertConfig":
         """Read the config.json of a model's directory, as `from_file` does."""
-        path = Path(directory) / "config.json"
-        if not is_there(path, ConfigError) and is_directory(Path(directory), ConfigError):
+        directory = user_path(directory, ConfigError)
+        path = directory / "config.json"
+        if not is_there(path, ConfigError) and is_directory(directory, ConfigError):
             raise ConfigError(f"{directory}: has no config.json; give the directory of a HuggingFace model")
         return cls.from_file(path)
 
@@ -280,13 +284,14 @@ def _check_choices(values: dict[str, Any]) -> None:
 
 
 def _check_names(values: dict[str, Any]) -> None:
-    names = values["id2label"]
-    if not names or not all(map(_is_int, names)) or list(names) != list(range(len(names))):
-        raise ConfigError(f"id2label must number its labels 0, 1, 2 ..., found {_show(names)}")
-    if not all(isinstance(name, str) for name in names.values()):
-        raise ConfigError(f"id2label must name each label with a string, found {_show(names)}")
-    if not all(isinstance(name, str) for name in values["architectures"]):
-        raise ConfigError(f"architectures must be names of classes, found {_show(values['architectures'])}")
+    labels = values["id2label"]
+    if not labels or not all(map(_is_int, labels)) or list(labels) != list(range(len(labels))):
+        raise ConfigError(f"id2label must number its labels 0, 1, 2 ..., found {_show(labels)}")
+    if not all(isinstance(name, str) for name in labels.values()):
+        raise ConfigError(f"id2label must name each label with a string, found {_show(labels)}")
+    names = values["architectures"]
+    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"architectures must be a tuple of classes' names, found {_show(names)}")
 
 
 def _as_labels(given: Any) -> LabelNames:

@@ -12,24 +12,28 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, Int32, Shaped
 
+from bertjax import arguments
 from bertjax.ablations import Ablation
 from bertjax.blocks import BlockRunner, Blocks
-from bertjax.budget import format_bytes
+from bertjax.budget import format_bytes, read_budget
 from bertjax.compile_cache import use_compile_cache
 from bertjax.config import BertConfig
 from bertjax.errors import InputError, SweepInterrupted
+from bertjax.examples import Examples
 from bertjax.fingerprint import facts_of
-from bertjax.job import Combine, Examples, Job, make_job
+from bertjax.job import Combine, Job, make_job
 from bertjax.journal import Journal, open_journal
 from bertjax.memory import default_budget, fit_blocks, memory_in_use, sweep_bytes
 from bertjax.optional import import_pandas
 from bertjax.packing import LANES, STEP, choose_row_length, first_fit, pack, total_lengths
 from bertjax.parts import Part, split
+from bertjax.paths import user_path
 from bertjax.plan import Node, Plan
 from bertjax.pretrained import PretrainedModel
 from bertjax.progress import ProgressBar
 from bertjax.readouts import Readout
 from bertjax.schedule import AHEAD, Pace, Progress, Schedule, run_base
+from bertjax.tokenizer import Tokenizer
 
 # Activations inside the feed-forward layer for which a CPU is fastest: about 10 MB of float32.
 CACHED_FLOATS = 2_500_000
@@ -103,9 +107,10 @@ def sweep(
     row_length: int | None = None,
     one_per_row: bool = False,
     tokens_at_once: int | None = None,
-    memory: int | None = None,
+    memory: int | str | None = None,
     devices: Sequence[jax.Device] | None = None,
     attention: str = "auto",
+    tokenizer: Tokenizer | None = None,
     journal: str | Path | None = None,
     replace_journal: bool = False,
     settings: Mapping[str, Any] | None = None,
@@ -116,7 +121,8 @@ def sweep(
 
     Args:
         model: any model of bertjax.
-        examples: tokenised texts or pairs; or for each example several that are run apart, equally many everywhere.
+        examples: tokenised texts or pairs (`Tokenizer.encode`), a batch as tokenizers make it, or, with a tokenizer,
+            plain texts; for each example one, or a tuple of several that are run apart, equally many everywhere.
         ablations: sets of heads (`bertjax.ablations`).
         readout: what to keep of each run (`bertjax.readouts`, or any function of a `ModelOutput`); a function defined
             once, since each new one is compiled anew.
@@ -127,11 +133,12 @@ def sweep(
         row_length: slots of a row; default what costs least for these examples.
         one_per_row: do not pack several examples into a row.
         tokens_at_once: about how many tokens a step holds; default what suits the device.
-        memory: bytes that the process (on a CPU) or each device may hold; default most of what is free.
+        memory: bytes, or '4GB', that the process (on a CPU) or each device may hold; default most of what is free.
         devices: share the examples; default all of this process. Outputs differ by rounding from those of another
             number of devices.
         attention: 'explicit', 'fused' or 'pallas' (`Numerics.attention`); 'auto' is the model's own where that is not
             explicit, else what is fastest on this device. A last layer at [CLS] alone has a form of its own.
+        tokenizer: for plain texts among examples and donors; it cuts none of them.
         journal: a directory in which finished parts are kept, and from which a sweep goes on that was killed;
             its outputs are then the same bytes as those of one that was not.
         replace_journal: discard the journal of another sweep that is there.
@@ -149,9 +156,17 @@ def sweep(
     """
     started = time.monotonic()
     use_compile_cache()
-    job = make_job(
-        model, examples, ablations, readout, combine=combine, means=means, donors=donors, at=at, attention=attention
-    )
+    chosen: dict[str, Any] = {"combine": combine, "means": means, "donors": donors, "at": at, "attention": attention}
+    job = make_job(model, examples, ablations, readout, tokenizer=tokenizer, **chosen)
+    if journal is not None:
+        journal = user_path(journal, InputError)
+    arguments.switch(replace_journal, "replace_journal")
+    if settings is not None:
+        arguments.instance(settings, "settings", Mapping, "a dict of what was chosen, by name")
+    arguments.function(say, "say", "a function of a line")
+    if not isinstance(progress, bool):
+        arguments.function(progress, "progress", "True, False, or a function of work done and work in all")
+    memory, devices = read_budget(memory), _devices(devices)
     limits: dict[str, Any] = {"tokens_at_once": tokens_at_once, "memory": memory, "devices": devices}
     sizes = choose_sizes(job, row_length=row_length, one_per_row=one_per_row, **limits)
     runner = make_runner(job, sizes, devices)  # what cannot run is refused before a journal is touched
@@ -168,6 +183,15 @@ def sweep(
         report = (bar if progress else _no_report) if isinstance(progress, bool) else progress
         base, outputs = _run(job, runner, notes.sizes if notes else sizes, notes, report)
     return SweepResult(base, outputs, tuple(ablations), job.plan, job.attention, time.monotonic() - started)
+
+
+def _devices(devices: Sequence[jax.Device] | None) -> tuple[jax.Device, ...] | None:
+    if devices is None:
+        return None
+    found = arguments.several(devices, "devices", "a list of JAX's devices (jax.devices())", jax.Device)
+    if not found:
+        raise InputError("devices is an empty list: leave it out for all devices of this process")
+    return found
 
 
 def run_job(
@@ -201,6 +225,10 @@ def choose_sizes(
         InputError: too little memory, or an example longer than a row.
     """
     config, numerics, lengths = job.model.config, job.model.numerics, total_lengths(job.texts)
+    for name, value in (("row_length", row_length), ("tokens_at_once", tokens_at_once), ("memory", memory)):
+        if value is not None:
+            arguments.whole_number(value, name, 1)
+    arguments.switch(one_per_row, "one_per_row")
     length = row_length or choose_length(config, lengths)
     if length < lengths.max():
         raise InputError(f"an example has {lengths.max()} tokens, but a row only {length}")

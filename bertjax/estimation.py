@@ -8,16 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from bertjax import arguments
 from bertjax.ablations import Ablation
 from bertjax.blocks import BlockRunner, Blocks, Slot, Step
+from bertjax.budget import read_budget
 from bertjax.compile_cache import use_compile_cache
 from bertjax.cost import Cost, Work, flops, price
 from bertjax.engine import choose_sizes, make_runner, runner_bytes
+from bertjax.examples import Examples, read_texts
 from bertjax.job import Combine, make_job
 from bertjax.memory import memory_in_use
 from bertjax.pretrained import PretrainedModel
 from bertjax.readouts import Readout
-from bertjax.tokenizer import Encoding
+from bertjax.tokenizer import Tokenizer
 
 TIMED_STEPS = 5
 
@@ -57,26 +60,29 @@ class Estimate:
 
 def estimate(
     model: PretrainedModel,
-    examples: Sequence[Encoding] | Sequence[Sequence[Encoding]],
+    examples: Examples,
     ablations: Sequence[Ablation],
     readout: Readout,
     *,
     combine: Combine | None = None,
-    memory: int | None = None,
+    memory: int | str | None = None,
     attention: str = "auto",
+    tokenizer: Tokenizer | None = None,
 ) -> Estimate:
-    """What `engine.sweep` would cost with the same arguments; one layer is run to measure the device's rate.
+    """What `bertjax.sweep` would cost with the same arguments; one layer is run to measure the device's rate.
 
     Raises:
         InputError: examples that do not fit the model, or too little memory.
         OverrideError: a head that the model does not have.
     """
     use_compile_cache()
+    arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
+    examples = read_texts(examples, tokenizer)
     zeros = np.zeros((model.config.num_hidden_layers, model.config.num_attention_heads, model.config.head_dim))
     means = zeros.astype(model.numerics.wide)
     given: dict[str, Any] = {"combine": combine, "means": means, "donors": examples, "attention": attention}
     job = make_job(model, examples, ablations, readout, **given)
-    config, sizes = model.config, choose_sizes(job, memory=memory)
+    config, sizes = model.config, choose_sizes(job, memory=read_budget(memory))
     blocks, row_length, runner = Blocks(sizes["rows"], sizes["runs"]), sizes["row_length"], make_runner(job, sizes)
     packed, texts, plan = runner.packed, job.texts, job.plan
     lengths = [len(text) for several in texts for text in several]

@@ -2,18 +2,20 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from bertjax.ablations import Ablation
-from bertjax.errors import InputError, OverrideError
-from bertjax.packing import total_lengths
+from bertjax import arguments
+from bertjax.ablations import GIVE_MEANS, Ablation
+from bertjax.errors import InputError, OverrideError, some_of
+from bertjax.examples import Examples, Texts, read_texts
 from bertjax.plan import Plan, make_plan
 from bertjax.pretrained import PretrainedModel
 from bertjax.readouts import Inspected, Readout, check_at_positions, inspect_readout
-from bertjax.tokenizer import Encoding
+from bertjax.tokenizer import Tokenizer
 from bertjax.types import Numerics
 
 # The form of attention with which a sweep is fastest (`benchmarks.sweep`, kept in benchmarks/RESULTS.md). Devices on
@@ -21,8 +23,6 @@ from bertjax.types import Numerics
 FASTEST = {"cpu": "explicit"}
 
 Combine = Callable[..., np.ndarray]
-Examples = Sequence[Encoding] | Sequence[Sequence[Encoding]]
-Texts = list[tuple[Encoding, ...]]
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,7 @@ def make_job(
     donors: Examples | None = None,
     at: Sequence[Sequence[int]] | Int[np.ndarray, "examples wanted"] | None = None,
     attention: str = "auto",
+    tokenizer: Tokenizer | None = None,
 ) -> Job:
     """Check what a sweep is to compute; the arguments are those of `engine.sweep`.
 
@@ -104,17 +105,18 @@ def make_job(
         InputError: examples, donors or positions that do not fit each other, nothing to ablate, or a form of attention
             that there is not.
     """
+    arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
     form = choose_attention(attention, model.numerics)
     plan = make_plan(model.config, ablations)
-    texts, given = _as_texts(examples), None if donors is None else _as_texts(donors)
+    texts = read_texts(examples, tokenizer)
+    given = None if donors is None else read_texts(donors, tokenizer, "donors")
     if len(texts[0]) > 1 and combine is None:
         raise InputError(f"each example has {len(texts[0])} texts: give combine, which makes one output of theirs")
-    if means is not None:
-        _check_means(model, means)
+    means = None if means is None else _check_means(model, means)
     if means is None and "mean" in plan.modes():
-        raise OverrideError("mode 'mean' replaces heads by their mean outputs: give means")
+        raise OverrideError(f"mode 'mean' replaces heads by their mean outputs: {GIVE_MEANS}")
     if given is None and "patched" in plan.modes():
-        raise OverrideError("mode 'patched' takes heads' outputs from other texts: give donors")
+        raise OverrideError("mode 'patched' takes heads' outputs from other texts: give donors=, of equal lengths")
     if given is not None:
         _check_donors(texts, given)
     positions = None if at is None else _check_positions(texts, at)
@@ -122,6 +124,8 @@ def make_job(
     reading = inspect_readout(model, readout, longest if positions is None else positions.shape[1])
     if positions is not None:
         check_at_positions(model, reading)
+    if combine is not None:
+        _check_combine(combine, len(texts[0]), reading.given)
     return Job(model, plan, texts, readout, combine or only_text, means, given, positions, reading, form)
 
 
@@ -147,25 +151,15 @@ def only_text(vectors: Shaped[np.ndarray, "*readout"]) -> Shaped[np.ndarray, "*r
     return vectors
 
 
-def _as_texts(examples: Examples) -> Texts:
-    texts = [(one,) if isinstance(one, Encoding) else tuple(one) for one in examples]
-    for number, several in enumerate(texts):
-        if not all(isinstance(text, Encoding) for text in several):
-            raise InputError(f"example {number} is no tokenised text: give what Tokenizer.encode returns")
-    total_lengths(texts)
-    counts = sorted({len(several) for several in texts})
-    if len(counts) > 1:
-        raise InputError(f"examples have {counts[0]} to {counts[-1]} texts: all need equally many")
-    return texts
-
-
-def _check_means(model: PretrainedModel, means: Float[np.ndarray, "layers heads head_dim"]) -> None:
+def _check_means(model: PretrainedModel, means: Any) -> Float[np.ndarray, "layers heads head_dim"]:
     config = model.config
     wanted = (config.num_hidden_layers, config.num_attention_heads, config.head_dim)
+    means = np.asarray(arguments.array(means, "means", OverrideError))
     if means.shape != wanted:
         raise OverrideError(f"means have shape {means.shape}, expected [layers, heads, head_dim] {wanted}")
     if not np.isfinite(means).all():
         raise OverrideError("means are not finite: look for NaN or infinity in them")
+    return means
 
 
 def _check_donors(texts: Texts, donors: Texts) -> None:
@@ -177,16 +171,26 @@ def _check_donors(texts: Texts, donors: Texts) -> None:
             raise InputError(f"donor {number} has {theirs} tokens, its example {ours}: patching needs them alike")
 
 
+def _check_combine(combine: Combine, texts: int, given: jax.ShapeDtypeStruct) -> None:
+    """Raise `InputError` where it does not make one array, with an output for each example."""
+    arguments.function(combine, "combine", "a function of the readouts of an example's texts")
+    found = combine(*np.ones((texts, 2, *given.shape[1:]), given.dtype))
+    if not isinstance(found, np.ndarray | np.generic | jax.Array) or found.shape[:1] != (2,):
+        arguments.refuse("what combine returns for 2 examples", "an array [examples, ...]", found)
+
+
 def _check_positions(
     texts: Texts, at: Sequence[Sequence[int]] | Int[np.ndarray, "examples wanted"]
 ) -> Int[np.ndarray, "examples wanted"]:
-    if len(at) != len(texts) or len({len(some) for some in at}) != 1 or not len(at[0]):
+    expected = "for each example a list of positions"
+    given = (arguments.several(some, "`at`", expected) for some in arguments.several(at, "`at`", expected))
+    rows = [[arguments.whole_number(position, "a position of `at`") for position in some] for some in given]
+    if len(rows) != len(texts) or len({len(some) for some in rows}) != 1 or not rows[0]:
         raise InputError("`at` needs equally many positions for each example, at least one")
-    if not all(isinstance(position, int | np.integer) for some in at for position in some):
-        raise InputError("`at` needs positions as whole numbers")
     if any(len(several) != 1 for several in texts):
         raise InputError("`at` is for examples of a single text")
-    for number, (some, (text,)) in enumerate(zip(at, texts, strict=True)):
+    for number, (some, (text,)) in enumerate(zip(rows, texts, strict=True)):
         if not all(0 <= position < len(text) for position in some):
-            raise InputError(f"example {number} has tokens 0 to {len(text) - 1}, but `at` asks for {[*map(int, some)]}")
-    return np.array(at, np.int32)
+            asked = some_of([*map(str, some)])
+            raise InputError(f"example {number} has tokens 0 to {len(text) - 1}, but `at` asks for {asked}")
+    return np.array(rows, np.int32)

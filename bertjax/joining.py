@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from bertjax.checks import is_traced
+from bertjax import arguments
+from bertjax.arguments import is_traced
 from bertjax.errors import OverrideError
 from bertjax.types import Edges, Overrides
 
@@ -20,8 +21,7 @@ def combine(*overrides: Overrides) -> Overrides:
     Raises:
         OverrideError: two of them override the same weights or the same output.
     """
-    if not overrides:
-        raise OverrideError("combine needs at least one override")
+    _check_together(overrides, "combine")
     first, *rest = overrides
     for other in rest:
         first = _combine_two(first, other)
@@ -33,11 +33,21 @@ def stack(overrides: Sequence[Overrides]) -> Overrides:
 
     Shorter lists of entries are filled up with entries that do nothing (layer -1).
     """
-    if not overrides:
-        raise OverrideError("stack needs at least one override")
+    overrides = _check_together(overrides, "stack")
     columns = {name: _align([getattr(one, name) for one in overrides]) for name in ("weights", "outputs", "edges")}
     aligned = [replace(one, **{name: column[i] for name, column in columns.items()}) for i, one in enumerate(overrides)]
     return jax.tree.map(lambda *arrays: jnp.stack(arrays), *aligned)
+
+
+def _check_together(overrides: Sequence[Overrides], name: str) -> tuple[Overrides, ...]:
+    """Several overrides, all of one model. Raises `OverrideError` where they are not."""
+    given = arguments.several(overrides, f"what {name} takes", "several Overrides", Overrides, OverrideError)
+    if not given:
+        raise OverrideError(f"{name} needs at least one override")
+    sizes = sorted({np.shape(one.weights_gate) for one in given})
+    if len(sizes) > 1:
+        raise OverrideError(f"{name} takes overrides of one model, found heads {sizes[0]} and {sizes[-1]}")
+    return given
 
 
 def _combine_two(first: Overrides, second: Overrides) -> Overrides:

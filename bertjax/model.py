@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from bertjax import fused, ops
 from bertjax.config import BertConfig
-from bertjax.pretrained import PretrainedModel
+from bertjax.pretrained import PretrainedModel, check_config, check_numerics, split_key
 from bertjax.types import AttentionRecord, EncoderRecord, Inputs, ModelOutput, Numerics, Overrides
 
 
@@ -214,8 +214,7 @@ class BertModel(PretrainedModel):
         *,
         add_pooling_layer: bool = True,
     ):
-        numerics = numerics or Numerics()
-        keys = jax.random.split(jax.random.key(0) if key is None else key, 3)
+        config, numerics, keys = check_config(config), check_numerics(numerics), split_key(key, 3)
         self.config, self.numerics = config, numerics
         self.embeddings = Embeddings(config, keys[0], numerics)
         self.encoder = Encoder(config, keys[1], numerics)

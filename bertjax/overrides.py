@@ -19,11 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from bertjax.checks import is_traced
+from bertjax import arguments
+from bertjax.arguments import is_traced
 from bertjax.config import BertConfig
-from bertjax.errors import OverrideError
+from bertjax.errors import OverrideError, some_of
 from bertjax.joining import combine, stack
-from bertjax.types import Edges, HeadOutputs, HeadWeights, ModelOutput, Overrides, float_array
+from bertjax.types import Edges, HeadOutputs, HeadWeights, ModelOutput, Overrides
 
 __all__ = [
     "Head",
@@ -46,6 +47,8 @@ __all__ = [
 
 Head: TypeAlias = str | tuple[int, int]
 Entries: TypeAlias = HeadWeights | HeadOutputs
+# A number for all heads that are named, one for each of them, or a matrix `[layers, heads]` of all heads.
+Gates: TypeAlias = float | Float[Array, "..."] | Float[np.ndarray, "..."] | Sequence[Any]
 
 
 def parse_head(head: Head, config: BertConfig) -> tuple[int, int]:
@@ -57,6 +60,7 @@ def parse_head(head: Head, config: BertConfig) -> tuple[int, int]:
     >>> parse_head("3.0", BertConfig())
     (3, 0)
     """
+    layers, heads = _sizes(config)
     if isinstance(head, str):
         found = re.fullmatch(r"(\d{1,9})\.(\d{1,9})", head.strip())
         if found is None:
@@ -65,8 +69,9 @@ def parse_head(head: Head, config: BertConfig) -> tuple[int, int]:
     try:
         layer, number = (index(part) for part in head)
     except (TypeError, ValueError) as error:
-        raise OverrideError(f"{head!r} names no head: give LAYER.HEAD or a pair of whole numbers") from error
-    layers, heads = config.num_hidden_layers, config.num_attention_heads
+        raise OverrideError(
+            f"{reprlib.repr(head)} names no head: give LAYER.HEAD or a pair of whole numbers"
+        ) from error
     if not (0 <= layer < layers and 0 <= number < heads):
         raise OverrideError(
             f"there is no head {layer}.{number}: the model has layers 0 to {layers - 1}, heads 0 to {heads - 1}"
@@ -80,40 +85,56 @@ def heads_of_layer(config: BertConfig, layer: int) -> tuple[tuple[int, int], ...
     >>> heads_of_layer(BertConfig(hidden_size=6, num_attention_heads=2), 1)
     ((1, 0), (1, 1))
     """
-    return tuple(parse_head((layer, head), config) for head in range(config.num_attention_heads))
+    return tuple(parse_head((layer, head), config) for head in range(_sizes(config)[1]))
 
 
 def every_head(config: BertConfig) -> tuple[tuple[int, int], ...]:
     """All heads, layer by layer."""
-    return tuple(head for layer in range(config.num_hidden_layers) for head in heads_of_layer(config, layer))
+    return tuple(head for layer in range(_sizes(config)[0]) for head in heads_of_layer(config, layer))
 
 
 def identity(config: BertConfig) -> Overrides:
     """The override that changes nothing."""
-    shape = (config.num_hidden_layers, config.num_attention_heads)
+    shape = _sizes(config)
     return Overrides(jnp.ones(shape, float), jnp.zeros(shape, float), jnp.ones(shape, float))
 
 
-def uniform(config: BertConfig, heads: Iterable[Head], gate: float | Array = 0.0) -> Overrides:
+def uniform(config: BertConfig, heads: Iterable[Head], gate: Gates = 0.0) -> Overrides:
     """Disable heads: each query's weights become 1/n on the n real tokens ([CLS] and [SEP] count).
 
     Args:
         heads: which.
-        gate: share of the learned weights that is left, 0 to 1.
+        gate: share of the learned weights that is left, 0 to 1: for all, one for each, or `[layers, heads]`.
 
     >>> uniform(BertConfig(num_hidden_layers=2, hidden_size=6, num_attention_heads=3), ["1.0"]).weights_gate
     Array([[1., 1., 1.],
            [0., 1., 1.]], dtype=float32)
     """
-    base, where = identity(config), _indices(config, heads)
-    return replace(base, weights_gate=base.weights_gate.at[where].set(gate), uniform=base.uniform.at[where].set(1))
+    parsed = _parse(config, heads)
+    base, where = identity(config), _indices(parsed)
+    gates = base.weights_gate.at[where].set(_gates(config, parsed, gate, "gate"))
+    return replace(base, weights_gate=gates, uniform=base.uniform.at[where].set(1))
 
 
-def factor(config: BertConfig, heads: Iterable[Head], factor: float | Array) -> Overrides:
-    """Multiply the heads' outputs, before the output projection, by a factor."""
-    base, where = identity(config), _indices(config, heads)
-    _require_finite(factor, "a factor")
-    return replace(base, output_gate=base.output_gate.at[where].set(factor))
+def factor(config: BertConfig, heads: Iterable[Head] | Gates, factor: Gates | None = None) -> Overrides:
+    """Multiply the heads' outputs, before the output projection, by a factor; differentiable in it.
+
+    Args:
+        heads: which; left out where there is a factor for every head: `factor(config, factors)`.
+        factor: for all of them, one for each, or a matrix `[layers, heads]` of all heads' factors.
+
+    >>> config = BertConfig(num_hidden_layers=2, hidden_size=6, num_attention_heads=3)
+    >>> factor(config, [[1, 0.5, 0], [0, 1, 1]]).output_gate
+    Array([[1. , 0.5, 0. ],
+           [0. , 1. , 1. ]], dtype=float32)
+    """
+    if factor is None:
+        heads, factor = every_head(config), heads
+    parsed = _parse(config, heads)
+    base = identity(config)
+    return replace(
+        base, output_gate=base.output_gate.at[_indices(parsed)].set(_gates(config, parsed, factor, "factor"))
+    )
 
 
 def zero(config: BertConfig, heads: Iterable[Head]) -> Overrides:
@@ -125,16 +146,16 @@ def mean(
     config: BertConfig,
     heads: Iterable[Head],
     means: Float[Array, "layers heads head_dim"] | Float[np.ndarray, "layers heads head_dim"],
-    gate: float | Array = 0.0,
+    gate: Gates = 0.0,
 ) -> Overrides:
     """Replace the heads' outputs by one vector for each head, the same at every token.
 
     Args:
         means: usually the mean output over the real tokens of all examples (`plain.mean_head_outputs`).
-        gate: share of the heads' own outputs that is left, 0 to 1.
+        gate: share of the heads' own outputs that is left, 0 to 1: for all, one for each, or `[layers, heads]`.
     """
-    values = float_array(means)
-    shape = (config.num_hidden_layers, config.num_attention_heads, config.head_dim)
+    values = _floats(means, "means")
+    shape = (*_sizes(config), config.head_dim)
     if values.shape != shape:
         raise OverrideError(f"means have shape {values.shape}, expected [layers, heads, head_dim] {shape}")
     return _outputs(config, heads, [values[head][None, None] for head in _parse(config, heads)], gate=gate)
@@ -145,8 +166,9 @@ def fixed(config: BertConfig, weights: Mapping[Head, Any]) -> Overrides:
 
     The numbers are used as they are: rows need not sum to 1. Tokens count as in the example, padding included.
     """
-    heads = _parse(config, weights)
-    values = [float_array(value) for value in weights.values()]
+    arguments.instance(weights, "weights", Mapping, "a dict from heads to their weights", OverrideError)
+    heads = _parse(config, list(weights))
+    values = [_floats(value, "fixed weights") for value in weights.values()]
     for value in values:
         if value.ndim not in (2, 3) or value.shape[-1] != value.shape[-2]:
             raise OverrideError(f"fixed weights have shape {value.shape}, expected [query, key] or [batch, query, key]")
@@ -159,20 +181,19 @@ def patched_weights(config: BertConfig, heads: Iterable[Head], donor: ModelOutpu
     Donor and receiver need equally many tokens, example by example; that is checked when the model is called.
     """
     heads = _parse(config, heads)
-    values = [_of_donor(donor.attentions, head, config)[:, head[1]] for head in heads]
-    return _weights(config, heads, values, _mask_of(donor))
+    _check_donor(config, donor)
+    return _weights(config, heads, [donor.attentions[layer][:, head] for layer, head in heads], _mask_of(donor))
 
 
-def patched_outputs(
-    config: BertConfig, heads: Iterable[Head], donor: ModelOutput, gate: float | Array = 0.0
-) -> Overrides:
+def patched_outputs(config: BertConfig, heads: Iterable[Head], donor: ModelOutput, gate: Gates = 0.0) -> Overrides:
     """Take the heads' outputs (before the output projection) from another run of the model.
 
     Args:
-        gate: share of the heads' own outputs that is left, 0 to 1.
+        gate: share of the heads' own outputs that is left, 0 to 1: for all, one for each, or `[layers, heads]`.
     """
     heads = _parse(config, heads)
-    values = [_of_donor(donor.inside.head_outputs, head, config)[:, :, head[1]] for head in heads]
+    _check_donor(config, donor)
+    values = [donor.inside.head_outputs[layer][:, :, head] for layer, head in heads]
     return _outputs(config, heads, values, _mask_of(donor), gate)
 
 
@@ -184,6 +205,7 @@ def forbidden_edges(
     Args:
         example: row of the batch that is meant; None for every row.
     """
+    edges = arguments.several(edges, "edges", "a list of edges (layer, head, query, key)", error=OverrideError)
     return _edges(config, edges, example, keep=[0.0] * len(edges), gate=[1.0] * len(edges), value=[0.0] * len(edges))
 
 
@@ -191,27 +213,53 @@ def fixed_edges(
     config: BertConfig, edges: Mapping[tuple[int, int, int, int], float], example: int | None = None
 ) -> Overrides:
     """Give single edges `(layer, head, query, key)` a weight; the rest of the row stays as learned."""
+    arguments.instance(edges, "edges", Mapping, "a dict from (layer, head, query, key) to weights", OverrideError)
     return _edges(config, list(edges), example, [1.0] * len(edges), [0.0] * len(edges), list(edges.values()))
 
 
-def _parse(config: BertConfig, heads: Iterable[Head]) -> list[tuple[int, int]]:
+def _sizes(config: BertConfig) -> tuple[int, int]:
+    """Layers, and heads of each."""
+    arguments.instance(config, "config", BertConfig, "a BertConfig (model.config)", OverrideError)
+    return config.num_hidden_layers, config.num_attention_heads
+
+
+def _parse(config: BertConfig, heads: Iterable[Head] | Gates) -> list[tuple[int, int]]:
     """Heads that exist, each once."""
-    if isinstance(heads, str):
-        raise OverrideError(f"heads must be a list, found the string {heads!r}")
-    parsed = [parse_head(head, config) for head in heads]
+    named = arguments.several(heads, "heads", "a list of heads such as ['3.0', '4.1']", error=OverrideError)
+    parsed = [parse_head(head, config) for head in named]
     twice = {head for head in parsed if parsed.count(head) > 1}
     if twice:
         raise OverrideError(f"head {'.'.join(map(str, min(twice)))} is named twice")
     return parsed
 
 
-def _indices(config: BertConfig, heads: Iterable[Head]) -> tuple[np.ndarray, np.ndarray]:
-    pairs = np.array(_parse(config, heads), dtype=np.int32).reshape(-1, 2)
+def _indices(heads: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    pairs = np.array(heads, dtype=np.int32).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]
 
 
-def _require_finite(value: Any, what: str) -> None:
-    if not is_traced(value) and not bool(jnp.isfinite(jnp.asarray(value)).all()):
+def _floats(values: Any, name: str) -> Float[Array, "..."]:
+    """Finite floats, of JAX's default dtype unless they have one already."""
+    found = jnp.asarray(arguments.array(values, name, OverrideError))
+    _require_finite(found, name)
+    return found if jnp.issubdtype(found.dtype, jnp.floating) else found.astype(float)
+
+
+def _gates(config: BertConfig, heads: list[tuple[int, int]], values: Any, name: str) -> Float[Array, "..."]:
+    """A gate for all the heads that are named, or one for each of them."""
+    found = _floats(values, name).astype(float)
+    if found.shape == _sizes(config):
+        return found[_indices(heads)]
+    if found.shape not in ((), (len(heads),)):
+        raise OverrideError(
+            f"{name} has shape {found.shape}, expected one number, one for each of the {len(heads)} heads that are "
+            f"named, or [layers, heads] {_sizes(config)}"
+        )
+    return found
+
+
+def _require_finite(value: Array, what: str) -> None:
+    if not is_traced(value) and not bool(jnp.isfinite(value).all()):
         raise OverrideError(f"{what} must be finite")
 
 
@@ -219,10 +267,12 @@ def _mask_of(donor: ModelOutput) -> Array:
     return jnp.max(donor.inside.keep, axis=1).astype(jnp.int32)
 
 
-def _of_donor(stacked: Array, head: tuple[int, int], config: BertConfig) -> Array:
-    if stacked.shape[0] != config.num_hidden_layers:
-        raise OverrideError(f"the donor has {stacked.shape[0]} layers, the model {config.num_hidden_layers}")
-    return stacked[head[0]]
+def _check_donor(config: BertConfig, donor: ModelOutput) -> None:
+    arguments.instance(donor, "donor", ModelOutput, "what a model returned for another text", OverrideError)
+    outputs = donor.inside.head_outputs
+    found, expected = (outputs.shape[0], *outputs.shape[3:]), (*_sizes(config), config.head_dim)
+    if found != expected:
+        raise OverrideError(f"the donor has [layers, heads, head_dim] {found}, the model {expected}")
 
 
 def _entry_indices(
@@ -231,9 +281,13 @@ def _entry_indices(
     """Layer, head, values and donor's mask of entries whose values are broadcast to one shape."""
     if not heads:
         raise OverrideError("no head was named")
-    for value in values:
-        _require_finite(value, "replacement values")
-    shape = jnp.broadcast_shapes(*(value.shape for value in values))
+    try:
+        shape = jnp.broadcast_shapes(*(value.shape for value in values))
+    except ValueError:
+        shapes = some_of([str(value.shape) for value in values])
+        raise OverrideError(
+            f"the replacements of the heads are of sizes that do not fit each other: {shapes}"
+        ) from None
     together = jnp.stack([jnp.broadcast_to(value, shape) for value in values])
     mask = jnp.full((1, 1), -1, jnp.int32) if donor_mask is None else donor_mask
     layer, number = (jnp.array([head[axis] for head in heads], jnp.int32) for axis in (0, 1))
@@ -244,7 +298,7 @@ def _weights(
     config: BertConfig, heads: list[tuple[int, int]], values: list[Array], donor_mask: Array | None = None
 ) -> Overrides:
     base, entries = identity(config), HeadWeights(*_entry_indices(heads, values, donor_mask))
-    return replace(base, weights_gate=base.weights_gate.at[_indices(config, heads)].set(0), weights=entries)
+    return replace(base, weights_gate=base.weights_gate.at[_indices(heads)].set(0), weights=entries)
 
 
 def _outputs(
@@ -252,18 +306,21 @@ def _outputs(
     heads: Iterable[Head],
     values: list[Array],
     donor_mask: Array | None = None,
-    gate: float | Array = 0.0,
+    gate: Gates = 0.0,
 ) -> Overrides:
     parsed = _parse(config, heads)
     base, entries = identity(config), HeadOutputs(*_entry_indices(parsed, values, donor_mask))
-    return replace(base, output_gate=base.output_gate.at[_indices(config, parsed)].set(gate), outputs=entries)
+    gates = base.output_gate.at[_indices(parsed)].set(_gates(config, parsed, gate, "gate"))
+    return replace(base, output_gate=gates, outputs=entries)
 
 
 def _parse_edge(edge: Sequence[int]) -> tuple[int, int, int, int]:
     try:
         layer, head, query, key = (index(part) for part in edge)
     except (TypeError, ValueError) as error:
-        raise OverrideError(f"{edge!r} is no edge: give (layer, head, query, key) as whole numbers") from error
+        raise OverrideError(
+            f"{reprlib.repr(edge)} is no edge: give (layer, head, query, key) as whole numbers"
+        ) from error
     return layer, head, query, key
 
 
@@ -273,7 +330,7 @@ def _edges(
     example: int | None,
     keep: list[float],
     gate: list[float],
-    value: list[float],
+    value: Sequence[Any],
 ) -> Overrides:
     edges = [_parse_edge(edge) for edge in edges]
     if len(set(edges)) < len(edges):
@@ -282,10 +339,12 @@ def _edges(
         parse_head((layer, head), config)
         if min(query, key) < 0:
             raise OverrideError(f"edge ({layer}, {head}, {query}, {key}) has a negative position")
-    if example is not None and example < 0:
-        raise OverrideError(f"example {example} is negative")
-    _require_finite(np.asarray(value), "the weight of an edge")
+    if example is not None:
+        example = arguments.whole_number(example, "example", 0, OverrideError)
+    weights = _floats(value, "the weight of an edge").astype(float)
+    if weights.shape != (len(edges),):
+        raise OverrideError("the weight of an edge must be one number")
     layers, heads, queries, keys = np.array(edges, dtype=np.int32).reshape(-1, 4).T
     rows = np.full(len(edges), -1 if example is None else example, np.int32)
     places = [jnp.asarray(array) for array in (layers, rows, heads, queries, keys)]
-    return replace(identity(config), edges=Edges(*places, *(jnp.array(x, float) for x in (keep, gate, value))))
+    return replace(identity(config), edges=Edges(*places, *(jnp.asarray(x, float) for x in (keep, gate, weights))))

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from bertjax import arguments as checks_of
 from bertjax import overrides, plain
 from bertjax.config import BertConfig
 from bertjax.data import load_examples
@@ -128,7 +129,8 @@ def compare_overrides(
     """
     real = np.asarray(arguments["attention_mask"]).astype(bool)
     heads = overrides.every_head(model.config)
-    constructor = {"uniform": overrides.uniform, "zero": overrides.zero}[mode]
+    constructors = {"uniform": overrides.uniform, "zero": overrides.zero}
+    constructor = constructors[checks_of.one_of(mode, "mode", constructors)]
     inputs = model.inputs(**arguments)
     rows = []
     for start in range(0, len(heads), chunk_size):
@@ -203,6 +205,9 @@ def random_arguments(config: BertConfig, batch: int, tokens: int, seed: int = 0)
 
     Each example keeps at least one token; the first keeps all.
     """
+    checks_of.instance(config, "config", BertConfig, "a BertConfig (model.config)")
+    for name, value in (("batch", batch), ("tokens", tokens)):
+        checks_of.whole_number(value, name, 1)
     generator = np.random.default_rng(seed)
     lengths = generator.integers(1, tokens + 1, batch)
     lengths[0] = tokens
@@ -228,6 +233,8 @@ def check_model(
 
     Returns: one row for each component, and one for each override over all heads.
     """
+    checks_of.one_of(precision, "precision", TOLERANCES)
+    checks_of.whole_number(examples, "examples", 1)
     directory = locate(name)
     model = load(directory, dtype=precision)
     reference = load_torch(model, directory)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bertjax import arguments
 from bertjax.errors import BertjaxError, DataError
 
 ABSENT = (errno.ENOENT, errno.ENOTDIR)
@@ -48,7 +49,7 @@ def user_path(given: Any, error: type[BertjaxError] = DataError) -> Path:
     try:
         text = os.fsdecode(given)
     except TypeError:
-        raise error(f"a path must be a text or a pathlib.Path, found {type(given).__name__}") from None
+        raise error(f"a path must be a text or a pathlib.Path, found {arguments.describe(given)}") from None
     if not text:
         raise error("a path is empty: give the name of a file or directory")
     if "\0" in text:

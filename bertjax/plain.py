@@ -17,12 +17,13 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, ArrayLike, Float, Shaped
 
+from bertjax import arguments
 from bertjax.checks import check_overrides, check_stack
 from bertjax.config import BertConfig
 from bertjax.errors import InputError, OverrideError
 from bertjax.overrides import stack
 from bertjax.pretrained import PretrainedModel
-from bertjax.readouts import Readout
+from bertjax.readouts import READOUT, Readout, read
 from bertjax.types import EncoderRecord, Inputs, Overrides
 
 
@@ -35,20 +36,23 @@ class Swept:
 
 
 def run(
-    model: Any, inputs: Inputs, overrides: Overrides, readout: Readout
+    model: Any, inputs: Inputs | Mapping[str, Any], overrides: Overrides, readout: Readout
 ) -> Shaped[Array, "ablations batch *readout"]:
     """The experiment itself: every override of a stack on one batch, each as a full forward pass.
 
     Args:
         model: any model of bertjax.
-        inputs: `model.inputs(...)`.
+        inputs: a batch, or `model.inputs(...)` of it.
         overrides: with a leading axis `ablations` (`overrides.stack`).
         readout: what to keep of each run; a function defined once, since each new one is compiled anew.
 
     Returns: the readouts.
     """
-    check_stack(model.config, overrides, inputs)
-    return _run(*nnx.split(model), inputs, overrides, readout)
+    arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
+    arguments.function(readout, "readout", READOUT)
+    checked = inputs if isinstance(inputs, Inputs) else model.inputs(inputs)
+    check_stack(model.config, overrides, checked)
+    return _run(*nnx.split(model), checked, overrides, readout)
 
 
 @partial(jax.jit, static_argnums=(0, 4))
@@ -56,7 +60,7 @@ def _run(
     graphdef: Any, state: Any, inputs: Inputs, overrides: Overrides, readout: Readout
 ) -> Shaped[Array, "ablations batch *readout"]:
     model = nnx.merge(graphdef, state)
-    return jax.vmap(lambda override: readout(model.forward(inputs, override)))(overrides)
+    return jax.vmap(lambda override: read(readout, model.forward(inputs, override)))(overrides)
 
 
 def sweep(
@@ -86,18 +90,22 @@ def sweep(
 
     Raises:
         OverrideError: overrides that do not fit the model, or that are for single examples (use `run`).
-        InputError: inputs that do not fit, or outputs that are not finite without any override.
+        InputError: batches that do not fit, or outputs that are not finite without any override.
     """
+    overrides = _check_sweep(model, overrides, readout, progress)
     layers = [nnx.split(layer) for layer in model.body.encoder.layers]
     head, embeddings = nnx.split(model), nnx.split(model.body.embeddings)
     depth = len(layers)
     starts = [first_layer(one, depth) if share_prefix else 0 for one in overrides]
     chunks: dict[int, list[tuple[list[int], int, Overrides]]] = {}
+    batches = _check_batches(batches)
     examples = 1 + max(max(indices) for indices, _ in batches)
     base: Any = None
     outputs: Any = None
-    for indices, arguments in batches:
-        inputs = model.inputs(**arguments)
+    for indices, batch in batches:
+        inputs = model.inputs(batch)
+        if len(indices) != len(inputs.input_ids):
+            raise InputError(f"there are {len(indices)} numbers for the {len(inputs.input_ids)} examples of a batch")
         for one in overrides if base is None else [one for one in overrides if one.edges is not None]:
             _check_for_all(model.config, one, inputs)
         prefixes = [_embed(*embeddings, inputs)]
@@ -122,6 +130,27 @@ def sweep(
             outputs[np.asarray(members)[:, None], np.asarray(indices)[None]] = found
             progress(float(len(members) * (depth - start) * len(indices)))
     return Swept(base, outputs)
+
+
+def _check_sweep(model: Any, overrides: Any, readout: Any, progress: Any) -> tuple[Overrides, ...]:
+    arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
+    arguments.function(readout, "readout", READOUT)
+    arguments.function(progress, "progress", "a function of the finished part of the work")
+    return arguments.several(overrides, "overrides", "a list of Overrides, one for each ablation", Overrides)
+
+
+def _check_batches(batches: Any) -> list[tuple[tuple[int, ...], Mapping[str, Any]]]:
+    """Batches whose examples are numbered 0, 1, 2 ... Raises `InputError` where they are not."""
+    expected, found = "a list of pairs: examples' numbers, and a batch", []
+    for pair in arguments.several(batches, "batches", expected, tuple | list):
+        if len(pair) != 2 or not isinstance(pair[1], Mapping):
+            arguments.refuse("batches", expected, batches)
+        numbers = arguments.several(pair[0], "the numbers of a batch's examples", "whole numbers")
+        found.append((tuple(arguments.whole_number(one, "an example's number", 0) for one in numbers), pair[1]))
+    named = {number for numbers, _ in found for number in numbers}
+    if not named or named != set(range(len(named))):
+        raise InputError("the numbers of the batches' examples must be 0, 1, 2 ..., with none left out")
+    return found
 
 
 def _check_for_all(config: BertConfig, overrides: Overrides, inputs: Inputs) -> None:
@@ -155,8 +184,7 @@ def _chunks(
 
     Within a group all stacks are equally large, so that each size compiles once; the last is filled up.
     """
-    if chunk_size < 1:
-        raise InputError(f"chunk_size must be at least 1, found {chunk_size}")
+    chunk_size = arguments.whole_number(chunk_size, "chunk_size", 1)
     chunks = []
     for layer in sorted(set(starts)):
         members = [number for number, start in enumerate(starts) if start == layer]
@@ -213,7 +241,7 @@ def _read(
     graphdef: Any, state: Any, hidden: Branches, keep: Keep, readout: Readout
 ) -> Shaped[Array, "ablations batch *readout"]:
     model = nnx.merge(graphdef, state)
-    return jax.vmap(lambda own: readout(model.finish(own, keep)))(hidden)
+    return jax.vmap(lambda own: read(readout, model.finish(own, keep)))(hidden)
 
 
 def mean_head_outputs(
@@ -234,10 +262,12 @@ def sum_head_outputs(
     model: PretrainedModel, batches: Sequence[Mapping[str, np.ndarray]]
 ) -> tuple[Float[np.ndarray, "layers heads head_dim"], float]:
     """Sum of each head's outputs over the real tokens of all examples, in float64, and how many tokens these are."""
+    arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
+    batches = arguments.several([batches] if isinstance(batches, Mapping) else batches, "batches", "a list of batches")
     config, count = model.config, 0.0
     total = np.zeros((config.num_hidden_layers, config.num_attention_heads, config.head_dim))
-    for arguments in batches:
-        inputs = model.inputs(**arguments)
+    for batch in batches:
+        inputs = model.inputs(batch)
         part, tokens = _sum_head_outputs(*nnx.split(model), inputs)
         total += np.asarray(part, np.float64)
         count += float(tokens)

@@ -7,6 +7,7 @@ which it differs, and only from there on its own. Root is the run without any ov
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from bertjax import arguments
 from bertjax.ablations import Ablation, Change
 from bertjax.config import BertConfig
 from bertjax.errors import InputError
@@ -83,14 +84,17 @@ class Plan:
 def make_plan(config: BertConfig, ablations: Sequence[Ablation]) -> Plan:
     """Order ablations as a trie by layer. Equal sets become one run.
 
-    Raises:
-        InputError: no ablations.
-        OverrideError: a head that the model does not have.
+        Raises:
+            InputError: no ablations.
+            OverrideError: a head that the model does not have.
 
-    >>> from bertjax.ablations import single_heads
-    >>> make_plan(BertConfig(), single_heads(BertConfig())).states()
-    [13, 25, 37, 49, 61, 73, 85, 97, 109, 121, 133, 145]
+        >>> from bertjax import arguments
+    from bertjax.ablations import single_heads
+        >>> make_plan(BertConfig(), single_heads(BertConfig())).states()
+        [13, 25, 37, 49, 61, 73, 85, 97, 109, 121, 133, 145]
     """
+    expected = "a list of Ablation (bertjax.ablations.single_heads(model.config))"
+    ablations = arguments.several(ablations, "ablations", expected, Ablation)
     if not ablations:
         raise InputError("there is nothing to ablate")
     root = Node(-1, (), [-1])

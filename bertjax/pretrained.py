@@ -1,6 +1,7 @@
 """What all models share: calling them, loading them from a checkpoint and saving them."""
 
 import dataclasses
+import inspect
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -13,10 +14,10 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array
 
-from bertjax import checkpoint
-from bertjax.checks import check_overrides, prepare_inputs
+from bertjax import arguments, checkpoint
+from bertjax.checks import FIELDS, check_overrides, prepare_inputs, read_batch
 from bertjax.config import BertConfig
-from bertjax.errors import CheckpointError, OutputError, some_of
+from bertjax.errors import CheckpointError, ConfigError, InputError, OutputError, some_of
 from bertjax.files import CheckpointWarning, read_weights, write_weights
 from bertjax.locate import locate
 from bertjax.paths import user_path
@@ -53,27 +54,39 @@ class PretrainedModel(nnx.Module):
         raise TypeError(f"{type(self).__name__} has no computation of its own: use BertModel or a task model")
 
     def inputs(
-        self, input_ids: Any, attention_mask: Any = None, token_type_ids: Any = None, position_ids: Any = None
+        self,
+        input_ids: Any = None,
+        attention_mask: Any = None,
+        token_type_ids: Any = None,
+        position_ids: Any = None,
+        *,
+        tokenizer: Any = None,
     ) -> Inputs:
         """Check the arguments of a call and complete them: what `forward` takes. Raises `InputError`."""
-        return prepare_inputs(self.config, self.numerics, input_ids, attention_mask, token_type_ids, position_ids)
+        given = (input_ids, attention_mask, token_type_ids, position_ids)
+        batch = read_batch(dict(zip(FIELDS, given, strict=True)), tokenizer)
+        return prepare_inputs(self.config, self.numerics, **batch)
 
     def __call__(
         self,
-        input_ids: Any,
+        input_ids: Any = None,
         attention_mask: Any = None,
         token_type_ids: Any = None,
         position_ids: Any = None,
         overrides: Overrides | None = None,
+        *,
+        tokenizer: Any = None,
     ) -> ModelOutput:
         """Run the model, compiled once for each shape of input.
 
         Args:
-            input_ids: integers `[batch, token]`, NumPy, JAX or nested lists.
+            input_ids: integers `[batch, token]` of NumPy, JAX, PyTorch or nested lists; or a whole batch, that is a
+                dict of these arguments as tokenizers make it; or, with a tokenizer, texts.
             attention_mask: 1 or True for real tokens: `[batch, token]`, or `[batch, query, key]`.
             token_type_ids: segment 0 or 1 of each token, `[batch, token]`.
             position_ids: `[batch, token]`; default 0, 1, 2 ...
             overrides: what to change in which heads (`bertjax.overrides`).
+            tokenizer: makes a batch of texts, for example a `bertjax.Tokenizer`.
 
         Returns: a `ModelOutput`; fields that the model has no part for are None.
 
@@ -81,7 +94,7 @@ class PretrainedModel(nnx.Module):
             InputError: ids, masks or positions that do not fit the model.
             OverrideError: overrides that do not fit the model or the input.
         """
-        inputs = self.inputs(input_ids, attention_mask, token_type_ids, position_ids)
+        inputs = self.inputs(input_ids, attention_mask, token_type_ids, position_ids, tokenizer=tokenizer)
         if overrides is not None:
             check_overrides(self.config, overrides, inputs)
         return _run(*nnx.split(self), inputs, overrides)
@@ -141,6 +154,10 @@ class PretrainedModel(nnx.Module):
             cache_dir=cache_dir,
             token=token,
         )
+        if config is not None:
+            check_config(config)
+        arguments.whole_number(seed, "seed", 0)
+        _check_options(cls, options)
         config = config or BertConfig.from_directory(directory)
         numerics = make_numerics(dtype, precision, attention)
         weights = read_weights(directory)
@@ -170,7 +187,8 @@ class PretrainedModel(nnx.Module):
         """
         directory = user_path(directory, OutputError)
         if tokenizer is not None:
-            tokenizer.save_pretrained(directory)
+            expected = "a bertjax.Tokenizer (Tokenizer.from_pretrained)"
+            arguments.instance(tokenizer, "tokenizer", Tokenizer, expected).save_pretrained(directory)
         weights = self.weights()
         if type(self).__name__ in ("BertModel", "BertForSentenceEmbedding"):
             weights = {name.removeprefix("bert."): value for name, value in weights.items()}
@@ -185,13 +203,52 @@ def _run(graphdef: Any, state: Any, inputs: Inputs, overrides: Overrides | None)
     return nnx.merge(graphdef, state).forward(inputs, overrides)
 
 
+def check_config(config: Any) -> BertConfig:
+    """Raise `ConfigError` where a config is none."""
+    expected = "a BertConfig (from_pretrained loads a checkpoint with its own)"
+    checked: BertConfig = arguments.instance(config, "config", BertConfig, expected, ConfigError)
+    return checked
+
+
+def check_numerics(numerics: Any) -> Numerics:
+    """The numerics of a model, float32's by default. Raises `InputError` where they are none."""
+    if numerics is None:
+        return Numerics()
+    checked: Numerics = arguments.instance(
+        numerics, "numerics", Numerics, "bertjax.Numerics, e.g. Numerics('bfloat16')"
+    )
+    return checked
+
+
+def split_key(key: Array | None, count: int) -> Array:
+    """Keys of the parts of a model; without one those of seed 0. Raises `InputError` where it is no key."""
+    if key is None:
+        key = jax.random.key(0)
+    if not (isinstance(key, jax.Array) and (jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.shape == (2,))):
+        arguments.refuse("key", "a key of JAX (jax.random.key(0))", key)
+    return jax.random.split(key, count)
+
+
+def _check_options(cls: type, options: dict[str, Any]) -> None:
+    """Raise `InputError` at an option that a class has not."""
+    parameters = inspect.signature(cls).parameters.values()
+    known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        its_own = f"; {cls.__name__} has {', '.join(known)}" if known else ""
+        raise InputError(f"from_pretrained has no option {some_of(unknown)}{its_own}")
+
+
 def make_numerics(dtype: Any, precision: str | None = None, attention: str = "explicit") -> Numerics:
     """`Numerics` from a dtype in any of NumPy's or JAX's spellings.
 
     >>> make_numerics("bfloat16")
     Numerics(dtype='bfloat16', precision='default', attention='explicit')
     """
-    name = jnp.dtype(dtype).name
+    try:
+        name = jnp.dtype(dtype).name
+    except TypeError:
+        arguments.refuse("dtype", "'float32', 'bfloat16', 'float16' or 'float64'", dtype)
     return Numerics(name, precision or ("highest" if name in ("float32", "float64") else "default"), attention)
 
 

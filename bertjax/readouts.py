@@ -4,14 +4,17 @@ A sweep finds out which fields a readout asks for: where all of them are compute
 computed at [CLS] alone.
 """
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from bertjax import arguments
 from bertjax.errors import InputError
 from bertjax.pretrained import PretrainedModel
 from bertjax.types import ModelOutput
@@ -45,6 +48,35 @@ def hidden_state(output: ModelOutput) -> Float[Array, "batch token embed"]:
     return output.last_hidden_state
 
 
+# What a readout must be, for messages.
+READOUT = "a function of a model's output (bertjax.readouts)"
+
+
+def read(readout: Readout, output: ModelOutput) -> Array:
+    """What a readout gives for a batch; inside `jax.jit`, where checks cost nothing later.
+
+    Raises:
+        InputError: it is not one array with an entry for each example, or needs values that nobody has yet.
+    """
+    try:
+        given = readout(output)
+    except jax.errors.JAXTypeError as error:
+        raise InputError(
+            "the readout needs values before there are any: it is compiled, so it takes jax.numpy, not NumPy, "
+            "float(...) or if"
+        ) from error
+    batch = vars(output)["last_hidden_state"].shape[0]  # not by attribute, which would be taken down
+    expected = "one array [batch, ...], with an entry for each example"
+    if not isinstance(given, jax.Array | np.ndarray):
+        arguments.refuse("what the readout returns", expected, given)
+    if given.shape[:1] != (batch,):
+        raise InputError(
+            f"what the readout returns must be {expected}, found shape {given.shape} for {batch} "
+            f"example{'s' * (batch > 1)}: keep the first axis (output.last_hidden_state[:, 0] is [CLS] of each)"
+        )
+    return jnp.asarray(given)
+
+
 class _Recording(ModelOutput):
     """A model's output that writes down which of its fields are asked for."""
 
@@ -52,6 +84,9 @@ class _Recording(ModelOutput):
         if not name.startswith("__"):
             object.__getattribute__(self, "asked").add(name)
         return object.__getattribute__(self, name)
+
+
+_Recording.__name__ = ModelOutput.__name__  # as a misspelt field names it
 
 
 @dataclass(frozen=True)
@@ -77,21 +112,25 @@ def inspect_readout(model: PretrainedModel, readout: Readout, tokens: int) -> In
     Args:
         tokens: of the hidden states that it reads.
     """
+    arguments.function(readout, "readout", READOUT)
     asked: set[str] = set()
     sizes: dict[str, int] = {}
-    hidden = jax.ShapeDtypeStruct((1, tokens, model.config.hidden_size), model.numerics.dtype)
 
     def probe(hidden: Array) -> Array:
-        output = model.finish(hidden, jnp.ones((1, 1, tokens), model.numerics.wide))
+        output = model.finish(hidden, jnp.ones((len(hidden), 1, tokens), model.numerics.wide))
         watched = object.__new__(_Recording)
         object.__setattr__(watched, "asked", asked)
         for name, value in vars(output).items():
             object.__setattr__(watched, name, value)
             sizes[name] = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(value))
-        return readout(watched)
+        return read(readout, watched)
 
-    given = jax.eval_shape(probe, hidden)
-    fields = frozenset(asked - {"asked"})
+    # Of two examples first: with one alone a token's axis could pass for the examples'.
+    _, given = (
+        jax.eval_shape(probe, jax.ShapeDtypeStruct((batch, tokens, model.config.hidden_size), model.numerics.dtype))
+        for batch in (2, 1)
+    )
+    fields = frozenset(asked & {field.name for field in dataclasses.fields(ModelOutput)})
     read_bytes = sum(sizes.get(name, 0) for name in fields)
     return Inspected(fields, fields <= model.fields_of_first_token, given, read_bytes)
 

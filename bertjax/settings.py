@@ -237,13 +237,14 @@ def list_ablations(settings: Settings, config: BertConfig) -> list[Ablation]:
         case "layers":
             return whole_layers(config, mode)
         case "pairs":
-            return head_pairs(config, mode, heads)
+            return head_pairs(config, mode, heads=heads)
         case "all-but-one":
             return all_but_one(config, mode)
         case "cumulative":
-            return cumulative(config, heads, mode)
+            return cumulative(config, mode, order=heads)
         case "subsets":
-            return random_subsets(config, settings.subset_size or 2, settings.subset_count or 100, settings.seed, mode)
+            size, count = settings.subset_size or 2, settings.subset_count or 100
+            return random_subsets(config, mode, size=size, count=count, seed=settings.seed)
     return read_sets(user_path(settings.ablate, InputError), config, mode)
 
 

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
-from bertjax import ops
+from bertjax import arguments, ops
 from bertjax.config import BertConfig
 from bertjax.errors import ConfigError, OutputError
 from bertjax.locate import locate
 from bertjax.model import BertModel, Dense, LayerNorm
 from bertjax.paths import user_path
-from bertjax.pretrained import PretrainedModel
+from bertjax.pretrained import PretrainedModel, check_config, check_numerics, split_key
 from bertjax.sentence_files import TextSettings, is_sentence_directory, read_pooling, write_sentence_files
 from bertjax.tokenizer import Tokenizer
 from bertjax.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides
@@ -24,7 +24,7 @@ class TaskModel(PretrainedModel):
     """A `BertModel` under `bert` and, in the subclass, a head that `head` applies to its output."""
 
     def __init__(self, config: BertConfig, key: Array, numerics: Numerics | None, *, add_pooling_layer: bool):
-        self.config, self.numerics = config, numerics or Numerics()
+        self.config, self.numerics = check_config(config), check_numerics(numerics)
         self.bert = BertModel(config, key, self.numerics, add_pooling_layer=add_pooling_layer)
 
     @property
@@ -55,7 +55,7 @@ class TaskModel(PretrainedModel):
 
 
 def _two_keys(key: Array | None) -> tuple[Array, Array]:
-    first, second = jax.random.split(jax.random.key(0) if key is None else key)
+    first, second = split_key(key, 2)
     return first, second
 
 
@@ -218,8 +218,9 @@ class BertForSentenceEmbedding(TaskModel):
         normalize: bool = True,
         max_length: int | None = None,
     ):
-        if pooling not in ("mean", "cls"):
-            raise ConfigError(f"pooling {pooling!r} is not one of 'mean', 'cls'")
+        arguments.one_of(pooling, "pooling", ("mean", "cls"), ConfigError)
+        if max_length is not None:
+            arguments.whole_number(max_length, "max_length", 1, ConfigError)
         super().__init__(config, _two_keys(key)[0], numerics, add_pooling_layer=False)
         self.pooling, self.normalize, self.max_length = pooling, normalize, max_length
 

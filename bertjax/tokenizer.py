@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import tokenizers
-from jaxtyping import Int32
+from jaxtyping import Int, Int32
 
 from bertjax import budget
 from bertjax.errors import DataError, InputError, OutputError, library_errors
@@ -63,7 +63,7 @@ class Tokenizer:
 
     Args:
         backend: the tokenizer of the `tokenizers` library; its padding and truncation are switched off.
-        names: what the special tokens are called, where not [PAD], [CLS] and [SEP].
+        names: what the special tokens are called, where not [PAD], [CLS], [SEP], [MASK] and [UNK].
         max_length: the most tokens that the model was made for; `encode` does not cut there by itself.
         truncation_side: where `encode` cuts long texts, 'right' or 'left'.
         prompt: what `encode` puts before each text (each first text of pairs).
@@ -82,8 +82,9 @@ class Tokenizer:
         truncation_side: str = "right",
         prompt: str = "",
     ):
-        if truncation_side not in SIDES:
-            raise InputError(f"truncation_side must be one of {', '.join(SIDES)}, found {truncation_side!r}")
+        expected = "a tokenizers.Tokenizer (Tokenizer.from_pretrained(name) reads a checkpoint's)"
+        arguments.instance(backend, "backend", tokenizers.Tokenizer, expected)
+        arguments.one_of(truncation_side, "truncation_side", SIDES)
         backend.no_padding()
         backend.no_truncation()
         self._backend, self._names = backend, TOKEN_NAMES | (names or {})
@@ -167,8 +168,10 @@ class Tokenizer:
             InputError: no list of texts, texts unequal in number, no room for the special tokens, something that the
                 tokenizer cannot read as text, or too little memory.
         """
-        if isinstance(first, str) or isinstance(second, str):
-            raise InputError("encode takes lists of texts, found one text; put it in a list")
+        first = arguments.several(first, "texts", "a list of texts", str)
+        second = None if second is None else arguments.several(second, "second texts", "a list of texts", str)
+        if max_length is not None:
+            max_length = arguments.whole_number(max_length, "max_length")
         if second is not None and len(first) != len(second):
             raise InputError(f"there are {len(first)} first texts and {len(second)} second ones; give equally many")
         special = self._backend.num_special_tokens_to_add(is_pair=second is not None)
@@ -207,6 +210,79 @@ class Tokenizer:
             return len(self._backend.encode(piece, add_special_tokens=False).ids)
 
         return [shorten(some, max_length, count) for some in texts]
+
+    def __call__(
+        self, first: str | Sequence[str], second: str | Sequence[str] | None = None, max_length: int | None = None
+    ) -> dict[str, Int32[np.ndarray, "batch token"]]:
+        """Texts, or pairs of texts, as a padded batch: what a model takes.
+
+        Args:
+            first: the texts, or the first of each pair; one text is a batch of one.
+            second: the second of each pair.
+            max_length: as for `encode`.
+
+        Returns: `input_ids`, `attention_mask` and `token_type_ids` (`collate`).
+
+        Raises:
+            InputError: as `encode`, or no text at all.
+        """
+        first, second = (
+            ([first] if isinstance(first, str) else first),
+            ([second] if isinstance(second, str) else second),
+        )
+        return collate(self.encode(first, second, max_length), pad_id=self.pad_id)
+
+    def decode(self, ids: int | Sequence[int] | Int[np.ndarray, "token"], skip_special_tokens: bool = False) -> str:
+        """The text that some ids stand for, as near as they tell: capitals and spaces may be lost.
+
+        Args:
+            ids: of one text, or a single one.
+            skip_special_tokens: leave out [CLS], [SEP], [PAD] and their like.
+
+        Raises:
+            InputError: no whole numbers, several texts, or an id that the vocabulary lacks.
+        """
+        array = arguments.array(ids, "ids")
+        if array.ndim > 1 or not (np.issubdtype(array.dtype, np.integer) or array.size == 0):
+            arguments.refuse("ids", "the whole numbers of one text", ids)
+        numbers = [int(number) for number in np.ravel(array)]
+        wrong = [number for number in numbers if not 0 <= number < self.vocab_size]
+        if wrong:
+            raise InputError(f"id {wrong[0]} is outside the vocabulary, 0 to {self.vocab_size - 1}")
+        skip = arguments.switch(skip_special_tokens, "skip_special_tokens")
+        return str(self._backend.decode(numbers, skip_special_tokens=skip))
+
+    @property
+    def pad_token_id(self) -> int:
+        """The id of [PAD]."""
+        return self.pad_id
+
+    @property
+    def cls_token_id(self) -> int:
+        """The id of [CLS], the first of a text."""
+        return self.cls_id
+
+    @property
+    def sep_token_id(self) -> int:
+        """The id of [SEP], which ends each text of a pair."""
+        return self.sep_id
+
+    @property
+    def mask_token_id(self) -> int:
+        """The id of [MASK]. Raises `InputError` where the vocabulary has none."""
+        return self._id_of("mask_token")
+
+    @property
+    def unk_token_id(self) -> int:
+        """The id of [UNK], for words that cannot be taken apart. Raises `InputError` where the vocabulary has none."""
+        return self._id_of("unk_token")
+
+    def _id_of(self, key: str) -> int:
+        name = self._names[key]
+        found = self._backend.token_to_id(name)
+        if found is None:
+            raise InputError(f"the tokenizer's vocabulary has no {name}")
+        return int(found)
 
 
 def _encoding(found: tokenizers.Encoding, known: dict[Any, Any], prompt: int) -> Encoding:
@@ -253,8 +329,11 @@ def collate(
     >>> collate([pair], length=6)["attention_mask"]
     array([[1, 1, 1, 1, 1, 0]], dtype=int32)
     """
+    encodings = arguments.several(encodings, "encodings", "what Tokenizer.encode returns", Encoding)
     if not encodings:
         raise InputError("there is nothing to collate; give at least one encoding")
+    pad_id = arguments.whole_number(pad_id, "pad_id", 0)
+    length = None if length is None else arguments.whole_number(length, "length", 1)
     longest = max(len(encoding) for encoding in encodings)
     width = longest if length is None else length
     if longest > width:
@@ -296,6 +375,7 @@ def batches_by_length(
     >>> batches_by_length([5, 30, 6, 28, 7], batch_size=2)
     [((1, 3), 32), ((4, 2), 8), ((0, 0), 8)]
     """
+    batch_size = arguments.whole_number(batch_size, "batch_size")
     if batch_size < 1 or not buckets:
         raise InputError(f"batch_size is {batch_size} with {len(buckets)} buckets; both must be at least 1")
     limit = max_length or max(lengths, default=1) + buckets[-1]

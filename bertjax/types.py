@@ -13,14 +13,15 @@ Axes, always by these names and in this order of letters in an einsum:
 """
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from bertjax import arguments
 from bertjax.errors import InputError
 
 T = TypeVar("T")
@@ -81,12 +82,9 @@ class Numerics:
     attention: str = "explicit"
 
     def __post_init__(self) -> None:
-        if self.dtype not in ("float32", "bfloat16", "float16", "float64"):
-            raise InputError(f"dtype {self.dtype!r} is not one of float32, bfloat16, float16, float64")
-        if self.precision not in ("default", "high", "highest"):
-            raise InputError(f"precision {self.precision!r} is not one of default, high, highest")
-        if self.attention not in ("explicit", "fused", "pallas"):
-            raise InputError(f"attention {self.attention!r} is not one of explicit, fused, pallas")
+        arguments.one_of(self.dtype, "dtype", ("float32", "bfloat16", "float16", "float64"))
+        arguments.one_of(self.precision, "precision", ("default", "high", "highest"))
+        arguments.one_of(self.attention, "attention", ("explicit", "fused", "pallas"))
         if self.dtype == "float64" and not jax.config.read("jax_enable_x64"):
             raise InputError("dtype float64 needs jax.config.update('jax_enable_x64', True) before any array is made")
 
@@ -210,11 +208,22 @@ class EncoderRecord:
     keep: Float[Array, "batch #query key"]
 
 
+# What an output can hold, by name, in HuggingFace's order.
+HEADS = ("logits", "seq_relationship_logits", "start_logits", "end_logits")
+_BELOW_HEADS = ("last_hidden_state", "pooler_output", "sentence_embedding")
+NAMES = (*HEADS, *_BELOW_HEADS, "hidden_states", "attentions")
+_KEPT_IN = {"hidden_states": "record", "attentions": "record"}
+
+
 @record
 class ModelOutput:
     """What a model returns; each class of model fills the fields that it has, the others are None.
 
-    Names and meanings are HuggingFace's where it has them.
+    Names and meanings are HuggingFace's where it has them, and so are the ways to read it. By name
+    (`output["attentions"]`, `in`, `keys()`, `items()`, `dict(output)`) there is all that the model computed. By number
+    (`output[0]`, `output[-1]`, `output[:2]`, `to_tuple()`) there is what HuggingFace's output of this class holds, in
+    its order: what the task's head gives, or without a head `last_hidden_state` and `pooler_output`; then
+    `hidden_states`, and `attentions` last.
 
     Args:
         last_hidden_state: output of the last layer.
@@ -237,11 +246,55 @@ class ModelOutput:
     end_logits: Float[Array, "batch token"] | None = None
     sentence_embedding: Float[Array, "batch embed"] | None = None
 
+    def keys(self) -> tuple[str, ...]:
+        """Names of all that this output holds."""
+        fields = vars(self)  # not by attributes, which a sweep takes down
+        return tuple(name for name in NAMES if fields.get(_KEPT_IN.get(name, name)) is not None and self._keeps(name))
+
+    def _keeps(self, name: str) -> bool:
+        return name != "attentions" or vars(vars(self)["record"])["weights"] is not None
+
+    def values(self) -> tuple[Any, ...]:
+        """All that this output holds, in the order of `keys`."""
+        return tuple(getattr(self, name) for name in self.keys())
+
+    def items(self) -> tuple[tuple[str, Any], ...]:
+        """Names and values."""
+        return tuple(zip(self.keys(), self.values(), strict=True))
+
+    def to_tuple(self) -> tuple[Any, ...]:
+        """What HuggingFace's output of this class holds, in its order."""
+        return self[:]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        return len(self.keys())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.keys()
+
+    def __getitem__(self, key: Any) -> Any:
+        keys = self.keys()
+        if isinstance(key, str) and ("logits" if key == "prediction_logits" else key) in keys:
+            return getattr(self, key)
+        head = any(name in HEADS for name in keys)
+        numbered = [name for name in keys if not (head and name in _BELOW_HEADS)]
+        if isinstance(key, slice):
+            return tuple(getattr(self, name) for name in numbered[key])
+        if isinstance(key, int | np.integer) and -len(numbered) <= key < len(numbered):
+            return getattr(self, numbered[key])
+        raise InputError(f"this output has no {key!r}: it has {', '.join(keys)}, and 0 to {len(numbered) - 1}")
+
     @property
     def inside(self) -> EncoderRecord:
         """The record, where there is one. Raises `InputError` where there is none."""
         if self.record is None:
-            raise InputError("this run kept no record of its layers: plain.run does, plain.sweep does not")
+            raise InputError(
+                "a sweep keeps no attentions, hidden_states or head outputs for its readouts: call the model itself, "
+                "or for a stack of overrides plain.run"
+            )
         return self.record
 
     @property
@@ -260,9 +313,3 @@ class ModelOutput:
     def prediction_logits(self) -> Float[Array, "batch *labels"] | None:
         """HuggingFace's name for the masked-LM logits of `BertForPreTraining`."""
         return self.logits
-
-
-def float_array(values: Any) -> Float[Array, "..."]:
-    """`values` as an array of JAX's default float dtype unless it has a float dtype already."""
-    array = jnp.asarray(values)
-    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)

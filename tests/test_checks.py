@@ -22,7 +22,7 @@ WRONG_INPUTS = {
         r"\(2, 4\), expected \(2, 3\)",
     ),
     "additive mask": ({"input_ids": IDS, "attention_mask": [[0.0, 0.0, -1e4]] * 2}, "no additive mask"),
-    "mask of words": ({"input_ids": IDS, "attention_mask": [["a", "b", "c"]] * 2}, "int, bool or float"),
+    "mask of words": ({"input_ids": IDS, "attention_mask": [["a", "b", "c"]] * 2}, "an array of numbers"),
     "segments of another shape": ({"input_ids": IDS, "token_type_ids": [[0, 1]]}, r"\(1, 2\).*\(2, 3\)"),
     "no such segment": (
         {"input_ids": IDS, "token_type_ids": IDS * 0 + 2},

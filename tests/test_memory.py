@@ -32,11 +32,11 @@ DEEP = BertConfig(
     [
         ab.single_heads(DEEP),
         ab.head_pairs(DEEP)[::9],
-        ab.random_subsets(DEEP, 2, 150),
-        ab.random_subsets(DEEP, 5, 150),
+        ab.random_subsets(DEEP, size=2, count=150),
+        ab.random_subsets(DEEP, size=5, count=150),
         ab.all_but_one(DEEP),
         ab.all_but_one(DEEP, "patched"),
-        ab.random_subsets(DEEP, 5, 150, mode="patched"),
+        ab.random_subsets(DEEP, "patched", size=5, count=150),
     ],
     ids=["single", "pairs", "two", "five", "all but one", "all but one patched", "five patched"],
 )

@@ -226,6 +226,7 @@ MISTAKES = {
     "not a head": (lambda c: ov.zero(c, ["one"]), "'one' names no head"),
     "a string of heads": (lambda c: ov.zero(c, "1.0"), "must be a list"),
     "twice": (lambda c: ov.zero(c, ["1.0", (1, 0)]), "1.0 is named twice"),
+    "gate not finite": (lambda c: ov.uniform(c, ["0.0"], gate=np.nan), "gate must be finite"),
     "factor not finite": (lambda c: ov.factor(c, ["0.0"], np.nan), "finite"),
     "means of another shape": (
         lambda c: ov.mean(c, ["0.0"], jnp.ones((2, 3, 5))),
@@ -302,7 +303,7 @@ MISFITS = {
     "of another model": (lambda c, out: ov.identity(BertConfig()), r"\(12, 12\).*\(2, 3\)"),
     "a stack": (lambda c, out: ov.stack([ov.identity(c)] * 2), "jax.vmap"),
     "integers": (lambda c, out: jax.tree.map(lambda x: x.astype(int), ov.identity(c)), "floats, found int"),
-    "gate not finite": (lambda c, out: ov.uniform(c, ["0.0"], gate=np.nan), "not finite"),
+    "gate not finite": (lambda c, out: jax.tree.map(lambda x: x * np.nan, ov.identity(c)), "not finite"),
     "fixed for other tokens": (lambda c, out: ov.fixed(c, {"0.0": np.eye(8)}), r"\(1, 8, 8\).*\(4, 9, 9\)"),
     "fixed on padding": (lambda c, out: ov.fixed(c, {"0.0": np.ones((9, 9))}), "padding keeps weight 0"),
     "edge beyond the tokens": (

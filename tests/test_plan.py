@@ -39,8 +39,8 @@ def paths(plan):
         (ab.whole_layers(BASE, "zero"), 12),
         (ab.head_pairs(BASE), 10296),
         (ab.all_but_one(BASE), 144),
-        (ab.cumulative(BASE, ["3.0", "1.7", "11.11"]), 3),
-        (ab.random_subsets(BASE, 5, 50, seed=3), 50),
+        (ab.cumulative(BASE, order=["3.0", "1.7", "11.11"]), 3),
+        (ab.random_subsets(BASE, size=5, count=50, seed=3), 50),
     ],
     ids=["heads", "layers", "pairs", "all but one", "cumulative", "subsets"],
 )
@@ -116,9 +116,10 @@ def test_collections_are_what_their_names_say(small):
     left = ab.all_but_one(small)[4]
     assert left.name == "all but 1.1"
     assert {(change.layer, change.head) for change in left.changes} == {*every} - {(1, 1)}
-    assert [len(one.changes) for one in ab.cumulative(small, ["1.0", "0.1"])] == [1, 2]
-    drawn = ab.random_subsets(small, 2, 6, seed=1)
-    assert drawn == ab.random_subsets(small, 2, 6, seed=1) != ab.random_subsets(small, 2, 6, seed=2)
+    assert [len(one.changes) for one in ab.cumulative(small, order=["1.0", "0.1"])] == [1, 2]
+    drawn = ab.random_subsets(small, size=2, count=6, seed=1)
+    again, other = (ab.random_subsets(small, size=2, count=6, seed=seed) for seed in (1, 2))
+    assert drawn == again != other
     assert all(len(one.changes) == 2 for one in drawn)
 
 
@@ -134,7 +135,7 @@ def test_senseless_ablations_are_refused(small):
     with pytest.raises(InputError, match="finite"):
         ab.Change(0, 0, "zero", float(np.nan))
     with pytest.raises(InputError, match="7 heads cannot be drawn: the model has 6"):
-        ab.random_subsets(small, 7, 1)
+        ab.random_subsets(small, size=7, count=1)
     with pytest.raises(OverrideError, match="give means"):
         ab.to_overrides(small, ab.ablation(small, ["0.0"], "mean"))
 

@@ -12,6 +12,7 @@ ORDER = [
     *(
         "texts",
         "errors",
+        "arguments",
         "optional",
         "paths",
         "budget",
@@ -38,7 +39,7 @@ ORDER = [
     ),
     *("pretrained", "readouts", "model", "task_heads", "joining", "overrides", "plain"),
     *("tasks", "tables", "local_files", "tfds_glue", "data", "parity"),
-    *("ablations", "packing", "plan", "steps", "sharding", "job", "compiled", "blocks", "cost"),
+    *("ablations", "packing", "plan", "steps", "sharding", "examples", "job", "compiled", "blocks", "cost"),
     *(
         "parts",
         "schedule",

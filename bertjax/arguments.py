@@ -1,0 +1,142 @@
+"""What a caller gives to a public function, checked by kind: one function for each kind of argument.
+
+Each returns the value in the form that bertjax uses, or raises one of the project's errors in one line: the
+argument's name, what was expected, what was found.
+"""
+
+import reprlib
+from collections.abc import Collection, Mapping
+from operator import index
+from typing import Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bertjax.errors import InputError, some_of
+
+LONGEST_NUMBER = 200  # bits; a longer one is not written out
+
+
+def describe(value: Any) -> str:
+    """What was given, in a few words.
+
+    >>> describe("abc"), describe([1, "x"]), describe(np.zeros((2, 3)))
+    ("the string 'abc'", 'a list that begins with 1', 'an array of shape (2, 3) and dtype float64')
+    """
+    kind = type(value).__name__
+    if isinstance(value, str):
+        return f"the string {reprlib.repr(value)}"
+    if isinstance(value, int) and value.bit_length() > LONGEST_NUMBER:
+        return "a very large number"
+    if value is None or isinstance(value, bool | int | float | complex | bytes | np.generic):
+        return reprlib.repr(value)
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"an array of shape {tuple(value.shape)} and dtype {value.dtype}"
+    if isinstance(value, Mapping):
+        return f"{_article(kind)} with {some_of([str(key) for key in value], most=4)}" if value else "an empty dict"
+    if isinstance(value, list | tuple):
+        return f"{_article(kind)} that begins with {describe(value[0])}" if value else f"an empty {kind}"
+    if isinstance(value, type):
+        return f"the class {value.__name__} itself"
+    return f"the function {value.__name__}" if hasattr(value, "__name__") else _article(kind)
+
+
+def _article(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiouAEIO' else 'a'} {kind}"
+
+
+def is_traced(array: Any) -> bool:
+    """Whether JAX is tracing: there is a shape, but no values to look at."""
+    return isinstance(array, jax.core.Tracer)
+
+
+def refuse(name: str, expected: str, value: Any, error: type[Exception] = InputError) -> NoReturn:
+    """Raise `error`: what an argument must be, and what it was."""
+    raise error(f"{name} must be {expected}, found {describe(value)}")
+
+
+def whole_number(value: Any, name: str, least: int | None = None, error: type[Exception] = InputError) -> int:
+    """A whole number, of Python, NumPy or JAX; True and False are none."""
+    expected = "a whole number" if least is None else f"a whole number of at least {least}"
+    try:
+        number = index(value)
+    except (TypeError, jax.errors.TracerIntegerConversionError):
+        refuse(name, expected, value, error)
+    if isinstance(value, bool | np.bool_) or (least is not None and number < least):
+        refuse(name, expected, value, error)
+    return number
+
+
+def one_of(value: Any, name: str, choices: Collection[str], error: type[Exception] = InputError) -> str:
+    """One of some strings."""
+    if not isinstance(value, str):
+        refuse(name, f"one of {', '.join(choices)}", value, error)
+    if value not in choices:
+        raise error(f"{name} {reprlib.repr(value)} is not one of {', '.join(choices)}")
+    return value
+
+
+def switch(value: Any, name: str, error: type[Exception] = InputError) -> bool:
+    """True or False."""
+    if not isinstance(value, bool | np.bool_):
+        refuse(name, "True or False", value, error)
+    return bool(value)
+
+
+def instance(value: Any, name: str, kind: type, expected: str, error: type[Exception] = InputError) -> Any:
+    """A value of a class; `expected` says where to get one."""
+    if not isinstance(value, kind):
+        refuse(name, expected, value, error)
+    return value
+
+
+def function(value: Any, name: str, expected: str, error: type[Exception] = InputError) -> Any:
+    """A function; `expected` says of what."""
+    if not callable(value):
+        refuse(name, expected, value, error)
+    return value
+
+
+def several(
+    values: Any,
+    name: str,
+    expected: str,
+    kind: Any = object,
+    error: type[Exception] = InputError,
+) -> tuple[Any, ...]:
+    """What a list, or anything that can be gone through, holds; one string, and a dict, are no list.
+
+    Args:
+        expected: 'a list of texts'; said in the error for the list and for what is wrong in it.
+        kind: of each, a class or several.
+    """
+    if isinstance(values, str | bytes | Mapping):
+        refuse(name, expected, values, error)
+    try:
+        found = tuple(values)
+    except TypeError:
+        refuse(name, expected, values, error)
+    for number, value in enumerate(found):
+        if not isinstance(value, kind):
+            raise error(f"{name} must be {expected}, but number {number} (from 0) is {describe(value)}")
+    return found
+
+
+def array(values: Any, name: str, error: type[Exception] = InputError) -> Any:
+    """An array of numbers, as it is where JAX or NumPy made it; PyTorch's tensors and nested lists become NumPy's."""
+    if isinstance(values, jax.Array):
+        return values
+    if hasattr(values, "detach"):  # a tensor of PyTorch, which may want gradients or lie on another device
+        values = values.detach().cpu()
+    try:
+        found = np.asarray(values)
+    except jax.errors.TracerArrayConversionError:  # in a list
+        return jnp.asarray(values)
+    except (ValueError, TypeError) as problem:
+        if isinstance(values, list | tuple):
+            raise error(f"{name} has rows of different lengths: pad them (bertjax.collate)") from problem
+        refuse(name, "an array of numbers", values, error)
+    if not (jnp.issubdtype(found.dtype, jnp.number) or found.dtype == np.bool_):
+        refuse(name, "an array of numbers", values, error)
+    return found
