@@ -10,7 +10,7 @@ import numpy as np
 import tokenizers
 from jaxtyping import Int, Int32
 
-from bertjax import budget
+from bertjax import arguments, budget
 from bertjax.errors import DataError, InputError, OutputError, library_errors
 from bertjax.locate import locate
 from bertjax.long_texts import Meter, Texts, shorten

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bertjax
-from bertjax import parity
+from bertjax import overrides, parity
 from bertjax.cli import main
 from bertjax.files import read_weights
 from bertjax.locate import locate
@@ -36,9 +36,9 @@ def desk(tmp_path_factory):
     return directory
 
 
-def test_the_snippets_run_one_after_another(capsys, tmp_path, monkeypatch):
-    assert len(SNIPPETS) == 3
+def test_the_snippets_run_one_after_another(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    assert len(SNIPPETS) == 6
     names: dict = {}
     for snippet in SNIPPETS:
         exec(snippet, names)
@@ -48,18 +48,39 @@ def test_the_snippets_run_one_after_another(capsys, tmp_path, monkeypatch):
     before, after = re.findall(r"similarity ([\d.]+)", printed)
     assert before != after
     check_edited(tmp_path / "without-2.7", names)
+    check_recipes(names)
 
 
 def check_edited(directory, names):
     """What was saved is the model without head 2.7, with its tokenizer."""
     tokenizer = bertjax.Tokenizer.from_pretrained(directory)
-    assert tokenizer.encode(["A man is playing a guitar.", "Somebody plays an instrument."]) == names["texts"]
+    assert tokenizer.encode(names["sentences"]) == names["tokenizer"].encode(names["sentences"])
     saved, whole = read_weights(directory), read_weights(locate(names["name"]))
     output = "bert.encoder.layer.2.attention.output.dense.weight"
     assert [name for name in saved if not np.array_equal(saved[name], whole.get(name))] == [output]
     changed = (saved[output] != whole[output]).any(axis=0)  # inputs: heads of 32
     assert set(np.flatnonzero(changed) // 32) == {7}
     assert not saved[output][:, 7 * 32 : 8 * 32].any()
+
+
+def check_recipes(names):
+    """Each recipe does what its sentence says; the last one has taken head 2.7 out of the model."""
+    batch, first = names["batch"], names["before"].last_hidden_state[:1]
+    assert not np.allclose(names["patched"].last_hidden_state, first)
+    original = bertjax.load(names["name"])
+    without = original(batch, overrides=overrides.zero(original.config, ["2.7"])).sentence_embedding
+    assert np.allclose(names["model"](batch).sentence_embedding, without, atol=1e-6)
+    alone = overrides.combine(
+        overrides.factor(original.config, ["2.7"], 0.5),
+        overrides.zero(original.config, overrides.heads_of_layer(original.config, 5)),
+    )
+    expected = original(batch, overrides=alone).last_hidden_state
+    assert np.allclose(names["gated"].last_hidden_state, expected, atol=1e-6)
+    names["model"] = original
+    step = np.zeros((6, 12), np.float32)
+    step[3, 4] = 0.05
+    slope = (names["similarity"](1 + step) - names["similarity"](1 - step)) / 0.1
+    assert abs(names["gradient"][3, 4] - slope) < 1e-4 < abs(slope)
 
 
 def test_the_two_commands_are_make_targets():

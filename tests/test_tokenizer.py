@@ -251,7 +251,7 @@ def test_a_tokenizer_json_that_contradicts_the_settings_is_refused(change, messa
 
 def test_wrong_calls_of_encode_are_refused(tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_pretrained(write_vocabulary(tmp_path))
-    with pytest.raises(InputError, match="found one text; put it in a list"):
+    with pytest.raises(InputError, match="a list of texts, found the string"):
         tokenizer.encode("the cat")
     with pytest.raises(InputError, match="2 first texts and 1 second"):
         tokenizer.encode(["the", "cat"], ["sat"])
