@@ -1,6 +1,6 @@
 """bertjax: BERT in JAX/Flax for people who study what attention heads do."""
 
-from bertjax import ablations, overrides, readouts
+from bertjax import ablations, errors, overrides, plain, readouts
 from bertjax.config import BertConfig
 from bertjax.engine import SweepResult, sweep
 from bertjax.estimation import Estimate, estimate
@@ -17,7 +17,7 @@ from bertjax.task_heads import (
     load,
 )
 from bertjax.tokenizer import Tokenizer, collate
-from bertjax.types import Numerics, Overrides
+from bertjax.types import ModelOutput, Numerics, Overrides
 
 __version__ = "0.1.0"
 
@@ -32,6 +32,7 @@ __all__ = [
     "BertForTokenClassification",
     "BertModel",
     "Estimate",
+    "ModelOutput",
     "Numerics",
     "Overrides",
     "SavedResults",
@@ -39,9 +40,11 @@ __all__ = [
     "Tokenizer",
     "ablations",
     "collate",
+    "errors",
     "estimate",
     "load",
     "overrides",
+    "plain",
     "read_results",
     "readouts",
     "sweep",

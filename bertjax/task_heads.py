@@ -290,10 +290,15 @@ def load(name_or_path: str | Path, **options: Any) -> Any:
 
     Args:
         name_or_path: directory, hub id or 'package:NAME'.
-        options: as for `PretrainedModel.from_pretrained`.
+        options: as for `BertModel.from_pretrained`: `dtype`, `precision`, `attention`, `config`, `revision`,
+            `local_files_only`, `cache_dir`, `token`, `seed`.
+
+    Returns: a model of that class.
 
     Raises:
-        ConfigError: the config names no class of bertjax's.
+        ConfigError: the config names no class of bertjax's, or says what bertjax does not support.
+        CheckpointError: no such checkpoint, or missing, damaged or unfitting weights.
+        InputError: an option that there is not.
     """
     hub = {name: options[name] for name in ("revision", "local_files_only", "cache_dir", "token") if name in options}
     directory = locate(name_or_path, **hub)
