@@ -157,7 +157,7 @@ def label_order(id2label: Mapping[int, str], task: Task) -> tuple[int, ...]:
     theirs, ours = [plain_label(name) for name in names], [plain_label(name) for name in wanted]
     if len(set(ours)) < len(ours) or sorted(theirs) != sorted(ours):
         raise ConfigError(
-            f"the model's labels {', '.join(names)} are not {task.name}'s {', '.join(wanted)}: "
+            f"the model's labels {some_of(names)} are not {task.name}'s {some_of(wanted)}: "
             "name them alike in the model's config.json (id2label)"
         )
     return tuple(theirs.index(name) for name in ours)

@@ -7,7 +7,7 @@ import numpy as np
 
 from bertjax.attention_figure import make_attention
 from bertjax.bars import Weighed, make_layers, make_sets
-from bertjax.errors import InputError
+from bertjax.errors import InputError, some_of
 from bertjax.evidence import Q
 from bertjax.heads_map import make_heads
 from bertjax.metrics import find_metric
@@ -136,12 +136,12 @@ def _attention(
     arrays, (wanted, text) = saved.attention, which
     runs, ids = arrays["runs"].tolist(), [str(one) for one in saved.kept]
     if wanted is not None and str(wanted) not in ids:
-        raise InputError(f"attention of example {wanted} is not kept, but of {', '.join(ids)}")
+        raise InputError(f"attention of example {wanted} is not kept, but of {some_of(ids)}")
     example = 0 if wanted is None else ids.index(str(wanted))
     if not 1 <= text <= saved.texts:
         raise InputError(f"there is no text {text}: of each example the model read {saved.texts}, counted from 1")
     if run is not None and run not in runs[1:]:
-        raise InputError(f"the attention without {run} is not kept, but without {', '.join(runs[1:])}")
+        raise InputError(f"the attention without {run} is not kept, but without {some_of(runs[1:])}")
     after = runs.index(run) if run is not None else min(1, len(runs) - 1)
     layer, column_ = _place(saved, head or _first_head(saved, runs[after]))
     weights = arrays[f"weights_{example}_{text - 1}"][:, layer, column_]

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float32, Int32
 
 from bertjax import budget
-from bertjax.errors import DataError
+from bertjax.errors import DataError, some_of
 from bertjax.paths import is_directory, listing
 from bertjax.tables import DROPS_MALFORMED, SUFFIXES, Table, brief, read_table
 from bertjax.tasks import TASKS, Examples, Task, default_metrics, plain_name
@@ -44,7 +44,7 @@ def glue_file(directory: Path, task: Task, split: str) -> Path:
     path = split_file(folder, split)
     if path is None:
         names = [path.name for path in listing(folder) if path.name.endswith(SUFFIXES)]
-        found = f"found {', '.join(names)}" if names else "found no .tsv file"
+        found = f"found {some_of(names)}" if names else "found no .tsv file"
         nor = f" nor a folder {task.folder}" if folder == directory and task.folder else ""
         raise DataError(f"{folder}: no {_stem(split)}.tsv for {task.name} {split}{nor}; {found}")
     return path
@@ -221,7 +221,7 @@ def _labels(
         if may_lack and value in ("", None, -1, "-1"):
             number = math.nan if names is None else -1
         if number is None:
-            wanted = "a number" if names is None else f"one of {', '.join(names)}, or its number from 0"
+            wanted = "a number" if names is None else f"one of {some_of(names)}, or its number from 0"
             raise table.error(row, f"label {brief(value)} is not {wanted}")
         labels.append(number)
     return np.asarray(labels, dtype=np.float32 if names is None else np.int32)

@@ -17,7 +17,7 @@ from bertjax.ablations import Ablation
 from bertjax.data import Task
 from bertjax.encoded import Encoded, batch_rows, plain_label
 from bertjax.engine import Progress
-from bertjax.errors import DataError, InputError
+from bertjax.errors import DataError, InputError, some_of
 from bertjax.joining import stack
 from bertjax.metrics import METRICS
 from bertjax.plain import Swept
@@ -224,7 +224,7 @@ def positive_label(kind: str, task: Task) -> int:
         if plain_label(name) in meanings:
             return number
     raise DataError(
-        f"none of {task.name}'s labels {', '.join(names)} says that a pair is similar: call one of two labels 'yes', "
+        f"none of {task.name}'s labels {some_of(names)} says that a pair is similar: call one of two labels 'yes', "
         "or, where they are ratings, give --label-names with nothing behind it"
     )
 
