@@ -43,13 +43,13 @@ from bertjax.errors import ConfigError, DataError
 from experiments.frames.example import attend, draw_example, tell_example
 from experiments.frames.links import measure_published
 from experiments.frames.sources import PUBLISHED, read_published
-from experiments.linguistic_features import score_features
 from experiments.shared.agreement import compare_maps
 from experiments.shared.maps import Panel, draw_maps
 from experiments.shared.program import Outcome, Run, make_parser, run_program
-from experiments.shared.samples import PUBLISHED_LENGTH, read_published_sample
-from experiments.words.annotated import Annotated, AnnotatedSample
+from experiments.shared.samples import PUBLISHED_LENGTH
+from experiments.words.annotated import AnnotatedSample
 from experiments.words.annotation import read_annotated
+from experiments.words.columns import measure_columns
 from experiments.words.features import FEATURES, counted_as_published, published_masks
 from experiments.words.links import follow_published
 from experiments.words.relations import RELATIONS
@@ -189,27 +189,21 @@ def reading_error(
 def measure_qqp(run: Run) -> dict[str, Float[np.ndarray, "examples layers heads"]]:
     """What the authors' code takes of each example that counts, for each feature and relation."""
     sample = read_qqp(run)
-    masks = published_masks(sample, run.tokenizer)
-    scores = score_features(run, (run.model,), sample.texts, masks)
+    values = measure_columns(run, run.model, sample.texts, published_masks(sample, run.tokenizer)).largest
     counted = dict(zip(FEATURES, counted_as_published(sample).T, strict=True))
-    names = [name for name in FEATURES if run.options.spacy or name in WITHOUT_WORDS]
-    found = {name: scores.values[counted[name], 0, FEATURES.index(name)].astype(np.float64) for name in names}
+    names = [name for name in FEATURES if counted[name].any()]
+    found = {name: values[counted[name], FEATURES.index(name)].astype(np.float64) for name in names}
     if run.options.spacy:
-        values = follow_published(run, sample)[2]
+        values = follow_published(run, run.model, sample)[2]
         found |= {name: values[:, number].astype(np.float64) for number, name in enumerate(RELATIONS)}
     return found
 
 
 def read_qqp(run: Run) -> AnnotatedSample:
-    """Examples of QQP as the authors' code reads them; without --spacy their words are not known."""
-    wanted = {"task": "qqp", "split": "validation", "data_dir": None, "conllu": None, "max_length": PUBLISHED_LENGTH}
-    run = replace(run, options=Namespace(**{**vars(run.options), **wanted}))
-    if run.options.spacy:
-        return read_annotated(run, published=True)
-    sample = read_published_sample(run)
-    pairs = zip(sample.examples.first, sample.examples.second or (), strict=True)
-    texts = tuple((Annotated(first, ()), Annotated(second, ())) for first, second in pairs)
-    return AnnotatedSample(sample.examples.source, sample.examples.ids, sample.texts, texts)
+    """Examples of QQP as the authors' code reads them; without --spacy little is known of their words."""
+    wanted = {"task": "qqp", "split": "validation", "data_dir": None, "conllu": None, "tagger": None}
+    wanted["max_length"] = PUBLISHED_LENGTH
+    return read_annotated(replace(run, options=Namespace(**{**vars(run.options), **wanted})), published=True)
 
 
 def _mean_and_error(

@@ -24,7 +24,7 @@ from experiments.disabling.panels import EffectPanel, draw_effect_bars, draw_eff
 from experiments.disabling.strips import draw_strips
 from experiments.patterns.figure import draw_patterns
 from experiments.patterns.scores import NAMES
-from experiments.shared.map_grid import draw_grid
+from experiments.shared.map_table import MapRow, draw_table, ratio_scale
 from experiments.shared.maps import Panel
 from tests.made_up import make_results
 
@@ -87,9 +87,10 @@ def cls_rows(path):
     rng = np.random.default_rng(0)
     values = rng.uniform(size=(4, 12))
     names = ["nouns", "verbs", "[SEP]", "negation"]
-    draw_grid(
-        path, [[Panel("one", values), Panel("two", values**2)]], "What [CLS] attends to", "made up", "", names=names
-    )
+    scale, pale = ratio_scale("mean weight × tokens (1: uniform)"), rng.random((4, 12)) < 0.3
+    panels = [Panel("one", 4 * values), Panel("two", 4 * values**2, values > 0.9, pale)]
+    rows = [MapRow("base", scale, panels, names), MapRow("fine-\ntuned", scale, [None, panels[0]], names)]
+    draw_table(path, rows, "What [CLS] attends to", "made up", "Pale: not told from uniform attention.")
 
 
 def sets(path):

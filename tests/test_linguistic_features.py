@@ -10,10 +10,12 @@ from flax import nnx
 from tokenizers import BertWordPieceTokenizer
 
 import bertjax
-from experiments.linguistic_features import Scores, compute, feature_columns, main
+from experiments.linguistic_features import compute, figures, main, tables
 from experiments.shared.program import Run
 from experiments.words.annotated import Annotated, AnnotatedSample, Word
+from experiments.words.columns import beyond_text, feature_columns
 from experiments.words.conllu_files import read_sentences
+from experiments.words.estimates import differing, estimate
 from experiments.words.features import (
     FEATURES,
     PUBLISHED_NEGATION,
@@ -24,7 +26,7 @@ from experiments.words.features import (
 )
 from tests.annotations import SENTENCES, make_run, write_sentences
 from tests.tiny import largest_difference, random_model
-from tests.workshop import add_tokenizer, make_embedder
+from tests.workshop import add_tokenizer, make_embedder, write_glue
 
 # Tokens of each feature in the made-up sentences, by eye; [CLS] is 0.
 TOKENS = {
@@ -45,7 +47,7 @@ def embedder(tmp_path_factory):
 @pytest.fixture
 def run(embedder, tmp_path):
     """A run on a tiny random model and six made-up sentences."""
-    return make_run(embedder, tmp_path / "some.conllu", as_published=True, tuned=None)
+    return make_run(embedder, tmp_path / "some.conllu", as_published=True)
 
 
 def sample_of(run, *sentences):
@@ -62,22 +64,51 @@ def columns_of_one(run, text):
     return weights[:, :, : len(encoding), : len(encoding)].mean(2), encoding.tokens
 
 
-def test_the_default_is_the_largest_column_mean_of_the_words_tokens(run):
-    values = compute(run).values
+def test_both_measures_are_of_the_column_means_of_the_words_tokens(run):
+    """The largest, as published; and the mean times the tokens of the input, of which uniform attention gives 1."""
+    values = {name.removeprefix("some_"): found for name, found in compute(run).values.items()}
     for example, (text, *_) in enumerate(SENTENCES):
         means, tokens = columns_of_one(run, text)
-        for feature, several in {**TOKENS, "[CLS]": [[0]] * 6, "[SEP]": [[len(tokens) - 1]] * 6}.items():
+        special = {"[CLS]": [[0]] * 6, "[SEP]": [[len(tokens) - 1]] * 6, "text": [[*range(1, len(tokens) - 1)]] * 6}
+        for feature, several in {**TOKENS, **special}.items():
             number, own = FEATURES.index(feature), several[example]
-            assert values["corrected_counted"][example, number] == bool(own)
+            assert values["counted"][example, number] == bool(own)
             if own:
-                expected = means[:, :, own].max(-1)
-                assert largest_difference(values["corrected_values"][example, 0, number], expected) < 1e-6
+                largest, mean = means[:, :, own].max(-1), means[:, :, own].mean(-1)
+                assert largest_difference(values["base_largest"][example, number], largest) < 1e-6
+                assert largest_difference(values["base_relative"][example, number], mean * len(tokens)) < 1e-5
+
+
+def test_uniform_attention_is_1_however_many_tokens_a_feature_has(rng):
+    """The maximum of noise grows with the number of tokens; the mean relative to uniform attention does not."""
+    tokens = 12
+    maps = jnp.asarray(rng.dirichlet(np.ones(tokens), (1, 400, 2, tokens)).astype(np.float32))
+    masks = np.zeros((400, 2, tokens), bool)
+    masks[:, 0, 3] = masks[:, 1, 2:10] = True
+    found = np.asarray(feature_columns(maps, jnp.ones((400, tokens), jnp.int32), jnp.asarray(masks)))
+    largest, relative = found[:, 0].mean((0, 2, 3)), tokens * found[:, 1].mean((0, 2, 3))
+    assert largest[1] > 1.3 * largest[0]
+    assert np.abs(relative - 1).max() < 0.03
+
+
+def test_a_feature_is_compared_with_the_other_tokens_of_its_text(rng):
+    masks = np.zeros((3, len(FEATURES), 6), bool)
+    text, nouns, cls = (FEATURES.index(name) for name in ("text", "nouns", "[CLS]"))
+    masks[:, text, 1:5], masks[:2, nouns, 1], masks[0, nouns, 3], masks[:, cls, 0] = True, True, True, True
+    weights = rng.random((3, 6, 2, 3)).astype(np.float32)  # examples, tokens, layers, heads
+    relative = np.zeros((3, len(FEATURES), 2, 3), np.float32)
+    for example, number in np.argwhere(masks.any(-1)):
+        relative[example, number] = weights[example, masks[example, number]].mean(0)
+    expected = [weights[0, [1, 3]].mean(0) - weights[0, [2, 4]].mean(0), weights[1, 1] - weights[1, 2:5].mean(0)]
+    assert largest_difference(beyond_text(relative, masks, "nouns"), np.stack(expected)) < 1e-5
+    special = [weights[example, 0] - weights[example, 1:5].mean(0) for example in range(3)]
+    assert largest_difference(beyond_text(relative, masks, "[CLS]"), np.stack(special)) < 1e-5
 
 
 def test_as_published_is_what_a_literal_loop_computes(run):
     """Word pieces anywhere; 0 without the feature, texts without negation left out; the larger [SEP]."""
-    found = compute(run)
-    total = {feature: [] for feature in FEATURES[:-2]}
+    found = compute(run).numbers["sources"]["some"]
+    total = {feature: [] for feature in (*TOKENS, "[CLS]", "[SEP]")}
     for text, *rows in SENTENCES:
         means, tokens = columns_of_one(run, text)
         words = [row.split() for row in rows if "-" not in row.split()[0]]
@@ -97,10 +128,11 @@ def test_as_published_is_what_a_literal_loop_computes(run):
         total["[CLS]"].append(means[:, :, 0])
         total["[SEP]"].append(means[:, :, [place for place, token in enumerate(tokens) if token == "[SEP]"]].max(-1))
     for feature, several in total.items():
-        assert found.numbers["as_published"]["examples"][feature] == len(several)
-        shown = np.array(found.numbers["as_published"]["base"][feature]["mean"])
+        assert found["published_examples"][feature] == len(several)
+        shown = np.array(found["as_published"][0][feature]["mean"])
         assert largest_difference(shown, np.mean(several, axis=0)) < 2e-6
-    apart = found.numbers["published_against_corrected"]["base"]
+    assert set(found["as_published"][0]) == set(total)
+    apart = found["published_against_corrected"]
     assert apart["[CLS]"]["largest_difference"] == 0
     assert apart["objects"]["largest_difference"] > 0.01
 
@@ -179,6 +211,7 @@ def test_of_pairs_the_authors_take_the_words_of_both_texts_wherever_they_stand(k
     ("text", "found"),
     [
         ("he did|n't go", [1, 2]),
+        ("he did n't go", [1, 2]),
         ("he did|n’t go", [1, 2]),
         ("I ca|n't", [1, 2]),
         ("it can|not be", [1, 2]),
@@ -215,29 +248,28 @@ def test_padding_and_the_width_of_masks_change_nothing(rng):
     maps = maps * keep[None, :, None, None]
     masks = rng.random((4, 5, 7)) < 0.3
     masks &= keep[:, None].astype(bool)
-    expected = np.zeros((4, 5, 2, 3))
+    expected = np.zeros((4, 2, 5, 2, 3))
     for example, feature in np.argwhere(masks.any(-1)):
-        means = maps[:, example][:, :, keep[example] > 0].mean(2)
-        expected[example, feature] = means[:, :, masks[example, feature]].max(-1)
+        means = maps[:, example][:, :, keep[example] > 0].mean(2)[:, :, masks[example, feature]]
+        expected[example, :, feature] = means.max(-1), means.mean(-1)
     for width in (6, 7, 9):
         wide = np.zeros((4, 5, width), bool)
         wide[..., : min(width, 7)] = masks[..., :width]
         if masks[..., width:].any():
             continue
         found = feature_columns(jnp.asarray(maps), jnp.asarray(keep), jnp.asarray(wide))
-        assert found.shape == (4, 1, 5, 2, 3)
-        assert largest_difference(found[:, 0], expected) < 1e-6
+        assert largest_difference(found, expected) < 1e-6
 
 
-def test_means_and_intervals_are_over_the_examples_that_count(rng):
-    values = rng.random((9, 1, 3, 2, 3)).astype(np.float32)
-    counted = np.stack([np.arange(9) % 2 == 0, np.ones(9, bool), np.zeros(9, bool)], axis=1)
-    scores = Scores(values, counted)
-    assert largest_difference(scores.means[0, 0], values[::2, 0, 0].mean(0)) < 1e-6
-    error = values[::2, 0, 0].std(0, ddof=1) / np.sqrt(5)
-    assert largest_difference(scores.margins[0, 0], 1.96 * error) < 1e-6
-    assert largest_difference(scores.means[0, 1], values[:, 0, 1].mean(0)) < 1e-6
-    assert np.isnan(scores.means[0, 2]).all()
+def test_estimates_are_means_with_intervals_and_tests_corrected_over_all_of_them(rng):
+    values = rng.normal(size=(40, 3, 4)) + np.array([0.0, 3.0, -3.0])[:, None]
+    found = estimate(values)
+    assert largest_difference(found.mean, values.mean(0)) < 1e-6
+    assert largest_difference(found.interval, 1.959964 * values.std(0, ddof=1) / np.sqrt(40)) < 1e-5
+    sure = differing({"some": found, "noise": estimate(rng.normal(size=(40, 200)))})
+    assert sure["some"][1:].all()
+    assert sure["noise"].mean() < 0.02  # 5 % without correction
+    assert not differing({"one": estimate(values[:1])})["one"].any()  # one example has no spread
 
 
 def add_noise(embedder, directory):
@@ -249,40 +281,76 @@ def add_noise(embedder, directory):
     return add_tokenizer(directory)
 
 
-def test_a_tuned_model_is_measured_beside_the_base(run, embedder, tmp_path):
-    base = compute(run).numbers["corrected"]
+def test_tuned_models_are_measured_beside_the_base(run, embedder, tmp_path):
+    """Two seeds: the change is that of their mean; each seed's own map is kept."""
+    base = compute(run).numbers["sources"]["some"]
     (tmp_path / "tuned").mkdir()
-    run.options.tuned = str(add_noise(embedder, tmp_path / "tuned"))
+    tuned = str(add_noise(embedder, tmp_path / "tuned"))
+    run.options.tuned = [[tuned], [str(embedder)]]
     both = compute(run)
-    alone = compute(Run(run.options, bertjax.load(run.options.tuned), run.tokenizer, run.report))
-    assert both.numbers["corrected"]["base"] == base["base"]
+    run.options.tuned = []
+    alone = compute(Run(run.options, bertjax.load(tuned), run.tokenizer, run.report)).numbers["sources"]["some"]
+    found = both.numbers["sources"]["some"]
     for feature in TOKENS:
-        expected = np.array(alone.numbers["corrected"]["base"][feature]["mean"])
-        found = np.array(both.numbers["corrected"]["tuned"][feature]["mean"])
-        assert largest_difference(found, expected) < 2e-6
-        assert largest_difference(found, base["base"][feature]["mean"]) > 1e-3
-    assert "fine-tuned" in " ".join(both.lines)
+        first, own = (np.array(one["features"][feature]["base"]["relative"]["mean"]) for one in (base, alone))
+        assert found["features"][feature]["base"] == base["features"][feature]["base"]
+        assert largest_difference(found["features"][feature]["tuned"]["relative_by_seed"], [own, first]) < 2e-5
+        change = np.array(found["features"][feature]["tuned"]["change"]["mean"])
+        assert largest_difference(change, (own - first) / 2) < 2e-5
+        assert largest_difference(own, first) > 1e-3
+    assert "fine-tuned (2 seeds)" in " ".join(both.lines)
 
 
-def test_a_run_leaves_numbers_values_and_figures(run, tmp_path, capsys):
+def test_a_run_leaves_numbers_from_which_tables_and_figures_are_drawn_again(run, tmp_path, capsys):
     output = tmp_path / "out"
     arguments = ["--model", run.options.model, "--conllu", run.options.conllu, "--output", str(output), "--limit", "5"]
     assert main([*arguments, "--as-published", "--tuned", run.options.model]) == 0
-    assert "base, nouns as published against corrected" in capsys.readouterr().out
-    assert {path.name for path in output.iterdir()} == {"numbers.json", "values.npz", "figure.png", "figure.pdf"}
-    found = json.loads((output / "numbers.json").read_text())
-    assert found["settings"]["tuned"] == run.options.model
-    assert found["results"]["as_published"]["tuned"] == found["results"]["as_published"]["base"]
-    assert np.load(output / "values.npz")["corrected_values"].shape == (5, 2, len(FEATURES), 2, 3)
+    printed = capsys.readouterr().out
+    assert "largest, nouns as published against corrected" in printed
+    assert "the same as published and corrected: [CLS], [SEP]" in printed
+    names = {"figure", "layers", "change", "as_published"}
+    pictures = {f"{name}.{kind}" for name in names for kind in ("png", "pdf")}
+    assert {path.name for path in output.iterdir()} == {"numbers.json", "values.npz", *pictures}
+    numbers = json.loads((output / "numbers.json").read_text())
+    assert numbers["results"]["sources"]["some"]["tuned"][0]["name"] == run.options.model
+    assert np.load(output / "values.npz")["some_tuned_1_relative"].shape == (5, len(FEATURES), 2, 3)
+    drawn = figures(numbers)
+    assert set(drawn) == names
+    drawn["change"](tmp_path / "again.png")
+    assert (tmp_path / "again.png").read_bytes() == (output / "change.png").read_bytes()
+    assert "| nouns | 4 |" in tables(numbers)
     assert main([*arguments, "--as-published"]) == 2
     assert "overwrite" in capsys.readouterr().err
 
 
-def test_only_the_corrected_form_is_computed_unless_the_published_one_is_asked_for(run):
-    run.options.as_published = False
-    found = compute(run)
-    assert "as_published" not in found.numbers
-    assert set(found.values) == {"corrected_values", "corrected_counted", "corrected_ids"}
+def test_tasks_need_no_parser_and_stand_side_by_side(run, tmp_path, capsys):
+    """Without a tagger nouns are left out and named; [SEP], negation and punctuation are not."""
+    data = write_glue(tmp_path / "glue")
+    output = tmp_path / "out"
+    arguments = ["--model", run.options.model, "--task", "mrpc", "mrpc:train", "--data", str(data), "--limit", "7"]
+    arguments += ["--output", str(output), "--as-published"]
+    assert main([*arguments, "--tuned", run.options.model, "-"]) == 0
+    printed = capsys.readouterr().out
+    assert "left out (--spacy, --tagger): nouns, verbs, pronouns, subjects, objects" in printed
+    numbers = json.loads((output / "numbers.json").read_text())
+    sources = numbers["results"]["sources"]
+    assert [len(one["tuned"]) for one in sources.values()] == [1, 0]
+    features = sources["mrpc"]["features"]
+    assert set(features) == {"text", "[CLS]", "[SEP]", "[SEP] first", "[SEP] second"}
+    both = [np.array(features[f"[SEP] {name}"]["base"]["largest"]["mean"]) for name in ("first", "second")]
+    larger = np.array(features["[SEP]"]["base"]["largest"]["mean"])
+    assert (larger >= np.maximum(*both) - 1e-6).all()
+    assert set(sources["mrpc"]["as_published"][0]) == {"[CLS]", "[SEP]"}
+    found = tables(numbers)
+    assert "| mean over heads | mrpc | mrpc:train |" in found
+    assert "| [SEP] first, tuned |" in found
+
+
+def test_as_many_tuned_models_as_tasks_are_asked_for(run, tmp_path, capsys):
+    data = write_glue(tmp_path / "glue")
+    arguments = ["--model", run.options.model, "--task", "mrpc", "mrpc:train", "--data", str(data)]
+    assert main([*arguments, "--output", str(tmp_path / "out"), "--tuned", run.options.model]) == 2
+    assert "--tuned names 1, --task 2" in capsys.readouterr().err
 
 
 def test_a_tuned_model_of_another_size_is_refused_in_one_line(run, tmp_path, capsys):

@@ -75,7 +75,7 @@ def make_encoder(directory: Path) -> Path:
 
 def write_glue(directory: Path) -> Path:
     """A GLUE directory with made-up pairs of MRPC: 21 to learn from, 9 to be judged by."""
-    (directory / "MRPC").mkdir()
+    (directory / "MRPC").mkdir(parents=True)
     write_pairs(directory / "MRPC" / "train.tsv", 21)
     write_pairs(directory / "MRPC" / "dev.tsv", 9)
     return directory

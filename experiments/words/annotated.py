@@ -27,6 +27,7 @@ CLASSES = {  # Penn's tags, then the parts of speech of UD
     "verb": (("VB", "VBD", "VBG", "VBN", "VBP", "VBZ"), ("VERB", "AUX")),
     "pronoun": (("PRP", "PRP$"), ("PRON",)),
 }
+PARTS_OF_SPEECH, ROLES = ("nouns", "verbs", "pronouns"), ("subjects", "objects")
 _SPACY_SUBJECTS = ("nsubj", "nsubjpass", "csubj", "csubjpass", "agent", "expl")
 _UD_SUBJECTS = ("nsubj", "nsubj:pass", "nsubj:outer", "csubj", "csubj:pass", "csubj:outer", "expl", "obl:agent")
 SUBJECTS = frozenset(_SPACY_SUBJECTS + _UD_SUBJECTS)
@@ -95,12 +96,14 @@ class AnnotatedSample:
         ids: of the examples.
         texts: as tokens; a pair is one row.
         annotations: for each example its text, or its two.
+        unknown: what its words do not tell, of `PARTS_OF_SPEECH` and `ROLES`.
     """
 
     source: str
     ids: tuple[int | str, ...]
     texts: tuple[Encoding, ...]
     annotations: tuple[tuple[Annotated, ...], ...]
+    unknown: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.texts)

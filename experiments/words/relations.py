@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from bertjax import Tokenizer
 from bertjax.tokenizer import Encoding
@@ -24,6 +24,8 @@ SUBJECTS = frozenset(
 # Of which kind a target is: what the nearest word of that kind finds is another measure of position.
 TARGETS = (("verb",), ("noun", "pronoun"), ("noun",), ("pronoun",))
 VERBS = ("VERB", "AUX")  # of Universal Dependencies
+# Who looks for the same target as a control: all other words of the text, or those near the source.
+SAME_KEY, NEAR = ("others", "neighbours"), 2
 Links = list[tuple[int, int]]
 
 
@@ -136,6 +138,35 @@ def member_masks(examples: Sequence[Linked], width: int) -> Bool[np.ndarray, "ex
     return found
 
 
+def other_words(
+    examples: Sequence[Linked], links: Int[np.ndarray, "examples relations links 2"], words: int
+) -> Float[np.ndarray, "examples controls relations links word"]:
+    """With which words the target of a link is asked for as a control: an equal share of each, by `SAME_KEY`.
+
+    They are the other words of the source's text, without the target and all sources that it has; then those of them
+    that stand near the source. Where there is none, it is the source itself, so that the control says what the link
+    says.
+    """
+    found = np.zeros((len(examples), len(SAME_KEY), *links.shape[1:3], words), np.float32)
+    for example, one in enumerate(examples):
+        for relation, own in enumerate(one.links):
+            for number, (source, target) in enumerate(own):
+                first, last = _text_of(one, source)
+                taken = {target, *(other for other, linked in own if linked == target)}
+                others = [word for word in range(first, last) if word not in taken and one.tokens[word]]
+                near = [word for word in others if abs(word - source) <= NEAR]
+                for control, several in enumerate((others, near)):
+                    chosen = several or [source]
+                    found[example, control, relation, number, chosen] = 1 / len(chosen)
+    return found
+
+
+def _text_of(one: Linked, word: int) -> tuple[int, int]:
+    """The first word of its text, and one past the last."""
+    first = max(start for start in one.starts if start <= word)
+    return first, min([start for start in one.starts if start > word], default=len(one.kinds))
+
+
 def count_sources(examples: Sequence[Linked]) -> Int[np.ndarray, "examples relations"]:
     """How many words are the source of a link."""
     return np.array([[len({source for source, _ in own}) for own in one.links] for one in examples])
@@ -181,7 +212,6 @@ def find_nearest(one: Linked, source: int, kinds: Sequence[str], step: int) -> i
     >>> find_nearest(one, 1, ["noun"], 1), find_nearest(one, 2, ["noun"], 1), find_nearest(one, 3, ["verb"], -1)
     (2, -1, -1)
     """
-    first = max(start for start in one.starts if start <= source)
-    last = min([start for start in one.starts if start > source], default=len(one.kinds))
+    first, last = _text_of(one, source)
     places = range(source + step, first - 1 if step < 0 else last, step)
     return next((place for place in places if one.kinds[place] in kinds), -1)

@@ -1,0 +1,55 @@
+"""What [CLS] attends to in the last layer: features of the input (figure 7)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from experiments.words.estimates import estimate, listed
+from experiments.words.features import FEATURES, Masks, largest_of, mean_of
+
+FORMS = ("largest", "largest_by_uniform", "mean_by_uniform")
+
+
+@dataclass(frozen=True)
+class Row:
+    """What [CLS] gives the features of each example in the last layer; 0 without the feature.
+
+    Args:
+        largest: the weight of the feature's most attended token (the paper's form).
+        mean: the mean weight of its tokens.
+    """
+
+    largest: Float[np.ndarray, "examples features heads"]
+    mean: Float[np.ndarray, "examples features heads"]
+
+
+def row_of(
+    maps: Float[Array, "layers batch heads query key"],
+    keep: Int[Array, "batch token"],
+    masks: Bool[Array, "batch features own"],
+) -> Float[Array, "batch 2 features layers heads"]:
+    """The largest and the mean weight of [CLS] on each feature, in every layer."""
+    row = jnp.moveaxis(maps[:, :, :, 0], 0, 1)
+    return jnp.stack([largest_of(row, masks), mean_of(row, masks)], axis=1)
+
+
+def report_row(row: Row, masks: Masks, lengths: Int[np.ndarray, " examples"]) -> dict[str, Any]:
+    """Means over the examples that have a feature, for each head, and of all heads together.
+
+    `largest`, `largest_by_uniform` and `mean_by_uniform`: the last two times the tokens of the input, which is 1 where
+    attention is uniform; the last does not grow with the number of the feature's tokens.
+    """
+    found: dict[str, Any] = {}
+    for number, feature in enumerate(FEATURES):
+        some = masks[:, number].any(-1)
+        if some.any():
+            scaled = [values[some, number] * lengths[some, None] for values in (row.largest, row.mean)]
+            forms = dict(zip(FORMS, [row.largest[some, number], *scaled], strict=True))
+            found[feature] = {"examples": int(some.sum())}
+            found[feature] |= {name: listed(values.astype(np.float64).mean(0)) for name, values in forms.items()}
+            found[feature]["interval"] = estimate(scaled[1]).told()["interval"]
+            found[feature]["all_heads"] = {name: estimate(values.mean(-1)).told() for name, values in forms.items()}
+    return found

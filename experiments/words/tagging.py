@@ -1,0 +1,79 @@
+"""Words of plain text: where they stand, and their parts of speech by a tagger that learns from annotated sentences."""
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bertjax.errors import DataError
+from experiments.words.annotated import Annotated, Word, import_optional
+from experiments.words.conllu_files import read_sentences
+
+# As the English treebanks split: "do n't", "can not", "John 's", "U.S.", "1,000", "...".
+WORD = re.compile(
+    r"(?:[^\W\d_]\.){2,}|\d+(?:[.,]\d+)*|can(?=not\b)|\w+?(?=n['’]t\b)|n['’]t\b|['’](?:s|re|ve|ll|d|m)\b|\w+|\.{2,}|-{2,}|[^\w\s]",
+    re.IGNORECASE,
+)
+ROUNDS = 5
+HELD_OUT = 10  # every tenth sentence judges the tagger
+
+
+@dataclass(frozen=True)
+class Tagger:
+    """A perceptron over words and their neighbours (nltk's).
+
+    Args:
+        model: what tags a list of words.
+        source: what it learnt from.
+        accuracy: of its tags, on sentences that it did not learn from.
+    """
+
+    model: Any
+    source: str
+    accuracy: float
+
+    def annotate(self, texts: Sequence[str]) -> list[Annotated]:
+        """The words of texts with Penn's tags."""
+        found = []
+        for text in map(split_words, texts):
+            tags = [tag for _, tag in self.model.tag([word.form for word in text.words])]
+            words = (replace(word, tag=tag) for word, tag in zip(text.words, tags, strict=True))
+            found.append(Annotated(text.text, tuple(words)))
+        return found
+
+
+def split_words(text: str) -> Annotated:
+    """The words of a text, of which nothing else is known.
+
+    >>> [word.form for word in split_words("He can't, U.S. cannot: 1,000 do n't...").words]
+    ['He', 'ca', "n't", ',', 'U.S.', 'can', 'not', ':', '1,000', 'do', "n't", '...']
+    """
+    return Annotated(text, tuple(Word(found[0], found.span(), "", "", -1, "") for found in WORD.finditer(text)))
+
+
+def learn_tagger(path: Path, seed: int = 0) -> Tagger:
+    """A tagger that learns from nine of ten sentences of a CoNLL-U file, and is judged by the tenth.
+
+    Raises:
+        DataError: the file cannot be read, has other tags than Penn's or fewer than ten sentences.
+        MissingDependencyError: `nltk` or `conllu` is not installed.
+    """
+    import_optional("nltk", "pip install nltk")
+    from nltk.tag.perceptron import PerceptronTagger
+
+    sentences = [[(word.form, word.tag) for word in text.words] for text in read_sentences(path)]
+    if len(sentences) < HELD_OUT or not all(tag for sentence in sentences for _, tag in sentence):
+        raise DataError(f"{path}: no tagger can learn from it: it needs {HELD_OUT} sentences or more with Penn's tags")
+    model = PerceptronTagger(load=False)
+    state = random.getstate()
+    try:
+        random.seed(seed)  # nltk shuffles by the global generator
+        model.train([sentence for number, sentence in enumerate(sentences) if number % HELD_OUT], nr_iter=ROUNDS)
+    finally:
+        random.setstate(state)
+    judged = sentences[::HELD_OUT]
+    found = [model.tag([form for form, _ in sentence]) for sentence in judged]
+    right = [own == other for pair in zip(judged, found, strict=True) for own, other in zip(*pair, strict=True)]
+    return Tagger(model, path.name, sum(right) / len(right))
