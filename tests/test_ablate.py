@@ -273,7 +273,7 @@ def test_what_cannot_be_scored_is_refused_before_the_sweep(settings, embedder, t
         ablate(replace(custom, model=str(embedder)))
     ratings = ["first\tsecond\tlabel", *(f"{SENTENCES[i]}\t{SENTENCES[i + 1]}\t{i}" for i in range(5))]
     (tmp_path / "ab.tsv").write_text("\n".join(ratings) + "\n")
-    with pytest.raises(DataError, match="as a regression"):
+    with pytest.raises(DataError, match="give --label-names with nothing behind it"):
         ablate(replace(custom, model=str(embedder)))
     with pytest.raises(ConfigError, match="2 labels, but custom has 5"):
         ablate(custom)

