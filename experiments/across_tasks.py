@@ -109,7 +109,11 @@ def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
     several = len({one["metric"] for one in results["tasks"].values()}) > 1
     panels = [_panel(results, task, one, several) for task, one in results["tasks"].items()]
     title = f"Disabling one {results['kind']} at a time ({results['mode']}), mean over seeds"
-    texts = {"title": title, "subtitle": "models fine-tuned on each task, its main metric", "label": "score"}
+    texts: dict[str, Any] = {
+        "title": title,
+        "subtitle": "models fine-tuned on each task, its main metric",
+        "label": "score",
+    }
     if results["kind"] == "head":
         drawn: dict[str, Callable[[Path], None]] = {"figure": partial(draw_effect_maps, panels=panels, **texts)}
     else:
@@ -165,11 +169,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_options()
 
     def program() -> int:
-        options, started = parser.parse_args(arguments), time.monotonic()
+        started = time.monotonic()
+        options = parser.parse_args(arguments)
         directory = user_path(options.output, OutputError)
         check_directory(directory, options.overwrite, FILES[-1])
         outcome = compute(options)
-        facts = {"program": "across_tasks", "settings": tell_settings(options), "command": command_line()}
+        facts: dict[str, Any] = {
+            "program": "across_tasks",
+            "settings": tell_settings(options),
+            "command": command_line(),
+        }
         facts |= {"versions": versions(), "seconds": round(time.monotonic() - started, 1)}
         write_outcome(directory, outcome, facts)
         for line in [*outcome.lines, f"results in {directory}"]:

@@ -54,7 +54,8 @@ def name_layers(layers: Iterable[int], total: int) -> str:
 def list_sets(total: int) -> list[tuple[int, ...]]:
     """Single layers, pairs, all up to and all from each, all but one; none twice."""
     every = range(total)
-    found = [(layer,) for layer in every] + list(combinations(every, 2))
+    found: list[tuple[int, ...]] = [(layer,) for layer in every]
+    found += combinations(every, 2)
     found += [tuple(range(layer + 1)) for layer in every] + [tuple(range(layer, total)) for layer in every]
     found += [tuple(other for other in every if other != layer) for layer in every]
     return [layers for layers in dict.fromkeys(found) if layers]
@@ -141,16 +142,16 @@ def _square(
 def _draw_growing(path: Path, results: Mapping[str, Any], effects: Effects, texts: dict[str, str]) -> None:
     """From below, from above, and all but one."""
     total, names, every = results["layers"], results["names"], range(results["layers"])
-    kinds = {
+    kinds: dict[str, Sequence[Sequence[int]]] = {
         "layers 0 to this": [range(layer + 1) for layer in every],
         "layers from this on": [range(layer, total) for layer in every],
         "all but this": [[other for other in every if other != layer] for layer in every],
     }
     panels = []
     for title, sets in kinds.items():
-        places = [names.index(name_layers(some, total)) if some else None for some in sets]
-        if None in places:
+        if not all(sets):
             continue  # a model of one layer has none but this
+        places = [names.index(name_layers(some, total)) for some in sets]
         ends = np.stack([effects.low[places], effects.high[places]])
         panels.append(EffectPanel(title, effects.change[places], effects.found[places], ends))
     draw_effect_bars(path, panels, [str(layer) for layer in every], **texts, what="layer")

@@ -78,15 +78,10 @@ class Effects:
 
 def read_effects(metric: str, base: float | None, found: dict[str, Any]) -> Effects:
     """The effects that `Effects.to_dict` wrote."""
+    parts = {name: np.array([_number(value) for value in found[name]]) for name in PARTS}
+    flips = {name: np.array(found[name]) for name in ("gains", "losses") if name in found}
     low, high = (_number(end) for end in found["mean_interval"])
-    return Effects(
-        metric,
-        _number(base),
-        *(np.array([_number(value) for value in found[name]]) for name in PARTS),
-        _number(found["mean"]),
-        (low, high),
-        *(np.array(found[name]) if name in found else None for name in ("gains", "losses")),
-    )
+    return Effects(metric, _number(base), mean=_number(found["mean"]), mean_interval=(low, high), **parts, **flips)
 
 
 def make_effects(evidence: Evidence, mean_draws: Float[np.ndarray, " draws"]) -> Effects:

@@ -47,7 +47,7 @@ class Kind:
 
     Args:
         name: of one of them; with an s, of several.
-        list: all of a model in one mode.
+        ablations: all of a model in one mode.
         figures: pictures of `numbers.json`, by name; 'figure' among them.
         say: its results in lines.
         measure: more numbers by name, from the results so far, a mode, its outputs (the base first), the labels, and
@@ -55,7 +55,7 @@ class Kind:
     """
 
     name: str
-    list: Callable[[BertConfig, str], list[Ablation]]
+    ablations: Callable[[BertConfig, str], list[Ablation]]
     figures: Callable[[Mapping[str, Any]], dict[str, Callable[[Path], None]]]
     say: Callable[[Mapping[str, Any]], list[str]] = say_single
     measure: Callable[..., dict[str, Any]] = lambda *given: {}
@@ -110,7 +110,7 @@ def compute_disabling(run: Run, kind: Kind) -> Outcome:
         run = replace(run, options=Namespace(**vars(run.options) | {"max_length": length}))
     examples = _labelled(read_examples(run.options))
     job = Job(run, kind, examples, encode_examples(run.model, run.tokenizer, examples, run.options.max_length))
-    several = {mode: kind.list(run.model.config, mode) for mode in modes}
+    several = {mode: kind.ablations(run.model.config, mode) for mode in modes}
     means = mean_outputs(run.model, job.encoded, ROWS_AT_ONCE) if "mean" in modes else None
     options: dict[str, Any] = {"journal": run.journal, "replace_journal": run.options.overwrite}
     settings = tell_settings(run.options).items()
@@ -172,7 +172,8 @@ def _outcome(job: Job, names: list[str], swept: Swept, weighed: dict[str, dict[s
         numbers |= {name: {**numbers.get(name, {}), mode: found} for name, found in more.items()}
     values = {"names": np.array(names), "modes": np.array(list(weighed)), "ids": np.array(examples.ids)}
     values |= {"labels": examples.labels, "base": swept.base, "outputs": by_mode}
-    lines, several = job.kind.say(numbers), [shlex.quote(str(job.place(mode))) for mode in weighed]
+    lines = job.kind.say(numbers)
+    several = [shlex.quote(str(job.place(mode))) for mode in weighed]
     lines.append(f"a page to look at: bertjax report {several[0]}")
     if len(several) > 1:
         lines.append(f"side by side: bertjax compare {' '.join(several)}")
