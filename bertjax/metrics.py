@@ -10,7 +10,7 @@ neither among the labels nor predicted.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Num, Shaped
@@ -131,7 +131,7 @@ def check_labels(
     if not len(known):
         raise DataError(f"none of the {len(labels)} examples has a label: {metric.label} needs labelled examples")
 
-    def called(label: float) -> str:
+    def called(label: Any) -> str:
         return repr(str(names[int(label)])) if 0 <= label < len(names) else f"{label:g}"
 
     counted = f"{metric.label} cannot be computed: of {count_of(len(known), 'labelled example')}"

@@ -264,7 +264,8 @@ def write_results(directory: Path, results: Results) -> Results:
     names = ("results.parquet", "attention.npz", results.picture, "summary.json")
     earlier = {name: directory / name for name in OUTPUTS}
     with staged(*(directory / name for name in names)) as (table, attention, drawn, summary):
-        to_parquet(results.rows, table)
+        with table.open("wb") as file:  # opened here: the library takes no name that is not UTF-8
+            to_parquet(results.rows, file)
         np.savez_compressed(attention, **results.attention)  # type: ignore[arg-type]
         save_page(results.plot(), drawn)
         written = dict(zip(names[:-1], (table, attention, drawn), strict=True))

@@ -144,13 +144,13 @@ def _kinds() -> dict[str, Any]:
     return {name: kinds[kind] for name, kind in COLUMNS.items()}
 
 
-def to_parquet(rows: Sequence[Mapping[str, Any]], path: Any) -> None:
+def to_parquet(rows: Sequence[Mapping[str, Any]], file: Any) -> None:
     """Write rows as Parquet; its metadata say the schema's version."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = pa.schema(list(_kinds().items()), {"bertjax_schema": str(SCHEMA)})
-    pq.write_table(pa.Table.from_pylist(list(rows), schema), path)
+    pq.write_table(pa.Table.from_pylist(list(rows), schema), file)
 
 
 def read_parquet(file: BinaryIO, path: Path, count: int) -> list[dict[str, Any]]:
