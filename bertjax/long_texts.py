@@ -39,6 +39,8 @@ class Meter:
     def check(self, characters: int) -> None:
         """Raise `InputError` where texts of so many characters cannot be tokenised at once."""
         if self.taken + CHARACTER_BYTES * characters > self.room:
+            if self.taken > self.room // 2:
+                raise self._full(self.taken)
             needed = format_bytes(CHARACTER_BYTES * characters)
             raise InputError(
                 f"a text of {characters:,} characters takes up to {needed} of memory to tokenise, but only "
@@ -75,10 +77,13 @@ class Meter:
         taken = self.taken + DIFFERENT_BYTES * different
         needed = max(taken, taken * self.characters // max(1, self.seen) // 2)  # texts to come may be shorter
         if needed > self.room:
-            raise InputError(
-                f"the first {self.done:,} of {self.texts:,} texts take {format_bytes(taken)} of memory as tokens, but "
-                f"only {format_bytes(self.room)} are left for all: give fewer texts, a smaller max_length, more memory"
-            )
+            raise self._full(taken)
+
+    def _full(self, taken: int) -> InputError:
+        return InputError(
+            f"the first {self.done:,} of {self.texts:,} texts take {format_bytes(taken)} of memory as tokens, but only "
+            f"{format_bytes(self.room)} are left for all: give fewer texts, a smaller max_length, or more memory"
+        )
 
 
 def shorten(texts: Texts, most: int, count: Callable[[str], int]) -> Texts:

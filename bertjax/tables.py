@@ -30,6 +30,7 @@ SUFFIXES = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
 # Bytes of memory that a byte of a line takes while it is taken apart, at most (characters of four bytes, all columns
 # beside the line), that a list, object or value of JSON takes, and that a row takes beside its values.
 LINE_BYTES, JSON_BYTES, ROW_BYTES = 16, 160, 400
+MOST_BLANK = 1_000_000  # lines, one after the other
 _NEVER = object()  # the value of a column that a row does not have
 
 
@@ -125,14 +126,14 @@ class _Kept:
         self.numbers.append(number)
         self.taken += ROW_BYTES
         if self.taken > self.room:
-            raise self.refusal(line, f"the texts so far take {format_bytes(self.taken)}")
+            raise self.refusal(line, "there is no room for this row")
 
     def refusal(self, line: int, problem: str) -> DataError:
         """There is no room."""
-        return DataError(
-            f"{self.path}, line {line}: {problem}, but only {format_bytes(self.room)} of memory are left to read "
-            "with: give fewer or shorter texts, or more memory"
+        left = (
+            f"{format_bytes(self.room)} of memory are left to read with, {format_bytes(self.taken)} of it taken by now"
         )
+        return DataError(f"{self.path}, line {line}: {problem}, but only {left}: give fewer texts, or more memory")
 
     def table(self, columns: tuple[str, ...], dropped: int = 0) -> Table:
         """All that was kept."""
@@ -141,13 +142,15 @@ class _Kept:
     def lines_of(self, file: io.BufferedReader) -> Iterator[tuple[int, str]]:
         """The file's lines that are not blank, each with its number from 1; split at line feeds only, as texts hold
         other characters that Python counts as line ends."""
-        number, content = 0, b"?"
+        number, blank, content = 0, 0, b"?"
         while content:
             number += 1
             most = max(0, self.room - self.taken) // LINE_BYTES
             content = file.readline(most + 1)
             if len(content) > most and content:
-                raise self.refusal(number, f"a line of more than {most:,} bytes takes up to {LINE_BYTES} times that")
+                raise self.refusal(
+                    number, f"a line of more than {most:,} bytes takes up to {LINE_BYTES} times that to read"
+                )
             if number == 1:
                 content = content.removeprefix(b"\xef\xbb\xbf")
             try:
@@ -156,7 +159,12 @@ class _Kept:
                 problem = f"not UTF-8 ({error.reason}); save the file as UTF-8"
                 raise DataError(f"{self.path}, line {number}: {problem}") from error
             if text := text.removesuffix("\r"):
+                blank = 0
                 yield number, text
+            elif (blank := blank + 1) > MOST_BLANK:
+                raise DataError(
+                    f"{self.path}, line {number}: {MOST_BLANK:,} blank lines before it; copy the file again"
+                )
 
 
 def _read_tsv(file: io.BufferedReader, kept: _Kept, task: Task) -> Table:

@@ -34,7 +34,7 @@ def test_what_should_not_come_is_noticed(monkeypatch):
             pass
 
     def take(rng, directory):
-        return "accepted" * len(bytes(fuzz_inputs.ROOM + 2 * fuzz_inputs.SLACK)[:1])
+        return "accepted" * len((b"x" * (fuzz_inputs.ROOM + 2 * fuzz_inputs.SLACK))[:1])
 
     monkeypatch.setattr(fuzz_inputs, "SECONDS", 1)
     for kind, came in ((fail, "traceback"), (wait, "hang"), (take, "memory above what was told")):
