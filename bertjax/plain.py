@@ -37,14 +37,14 @@ class Swept:
 
 def run(
     model: Any, inputs: Inputs | Mapping[str, Any], overrides: Overrides, readout: Readout
-) -> Shaped[Array, "ablations batch *readout"]:
+) -> Shaped[Array, "ablations *readout"]:
     """The experiment itself: every override of a stack on one batch, each as a full forward pass.
 
     Args:
         model: any model of bertjax.
         inputs: a batch, or `model.inputs(...)` of it.
         overrides: with a leading axis `ablations` (`overrides.stack`).
-        readout: what to keep of each run; a function defined once, since each new one is compiled anew.
+        readout: what to keep of each run, one array of any shape, such as `output.attentions`; a function defined once, since each new one is compiled anew.
 
     Returns: the readouts.
     """
@@ -58,9 +58,9 @@ def run(
 @partial(jax.jit, static_argnums=(0, 4))
 def _run(
     graphdef: Any, state: Any, inputs: Inputs, overrides: Overrides, readout: Readout
-) -> Shaped[Array, "ablations batch *readout"]:
+) -> Shaped[Array, "ablations *readout"]:
     model = nnx.merge(graphdef, state)
-    return jax.vmap(lambda override: read(readout, model.forward(inputs, override)))(overrides)
+    return jax.vmap(lambda override: read(readout, model.forward(inputs, override), of_each=False))(overrides)
 
 
 def sweep(

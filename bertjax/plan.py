@@ -84,14 +84,13 @@ class Plan:
 def make_plan(config: BertConfig, ablations: Sequence[Ablation]) -> Plan:
     """Order ablations as a trie by layer. Equal sets become one run.
 
-        Raises:
-            InputError: no ablations.
-            OverrideError: a head that the model does not have.
+    Raises:
+        InputError: no ablations.
+        OverrideError: a head that the model does not have.
 
-        >>> from bertjax import arguments
-    from bertjax.ablations import single_heads
-        >>> make_plan(BertConfig(), single_heads(BertConfig())).states()
-        [13, 25, 37, 49, 61, 73, 85, 97, 109, 121, 133, 145]
+    >>> from bertjax.ablations import single_heads
+    >>> make_plan(BertConfig(), single_heads(BertConfig())).states()
+    [13, 25, 37, 49, 61, 73, 85, 97, 109, 121, 133, 145]
     """
     expected = "a list of Ablation (bertjax.ablations.single_heads(model.config))"
     ablations = arguments.several(ablations, "ablations", expected, Ablation)

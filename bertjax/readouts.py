@@ -52,11 +52,14 @@ def hidden_state(output: ModelOutput) -> Float[Array, "batch token embed"]:
 READOUT = "a function of a model's output (bertjax.readouts)"
 
 
-def read(readout: Readout, output: ModelOutput) -> Array:
+def read(readout: Readout, output: ModelOutput, *, of_each: bool = True) -> Array:
     """What a readout gives for a batch; inside `jax.jit`, where checks cost nothing later.
 
+    Args:
+        of_each: it must have an entry for each example; a sweep's must, that of `plain.run` need not.
+
     Raises:
-        InputError: it is not one array with an entry for each example, or needs values that nobody has yet.
+        InputError: it is not one array, with an entry for each example, or needs values that nobody has yet.
     """
     try:
         given = readout(output)
@@ -66,10 +69,10 @@ def read(readout: Readout, output: ModelOutput) -> Array:
             "float(...) or if"
         ) from error
     batch = vars(output)["last_hidden_state"].shape[0]  # not by attribute, which would be taken down
-    expected = "one array [batch, ...], with an entry for each example"
+    expected = "one array [batch, ...], with an entry for each example" if of_each else "one array"
     if not isinstance(given, jax.Array | np.ndarray):
         arguments.refuse("what the readout returns", expected, given)
-    if given.shape[:1] != (batch,):
+    if of_each and given.shape[:1] != (batch,):
         raise InputError(
             f"what the readout returns must be {expected}, found shape {given.shape} for {batch} "
             f"example{'s' * (batch > 1)}: keep the first axis (output.last_hidden_state[:, 0] is [CLS] of each)"

@@ -406,7 +406,6 @@ MISUSES = {
     "run, list": (lambda d: d.run(overrides=[ov.identity(CONFIG)]), "overrides.stack.*found a list"),
     "run, readout": (lambda d: d.run(readout=5), "readout.*found 5"),
     "run, readout gives a dict": (lambda d: d.run(readout=lambda o: {}), "readout returns.*an empty dict"),
-    "run, readout of one": (lambda d: d.run(readout=lambda o: o.last_hidden_state[0]), "keep the first axis"),
     "plain.sweep, batches": (lambda d: d.plain_sweep(batches=None), "batches.*found None"),
     "plain.sweep, batches []": (lambda d: d.plain_sweep(batches=[]), "0, 1, 2"),
     "plain.sweep, batch": (lambda d: d.plain_sweep(batches=[BATCH]), "batches"),
