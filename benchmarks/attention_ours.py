@@ -9,8 +9,8 @@ import numpy as np
 import bertjax
 from bertjax.tokenizer import Encoding
 from experiments.attention_change import compare_real
-from experiments.linguistic_features import feature_columns
 from experiments.shared.attention import reduce_attention
+from experiments.words.columns import feature_columns
 
 
 def main() -> None:

@@ -44,7 +44,8 @@ def run(
         model: any model of bertjax.
         inputs: a batch, or `model.inputs(...)` of it.
         overrides: with a leading axis `ablations` (`overrides.stack`).
-        readout: what to keep of each run, one array of any shape, such as `output.attentions`; a function defined once, since each new one is compiled anew.
+        readout: what to keep of each run, one array of any shape, such as `output.attentions`; a function defined once,
+            since each new one is compiled anew.
 
     Returns: the readouts.
     """

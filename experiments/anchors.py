@@ -201,7 +201,7 @@ def measure_qqp(run: Run) -> dict[str, Float[np.ndarray, "examples layers heads"
 
 def read_qqp(run: Run) -> AnnotatedSample:
     """Examples of QQP as the authors' code reads them; without --spacy little is known of their words."""
-    wanted = {"task": "qqp", "split": "validation", "data_dir": None, "conllu": None, "tagger": None}
+    wanted: dict[str, Any] = {"task": "qqp", "split": "validation", "data_dir": None, "conllu": None, "tagger": None}
     wanted["max_length"] = PUBLISHED_LENGTH
     return read_annotated(replace(run, options=Namespace(**{**vars(run.options), **wanted})), published=True)
 

@@ -49,7 +49,8 @@ __all__ = ["compute", "figures", "main", "tables"]
 
 def compute(run: Run) -> Outcome:
     """The estimates of all features of each task, in one mode or both."""
-    sources, values = read_sources(run), {}
+    sources = read_sources(run)
+    values: dict[str, np.ndarray] = {}
     results: dict[str, Any] = {}
     lines: list[str] = []
     for name, source in sources.items():
@@ -83,7 +84,9 @@ def measure_source(source: Source) -> tuple[dict[str, Any], dict[str, np.ndarray
         maps = [largest_means(one, counted, names) for one in published]
         found["as_published"] = [{name: one.told() for name, one in own.items()} for own in maps]
         found["published_examples"] = {name: int(some) for name, some in zip(FEATURES, counted.sum(0), strict=True)}
-        found["published_against_corrected"] = compare(maps[0], largest_means(corrected[0], masks.any(-1), known))
+        found["published_against_corrected"] = compare(
+            maps[0], largest_means(corrected[0], np.asarray(masks.any(-1)), known)
+        )
         values |= {f"published_{model}": one.largest for model, one in name_models(published).items()}
         values |= {"published_counted": counted, "published_ids": np.array(read.ids)}
     return found, values

@@ -90,7 +90,7 @@ def measure_source(source: Source) -> tuple[dict[str, Any], Values]:
     sample, run = source.sample, source.run
     masks, lengths = feature_masks(sample), np.array([len(text) for text in sample.texts])
     reports: list[dict[str, Any]] = []
-    values: Values = {"lengths": lengths, "features": masks.any(-1), "ids": np.array(sample.ids)}
+    values: Values = {"lengths": lengths, "features": np.asarray(masks.any(-1)), "ids": np.array(sample.ids)}
     several: list[Shared] = []
     for number, model in enumerate(source.models()):
         row, shared = measure_pairs(run, model, sample, masks)

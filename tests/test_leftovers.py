@@ -33,7 +33,7 @@ def test_a_journal_of_odd_sizes_is_told_and_overwritten(tmp_path, sizes):
         journal.write(0, np.ones(3, np.float32))
     head = tmp_path / "journal.json"
     head.write_text(json.dumps(json.loads(head.read_text()) | {"sizes": sizes}))
-    with pytest.raises(OutputError, match="is damaged, .* --overwrite discards"):
+    with pytest.raises(OutputError, match=r"is damaged, .* --overwrite discards"):
         open_journal(tmp_path, FACTS, CHOSEN)
     with open_journal(tmp_path, FACTS, CHOSEN, replace=True) as journal:
         assert (journal.sizes, journal.found) == (CHOSEN, 0)

@@ -38,7 +38,7 @@ class Scale:
 
     def place(self, values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
         """Where values stand on the scale."""
-        return np.log2(np.maximum(values, 1e-9)) if self.ratio else values
+        return np.asarray(np.log2(np.maximum(values, 1e-9))) if self.ratio else values
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,7 @@ def _colours(scale: Scale) -> tuple[Any, Any]:
     from matplotlib import colormaps
     from matplotlib.colors import Normalize
 
-    colours = colormaps["Blues" if scale.centre is None else COLOURS].copy()
-    colours.set_bad("#dddddd")
+    colours = colormaps["Blues" if scale.centre is None else COLOURS].with_extremes(bad="#dddddd")
     low, high = (float(scale.place(np.array(end))) for end in (scale.low, scale.high))
     return colours, Normalize(low, high)
 

@@ -35,8 +35,9 @@ def estimate(values: Float[np.ndarray, "examples ..."]) -> Estimate:
     """The mean over examples."""
     exact = values.astype(np.float64)
     if len(exact) < 2:
-        return Estimate(exact.mean(0), np.full(exact.shape[1:], np.nan))
-    return Estimate(exact.mean(0), norm.ppf(0.975) * exact.std(0, ddof=1) / np.sqrt(len(exact)))
+        return Estimate(np.asarray(exact.mean(0)), np.full(exact.shape[1:], np.nan))
+    half = norm.ppf(0.975) * exact.std(0, ddof=1) / np.sqrt(len(exact))
+    return Estimate(np.asarray(exact.mean(0)), np.asarray(half))
 
 
 def read_estimate(found: Mapping[str, Any]) -> Estimate:

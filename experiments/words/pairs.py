@@ -21,7 +21,7 @@ MEASURES = 1 + len(CONTROLS)
 def row_and_shared(
     maps: Float[Array, "layers batch heads query key"],
     keep: Int[Array, "batch token"],
-    masks: Bool[Array, "batch features token"],
+    masks: Bool[Array, "batch features width"],
     shares: Float[Array, "batch kinds measures own own"],
 ) -> Float[Array, "batch statistics layers heads"]:
     """The row of [CLS], then weights of words that both texts share and their controls."""

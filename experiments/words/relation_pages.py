@@ -91,12 +91,15 @@ def _draw_shared(path: Path, numbers: Numbers) -> None:
     for name, one in sources.items():
         for kind in kinds:
             own = one["models"][0]["shared_words"].get(kind)
-            least, beyond = weakest_shared(own) if own else (None, None)
-            share = Panel(name if kind == kinds[0] else "", np.array(own["share"]["mean"])) if own else None
-            shares[kind].append(share)
-            margins[kind].append(None if own is None else Panel("", least, beyond, ~beyond))
+            if own is None:
+                shares[kind].append(None)
+                margins[kind].append(None)
+                continue
+            least, beyond = weakest_shared(own)
+            shares[kind].append(Panel(name if kind == kinds[0] else "", np.array(own["share"]["mean"])))
+            margins[kind].append(Panel("", least, beyond, ~beyond))
     largest = max(float(panel.values.max()) for several in shares.values() for panel in several if panel)
-    scale = Scale("share of attention", 0, largest)
+    scale = Scale("share of attention", 0.0, largest)
     every = [panel.values for several in margins.values() for panel in several if panel]
     signed = plain_scale("more than controls", every)
     rows = [MapRow(kind.replace(" ", "\n"), scale, shares[kind]) for kind in kinds]
@@ -154,7 +157,7 @@ def _draw_published(path: Path, numbers: Numbers) -> None:
     sources = {name: one for name, one in numbers["results"]["sources"].items() if one["as_published"]["maps"]}
     (name, one), *_ = sources.items()
     panels = [Panel(relation, np.array(own)) for relation, own in one["as_published"]["maps"].items()]
-    scale = Scale("largest weight", 0, max(float(one.values.max()) for one in panels))
+    scale = Scale("largest weight", 0.0, max(float(one.values.max()) for one in panels))
     title = "Attention along relations between words, as published"
     draw_table(path, [MapRow("", scale, panels)], title, _subtitle(numbers, {name: one}))
 

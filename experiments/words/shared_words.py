@@ -95,7 +95,7 @@ def _controls(
     """How much each pair of words counts: links 1 each, then each control 1 for each link."""
     groups = apart - apart.min()
     on_diagonal = np.bincount(groups[others], minlength=groups.max() + 1)
-    kept = linked & others.any(1)[:, None] & others.any(0) & (on_diagonal[groups] > 0)
+    kept = linked & others.any(1, keepdims=True) & others.any(0) & (on_diagonal[groups] > 0)
     diagonals = np.bincount(groups[kept], minlength=len(on_diagonal)) / np.maximum(on_diagonal, 1)
     by_query = kept.sum(1)[:, None] / np.maximum(others.sum(1), 1)[:, None]
     by_key = kept.sum(0) / np.maximum(others.sum(0), 1)

@@ -11,7 +11,7 @@ from bertjax.cli import Parser
 from bertjax.data import task_named
 from bertjax.errors import ConfigError
 from experiments.shared.program import Run
-from experiments.shared.samples import split_named_task, task_runs
+from experiments.shared.samples import read_examples, split_named_task, task_runs
 from experiments.shared.tuned import check_tuned, tell_tuned
 from experiments.words.annotated import AnnotatedSample
 from experiments.words.annotation import SHIPPED, make_annotator, read_annotated
@@ -68,12 +68,15 @@ def read_sources(run: Run) -> dict[str, Source]:
         DataError: there are no such examples.
         MissingDependencyError: what reads or makes the annotation is not installed.
     """
-    annotator = make_annotator(run.options)
     runs = _named_runs(run)
     for several in run.options.tuned:
         if len(several) != len(runs):
             counts = f"--tuned names {len(several)}, --task {len(runs)}"
             raise ConfigError(f"{counts}: give a fine-tuned model for each task, {NONE} for none")
+    if not run.options.conllu and run.options.task != [SHIPPED]:
+        for one in runs.values():
+            read_examples(one.options)  # a file that is missing is found before a tagger learns
+    annotator = make_annotator(run.options)
     sources = {}
     for number, (name, one) in enumerate(runs.items()):
         sample = read_annotated(one, annotator=annotator)
