@@ -23,7 +23,7 @@ def test_long_work_says_a_line_every_half_minute_without_a_terminal(capsys, monk
         for done in range(0, 13):
             report(done / 12, 1.0)
         for done in range(4):  # the next part of the work, with a pace of its own
-            report(done, 4.0, "weighing [effects]")
+            report(float(done), 4.0, "weighing [effects]")
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == [
@@ -40,7 +40,7 @@ def test_very_long_work_says_less(capsys, monkeypatch):
     monkeypatch.setattr("bertjax.progress.time.monotonic", lambda: float(next(clock)))
     with ProgressBar("ablating") as report:
         for done in range(60 * 24):
-            report(done, 1e9)
+            report(float(done), 1e9)
     assert 24 * 6 <= len(capsys.readouterr().err.splitlines()) < 24 * 6 + 60
 
 
