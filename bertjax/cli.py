@@ -83,9 +83,14 @@ def _flushed(program: Callable[[], int]) -> int:
 def _output_is_stuck() -> bool:
     """Whether what was printed cannot be written, as on a full disk; Python is then kept from trying it again."""
     try:
+        output = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return False  # no file, so no disk that is full
+    try:
         sys.stdout.flush()
+        os.write(output, b"\n")  # where nothing is left to flush, the next byte tells
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
         return True
     return False
 

@@ -68,3 +68,8 @@ def test_a_process_without_a_home_has_no_cache(run, monkeypatch):
     code = "import pathlib\npathlib.Path.home = lambda: (_ for _ in ()).throw(RuntimeError('no home'))\n"
     monkeypatch.setattr(sys.modules[__name__], "CHILD", code + CHILD)
     assert run(XDG_CACHE_HOME="").stdout.split() == ["None", "False"]
+
+
+def test_a_name_that_is_no_utf8_is_no_cache(run, tmp_path):
+    name = os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe")
+    assert run(BERTJAX_COMPILE_CACHE=name).stdout.split() == ["None", "False"]

@@ -5,6 +5,7 @@ All texts here are made up.
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -165,6 +166,14 @@ def test_a_killed_preparation_leaves_nothing_that_counts_as_prepared(glue: Path,
 
 def test_a_task_folder_by_itself_can_be_prepared(glue: Path, tmp_path: Path) -> None:
     assert {found.task for found in prepare(glue / "MRPC", tmp_path / "data")} == {"mrpc"}
+
+
+def test_without_a_directory_tensorflow_datasets_own_is_written_and_read(glue: Path, tmp_path: Path) -> None:
+    variables = {**os.environ, "TFDS_DATA_DIR": str(tmp_path / "own")}
+    command = [sys.executable, "-m", "bertjax", "data", "prepare", "--from", str(glue), "--tasks", "stsb"]
+    made = subprocess.run(command, env=variables, capture_output=True, text=True)
+    assert (made.returncode, made.stderr) == (0, "")
+    assert len(load_examples("stsb", data_dir=tmp_path / "own")) == 3
 
 
 def test_a_mistake_in_one_split_prepares_nothing_of_the_task(glue: Path, tmp_path: Path) -> None:
