@@ -37,7 +37,7 @@ class Swept:
 
 def run(
     model: Any, inputs: Inputs | Mapping[str, Any], overrides: Overrides, readout: Readout
-) -> Shaped[Array, "ablations *readout"]:
+) -> Shaped[Array, "ablations ..."]:
     """The experiment itself: every override of a stack on one batch, each as a full forward pass.
 
     Args:
@@ -59,7 +59,7 @@ def run(
 @partial(jax.jit, static_argnums=(0, 4))
 def _run(
     graphdef: Any, state: Any, inputs: Inputs, overrides: Overrides, readout: Readout
-) -> Shaped[Array, "ablations *readout"]:
+) -> Shaped[Array, "ablations ..."]:
     model = nnx.merge(graphdef, state)
     return jax.vmap(lambda override: read(readout, model.forward(inputs, override), of_each=False))(overrides)
 

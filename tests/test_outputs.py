@@ -144,3 +144,10 @@ def test_a_matrix_of_gates_is_differentiable(embedder):
     slope = (first(gates + step) - first(gates - step)) / 0.02
     assert abs(float(gradient[1, 2] - slope)) < 0.02 * abs(float(slope))
     assert not np.isclose(gradient, 0).any()
+
+
+def test_a_run_of_a_stack_keeps_attentions_too(embedder):
+    stacked = ov.stack([ov.uniform(CONFIG, ["0.1"]), ov.identity(CONFIG)])
+    batch = {"input_ids": IDS, "attention_mask": MASK}
+    kept = plain.run(embedder, batch, stacked, lambda output: output.attentions)
+    assert kept.shape == (2, *embedder(IDS, MASK).attentions.shape)
