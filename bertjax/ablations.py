@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import math
 import random
+import reprlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,11 @@ class Change:
     share: float = 1.0
 
     def __post_init__(self) -> None:
+        if isinstance(self.mode, str) and self.mode not in COEFFICIENTS:
+            raise InputError(
+                f"mode {reprlib.repr(self.mode)} is not one of {', '.join(COEFFICIENTS)}; fixed weights and single edges are "
+                "overrides for a call of the model, or many of them for plain.run and plain.sweep (--engine plain)"
+            )
         arguments.one_of(self.mode, "mode", COEFFICIENTS)
         for name in ("layer", "head"):
             object.__setattr__(self, name, arguments.whole_number(getattr(self, name), name, 0, OverrideError))
