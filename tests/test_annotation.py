@@ -151,7 +151,7 @@ def test_both_texts_of_a_pair_are_annotated_and_found_in_their_own_text(embedder
     options = Namespace(
         task="rte", split="validation", data=str(tmp_path / "dev.tsv"), data_dir=None, limit=None, seed=0
     )
-    options.conllu, options.spacy, options.max_length = None, "some_model", 9
+    options.conllu, options.spacy, options.tagger, options.max_length = None, "some_model", None, 9
     model, tokenizer = bertjax.load(embedder), bertjax.Tokenizer.from_pretrained(embedder)
     sample = read_annotated(Run(options, model, tokenizer, lambda done, total: None))
     assert word_pieces(sample.texts[0], sample.annotations[0]) == [[[1], [2]], [[4], [5], [6]]]
@@ -166,12 +166,12 @@ def run_program(program, embedder, tmp_path, *options):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--task", "mrpc"], "mrpc has no annotation of words; give --spacy MODEL"),
-        (["--task", "mrpc", "--conllu", "some.conllu"], "--conllu brings its own texts"),
+        (["--task", "mrpc", "--spacy", "a", "--tagger", "b"], "--spacy and --tagger both annotate"),
+        (["--task", "mrpc", "--conllu", "some.conllu"], "--conllu brings its own annotated texts"),
         (["--spacy", "some_model"], "ewt-sample is annotated already"),
         (["--conllu", "none.conllu"], "none.conllu: no such file or directory"),
     ],
-    ids=["task alone", "both", "nothing to annotate", "no file"],
+    ids=["two that annotate", "both", "nothing to annotate", "no file"],
 )
 def test_what_cannot_be_annotated_is_refused_in_one_line(program, options, said, embedder, tmp_path, capsys):
     assert run_program(program, embedder, tmp_path, *options) == 2

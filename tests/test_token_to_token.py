@@ -6,13 +6,18 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
 import bertjax
-from experiments.token_to_token import compute, main
+from bertjax.errors import DataError
+from experiments.token_to_token import compute, figures, main, report_relation, tables
 from experiments.words import links
 from experiments.words.annotated import Annotated, AnnotatedSample, Word
+from experiments.words.cls_row import Row, report_row
 from experiments.words.conllu_files import read_sentences
-from experiments.words.links import attend_from_cls, follow_links, follow_published, measure
+from experiments.words.features import FEATURES, feature_masks
+from experiments.words.links import CONTROLS, follow_links, follow_published, measure
+from experiments.words.pattern_join import join_patterns, read_patterns
 from experiments.words.relations import (
     RELATIONS,
     find_links,
@@ -83,8 +88,7 @@ def test_words_that_are_cut_off_have_no_links_and_pairs_stay_within_their_text(r
 
 
 def test_the_default_is_what_literal_loops_compute(run):
-    found = compute(run)
-    relations = found.numbers["relations"]
+    relations = compute(run).numbers["sources"]["some"]["models"][0]["relations"]
     assert [relations[name]["sources"] for name in RELATIONS] == [6, 6, 1, 1]
     largest, shares = {name: [] for name in RELATIONS}, {name: [] for name in RELATIONS}
     for text in read_sentences(Path(run.options.conllu)):
@@ -113,41 +117,54 @@ def test_the_default_is_what_literal_loops_compute(run):
     for name in RELATIONS:
         assert largest_difference(relations[name]["mean"], np.mean(largest[name], axis=0)) < 2e-6
         assert largest_difference(relations[name]["share"], np.mean(shares[name], axis=0)) < 2e-6
-        for share, margin in (("best_distance_share", "margin"), ("nearest_share", "nearest_margin")):
-            expected = np.mean(shares[name], axis=0) - relations[name][share]
-            assert largest_difference(relations[name][margin]["mean"], expected) < 2e-6
+        for control in CONTROLS:
+            expected = np.mean(shares[name], axis=0) - np.array(relations[name]["control_shares"][control])
+            assert largest_difference(relations[name]["margins"][control]["mean"], expected) < 2e-6
     reference = relations["pronoun to noun"]  # "an old man saw the cat and he ran": the nearest noun is the cat
-    assert (reference["best_distance_share"], reference["nearest_share"]) == (1, 0)
+    assert [reference["control_shares"][name] for name in ("distance", "nearest")] == [1, 0]
     assert relations["subject to verb"]["best_distance"] == 1
-    assert relations["subject to verb"]["best_distance_share"] == pytest.approx(5 / 6)
-    assert relations["subject to verb"]["margin"]["mean"] == pytest.approx(
-        np.round(np.mean(shares["subject to verb"], axis=0) - 5 / 6, 6), abs=2e-6
-    )
+    assert relations["subject to verb"]["control_shares"]["distance"] == pytest.approx(5 / 6, abs=1e-6)
+
+
+def test_the_control_of_the_same_key_asks_all_other_words_and_those_near_the_source(run):
+    """Literally, of "an old man saw the cat and he ran home": who else attends most to a link's target?"""
+    text = read_sentences(Path(run.options.conllu))[3]
+    weights, _ = attention_of(run, text.text)
+    words = weights[:, :, 1:-1, 1:-1]  # a token each
+    chosen = words.argmax(-1)
+    found = follow_links(run, run.model, sample_of(run, text)).same_key[0]
+    for relation, several in enumerate(find_links(text)):
+        for control, reach in enumerate((99, 2)):
+            expected = np.zeros((2, 3))
+            for source, target in several:
+                taken = {target, *(other for other, to in several if to == target)}
+                rest = [word for word in range(10) if word not in taken and abs(word - source) <= reach]
+                expected += (chosen[:, :, rest] == target).mean(-1)
+            assert largest_difference(found[control, relation], expected) < 1e-6
 
 
 def test_the_row_of_cls_is_taken_in_three_forms(run):
-    rows = compute(run).numbers["cls_row"]
+    rows = compute(run).numbers["sources"]["some"]["models"][0]["cls_row"]
     nouns = [[2, 6], [2, 7], [2], [3, 6], [8], [1]]
     own, texts = [], [text for text, *_ in SENTENCES]
     for text, places in zip(texts, nouns, strict=True):
         weights, encoding = attention_of(run, text)
         row = weights[-1, :, 0, places]  # numpy puts the places first
         own.append((row.max(0), row.max(0) * len(encoding), row.mean(0) * len(encoding)))
-    for name, expected in zip(
-        ("largest", "largest_by_uniform", "mean_by_uniform"), zip(*own, strict=True), strict=True
-    ):
-        assert largest_difference(rows[name]["nouns"], np.mean(expected, axis=0)) < 2e-6
-    assert set(rows["largest"]) == {"nouns", "verbs", "pronouns", "subjects", "objects", "negation", "[CLS]", "[SEP]"}
+    forms = ("largest", "largest_by_uniform", "mean_by_uniform")
+    for name, expected in zip(forms, zip(*own, strict=True), strict=True):
+        assert largest_difference(rows["nouns"][name], np.mean(expected, axis=0)) < 2e-5
+    assert set(rows) == {*FEATURES[:6], "text", "[CLS]", "[SEP]"}
 
 
 def test_uniform_attention_is_1_in_both_normalised_forms(run):
     sample = sample_of(run, *read_sentences(Path(run.options.conllu)))
-    lengths = np.array([len(text) for text in sample.texts])
-    found = follow_links(run, sample)
-    uniform = np.broadcast_to((1 / lengths)[:, None, None, None], found.row.shape).astype(np.float32)
-    for name in ("largest_by_uniform", "mean_by_uniform"):
-        rows = attend_from_cls(found.__class__(**{**vars(found), "row": uniform, "row_mean": uniform}), lengths)[name]
-        assert all(np.allclose(row, 1) for row in rows.values())
+    lengths, masks = np.array([len(text) for text in sample.texts]), feature_masks(sample)
+    uniform = np.broadcast_to((1 / lengths)[:, None, None], (len(lengths), len(FEATURES), 3)).astype(np.float32)
+    for one in report_row(Row(uniform, uniform), masks, lengths).values():
+        assert np.allclose(one["largest_by_uniform"], 1)
+        assert np.allclose(one["mean_by_uniform"], 1)
+        assert one["all_heads"]["mean_by_uniform"]["mean"] == pytest.approx(1)
 
 
 def literal_pairs(run, text, tokens):
@@ -171,7 +188,7 @@ def test_as_published_is_what_a_literal_loop_computes(run):
     aux = [Word("cat", (4, 7), "NN", "NOUN", 2, "nsubj"), Word("is", (8, 10), "VBZ", "AUX", -1, "root")]
     aux = Annotated("the cat is", (Word("the", (0, 3), "DT", "DET", 1, "det"), *aux), ())
     texts = [*read_sentences(Path(run.options.conllu)), aux]
-    maps, rows, _ = follow_published(run, sample_of(run, *texts))
+    maps, rows, _ = follow_published(run, run.model, sample_of(run, *texts))
     several, nouns = {name: [] for name in RELATIONS}, []
     for text in texts:
         weights, encoding = attention_of(run, text.text)
@@ -214,7 +231,7 @@ def follow_made_up(run, monkeypatch, rng, texts, make):
         yield np.arange(len(texts)), np.asarray(statistic(jnp.asarray(maps), jnp.asarray(keep.astype(np.int32)), *more))
 
     monkeypatch.setattr(links, "stream_attention", stream)
-    return follow_links(run, sample)
+    return follow_links(run, run.model, sample)
 
 
 def random_text(rng):
@@ -245,38 +262,88 @@ def test_a_head_that_looks_at_a_neighbour_does_not_beat_position_and_one_that_fo
     run.options.draws = 499
     measured = measure(run, follow_made_up(run, monkeypatch, rng, texts, make))["subject to verb"]
     assert measured["best_distance"] == 1
-    assert measured["share"][0, 1] == pytest.approx(measured["best_distance_share"])
-    assert measured["margin"].mean[0, 1] == pytest.approx(0)
-    assert measured["margin"].q_values[0, 1] > 0.5
+    margin = measured["margins"]["distance"]
+    assert measured["share"][0, 1] == pytest.approx(float(measured["shares"]["distance"]))
+    assert margin.mean[0, 1] == pytest.approx(0)
+    assert margin.q_values[0, 1] > 0.5
     assert abs(measured["excess"].mean[0, 1]) < 1e-6
     assert measured["share"][1, 2] == 1
-    assert measured["margin"].q_values[1, 2] < 0.05
+    assert all(one.q_values[1, 2] < 0.05 for one in measured["margins"].values())
     assert measured["excess"].q_values[1, 2] < 0.05
-    others = np.delete(measured["margin"].q_values.ravel(), 5)
+    others = np.delete(margin.q_values.ravel(), 5)
     assert (others > 0.5).all()
 
 
-def test_a_run_leaves_numbers_values_and_both_figures(run, tmp_path, capsys):
+def test_a_head_that_looks_at_the_target_from_everywhere_does_not_beat_the_same_key(run, rng, monkeypatch):
+    """It beats distance and the nearest word, as one does that follows the link alone; that one beats all four."""
+    texts = [random_text(rng) for _ in range(60)]
+
+    def make(example, tokens):
+        weights = rng.dirichlet(np.ones(tokens), (2, 3, tokens))
+        ((source, target),) = find_links(texts[example])[0]
+        weights[0, 1] = np.eye(tokens)[target + 1]
+        weights[1, 2, source + 1] = np.eye(tokens)[target + 1]
+        return weights
+
+    run.options.draws = 499
+    measured = measure(run, follow_made_up(run, monkeypatch, rng, texts, make))["subject to verb"]
+    q_values = {name: one.q_values for name, one in measured["margins"].items()}
+    assert q_values["distance"][0, 1] < 0.05
+    assert q_values["others"][0, 1] > 0.5
+    assert q_values["neighbours"][0, 1] > 0.5
+    assert measured["shares"]["others"][0, 1] == pytest.approx(1)
+    assert report_relation(measured)["followed_by"] == ["1.2"]
+
+
+def test_a_run_leaves_numbers_from_which_tables_and_figures_are_drawn_again(run, tmp_path, capsys):
     output = tmp_path / "out"
+    patterns = write_patterns(tmp_path / "patterns.json", run.options.model)
     arguments = ["--model", run.options.model, "--conllu", run.options.conllu, "--output", str(output), "--draws", "9"]
-    assert main([*arguments, "--as-published"]) == 0
+    assert main([*arguments, "--as-published", "--patterns", str(patterns)]) == 0
     assert "verb to subject as published against corrected" in capsys.readouterr().out
-    files = {
-        "numbers.json",
-        "values.npz",
-        *(f"{name}.{kind}" for name in ("figure", "cls_row") for kind in ("png", "pdf")),
-    }
-    assert {path.name for path in output.iterdir()} == files
-    found = json.loads((output / "numbers.json").read_text())["results"]
-    assert set(found["relations"]) == set(found["as_published"]["maps"]) == set(RELATIONS)
-    assert np.load(output / "values.npz")["hits"].shape == (6, 4, 2, 3)
+    names = {"figure", "cls_row", "as_published"}
+    pictures = {f"{name}.{kind}" for name in names for kind in ("png", "pdf")}
+    assert {path.name for path in output.iterdir()} == {"numbers.json", "values.npz", *pictures}
+    numbers = json.loads((output / "numbers.json").read_text())
+    found = numbers["results"]["sources"]["some"]
+    assert set(found["models"][0]["relations"]) == set(found["as_published"]["maps"]) == set(RELATIONS)
+    assert np.load(output / "values.npz")["some_0_hits"].shape == (6, 4, 2, 3)
+    drawn = figures(numbers)
+    assert set(drawn) == names
+    drawn["cls_row"](tmp_path / "again.png")
+    assert (tmp_path / "again.png").read_bytes() == (output / "cls_row.png").read_bytes()
+    assert "share of diagonal maps" in tables(numbers)
+
+
+def write_patterns(path, model):
+    """What `attention_patterns` leaves, of two tasks: head 1.2 is diagonal, others vertical."""
+    heads = {"diagonal": np.zeros((2, 3)), "vertical+diagonal": np.zeros((2, 3)), "vertical": np.ones((2, 3))}
+    heads["diagonal"][1, 2], heads["vertical+diagonal"][1, 2] = 0.5, 0.25
+    tasks = {name: {"heads": {kind: shares.tolist() for kind, shares in heads.items()}} for name in ("rte", "mrpc")}
+    settings = {"model": model, "tuned": None}
+    path.write_text(json.dumps({"settings": settings, "results": {"corrected": tasks}}), encoding="utf-8")
+    return path
+
+
+def test_relations_are_joined_with_diagonal_maps_head_by_head(run, tmp_path):
+    patterns = read_patterns(str(write_patterns(tmp_path / "patterns.json", "m")), "m")
+    weight = np.arange(6).reshape(2, 3).tolist()  # 1.2 has most
+    found = join_patterns({"a": {"mean": weight, "share": weight[::-1], "followed_by": ["0.1"]}}, patterns)["a"]
+    assert found["highest"] == {"1.2": 0.75, "1.1": 0, "1.0": 0}
+    assert found["followed_by"] == {"0.1": 0}
+    assert found["all"] == pytest.approx(0.125)
+    assert found["weight_ranks"] == pytest.approx(spearmanr(range(6), [0, 0, 0, 0, 0, 1]).statistic)
+    with pytest.raises(DataError, match="of m, fine-tuned or not; give one of other"):
+        read_patterns(str(tmp_path / "patterns.json"), "other")
+    with pytest.raises(DataError, match="holds no shares of patterns by head"):
+        read_patterns(str(tmp_path / "none.json"), "m")
 
 
 def test_relations_that_a_file_cannot_have_are_left_out_and_named(run):
     run.options.conllu, run.options.limit = None, 7
     found = compute(run)
     assert "pronoun to noun, noun to pronoun: none here; pronoun and noun need entities" in " ".join(found.lines)
-    assert set(found.numbers["relations"]) == set(RELATIONS[:2])
+    assert set(found.numbers["sources"]["ewt-sample"]["models"][0]["relations"]) == set(RELATIONS[:2])
 
 
 def test_a_file_without_any_relation_is_refused_in_one_line(run, tmp_path, capsys):
