@@ -320,7 +320,7 @@ def test_a_run_leaves_numbers_from_which_tables_and_figures_are_drawn_again(run,
     assert set(drawn) == names
     drawn["change"](tmp_path / "again.png")
     assert (tmp_path / "again.png").read_bytes() == (output / "change.png").read_bytes()
-    assert "| nouns | 4 |" in tables(numbers)
+    assert "| nouns | 5 |" in tables(numbers)
     assert main([*arguments, "--as-published"]) == 2
     assert "overwrite" in capsys.readouterr().err
 

@@ -61,16 +61,10 @@ def make_annotator(options: argparse.Namespace) -> Annotator:
     """What annotates the texts of tasks: spaCy, a tagger that learns now, or nothing but the places of words.
 
     Raises:
-        DataError: two are named, or there are no texts of a task.
+        DataError: as `check_annotation`, or the tagger cannot learn.
         MissingDependencyError: what makes the annotation is not installed.
     """
-    given = [name for name in ("conllu", "spacy", "tagger") if getattr(options, name)]
-    if len(given) > 1 and "conllu" not in given:
-        raise DataError("--spacy and --tagger both annotate the tasks' texts; leave out one of them")
-    if options.conllu and (len(given) > 1 or _tasks(options) != [SHIPPED]):
-        raise DataError("--conllu brings its own annotated texts; leave out --task, --spacy and --tagger, or --conllu")
-    if SHIPPED in _tasks(options) and (given not in ([], ["conllu"]) or _tasks(options) != [SHIPPED]):
-        raise DataError(f"{SHIPPED} is annotated already; give --task without it")
+    check_annotation(options)
     if options.spacy:
         return Annotator(partial(annotate, options.spacy), f", annotated by spaCy's {options.spacy}")
     if options.tagger:
@@ -78,6 +72,17 @@ def make_annotator(options: argparse.Namespace) -> Annotator:
         said = f", tagged as learnt from {tagger.source} (accuracy {tagger.accuracy:.3f})"
         return Annotator(tagger.annotate, said, ROLES)
     return Annotator(lambda texts: [split_words(text) for text in texts], "", (*PARTS_OF_SPEECH, *ROLES))
+
+
+def check_annotation(options: argparse.Namespace) -> None:
+    """Raises `DataError` where options name two annotations of the same texts, or one of texts that are not there."""
+    given = [name for name in ("conllu", "spacy", "tagger") if getattr(options, name)]
+    if len(given) > 1 and "conllu" not in given:
+        raise DataError("--spacy and --tagger both annotate the tasks' texts; leave out one of them")
+    if options.conllu and (len(given) > 1 or _tasks(options) != [SHIPPED]):
+        raise DataError("--conllu brings its own annotated texts; leave out --task, --spacy and --tagger, or --conllu")
+    if SHIPPED in _tasks(options) and (given not in ([], ["conllu"]) or _tasks(options) != [SHIPPED]):
+        raise DataError(f"{SHIPPED} is annotated already; give --task without it")
 
 
 def _tasks(options: argparse.Namespace) -> list[str]:

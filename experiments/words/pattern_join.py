@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import spearmanr
 
 from bertjax.errors import DataError
+from experiments.shared.agreement import compare_maps
 from experiments.words.estimates import name_head
 from experiments.words.markdown import make_table
 
@@ -65,8 +65,8 @@ def join_patterns(relations: Mapping[str, Any], patterns: Mapping[str, Any]) -> 
         names = [name_head(place, weight.shape[1]) for place in order]
         by_name = {name_head(place, weight.shape[1]): float(own) for place, own in enumerate(diagonal.ravel())}
         found[name] = {
-            "weight_ranks": float(spearmanr(weight.ravel(), diagonal.ravel()).statistic),
-            "share_ranks": float(spearmanr(share.ravel(), diagonal.ravel()).statistic),
+            "weight_ranks": compare_maps(weight, diagonal)["rank_correlation"],
+            "share_ranks": compare_maps(share, diagonal)["rank_correlation"],
             "highest": {head: by_name[head] for head in names},
             "followed_by": {head: by_name[head] for head in one["followed_by"]},
             "all": float(diagonal.mean()),
@@ -81,7 +81,8 @@ def join_table(relations: Mapping[str, Any], patterns: Mapping[str, Any]) -> str
         heads = [
             ", ".join(f"{head} {share:.0%}" for head, share in one[key].items()) for key in ("highest", "followed_by")
         ]
-        ranks = [f"{one[key]:.2f}" for key in ("weight_ranks", "share_ranks")]
+        found = [one[key] for key in ("weight_ranks", "share_ranks")]
+        ranks = ["undefined" if rank is None else f"{rank:.2f}" for rank in found]
         rows.append([name, *ranks, heads[0], heads[1] or "none", f"{one['all']:.0%}"])
     head = ["share of diagonal maps", "rank correlation with the weight", "with finding the target"]
     return make_table([*head, "heads of most weight", "heads that follow the relation", "all heads"], rows)

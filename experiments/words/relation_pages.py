@@ -96,8 +96,9 @@ def _draw_shared(path: Path, numbers: Numbers) -> None:
                 margins[kind].append(None)
                 continue
             least, beyond = weakest_shared(own)
-            shares[kind].append(Panel(name if kind == kinds[0] else "", np.array(own["share"]["mean"])))
-            margins[kind].append(Panel("", least, beyond, ~beyond))
+            share = np.array(own["share"]["mean"])
+            shares[kind].append(Panel(name if kind == kinds[0] else "", share))
+            margins[kind].append(Panel("", least, beyond & twice_controls(share, least), ~beyond))
     largest = max(float(panel.values.max()) for several in shares.values() for panel in several if panel)
     scale = Scale("share of attention", 0.0, largest)
     every = [panel.values for several in margins.values() for panel in several if panel]
@@ -106,7 +107,8 @@ def _draw_shared(path: Path, numbers: Numbers) -> None:
     rows += [MapRow(f"{kind},\nbeyond", signed, margins[kind]) for kind in kinds]
     note = (
         "Share of a word's attention that goes to the same word in the other text. Controls: other words there, other\n"
-        f"words in the same places, the same word seen from others. Dot: more than all three (q < {LEVEL}); pale: not."
+        f"words in the same places, the same word seen from others. Pale: not more than all three (q < {LEVEL}).\n"
+        "Dot: more, and at least twice the largest control."
     )
     draw_table(path, rows, "Attention to words that both texts share", _subtitle(numbers, sources), note)
 
@@ -116,6 +118,13 @@ def weakest_shared(kind: Numbers) -> tuple[Float[np.ndarray, "layers heads"], Bo
     margins = {name: read_estimate(one) for name, one in kind["margins"].items()}
     beyond = [differing({name: one})[name] & (one.mean > 0) for name, one in margins.items()]
     return np.min([one.mean for one in margins.values()], axis=0), np.all(beyond, axis=0)
+
+
+def twice_controls(
+    share: Float[np.ndarray, "layers heads"], least: Float[np.ndarray, "layers heads"]
+) -> Bool[np.ndarray, "layers heads"]:
+    """Which heads give along links at least twice what the largest control gets; `least` as `weakest_shared`."""
+    return share >= 2 * (share - least)
 
 
 def say_shared(found: Numbers) -> list[str]:
@@ -248,7 +257,7 @@ def _shared_table(sources: Numbers) -> str:
                 for at in order
             )
             row = [name, kind, f"{base['links']:,} in {base['examples']:,}", f"{share.mean():.4f}", heads]
-            row += [str(int(beyond.sum())), str(int((beyond & (share >= 2 * (share - least))).sum()))]
+            row += [str(int(beyond.sum())), str(int((beyond & twice_controls(share, least)).sum()))]
             tuned = [np.array(model["share"]["mean"]) for model in models[1:]]
             counts = [str(int(weakest_shared(model)[1].sum())) for model in models[1:]]
             row += [", ".join(f"{values.mean():.4f}" for values in tuned), ", ".join(counts)]

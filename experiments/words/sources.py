@@ -14,7 +14,7 @@ from experiments.shared.program import Run
 from experiments.shared.samples import read_examples, split_named_task, task_runs
 from experiments.shared.tuned import check_tuned, tell_tuned
 from experiments.words.annotated import AnnotatedSample
-from experiments.words.annotation import SHIPPED, make_annotator, read_annotated
+from experiments.words.annotation import SHIPPED, check_annotation, make_annotator, read_annotated
 
 NONE = "-"  # in place of a model
 
@@ -68,6 +68,7 @@ def read_sources(run: Run) -> dict[str, Source]:
         DataError: there are no such examples.
         MissingDependencyError: what reads or makes the annotation is not installed.
     """
+    check_annotation(run.options)
     runs = _named_runs(run)
     for several in run.options.tuned:
         if len(several) != len(runs):
