@@ -61,7 +61,8 @@ class Change:
         if isinstance(self.mode, str) and self.mode not in COEFFICIENTS:
             raise InputError(
                 f"mode {reprlib.repr(self.mode)} is not one of {', '.join(COEFFICIENTS)}; fixed weights and single "
-                "edges are overrides for a call of the model, or many of them for plain.run and plain.sweep (--engine plain)"
+                "edges are overrides for a call of the model, or many of them for plain.run and plain.sweep "
+                "(--engine plain)"
             )
         arguments.one_of(self.mode, "mode", COEFFICIENTS)
         for name in ("layer", "head"):

@@ -2,7 +2,8 @@
 
 Each directory NAME of `recorded/` holds the `numbers.json` of a run. Its program draws figures and tables from that
 file alone: figures are written to `figures/NAME.png` and `figures/NAME_WHICH.png`, and in `RESULTS.md` everything
-between these two lines is replaced by the run's tables (several names: by the program's overview of these runs):
+between these two lines is replaced by the run's tables (NAME:2 is the second of them alone, several names are the
+program's overview of these runs):
 
     <!-- numbers: NAME [NAME ...] -->
     <!-- end -->
@@ -29,7 +30,7 @@ from bertjax.errors import DataError
 from bertjax.progress import say
 
 PLACE = Path(__file__).parent
-BLOCK = re.compile(r"(<!-- numbers: ([\w. -]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- numbers: ([\w.: -]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 ABSOLUTE = re.compile(r"(?<![\w.~*])(/[\w.-]+){2,}")
 LARGEST = 400_000  # bytes of a recorded file
 
@@ -78,10 +79,16 @@ def fill_in(text: str, recorded: Mapping[str, Numbers]) -> str:
     """
 
     def replaced(block: re.Match[str]) -> str:
-        names = block[2].split()
-        if missing := [name for name in names if name not in recorded]:
+        names, _, number = block[2].partition(":")
+        if missing := [name for name in names.split() if name not in recorded]:
             raise DataError(f"RESULTS.md names {missing[0]}, which is not in recorded/")
-        return f"{block[1]}{tables_of({name: recorded[name] for name in names})}\n{block[3]}"
+        tables = tables_of({name: recorded[name] for name in names.split()})
+        if number:
+            several = tables.split("\n\n")
+            if not (number.isdecimal() and 1 <= int(number) <= len(several)):
+                raise DataError(f"RESULTS.md names {block[2]}, but there are {len(several)} tables")
+            tables = several[int(number) - 1]
+        return f"{block[1]}{tables}\n{block[3]}"
 
     return BLOCK.sub(replaced, text)
 

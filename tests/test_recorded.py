@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from bertjax.errors import DataError
 from experiments import results
 from experiments.results import figures_of, fill_in, keep, main, read_recorded, tables_of
 
@@ -37,7 +38,7 @@ def test_the_tables_of_this_repository_are_those_of_its_recorded_numbers():
     text = (results.PLACE / "RESULTS.md").read_text(encoding="utf-8")
     recorded = read_recorded()
     assert fill_in(text, recorded) == text
-    named = {name for block in results.BLOCK.finditer(text) for name in block[2].split()}
+    named = {name for block in results.BLOCK.finditer(text) for name in block[2].partition(":")[0].split()}
     assert named == set(recorded), "a run is recorded that RESULTS.md does not show, or the other way round"
     for numbers in recorded.values():
         assert not results.ABSOLUTE.search(json.dumps(numbers))
@@ -75,6 +76,17 @@ def test_what_is_not_to_be_kept_is_refused_in_one_line(place, capsys, spoil, wor
     assert words in error
     assert error.count("\n") == 1
     assert not (results.PLACE / "recorded").exists()
+
+
+def test_a_block_may_hold_one_table_of_a_run(place):
+    text = "<!-- numbers: small:{} -->\n<!-- end -->"
+    whole = tables_of({"small": RUN})
+    table, gain = whole.split("\n\n")
+    assert fill_in(text.format(2), {"small": RUN}) == f"<!-- numbers: small:2 -->\n{gain}\n<!-- end -->"
+    assert table in fill_in(text.format(1), {"small": RUN})
+    for number in ("3", "0", "x"):
+        with pytest.raises(DataError, match="there are 2 tables"):
+            fill_in(text.format(number), {"small": RUN})
 
 
 def test_a_block_of_a_run_that_is_not_there_is_named(place, capsys):
