@@ -9,7 +9,7 @@ import importlib
 from collections import Counter
 from types import ModuleType
 
-FUZZERS = ("checkpoints", "results")
+FUZZERS = ("checkpoints", "inputs", "results")
 
 
 def fuzzer(name: str) -> ModuleType:

@@ -16,7 +16,7 @@ from bertjax import (
     BertModel,
 )
 from bertjax.checkpoint import TABLE, is_known, row_of_parameter, tensor_shape, to_parameter, to_tensor
-from bertjax.errors import CheckpointError, ConfigError
+from bertjax.errors import CheckpointError, ConfigError, InputError
 from bertjax.files import CheckpointWarning, read_weights, write_weights
 from bertjax.task_heads import CLASSES
 from tests.tiny import arguments, random_model, tree_equal
@@ -196,7 +196,7 @@ def test_half_precision_files_are_computed_in_float32(small, tmp_path, dtype):
 
 
 def test_options_of_from_pretrained_that_do_not_exist_are_errors(saved):
-    with pytest.raises(TypeError, match="output_attention"):
+    with pytest.raises(InputError, match="no option output_attention; BertModel has add_pooling_layer"):
         BertModel.from_pretrained(saved[1], output_attention=True)
 
 
