@@ -115,7 +115,7 @@ def test_two_processes_give_what_one_gives(settings, tmp_path):
     assert "results in" in said[0][0]
     assert all(line.startswith("[Gloo]") for line in said[1][0].splitlines())
     found = outputs_of(settings)
-    alone = ablate(Settings(**{**vars(settings), "output": str(tmp_path / "alone")}))
+    alone = ablate(replace(settings, output=str(tmp_path / "alone")))
     for name in ("base", "outputs"):
         assert np.abs(found[name] - getattr(alone.swept, name)).max() < 2e-6
     assert np.ptp(found["outputs"], axis=0).max() > 1e-4
@@ -189,7 +189,7 @@ def test_one_of_four_dies_the_others_say_so_and_two_go_on(settings, tmp_path):
     codes, said = run_processes(settings, 2)
     assert codes == [0, 0], said
     assert f"{kept} finished shares" in said[0][0]
-    alone = ablate(Settings(**{**vars(settings), "output": str(tmp_path / "alone")}))
+    alone = ablate(replace(settings, output=str(tmp_path / "alone")))
     assert np.abs(outputs_of(settings)["outputs"] - alone.swept.outputs).max() < 2e-6
 
 
@@ -274,7 +274,7 @@ def test_every_example_is_in_one_share(examples, shares):
 
 def test_the_plain_form_is_of_one_process(settings):
     with pytest.raises(InputError, match="leave --distributed out"):
-        check_settings(Settings(**{**vars(settings), "distributed": True, "engine": "plain"}))
+        check_settings(replace(settings, distributed=True, engine="plain"))
 
 
 def test_options_of_several_processes_need_the_word(settings, capsys):
