@@ -105,7 +105,7 @@ def outcome(case: Case) -> str:
         _copy(_base(case.base), directory, case.level)
         DAMAGES[case.damage](directory / case.file, random.Random(case.seed))
         if case.level == "forged":
-            _forge(directory)
+            reseal(directory)
         found = _read(directory, case.base, plots=case.seed % PLOTTED == 0)
         wrong = [name for name, text in found.items() if text not in ("refused", _shown(case.base, case.level)[name])]
     for broken in ("traceback", "hang"):
@@ -225,7 +225,7 @@ def unseal(directory: Path) -> None:
     path.write_text(json.dumps(summary | {"schema": 1}))
 
 
-def _forge(directory: Path) -> None:
+def reseal(directory: Path) -> None:
     """Hashes anew, where there is still a summary to put them into."""
     path = directory / "summary.json"
     if not path.is_file():

@@ -26,6 +26,7 @@ from experiments.patterns.figure import draw_patterns
 from experiments.patterns.scores import NAMES
 from experiments.shared.map_table import MapRow, draw_table, ratio_scale
 from experiments.shared.maps import Panel
+from tests.fuzz_results import reseal
 from tests.made_up import make_results
 
 KEPT = Path(__file__).parent / "images"
@@ -202,6 +203,7 @@ def test_either_text_of_a_pair_that_is_read_one_by_one(tmp_path):
     second = {name.replace("_0_0", "_0_1").replace("_1_0", "_1_1"): array for name, array in kept.items()}
     second |= {name: array[..., :3, :3] if name.startswith("weights") else array[:3] for name, array in second.items()}
     np.savez(path / "attention.npz", **(second | kept))
+    reseal(path)
     saved = read_results(path)
     assert saved.texts == 2
     sizes = [len(saved.plot("attention", text=text).axes[0].get_xticks()) for text in (1, 2)]

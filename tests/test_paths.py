@@ -108,8 +108,8 @@ def test_text_that_is_not_utf8_is_told_with_its_line(tmp_path):
         ("~nosuchuser/data.tsv", "~nosuchuser/data.tsv: there is no home directory of that user"),
         ("", "a path is empty"),
         ("data\0.tsv", "holds a NUL character"),
-        (5, "a path must be a text or a pathlib.Path, found int"),
-        (None, "found NoneType"),
+        (5, "a path must be a text or a pathlib.Path, found 5"),
+        (None, "found None"),
     ],
 )
 def test_what_is_no_path_is_told(given, message):

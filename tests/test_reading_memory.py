@@ -126,9 +126,9 @@ def test_a_long_text_gives_the_same_tokens_as_its_beginning(tokenizer, monkeypat
 def test_sets_are_counted_before_they_are_listed():
     config = BertConfig(hidden_size=400, num_attention_heads=100, num_hidden_layers=100)
     for ask in (
-        lambda: ab.random_subsets(BertConfig(), 2, 10**9),
-        lambda: ab.random_subsets(BertConfig(), 2, 10**6),
-        lambda: ab.random_subsets(BertConfig(), 100, 50_000),
+        lambda: ab.random_subsets(BertConfig(), size=2, count=10**9),
+        lambda: ab.random_subsets(BertConfig(), size=2, count=10**6),
+        lambda: ab.random_subsets(BertConfig(), size=100, count=50_000),
         lambda: ab.head_pairs(config),
         lambda: ab.all_but_one(config),
         lambda: ab.cumulative(config, [(0, 0)] * 10_000),
