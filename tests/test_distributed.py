@@ -49,9 +49,9 @@ if sys.argv[1] == "late":
 if sys.argv[1] == "counts":
     from bertjax.tokenizer import Tokenizer
     encode, tokenised = Tokenizer.encode, []
-    def counting(self, first, *given):
+    def counting(self, first, *given, **named):
         tokenised.append(len(first))
-        return encode(self, first, *given)
+        return encode(self, first, *given, **named)
     Tokenizer.encode = counting
 from bertjax.cli import main
 code = main(sys.argv[2:])

@@ -131,7 +131,7 @@ def test_sets_are_counted_before_they_are_listed():
         lambda: ab.random_subsets(BertConfig(), size=100, count=50_000),
         lambda: ab.head_pairs(config),
         lambda: ab.all_but_one(config),
-        lambda: ab.cumulative(config, [(0, 0)] * 10_000),
+        lambda: ab.cumulative(config, order=[(0, 0)] * 10_000),
     ):
         with pytest.raises(InputError, match=r"sets with .* heads in all: only to list them takes .* of memory"):
             ask()
