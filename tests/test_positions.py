@@ -40,11 +40,12 @@ def test_links_that_fill_up_count_nothing(rng):
     members = np.broadcast_to(np.eye(5, dtype=bool), (3, 5, 5))
     links = np.full((3, 4, 2, 2), -1)
     links[1, 2, 0] = links[2, 3, 1] = (3, 3)
-    some = jnp.asarray(rng.random((3, 6, 5)) < 0.5)
-    everything = jnp.ones((3, 5), bool)
-    several = [jnp.asarray(one) for one in (maps, np.ones((3, 5), np.int32), links, links, members)]
-    found = np.asarray(link_statistics(*several, everything, some))
-    for part in (found[:, :4], found[:, 4:8], found[:, 8:12]):  # largest, mean, hits
+    some = np.ones((3, 5), bool)
+    others = np.zeros((3, 2, 4, 2, 5), np.float32)
+    others[:, :, :, :, 3] = links[:, None, :, :, 1] == 3
+    given = (maps, np.ones((3, 5), np.int32), links, links, others, members, some)
+    found = np.asarray(link_statistics(*(jnp.asarray(one) for one in given)))
+    for part in np.split(found[:, :20], 5, axis=1):  # largest, mean, hits, and hits from others and neighbours
         assert part[1, 2].tolist() == part[2, 3].tolist() == [[1, 1], [1, 1]]
         assert part.sum() == 8
 

@@ -58,7 +58,7 @@ def join_patterns(relations: Mapping[str, Any], patterns: Mapping[str, Any]) -> 
     diagonal = diagonal_shares(patterns)
     found = {}
     for name, one in relations.items():
-        weight, share = np.array(one["mean"]), np.array(one["share"])
+        weight, share = (np.array(one[name], np.float64) for name in ("mean", "share"))
         if weight.shape != diagonal.shape:
             raise DataError(f"relations of {weight.shape} layers and heads, patterns of {diagonal.shape}: two models")
         order = [int(place) for place in np.argsort(-weight.ravel(), kind="stable")[:HIGHEST]]
