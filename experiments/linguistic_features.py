@@ -82,7 +82,7 @@ def measure_source(source: Source) -> tuple[dict[str, Any], dict[str, np.ndarray
     if read is not None:
         counted, names = counted_as_published(read), [name for name in FEATURES if name != TEXT]
         maps = [largest_means(one, counted, names) for one in published]
-        found["as_published"] = [{name: one.told() for name, one in own.items()} for own in maps]
+        found["as_published"] = [{name: one.told() for name, one in several.items()} for several in maps]
         found["published_examples"] = {name: int(some) for name, some in zip(FEATURES, counted.sum(0), strict=True)}
         found["published_against_corrected"] = compare(
             maps[0], largest_means(corrected[0], np.asarray(masks.any(-1)), known)

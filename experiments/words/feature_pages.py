@@ -39,11 +39,10 @@ def figures(numbers: Numbers) -> dict[str, Callable[[Path], None]]:
     return found
 
 
-def _subtitle(numbers: Numbers) -> str:
-    sources = numbers["results"]["sources"]
+def _subtitle(numbers: Numbers, sources: Numbers, places: str = "columns") -> str:
     model = numbers["settings"]["model"]
     if len(sources) > 1:
-        return f"{model}; columns: tasks"
+        return f"{model}; {places}: tasks"
     return f"{model}, {next(iter(sources.values()))['data']['corrected']['source']}"
 
 
@@ -85,7 +84,7 @@ def _draw_base(path: Path, numbers: Numbers) -> None:
     if len(sources) == 1:
         note = f"Pale: not told from uniform attention (q ≥ {LEVEL} over all heads and features)."
     title = "Attention to linguistic features and special tokens"
-    draw_table(path, _lay_out(panels, ratio_scale(RELATIVE)), title, _subtitle(numbers), note)
+    draw_table(path, _lay_out(panels, ratio_scale(RELATIVE)), title, _subtitle(numbers, sources), note)
 
 
 def _draw_change(path: Path, numbers: Numbers) -> None:
@@ -102,9 +101,9 @@ def _draw_change(path: Path, numbers: Numbers) -> None:
             panels[name][feature] = Panel(title, (base + change.mean) / base, pale=~sure[feature])
     seeds = {len(one["tuned"]) for one in sources.values()}
     count = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else f"{max(seeds)}"
-    note = f"Mean over {count} fine-tuned models of each task. Pale: no change told from noise (q ≥ {LEVEL})."
-    title = "What fine-tuning does to attention to features"
-    draw_table(path, _lay_out(panels, ratio_scale("fine-tuned / base", 4.0)), title, _subtitle(numbers), note)
+    note = f"Fine-tuned models of each task: {count}, their mean. Pale: no change told from noise (q ≥ {LEVEL})."
+    title, scale = "What fine-tuning does to attention to features", ratio_scale("fine-tuned / base", 4.0)
+    draw_table(path, _lay_out(panels, scale), title, _subtitle(numbers, sources), note)
 
 
 def _draw_published(path: Path, numbers: Numbers) -> None:
@@ -117,7 +116,7 @@ def _draw_published(path: Path, numbers: Numbers) -> None:
         }
     scale = Scale("weight of the most attended token", 1 / 128, 1.0, ratio=True)
     title = "Attention to linguistic features and special tokens, as published"
-    draw_table(path, _lay_out(panels, scale), title, _subtitle(numbers))
+    draw_table(path, _lay_out(panels, scale), title, _subtitle(numbers, sources))
 
 
 def _draw_layers(path: Path, numbers: Numbers) -> None:
@@ -129,7 +128,9 @@ def _draw_layers(path: Path, numbers: Numbers) -> None:
     wide, high, gap, left, bottom = 1.42, 1.15, 0.42, 0.62, 0.75
     rows = -(-len(features) // COLUMNS)
     with context("default"):
-        figure = start_page("Attention to features by layer", _subtitle(numbers), bottom, rows * (high + 0.5))
+        figure = start_page(
+            "Attention to features by layer", _subtitle(numbers, sources, "colours"), bottom, rows * (high + 0.5)
+        )
         for place, feature in enumerate(features):
             row, column = divmod(place, COLUMNS)
             below = bottom + (rows - 1 - row) * (high + 0.5) + 0.2
