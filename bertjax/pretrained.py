@@ -231,7 +231,7 @@ def split_key(key: Array | None, count: int) -> Array:
 
 def _check_options(cls: type, options: dict[str, Any]) -> None:
     """Raise `InputError` at an option that a class has not."""
-    parameters = inspect.signature(cls.__init__).parameters.values()
+    parameters = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
     known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     unknown = [name for name in options if name not in known]
     if unknown:

@@ -146,7 +146,7 @@ def test_an_output_that_is_not_utf_8(settings, tmp_path):
 
 
 def test_a_model_of_one_label_takes_whole_ratings(settings, tmp_path):
-    config = replace(make_config(), id2label=((0, "LABEL_0"),))
+    config = replace(make_config(), id2label={0: "LABEL_0"})
     model = make_classifier(tmp_path / "rater", random_model(BertForSequenceClassification, config))
     own = write_labels(tmp_path / "own.jsonl", range(6))
     found = ablate(replace(settings, model=str(model), **own))
