@@ -33,6 +33,7 @@ def test_the_drawing_script_writes_rows_unaltered(tmp_path: Path, monkeypatch: p
     vocabulary = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3}
     backend = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]"))
     backend.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     sample = REPOSITORY / "bertjax" / "samples" / "qnli_sample.tsv"
     output = tmp_path / "again.tsv"
     monkeypatch.setattr(sys, "argv", ["draw", str(sample), str(tmp_path), str(output)])

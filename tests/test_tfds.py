@@ -173,7 +173,8 @@ def test_without_a_directory_tensorflow_datasets_own_is_written_and_read(glue: P
     command = [sys.executable, "-m", "bertjax", "data", "prepare", "--from", str(glue), "--tasks", "stsb"]
     made = subprocess.run(command, env=variables, capture_output=True, text=True)
     assert (made.returncode, made.stderr) == (0, "")
-    assert len(load_examples("stsb", data_dir=tmp_path / "own")) == 3
+    found = load_examples("stsb", data_dir=tmp_path / "own")
+    assert (found.first, found.second) == (("a", "c"), ("b", "d"))
 
 
 def test_a_mistake_in_one_split_prepares_nothing_of_the_task(glue: Path, tmp_path: Path) -> None:
