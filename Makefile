@@ -7,6 +7,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 CONSTRAINTS = $(shell $(PYTHON) -c 'import sys; print("-c constraints-py311.txt" if sys.version_info[:2] == (3, 11) else "")')
 PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile
 
+# The tests start many processes: each would compile all of bertjax's files anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test test-slow test-tpu-aot bench-gpu lint format clean
 
 help:

@@ -21,7 +21,7 @@ from bertjax.journal import count_parts
 from bertjax.settings import Settings, check_settings
 from bertjax.shared_rows import SharedRows
 from bertjax.tokenizer import Tokenizer
-from tests.tiny import largest_difference
+from tests.tiny import FAST_COMPILATION, largest_difference
 from tests.workshop import make_classifier, write_pairs
 
 # Shares of three examples (six heads and the base run). A process that "dies" does so when the outputs of its third
@@ -85,6 +85,7 @@ def run_processes(settings, count, kinds=(), more=(), wait=None):
     command += ["--output", settings.output, "--distributed", "--coordinator", f"localhost:{port}"]
     command += ["--processes", str(count)]
     environment = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+    environment["XLA_FLAGS"] = FAST_COMPILATION
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
     several = [
         subprocess.Popen(

@@ -172,7 +172,15 @@ def p_of_noise(metric, noise, repeats):
     return np.array(found)
 
 
-@pytest.mark.parametrize("metric", ["pearson", "spearman", "roc_auc", "average_precision"])
+@pytest.mark.parametrize(
+    "metric",
+    [
+        "pearson",
+        "roc_auc",
+        pytest.param("spearman", marks=pytest.mark.slow),
+        pytest.param("average_precision", marks=pytest.mark.slow),
+    ],
+)
 def test_where_outputs_hardly_change_swaps_hold_their_level_too(metric):
     """With ranks in place of outputs p of ROC AUC would be below 0.05 in 10 of 100 data sets."""
     assert (p_of_noise(metric, 0.01, 150) <= 0.05).sum() <= stats.binom.ppf(0.999, 150, 0.05)
