@@ -8,7 +8,6 @@ import gzip
 import json
 import os
 import random
-import signal
 import socket
 import tempfile
 import time
@@ -23,13 +22,15 @@ from bertjax import BertConfig, tfds_glue
 from bertjax.ablations import read_sets
 from bertjax.budget import peak_resident, resident_memory
 from bertjax.data import load_examples
-from bertjax.errors import BertjaxError, OutputError
+from bertjax.errors import OutputError
 from bertjax.journal import is_unfinished, open_journal
 from bertjax.settings import Settings, check_settings
+from tests import attempts
+from tests.attempts import REFUSED, attempt
 
-OUTCOMES = ("accepted", "refused in one line")
-BROKEN = ("traceback", "a message of more than a line", "hang", "memory above what was told", "silently wrong")
-SECONDS, LONGEST, ROOM, SLACK = 10, 3_000, 100_000_000, 60_000_000
+OUTCOMES = ("accepted", REFUSED)
+BROKEN = (*attempts.BROKEN, "memory above what was told", "silently wrong")
+ROOM, SLACK = 100_000_000, 60_000_000  # bytes
 CONFIG = BertConfig(hidden_size=12, num_hidden_layers=2, num_attention_heads=3, vocab_size=9)
 FACTS, SIZES = {"weights": "aaaa", "ablations": "6 sets"}, {"rows": 2, "runs": 3}
 
@@ -57,35 +58,11 @@ def outcome(case: Case) -> str:
     with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):  # some of the paths are relative
         begin_measuring()
         before, started = resident_memory(), time.monotonic()
-        try:
-            with alarm():
-                found = KINDS[case.kind](rng, Path(name))
-        except BertjaxError as error:
-            found = "refused in one line" if len(str(error)) < LONGEST else f"{BROKEN[1]}: {str(error)[:200]}"
-        except TimeoutError:
-            return f"hang: {case}"
-        except Exception as error:
-            return f"traceback: {type(error).__name__}: {str(error)[:200]}"
-        if time.monotonic() - started > SECONDS:
+        found = attempt(lambda: KINDS[case.kind](rng, Path(name)))
+        if time.monotonic() - started > attempts.LONGEST:
             return "hang"
         taken = (peak_resident() or 0) - before
         return found if taken < ROOM + SLACK else f"memory above what was told: {taken:,} bytes"
-
-
-@contextlib.contextmanager
-def alarm() -> Iterator[None]:
-    """End what hangs by a `TimeoutError`."""
-
-    def ring(*_: Any) -> None:
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.alarm(SECONDS)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def begin_measuring() -> None:

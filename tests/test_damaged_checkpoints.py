@@ -2,15 +2,17 @@
 
 import pytest
 
-from tests import campaign
-from tests.fuzz_checkpoints import JSONS, WEIGHTS, Case, _attempt, _base, _read, cases
+from tests import attempts, campaign
+from tests.attempts import attempt
+from tests.damage_checkpoints import ATTACKED
+from tests.fuzz_checkpoints import JSONS, WEIGHTS, Case, _base, _read, cases
 
 pytestmark = pytest.mark.needs_torch
 
 
 @pytest.mark.parametrize("base", sorted({*JSONS, *WEIGHTS}))
 def test_what_is_not_damaged_is_accepted(base):
-    assert _attempt(lambda: _read(Case(base, "", "", 0), _base(base))) == "accepted"
+    assert attempt(lambda: _read(Case(base, "", "", 0), _base(base))) == "accepted"
 
 
 @pytest.mark.parametrize(("seed", "count"), [(0, 300), pytest.param(1, 6000, marks=pytest.mark.slow)])
@@ -27,7 +29,7 @@ def test_a_seed_gives_the_same_cases():
 
 
 def test_a_case_that_ends_otherwise_is_told(monkeypatch, capsys):
-    """The campaign itself sees a traceback, a hang, memory and other tokens."""
+    """The campaign itself sees a traceback, code that ran and a hang."""
     from tests import fuzz_checkpoints as fuzzer
 
     def raise_error(*_):
@@ -38,5 +40,7 @@ def test_a_case_that_ends_otherwise_is_told(monkeypatch, capsys):
     assert campaign.main() == 1
     assert "| checkpoints | traceback | 3 |" in (told := capsys.readouterr().out)
     assert "KeyError" in told
-    monkeypatch.setattr(fuzzer, "LONGEST", 1)
-    assert fuzzer._attempt(lambda: __import__("time").sleep(3)) == "hang: more than 1 s"
+    monkeypatch.setattr(fuzzer, "_read", lambda *_: str(ATTACKED.mkdir()))
+    assert fuzzer.outcome(cases(0, 1)[0]) == "its code ran"
+    monkeypatch.setattr(attempts, "LONGEST", 1)
+    assert attempt(lambda: __import__("time").sleep(3)) == "hang: more than 1 s"

@@ -18,7 +18,8 @@ from bertjax.errors import InputError
 from bertjax.saved import UnsealedWarning, read_results
 from bertjax.schema import load_schema, mismatch
 from bertjax.summary import seal
-from tests.fuzz_results import BROKEN, VALUES, cases, outcome, unseal
+from tests.damage_results import VALUES
+from tests.fuzz_results import BROKEN, cases, outcome, unseal
 from tests.made_up import make_results
 
 FAST, SLOW = 150, 6000

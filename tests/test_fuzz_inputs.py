@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests import fuzz_inputs
+from tests import attempts, fuzz_inputs
 
 
 def count_outcomes(seed, count):
@@ -36,7 +36,7 @@ def test_what_should_not_come_is_noticed(monkeypatch):
     def take(rng, directory):
         return "accepted" * len((b"x" * (fuzz_inputs.ROOM + 2 * fuzz_inputs.SLACK))[:1])
 
-    monkeypatch.setattr(fuzz_inputs, "SECONDS", 1)
+    monkeypatch.setattr(attempts, "LONGEST", 1)
     for kind, came in ((fail, "traceback"), (wait, "hang"), (take, "memory above what was told")):
         monkeypatch.setitem(fuzz_inputs.KINDS, "path", kind)
         assert fuzz_inputs.outcome(fuzz_inputs.Case("path", 0)).startswith(came)
