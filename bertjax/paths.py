@@ -11,7 +11,8 @@ import io
 import os
 import stat
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +73,8 @@ def open_file(path: Path, error: type[BertjaxError] = DataError, most: int | Non
         BertjaxError: of the class `error`: there is no such file, it is no regular file, it may not be read, or is too
             large.
     """
-    try:
+    with _system_errors(path, error):
         descriptor = os.open(path, _FLAGS)
-    except (OSError, ValueError) as problem:
-        raise error(_reason(path, problem)) from problem
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
@@ -97,11 +96,8 @@ def read_file(path: Path, error: type[BertjaxError] = DataError, most: int = MOS
     Raises:
         BertjaxError: of the class `error`: as for `open_file`.
     """
-    with open_file(path, error, most) as file:
-        try:
-            content = file.read(most + 1)  # some files of the system say that they are empty, and a file may grow
-        except OSError as problem:
-            raise error(_reason(path, problem)) from problem
+    with open_file(path, error, most) as file, _system_errors(path, error):
+        content = file.read(most + 1)  # some files of the system say that they are empty, and a file may grow
     if len(content) > most:
         raise error(f"{path}: has more than the {most:,} bytes that such a file may have")
     return content
@@ -117,11 +113,8 @@ def hash_file(path: Path, error: type[BertjaxError] = DataError) -> str:
     Raises:
         BertjaxError: of the class `error`: as for `open_file`.
     """
-    with open_file(path, error) as file:
-        try:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError as problem:
-            raise error(_reason(path, problem)) from problem
+    with open_file(path, error) as file, _system_errors(path, error):
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_text(path: Path, error: type[BertjaxError] = DataError, most: int = MOST_TEXT) -> str:
@@ -228,11 +221,21 @@ def listing(directory: Path, error: type[BertjaxError] = DataError) -> list[Path
 
 def _mode(path: Path, error: type[BertjaxError]) -> int:
     """The kind and permissions of what a path names; 0 where there is nothing."""
+    with _system_errors(path, error):
+        try:
+            return os.stat(path).st_mode
+        except OSError as problem:
+            if problem.errno in ABSENT:
+                return 0
+            raise
+
+
+@contextmanager
+def _system_errors(path: Path, error: type[BertjaxError]) -> Iterator[None]:
+    """What the system refuses while a path is looked at or read, as an error of the class in one line."""
     try:
-        return os.stat(path).st_mode
+        yield
     except (OSError, ValueError) as problem:
-        if isinstance(problem, OSError) and problem.errno in ABSENT:
-            return 0
         raise error(_reason(path, problem)) from problem
 
 

@@ -29,38 +29,27 @@ objects, or from a tagger that learns from annotated sentences first (--tagger; 
     python -m experiments.linguistic_features --task mrpc sst2 --data GLUE_DIR --tuned DIR_OF_MRPC DIR_OF_SST2
 """
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from experiments.shared.agreement import compare_maps, say_agreement
-from experiments.shared.program import Outcome, Run, make_parser, run_program, tell_settings
+from experiments.shared.program import Outcome, Run, make_parser, run_program
+from experiments.shared.tuned import add_tuned_option
 from experiments.words.annotation import add_annotation_options
 from experiments.words.columns import Columns, largest_means, measure_columns, report_base, report_tuned
 from experiments.words.estimates import Estimate, name_head, read_estimate
 from experiments.words.feature_pages import figures, tables
 from experiments.words.features import FEATURES, TEXT, Masks, counted_as_published, feature_masks, published_masks
-from experiments.words.sources import Source, add_tuned_option, read_sources
+from experiments.words.sources import Source, measure_sources
 
 __all__ = ["compute", "figures", "main", "tables"]
 
 
 def compute(run: Run) -> Outcome:
     """The estimates of all features of each task, in one mode or both."""
-    sources = read_sources(run)
-    values: dict[str, np.ndarray] = {}
-    results: dict[str, Any] = {}
-    lines: list[str] = []
-    for name, source in sources.items():
-        found, kept = measure_source(source)
-        results[name] = source.told() | found
-        values |= {f"{name.replace(':', '_')}_{key}": value for key, value in kept.items()}
-        lines += summarise(name, source, results[name])
-    numbers = {"sources": results}
-    pictures: dict[str, Callable[[Path], None]] = figures({"settings": tell_settings(run.options), "results": numbers})
-    return Outcome(numbers, values, pictures.pop("figure"), lines, pictures)
+    return measure_sources(run, measure_source, summarise, figures)
 
 
 def measure_source(source: Source) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -147,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = make_parser("linguistic_features", __doc__)
     add_annotation_options(parser)
-    add_tuned_option(parser)
+    add_tuned_option(parser, optional=True)
     return run_program(parser, compute, arguments)
 
 

@@ -35,8 +35,7 @@ model fine-tuned on each task (named once for each seed). --patterns takes the `
     python -m experiments.token_to_token --task mrpc stsb --data GLUE_DIR --tuned DIR_OF_MRPC DIR_OF_STSB
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,7 +43,8 @@ import numpy as np
 from bertjax.cli import positive
 from bertjax.errors import DataError
 from experiments.shared.agreement import compare_maps, say_agreement
-from experiments.shared.program import Outcome, Run, make_parser, run_program, tell_settings
+from experiments.shared.program import Outcome, Run, make_parser, run_program
+from experiments.shared.tuned import add_tuned_option
 from experiments.words.annotated import ROLES
 from experiments.words.annotation import add_annotation_options
 from experiments.words.cls_row import report_row
@@ -57,28 +57,15 @@ from experiments.words.positions import Margin
 from experiments.words.relation_pages import figures, say_shared, tables
 from experiments.words.relations import RELATIONS
 from experiments.words.shared_words import Shared, report_change, report_shared
-from experiments.words.sources import Source, add_tuned_option, read_sources
+from experiments.words.sources import Source, Values, measure_sources
 
 __all__ = ["compute", "figures", "main", "tables"]
-
-Values = dict[str, np.ndarray]
 
 
 def compute(run: Run) -> Outcome:
     """Relations, shared words and [CLS] row of each task, in one mode or both."""
     patterns = read_patterns(run.options.patterns, run.options.model) if run.options.patterns else None
-    sources, results = read_sources(run), {}
-    values: Values = {}
-    lines: list[str] = []
-    for name, source in sources.items():
-        found, kept = measure_source(source)
-        results[name] = source.told() | found
-        values |= {f"{name.replace(':', '_')}_{key}": value for key, value in kept.items()}
-        lines += summarise(name, source, results[name])
-    numbers: dict[str, Any] = {"sources": results} | ({"patterns": patterns} if patterns else {})
-    pictures: dict[str, Callable[[Path], None]] = figures({"settings": tell_settings(run.options), "results": numbers})
-    first = next(iter(pictures))
-    return Outcome(numbers, values, pictures.pop(first), lines, pictures)
+    return measure_sources(run, measure_source, summarise, figures, {"patterns": patterns} if patterns else None)
 
 
 def measure_source(source: Source) -> tuple[dict[str, Any], Values]:
@@ -210,7 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = make_parser("token_to_token", __doc__)
     add_annotation_options(parser)
-    add_tuned_option(parser)
+    add_tuned_option(parser, optional=True)
     text = "random signs of the null (default %(default)s)"
     parser.add_argument("--draws", type=positive, default=10000, metavar="N", help=text)
     text = "numbers.json of experiments.attention_patterns on the same model"

@@ -14,7 +14,7 @@ import pytest
 
 from bertjax import BertConfig
 from tests.tiny import FAST_COMPILATION, SIZES
-from tests.workshop import make_encoder, write_glue
+from tests.workshop import make_classifier, make_embedder, make_encoder, write_glue
 
 # XLA reads the flags once, with its first device. Commands in processes of their own are compiled as users compile
 # them, and so is all of `XLA_FLAGS= make test`.
@@ -76,6 +76,18 @@ def rng() -> np.random.Generator:
 def encoder(tmp_path_factory):
     """A tiny pre-trained encoder without a task's head."""
     return make_encoder(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    """A tiny random classifier of two labels."""
+    return make_classifier(tmp_path_factory.mktemp("classifier"))
+
+
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory):
+    """A tiny random sentence embedder."""
+    return make_embedder(tmp_path_factory.mktemp("embedder"))
 
 
 @pytest.fixture(scope="module")

@@ -22,19 +22,9 @@ from bertjax.settings import Settings, check_settings, list_ablations
 from bertjax.task_outputs import positive_label
 from bertjax.tokenizer import Encoding
 from tests.tiny import largest_difference
-from tests.workshop import SENTENCES, make_classifier, make_embedder, write_pairs
+from tests.workshop import SENTENCES, make_classifier, write_pairs
 
 SCHEMA = Path(__file__).parent.parent / "bertjax" / "schemas" / "summary.json"
-
-
-@pytest.fixture(scope="module")
-def classifier(tmp_path_factory):
-    return make_classifier(tmp_path_factory.mktemp("classifier"))
-
-
-@pytest.fixture(scope="module")
-def embedder(tmp_path_factory):
-    return make_embedder(tmp_path_factory.mktemp("embedder"))
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from experiments import anchors
 from experiments.words import annotation
 from experiments.words.annotated import Annotated, Word
 from experiments.words.spans import find_words
-from tests.workshop import make_embedder
 
 FRAMES = "sentence\ttarget\tcore_elements\nthe cat sat on a mat\tsat\tthe cat\nhe ran home\tran\the | home\n"
 PAIRS = (
@@ -41,11 +40,6 @@ def annotate(name, texts):
             words.append(Word(form, find_words(text, form), tag, part, -1 if place == root else root, role))
         found.append(Annotated(text, tuple(words)))
     return found
-
-
-@pytest.fixture(scope="module")
-def embedder(tmp_path_factory):
-    return make_embedder(tmp_path_factory.mktemp("embedder"))
 
 
 def weights_of(model, encodings):

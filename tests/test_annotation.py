@@ -14,12 +14,6 @@ from experiments.words.annotated import Word, word_pieces
 from experiments.words.annotation import SAMPLE, annotate, read_annotated
 from experiments.words.conllu_files import find_mentions, read_sentences
 from tests.annotations import SENTENCES, conllu, fake_spacy, write_sentences
-from tests.workshop import make_embedder
-
-
-@pytest.fixture(scope="module")
-def embedder(tmp_path_factory):
-    return make_embedder(tmp_path_factory.mktemp("embedder"))
 
 
 def read(tmp_path, *sentences):

@@ -164,6 +164,12 @@ def test_a_mistake_in_the_last_model_is_said_before_any_work_is_done(folder, tmp
     assert "nowhere" in capsys.readouterr().err
 
 
+def test_each_task_needs_a_fine_tuned_model_here(folder, tmp_path, capsys):
+    given = ["--task", "mrpc", "mrpc:dev", "--tuned", str(folder / "tuned"), "-", "--limit", "3"]
+    assert run_main(folder, tmp_path / "out", *given) == 2
+    assert "--tuned is missing: name the model fine-tuned on each task" in capsys.readouterr().err
+
+
 def test_a_model_that_was_fine_tuned_on_another_task_is_refused(folder, tmp_path, capsys):
     (folder / "STS-B").mkdir(exist_ok=True)
     rows = [f"a cat sat\tthe dog ran\t{score}.5" for score in range(4)]

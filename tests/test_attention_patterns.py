@@ -148,11 +148,6 @@ def test_the_shipped_networks_are_those_that_were_scored():
     assert found == pytest.approx(read_scores(DATA)["fitted"], abs=0.01)
 
 
-@pytest.fixture(scope="module")
-def embedder(tmp_path_factory):
-    return make_embedder(tmp_path_factory.mktemp("embedder"))
-
-
 def write_quoted(path):
     """MRPC's layout; a quote that is not closed swallows two rows under quote handling."""
     pairs = [(first, second) for first in SENTENCES[:4] for second in SENTENCES[3:]]

@@ -15,17 +15,7 @@ from bertjax.errors import BertjaxError, DataError, InputError, OutputError
 from bertjax.saved import read_results
 from bertjax.settings import Settings, check_settings, for_this_device
 from tests.tiny import random_model
-from tests.workshop import SENTENCES, make_classifier, make_config, make_embedder, write_pairs
-
-
-@pytest.fixture(scope="module")
-def classifier(tmp_path_factory):
-    return make_classifier(tmp_path_factory.mktemp("classifier"))
-
-
-@pytest.fixture(scope="module")
-def embedder(tmp_path_factory):
-    return make_embedder(tmp_path_factory.mktemp("embedder"))
+from tests.workshop import SENTENCES, make_classifier, make_config, write_pairs
 
 
 @pytest.fixture
@@ -46,8 +36,8 @@ def write_labels(path: Path, labels) -> dict:
     return {"task": "custom", "data": str(path), "text_columns": ("first", "second")}
 
 
-def refuse(settings, monkeypatch, error: type[BertjaxError], message: str, **changes):
-    """See that a job is refused before its sweep, and leaves nothing."""
+def assert_refused(settings, monkeypatch, error: type[BertjaxError], message: str, **changes):
+    """A job is refused before its sweep, and leaves nothing."""
     for name in ("sweep_examples", "sweep_plainly"):
         monkeypatch.setattr(f"bertjax.ablate.{name}", lambda *given, **more: pytest.fail("the sweep began"))
     with pytest.raises(error, match=message):
@@ -57,7 +47,9 @@ def refuse(settings, monkeypatch, error: type[BertjaxError], message: str, **cha
 
 @pytest.mark.parametrize("name", ["seed", "limit", "max_length", "subset_size", "batch_size", "chunk_size"])
 def test_numbers_out_of_their_range(settings, monkeypatch, name):
-    refuse(settings, monkeypatch, InputError, f"--{name.replace('_', '-')} must be a whole number", **{name: -1})
+    assert_refused(
+        settings, monkeypatch, InputError, f"--{name.replace('_', '-')} must be a whole number", **{name: -1}
+    )
 
 
 def test_a_negative_seed_on_the_command_line(capsys):
@@ -76,13 +68,13 @@ def test_a_setting_that_no_summary_could_hold(settings):
 @pytest.mark.parametrize("name", ["heads.png", "sets.png", "outputs.npz", "summary.json"])
 def test_a_directory_of_a_file_s_name(settings, monkeypatch, name):
     (settings.directory / name).mkdir(parents=True)
-    refuse(settings, monkeypatch, OutputError, f"{name} there is a directory", overwrite=True)
+    assert_refused(settings, monkeypatch, OutputError, f"{name} there is a directory", overwrite=True)
 
 
 @pytest.mark.parametrize("engine", ["fast", "plain"])
 def test_an_output_that_no_system_can_make(settings, monkeypatch, tmp_path, engine):
     output = tmp_path / "new" / ("x" * 300)
-    refuse(
+    assert_refused(
         settings, monkeypatch, OutputError, "cannot write to .*: File name too long", output=str(output), engine=engine
     )
     assert not output.parent.exists()  # what was made to see was removed
@@ -91,18 +83,18 @@ def test_an_output_that_no_system_can_make(settings, monkeypatch, tmp_path, engi
 def test_labels_of_one_class(settings, embedder, monkeypatch, tmp_path):
     own = write_labels(tmp_path / "own.jsonl", ["yes"] * 5)
     message = "ROC AUC cannot be computed: of 5 labelled examples all have the label 'yes'"
-    refuse(settings, monkeypatch, DataError, message, model=str(embedder), label_names=("no", "yes"), **own)
+    assert_refused(settings, monkeypatch, DataError, message, model=str(embedder), label_names=("no", "yes"), **own)
     own = write_labels(tmp_path / "own.jsonl", ["no"] * 5)
     own |= {"label_names": ("no", "yes"), "metric": "f1"}
-    refuse(settings, monkeypatch, DataError, "F1 cannot be computed: .* none has the label 'yes'", **own)
+    assert_refused(settings, monkeypatch, DataError, "F1 cannot be computed: .* none has the label 'yes'", **own)
     own = write_labels(tmp_path / "own.jsonl", [2.5] * 5)
-    refuse(settings, monkeypatch, DataError, "all have the label 2.5", model=str(embedder), **own)
+    assert_refused(settings, monkeypatch, DataError, "all have the label 2.5", model=str(embedder), **own)
 
 
 def test_more_examples_than_can_be_ranked(settings, embedder, monkeypatch, tmp_path):
     monkeypatch.setattr("bertjax.resampling.MOST_RANKED", 11)  # a test ranks two outputs of each example
     own = write_labels(tmp_path / "own.jsonl", [0.5, 1, 2, 3, 4, 5])
-    refuse(settings, monkeypatch, DataError, "ranks of 12 examples are not drawn", model=str(embedder), **own)
+    assert_refused(settings, monkeypatch, DataError, "ranks of 12 examples are not drawn", model=str(embedder), **own)
 
 
 @pytest.mark.parametrize(
@@ -110,19 +102,21 @@ def test_more_examples_than_can_be_ranked(settings, embedder, monkeypatch, tmp_p
     [("roc_auc", "choose accuracy or f1 or matthews"), ("pearson", "does not judge predicted classes of mrpc")],
 )
 def test_a_metric_that_does_not_fit(settings, monkeypatch, metric, message):
-    refuse(settings, monkeypatch, InputError, message, metric=metric)
+    assert_refused(settings, monkeypatch, InputError, message, metric=metric)
 
 
 def test_half_a_character(settings, monkeypatch, tmp_path):
     own = write_labels(tmp_path / "own.jsonl", ["a\ud800", "b"] * 3)
-    refuse(settings, monkeypatch, DataError, "half of a surrogate pair", **own)
+    assert_refused(settings, monkeypatch, DataError, "half of a surrogate pair", **own)
     own = write_labels(tmp_path / "own.jsonl", ["a", "b"] * 3)
-    refuse(settings, monkeypatch, DataError, "holds half a character", **own, label_names=("a", os.fsdecode(b"b\xff")))
+    assert_refused(
+        settings, monkeypatch, DataError, "holds half a character", **own, label_names=("a", os.fsdecode(b"b\xff"))
+    )
 
 
 def test_a_name_of_a_set_that_cannot_be_seen(settings, monkeypatch, tmp_path):
     (tmp_path / "sets.txt").write_text("one: 0.0\ntwo\x1b[31m: 0.1\n")
-    refuse(
+    assert_refused(
         settings, monkeypatch, InputError, "line 2: .*control character", ablate=str(tmp_path / "sets.txt"), heads=None
     )
 

@@ -18,12 +18,12 @@ from experiments.frames.controls import (
     plan_controls,
     replace_ends,
     score_all,
-    sign_test,
 )
 from experiments.frames.links import Links, link_pairs
 from experiments.frames.null import Chance
 from experiments.frames.sources import Sentence
 from experiments.shared.program import Run
+from experiments.shared.signs import sign_test
 
 LAYERS, HEADS, TOKENS = 2, 3, 12
 TAGS = ("NOUN", "VERB", "NOUN", "DET", "NOUN", "VERB", "NOUN", "VERB", "NOUN", "PUNCT")

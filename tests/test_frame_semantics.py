@@ -19,7 +19,6 @@ from experiments.shared.attention import reduce_attention
 from experiments.shared.program import Run, draw_sample
 from tests.test_frames import PROPOSITIONS, framenet, span_of
 from tests.tiny import largest_difference
-from tests.workshop import make_embedder
 
 ROWS = """sentence\ttarget\tcore_elements
 the cat sat on the mat\tsat\tthe cat
@@ -28,11 +27,6 @@ an old man saw the cat near the door\tsaw\tan old man | the cat
 cats sleep\tsleep\tcats
 he ran home\tran\the | home
 """
-
-
-@pytest.fixture(scope="module")
-def embedder(tmp_path_factory):
-    return make_embedder(tmp_path_factory.mktemp("embedder"))
 
 
 @pytest.fixture
@@ -141,6 +135,21 @@ def first_row(attentions, keep):
     return jnp.moveaxis((attentions[:, :, :, 0] ** 2).sum(-1), 1, 0)
 
 
+def assert_results_are_of(values, results):
+    """Numbers are those of the values of each of four sentences, rounded."""
+    assert values["both"].shape == (4, 2, 2, 3)
+    assert results["maps"]["as_published"] == values["published"].mean(0, dtype=float).round(6).tolist()
+    assert set(results["q_values"]) >= {"moved", "both"}
+    nulls = results["nulls"]
+    assert nulls["moved"]["examples"] == 4
+    for name, null in nulls.items():
+        for part in ("observed", "mean", "high", "p_values"):
+            assert values[f"{name}_{part}"].shape == (2, 2, 3)
+            assert null[part] == values[f"{name}_{part}"].round(6).tolist()
+    both = [results["maps"][name] for name in ("element_to_predicate", "predicate_to_element")]
+    assert nulls["moved"]["observed"] == both
+
+
 def test_a_run_leaves_numbers_values_and_figures(run, tmp_path, capsys):
     output = tmp_path / "out"
     arguments = ["--model", run.options.model, "--output", str(output), "--draws", "9", "--limit", "4"]
@@ -154,18 +163,7 @@ def test_a_run_leaves_numbers_values_and_figures(run, tmp_path, capsys):
     found = json.loads((output / "numbers.json").read_text())
     assert found["settings"]["seed"] == 0
     assert found["model"]["layers"] == 2
-    values = np.load(output / "values.npz")
-    assert values["both"].shape == (4, 2, 2, 3)
-    assert found["results"]["maps"]["as_published"] == values["published"].mean(0, dtype=float).round(6).tolist()
-    assert set(found["results"]["q_values"]) >= {"moved", "both"}
-    nulls = found["results"]["nulls"]
-    assert nulls["moved"]["examples"] == 4
-    for name, null in nulls.items():
-        for part in ("observed", "mean", "high", "p_values"):
-            assert values[f"{name}_{part}"].shape == (2, 2, 3)
-            assert null[part] == values[f"{name}_{part}"].round(6).tolist()
-    both = [found["results"]["maps"][name] for name in ("element_to_predicate", "predicate_to_element")]
-    assert nulls["moved"]["observed"] == both
+    assert_results_are_of(np.load(output / "values.npz"), found["results"])
     assert "task" not in found["settings"]
     assert (output / "figure.pdf").read_bytes().startswith(b"%PDF")
     for name, draw in figures(found).items():  # from the numbers alone

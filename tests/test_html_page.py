@@ -2,20 +2,14 @@
 
 import csv
 import json
-import shutil
 
 import numpy as np
 import pytest
 
 from bertjax.html_page import write_page
 from bertjax.saved import read_results
+from tests.browser import browser_needed, choose, go_to, is_shown, rows_of, start_browser, text_of, wait_for
 from tests.made_up import EVIL, EVIL_TOKENS, make_results
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-browser_needed = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="no chromium and chromedriver here; .ci/run installs them"
-)
 
 
 @pytest.fixture(scope="module")
@@ -25,25 +19,9 @@ def results(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    options.add_argument("--window-size=1280,1600")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver = start_browser()
     yield driver
     driver.quit()
-
-
-def wait_for(condition, seconds=10):
-    """Until a condition holds; what it gave."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    return WebDriverWait(condition, seconds).until(lambda given: given())
 
 
 @pytest.fixture
@@ -58,51 +36,6 @@ def page(browser, results):
     asked = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
     assert {url.split(":")[0] for url in asked} <= {"file", "data", "blob"}
     assert not browser.execute_script("return window.hacked")
-
-
-def text_of(page, selector):
-    from selenium.webdriver.common.by import By
-
-    return page.find_element(By.CSS_SELECTOR, selector).text
-
-
-def is_shown(page, name):
-    from selenium.webdriver.common.by import By
-
-    return page.find_element(By.ID, name).is_displayed()
-
-
-def choose(page, control, value):
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.support.ui import Select
-
-    Select(page.find_element(By.ID, control)).select_by_value(value)
-
-
-def rows_of(page, table):
-    script = "return [...document.querySelectorAll(arguments[0] + ' tbody tr')].map(row => row.innerText)"
-    return page.execute_script(script, f"#{table}")
-
-
-def cell(page, layer, head):
-    """Where a cell of the map is, from its middle: offsets for the mouse."""
-    return page.execute_script(
-        "const map = document.getElementById('map'), layout = map._fullLayout, box = map.getBoundingClientRect();"
-        "return [layout.xaxis._offset + layout.xaxis.d2p(arguments[1]) - box.width / 2,"
-        "layout.yaxis._offset + layout.yaxis.d2p(arguments[0]) - box.height / 2]",
-        layer,
-        head,
-    )
-
-
-def go_to(page, layer, head):
-    from selenium.webdriver.common.action_chains import ActionChains
-    from selenium.webdriver.common.by import By
-
-    where = page.find_element(By.ID, "map")
-    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", where)
-    x, y = cell(page, layer, head)
-    return ActionChains(page).move_to_element_with_offset(where, round(x), round(y))
 
 
 @browser_needed

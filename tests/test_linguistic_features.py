@@ -26,7 +26,7 @@ from experiments.words.features import (
 )
 from tests.annotations import SENTENCES, make_run, write_sentences
 from tests.tiny import largest_difference, random_model
-from tests.workshop import add_tokenizer, make_embedder, write_glue
+from tests.workshop import add_tokenizer, write_glue
 
 # Tokens of each feature in the made-up sentences, by eye; [CLS] is 0.
 TOKENS = {
@@ -37,11 +37,6 @@ TOKENS = {
     "objects": [[], [], [], [6], [], []],
     "negation": [[], [], [], [], [2, 3, 4], []],
 }
-
-
-@pytest.fixture(scope="module")
-def embedder(tmp_path_factory):
-    return make_embedder(tmp_path_factory.mktemp("embedder"))
 
 
 @pytest.fixture

@@ -33,12 +33,7 @@ from experiments.patterns.maps import (
 )
 from experiments.patterns.scores import bootstrap, score_agreement
 from tests.tiny import largest_difference
-from tests.workshop import make_embedder, write_pairs
-
-
-@pytest.fixture(scope="module")
-def embedder(tmp_path_factory):
-    return make_embedder(tmp_path_factory.mktemp("embedder"))
+from tests.workshop import write_pairs
 
 
 @pytest.fixture

@@ -12,13 +12,7 @@ from experiments.words.shared_words import KINDS, Shared, link_shares, report_ch
 from experiments.words.tagging import learn_tagger, split_words
 from tests.annotations import conllu
 from tests.tiny import largest_difference
-from tests.workshop import make_embedder, write_glue
-
-
-@pytest.fixture(scope="module")
-def embedder(tmp_path_factory):
-    return make_embedder(tmp_path_factory.mktemp("embedder"))
-
+from tests.workshop import write_glue
 
 PAIR = ("the cat sat near the dogs , old", "a door , the old dog")  # dogs are two tokens
 

@@ -27,16 +27,10 @@ from experiments.words.relations import (
 )
 from tests.annotations import SENTENCES, conllu, make_run
 from tests.tiny import largest_difference
-from tests.workshop import make_embedder
 
 # By eye, words counted from 0: subjects and verbs that they depend on, pronouns and nouns of one entity.
 VERBS = [[(1, 2)], [(1, 2)], [], [(2, 3), (7, 8)], [(0, 3)], [(0, 1)]]
 PRONOUNS = [[], [], [], [(7, 2)], [], []]
-
-
-@pytest.fixture(scope="module")
-def embedder(tmp_path_factory):
-    return make_embedder(tmp_path_factory.mktemp("embedder"))
 
 
 @pytest.fixture

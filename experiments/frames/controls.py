@@ -35,6 +35,7 @@ from experiments.frames.null import Chance, correct, score_nulls, word_numbers
 from experiments.frames.sources import NEAR, Sentence
 from experiments.shared.attention import stream_attention, whole_maps
 from experiments.shared.program import Run
+from experiments.shared.signs import sign_test
 
 CONTROLS = ("same_key", "same_query")  # within a sentence
 AT_DISTANCE = "same_key_at_distance"
@@ -262,18 +263,6 @@ def contrast(
         interval = np.minimum(LEVEL * spread / np.sqrt(examples), 1.0)
         rows.append((examples, own.mean(0), other.mean(0), interval, p_values, smallest))
     return Contrast(*(np.array(column) for column in zip(*rows, strict=True)))
-
-
-def sign_test(
-    differences: Float[np.ndarray, "examples layers heads"], draws: int, rng: np.random.Generator
-) -> Float[np.ndarray, "layers heads"]:
-    """p-values of mean differences being at most 0: how often random signs of the examples give as much."""
-    flat = differences.reshape(len(differences), -1)
-    hits = np.zeros(flat.shape[1])
-    for part in np.array_split(np.arange(draws), max(1, draws // 1000)):
-        signs = rng.choice(np.array([-1.0, 1.0]), (len(part), len(flat)))
-        hits += (signs @ flat >= flat.sum(0) - 1e-9).sum(0)
-    return ((1 + hits) / (1 + draws)).reshape(differences.shape[1:])
 
 
 def score_all(

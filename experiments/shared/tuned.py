@@ -18,38 +18,58 @@ from experiments.shared.samples import task_runs
 
 SIZES = ("num_hidden_layers", "num_attention_heads", "hidden_size", "max_position_embeddings", "vocab_size")
 TEXTS_COMPARED = 100
+NONE = "-"  # in place of a model
 
 
-def add_tuned_option(parser: Parser) -> None:
-    """The option that names fine-tuned models: one for each task, once for each seed."""
+def add_tuned_option(parser: Parser, *, optional: bool = False) -> None:
+    """The option that names fine-tuned models: one for each task, once for each seed.
+
+    Args:
+        optional: a task may have none.
+    """
+    none = f" ({NONE} for none)" if optional else ""
     text = (
-        "the model fine-tuned on each task, named as --model; given again: those of another seed "
-        "(python -m experiments.finetune --task TASK --init pretrained makes one, in DIR/runs/TASK-pretrained-0/last)"
+        f"the model fine-tuned on each task, in their order, named as --model{none}; given again: those of another "
+        "seed, and all is said of their mean and spread (python -m experiments.finetune --task TASK --init pretrained "
+        "makes one, in DIR/runs/TASK-pretrained-0/last)"
     )
-    parser.add_argument("--tuned", nargs="+", action="append", metavar="M", help=text)
+    parser.add_argument("--tuned", nargs="+", action="append", default=[], metavar="M", help=text)
+
+
+def tuned_models(options: Namespace, tasks: Sequence[str]) -> dict[str, list[str]]:
+    """The fine-tuned models of each task, a seed each, as `--tuned` names them; none where it says `NONE`.
+
+    Raises:
+        ConfigError: there are not as many as tasks.
+    """
+    for names in options.tuned:
+        if len(names) != len(tasks):
+            raise ConfigError(
+                f"--tuned names {len(names)}, --task {len(tasks)}: give one fine-tuned model for each task"
+            )
+    return {task: [names[n] for names in options.tuned if names[n] != NONE] for n, task in enumerate(tasks)}
+
+
+def with_tuned(run: Run, name: str) -> Run:
+    """The run with one fine-tuned model, as `check_tuned` takes it."""
+    return replace(run, options=Namespace(**vars(run.options) | {"tuned": name}))
 
 
 def tuned_runs(run: Run) -> dict[str, list[Run]]:
     """For each task a run with each of its fine-tuned models, a seed each.
 
     Raises:
-        ConfigError: there are no models, or not as many as tasks.
+        ConfigError: there are no models, not as many as tasks, or a task has none.
     """
-    runs: dict[str, list[Run]] = {task: [] for task in task_runs(run)}
-    if not run.options.tuned:
-        tasks = " ".join(dict.fromkeys(task.partition(":")[0] for task in runs))
+    runs = task_runs(run)
+    models = tuned_models(run.options, list(runs))
+    if missing := [task for task, names in models.items() if len(names) < max(1, len(run.options.tuned))]:
+        tasks = " ".join(dict.fromkeys(task.partition(":")[0] for task in missing))
         raise ConfigError(
             "--tuned is missing: name the model fine-tuned on each task; python -m experiments.finetune "
             f"--task {tasks} --init pretrained --output DIR makes them, in DIR/runs/TASK-pretrained-0/last"
         )
-    for names in run.options.tuned:
-        if len(names) != len(runs):
-            raise ConfigError(
-                f"--tuned names {len(names)}, --task {len(runs)}: give one fine-tuned model for each task"
-            )
-        for (task, one), name in zip(task_runs(run).items(), names, strict=True):
-            runs[task].append(replace(one, options=Namespace(**vars(one.options) | {"tuned": name})))
-    return runs
+    return {task: [with_tuned(runs[task], name) for name in names] for task, names in models.items()}
 
 
 def check_tuned(run: Run, first: Sequence[str], second: Sequence[str] | None = None, task: Task | None = None) -> Path:

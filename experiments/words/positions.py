@@ -13,6 +13,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from scipy.stats import false_discovery_control
 
+from experiments.shared.signs import sign_test
+
 
 def sum_diagonals(
     maps: Float[Array, "layers batch heads query key"], inner: Bool[Array, "batch token"]
@@ -110,18 +112,12 @@ def margin_of(
 ) -> Margin:
     """Whether differences summed by example are above 0: per unit of `counts`, examples taken as drawn at random.
 
-    The interval is the linearised one of a ratio of means. The p-values are those of random signs of the examples,
-    (1 + hits) / (1 + draws).
+    The interval is the linearised one of a ratio of means. The p-values are those of `sign_test`.
     """
     units = np.asarray(counts, np.float64)
     examples, total = len(units), units.sum()
     mean = differences.sum(0) / total
     rest = differences - mean * units[:, None, None]
     interval = 1.96 * np.sqrt((rest**2).sum(0) * examples / max(examples - 1, 1)) / total
-    flat = differences.reshape(examples, -1)
-    hits = np.zeros(flat.shape[1])
-    for part in np.array_split(np.arange(draws), max(1, draws // 1000)):
-        signs = rng.choice(np.array([-1.0, 1.0]), (len(part), examples))
-        hits += (signs @ flat >= flat.sum(0) - 1e-9).sum(0)
-    q_values = false_discovery_control((1 + hits) / (1 + draws)).reshape(mean.shape)
+    q_values = false_discovery_control(sign_test(differences, draws, rng), axis=None)
     return Margin(mean, interval, q_values)

@@ -1,22 +1,23 @@
 """What a program about words looks at: examples of each task, or of a file, and models that were tuned on it."""
 
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import bertjax
-from bertjax.cli import Parser
 from bertjax.data import task_named
-from bertjax.errors import ConfigError
-from experiments.shared.program import Run
+from experiments.shared.program import Outcome, Run, tell_settings
 from experiments.shared.samples import read_examples, split_named_task, task_runs
-from experiments.shared.tuned import check_tuned, tell_tuned
+from experiments.shared.tuned import check_tuned, tell_tuned, tuned_models, with_tuned
 from experiments.words.annotated import AnnotatedSample
 from experiments.words.annotation import SHIPPED, check_annotation, make_annotator, read_annotated
 
-NONE = "-"  # in place of a model
+Values = dict[str, np.ndarray]
+Figures = Mapping[str, Callable[[Path], None]]
 
 
 @dataclass(frozen=True)
@@ -51,15 +52,6 @@ class Source:
         return found | {"tuned": [tell_tuned(name) for name, _ in self.tuned]}
 
 
-def add_tuned_option(parser: Parser) -> None:
-    """The option that names fine-tuned models."""
-    text = (
-        f"a model fine-tuned on each task, in their order ({NONE} for none); give it once for each seed: "
-        "what is said of tuned models is then their mean and spread"
-    )
-    parser.add_argument("--tuned", nargs="+", action="append", default=[], metavar="M", help=text)
-
-
 def read_sources(run: Run) -> dict[str, Source]:
     """All tasks that the options name, or the file, read and checked before anything is computed.
 
@@ -70,20 +62,16 @@ def read_sources(run: Run) -> dict[str, Source]:
     """
     check_annotation(run.options)
     runs = _named_runs(run)
-    for several in run.options.tuned:
-        if len(several) != len(runs):
-            counts = f"--tuned names {len(several)}, --task {len(runs)}"
-            raise ConfigError(f"{counts}: give a fine-tuned model for each task, {NONE} for none")
+    models = tuned_models(run.options, list(runs))
     if not run.options.conllu and run.options.task != [SHIPPED]:
         for one in runs.values():
             read_examples(one.options)  # a file that is missing is found before a tagger learns
     annotator = make_annotator(run.options)
     sources = {}
-    for number, (name, one) in enumerate(runs.items()):
+    for name, one in runs.items():
         sample = read_annotated(one, annotator=annotator)
         published = read_annotated(one, published=True, annotator=annotator) if run.options.as_published else None
-        models = [several[number] for several in run.options.tuned if several[number] != NONE]
-        tuned = tuple((model, _check(one, model, sample)) for model in models)
+        tuned = tuple((model, _check(one, model, sample)) for model in models[name])
         sources[name] = Source(name, one, sample, published, tuned)
     return sources
 
@@ -103,5 +91,32 @@ def _check(run: Run, model: str, sample: AnnotatedSample) -> Path:
     task = None
     if not run.options.conllu and run.options.task != SHIPPED:
         task = task_named(split_named_task(run.options).task)
-    tuned = replace(run, options=Namespace(**vars(run.options) | {"tuned": model}))
-    return check_tuned(tuned, first, second[0] if second else None, task)
+    return check_tuned(with_tuned(run, model), first, second[0] if second else None, task)
+
+
+def measure_sources(
+    run: Run,
+    measure: Callable[[Source], tuple[dict[str, Any], Values]],
+    summarise: Callable[[str, Source, dict[str, Any]], Sequence[str]],
+    figures: Callable[[Mapping[str, Any]], Figures],
+    more: Mapping[str, Any] | None = None,
+) -> Outcome:
+    """What a program about words found in all sources. Raises as `read_sources` and `measure`.
+
+    Args:
+        measure: gives the numbers of a source, and the values of each example that they are made of.
+        summarise: what is printed of a source, from its name and what is said of it in results.
+        figures: the pictures, from what `numbers.json` holds; the first is the run's figure.
+        more: what else is in the results.
+    """
+    results: dict[str, Any] = {}
+    values: Values = {}
+    lines: list[str] = []
+    for name, source in read_sources(run).items():
+        found, kept = measure(source)
+        results[name] = source.told() | found
+        values |= {f"{name.replace(':', '_')}_{key}": value for key, value in kept.items()}
+        lines += summarise(name, source, results[name])
+    numbers = {"sources": results, **(more or {})}
+    pictures = dict(figures({"settings": tell_settings(run.options), "results": numbers}))
+    return Outcome(numbers, values, pictures.pop(next(iter(pictures))), lines, pictures)

@@ -1,0 +1,26 @@
+"""The test by random signs: are differences of examples above 0 on average?"""
+
+import numpy as np
+from jaxtyping import Float
+
+AT_ONCE = 1000  # draws of signs in memory
+ROUNDING = 1e-9
+
+
+def sign_test(
+    differences: Float[np.ndarray, "examples layers heads"], draws: int, rng: np.random.Generator
+) -> Float[np.ndarray, "layers heads"]:
+    """p-values of sums of differences being at most 0: how often random signs of the examples give as much.
+
+    Args:
+        differences: of each example.
+        draws: of all signs at once; p is (1 + hits) / (1 + draws).
+
+    Source: Phipson and Smyth 2010, on why p is never 0.
+    """
+    flat = differences.reshape(len(differences), -1)
+    hits = np.zeros(flat.shape[1])
+    for part in np.array_split(np.arange(draws), max(1, draws // AT_ONCE)):
+        signs = rng.choice(np.array([-1.0, 1.0]), (len(part), len(flat)))
+        hits += (signs @ flat >= flat.sum(0) - ROUNDING).sum(0)
+    return ((1 + hits) / (1 + draws)).reshape(differences.shape[1:])
