@@ -1,6 +1,5 @@
 """Bars left and right of the base score: for whole layers, and for sets of heads."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,7 +22,6 @@ from bertjax.page import (
     choose_ticks,
     count_found,
     format_change,
-    save_page,
     shorten_name,
     start_page,
 )
@@ -48,35 +46,6 @@ class Weighed:
     found: Bool[np.ndarray, " bars"]
 
 
-def draw_layers(
-    path: str | os.PathLike[str],
-    scores: Float[np.ndarray, "..."],
-    base: float,
-    title: str,
-    subtitle: str = "",
-    metric_label: str = "Score",
-    weighed: Weighed | None = None,
-) -> None:
-    """Draws what ablating each whole layer does: one bar per layer, left and right of the base score.
-
-    Args:
-        path, base, title, subtitle, metric_label: as in `heads_map.draw_heads`.
-        scores: `[layers]`, as the metric defines them (not in points); NaN where undefined.
-        weighed: intervals of the changes, and which of them are more than chance: the others' bars are hollow.
-
-    Raises:
-        DataError: `scores` is no list of layers.
-        OutputError: the file cannot be written.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     draw_layers(f"{folder}/layers.png", np.array([0.83, 0.87]), 0.86, "A model of two layers")
-    ...     os.listdir(folder)
-    ['layers.png']
-    """
-    save_page(make_layers(scores, base, title, subtitle, metric_label, weighed), path)
-
-
 def make_layers(
     scores: Float[np.ndarray, "..."],
     base: float,
@@ -85,41 +54,23 @@ def make_layers(
     metric_label: str = "Score",
     weighed: Weighed | None = None,
 ) -> "Figure":
-    """The figure that `draw_layers` writes."""
+    """What ablating each whole layer does: one bar per layer, left and right of the base score.
+
+    Args:
+        scores: `[layers]`, as the metric defines them (not in points); NaN where undefined.
+        base, title, subtitle, metric_label: as in `heads_map.make_heads`.
+        weighed: intervals of the changes, and which of them are more than chance: the others' bars are hollow.
+
+    Raises:
+        DataError: `scores` is no list of layers.
+
+    >>> figure = make_layers(np.array([0.83, 0.87]), 0.86, "A model of two layers")
+    >>> [text.get_text().strip() for text in figure.axes[0].texts]
+    ['−3.00', '+1.00']
+    """
     changes = changes_in_points(scores, base, ndim=1, axes="[layers]")
     names = [str(layer) for layer in range(len(changes))]
     return _make_page(changes, names, base, (title, subtitle, metric_label, "layer"), LEFT, weighed)
-
-
-def draw_sets(
-    path: str | os.PathLike[str],
-    names: Sequence[str],
-    scores: Float[np.ndarray, "..."],
-    base: float,
-    title: str,
-    subtitle: str = "",
-    metric_label: str = "Score",
-    weighed: Weighed | None = None,
-) -> None:
-    """Draws what ablating sets of heads does: a bar for each of the sets that change most, at most 24.
-
-    Args:
-        path, base, title, subtitle, metric_label: as in `heads_map.draw_heads`.
-        names: of the sets; long ones are cut.
-        scores: `[sets]`, as the metric defines them (not in points); NaN where undefined.
-        weighed: as in `draw_layers`.
-
-    Raises:
-        DataError: `scores` is no list, or there are not as many names.
-        OutputError: the file cannot be written.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     draw_sets(f"{folder}/sets.png", ["0.1+1.2", "3.0"], np.array([0.83, 0.87]), 0.86, "Two sets")
-    ...     os.listdir(folder)
-    ['sets.png']
-    """
-    save_page(make_sets(names, scores, base, title, subtitle, metric_label, weighed), path)
 
 
 def make_sets(
@@ -131,7 +82,21 @@ def make_sets(
     metric_label: str = "Score",
     weighed: Weighed | None = None,
 ) -> "Figure":
-    """The figure that `draw_sets` writes."""
+    """What ablating sets of heads does: a bar for each of the sets that change most, at most 24.
+
+    Args:
+        names: of the sets; long ones are cut.
+        scores: `[sets]`, as the metric defines them (not in points); NaN where undefined.
+        base, title, subtitle, metric_label: as in `heads_map.make_heads`.
+        weighed: as in `make_layers`.
+
+    Raises:
+        DataError: `scores` is no list, or there are not as many names.
+
+    >>> figure = make_sets(["0.1+1.2", "3.0"], np.array([0.83, 0.87]), 0.86, "Two sets")
+    >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    ['3.0', '0.1+1.2']
+    """
     changes = changes_in_points(scores, base, ndim=1, axes="[sets]")
     if len(names) != len(changes):
         raise DataError(f"there are {len(changes)} sets, but {len(names)} names")

@@ -101,8 +101,7 @@ def _overview(saved: Any, rows: list[dict[str, Any]], label: str, figure: str) -
     for row, score, sure in zip(rows, scores, _found(rows), strict=True):
         scored[row["layer"], row["head"]], found[row["layer"], row["head"]] = score, sure
     if figure == "map":
-        marked = found if any(row["q"] is not None for row in rows) else None
-        return make_heads(scored, base, f"{label} with one head {_what(saved)}", _where(saved), label, marked)
+        return make_heads(scored, base, f"{label} with one head {_what(saved)}", _where(saved), label, found)
     known = np.isfinite(scored)
     means = np.where(known, scored, 0).sum(1) / np.where(known.any(1), known.sum(1), np.nan)
     title, note = f"{label} with one head {_what(saved)}, mean of each layer", "means are not weighed against chance"

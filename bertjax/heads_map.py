@@ -1,11 +1,11 @@
 """The map of heads: what ablating each one does, layers down and heads across."""
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
+from bertjax.cells import Map, colour_cells, write_changes
 from bertjax.evidence import Q
 from bertjax.page import (
     COLOURS,
@@ -20,7 +20,6 @@ from bertjax.page import (
     choose_ticks,
     draw_as_shapes,
     format_change,
-    save_page,
     start_page,
 )
 
@@ -33,51 +32,7 @@ MEANS = 0.72  # inches beside the map, for the means of layers
 ALIKE = 0.0025  # points: changes that differ by less are printed alike
 OUTLIER = 3.0  # times the 90th percentile of the changes: the scale ends there at the latest
 
-Map = Float[np.ndarray, "layers heads"]
 Outline = tuple[int, int, Any]
-
-
-def draw_heads(
-    path: str | os.PathLike[str],
-    scores: Float[np.ndarray, "..."],
-    base: float,
-    title: str,
-    subtitle: str = "",
-    metric_label: str = "Score",
-    found: Bool[np.ndarray, "layers heads"] | None = None,
-) -> None:
-    """Draws the layers x heads map: each head's score when it is ablated, against the base score.
-
-    Layer 0 is at the top and head 0 at the left: the order of the array, of `summary.json` and of a
-    printed table such as Michel et al. 2019, table 1, so that the picture can be read beside them.
-    The numbers in the cells (where there is room) are changes in points. The colours are centred on
-    the base; where a few heads lie far beyond the rest the scale stops at 3 times the 90th percentile
-    of the changes, so that they do not bleach the others: the colour bar then ends in an arrow and
-    the legend says how many lie beyond.
-
-    Args:
-        path: the PNG to write, whole or not at all; an older one is replaced.
-        scores: `[layers, heads]`, as the metric defines them (not in points); NaN where undefined
-            or not measured: those cells are grey and hatched.
-        base: the score without any ablation; NaN where undefined: then no cell has a colour.
-        title: the picture's title, one line.
-        subtitle: smaller, below it; long ones are broken into lines.
-        metric_label: what the score is, for the colour bar.
-        found: which effects are more than chance: these have a dot, and each layer's mean stands beside it.
-
-    Raises:
-        DataError: `scores` is no map.
-        OutputError: the file cannot be written.
-
-    Source: Kovaleva et al. 2019, section 4.6 and figure 8, which show scores in this way.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     draw_heads(f"{folder}/heads.png", np.array([[0.86, 0.85, 0.87]]), 0.86, "A model of one layer")
-    ...     os.listdir(folder)
-    ['heads.png']
-    """
-    save_page(make_heads(scores, base, title, subtitle, metric_label, found), path)
 
 
 def make_heads(
@@ -88,7 +43,34 @@ def make_heads(
     metric_label: str = "Score",
     found: Bool[np.ndarray, "layers heads"] | None = None,
 ) -> "Figure":
-    """The figure that `draw_heads` writes."""
+    """The layers x heads map: each head's score when it is ablated, against the base score.
+
+    Layer 0 is at the top and head 0 at the left: the order of the array, of `summary.json` and of a
+    printed table such as Michel et al. 2019, table 1, so that the picture can be read beside them.
+    The numbers in the cells (where there is room) are changes in points. The colours are centred on
+    the base; where a few heads lie far beyond the rest the scale stops at 3 times the 90th percentile
+    of the changes, so that they do not bleach the others: the colour bar then ends in an arrow and
+    the legend says how many lie beyond.
+
+    Args:
+        scores: `[layers, heads]`, as the metric defines them (not in points); NaN where undefined
+            or not measured: those cells are grey and hatched.
+        base: the score without any ablation; NaN where undefined: then no cell has a colour.
+        title: the picture's title, one line.
+        subtitle: smaller, below it; long ones are broken into lines.
+        metric_label: what the score is, for the colour bar.
+        found: which effects are more than chance: these have a dot, the others are pale, and so are the means of
+            layers, which stand beside the map and are not tested.
+
+    Raises:
+        DataError: `scores` is no map.
+
+    Source: Kovaleva et al. 2019, section 4.6 and figure 8, which show scores in this way.
+
+    >>> figure = make_heads(np.array([[0.86, 0.85, 0.87]]), 0.86, "A model of one layer")
+    >>> [text.get_text() for text in figure.axes[0].texts]
+    ['0.00', '−1.00', '+1.00']
+    """
     from matplotlib.style import context
 
     changes = changes_in_points(scores, base, ndim=2, axes="[layers, heads]")
@@ -103,9 +85,9 @@ def make_heads(
         bottom = 0.68 + 0.2 * ((len(entries) + 1) // 2)
         figure = start_page(title, subtitle, bottom, layers * high)
         axes = add_axes(figure, LEFT, bottom, heads * wide, layers * high)
-        _draw_cells(axes, changes, limit, outlines)
-        if wide >= 0.3:
-            _write_changes(axes, changes, limit, size=min(8.0, wide * 17))
+        sure = np.ones(changes.shape, np.bool_) if found is None else found
+        _colour(axes, changes, limit, sure, size=min(8.0, wide * 17) if wide >= 0.3 else None)
+        _frame(axes, changes, outlines)
         if found is not None:
             _mark(axes, found, changes, wide)
             _draw_means(figure, axes, changes, limit, heads * wide)
@@ -128,8 +110,7 @@ def _draw_means(figure: "Figure", axes: "Axes", changes: Map, limit: float, widt
     known = np.isfinite(changes)
     sums = np.where(known, changes, 0).sum(1)
     means = np.where(known.any(1), sums / np.maximum(known.sum(1), 1), np.nan)
-    beside.pcolormesh(np.ma.masked_invalid(means[:, None]), cmap=COLOURS, vmin=-limit, vmax=limit, edgecolors="white")
-    _write_changes(beside, means[:, None], limit, size=8.0)
+    _colour(beside, means[:, None], limit, np.zeros((len(means), 1), np.bool_), size=8.0)
     beside.set_ylim(len(means), 0)
     beside.set_yticks([])
     beside.set_xticks([0.5], ["mean"])
@@ -144,11 +125,21 @@ def _limit(changes: Map) -> float:
     return max(min(largest, bound) if bound > 0 else largest, SMALLEST_RANGE)
 
 
-def _draw_cells(axes: "Axes", changes: Map, limit: float, outlines: list[Outline]) -> None:
+def _colour(
+    axes: "Axes", changes: Map, limit: float, found: Bool[np.ndarray, "layers heads"], size: float | None
+) -> None:
+    """Cells in their colours, with the changes in them where letters have a size."""
+    colours = colour_cells(changes / (2 * limit) + 0.5, found)
+    axes.pcolormesh(colours, edgecolors="white", linewidth=0.8)
+    if size is not None:
+        write_changes(axes, changes, colours, found, size)
+
+
+def _frame(axes: "Axes", changes: Map, outlines: list[Outline]) -> None:
+    """Cells without a result hatched, the extremes outlined, and the numbers of layers and heads."""
     from matplotlib.patches import Rectangle
 
-    (layers, heads), cells = changes.shape, np.ma.masked_invalid(changes)
-    axes.pcolormesh(cells, cmap=COLOURS, vmin=-limit, vmax=limit, edgecolors="white", linewidth=0.8)
+    layers, heads = changes.shape
     for layer, head in np.argwhere(np.isnan(changes)):
         axes.add_patch(Rectangle((head, layer), 1, 1, **HATCHED))
     for layer, head, look in outlines:
@@ -161,17 +152,6 @@ def _draw_cells(axes: "Axes", changes: Map, limit: float, outlines: list[Outline
     axes.set_ylim(layers, 0)
     axes.set_xlabel("head", fontsize=9.5, color=INK)
     axes.set_ylabel("layer", fontsize=9.5, color=INK)
-
-
-def _write_changes(axes: "Axes", changes: Map, limit: float, size: float) -> None:
-    """The numbers in the cells, white on dark colours and dark on light ones."""
-    import matplotlib
-
-    colours = matplotlib.colormaps[COLOURS](np.nan_to_num(changes) / (2 * limit) + 0.5)
-    light = colours[..., :3] ** 2.2 @ np.array([0.2126, 0.7152, 0.0722]) > 0.2  # equal contrast to both inks
-    for layer, head in np.argwhere(np.isfinite(changes)):
-        text, ink = format_change(changes[layer, head]), INK if light[layer, head] else "white"
-        axes.text(head + 0.5, layer + 0.5, text, fontsize=size, color=ink, ha="center", va="center_baseline")
 
 
 def _draw_colour_bar(
@@ -231,7 +211,10 @@ def _notes(changes: Map, limit: float, found: Bool[np.ndarray, "layers heads"] |
     if found is not None:
         sure = int((found & np.isfinite(changes)).sum())
         look: dict[str, Any] = {"marker": "o", "markersize": 5, "linestyle": "none"}
-        notes.append(Line2D([], [], color=INK, label=f"more than chance (q < {Q}): {sure}", **look))
+        notes.append(Line2D([], [], color=INK, label=f"full colour, dot: more than chance (q < {Q}): {sure}", **look))
+        pale = int(np.isfinite(changes).sum()) - sure
+        colour = colour_cells(np.array([[0.12]]), np.zeros((1, 1), np.bool_))[0, 0]
+        notes.append(Patch(facecolor=colour, label=f"pale: not told from 0: {pale}; means are not tested"))
     for count, side, marker, colour in ((below, "below", "v", darkest[0]), (above, "above", "^", darkest[1])):
         if count:
             label = f"heads {side} the colour scale: {count}"

@@ -1,6 +1,6 @@
 """What a sweep found, for people to read, from its saved results: no model is needed.
 
-The table for the terminal is here; the pictures come from `heads_map.py` and `bars.py`. Scores come as metrics
+The tables for the terminal are here; the pictures come from `figures.py`. Scores come as metrics
 define them and are shown in points, 100 times that. "Change" is always the score with the ablation
 less the base score: negative where ablation lowers the score (a loss), positive where it raises it (a gain).
 """
@@ -14,16 +14,12 @@ from rich.box import SIMPLE_HEAD
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from bertjax.bars import draw_layers, draw_sets
 from bertjax.budget import format_bytes
 from bertjax.errors import DataError
 from bertjax.estimation import Estimate
-from bertjax.heads_map import draw_heads
 from bertjax.rows import kind_of
 from bertjax.terminal import PlainTable
 from bertjax.texts import count_of
-
-__all__ = ["ablation_table", "draw_heads", "draw_layers", "draw_sets", "parity_table", "plan_table"]
 
 BAR_WIDTH = 30  # characters
 NOTHING = 0.005  # points: less is printed as 0.00

@@ -10,7 +10,10 @@ or several, and asks of one mode, the paper's by default:
   each other (all, and within layers), the highest correlation that the noise leaves, and which of a tenth of the heads,
   those of the largest losses and gains, both share.
 - With --frames, --patterns or --map, of each task and another measure of heads: the rank correlation of what disabling
-  a head costs with it, and the mean loss of heads that it marks against the others'.
+  a head costs with it, and the mean loss of heads that it marks against the others'. --frames is the paper's question
+  whether heads with frame relations matter for tasks (section 5): weights between elements and predicate, how far these
+  are above the same key's weight from other words, and the heads that nulls and controls leave. The maps may be of
+  another model than the one whose heads were disabled, such as the one it was fine-tuned from.
 
 All tasks side by side are the paper's figures 8 and 9. No model is needed.
 
@@ -32,6 +35,7 @@ import numpy as np
 from bertjax.cli import Parser, guarded, positive
 from bertjax.errors import InputError, OutputError
 from bertjax.evidence import Q
+from bertjax.metrics import METRICS
 from bertjax.paths import user_path
 from bertjax.progress import say
 from bertjax.provenance import command_line, versions
@@ -106,13 +110,15 @@ def _join_maps(
 def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
     """The pictures by name, from `numbers.json` alone: figure 8 or 9 of all tasks, and how far these agree."""
     results = numbers["results"]
-    several = len({one["metric"] for one in results["tasks"].values()}) > 1
+    tasks = results["tasks"].values()
+    metrics, models = {one["metric"] for one in tasks}, {model for one in tasks for model in one["models"]}
+    several = len(metrics) > 1
     panels = [_panel(results, task, one, several) for task, one in results["tasks"].items()]
-    title = f"Disabling one {results['kind']} at a time ({results['mode']}), mean over seeds"
+    seeds = ", mean over seeds" if max(one["seeds"] for one in tasks) > 1 else ""
     texts: dict[str, Any] = {
-        "title": title,
-        "subtitle": "models fine-tuned on each task, its main metric",
-        "label": "score",
+        "title": f"Disabling one {results['kind']} at a time ({results['mode']}){seeds}",
+        "subtitle": next(iter(models)) if len(models) == 1 else "models fine-tuned on each task, its main metric",
+        "label": "score" if several else METRICS[next(iter(metrics))].label,
     }
     if results["kind"] == "head":
         drawn: dict[str, Callable[[Path], None]] = {"figure": partial(draw_effect_maps, panels=panels, **texts)}

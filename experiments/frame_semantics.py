@@ -29,8 +29,8 @@ weight of the pairs; and of FrameNet the sentences that pass filters which compa
     python -m experiments.frame_semantics --source framenet                 FrameNet 1.7 or 1.5, through nltk
     python -m experiments.frame_semantics --source propbank --conllu F.conllu with PropBank's columns, through conllu
 
-`frame_effects.py` joins the results with those of disabling heads; `anchors.py` holds bert-base-uncased against the
-published map. What came out: `RESULTS.md`.
+`across_tasks.py --frames` joins the results with those of disabling heads; `anchors.py` holds bert-base-uncased against
+the published map. What came out: `RESULTS.md`.
 """
 
 from argparse import SUPPRESS, ArgumentTypeError, Namespace

@@ -1,5 +1,6 @@
 """The page in a real browser, as a user reads it and drives it."""
 
+import json
 import shutil
 
 import pytest
@@ -30,6 +31,15 @@ def wait_for(condition, seconds=10):
     from selenium.webdriver.support.ui import WebDriverWait
 
     return WebDriverWait(condition, seconds).until(lambda given: given())
+
+
+def assert_quiet(browser):
+    """Nothing was asked of any host since this was last asked, nothing went wrong, and no text of data ran."""
+    assert [line for line in browser.get_log("browser") if line["level"] != "INFO"] == []
+    messages = [json.loads(line["message"])["message"] for line in browser.get_log("performance")]
+    asked = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
+    assert {url.split(":")[0] for url in asked} <= {"file", "data", "blob"}
+    assert not browser.execute_script("return window.hacked")
 
 
 def text_of(page, selector):
@@ -75,3 +85,11 @@ def go_to(page, layer, head):
     page.execute_script("arguments[0].scrollIntoView({block: 'center'})", where)
     x, y = cell(page, layer, head)
     return ActionChains(page).move_to_element_with_offset(where, round(x), round(y))
+
+
+def drawn_map(page):
+    """The three layers of cells of the map: of those that are more than chance, of the others, of the means."""
+    script = (
+        "return document.getElementById('map').data.slice(0, 3).map(({z, opacity}) => ({z, opacity: opacity ?? null}))"
+    )
+    return page.execute_script(script)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from bertjax import BertConfig
+from tests.browser import start_browser
 from tests.tiny import FAST_COMPILATION, SIZES
 from tests.workshop import make_classifier, make_embedder, make_encoder, write_glue
 
@@ -94,3 +95,11 @@ def embedder(tmp_path_factory):
 def glue(tmp_path_factory):
     """MRPC's folder with made-up pairs."""
     return write_glue(tmp_path_factory.mktemp("glue"))
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium, for tests that need it (`browser_needed`)."""
+    driver = start_browser()
+    yield driver
+    driver.quit()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from experiments import across_tasks
+from experiments.disabling.head_maps import DIRECTIONS
 from experiments.disabling.joins import (
     between_seeds,
     compare_marked,
@@ -221,6 +222,12 @@ def test_layers_of_one_task_and_one_seed_have_the_runs_own_evidence(tmp_path):
     assert not (tmp_path / "out" / "agreement.png").exists()
 
 
+def controls_of(square):
+    """As `frame_semantics` tells them: forth, heads that lose most are least above other words; back, most."""
+    links, others = [square, 3 * square], [2 * square, square]
+    return {"same_key": {"links": [one.tolist() for one in links], "others": [one.tolist() for one in others]}}
+
+
 def test_other_measures_of_heads(tmp_path, shared, capsys):
     """Frames' marked heads are those that lose most; a share by task; a map of all."""
     given = [write_run(tmp_path / f"mrpc-{seed}", "mrpc", shared, seed=seed) for seed in range(2)]
@@ -229,7 +236,8 @@ def test_other_measures_of_heads(tmp_path, shared, capsys):
     square = shared.reshape(LAYERS, HEADS)
     maps = {"element_to_predicate": square.tolist(), "predicate_to_element": (-square).tolist()}
     left = {"element_to_predicate": [NAMES[place] for place in top], "predicate_to_element": []}
-    (tmp_path / "frames.json").write_text(json.dumps({"results": {"maps": maps, "heads_left": left}}))
+    frames = {"maps": maps, "heads_left": left, "controls": controls_of(square)}
+    (tmp_path / "frames.json").write_text(json.dumps({"results": frames}))
     by_head = {"mrpc": {"by_head": {"diagonal": square.tolist()}}}
     (tmp_path / "patterns.json").write_text(json.dumps({"results": {"classes": ["diagonal"], "corrected": by_head}}))
     measures = ["--frames", tmp_path / "frames.json", "--patterns", tmp_path / "patterns.json"]
@@ -238,7 +246,7 @@ def test_other_measures_of_heads(tmp_path, shared, capsys):
     numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
     found = {(one["task"], one["measure"]): one for one in numbers["results"]["measures"]}
     assert ("rte", "share of diagonal") not in found
-    assert len(found) == 7
+    assert len(found) == 2 * (5 + 1) + 1  # of rte no shares are known
     forth = found["mrpc", "elements to predicate"]
     assert forth["spearman"] > 0.9
     assert forth["p"] < 0.01
@@ -248,6 +256,10 @@ def test_other_measures_of_heads(tmp_path, shared, capsys):
     assert forth["marked"]["mean_of_marked"] > forth["marked"]["mean_of_others"] > 0
     assert found["mrpc", "mine"]["spearman"] == found["mrpc", "predicate to elements"]["spearman"] < -0.9
     assert found["mrpc", "predicate to elements"]["marked"] is None
+    assert found["mrpc", "elements to predicate, above other words"]["spearman"] == -forth["spearman"]
+    assert found["mrpc", "predicate to elements, above other words"]["spearman"] == forth["spearman"]
+    either = found["mrpc", "the larger of both, left in either"]
+    assert (either["spearman"], either["marked"]) == (forth["spearman"], forth["marked"])
     assert found["mrpc", "share of diagonal"]["spearman"] == forth["spearman"]
     assert "4 marked change the score by −" in capsys.readouterr().out.replace("\n", " ")
     assert len(across_tasks.tables(numbers).split("\n\n")) == 3
@@ -260,6 +272,10 @@ def test_mistakes_end_in_one_line(tmp_path, shared, capsys):
     broken = write_run(tmp_path / "d", "mrpc", shared, seed=2)
     (tmp_path / "d" / "values.npz").write_bytes(b"PK nothing")
     (tmp_path / "maps.json").write_text(json.dumps({"results": {"maps": [[1, 2], [3, 4]], "names": 3}}))
+    frames = {"maps": dict.fromkeys(DIRECTIONS, shared.tolist())}
+    (tmp_path / "older.json").write_text(json.dumps({"results": frames}))
+    frames |= {"controls": controls_of(shared)}
+    (tmp_path / "unmarked.json").write_text(json.dumps({"results": frames}))
     maps = f"x={tmp_path / 'maps.json'}"
     for given, part in (
         ([tmp_path / "nowhere"], "holds no results"),
@@ -274,6 +290,8 @@ def test_mistakes_end_in_one_line(tmp_path, shared, capsys):
         ([first, "--frames", tmp_path / "none.json"], "no numbers.json"),
         ([first, "--patterns", tmp_path / "maps.json"], "holds no classes"),
         ([first, "--frames", tmp_path / "maps.json"], "holds no maps.element_to_predicate"),
+        ([first, "--frames", tmp_path / "older.json"], "holds no controls.same_key.links.0"),
+        ([first, "--frames", tmp_path / "unmarked.json"], "which heads its controls leave"),
     ):
         assert run_main(tmp_path / "out", *given) == 2
         error = capsys.readouterr().err

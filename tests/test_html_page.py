@@ -1,27 +1,30 @@
 """The page in a real browser: what it shows, that it can be used, and that it asks no host for anything."""
 
 import csv
-import json
 
 import numpy as np
 import pytest
 
+from bertjax.cells import STRENGTH
 from bertjax.html_page import write_page
 from bertjax.saved import read_results
-from tests.browser import browser_needed, choose, go_to, is_shown, rows_of, start_browser, text_of, wait_for
+from tests.browser import (
+    assert_quiet,
+    browser_needed,
+    choose,
+    drawn_map,
+    go_to,
+    is_shown,
+    rows_of,
+    text_of,
+    wait_for,
+)
 from tests.made_up import EVIL, EVIL_TOKENS, make_results
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     return make_results(tmp_path_factory.mktemp("page") / "mrpc")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    driver = start_browser()
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture
@@ -31,11 +34,7 @@ def page(browser, results):
     browser.get(path.as_uri())
     wait_for(lambda: browser.execute_script("return document.body.dataset.ready && document.body.dataset.attention"))
     yield browser
-    assert [line for line in browser.get_log("browser") if line["level"] != "INFO"] == []
-    messages = [json.loads(line["message"])["message"] for line in browser.get_log("performance")]
-    asked = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
-    assert {url.split(":")[0] for url in asked} <= {"file", "data", "blob"}
-    assert not browser.execute_script("return window.hacked")
+    assert_quiet(browser)
 
 
 @browser_needed
@@ -65,6 +64,38 @@ def test_clicking_a_cell_chooses_that_head(page):
     assert "head 1.2" in text_of(page, "#examples-heading")
     assert page.execute_script("return document.querySelector('tr.selected').dataset.name") == "1.2"
     wait_for(lambda: page.execute_script("return document.body.dataset.attention").startswith("1.2 "))
+
+
+@browser_needed
+def test_cells_that_are_not_told_from_0_are_pale_and_have_their_numbers(page, results):
+    """In a layer of their own over the same axes, so that all cells can be pointed at and clicked."""
+    rows = {row["name"]: row for row in read_results(results).rows_of()}
+    sure = {name for name, row in rows.items() if row["q"] < 0.05}
+    assert 0 < len(sure) < len(rows)
+    full, noise, means = drawn_map(page)
+    assert {name for name in rows if full["z"][rows[name]["layer"]][rows[name]["head"]] is not None} == sure
+    for name, row in rows.items():
+        shown = (full if name in sure else noise)["z"][row["layer"]][row["head"]]
+        assert shown == pytest.approx(100 * row["difference"])
+    assert full["opacity"] is None
+    assert noise["opacity"] == means["opacity"] == STRENGTH
+    assert "pale: not told from 0" in text_of(page, ".of-map")
+    go_to(page, 1, 1).perform()
+    wait_for(lambda: text_of(page, "#map .hoverlayer .hovertext").startswith("head 1.1: score"))
+    go_to(page, 1, 1).click().perform()
+    wait_for(lambda: text_of(page, "#chosen").startswith("head 1.1: score"))
+
+
+@browser_needed
+def test_a_map_of_noise_alone_has_its_scale_of_colours(browser, tmp_path):
+    results = read_results(make_results(tmp_path / "noise", examples=60, labelled=4))
+    browser.get(write_page(results).as_uri())
+    wait_for(lambda: browser.execute_script("return document.body.dataset.ready"))
+    full, noise, _ = drawn_map(browser)
+    assert {value for row in full["z"] for value in row} == {None}
+    assert sum(value is not None for row in noise["z"] for value in row) == len(results.names)
+    assert browser.execute_script("return document.querySelectorAll('#map .colorbar .cbfill').length") > 0
+    assert_quiet(browser)
 
 
 @browser_needed
@@ -136,7 +167,7 @@ def test_a_page_without_kept_attention(browser, tmp_path):
     assert "head 1.1" in text_of(browser, "#chosen")
     assert "attention.npz is not in the directory" in text_of(browser, "#attention-note")
     assert text_of(browser, "#attention-parts") == ""
-    assert [line for line in browser.get_log("browser") if line["level"] != "INFO"] == []
+    assert_quiet(browser)
 
 
 @browser_needed
@@ -350,7 +381,7 @@ def test_other_results_have_a_page_too(browser, tmp_path, task, ablate, options)
     path = write_page(read_results(make_results(tmp_path / "some", task, examples=60, ablate=ablate, **options)))
     browser.get(path.as_uri())
     wait_for(lambda: browser.execute_script("return document.body.dataset.ready && document.body.dataset.attention"))
-    assert [line for line in browser.get_log("browser") if line["level"] != "INFO"] == []
+    assert_quiet(browser)
     assert len(rows_of(browser, "table")) == (3 if ablate == "layers" else 12)
     if ablate == "layers":
         browser.execute_script("document.querySelector(\"tr[data-name='1'] button\").click()")

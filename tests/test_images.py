@@ -14,7 +14,7 @@ from matplotlib.testing.compare import compare_images
 
 from bertjax import page
 from bertjax.attention_figure import make_attention
-from bertjax.bars import draw_sets
+from bertjax.bars import make_sets
 from bertjax.errors import InputError, OutputError
 from bertjax.figures import FIGURES, make_figure
 from bertjax.page import save_page
@@ -96,7 +96,8 @@ def cls_rows(path):
 
 def sets(path):
     scores = 0.8 + np.linspace(-0.1, 0.05, 30)
-    draw_sets(path, [f"set {number}" for number in range(30)], scores, 0.8, "Sets of heads", "made up", "Accuracy")
+    names = [f"set {number}" for number in range(30)]
+    save_page(make_sets(names, scores, 0.8, "Sets of heads", "made up", "Accuracy"), path)
 
 
 PICTURES = {

@@ -58,6 +58,7 @@ ORDER = [
     *(
         "picture",
         "page",
+        "cells",
         "findings",
         "rows",
         "heads_map",

@@ -3,6 +3,7 @@
 
 const Charts = (() => {
   const LINES = 8; // shades of the lines between tokens
+  const FAINT = 0.22; // what is left of the colour of a change that is not told from 0, as in the printed map
   const FAINTEST = 0.02; // weights below are not drawn as lines, unless there are so many tokens that most are
 
   // Plotly reads some HTML in its texts; what comes from data must stay as it is.
@@ -39,36 +40,35 @@ const Charts = (() => {
     return Math.max(odd > 0 ? Math.min(largest, odd) : largest, 0.05);
   }
 
-  // cells: {layer, head, change, text, sure}; selected: {layer, head} or null. Gives how many lie beyond the scale.
+  // cells: {layer, head, change, text, sure}, pale where not sure; selected: {layer, head} or null. Gives how many lie beyond the scale.
   function map(where, cells, layers, heads, selected, base) {
     const grid = () => Array.from({ length: layers }, () => Array(heads).fill(null));
-    const z = grid(), text = grid(), marks = grid();
+    const z = grid(), pale = grid(), full = grid(), text = grid();
     for (const cell of cells) {
       z[cell.layer][cell.head] = cell.change;
+      (cell.sure ? full : pale)[cell.layer][cell.head] = cell.change;
       text[cell.layer][cell.head] = cell.text;
-      if (cell.sure) marks[cell.layer][cell.head] = "●";
     }
     const most = limit(cells.map(cell => cell.change));
     const means = z.map(row => {
       const known = row.filter(value => value !== null);
       return known.length ? known.reduce((a, b) => a + b, 0) / known.length : null;
     });
-    const look = { colorscale: scale(), zmin: -most, zmax: most, xgap: 1, ygap: 1, hoverongaps: false, hovertemplate: "%{text}<extra></extra>" };
-    const heat = { type: "heatmap", z, text, ...look, colorbar: { title: { text: "points" }, thickness: 12, x: 1.01 } };
+    const look = { type: "heatmap", colorscale: scale(), zmin: -most, zmax: most, xgap: 1, ygap: 1, hoverongaps: false, hovertemplate: "%{text}<extra></extra>" };
+    const heat = { z: full, text, ...look, colorbar: { title: { text: "points" }, thickness: 12, x: 1.01 } };
+    const noise = { z: pale, text, ...look, opacity: FAINT, showscale: false };
     const side = {
-      type: "heatmap", z: means.map(value => [value]), x: [heads + 0.6], y: means.map((_, layer) => layer),
-      text: means.map((value, layer) => [`mean of layer ${layer}: ${signed(value)}${value === null ? "" : " points"}`]), ...look, showscale: false,
+      z: means.map(value => [value]), x: [heads + 0.6], y: means.map((_, layer) => layer),
+      text: means.map((value, layer) => [`mean of layer ${layer}: ${signed(value)}${value === null ? "" : " points"}`]), ...look, opacity: FAINT, showscale: false,
     };
     const dots = { type: "scatter", mode: "text", x: [], y: [], text: [], hoverinfo: "skip", textfont: { size: 13, color: colour("--ink") } };
-    marks.forEach((row, layer) => row.forEach((mark, head) => {
-      if (mark) { dots.x.push(head); dots.y.push(layer); dots.text.push(mark); }
-    }));
+    for (const cell of cells.filter(cell => cell.sure)) { dots.x.push(cell.head); dots.y.push(cell.layer); dots.text.push("●"); }
     const shapes = selected === null ? [] : [{
       type: "rect", x0: selected.head - 0.5, x1: selected.head + 0.5, y0: selected.layer - 0.5, y1: selected.layer + 0.5,
       line: { color: colour("--ink"), width: 3 },
     }];
     const ticks = Array.from({ length: heads }, (_, head) => head);
-    draw(where, [heat, side, dots], {
+    draw(where, [heat, noise, side, dots], {
       height: 90 + 36 * layers, shapes,
       xaxis: { title: { text: "head" }, tickvals: [...ticks, heads + 0.6], ticktext: [...ticks.map(String), "mean"], showgrid: false, zeroline: false, range: [-0.6, heads + 1.2] },
       yaxis: { title: { text: "layer" }, autorange: "reversed", dtick: 1, showgrid: false, zeroline: false },

@@ -56,20 +56,29 @@ def read_map(given: str, tasks: Sequence[str], shape: tuple[int, int]) -> HeadMa
 def read_frames(file: str, shape: tuple[int, int]) -> list[HeadMap]:
     """The maps of `experiments.frame_semantics`, with the heads that its nulls and controls leave.
 
+    For each direction the weights, and how far they are above the same key's from other words; and the larger weight of
+    both directions, with the heads that are left in either.
+
     Raises:
         InputError: the file cannot be read, or holds no such maps.
     """
     results = _read(user_path(file, InputError), "--frames")
-    found = []
-    for direction, name in DIRECTIONS.items():
-        one = _find(name, results, f"maps.{direction}", (), shape, file)
+    names = [f"{layer}.{head}" for layer in range(shape[0]) for head in range(shape[1])]
+    weights, above, marks = [], [], []
+    for number, (direction, name) in enumerate(DIRECTIONS.items()):
+        one, links, others = (
+            _find(name, results, path, (), shape, file).values[""]
+            for path in (f"maps.{direction}", *(f"controls.same_key.{part}.{number}" for part in ("links", "others")))
+        )
         try:
             left = {str(head) for head in results["heads_left"][direction]}
         except (KeyError, TypeError) as error:
             raise InputError(f"--frames {file} does not say which heads its controls leave: run it again") from error
-        names = [f"{layer}.{head}" for layer in range(shape[0]) for head in range(shape[1])]
-        found.append(HeadMap(name, one.values, np.array([head in left for head in names])))
-    return found
+        marks.append(np.array([head in left for head in names]))
+        weights.append(HeadMap(name, {"": one}, marks[-1]))
+        above.append(HeadMap(f"{name}, above other words", {"": links - others}, marks[-1]))
+    larger = np.maximum(*(one.values[""] for one in weights))
+    return [*weights, *above, HeadMap("the larger of both, left in either", {"": larger}, marks[0] | marks[1])]
 
 
 def read_patterns(file: str, tasks: Sequence[str], shape: tuple[int, int]) -> list[HeadMap]:

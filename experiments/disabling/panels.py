@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
+from bertjax.cells import Colours, colour_cells, write_changes
 from bertjax.evidence import Q
 from bertjax.page import (
     COLOURS,
@@ -31,7 +32,6 @@ COLUMNS = 3
 LEFT, RIGHT, GAP, BOTTOM, CAPTION, AXIS = 0.62, 1.15, 0.4, 0.72, 0.28, 0.36  # inches
 LARGEST_CELL, CELL_WITH_NUMBER, HIGHEST_CELL = 0.52, 0.36, 0.4
 BAR, NUMBER_SPACE = 0.27, 0.28  # inches of a bar; share of a panel for the numbers at the ends of bars
-STRENGTH = 0.22  # of the colour of what cannot be told from chance
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,10 @@ def draw_effect_maps(
             row, column = divmod(number, columns)
             left, below = LEFT + column * (heads * wide + GAP), BOTTOM + (rows - 1 - row) * step
             axes = add_axes(figure, left, below, heads * wide, layers * high)
-            _draw_cells(axes, panel, limit)
+            colours = colour_cells(_shares(panel.change, limit), panel.found)
+            _draw_cells(axes, panel, colours)
             if wide >= CELL_WITH_NUMBER:
-                _write_numbers(axes, panel, limit)
+                write_changes(axes, panel.change, colours, panel.found, size=7.5, middle=0)
             axes.set_xticks(np.arange(0, heads, 1 if wide > 0.2 else 2))
             axes.set_yticks(range(0, layers, 1 if high > 0.12 else 2))
             axes.set_title(panel.title, fontsize=9.5, color=INK, pad=4)
@@ -103,22 +104,13 @@ def _limit(panels: Sequence[EffectPanel]) -> float:
 
 
 def _shares(change: Float[np.ndarray, "..."], limit: float) -> Float[np.ndarray, "..."]:
-    """Places on the scale of colours, from 0 to 1: the root of a change with its sign."""
-    known = np.clip(np.nan_to_num(change) / limit, -1, 1)
+    """Places on the scale of colours, from 0 to 1: the root of a change with its sign; NaN where it is undefined."""
+    known = np.clip(change / limit, -1, 1)
     return 0.5 + np.sign(known) * np.sqrt(np.abs(known)) / 2
 
 
-def _colours(panel: EffectPanel, limit: float) -> Float[np.ndarray, "layers heads 3"]:
-    import matplotlib
-
-    full = matplotlib.colormaps[COLOURS](_shares(panel.change, limit))[..., :3]
-    strength = np.where(panel.found, 1.0, STRENGTH)[..., None]
-    undefined = np.array(matplotlib.colors.to_rgb(PALE))
-    return np.where(np.isnan(panel.change)[..., None], undefined, full * strength + 1 - strength)
-
-
-def _draw_cells(axes: Any, panel: EffectPanel, limit: float) -> None:
-    axes.imshow(_colours(panel, limit), aspect="auto")
+def _draw_cells(axes: Any, panel: EffectPanel, colours: Colours) -> None:
+    axes.imshow(colours, aspect="auto")
     layers, heads = panel.change.shape
     axes.set_xticks(np.arange(heads + 1) - 0.5, minor=True)
     axes.set_yticks(np.arange(layers + 1) - 0.5, minor=True)
@@ -126,14 +118,6 @@ def _draw_cells(axes: Any, panel: EffectPanel, limit: float) -> None:
     axes.tick_params(which="both", length=0)
     rows, columns = np.nonzero(panel.found & np.isfinite(panel.change))
     axes.scatter(columns + 0.34, rows - 0.3, s=6, color=INK, edgecolors="white", linewidths=0.5, zorder=3)
-
-
-def _write_numbers(axes: Any, panel: EffectPanel, limit: float) -> None:
-    light = (_colours(panel, limit) ** 2.2) @ np.array([0.2126, 0.7152, 0.0722]) > 0.2
-    for layer, head in np.argwhere(np.isfinite(panel.change)):
-        ink = (INK if panel.found[layer, head] else GREY) if light[layer, head] else "white"
-        text = format_change(panel.change[layer, head])
-        axes.text(head, layer, text, fontsize=7.5, color=ink, ha="center", va="center_baseline")
 
 
 def _draw_scale(figure: Any, place: tuple[float, float, float], limit: float, label: str) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from bertjax.cells import STRENGTH
 from bertjax.page import COLOURS, GREY, INK, WIDTH, add_axes, draw_as_shapes, save_page, start_page
-from experiments.shared.maps import PALE, Panel
+from experiments.shared.maps import Panel
 
 EDGE, RIGHT, BAR, AXIS, TITLE = 0.2, 0.98, 0.1, 0.34, 0.2  # inches
 CELL, LOWEST, HIGHEST = 0.24, 0.09, 0.16  # of a value, inches; the last two are its height
@@ -116,7 +117,7 @@ def _colours(scale: Scale) -> tuple[Any, Any]:
 
 def _draw_map(axes: Any, panel: Panel, scale: Scale, narrow: bool) -> None:
     colours, norm = _colours(scale)
-    alpha = None if panel.pale is None else np.where(panel.pale, PALE, 1.0)
+    alpha = None if panel.pale is None else np.where(panel.pale, STRENGTH, 1.0)
     axes.imshow(scale.place(panel.values), cmap=colours, norm=norm, alpha=alpha, aspect="auto")
     axes.set_title(panel.title, fontsize=7.5 if narrow else 9, color=INK, pad=3)
     for spine in axes.spines.values():  # pale cells are nearly white: where does the map end?

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
+from bertjax.cells import STRENGTH
 from bertjax.page import GREY, INK, WIDTH, add_axes, save_page, start_page
 
 GAP, LEFT, RIGHT, BOTTOM, CAPTION, AXIS = 0.45, 0.62, 1.0, 0.75, 0.3, 0.35  # inches
 COLUMNS = 3
-PALE = 0.22  # how much is left of the colour of a value within noise
 STROKE = "#bdbdbd"
 
 
@@ -63,7 +63,7 @@ def draw_maps(
             row, column = divmod(number, columns)
             left, below = LEFT + column * (heads * cell + GAP), bottom + total - CAPTION - layers * cell - row * step
             axes = add_axes(figure, left, below, heads * cell, layers * cell)
-            alpha = None if panel.pale is None else np.where(panel.pale, PALE, 1.0)
+            alpha = None if panel.pale is None else np.where(panel.pale, STRENGTH, 1.0)
             image = axes.imshow(panel.values, cmap=colours, vmin=low, vmax=high, alpha=alpha, aspect="auto")
             if panel.pale is not None:
                 _strike_through(axes, panel.pale)

@@ -119,5 +119,5 @@ def margin_of(
     mean = differences.sum(0) / total
     rest = differences - mean * units[:, None, None]
     interval = 1.96 * np.sqrt((rest**2).sum(0) * examples / max(examples - 1, 1)) / total
-    q_values = false_discovery_control(sign_test(differences, draws, rng), axis=None)
+    q_values = false_discovery_control(sign_test(differences, draws, rng), axis=None).reshape(mean.shape)
     return Margin(mean, interval, q_values)
