@@ -83,7 +83,7 @@ def draw_effect_maps(
             colours = colour_cells(_shares(panel.change, limit), panel.found)
             _draw_cells(axes, panel, colours)
             if wide >= CELL_WITH_NUMBER:
-                write_changes(axes, panel.change, colours, panel.found, size=7.5, middle=0)
+                write_changes(axes, panel.change, colours, panel.found, size=7.5, middle=0.0)
             axes.set_xticks(np.arange(0, heads, 1 if wide > 0.2 else 2))
             axes.set_yticks(range(0, layers, 1 if high > 0.12 else 2))
             axes.set_title(panel.title, fontsize=9.5, color=INK, pad=4)
