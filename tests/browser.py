@@ -93,3 +93,8 @@ def drawn_map(page):
         "return document.getElementById('map').data.slice(0, 3).map(({z, opacity}) => ({z, opacity: opacity ?? null}))"
     )
     return page.execute_script(script)
+
+
+def has_colour_bar(page):
+    """Whether the map has its scale of colours."""
+    return page.execute_script("return document.querySelectorAll('#map .cbfill').length") > 0

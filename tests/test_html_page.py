@@ -14,6 +14,7 @@ from tests.browser import (
     choose,
     drawn_map,
     go_to,
+    has_colour_bar,
     is_shown,
     rows_of,
     text_of,
@@ -79,6 +80,7 @@ def test_cells_that_are_not_told_from_0_are_pale_and_have_their_numbers(page, re
         assert shown == pytest.approx(100 * row["difference"])
     assert full["opacity"] is None
     assert noise["opacity"] == means["opacity"] == STRENGTH
+    assert has_colour_bar(page)
     assert "pale: not told from 0" in text_of(page, ".of-map")
     go_to(page, 1, 1).perform()
     wait_for(lambda: text_of(page, "#map .hoverlayer .hovertext").startswith("head 1.1: score"))
@@ -94,7 +96,7 @@ def test_a_map_of_noise_alone_has_its_scale_of_colours(browser, tmp_path):
     full, noise, _ = drawn_map(browser)
     assert {value for row in full["z"] for value in row} == {None}
     assert sum(value is not None for row in noise["z"] for value in row) == len(results.names)
-    assert browser.execute_script("return document.querySelectorAll('#map .colorbar .cbfill').length") > 0
+    assert has_colour_bar(browser)
     assert_quiet(browser)
 
 

@@ -54,12 +54,15 @@ const Charts = (() => {
       const known = row.filter(value => value !== null);
       return known.length ? known.reduce((a, b) => a + b, 0) / known.length : null;
     });
-    const look = { type: "heatmap", colorscale: scale(), zmin: -most, zmax: most, xgap: 1, ygap: 1, hoverongaps: false, hovertemplate: "%{text}<extra></extra>" };
-    const heat = { z: full, text, ...look, colorbar: { title: { text: "points" }, thickness: 12, x: 1.01 } };
-    const noise = { z: pale, text, ...look, opacity: FAINT, showscale: false };
+    const look = { type: "heatmap", colorscale: scale(), zmin: -most, zmax: most, xgap: 1, ygap: 1, hoverongaps: false, showscale: false, hovertemplate: "%{text}<extra></extra>" };
+    const heat = { z: full, text, ...look }, noise = { z: pale, text, ...look, opacity: FAINT };
     const side = {
       z: means.map(value => [value]), x: [heads + 0.6], y: means.map((_, layer) => layer),
-      text: means.map((value, layer) => [`mean of layer ${layer}: ${signed(value)}${value === null ? "" : " points"}`]), ...look, opacity: FAINT, showscale: false,
+      text: means.map((value, layer) => [`mean of layer ${layer}: ${signed(value)}${value === null ? "" : " points"}`]), ...look, opacity: FAINT,
+    };
+    const key = { // the scale of colours, also where no cell has its full one
+      type: "scatter", mode: "markers", x: [null], y: [null], hoverinfo: "skip",
+      marker: { color: [0], colorscale: scale(), cmin: -most, cmax: most, showscale: true, colorbar: { title: { text: "points" }, thickness: 12, x: 1.01 } },
     };
     const dots = { type: "scatter", mode: "text", x: [], y: [], text: [], hoverinfo: "skip", textfont: { size: 13, color: colour("--ink") } };
     for (const cell of cells.filter(cell => cell.sure)) { dots.x.push(cell.head); dots.y.push(cell.layer); dots.text.push("●"); }
@@ -68,7 +71,7 @@ const Charts = (() => {
       line: { color: colour("--ink"), width: 3 },
     }];
     const ticks = Array.from({ length: heads }, (_, head) => head);
-    draw(where, [heat, noise, side, dots], {
+    draw(where, [heat, noise, side, dots, key], {
       height: 90 + 36 * layers, shapes,
       xaxis: { title: { text: "head" }, tickvals: [...ticks, heads + 0.6], ticktext: [...ticks.map(String), "mean"], showgrid: false, zeroline: false, range: [-0.6, heads + 1.2] },
       yaxis: { title: { text: "layer" }, autorange: "reversed", dtick: 1, showgrid: false, zeroline: false },
