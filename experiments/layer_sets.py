@@ -20,15 +20,13 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Num
-from scipy.stats import norm
 
-from bertjax import intervals
 from bertjax.ablations import Ablation, ablation
 from bertjax.config import BertConfig
 from bertjax.evidence import Q
 from bertjax.overrides import heads_of_layer
-from bertjax.significance import benjamini_hochberg
-from experiments.disabling.effects import Effects, draw_changes, mean_of, rounded_or_none, say_change, short_or_none
+from experiments.disabling.beyond import measure_beyond, tell_beyond
+from experiments.disabling.effects import Effects, draw_changes, mean_of, say_change
 from experiments.disabling.panels import EffectPanel, draw_effect_bars, draw_effect_maps
 from experiments.disabling.program import MODES, Kind, add_disabling_options, compute_disabling
 from experiments.disabling.said import main_effects, say_single, table_of
@@ -88,21 +86,8 @@ def measure_pairs(
         return {}
     both = [places[name_layers(pair, total)] for pair in pairs]
     first, second = ([places[str(pair[end])] for pair in pairs] for end in (0, 1))
-    beyond = change[both] - change[first] - change[second]
-    beyond_drawn = drawn[:, both] - drawn[:, first] - drawn[:, second]
-    low, high = intervals.percentile(beyond_drawn)
-    spread = beyond_drawn.std(0, ddof=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        p = np.where(spread > 0, 2 * norm.sf(np.abs(beyond) / spread), np.where(beyond == 0, 1.0, np.nan))
-    found = {"beyond": beyond, "low": low, "high": high}
-    sure = {"p": p, "q": benjamini_hochberg(p)}
-    return {
-        "pairs": {
-            "layers": [list(pair) for pair in pairs],
-            **{name: [rounded_or_none(value) for value in values] for name, values in found.items()},
-            **{name: [short_or_none(value) for value in values] for name, values in sure.items()},
-        }
-    }
+    found = measure_beyond(change, drawn, both, first, second)
+    return {"pairs": {"layers": [list(pair) for pair in pairs], **tell_beyond(found)}}
 
 
 def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:

@@ -108,7 +108,7 @@ def compute_disabling(run: Run, kind: Kind) -> Outcome:
     if run.options.as_published and run.options.max_length is None:
         length = min(TRAINING_LENGTH, run.model.config.max_position_embeddings)
         run = replace(run, options=Namespace(**vars(run.options) | {"max_length": length}))
-    examples = _labelled(read_examples(run.options))
+    examples = labelled(read_examples(run.options))
     job = Job(run, kind, examples, encode_examples(run.model, run.tokenizer, examples, run.options.max_length))
     several = {mode: kind.ablations(run.model.config, mode) for mode in modes}
     means = mean_outputs(run.model, job.encoded, ROWS_AT_ONCE) if "mean" in modes else None
@@ -150,7 +150,7 @@ def _weigh(job: Job, results: Results, swept: Swept) -> dict[str, Effects]:
     return effects
 
 
-def _labelled(examples: Examples) -> Examples:
+def labelled(examples: Examples) -> Examples:
     """Those with a label. Raises `DataError` where there are fewer than two."""
     labels = examples.labels
     there = np.flatnonzero(~np.isnan(labels) if labels.dtype.kind == "f" else labels != UNLABELLED)

@@ -15,9 +15,11 @@ from experiments.shared.program import Run
 SENTENCE = "He was becoming agitated ."  # the paper's
 
 
-def attend(run: Run, sentence: str) -> tuple[list[str], Float[np.ndarray, "layers heads query key"]]:
-    """The tokens of a sentence, and every head's weights."""
-    encoding = run.tokenizer.encode([sentence])[0]
+def attend(
+    run: Run, sentence: str, second: str | None = None
+) -> tuple[list[str], Float[np.ndarray, "layers heads query key"]]:
+    """The tokens of a sentence, or of a pair, and every head's weights."""
+    encoding = run.tokenizer.encode([sentence], None if second is None else [second])[0]
     tokens = list(encoding.tokens)
     maps = reduce_attention(run.model, [encoding], whole_maps)[0]
     return tokens, maps[:, :, : len(tokens), : len(tokens)].astype(np.float64)

@@ -1,0 +1,263 @@
+"""What a run of `repeated_patterns` found, as pictures, tables and lines: from `numbers.json` alone."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.stats import spearmanr
+
+from bertjax.evidence import Q
+from bertjax.findings import format_p
+from bertjax.page import GREY, INK, WIDTH, add_axes, add_note, draw_as_shapes, save_page, start_page
+from experiments.disabling.effects import say_change
+from experiments.disabling.panels import EffectPanel, draw_effect_bars
+from experiments.frames.example import draw_example
+from experiments.likeness.distances import nearest_heads, square
+from experiments.likeness.groups import order_heads
+from experiments.likeness.parts import Means, read_means
+from experiments.words.markdown import make_table
+
+KINDS = {
+    "all": "all",
+    "one layer": "of one layer",
+    "two layers": "of two layers",
+    "nearest heads": "a head, its nearest",
+}
+LEFT, BOTTOM, RIGHT, LETTERS = 0.75, 0.8, 0.9, 0.085  # inches; the last of a label's height
+LISTED = 10
+Numbers = Mapping[str, Any]
+
+
+def figures(numbers: Numbers) -> dict[str, Callable[[Path], None]]:
+    """The pictures of a run by name: the matrix of distances, pairs of heads on one text, and disabled pairs.
+
+    Args:
+        numbers: what `numbers.json` holds.
+    """
+    results = numbers["results"]
+    pictures: dict[str, Callable[[Path], None]] = {"figure": partial(_draw_matrix, results=results)}
+    for name, one in results["examples"].items():
+        pictures[name] = partial(draw_example, example=one, title=one["title"], subtitle=one["subtitle"], notes={})
+    if "disabled" in results:
+        pictures["disabled"] = partial(_draw_disabled, results=results)
+    return pictures
+
+
+def _draw_matrix(path: Path, results: Numbers) -> None:
+    """Above the diagonal heads on the same text, below it on different ones, on it a head and itself on another."""
+    from matplotlib.style import context
+
+    means, names = read_means(results), results["names"]
+    places, order = len(names), order_heads(means.same)
+    matrix = np.triu(square(means.same, places)[np.ix_(order, order)], 1)
+    matrix += np.tril(square(means.other, places)[np.ix_(order, order)], -1) + np.diag(means.own[order])
+    side = WIDTH - LEFT - RIGHT
+    title = "How far heads' attention patterns are apart"
+    subtitle = f"{_what(results)}; above the diagonal on the same text, below it on another, on it a head and itself"
+    with context("default"):
+        figure = start_page(title, f"{subtitle} on another", BOTTOM, side)
+        axes = add_axes(figure, LEFT, BOTTOM, side, side)
+        image = axes.imshow(matrix, cmap="Blues_r", vmin=0, vmax=float(matrix.max()) or 1.0, interpolation="nearest")
+        _name_heads(axes, [names[place] for place in order], side)
+        _frame_groups(axes, results["groups"]["members"], [names[place] for place in order])
+        bar = add_axes(figure, LEFT + side + 0.15, BOTTOM, 0.13, side)
+        draw_as_shapes(figure.colorbar(image, cax=bar))
+        bar.tick_params(length=0, labelsize=8.5, colors=INK)
+        bar.set_ylabel("mean Jensen-Shannon divergence, bits", fontsize=9, color=INK)
+        add_note(figure, "frames: groups at the cut, which is how far a head is from itself on another text on average")
+        save_page(figure, path)
+
+
+def _name_heads(axes: Any, names: list[str], side: float) -> None:
+    """Every head's name on both axes, in as many steps outwards as letters need room."""
+    steps = int(np.ceil(LETTERS * len(names) / side))
+    spaced = [name + " " * (8 * (number % steps)) for number, name in enumerate(names)]
+    size = float(np.clip(side / len(names) * 66 * steps, 3.0, 8.0))
+    axes.set_yticks(range(len(names)), spaced, fontsize=size)
+    axes.set_xticks(range(len(names)), spaced, fontsize=size, rotation=90)
+    axes.tick_params(length=0, pad=1)
+
+
+def _frame_groups(axes: Any, members: list[list[str]], order: list[str]) -> None:
+    from matplotlib.patches import Rectangle
+
+    for some in members:
+        places = [order.index(name) for name in some]
+        start, size = min(places) - 0.5, len(places)
+        axes.add_patch(Rectangle((start, start), size, size, fill=False, edgecolor="#d7301f", linewidth=1.0))
+
+
+def _draw_disabled(path: Path, results: Numbers) -> None:
+    found, panels = results["disabled"], []
+    for kind, title in (("alike", "nearest heads"), ("controls", "heads of the same layers, far apart")):
+        one = found[kind]
+        values = (np.array([np.nan if value is None else value for value in one[name]]) for name in ("beyond", "q"))
+        beyond, q = values
+        ends = np.array([one["low"], one["high"]], np.float64)
+        panels.append(EffectPanel(title, beyond, np.nan_to_num(q, nan=1.0) < Q, ends))
+    pairs = zip(found["alike"]["pairs"], found["controls"]["pairs"], strict=True)
+    names = ["+".join(one) + "; " + "+".join(other) for one, other in pairs]
+    title = f"Two heads disabled, beyond the sum of what each changes ({found['mode']})"
+    label = f"{found['metric']}, {found['examples']:,} examples"
+    draw_effect_bars(path, panels, names, title, _what(results), label, "pair; its control")
+
+
+def _what(results: Numbers) -> str:
+    return f"{results['model']}, {results['texts']:,} texts of {results['task']}"
+
+
+def tables(numbers: Numbers) -> str:
+    """Markdown: kinds of pairs, the nearest pairs, the groups, and pairs that were disabled.
+
+    Args:
+        numbers: what `numbers.json` holds.
+    """
+    results = numbers["results"]
+    found = [_table_of_kinds(results), _table_of_pairs(results), _table_of_groups(results)]
+    return "\n\n".join(found + ([_table_of_disabled(results)] if "disabled" in results else []))
+
+
+def _table_of_kinds(results: Numbers) -> str:
+    summary = results["summary"]
+    rows = []
+    for kind, title in KINDS.items():
+        if f"{kind}: same" in summary:
+            parts = (_estimate(summary[f"{kind}: {name}"]) for name in ("same", "other", "place", "shared"))
+            rows.append([title, *parts])
+    head = ["pairs of heads", "same text", "another text", "mean patterns apart", "share of what changes in common"]
+    return make_table(head, [*rows, ["a head, itself", "0", _estimate(summary["own"]), "0", "1"]])
+
+
+def _estimate(found: Mapping[str, Any], digits: int = 3) -> str:
+    """A number with its interval."""
+    low, high = found["interval"]
+    said = "undefined" if found["mean"] is None else f"{found['mean']:.{digits}f}"
+    return said if low is None or high is None else f"{said} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+def _table_of_pairs(results: Numbers) -> str:
+    means, names = read_means(results), results["names"]
+    rows = []
+    for number in np.argsort(means.same, kind="stable")[:LISTED].tolist():
+        one, other = (names[int(end[number])] for end in np.triu_indices(len(names), 1))
+        values = [f"{getattr(means, name)[number]:.3f}" for name in ("same", "other", "place")]
+        rows.append([f"{one} and {other}", *values, f"{means.shared[number]:.2f}"])
+    head = ["nearest pairs", "same text", "another text", "mean patterns apart", "share of what changes in common"]
+    return make_table(head, rows)
+
+
+def _table_of_groups(results: Numbers) -> str:
+    means, names = read_means(results), results["names"]
+    full = {name: square(getattr(means, name), len(names)) for name in ("same", "other")}
+    rows = []
+    for some in results["groups"]["members"]:
+        places = np.array([names.index(name) for name in some])
+        upper = np.triu_indices(len(places), 1)
+        inside = [f"{full[name][np.ix_(places, places)][upper].mean():.3f}" for name in ("same", "other")]
+        rows.append([", ".join(some), str(len(some)), *inside])
+    return make_table(["group", "heads", "same text", "another text"], rows)
+
+
+def _table_of_disabled(results: Numbers) -> str:
+    found, rows = results["disabled"], []
+    for kind, title in (("alike", "nearest heads"), ("controls", "controls")):
+        one = found[kind]
+        q = np.array([1.0 if value is None else value for value in one["q"]])
+        beyond = np.array([0.0 if value is None else value for value in one["beyond"]])
+        most = int(np.abs(beyond).argmax())
+        largest = say_change(beyond[most], (one["low"][most], one["high"][most]))
+        mean, *ends = one["mean"]
+        found_pairs = f"{int(((q < Q) & (beyond < 0)).sum())}; {int(((q < Q) & (beyond > 0)).sum())}"
+        cells = [say_change(one["alone"]), say_change(mean, ends), found_pairs]
+        rows.append([f"{title} ({len(q)})", *cells, f"{'+'.join(one['pairs'][most])} {largest}"])
+    apart = found["difference"]
+    said = f"{say_change(apart['mean'], apart['interval'])}; p = {format_p(apart['p'])} over pairs"
+    beyond_head = f"beyond the sum, {found['metric']} in points"
+    head = ["pairs", "one head alone", beyond_head, f"found more lost; more left (q < {Q})", "largest"]
+    return make_table(head, [*rows, ["difference", "", said, "", ""]])
+
+
+def overview(several: Mapping[str, Numbers]) -> str:
+    """Runs side by side, and how far they agree on distances and nearest heads."""
+    rows = []
+    for numbers in several.values():
+        results = numbers["results"]
+        summary, groups = results["summary"], results["groups"]
+        cells = [_estimate(summary[name], 2) for name in ("all: same", "nearest heads: same", "nearest heads: other")]
+        cells += [_estimate(summary[name], 2) for name in ("nearest heads: shared", "by_place")]
+        counted, halves = _estimate(summary["groups"], 0), groups["halves"]["agreement"][0]
+        rows.append([_where(results), *cells, counted, f"{groups['count'] - groups['alone']}", f"{halves:.2f}"])
+    head = ["task (texts), model", "all pairs", "nearest heads", "the same on another text", "their share in common"]
+    head += ["of their nearness by place", "groups", "of two or more", "halves agree"]
+    parts = [make_table(head, rows)]
+    if len(agreeing := [numbers["results"] for numbers in several.values()]) > 1:
+        rows = [_agree(one, other) for one, other in combinations(agreeing, 2) if one["names"] == other["names"]]
+        parts.append(make_table(["runs", "rank correlation of distances", "same nearest head"], rows))
+    return "\n\n".join(parts)
+
+
+def _where(results: Numbers) -> str:
+    return f"{results['task']} ({results['texts']:,}), {results['model']}"
+
+
+def _agree(one: Numbers, other: Numbers) -> list[str]:
+    first, second = read_means(one), read_means(other)
+    same = float(np.mean([a == b for a, b in zip(one["nearest"], other["nearest"], strict=True)]))
+    ranks = float(spearmanr(first.same, second.same).statistic)
+    return [f"{_where(one)}; {_where(other)}", f"{ranks:.2f}", f"{same:.0%}"]
+
+
+def say(results: Numbers) -> list[str]:
+    """A run's results in lines."""
+    summary, pairs, groups, control = (results[name] for name in ("summary", "pairs", "groups", "control"))
+    number = {name: _estimate(found) for name, found in summary.items()}
+    halves = groups["halves"]
+    lines = [
+        f"{results['texts']:,} texts ({results['source']}), each against {control['draws']} others with as many tokens "
+        f"and [SEP] in the same places; {control['as_they_are']:.0%} of these as they are, the others lost "
+        f"{control['cut']:.1f} tokens on average" + _left_out(control),
+        f"distance of two heads: {number['all: same']} bits on the same text, {number['all: other']} on different ones",
+        f"a head and its nearest: {number['nearest heads: same']}, on different texts {number['nearest heads: other']}; "
+        f"{number['by_place']} of what they are nearer than others is in their mean patterns, whatever the text says; "
+        f"of what changes with the text they share {number['nearest heads: shared']}, all pairs {number['all: shared']}",
+        f"of {pairs['count']:,} pairs {pairs['closer']:,} are closer on the same text (q < {Q}), {pairs['farther']:,} "
+        f"farther; {pairs['half_shared']:,} share more than half of what changes",
+        f"nearest heads of one layer: {results['nearest_in_layer']:.0%}",
+        f"{groups['count']} groups at {groups['cut']:.3f} bits, as far as a head is from itself on another text; "
+        f"{groups['alone']} of them one head alone; at that distance's quartiles "
+        f"{' and '.join(map(str, groups['count_at_quartiles'].values()))}",
+        f"halves of the texts: {halves['counts'][0]} to {halves['counts'][1]} groups, adjusted Rand index "
+        f"{halves['agreement'][0]:.2f} (least {halves['agreement'][1]:.2f}), {halves['nearest']:.0%} the same nearest head",
+    ]
+    return lines + (_say_disabled(results["disabled"]) if "disabled" in results else [])
+
+
+def _left_out(control: Mapping[str, Any]) -> str:
+    return f"; {control['left_out']} texts have none and are left out" if control["left_out"] else ""
+
+
+def _say_disabled(found: Mapping[str, Any]) -> list[str]:
+    (alike, *between), (other, *others) = (found[kind]["mean"] for kind in ("alike", "controls"))
+    apart = found["difference"]
+    return [
+        f"disabled ({found['mode']}, {found['examples']:,} examples, {found['metric']} in points): nearest heads change "
+        f"{say_change(alike, between)} beyond the sum of both, pairs of the same layers that are far apart "
+        f"{say_change(other, others)}; difference {say_change(apart['mean'], apart['interval'])}, "
+        f"p = {format_p(apart['p'])} over {len(found['alike']['pairs'])} pairs"
+    ]
+
+
+def choose_examples(means: Means, names: list[str]) -> dict[str, tuple[list[str], str]]:
+    """Pairs of heads that are shown on a text: the nearest, and of nearest heads those that change most in common."""
+    rows, columns = np.triu_indices(len(names), 1)
+    nearest = nearest_heads(means.same, len(names))
+    mutual = np.flatnonzero((nearest[rows] == columns) | (nearest[columns] == rows))
+    chosen = {
+        "nearest": (int(means.same.argmin()), "The nearest two heads"),
+        "in_common": (int(mutual[means.covered[mutual].argmax()]), "Nearest heads that change most together"),
+    }
+    return {name: ([names[rows[pair]], names[columns[pair]]], title) for name, (pair, title) in chosen.items()}
