@@ -52,8 +52,10 @@ def compare_heads(
     JSD(p, q) = H((p + q) / 2) - (H(p) + H(q)) / 2, in bits; rows of tokens that are not kept do not count.
     """
 
+    real = keep.astype(one.dtype)
+
     def information(rows: Array) -> Array:
-        return (xlogy(rows, rows).sum(-1) * keep).sum(-1) / (keep.sum() * jnp.log(2.0))
+        return (xlogy(rows, rows).sum(-1) * real[None]).sum(-1) / (real.sum() * jnp.log(2.0))
 
     mixed = jax.lax.map(lambda rows: information((rows[None] + other) / 2), one)
     both = (information(one)[:, None] + information(other)[None]) / 2

@@ -56,8 +56,8 @@ def compare_halves(found: Distances, seed: int, splits: int = SPLITS) -> dict[st
     """Groups and nearest heads on random halves of the texts, each with a cut of its own.
 
     Returns: `agreement` of the groups (Rand index adjusted for chance; Hubert and Arabie 1985: 1 where they are the
-        same), mean and the least; `counts`, the fewest and most groups; `nearest`, the share of heads that have the same
-        nearest head on both halves; means over splits.
+        same), mean and the least; `counts`, the fewest and most groups; `nearest`, the mean share of heads whose
+        nearest head is the same on both halves.
     """
     generator, texts = np.random.default_rng(seed), len(found.same)
     agreement, counts, nearest = [], [], []

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
 from scipy.stats import spearmanr
 
 from bertjax.evidence import Q
 from bertjax.findings import format_p
-from bertjax.page import GREY, INK, WIDTH, add_axes, add_note, draw_as_shapes, save_page, start_page
+from bertjax.page import INK, WIDTH, add_axes, add_note, draw_as_shapes, save_page, start_page
 from experiments.disabling.effects import say_change
 from experiments.disabling.panels import EffectPanel, draw_effect_bars
 from experiments.frames.example import draw_example
@@ -216,22 +215,24 @@ def say(results: Numbers) -> list[str]:
     summary, pairs, groups, control = (results[name] for name in ("summary", "pairs", "groups", "control"))
     number = {name: _estimate(found) for name, found in summary.items()}
     halves = groups["halves"]
+    in_place, in_common = number["by_place"], number["nearest heads: shared"]
+    quartiles = " and ".join(map(str, groups["count_at_quartiles"].values()))
     lines = [
         f"{results['texts']:,} texts ({results['source']}), each against {control['draws']} others with as many tokens "
         f"and [SEP] in the same places; {control['as_they_are']:.0%} of these as they are, the others lost "
         f"{control['cut']:.1f} tokens on average" + _left_out(control),
-        f"distance of two heads: {number['all: same']} bits on the same text, {number['all: other']} on different ones",
-        f"a head and its nearest: {number['nearest heads: same']}, on different texts {number['nearest heads: other']}; "
-        f"{number['by_place']} of what they are nearer than others is in their mean patterns, whatever the text says; "
-        f"of what changes with the text they share {number['nearest heads: shared']}, all pairs {number['all: shared']}",
+        f"distance of two heads: {number['all: same']} bits on the same text, {number['all: other']} on another",
+        f"a head and its nearest: {number['nearest heads: same']}, on another text {number['nearest heads: other']}",
+        f"of what nearest heads are nearer than others {in_place} is in their mean patterns, whatever the text says; "
+        f"of what changes with the text they share {in_common}, all pairs {number['all: shared']}",
         f"of {pairs['count']:,} pairs {pairs['closer']:,} are closer on the same text (q < {Q}), {pairs['farther']:,} "
         f"farther; {pairs['half_shared']:,} share more than half of what changes",
         f"nearest heads of one layer: {results['nearest_in_layer']:.0%}",
         f"{groups['count']} groups at {groups['cut']:.3f} bits, as far as a head is from itself on another text; "
-        f"{groups['alone']} of them one head alone; at that distance's quartiles "
-        f"{' and '.join(map(str, groups['count_at_quartiles'].values()))}",
+        f"{groups['alone']} of them one head alone; at that distance's quartiles {quartiles}",
         f"halves of the texts: {halves['counts'][0]} to {halves['counts'][1]} groups, adjusted Rand index "
-        f"{halves['agreement'][0]:.2f} (least {halves['agreement'][1]:.2f}), {halves['nearest']:.0%} the same nearest head",
+        f"{halves['agreement'][0]:.2f} (least {halves['agreement'][1]:.2f}); {halves['nearest']:.0%} of the heads keep "
+        "their nearest",
     ]
     return lines + (_say_disabled(results["disabled"]) if "disabled" in results else [])
 
@@ -243,11 +244,12 @@ def _left_out(control: Mapping[str, Any]) -> str:
 def _say_disabled(found: Mapping[str, Any]) -> list[str]:
     (alike, *between), (other, *others) = (found[kind]["mean"] for kind in ("alike", "controls"))
     apart = found["difference"]
+    what = f"{found['mode']}, {found['examples']:,} examples, {found['metric']} in points"
     return [
-        f"disabled ({found['mode']}, {found['examples']:,} examples, {found['metric']} in points): nearest heads change "
-        f"{say_change(alike, between)} beyond the sum of both, pairs of the same layers that are far apart "
-        f"{say_change(other, others)}; difference {say_change(apart['mean'], apart['interval'])}, "
-        f"p = {format_p(apart['p'])} over {len(found['alike']['pairs'])} pairs"
+        f"disabled ({what}): nearest heads change {say_change(alike, between)} beyond the sum of both, pairs of the "
+        f"same layers that are far apart {say_change(other, others)}; difference "
+        f"{say_change(apart['mean'], apart['interval'])}, p = {format_p(apart['p'])} over "
+        f"{len(found['alike']['pairs'])} pairs"
     ]
 
 

@@ -1,16 +1,16 @@
 """What two heads have in common: where they look whatever the text says, and how they change with it.
 
-The Jensen-Shannon divergence is the square of a distance in a Hilbert space (Fuglede and Topsøe 2004), in which a head's
-pattern is a mean over texts, its place part, and what changes with the text around it. For texts drawn apart from each
-other, with special tokens in the same places, the means over texts therefore add up:
+The Jensen-Shannon divergence is the square of a distance in a Hilbert space (Fuglede and Topsøe 2004). There a head's
+pattern is its mean over texts and what changes with the text around it. For texts drawn apart from each other, with
+special tokens in the same places, the means over texts therefore add up:
 
     own(i)       = 2 variance(i)                                   a head and itself on another text
     other(i, j)  = place(i, j) + variance(i) + variance(j)         two heads on different texts
     same(i, j)   = other(i, j) - 2 covariance(i, j)                two heads on the same text
 
-So `place = other - (own(i) + own(j)) / 2` is how far the mean patterns are apart, and `shared = (other - same) /
-sqrt(own(i) own(j))` is the correlation of what changes: 1 for heads that are the same, 0 where text by text they have no
-more in common than on different texts.
+So `place = other - (own(i) + own(j)) / 2` is how far the mean patterns are apart, and
+`shared = (other - same) / sqrt(own(i) own(j))` is the correlation of what changes: 1 for heads that are the same, 0
+where text by text they have no more in common than on different texts.
 """
 
 from collections.abc import Iterator, Mapping
