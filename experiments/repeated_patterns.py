@@ -9,8 +9,8 @@ there, and do heads that are alike stand in for each other?
 - Another text: the same with the other head's map taken from another text that has as many tokens and [SEP] in the same
   places, so that heads which look at [SEP], at themselves or one place back stay as near as they are. And each head
   against itself there. Texts that would fit but for some tokens lose these (before the last word of a sentence).
-- From both (`likeness/parts.py`): how far the heads' mean patterns are apart, and how much of what changes with the
-  text they have in common (a correlation: 1 for the same head, 0 for two that share no more than on different texts).
+- From both (`likeness/parts.py`): how far the heads' mean patterns are apart, and the correlation of what changes with
+  the text (1 for a head and itself, 0 for two that have no more in common than on different texts).
 - Groups: average linkage, cut where heads are as far apart as a head is from itself on another text; on random halves
   of the texts too.
 - --disable N: the N nearest pairs (no head twice) are disabled, each head alone and both, on all labelled examples of

@@ -127,7 +127,7 @@ def _table_of_kinds(results: Numbers) -> str:
         if f"{kind}: same" in summary:
             parts = (_estimate(summary[f"{kind}: {name}"]) for name in ("same", "other", "place", "shared"))
             rows.append([title, *parts])
-    head = ["pairs of heads", "same text", "another text", "mean patterns apart", "share of what changes in common"]
+    head = ["pairs of heads", "same text", "another text", "mean patterns apart", "correlation of what changes"]
     return make_table(head, [*rows, ["a head, itself", "0", _estimate(summary["own"]), "0", "1"]])
 
 
@@ -145,7 +145,7 @@ def _table_of_pairs(results: Numbers) -> str:
         one, other = (names[int(end[number])] for end in np.triu_indices(len(names), 1))
         values = [f"{getattr(means, name)[number]:.3f}" for name in ("same", "other", "place")]
         rows.append([f"{one} and {other}", *values, f"{means.shared[number]:.2f}"])
-    head = ["nearest pairs", "same text", "another text", "mean patterns apart", "share of what changes in common"]
+    head = ["nearest pairs", "same text", "another text", "mean patterns apart", "correlation of what changes"]
     return make_table(head, rows)
 
 
@@ -190,7 +190,7 @@ def overview(several: Mapping[str, Numbers]) -> str:
         cells += [_estimate(summary[name], 2) for name in ("nearest heads: shared", "by_place")]
         counted, halves = _estimate(summary["groups"], 0), groups["halves"]["agreement"][0]
         rows.append([_where(results), *cells, counted, f"{groups['count'] - groups['alone']}", f"{halves:.2f}"])
-    head = ["task (texts), model", "all pairs", "nearest heads", "the same on another text", "their share in common"]
+    head = ["task (texts), model", "all pairs", "nearest heads", "they on another text", "their correlation"]
     head += ["of their nearness by place", "groups", "of two or more", "halves agree"]
     parts = [make_table(head, rows)]
     if len(agreeing := [numbers["results"] for numbers in several.values()]) > 1:
@@ -224,9 +224,9 @@ def say(results: Numbers) -> list[str]:
         f"distance of two heads: {number['all: same']} bits on the same text, {number['all: other']} on another",
         f"a head and its nearest: {number['nearest heads: same']}, on another text {number['nearest heads: other']}",
         f"of what nearest heads are nearer than others {in_place} is in their mean patterns, whatever the text says; "
-        f"of what changes with the text they share {in_common}, all pairs {number['all: shared']}",
+        f"what changes with the text correlates by {in_common}, of all pairs by {number['all: shared']}",
         f"of {pairs['count']:,} pairs {pairs['closer']:,} are closer on the same text (q < {Q}), {pairs['farther']:,} "
-        f"farther; {pairs['half_shared']:,} share more than half of what changes",
+        f"farther; {pairs['half_shared']:,} change alike by a correlation above 0.5",
         f"nearest heads of one layer: {results['nearest_in_layer']:.0%}",
         f"{groups['count']} groups at {groups['cut']:.3f} bits, as far as a head is from itself on another text; "
         f"{groups['alone']} of them one head alone; at that distance's quartiles {quartiles}",

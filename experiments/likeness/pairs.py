@@ -66,7 +66,8 @@ def choose_couples(same: Float[np.ndarray, " pairs"], places: int, heads: int, c
 def list_ablations(config: BertConfig, couples: Couples, mode: str) -> tuple[list[Ablation], dict[Any, int]]:
     """Every head of the pairs alone, and every pair; with the place of each head and pair among them."""
     pairs = [*couples.alike, *couples.controls]
-    sets = dict.fromkeys([(place,) for place in sorted({place for pair in pairs for place in pair})] + pairs)
+    alone: list[tuple[int, ...]] = [(place,) for place in sorted({place for pair in pairs for place in pair})]
+    sets = dict.fromkeys(alone + pairs)
     heads = config.num_attention_heads
     found = [ablation(config, [divmod(place, heads) for place in some], mode) for some in sets]
     return found, {some: number for number, some in enumerate(sets)}

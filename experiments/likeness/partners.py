@@ -84,6 +84,6 @@ def fit(text: Encoding, wanted: tuple[int, int]) -> Encoding:
         end = min(2, room)
         kept += [*range(start, start + room - end), *range(start + size - end, start + size)]
         start += size
-    parts = (text.input_ids, text.token_type_ids, text.tokens, text.offsets)
-    ids, types, tokens, offsets = (tuple(part[place] for place in kept) for part in parts)
+    ids, types = (tuple(part[place] for place in kept) for part in (text.input_ids, text.token_type_ids))
+    tokens, offsets = tuple(text.tokens[place] for place in kept), tuple(text.offsets[place] for place in kept)
     return replace(text, input_ids=ids, token_type_ids=types, tokens=tokens, offsets=offsets)
