@@ -189,9 +189,10 @@ def overview(several: Mapping[str, Numbers]) -> str:
         cells = [_estimate(summary[name], 2) for name in ("all: same", "nearest heads: same", "nearest heads: other")]
         cells += [_estimate(summary[name], 2) for name in ("nearest heads: shared", "by_place")]
         counted, halves = _estimate(summary["groups"], 0), groups["halves"]["agreement"][0]
+        cells.append(f"{_kept_order(results):.2f}")
         rows.append([_where(results), *cells, counted, f"{groups['count'] - groups['alone']}", f"{halves:.2f}"])
     head = ["task (texts), model", "all pairs", "nearest heads", "they on another text", "their correlation"]
-    head += ["of their nearness by place", "groups", "of two or more", "halves agree"]
+    head += ["of their nearness by place", "order of all pairs kept so", "groups", "of two or more", "halves agree"]
     parts = [make_table(head, rows)]
     if len(agreeing := [numbers["results"] for numbers in several.values()]) > 1:
         rows = [_agree(one, other) for one, other in combinations(agreeing, 2) if one["names"] == other["names"]]
@@ -201,6 +202,12 @@ def overview(several: Mapping[str, Numbers]) -> str:
 
 def _where(results: Numbers) -> str:
     return f"{results['task']} ({results['texts']:,}), {results['model']}"
+
+
+def _kept_order(results: Numbers) -> float:
+    """The rank correlation of all pairs' distances on the same text and on another."""
+    means = read_means(results)
+    return float(spearmanr(means.same, means.other).statistic)
 
 
 def _agree(one: Numbers, other: Numbers) -> list[str]:
