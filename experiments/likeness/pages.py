@@ -192,7 +192,13 @@ def overview(several: Mapping[str, Numbers]) -> str:
         cells.append(f"{_kept_order(results):.2f}")
         rows.append([_where(results), *cells, counted, f"{groups['count'] - groups['alone']}", f"{halves:.2f}"])
     head = ["task (texts), model", "all pairs", "nearest heads", "they on another text", "their correlation"]
-    head += ["of their nearness by place", "order of all pairs kept so", "groups", "of two or more", "halves agree"]
+    head += [
+        "of their nearness by place",
+        "rank correlation of all pairs, same and another text",
+        "groups",
+        "of two or more",
+        "halves agree",
+    ]
     parts = [make_table(head, rows)]
     if len(agreeing := [numbers["results"] for numbers in several.values()]) > 1:
         rows = [_agree(one, other) for one, other in combinations(agreeing, 2) if one["names"] == other["names"]]
