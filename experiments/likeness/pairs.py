@@ -67,7 +67,7 @@ def list_ablations(config: BertConfig, couples: Couples, mode: str) -> tuple[lis
     """Every head of the pairs alone, and every pair; with the place of each head and pair among them."""
     pairs = [*couples.alike, *couples.controls]
     alone: list[tuple[int, ...]] = [(place,) for place in sorted({place for pair in pairs for place in pair})]
-    sets = dict.fromkeys(alone + pairs)
+    sets = dict.fromkeys([*alone, *pairs])
     heads = config.num_attention_heads
     found = [ablation(config, [divmod(place, heads) for place in some], mode) for some in sets]
     return found, {some: number for number, some in enumerate(sets)}
