@@ -26,22 +26,45 @@ def staged(*paths: Path) -> Iterator[list[Path]]:
         OutputError: something cannot be written. No temporary file stays, and what was there before does.
     """
     temporaries = [path.with_name(f".{secrets.token_hex(4)}-{path.name}") for path in paths]
+    with contextlib.ExitStack() as directories:
+        try:
+            for path in paths:
+                directories.enter_context(made_directory(path.parent))
+            modes = [_reserve(temporary, path) for temporary, path in zip(temporaries, paths, strict=True)]
+            yield temporaries
+            for temporary, mode in zip(temporaries, modes, strict=True):
+                temporary.chmod(mode)  # some writers make files that only their owner may read
+                _flush(temporary)
+            for temporary, path in zip(temporaries, paths, strict=True):
+                os.replace(temporary, path)
+        except OSError as error:
+            names = " and ".join(path.name for path in paths)
+            reason = error.strerror or error
+            raise OutputError(f"cannot write {names} in {paths[0].parent}: {reason}") from error
+        finally:
+            for temporary in temporaries:
+                with contextlib.suppress(OSError):
+                    temporary.unlink()
+
+
+@contextlib.contextmanager
+def made_directory(directory: Path) -> Iterator[None]:
+    """A directory and its parents, made where they do not exist; those that stay empty go when the block ends.
+
+    Raises:
+        OSError: one cannot be made.
+    """
+    made: list[Path] = []
     try:
-        modes = [_reserve(temporary, path) for temporary, path in zip(temporaries, paths, strict=True)]
-        yield temporaries
-        for temporary, mode in zip(temporaries, modes, strict=True):
-            temporary.chmod(mode)  # some writers make files that only their owner may read
-            _flush(temporary)
-        for temporary, path in zip(temporaries, paths, strict=True):
-            os.replace(temporary, path)
-    except OSError as error:
-        names = " and ".join(path.name for path in paths)
-        reason = error.strerror or error
-        raise OutputError(f"cannot write {names} in {paths[0].parent}: {reason}") from error
+        for path in (*reversed(directory.absolute().parents), directory.absolute()):
+            if not path.exists():
+                path.mkdir(exist_ok=True)  # another process may make it too
+                made.append(path)
+        yield
     finally:
-        for temporary in temporaries:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
+        for path in reversed(made):
+            with contextlib.suppress(OSError):  # something was written there
+                path.rmdir()
 
 
 def atomic_write(path: str | Path, content: bytes | Callable[[Path], object]) -> None:
@@ -114,7 +137,6 @@ def _reserve(temporary: Path, path: Path) -> int:
     """Make an empty temporary file; give the permissions that a new file gets here."""
     if path.is_dir():  # found out before anything is moved, so that several files move together
         raise IsADirectoryError(None, f"{path.name} is a directory")
-    path.parent.mkdir(parents=True, exist_ok=True)
     with temporary.open("xb") as file:
         return os.fstat(file.fileno()).st_mode & 0o777
 

@@ -3,6 +3,7 @@
 import argparse
 import io
 import os
+import reprlib
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -19,8 +20,11 @@ from bertjax.commands import (
     run_report,
     run_show,
 )
-from bertjax.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, BertjaxError, Interrupted
+from bertjax.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, BertjaxError, Interrupted, shorten
+from bertjax.schema import LARGEST_INTEGER
 from bertjax.texts import one_line
+
+LONGEST_NUMBER = 100  # digits
 
 
 class Parser(argparse.ArgumentParser):
@@ -28,7 +32,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with code 2."""
-        self.exit(EXIT_MISTAKE, f"{self.prog}: error: {one_line(message)} (see {self.prog} --help)\n")
+        self.exit(EXIT_MISTAKE, f"{self.prog}: error: {shorten(one_line(message))} (see {self.prog} --help)\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -279,16 +283,19 @@ def _add_data(commands: Any) -> None:
 
 def whole(text: str) -> int:
     """A whole number of at least 0, as the type of an option."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 0")
-    return int(text)
+    return _number(text, 0)
 
 
 def positive(text: str) -> int:
     """A whole number of at least 1, as the type of an option."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
-    return int(text)
+    return _number(text, 1)
+
+
+def _number(text: str, least: int) -> int:
+    if len(text) < LONGEST_NUMBER and text.isdecimal() and least <= int(text) <= LARGEST_INTEGER:
+        return int(text)
+    most = f" and at most {LARGEST_INTEGER}" * (text.isdecimal() and text.strip("0") != "")
+    raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is no whole number of at least {least}{most}")
 
 
 if __name__ == "__main__":

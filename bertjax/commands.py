@@ -207,7 +207,7 @@ def run_report(options: argparse.Namespace) -> int:
     from bertjax.html_page import write_page
     from bertjax.saved import read_results
 
-    path = write_page(read_results(options.directory), options.output and Path(options.output))
+    path = write_page(read_results(options.directory), options.output)
     say(f"open {path.absolute().as_uri()}")
     return 0
 

@@ -24,7 +24,7 @@ def some_of(names: Sequence[str], most: int = 6) -> str:
     return visible(", ".join(shown)) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _shorten(message: str) -> str:
+def shorten(message: str) -> str:
     """A message without its middle, where it is longer than anyone reads: what to do stands at its end."""
     beyond = len(message) - LONGEST_MESSAGE
     return message if beyond <= 0 else f"{message[: LONGEST_MESSAGE // 2]} ... {message[-LONGEST_MESSAGE // 2 + 5 :]}"
@@ -34,7 +34,7 @@ class BertjaxError(Exception):
     """Base of all errors that bertjax raises on purpose; the message is one line, whatever names it quotes."""
 
     def __init__(self, message: str = "", *rest: object):
-        super().__init__(_shorten(visible(message)) if isinstance(message, str) else message, *rest)
+        super().__init__(shorten(visible(message)) if isinstance(message, str) else message, *rest)
 
 
 class ConfigError(BertjaxError):

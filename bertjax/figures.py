@@ -1,5 +1,6 @@
 """Pictures of saved results, by name: `bertjax plot`, and `plot` in notebooks."""
 
+import reprlib
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from bertjax.errors import InputError, some_of
 from bertjax.evidence import Q
 from bertjax.heads_map import make_heads
 from bertjax.metrics import find_metric
+from bertjax.overrides import split_name
 from bertjax.ranking import make_ranking
 from bertjax.rows import column
 from bertjax.texts import count_of
@@ -166,9 +168,7 @@ def _first_head(saved: Any, name: str) -> str:
 
 def _place(saved: Any, head: str) -> tuple[int, int]:
     model = saved.summary["model"]
-    parts = head.split(".")
-    if len(parts) == 2 and all(part.isdecimal() for part in parts):
-        layer, number = map(int, parts)
-        if layer < model["layers"] and number < model["heads"]:
-            return layer, number
-    raise InputError(f"there is no head {head!r}: the model has {model['layers']} layers of {model['heads']} heads")
+    place = split_name(head)
+    if place is not None and place[0] < model["layers"] and place[1] < model["heads"]:
+        return place
+    raise InputError(f"there is no head {reprlib.repr(head)}: the model has {model['layers']} layers of {model['heads']} heads")

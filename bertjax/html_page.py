@@ -13,6 +13,7 @@ from bertjax.errors import OutputError
 from bertjax.html_attention import pack_attention
 from bertjax.html_examples import choose_examples
 from bertjax.metrics import find_metric
+from bertjax.paths import user_path
 from bertjax.results import finite
 from bertjax.rows import COLUMNS
 from bertjax.saved import SavedResults
@@ -23,7 +24,7 @@ DIGITS = 12
 PARTS = {"STYLE": "page.css", "PLOTLY": None, "CHARTS": "charts.js", "PROGRAM": "page.js"}
 
 
-def write_page(saved: SavedResults, path: Path | None = None) -> Path:
+def write_page(saved: SavedResults, path: str | Path | None = None) -> Path:
     """Write the page of some results, whole or not at all.
 
     Args:
@@ -35,7 +36,7 @@ def write_page(saved: SavedResults, path: Path | None = None) -> Path:
         InputError: the results are damaged.
         OutputError: the file cannot be written.
     """
-    path = path or saved.directory / "report.html"
+    path = saved.directory / "report.html" if path is None else user_path(path, OutputError)
     if path.suffix not in (".html", ".htm"):
         raise OutputError(f"cannot write {path}: a page's name ends in .html")
     atomic_write(path, make_page(saved).encode())

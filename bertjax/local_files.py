@@ -197,7 +197,12 @@ def _number(value: object) -> float | None:
 
 def _integer(value: object) -> int | None:
     number = _number(value)
-    return int(number) if number is not None and number.is_integer() else None
+    if not isinstance(value, str | int | float) or number is None or not number.is_integer():
+        return None
+    try:
+        return int(value)  # a float would round what is beyond 2^53
+    except ValueError:  # '1e3', '3.0'
+        return int(number)
 
 
 def _class(value: object, names: tuple[str, ...]) -> int | None:

@@ -62,10 +62,10 @@ def parse_head(head: Head, config: BertConfig) -> tuple[int, int]:
     """
     layers, heads = _sizes(config)
     if isinstance(head, str):
-        found = re.fullmatch(r"(\d{1,9})\.(\d{1,9})", head.strip())
+        found = split_name(head)
         if found is None:
             raise OverrideError(f"{reprlib.repr(head)} names no head: write LAYER.HEAD, e.g. 3.0")
-        head = (int(found[1]), int(found[2]))
+        head = found
     try:
         layer, number = (index(part) for part in head)
     except (TypeError, ValueError) as error:
@@ -73,10 +73,21 @@ def parse_head(head: Head, config: BertConfig) -> tuple[int, int]:
             f"{reprlib.repr(head)} names no head: give LAYER.HEAD or a pair of whole numbers"
         ) from error
     if not (0 <= layer < layers and 0 <= number < heads):
+        called = ".".join(map(arguments.describe, (layer, number)))
         raise OverrideError(
-            f"there is no head {layer}.{number}: the model has layers 0 to {layers - 1}, heads 0 to {heads - 1}"
+            f"there is no head {called}: the model has layers 0 to {layers - 1}, heads 0 to {heads - 1}"
         )
     return layer, number
+
+
+def split_name(name: str) -> tuple[int, int] | None:
+    """Layer and number that a head's name says, whether or not there is such a head; None where it is no name.
+
+    >>> split_name("3.0")
+    (3, 0)
+    """
+    found = re.fullmatch(r"(\d{1,9})\.(\d{1,9})", name.strip())
+    return None if found is None else (int(found[1]), int(found[2]))
 
 
 def heads_of_layer(config: BertConfig, layer: int) -> tuple[tuple[int, int], ...]:

@@ -18,6 +18,7 @@ from jaxtyping import Float
 from bertjax.atomic import atomic_write
 from bertjax.errors import DataError, OutputError
 from bertjax.evidence import Q
+from bertjax.paths import user_path
 from bertjax.texts import visible
 
 if TYPE_CHECKING:
@@ -137,7 +138,8 @@ def save_page(figure: "Figure", path: str | os.PathLike[str]) -> None:
     Raises:
         OutputError: another suffix, or the file cannot be written.
     """
-    buffer, kind = io.BytesIO(), Path(path).suffix.lstrip(".").lower()
+    path = user_path(path, OutputError)
+    buffer, kind = io.BytesIO(), path.suffix.lstrip(".").lower()
     nothing = {"png": ["Software"], "pdf": ["Creator", "Producer", "CreationDate"], "svg": ["Date"]}.get(kind)
     if nothing is None:
         raise OutputError(f"cannot write {path}: a picture's name ends in .png, .pdf or .svg")
@@ -148,4 +150,4 @@ def save_page(figure: "Figure", path: str | os.PathLike[str]) -> None:
     content = buffer.getvalue()
     if kind == "svg":  # XML may not hold control characters, however they came into a picture
         content = visible(content.decode(), allowed="\n\t").encode()
-    atomic_write(Path(path), content)
+    atomic_write(path, content)

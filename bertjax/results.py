@@ -11,7 +11,6 @@
 `summary.json` is written last, with the SHA-256 of each of the others: where it is, the rest is complete.
 """
 
-import contextlib
 import json
 import math
 import os
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Shaped
 
-from bertjax.atomic import encode_json, remove_leftovers, staged
+from bertjax.atomic import encode_json, made_directory, remove_leftovers, staged
 from bertjax.data import Examples
 from bertjax.errors import InputError, OutputError
 from bertjax.evidence import Evidence
@@ -181,22 +180,14 @@ def check_directory(directory: Path, overwrite: bool, last: str = "summary.json"
         OutputError: it is no directory, cannot be written, holds a directory of the name of a file, or holds results
             and `overwrite` is false.
     """
-    made: list[Path] = []
     try:
-        for path in (*reversed(directory.absolute().parents), directory.absolute()):
-            if not path.exists():
-                path.mkdir()
-                made.append(path)
-        probe = directory / f".bertjax-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
-        taken = [name for name in files if (directory / name).is_dir()]
+        with made_directory(directory):
+            probe = directory / f".bertjax-{os.getpid()}"
+            probe.touch()
+            probe.unlink()
+            taken = [name for name in files if (directory / name).is_dir()]
     except (OSError, ValueError) as error:
         raise OutputError(f"cannot write to {directory}: {getattr(error, 'strerror', None) or error}") from error
-    finally:
-        for path in reversed(made):
-            with contextlib.suppress(OSError):  # another process may have written there meanwhile
-                path.rmdir()
     if taken:
         raise OutputError(f"cannot write to {directory}: {taken[0]} there is a directory; move it, or give --output")
     if (directory / last).exists() and not overwrite:

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from bertjax import arguments
 from bertjax.ablations import (
     Ablation,
     ablation,
@@ -29,6 +30,7 @@ from bertjax.naming import name_directory
 from bertjax.overrides import every_head, parse_head
 from bertjax.paths import hash_file, is_file, is_there, user_path
 from bertjax.results import NOT_COMPARED
+from bertjax.schema import LARGEST_INTEGER
 
 # Which sets of heads: for each whether `heads` can narrow it.
 COLLECTIONS = {
@@ -139,7 +141,8 @@ class Settings:
     def directory(self) -> Path:
         """Where the results go."""
         defaults = {field.name: field.default for field in fields(self)}
-        return user_path(self.output or name_directory(self.compared(), defaults), OutputError)
+        output = name_directory(self.compared(), defaults) if self.output is None else self.output
+        return user_path(output, OutputError)
 
 
 def _hash_file(path: Path) -> str | None:
@@ -185,10 +188,11 @@ def _check_values(settings: Settings) -> None:
         ("limit", "max_length", "subset_size", "subset_count", "batch_size", "chunk_size"), 1
     )
     for name, lowest in least.items():
-        value = getattr(settings, name)
+        value, option = getattr(settings, name), name.replace("_", "-")
         if value is not None and (not isinstance(value, int) or value < lowest):
-            option = name.replace("_", "-")
-            raise InputError(f"--{option} must be a whole number of at least {lowest}, found {value!r}")
+            arguments.refuse(f"--{option}", f"a whole number of at least {lowest}", value)
+        if value is not None and value > LARGEST_INTEGER:  # a summary could not hold it
+            arguments.refuse(f"--{option}", f"at most {LARGEST_INTEGER}", value)
     if settings.metric is not None:
         find_metric(settings.metric)
     try:

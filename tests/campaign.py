@@ -9,7 +9,7 @@ import importlib
 from collections import Counter
 from types import ModuleType
 
-FUZZERS = ("checkpoints", "inputs", "results")
+FUZZERS = ("checkpoints", "inputs", "results", "commands", "python", "kills")
 
 
 def fuzzer(name: str) -> ModuleType:

@@ -1,0 +1,402 @@
+"""Command lines drawn by seed: options with sensible and with odd values, on models, data and results made once.
+
+`line(kind, rng, world)` draws one. What it may name lies in a `World`, which no command may change; it runs in a
+directory of its own, where its results go.
+"""
+
+import gzip
+import json
+import os
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+
+from bertjax import BertForSentenceEmbedding, BertForSequenceClassification
+from tests.attempts import scratch
+from tests.made_up import make_results
+from tests.tiny import random_model
+from tests.workshop import SENTENCES, add_tokenizer, make_config, make_encoder, write_glue, write_pairs
+
+ROWS = 12
+LONG = "1" + "0" * 400
+# Numbers that are too small, too large, no number, or digits of another alphabet.
+NUMBERS = (
+    *("1", "2", "7", "-1", "0", "1000000", "1000000000", LONG, "9" * 5000, "1e999", "1e3", "nan", "inf", "-inf", ""),
+    *(" ", "٣", "²", "１２", "0x10", "1_000", "+3", "3.0", "-0", "1\n2", "\udcff", "one", "0" * 300, "½"),
+)
+MEMORY = (
+    *("8GB", "100MB", "1kB", "0", "-1GB", "1e400GB", "nan", "", "GB", "1 GB", "٣GB", "99999999TB", "1B", "∞GB"),
+    *("9" * 5000, "9" * 400 + "GB", "1.5.5GB", "8GB\n", "[red]8GB"),
+)
+# What a terminal, rich, mathtext, XML, a shell or a spreadsheet would obey, and what is hardly a name.
+NAMES = (
+    *("$x^$", "\\frac{1$", "[/x]", "[red]x", ":smile:", "\x1b[31m", "\x9b1m", "\udcff\udcfe", "\ud800", "n" * 300),
+    *("a\nb", "\u202eabc", "\u200f", "", " ", "a\tb", "=cmd|' /C calc'!A0", "--x", "-1", "é", "e\u0301", "<script>"),
+    *("../x", "a/b", "%s", "{0}", "\x07", "\u2028", "1.1", "0.0", "auto", "\ufffe", "中文", "0", "a,b", "#", ":"),
+)
+HEADS = (
+    *("0.0", "0.1", "1.0", "1.1", "2.0", "0.2", "9.9", "-1.0", "0", "0.", ".0", "0.0.0", "", " ", "a.b", "٠.١"),
+    *("0.1=zero", "0.1 1.1", "1e0.1", f"{LONG}.0", f"0.{LONG}", "9" * 5000 + ".0", "[/x]", "\x1b[31m", "\udcff", "²."),
+)
+METRICS = ("accuracy", "f1", "matthews", "pearson", "spearman", "roc_auc", "average_precision", "bleu")
+TASKS = ("mrpc", "qqp", "stsb", "sst2", "rte", "qnli", "mnli", "mnli-mm", "cola", "qnli-sample", "custom", "MRPC")
+FORMATS = ("table", "csv", "json", "md")
+
+
+@dataclass
+class Line:
+    """A command line.
+
+    Args:
+        arguments: of `bertjax`.
+        labels: names or numbers that the examples have, in the order of the file; None where nobody looks.
+        sets: names of the ablations.
+    """
+
+    arguments: list[str]
+    labels: Sequence[object] | None = None
+    sets: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class World:
+    """Where the models, data, sets and results are, by name."""
+
+    root: Path
+    models: dict[str, str]
+    own: dict[str, tuple[str, Sequence[object]]]
+    sets: dict[str, tuple[str, list[str]]]
+    results: dict[str, str]
+    odd: tuple[str, ...]
+
+
+# ---- what there is -------------------------------------------------------------------------------------------------
+@cache
+def make_world() -> World:
+    """Models, data, sets of heads, results, and names of what is none of these; made once for each process."""
+    root = scratch() / "world"
+    root.mkdir()
+    write_pairs(root / "pairs.tsv", ROWS)
+    write_glue(root / "glue")
+    (root / "empty").mkdir()
+    return World(root, _models(root), _own(root), _sets(root), _results(root), _odd(root))
+
+
+def _models(root: Path) -> dict[str, str]:
+    config = replace(make_config(), num_attention_heads=2)
+    three = {0: "$x^$", 1: "[/x]", 2: "[red]x"}
+    made = {
+        "classifier": (BertForSequenceClassification, config),
+        "embedder": (BertForSentenceEmbedding, config),
+        "rater": (BertForSequenceClassification, replace(config, id2label={0: "LABEL_0"})),
+        "three": (BertForSequenceClassification, replace(config, id2label=three)),
+    }
+    for name, (kind, chosen) in made.items():
+        random_model(kind, chosen).save_pretrained(root / name)
+        add_tokenizer(root / name)
+    make_encoder(root / "encoder")
+    random_model(BertForSequenceClassification, config).save_pretrained(root / "mute")
+    return {name: str(root / name) for name in (*made, "encoder", "mute")}
+
+
+def _own(root: Path) -> dict[str, tuple[str, Sequence[object]]]:
+    """Files of one's own, and the labels in them."""
+    labels: dict[str, Sequence[object]] = {
+        "plain": ["no", "yes"] * 6,
+        "odd": ["$x^$", "[/x]", "[red]x"] * 4,
+        "hidden": ["a\x1b[31mb", ":smile:"] * 6,
+        "alone": ["one"] * ROWS,
+        "ratings": [number / 2 for number in range(ROWS)],
+        "whole": [number % 6 for number in range(ROWS)],
+        "many": [f"label {number}" for number in range(ROWS)],
+        "half": ["a\ud800", "b"] * 6,
+        "huge": [1e308, -1e308] * 6,
+        "large": [10**30, 0] * 6,
+    }
+    for name, several in labels.items():
+        rows = (
+            {"id": i, "first": SENTENCES[i % 7], "second": SENTENCES[(i + 1) % 7], "label": label}
+            for i, label in enumerate(several)
+        )
+        (root / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (root / "none.tsv").write_text("first\tsecond\tlabel\n")
+    (root / "nothing.jsonl").write_bytes(b"")
+    (root / "packed.tsv.gz").write_bytes(gzip.compress(b"first\tsecond\tlabel\nthe cat\ta dog\tyes\n" * 1, mtime=0))
+    found = {name: (str(root / f"{name}.jsonl"), several) for name, several in labels.items()}
+    return found | {name: (str(root / name), []) for name in ("none.tsv", "nothing.jsonl", "packed.tsv.gz")}
+
+
+def _sets(root: Path) -> dict[str, tuple[str, list[str]]]:
+    """Files of sets of heads, and what the sets are called."""
+    seen = [name for name in NAMES if name.strip() == name and name.isprintable() and not set(name) & set("#:")]
+    odd = [name for name in seen if name][:9]
+    files: dict[str, tuple[bytes, list[str]]] = {
+        "good": (b"one: 0.0 1.1\n0.1,1.0 # two\n\n0.0=zero 1.1=uniform\n", ["one", "0.1+1.0", "0.0=zero+1.1=uniform"]),
+        "odd": ("".join(f"{name}: 0.{i % 2} 1.{i % 2}\n" for i, name in enumerate(odd)).encode(), odd),
+        "alike": (b"a: 0.0\na: 0.1\n", ["a", "a"]),
+        "a head's": (b"0.0: 1.1\n1: 0.0 0.1\n", ["0.0", "1"]),
+        "twice": (b"0.0 0.0\n", []),
+        "means": (b"0.0=mean 1.1\n", ["0.0=mean+1.1"]),
+        "patched": (b"0.0=patched\n", []),
+        "beyond": (b"0.0\n2.0\n", []),
+        "empty": (b"# nothing\n", []),
+        "latin": (b"\xe9: 0.0\n", []),
+        "hidden": ("\x1b[31m: 0.0\n".encode(), []),
+        "large": (f"{LONG}.0\n".encode(), []),
+        "larger": (b"9" * 5000 + b".0\n", []),
+        "named long": (f"{'n' * 300}: 0.0\n{'$' * 300}: 0.1\n".encode(), ["n" * 300, "$" * 300]),
+    }
+    for name, (content, _) in files.items():
+        (root / f"{name} sets.txt").write_bytes(content)
+    return {name: (str(root / f"{name} sets.txt"), names) for name, (_, names) in files.items()}
+
+
+def _results(root: Path) -> dict[str, str]:
+    """Finished results of several kinds."""
+    kinds: dict[str, dict] = {
+        "mrpc": {},
+        "stsb": {"task": "stsb", "mode": "zero"},
+        "layers": {"ablate": "layers", "helpful": "0", "harmful": "2"},
+    }
+    made = {name: make_results(root / f"{name} results", examples=ROWS, **options) for name, options in kinds.items()}
+    return {name: str(path) for name, path in made.items()}
+
+
+def _odd(root: Path) -> tuple[str, ...]:
+    """Names of what is no file or directory, or of nothing."""
+    os.mkfifo(root / "fifo")
+    for name, target in (("loop", "loop"), ("zero", "/dev/zero"), ("null", "/dev/null"), ("gone", "/nowhere")):
+        (root / name).symlink_to(target)
+    (root / "file").write_text("a file\n")
+    (root / "closed").mkdir()
+    (root / "closed").chmod(0)
+    names = ("fifo", "loop", "zero", "null", "gone", "file", "file/below", "closed/x", "empty", "n" * 300)
+    return (
+        *(str(root / name) for name in names),
+        *("~nosuchuser/x", "~nosuchuser", "", " ", ".", "..", "../..", "nul\0", "[/x]", ":smile:", "\x1b[31m"),
+        *(os.fsdecode(b"\xff\xfe"), "\ud800", "$x^$", "-", "a\nb", "nowhere", "package:nothing", "package:", "a/b", "a b"),
+    )
+
+
+# ---- options -------------------------------------------------------------------------------------------------------
+Draw = Callable[[random.Random, World], list[str]]
+
+
+def _one(fitting: Sequence[str], odd: Sequence[str] = NAMES) -> Draw:
+    """One value, as often one that fits as an odd one."""
+    return lambda rng, world: [rng.choice(rng.choice((fitting, odd)))]
+
+
+def _some(fitting: Sequence[str], odd: Sequence[str] = NAMES) -> Draw:
+    """Up to three values."""
+    return lambda rng, world: rng.choices(rng.choice((fitting, (*fitting, *odd))), k=rng.choice((0, 1, 1, 2, 2, 3)))
+
+
+def _switch(rng: random.Random, world: World) -> list[str]:
+    """Nothing, as an option that has no value."""
+    return []
+
+
+def _path(rng: random.Random, world: World) -> list[str]:
+    there = [str(world.root / name) for name in ("pairs.tsv", "glue", "glue/MRPC", "classifier/config.json")]
+    return [rng.choice((*world.odd, *there, *(path for path, _ in world.own.values())))]
+
+
+def _place(rng: random.Random, world: World) -> list[str]:
+    """A name for results: nowhere outside of the command's own directory."""
+    below = [f"new/{'n' * 300}", "new/x\0", "taken", "file", "file/x", "fifo", "link", "~/own", "new/[/x]", "./x/../y"]
+    return [rng.choice((*below, *(name for name in world.odd if not name.startswith(("/", "..")))))]
+
+
+def _model(rng: random.Random, world: World) -> list[str]:
+    return [rng.choice((*world.models.values(), *world.odd, str(world.root / "pairs.tsv")))]
+
+
+def _what(rng: random.Random, world: World) -> list[str]:
+    files = [path for path, _ in world.sets.values()]
+    return [rng.choice(("heads", "layers", "pairs", "all-but-one", "cumulative", "subsets", *files, *world.odd))]
+
+
+NUMBER = _one(("1", "2", "3", "7", "12"), NUMBERS)
+METRIC = _one(METRICS)
+OPTIONS: dict[str, Draw] = {
+    "--model": _model,
+    "--task": _one(TASKS),
+    "--mode": _one(("uniform", "zero", "mean")),
+    "--ablate": _what,
+    "--heads": _some(("0.0", "0.1", "1.0", "1.1"), HEADS),
+    "--subset-size": NUMBER,
+    "--subset-count": NUMBER,
+    "--readout": _one(("auto", "similarity")),
+    "--metric": METRIC,
+    "--split": _one(("validation", "dev", "train", "test")),
+    "--data": _path,
+    "--data-dir": _path,
+    "--text-columns": _some(("first", "second"), ("label", "id", *NAMES)),
+    "--label-column": _one(("label", "first", "id")),
+    "--label-names": _some(("no", "yes", "0", "1")),
+    "--limit": NUMBER,
+    "--seed": NUMBER,
+    "--max-length": _one(("2", "3", "8", "40", "41"), NUMBERS),
+    "--precision": _one(("auto", "float32", "bfloat16")),
+    "--engine": _one(("fast", "plain")),
+    "--attention": _one(("auto", "explicit", "fused", "pallas")),
+    "--memory": _one(("8GB", "4 GB", "100000MB"), MEMORY),
+    "--batch-size": NUMBER,
+    "--chunk-size": NUMBER,
+    "--overwrite": _switch,
+    "--resume": _switch,
+}
+ABLATE: dict[str, Draw] = {
+    **OPTIONS,
+    "--output": _place,
+    "--coordinator": _one(("localhost:1",)),
+    "--processes": NUMBER,
+    "--process": NUMBER,
+}
+PLOT: dict[str, Draw] = {
+    "--figure": _one(("auto", "map", "ranking", "layers", "attention", "change")),
+    "--metric": METRIC,
+    "--head": _one(("0.3", "2.3", "0.0"), HEADS),
+    "--example": _one(("0", "7", "1"), (*NUMBERS, *NAMES)),
+    "--text": NUMBER,
+    "--run": _one(("0.1", "2.3", "base")),
+}
+
+
+def _join(options: dict[str, list[str]]) -> list[str]:
+    return [word for name, values in options.items() for word in (name, *values)]
+
+
+def _change(rng: random.Random, world: World, options: dict[str, list[str]], drawn: dict[str, Draw]) -> list[str]:
+    """The command line of these options after one to three of them were drawn anew, and rarely one was left out."""
+    for name in rng.sample(list(drawn), k=min(len(drawn), rng.choice((1, 1, 1, 2, 3)))):
+        options = {**options, name: drawn[name](rng, world)}
+    if rng.random() < 0.05:  # never the model, as the default one takes seconds
+        options.pop(rng.choice([name for name in options if name != "--model"]), None)
+    words = _join(options)
+    if rng.random() < 0.03:
+        words.insert(rng.randrange(len(words) + 1), rng.choice((*NAMES, "--nosuch", "-h", "--")))
+    return words
+
+
+def _job(world: World) -> dict[str, list[str]]:
+    pairs = str(world.root / "pairs.tsv")
+    return {"--model": [world.models["classifier"]], "--task": ["mrpc"], "--data": [pairs]}
+
+
+def _ablate(rng: random.Random, world: World) -> Line:
+    """Options with values that mostly cannot be."""
+    options = _job(world) | {"--output": ["out"]}
+    if rng.random() < 0.3:
+        options |= _own_job(rng, world)[0]
+    return Line(["ablate", *_change(rng, world, options, ABLATE)])
+
+
+def _own_job(rng: random.Random, world: World) -> tuple[dict[str, list[str]], Sequence[object]]:
+    """A file of one's own, with a model that may fit."""
+    name = rng.choice(list(world.own))
+    path, labels = world.own[name]
+    options = {"--task": ["custom"], "--data": [path], "--text-columns": ["first", "second"]}
+    model = {"odd": "three", "ratings": "rater", "whole": "rater", "huge": "rater"}.get(name, "classifier")
+    return options | {"--model": [world.models[rng.choice((model, model, "embedder"))]]}, labels
+
+
+def _sweep(rng: random.Random, world: World) -> Line:
+    """What is mostly accepted, and swept."""
+    options, labels, names = _job(world), None, []
+    options["--output"] = [rng.choice(("out", "new/out", "[red]out", "~/own", "$x^$"))]
+    if rng.random() < 0.6:
+        own, labels = _own_job(rng, world)
+        options |= own
+    if rng.random() < 0.5:
+        path, names = world.sets[rng.choice(("good", "odd", "alike", "a head's", "means", "named long"))]
+        options["--ablate"] = [path]
+    elif rng.random() < 0.3:
+        options["--ablate"] = [rng.choice(("layers", "pairs", "all-but-one", "subsets"))]
+    if rng.random() < 0.3:
+        options["--mode"] = [rng.choice(("zero", "mean"))]
+    if rng.random() < 0.3:
+        options["--seed"] = [rng.choice(("7", "٣", "1" + "0" * 30, LONG))]
+    if rng.random() < 0.2:
+        options["--metric"] = [rng.choice(METRICS)]
+    if rng.random() < 0.2:
+        options[rng.choice(("--overwrite", "--resume"))] = []
+    return Line(["ablate", *_join(options)], labels, list(names))
+
+
+def _plan(rng: random.Random, world: World) -> Line:
+    return Line(["plan", *_change(rng, world, _job(world), OPTIONS)])
+
+
+def _directory(rng: random.Random, world: World) -> str:
+    """Results, or what is none."""
+    odd = (*world.odd, world.models["classifier"])
+    return rng.choice(rng.choice((odd, *[[*world.results.values()]] * 3)))
+
+
+def _show(rng: random.Random, world: World) -> Line:
+    options = {"--format": _one(FORMATS), "--metric": METRIC, "--top": NUMBER}
+    return Line(["show", *_change(rng, world, {}, options), *_ended(rng, _directory(rng, world))])
+
+
+def _ended(rng: random.Random, name: str) -> list[str]:
+    """A name after the sign that options end, as one types it where it begins with a dash."""
+    return ["--", name] if rng.random() < 0.2 else [name]
+
+
+def _compare(rng: random.Random, world: World) -> Line:
+    options = {"--format": _one(("table", "json")), "--metric": METRIC}
+    several = [_directory(rng, world) for _ in range(rng.choice((1, 2, 2, 2, 3)))]
+    return Line(["compare", *several, *_change(rng, world, {}, options)])
+
+
+def _written(rng: random.Random, world: World, *ends: str) -> str:
+    """A name for a file."""
+    fitting, odd = f"out{rng.choice(ends)}", f"{_place(rng, world)[0]}{rng.choice((*ends, '', '.exe'))}"
+    return rng.choice((fitting, fitting, odd))
+
+
+def _report(rng: random.Random, world: World) -> Line:
+    return Line(["report", "-o", _written(rng, world, ".html", ".htm"), *_ended(rng, _directory(rng, world))])
+
+
+def _plot(rng: random.Random, world: World) -> Line:
+    to = _written(rng, world, ".svg", ".svg", ".svg", ".png", ".pdf")
+    return Line(["plot", *_change(rng, world, {"-o": [to]}, PLOT), *_ended(rng, _directory(rng, world))])
+
+
+def _prepare(rng: random.Random, world: World) -> Line:
+    options = {"--from": [str(world.root / "glue")], "--data-dir": ["tfds"], "--tasks": ["mrpc"]}
+    drawn: dict[str, Draw] = {"--from": _path, "--data-dir": _place, "--tasks": _some(("mrpc", "MRPC"), (*TASKS, *NAMES))}
+    return Line(["data", "prepare", *_change(rng, world, options, {**drawn, "--overwrite": _switch})])
+
+
+def _parity(rng: random.Random, world: World) -> Line:
+    """What ends before it compares: a comparison takes seconds."""
+    options = {"--model": _model(rng, world), "--examples": [rng.choice(("0", "-1", "nan", "", "²", "1.5"))]}
+    if options["--model"][0] not in world.models.values():
+        options["--examples"] = ["1"]
+    return Line(["parity", *_join(options), "--precision", rng.choice(("float32", "float64", "float32", *NAMES))])
+
+
+def _rubbish(rng: random.Random, world: World) -> Line:
+    """Words in any order."""
+    words = ("ablate", "show", "data", "prepare", "--version", "--help", *NAMES, *world.odd, *ABLATE)
+    return Line(rng.choices(words, k=rng.randint(0, 4)))
+
+
+KINDS: dict[str, Callable[[random.Random, World], Line]] = {
+    "ablate": _ablate,
+    "plan": _plan,
+    "show": _show,
+    "compare": _compare,
+    "report": _report,
+    "plot": _plot,
+    "prepare": _prepare,
+    "parity": _parity,
+    "rubbish": _rubbish,
+    "sweep": _sweep,
+}
