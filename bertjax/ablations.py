@@ -107,6 +107,8 @@ def ablation(config: BertConfig, heads: Iterable[ov.Head], mode: str = "uniform"
     >>> ablation(BertConfig(), ["3.0", "1.7"]).name
     '1.7+3.0'
     """
+    if name is not None:
+        arguments.instance(name, "name", str, "a string")
     parsed = sorted(ov.parse_head(head, config) for head in _heads(heads, "heads"))
     changes = tuple(Change(layer, head, mode) for layer, head in parsed)
     return Ablation(name or "+".join(f"{layer}.{head}" for layer, head in parsed) or "base", changes)

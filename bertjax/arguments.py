@@ -42,6 +42,14 @@ def describe(value: Any) -> str:
     return f"the function {value.__name__}" if hasattr(value, "__name__") else _article(kind)
 
 
+def brief(value: Any) -> str:
+    """A value as Python writes it, shortened; described where it holds a number of thousands of digits."""
+    try:
+        return reprlib.repr(value)
+    except ValueError:
+        return describe(value)
+
+
 def _article(kind: str) -> str:
     return f"{'an' if kind[0] in 'aeiouAEIO' else 'a'} {kind}"
 
@@ -65,6 +73,8 @@ def whole_number(value: Any, name: str, least: int | None = None, error: type[Ex
         refuse(name, expected, value, error)
     if isinstance(value, bool | np.bool_) or (least is not None and number < least):
         refuse(name, expected, value, error)
+    if number.bit_length() > 63:
+        refuse(name, f"{expected} that fits 64 bits", value, error)
     return number
 
 

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import partial
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np

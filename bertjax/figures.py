@@ -171,4 +171,6 @@ def _place(saved: Any, head: str) -> tuple[int, int]:
     place = split_name(head)
     if place is not None and place[0] < model["layers"] and place[1] < model["heads"]:
         return place
-    raise InputError(f"there is no head {reprlib.repr(head)}: the model has {model['layers']} layers of {model['heads']} heads")
+    raise InputError(
+        f"there is no head {reprlib.repr(head)}: the model has {model['layers']} layers of {model['heads']} heads"
+    )

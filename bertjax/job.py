@@ -139,7 +139,7 @@ def choose_attention(asked: str, numerics: Numerics | None = None) -> str:
     Raises:
         InputError: there is no such form.
     """
-    if asked != "auto":
+    if not (isinstance(asked, str) and asked == "auto"):
         return replace(numerics or Numerics(), attention=asked).attention
     if numerics is not None and numerics.attention != "explicit":
         return numerics.attention

@@ -9,7 +9,6 @@ Vig et al. 2020; forbidden edges, Geva et al. 2023.
 """
 
 import re
-import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import index
@@ -64,13 +63,13 @@ def parse_head(head: Head, config: BertConfig) -> tuple[int, int]:
     if isinstance(head, str):
         found = split_name(head)
         if found is None:
-            raise OverrideError(f"{reprlib.repr(head)} names no head: write LAYER.HEAD, e.g. 3.0")
+            raise OverrideError(f"{arguments.brief(head)} names no head: write LAYER.HEAD, e.g. 3.0")
         head = found
     try:
         layer, number = (index(part) for part in head)
     except (TypeError, ValueError) as error:
         raise OverrideError(
-            f"{reprlib.repr(head)} names no head: give LAYER.HEAD or a pair of whole numbers"
+            f"{arguments.brief(head)} names no head: give LAYER.HEAD or a pair of whole numbers"
         ) from error
     if not (0 <= layer < layers and 0 <= number < heads):
         called = ".".join(map(arguments.describe, (layer, number)))
@@ -251,9 +250,14 @@ def _indices(heads: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
 
 def _floats(values: Any, name: str) -> Float[Array, "..."]:
     """Finite floats, of JAX's default dtype unless they have one already."""
-    found = jnp.asarray(arguments.array(values, name, OverrideError))
+    given = arguments.array(values, name, OverrideError)
+    if jnp.issubdtype(given.dtype, jnp.complexfloating):
+        arguments.refuse(name, "real numbers", values, OverrideError)
+    # As floats first: without x64, JAX keeps of an integer the lower 32 bits.
+    with np.errstate(over="ignore"):  # what float32 has not is infinite, and refused
+        found = jnp.asarray(given if jnp.issubdtype(given.dtype, jnp.floating) else given.astype(float))
     _require_finite(found, name)
-    return found if jnp.issubdtype(found.dtype, jnp.floating) else found.astype(float)
+    return found
 
 
 def _gates(config: BertConfig, heads: list[tuple[int, int]], values: Any, name: str) -> Float[Array, "..."]:
@@ -330,7 +334,7 @@ def _parse_edge(edge: Sequence[int]) -> tuple[int, int, int, int]:
         layer, head, query, key = (index(part) for part in edge)
     except (TypeError, ValueError) as error:
         raise OverrideError(
-            f"{reprlib.repr(edge)} is no edge: give (layer, head, query, key) as whole numbers"
+            f"{arguments.brief(edge)} is no edge: give (layer, head, query, key) as whole numbers"
         ) from error
     return layer, head, query, key
 

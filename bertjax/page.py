@@ -8,7 +8,6 @@ its default style whatever style the user has set: no window, no global figure, 
 
 import io
 import os
-from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 

@@ -247,9 +247,11 @@ def make_numerics(dtype: Any, precision: str | None = None, attention: str = "ex
     """
     try:
         name = jnp.dtype(dtype).name
-    except TypeError:
+    except (TypeError, ValueError):  # the latter where NumPy cannot write out what it was given
         arguments.refuse("dtype", "'float32', 'bfloat16', 'float16' or 'float64'", dtype)
-    return Numerics(name, precision or ("highest" if name in ("float32", "float64") else "default"), attention)
+    if precision is None:
+        precision = "highest" if name in ("float32", "float64") else "default"
+    return Numerics(name, precision, attention)
 
 
 def build(create: Callable[[Array], Any], weights: dict[str, np.ndarray], config: BertConfig, seed: int) -> Any:

@@ -333,12 +333,16 @@ def collate(
     if not encodings:
         raise InputError("there is nothing to collate; give at least one encoding")
     pad_id = arguments.whole_number(pad_id, "pad_id", 0)
+    if pad_id > LARGEST_ID:
+        raise InputError(f"pad_id is {pad_id}; numbers of tokens go to {LARGEST_ID}")
     length = None if length is None else arguments.whole_number(length, "length", 1)
     longest = max(len(encoding) for encoding in encodings)
     width = longest if length is None else length
     if longest > width:
         raise InputError(f"an encoding has {longest} tokens, but the batch only {width}; encode with max_length")
     shape = len(encodings), width
+    if (needed := 12 * len(encodings) * width) > budget.room():
+        raise InputError(f"a batch of length {width} takes {budget.format_bytes(needed)} of memory, more than is free")
     batch = {name: np.zeros(shape, np.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
     batch["input_ids"][:] = pad_id
     for row, encoding in enumerate(encodings):

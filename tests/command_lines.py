@@ -143,7 +143,7 @@ def _sets(root: Path) -> dict[str, tuple[str, list[str]]]:
         "beyond": (b"0.0\n2.0\n", []),
         "empty": (b"# nothing\n", []),
         "latin": (b"\xe9: 0.0\n", []),
-        "hidden": ("\x1b[31m: 0.0\n".encode(), []),
+        "hidden": (b"\x1b[31m: 0.0\n", []),
         "large": (f"{LONG}.0\n".encode(), []),
         "larger": (b"9" * 5000 + b".0\n", []),
         "named long": (f"{'n' * 300}: 0.0\n{'$' * 300}: 0.1\n".encode(), ["n" * 300, "$" * 300]),
@@ -176,7 +176,18 @@ def _odd(root: Path) -> tuple[str, ...]:
     return (
         *(str(root / name) for name in names),
         *("~nosuchuser/x", "~nosuchuser", "", " ", ".", "..", "../..", "nul\0", "[/x]", ":smile:", "\x1b[31m"),
-        *(os.fsdecode(b"\xff\xfe"), "\ud800", "$x^$", "-", "a\nb", "nowhere", "package:nothing", "package:", "a/b", "a b"),
+        *(
+            os.fsdecode(b"\xff\xfe"),
+            "\ud800",
+            "$x^$",
+            "-",
+            "a\nb",
+            "nowhere",
+            "package:nothing",
+            "package:",
+            "a/b",
+            "a b",
+        ),
     )
 
 
@@ -370,7 +381,11 @@ def _plot(rng: random.Random, world: World) -> Line:
 
 def _prepare(rng: random.Random, world: World) -> Line:
     options = {"--from": [str(world.root / "glue")], "--data-dir": ["tfds"], "--tasks": ["mrpc"]}
-    drawn: dict[str, Draw] = {"--from": _path, "--data-dir": _place, "--tasks": _some(("mrpc", "MRPC"), (*TASKS, *NAMES))}
+    drawn: dict[str, Draw] = {
+        "--from": _path,
+        "--data-dir": _place,
+        "--tasks": _some(("mrpc", "MRPC"), (*TASKS, *NAMES)),
+    }
     return Line(["data", "prepare", *_change(rng, world, options, {**drawn, "--overwrite": _switch})])
 
 

@@ -94,7 +94,9 @@ def test_a_number_that_no_summary_holds_is_refused_before_the_sweep(capsys):
             check_settings(Settings(**{option[2:]: LARGE}))
 
 
-@pytest.mark.parametrize("arguments", [["show", "x", "--top", "9" * 5000], ["plot", "x", "-o", "x", "--text", "9" * 5000]])
+@pytest.mark.parametrize(
+    "arguments", [["show", "x", "--top", "9" * 5000], ["plot", "x", "-o", "x", "--text", "9" * 5000]]
+)
 def test_a_complaint_about_an_option_is_no_longer_than_anyone_reads(arguments, capsys):
     with pytest.raises(SystemExit):
         main(arguments)
@@ -123,7 +125,9 @@ def test_a_page_or_picture_whose_name_is_none(world, name):
     words = {"nul\0.html": "NUL", "~nosuchuser/x.html": "no home directory", "": "a path is empty"}[name]
     for command in ("report", "plot"):
         with place(world, make_world().root.parent / f"{command}{len(name)}"):
-            ran = run([command, world.results["mrpc"], "-o", name.replace("html", "svg" if command == "plot" else "html")])
+            ran = run(
+                [command, world.results["mrpc"], "-o", name.replace("html", "svg" if command == "plot" else "html")]
+            )
         assert ran.code == 2
         assert words in ran.err
 

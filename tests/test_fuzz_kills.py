@@ -1,0 +1,28 @@
+"""Jobs that are killed at random moments end, run again, in the bytes of an undisturbed one."""
+
+import pytest
+
+from tests import campaign, fuzz_kills
+
+
+def test_a_seed_gives_the_same_kills():
+    assert list(fuzz_kills.cases(3, 20)) == list(fuzz_kills.cases(3, 40))[:20] != list(fuzz_kills.cases(4, 20))
+
+
+def test_differences_are_seen(tmp_path):
+    from tests.made_up import make_results
+
+    whole, other = (make_results(tmp_path / str(seed), examples=12, seed=seed) for seed in (0, 1))
+    assert fuzz_kills.differing(whole, whole) == fuzz_kills.half_written(whole, False) == ""
+    assert fuzz_kills.differing(other, whole).startswith("other bytes: outputs.npz")
+    (other / ".0123abcd-outputs.npz").touch()
+    assert fuzz_kills.differing(other, whole) == "something is left: ['.0123abcd-outputs.npz']"
+    (other / "results.parquet").unlink()
+    assert fuzz_kills.half_written(other, False).startswith("half-written")
+
+
+@pytest.mark.slow
+def test_jobs_killed_at_random_moments():
+    counts, broken = campaign.run("kills", seed=1, count=24)
+    assert broken == []
+    assert counts["ended before the kill"] < counts.total() / 2

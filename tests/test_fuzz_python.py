@@ -1,0 +1,104 @@
+"""Arguments of any kind end in one line that names them, or in what a plainer way gives."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bertjax
+from bertjax import BertConfig, ablations, collate, overrides, readouts
+from bertjax.errors import BertjaxError
+from tests import campaign, fuzz_python
+from tests.fuzz_python import Case, calls, desk
+
+HUGE = 10**5000  # Python writes out no number of more than 4,300 digits
+MATRIX = np.ones((2, 3))
+CONFIG = BertConfig()
+
+
+def check(seed, count):
+    counts, broken = campaign.run("python", seed, count)
+    assert broken == []
+    assert counts.total() == count
+    assert min(counts[kind] for kind in fuzz_python.OUTCOMES) > count / 40
+
+
+def test_arguments_of_other_kinds():
+    check(seed=0, count=fuzz_python.SWEEPS * 8)
+
+
+@pytest.mark.slow
+def test_thousands_of_arguments_of_other_kinds():
+    check(seed=1, count=10_000)
+
+
+@pytest.mark.parametrize("name", calls())
+def test_what_fits_is_accepted(name, unchecked):
+    function, fitting, sensible = calls()[name]
+    if name != "read_results":  # there are none at the desk
+        assert sensible(function(**fitting), fitting)
+
+
+@pytest.fixture
+def unchecked():
+    """As users run it: without the tests' checks of types."""
+    import jaxtyping
+
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def test_what_should_not_come_is_seen(monkeypatch):
+    def fail(**_):
+        raise KeyError("x")
+
+    def refuse(message):
+        def function(**_):
+            raise BertjaxError(message)
+
+        return function
+
+    arguments = {"heads": ["0.1"]}
+    for function, wrong in (
+        (fail, "traceback"),
+        (refuse("something is wrong"), "argument not named"),
+        (lambda **_: np.nan, "silently wrong"),
+        (refuse("heads are none"), "refused in one line"),
+    ):
+        known = {"zero": (function, arguments, lambda found, given: bool(np.isfinite(found)))}
+        monkeypatch.setattr(fuzz_python, "calls", lambda known=known: known)
+        assert fuzz_python.outcome(Case("zero", 0)).startswith(wrong)
+
+
+# ---- what it found --------------------------------------------------------------------------------------------------
+FOUND = {
+    "a name": (lambda d: ablations.ablation(CONFIG, ["0.1"], "zero", MATRIX), "name must be a string, found an array"),
+    "a precision": (lambda d: bertjax.load(d.directory, precision=jnp.asarray(MATRIX)), "precision.*found an array"),
+    "no precision": (lambda d: bertjax.load(d.directory, precision=0), "precision.*found 0"),
+    "a dtype": (lambda d: bertjax.load(d.directory, dtype=HUGE), "dtype.*a very large number"),
+    "a complex gate": (lambda d: overrides.uniform(CONFIG, ["0.1"], 0.5j), "gate must be.*found 0.5j"),
+    "a head": (lambda d: overrides.zero(CONFIG, [(0, HUGE)]), "there is no head 0.a very large number"),
+    "no pair": (lambda d: overrides.parse_head(HUGE, CONFIG), "a very large number names no head"),
+    "a factor": (lambda d: overrides.factor(CONFIG, ["0.1"], np.float64(1e300)), "factor must be finite"),
+    "a length": (lambda d: d.tokenizer.encode(["a"], max_length=-HUGE), "max_length.*64 bits.*a very large number"),
+    "a batch": (lambda d: collate(d.texts, length=10**12), "length 1000000000000 takes 24 TB of memory"),
+    "padding": (lambda d: collate(d.texts, pad_id=2**31), "pad_id is 2147483648"),
+    "a form": (
+        lambda d: bertjax.estimate(
+            d.model, d.texts, ablations.single_heads(d.config), readouts.pooled, attention=MATRIX
+        ),
+        "attention.*found an array",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found_is_told_in_a_line(name, unchecked):
+    misuse, message = FOUND[name]
+    with pytest.raises(BertjaxError, match=message):
+        misuse(desk())
+
+
+def test_a_large_whole_number_is_not_wrapped():
+    """Of 2^32 + 1, 32 bits are 1."""
+    assert float(overrides.factor(CONFIG, ["0.1"], [2**32 + 1]).output_gate[0, 1]) == 2.0**32
