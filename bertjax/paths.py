@@ -42,7 +42,8 @@ def user_path(given: Any, error: type[BertjaxError] = DataError) -> Path:
         error: the class to raise.
 
     Raises:
-        BertjaxError: of the class `error`: the text is empty, holds a NUL character or names an unknown user.
+        BertjaxError: of the class `error`: the text is empty, holds a NUL character or half of another one, or
+            names an unknown user.
 
     >>> user_path("data/dev.tsv").name
     'dev.tsv'
@@ -55,6 +56,10 @@ def user_path(given: Any, error: type[BertjaxError] = DataError) -> Path:
         raise error("a path is empty: give the name of a file or directory")
     if "\0" in text:
         raise error(f"the path {text[:80]!r} holds a NUL character, which no file's name can")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        raise error(f"the path {text[:80]!r} holds half a character, which no file's name can") from None
     try:
         return Path(text).expanduser()
     except RuntimeError:

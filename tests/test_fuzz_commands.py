@@ -120,9 +120,14 @@ def test_a_directory_made_for_a_file_that_cannot_be_written_goes_again(world, tm
     assert [path.name for path in tmp_path.rglob("*")] == ["new", "deeper", "n.svg"]
 
 
-@pytest.mark.parametrize("name", ["nul\0.html", "~nosuchuser/x.html", ""])
+@pytest.mark.parametrize("name", ["nul\0.html", "~nosuchuser/x.html", "", "\ud800.html"])
 def test_a_page_or_picture_whose_name_is_none(world, name):
-    words = {"nul\0.html": "NUL", "~nosuchuser/x.html": "no home directory", "": "a path is empty"}[name]
+    words = {
+        "nul\0.html": "NUL",
+        "~nosuchuser/x.html": "no home directory",
+        "": "a path is empty",
+        "\ud800.html": "half a char",
+    }[name]
     for command in ("report", "plot"):
         with place(world, make_world().root.parent / f"{command}{len(name)}"):
             ran = run(
