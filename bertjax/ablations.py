@@ -9,8 +9,10 @@ import itertools
 import math
 import random
 import reprlib
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +69,7 @@ class Change:
         arguments.one_of(self.mode, "mode", COEFFICIENTS)
         for name in ("layer", "head"):
             object.__setattr__(self, name, arguments.whole_number(getattr(self, name), name, 0, OverrideError))
-        if not (isinstance(self.share, int | float | np.number) and np.isfinite(self.share)):
+        if not (isinstance(self.share, Real) and abs(self.share) <= sys.float_info.max):
             raise InputError(f"the share of head {self.layer}.{self.head} that is replaced must be a finite number")
 
     @property

@@ -49,6 +49,8 @@ Entries: TypeAlias = HeadWeights | HeadOutputs
 # A number for all heads that are named, one for each of them, or a matrix `[layers, heads]` of all heads.
 Gates: TypeAlias = float | Float[Array, "..."] | Float[np.ndarray, "..."] | Sequence[Any]
 
+LARGEST_PLACE = 2**31 - 1  # of a token, or of an example in a batch
+
 
 def parse_head(head: Head, config: BertConfig) -> tuple[int, int]:
     """Layer and number of a head that exists.
@@ -352,10 +354,11 @@ def _edges(
         raise OverrideError("an edge is named twice")
     for layer, head, query, key in edges:
         parse_head((layer, head), config)
-        if min(query, key) < 0:
-            raise OverrideError(f"edge ({layer}, {head}, {query}, {key}) has a negative position")
-    if example is not None:
-        example = arguments.whole_number(example, "example", 0, OverrideError)
+        if not 0 <= min(query, key) <= max(query, key) <= LARGEST_PLACE:
+            called = ", ".join(map(arguments.describe, (layer, head, query, key)))
+            raise OverrideError(f"edge ({called}) has a position that is negative or beyond {LARGEST_PLACE}")
+    if example is not None and arguments.whole_number(example, "example", 0, OverrideError) > LARGEST_PLACE:
+        raise OverrideError(f"example {example} of edges is beyond {LARGEST_PLACE}")
     weights = _floats(value, "the weight of an edge").astype(float)
     if weights.shape != (len(edges),):
         raise OverrideError("the weight of an edge must be one number")

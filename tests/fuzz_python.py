@@ -29,6 +29,7 @@ from tests.workshop import SENTENCES, add_tokenizer, make_config
 OUTCOMES = ("accepted", "refused in one line")
 BROKEN = ("traceback", "a message of more than a line", "argument not named", "hang", "silently wrong")
 SECONDS, CLOSE = 60, 2e-5
+FUNCTIONS = ("readout", "progress")
 SWEEPS = 25  # one of so many cases runs a sweep or an estimate, which may compile
 Call = tuple[Callable[..., Any], dict[str, Any], Callable[[Any, dict[str, Any]], bool]]
 
@@ -209,7 +210,8 @@ WORDS = {
     "first": ("text",),
     "second": ("text",),
     "ids": ("token", "id "),
-    "encodings": ("text", "Encoding"),
+    "encodings": ("text", "Encoding", "encoding"),
+    "row_length": ("row",),
     "heads": ("head",),
     "head": ("head",),
     "order": ("head",),
@@ -229,7 +231,7 @@ WORDS = {
     "factor": ("factor", "gate", "head"),
     "edges": ("edge", "head"),
     "donor": ("donor", "model"),
-    "donors": ("donor", "text"),
+    "donors": ("donor", "text", "batch"),
     "weights": ("weights", "head"),
     "one": ("blation",),
     "at": ("`at`", "position"),
@@ -243,6 +245,8 @@ def outcome(case: Case) -> str:
     rng = random.Random(case.number)
     function, fitting, sensible = calls()[case.call]
     name, value = rng.choice(list(fitting)), rng.choice(list(pool()))
+    if name in FUNCTIONS and callable(pool()[value]()):  # what a user's own function raises is the user's
+        value = "generator"
     given = {**fitting, name: pool()[value]()}
     what = f"{case.call}({name} = number {value})"
     before = jaxtyping.config.jaxtyping_disable
