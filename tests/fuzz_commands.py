@@ -33,7 +33,8 @@ from bertjax.cli import main
 from bertjax.errors import BertjaxError
 from bertjax.texts import HIDDEN
 from tests.attempts import time_limit
-from tests.command_lines import KINDS, Line, World, make_world
+from tests.command_lines import KINDS, Line
+from tests.command_world import World, make_world
 
 OUTCOMES = ("done", "refused in one line", "stopped at the sweep")
 BROKEN = (

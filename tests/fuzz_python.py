@@ -150,22 +150,41 @@ def _any(found: Any, given: dict[str, Any]) -> bool:
 @cache
 def calls() -> dict[str, Call]:
     """Functions with arguments that fit, and what says whether a result is sensible."""
-    d = desk()
-    heads, batch, edges = ["0.1", "1.2"], d.batch, [(0, 1, 0, 0)]
-    c: dict[str, Any] = {"config": d.config}
-    sweep = {"model": d.model, "examples": d.texts, "ablations": ab.single_heads(d.config)[:2]}
-    reads = readouts.sentence_embedding
-    sweep |= {"readout": reads}
+    return _calls_of_models() | _calls_of_overrides() | _calls_of_ablations()
+
+
+def _calls_of_models() -> dict[str, Call]:
+    d, reads = desk(), readouts.sentence_embedding
+    sweep = {"model": d.model, "examples": d.texts, "ablations": ab.single_heads(d.config)[:2], "readout": reads}
     limits: dict[str, Any] = {"memory": None, "attention": "auto", "means": None, "donors": None, "at": None}
     more = {"row_length": None, "one_per_row": False, "tokens_at_once": None, "devices": None, "progress": False}
-    stacked, one = ov.stack([ov.zero(d.config, ["0.1"])]), ov.zero(d.config, ["0.1"])
+    one = ov.zero(d.config, ["0.1"])
+    stacked = ov.stack([one])
     return {
         "load": (bertjax.load, {"name_or_path": d.directory, "dtype": "float32", "precision": None, "seed": 0}, _any),
         "Tokenizer": (Tokenizer.from_pretrained, {"name_or_path": d.directory}, _any),
         "encode": (d.tokenizer.encode, {"first": ["the cat"], "second": None, "max_length": None}, _encoded),
         "decode": (d.tokenizer.decode, {"ids": [2, 9, 3], "skip_special_tokens": False}, _any),
         "collate": (collate, {"encodings": d.texts, "length": None, "pad_id": 0}, _any),
-        "model": (d.model, {**batch, "position_ids": None, "overrides": None}, _ran),
+        "model": (d.model, {**d.batch, "position_ids": None, "overrides": None}, _ran),
+        "BertConfig": (BertConfig, {"hidden_size": 12, "num_attention_heads": 3, "layer_norm_eps": 1e-12}, _any),
+        "read_results": (bertjax.read_results, {"directory": d.directory}, _any),
+        "sweep": (bertjax.sweep, {**sweep, **limits, **more}, _swept),
+        "estimate": (bertjax.estimate, {**sweep, "memory": None, "attention": "auto"}, _any),
+        "plain.run": (plain.run, {"model": d.model, "inputs": d.batch, "overrides": stacked, "readout": reads}, _any),
+        "plain.sweep": (
+            plain.sweep,
+            {"model": d.model, "batches": [([0, 1], d.batch)], "overrides": [one], "readout": reads},
+            _any,
+        ),
+    }
+
+
+def _calls_of_overrides() -> dict[str, Call]:
+    d, heads, edges = desk(), ["0.1", "1.2"], [(0, 1, 0, 0)]
+    c: dict[str, Any] = {"config": d.config}
+    one = ov.zero(d.config, ["0.1"])
+    return {
         "uniform": (ov.uniform, {**c, "heads": heads, "gate": 0.5}, _overrides),
         "factor": (ov.factor, {**c, "heads": heads, "factor": 0.5}, _overrides),
         "zero": (ov.zero, {**c, "heads": heads}, _overrides),
@@ -178,6 +197,14 @@ def calls() -> dict[str, Call]:
         "parse_head": (ov.parse_head, {"head": "0.1", **c}, _any),
         "heads_of_layer": (ov.heads_of_layer, {**c, "layer": 1}, _any),
         "stack": (ov.stack, {"overrides": [one, one]}, _finite),
+    }
+
+
+def _calls_of_ablations() -> dict[str, Call]:
+    d, heads = desk(), ["0.1", "1.2"]
+    c: dict[str, Any] = {"config": d.config}
+    single = ab.single_heads(d.config)[0]
+    return {
         "ablation": (ab.ablation, {**c, "heads": heads, "mode": "zero", "name": "x"}, _any),
         "single_heads": (ab.single_heads, {**c, "mode": "zero"}, _any),
         "head_pairs": (ab.head_pairs, {**c, "mode": "zero", "heads": heads}, _any),
@@ -187,18 +214,8 @@ def calls() -> dict[str, Call]:
         "Ablation": (ab.Ablation, {"name": "x", "changes": (ab.Change(0, 1),)}, _any),
         "to_overrides": (
             ab.to_overrides,
-            {**c, "one": sweep["ablations"][0], "means": None, "donor": None},
+            {**c, "one": single, "means": None, "donor": None},
             _overrides,
-        ),
-        "BertConfig": (BertConfig, {"hidden_size": 12, "num_attention_heads": 3, "layer_norm_eps": 1e-12}, _any),
-        "read_results": (bertjax.read_results, {"directory": d.directory}, _any),
-        "sweep": (bertjax.sweep, {**sweep, **limits, **more}, _swept),
-        "estimate": (bertjax.estimate, {**sweep, "memory": None, "attention": "auto"}, _any),
-        "plain.run": (plain.run, {"model": d.model, "inputs": batch, "overrides": stacked, "readout": reads}, _any),
-        "plain.sweep": (
-            plain.sweep,
-            {"model": d.model, "batches": [([0, 1], batch)], "overrides": [one], "readout": reads},
-            _any,
         ),
     }
 

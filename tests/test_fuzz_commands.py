@@ -12,7 +12,7 @@ from bertjax.page import save_page
 from bertjax.saved import read_results
 from bertjax.settings import Settings, check_settings
 from tests import campaign, fuzz_commands
-from tests.command_lines import make_world
+from tests.command_world import make_world
 from tests.fuzz_commands import Case, Ran, judge, line_of, place, run
 
 LARGE = 10**30
