@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # The pinned set is for Python 3.11; newer Pythons take the newest versions that setup.cfg allows.
 CONSTRAINTS = $(shell $(PYTHON) -c 'import sys; print("-c constraints-py311.txt" if sys.version_info[:2] == (3, 11) else "")')
-PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile
+PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The tests start many processes: each would compile all of bertjax's files anew.
 unexport PYTHONDONTWRITEBYTECODE

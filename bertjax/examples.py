@@ -80,8 +80,8 @@ def _rows_of(batch: Mapping[str, Any]) -> list[Encoding]:
 
 
 def _rows(
-    given: Mapping[str, Any], name: str, default: list[Int[np.ndarray, "token"]] | None = None
-) -> list[Int[np.ndarray, "token"]]:
+    given: Mapping[str, Any], name: str, default: list[Int[np.ndarray, " _token"]] | None = None
+) -> list[Int[np.ndarray, " _token"]]:
     """The rows of one array of a batch; without padding they may be of different lengths."""
     if default is not None and given.get(name) is None:
         return default

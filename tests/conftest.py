@@ -36,6 +36,15 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 collect_ignore = [] if importlib.util.find_spec("torch") else ["test_files.py"]
 
 
+# Files that take a minute or more by themselves: begun first, so that no process has one left when the others end.
+LONGEST = ("test_notebook.py", "test_disabling.py", "test_distributed.py", "test_readme.py", "test_sharding.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of the longest files first; pytest-xdist hands out files in this order."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
 @pytest.fixture(autouse=True)
 def strict_numerics():
     """No silent promotion of dtypes or ranks anywhere in bertjax, in any thread (a context would hold for one)."""
