@@ -1,9 +1,11 @@
 """What the fuzzers share: how an attempt on damaged input ends, and where a JSON value can be damaged."""
 
+import copy
+import random
 import signal
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -59,6 +61,11 @@ def places(value: Any) -> list[tuple[Any, Any]]:
     """All places in nested lists and objects: what holds each, with its key or index."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [place for key, one in inside for place in ((value, key), *places(one))]
+
+
+def draw(rng: random.Random, values: Sequence[Any]) -> Any:
+    """One of the values, as a copy: what is damaged further must not change the next case."""
+    return copy.deepcopy(rng.choice(values))
 
 
 @cache

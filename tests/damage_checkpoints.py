@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from flax.serialization import msgpack_serialize
 
-from tests.attempts import places
+from tests.attempts import draw, places
 
 # What an attack makes where it is unpickled without care.
 ATTACKED = Path(tempfile.gettempdir()) / f"bertjax-attacked-{os.getpid()}"
@@ -137,14 +137,14 @@ def _change_json(value: Any, rng: random.Random) -> Any:
     elif what == "rename" and isinstance(container, dict):
         container[rng.choice((*KEYS, "", "x" * 3000, "\0"))] = container.pop(key)
     elif what == "key" and isinstance(container, dict):
-        container[rng.choice(KEYS)] = rng.choice(VALUES)
+        container[rng.choice(KEYS)] = draw(rng, VALUES)
     elif what == "wrap":
         container[key] = rng.choice(([container[key]], {"content": container[key]}, str(container[key])))
     elif what == "swap" and spots:
         other, there = rng.choice(spots)
         container[key] = json.loads(json.dumps(other[there]))
     else:
-        container[key] = rng.choice(VALUES)
+        container[key] = draw(rng, VALUES)
     return value
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.attempts import places, scratch
+from tests.attempts import draw, places, scratch
 from tests.made_up import make_results
 
 EXAMPLES = 12
@@ -95,13 +95,13 @@ def _edit_json(path: Path, rng: random.Random) -> None:
         if rng.random() < 0.2:
             inner.pop(key)
         elif rng.random() < 0.2:
-            inner.update({rng.choice(("more", "sha256", "schema")): rng.choice(VALUES)}) if isinstance(
+            inner.update({rng.choice(("more", "sha256", "schema")): draw(rng, VALUES)}) if isinstance(
                 inner, dict
-            ) else inner.append(rng.choice(VALUES))
+            ) else inner.append(draw(rng, VALUES))
         elif isinstance(inner[key], int | float) and rng.random() < 0.5:
             inner[key] = rng.choice((-inner[key], inner[key] + 1, inner[key] / 2, inner[key] * 1e6))
         else:
-            inner[key] = rng.choice(VALUES)
+            inner[key] = draw(rng, VALUES)
     path.write_text("".join(json.dumps(one) + "\n" for one in whole) if lines else json.dumps(whole))
 
 

@@ -1,10 +1,12 @@
 """Claims about damaged checkpoints: each is read as transformers reads it or refused in one line, at once."""
 
+import random
+
 import pytest
 
 from tests import attempts, campaign
 from tests.attempts import attempt
-from tests.damage_checkpoints import ATTACKED
+from tests.damage_checkpoints import ATTACKED, VALUES, _change_json
 from tests.fuzz_checkpoints import JSONS, WEIGHTS, Case, _base, _read, cases
 
 pytestmark = pytest.mark.needs_torch
@@ -26,6 +28,15 @@ def test_damage_ends_in_one_line_or_in_what_transformers_reads(seed, count):
 def test_a_seed_gives_the_same_cases():
     assert cases(3, 50) == cases(3, 80)[:50]
     assert cases(3, 50) != cases(4, 50)
+
+
+def test_what_is_drawn_is_the_same_however_much_was_damaged_before():
+    before, rng = repr(VALUES), random.Random(0)
+    for _ in range(50):
+        value = {"a": [1, {"b": 2}], "c": "d"}
+        for _ in range(20):
+            value = _change_json(value, rng)
+    assert repr(VALUES) == before
 
 
 def test_a_case_that_ends_otherwise_is_told(monkeypatch, capsys):
