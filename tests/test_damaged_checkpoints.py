@@ -46,6 +46,7 @@ def test_a_case_that_ends_otherwise_is_told(monkeypatch, capsys):
     def raise_error(*_):
         raise KeyError("\nkey")
 
+    monkeypatch.setattr(fuzzer, "_read_undamaged", lambda _: None)
     monkeypatch.setattr(fuzzer, "_read", raise_error)
     monkeypatch.setattr("sys.argv", ["campaign", "--only", "checkpoints", "--count", "3"])
     assert campaign.main() == 1
