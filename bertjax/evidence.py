@@ -122,7 +122,7 @@ def weigh(
     labels: Num[np.ndarray, " examples"],
     positive: int = 1,
     *,
-    resamples: int = RESAMPLES,
+    resamples: int | None = None,
     draws: int | None = None,
     seed: int = 0,
     progress: Callable[[float, float], None] = lambda done, total: None,
@@ -135,7 +135,7 @@ def weigh(
         outputs: of each ablation.
         labels: those of examples without a label are left out.
         positive: the label that counts as yes, where the metric has one.
-        resamples: of the bootstrap.
+        resamples: of the bootstrap; default `RESAMPLES`.
         draws: swaps of the permutation test; default `significance.count_draws`.
         seed: of both.
         progress: is told work done and work in all, draw by draw.
@@ -152,6 +152,7 @@ def weigh(
     examples = len(labels)
     if examples < 2:
         raise DataError(f"{examples} example has a label: intervals and tests need two at least")
+    resamples = resamples or RESAMPLES
     task = _Task(metric, every[0], scores, labels, positive, resamples, seed)
     swaps = draws or count_draws(metric, len(outputs), examples)
     size = GROUP if METRICS[metric].reads == "predictions" else max(1, min(GROUP, RANKED // examples))

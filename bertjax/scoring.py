@@ -5,7 +5,7 @@ from typing import Any
 
 from bertjax.ablations import Ablation
 from bertjax.data import Examples
-from bertjax.evidence import RESAMPLES, Evidence, weigh
+from bertjax.evidence import Evidence, weigh
 from bertjax.metrics import labelled, score
 from bertjax.plain import Swept
 from bertjax.results import Entry, Place
@@ -52,7 +52,7 @@ def weigh_outputs(
     swept: Swept,
     labels: Any,
     seed: int = 0,
-    resamples: int = RESAMPLES,
+    resamples: int | None = None,
     progress: Callable[[float, float], None] = lambda done, total: None,
 ) -> dict[str, Evidence]:
     """What the outputs are worth as evidence, by each metric; nothing where fewer than two examples have a label."""

@@ -1,9 +1,9 @@
 """Make the tables and figures of RESULTS.md again from the recorded numbers.
 
 Each directory NAME of `recorded/` holds the `numbers.json` of a run. Its program draws figures and tables from that
-file alone: figures are written to `figures/NAME.png` and `figures/NAME_WHICH.png`, and in `RESULTS.md` everything
-between these two lines is replaced by the run's tables (NAME:2 is the second of them alone, several names are the
-program's overview of these runs):
+file alone: figures that `RESULTS.md` shows are written to `figures/NAME.png` and `figures/NAME_WHICH.png`, and in it
+everything between these two lines is replaced by the run's tables (NAME:2 is the second of them alone, several names
+are the program's overview of these runs):
 
     <!-- numbers: NAME [NAME ...] -->
     <!-- end -->
@@ -147,7 +147,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return int(filled != text)
         for name, numbers in recorded.items():
             for file, draw in figures_of(name, numbers).items():
-                draw(PLACE / "figures" / file)
+                if f"(figures/{file})" in text:
+                    draw(PLACE / "figures" / file)
         atomic_write(results, filled.encode())
         say(f"{len(recorded)} recorded runs: tables in {results.name}, pictures in figures/")
         return 0

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from bertjax import BertConfig
+from bertjax import BertConfig, evidence, significance
 from tests.browser import start_browser
 from tests.tiny import FAST_COMPILATION, SIZES
 from tests.workshop import make_classifier, make_embedder, make_encoder, write_glue
@@ -40,9 +40,35 @@ collect_ignore = [] if importlib.util.find_spec("torch") else ["test_files.py"]
 LONGEST = ("test_notebook.py", "test_disabling.py", "test_distributed.py", "test_readme.py", "test_sharding.py")
 
 
+# The numbers of draws that are looked up when they are needed, as users get them.
+DRAWS = [
+    (module, name, getattr(module, name))
+    for module, name in ((evidence, "RESAMPLES"), (significance, "LEAST_DRAWS"), (significance, "DRAWS_PER_ABLATION"))
+]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests of the longest files first; pytest-xdist hands out files in this order."""
     items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def few_draws():
+    """Statistics of a thousand draws, not ten thousand, where a test does not say how many.
+
+    Commands in processes of their own draw as many as users' do, and so do tests with `all_draws`.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, _ in DRAWS:
+            patch.setattr(module, name, 500 if name == "RESAMPLES" else 1)
+        yield
+
+
+@pytest.fixture
+def all_draws(monkeypatch):
+    """As many draws as users get."""
+    for module, name, number in DRAWS:
+        monkeypatch.setattr(module, name, number)
 
 
 @pytest.fixture(autouse=True)

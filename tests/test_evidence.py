@@ -116,7 +116,7 @@ def test_the_sentence():
     labels = np.ones(100, int)
     base = (np.arange(100) < 60).astype(int)
     outputs = np.stack([base, (np.arange(100) < 90).astype(int), (np.arange(100) < 55).astype(int)])
-    found = weigh("accuracy", logits(base), logits(outputs), labels, resamples=DRAWS)
+    found = weigh("accuracy", logits(base), logits(outputs), labels, resamples=DRAWS, draws=9_999)
     text = tell(found, ["0.0", "0.1", "1.0"], "head")
     assert text.startswith(
         "Ablating one head raises the score for 1 of 3 heads and lowers it for 0, at q < 0.05 (Accuracy); "

@@ -1,6 +1,7 @@
 """RESULTS.md is made of recorded numbers: its tables are theirs, and only numbers without places are recorded."""
 
 import json
+import re
 
 import pytest
 
@@ -8,6 +9,8 @@ from bertjax.errors import DataError
 from experiments import results
 from experiments.results import figures_of, fill_in, keep, main, read_recorded, tables_of
 
+# Pictures of runs whose numbers were not kept; RESULTS.md says so.
+OLDER = {"finetune.png", "attention_change.png", "attention_patterns.png", "attention_patterns_tuned.png"}
 RUN = {
     "program": "finetune",
     "settings": {"model": "a-model", "epochs": 2},
@@ -27,7 +30,7 @@ def place(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "PLACE", tmp_path / "experiments")
     (tmp_path / "experiments" / "figures").mkdir(parents=True)
     (tmp_path / "experiments" / "finetune.py").touch()
-    text = "# Results\n\n<!-- numbers: small -->\nan older table\n<!-- end -->\n\nWhat it says.\n"
+    text = "# Results\n\n<!-- numbers: small -->\nan older table\n<!-- end -->\n\n![Scores](figures/small.png)\n"
     (tmp_path / "experiments" / "RESULTS.md").write_text(text)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "numbers.json").write_text(json.dumps(RUN))
@@ -40,6 +43,10 @@ def test_the_tables_of_this_repository_are_those_of_its_recorded_numbers():
     assert fill_in(text, recorded) == text
     named = {name for block in results.BLOCK.finditer(text) for name in block[2].partition(":")[0].split()}
     assert named == set(recorded), "a run is recorded that RESULTS.md does not show, or the other way round"
+    shown = set(re.findall(r"\(figures/([^)]+)\)", text))
+    assert shown == {path.name for path in (results.PLACE / "figures").iterdir()}
+    drawn = {file for name, numbers in recorded.items() for file in figures_of(name, numbers)}
+    assert shown - drawn <= OLDER, "a figure that no recorded run draws"
     for numbers in recorded.values():
         assert not results.ABSOLUTE.search(json.dumps(numbers))
 
@@ -51,7 +58,7 @@ def test_a_kept_run_fills_its_block_and_draws_its_figure(place, capsys):
     text = (results.PLACE / "RESULTS.md").read_text()
     assert "an older table" not in text
     assert "**75.0** (1 seed; paper 64.6)" in text
-    assert text.endswith("<!-- end -->\n\nWhat it says.\n")
+    assert text.endswith("<!-- end -->\n\n![Scores](figures/small.png)\n")
     assert (results.PLACE / "figures" / "small.png").read_bytes().startswith(b"\x89PNG")
     assert main(["--check"]) == 0
     assert tables_of({"small": RUN}) in text

@@ -86,7 +86,7 @@ def test_without_effects_false_discoveries_hold_their_level(metric):
         scores = score(metric, outputs, labels)
         observed = scores[1:] - scores[0]
         swapped = significance.swap_test(
-            metric, outputs[0], outputs[1:], labels, 1, observed, 1999, int(rng.integers(99))
+            metric, outputs[0], outputs[1:], labels, 1, observed, 999, int(rng.integers(99))
         )
         if metric == "accuracy":
             right = outputs.argmax(-1) == labels
@@ -129,7 +129,10 @@ def test_choosing_on_one_half_shows_on_the_other():
     assert sure.halves["halves"] == significance.HALVES
 
 
+@pytest.mark.usefixtures("all_draws")
 def test_draws_grow_with_ablations_and_stay_payable():
+    few = weigh("pearson", np.arange(20.0), np.arange(20.0)[None] ** 2, np.arange(20) % 7)
+    assert (few.resamples, few.draws) == (10_000, 9_999)
     assert significance.count_draws("f1", 10, 400) == 9_999
     assert significance.count_draws("f1", 144, 400) == 14_399
     assert significance.count_draws("f1", 10_296, 9_815) < 10_000

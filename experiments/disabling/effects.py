@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int, Num
 
 from bertjax import intervals
 from bertjax.evidence import Evidence, Q
-from bertjax.findings import format_p
+from bertjax.findings import format_p, is_bound
 from bertjax.metrics import METRICS
 from bertjax.page import format_change
 from bertjax.report import NOTHING
@@ -32,6 +32,7 @@ class Effects:
         mean: of the changes: what a random place does.
         mean_interval: its 95 % interval over examples.
         gains, losses: of a metric of predictions, how many examples become right and wrong.
+        least_p: the least that p can be with random swaps; None where it is exact.
     """
 
     metric: str
@@ -45,6 +46,7 @@ class Effects:
     mean_interval: tuple[float, float]
     gains: Int[np.ndarray, " places"] | None = None
     losses: Int[np.ndarray, " places"] | None = None
+    least_p: float | None = None
 
     @property
     def label(self) -> str:
@@ -62,6 +64,10 @@ class Effects:
         known = self.change[np.isfinite(self.change)]
         return float(known.std(ddof=1)) if known.size > 1 else float("nan")
 
+    def least_q(self, place: int) -> float | None:
+        """The q of a place where p is the least that it can be, so that q too is at most that; None elsewhere."""
+        return float(self.q[place]) if is_bound(float(self.p[place]), self.least_p) else None
+
     def to_dict(self) -> dict[str, Any]:
         """For `numbers.json`: changes to 1/10,000 of a point, p and q in four digits, None for what is undefined."""
         exact = {name: [short_or_none(value) for value in getattr(self, name)] for name in ("p", "q")}
@@ -71,6 +77,7 @@ class Effects:
             **rounded,
             **exact,
             **{name: values.tolist() for name, values in flips.items() if values is not None},
+            "least_p": None if self.least_p is None else short_or_none(self.least_p),
             "mean": rounded_or_none(self.mean),
             "mean_interval": [rounded_or_none(end) for end in self.mean_interval],
         }
@@ -81,7 +88,8 @@ def read_effects(metric: str, base: float | None, found: dict[str, Any]) -> Effe
     parts = {name: np.array([_number(value) for value in found[name]]) for name in PARTS}
     flips = {name: np.array(found[name]) for name in ("gains", "losses") if name in found}
     low, high = (_number(end) for end in found["mean_interval"])
-    return Effects(metric, _number(base), mean=_number(found["mean"]), mean_interval=(low, high), **parts, **flips)
+    more = {"mean": _number(found["mean"]), "mean_interval": (low, high), "least_p": found.get("least_p")}
+    return Effects(metric, _number(base), **more, **parts, **flips)
 
 
 def make_effects(evidence: Evidence, mean_draws: Float[np.ndarray, " draws"]) -> Effects:
@@ -105,6 +113,7 @@ def make_effects(evidence: Evidence, mean_draws: Float[np.ndarray, " draws"]) ->
         (float(low), float(high)),
         evidence.gains,
         evidence.losses,
+        evidence.least_p,
     )
 
 
@@ -167,6 +176,7 @@ def _extreme(effects: Effects, names: Sequence[str], sign: int) -> dict[str, Any
         "ties": int((np.abs(changes - changes[place]) < NOTHING / 2).sum()) - 1,
         "interval": [float(effects.low[place]), float(effects.high[place])],
         "q": float(effects.q[place]),
+        "least_q": effects.least_q(place),
     }
     if effects.gains is not None and effects.losses is not None:
         extreme |= {"gains": int(effects.gains[place]), "losses": int(effects.losses[place])}
@@ -204,16 +214,16 @@ def say_extreme(extreme: dict[str, Any] | None, say_place: Callable[[str], str] 
     inside += [f"{extreme['gains']} become right, {extreme['losses']} wrong"] if "gains" in extreme else []
     ties = f" and {extreme['ties']} more" if extreme["ties"] else ""
     change = format_change(extreme["change"])
-    return f"{say_place(extreme['name'])}{ties} {change} ({'; '.join([*inside, say_q(extreme['q'])])})"
+    return f"{say_place(extreme['name'])}{ties} {change} ({'; '.join([*inside, say_q(extreme['q'], extreme['least_q'])])})"
 
 
-def say_q(value: float) -> str:
+def say_q(value: float, least: float | None = None) -> str:
     """A q-value in two digits.
 
-    >>> say_q(0.0314), say_q(float("nan"))
-    ('q 0.031', 'q undefined')
+    >>> say_q(0.0314), say_q(0.0002, 0.0002), say_q(float("nan"))
+    ('q 0.031', 'q ≤0.0002', 'q undefined')
     """
-    return f"q {format_p(value)}" if np.isfinite(value) else "q undefined"
+    return f"q {format_p(value, least)}" if np.isfinite(value) else "q undefined"
 
 
 def rounded_or_none(value: Any) -> float | None:
