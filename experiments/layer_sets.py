@@ -26,7 +26,7 @@ from bertjax.config import BertConfig
 from bertjax.evidence import Q
 from bertjax.overrides import heads_of_layer
 from experiments.disabling.beyond import measure_beyond, tell_beyond
-from experiments.disabling.effects import Effects, draw_changes, mean_of, say_change, say_q
+from experiments.disabling.effects import Effects, draw_changes, mean_of, say_change
 from experiments.disabling.panels import EffectPanel, draw_effect_bars, draw_effect_maps
 from experiments.disabling.program import MODES, Kind, add_disabling_options, compute_disabling
 from experiments.disabling.said import main_effects, say_single, table_of
@@ -174,7 +174,7 @@ def tables(numbers: Mapping[str, Any]) -> str:
     rows = []
     for place, name in enumerate(results["names"]):
         change = say_change(float(effects.change[place]), (float(effects.low[place]), float(effects.high[place])))
-        rows.append([name, change, say_q(float(effects.q[place]), effects.least_q(place)).removeprefix("q "), beyond.get(name, "")])
+        rows.append([name, change, effects.say_q(place), beyond.get(name, "")])
     return table_of(["layers", "change (95 %)", "q", "beyond the sum of both"], rows)
 
 

@@ -104,6 +104,17 @@ def test_what_counts_as_found_is_corrected_for_all_heads_and_is_the_evidence_of_
     assert (said["lower"], said["lower_found"]) == (2, 1)
 
 
+def test_q_of_the_least_p_that_swaps_can_give_is_at_most_that(rng):
+    labels = rng.normal(size=200)
+    outputs = np.stack([labels, labels + rng.normal(size=200), labels + 1e-3 * rng.normal(size=200)])
+    found = effects_of("pearson", outputs, labels)
+    for effects in (found, read_effects("pearson", found.base, json.loads(json.dumps(found.to_dict())))):
+        assert effects.say_q(0) == f"≤{effects.q[0]:.2g}"
+        assert say_extreme(summarise(effects, ["0", "1"])["largest_loss"]).endswith(f"; q ≤{effects.q[0]:.2g})")
+    assert effects_of("accuracy", answers(np.eye(9)), np.ones(9, np.int32)).least_p is None
+    assert not found.say_q(1).startswith("≤") or found.p[1] == found.p[0]
+
+
 def test_effects_outlive_numbers_json():
     outputs = answers([[1, 1, 0, 0], [0, 1, 0, 0], [1, 1, 1, 0]])
     found = effects_of("accuracy", outputs, np.ones(4, np.int32))

@@ -64,9 +64,11 @@ class Effects:
         known = self.change[np.isfinite(self.change)]
         return float(known.std(ddof=1)) if known.size > 1 else float("nan")
 
-    def least_q(self, place: int) -> float | None:
-        """The q of a place where p is the least that it can be, so that q too is at most that; None elsewhere."""
-        return float(self.q[place]) if is_bound(float(self.p[place]), self.least_p) else None
+    def say_q(self, place: int) -> str:
+        """The q of a place in two digits; at most that where p is the least that it can be."""
+        value = float(self.q[place])
+        bounded = is_bound(float(self.p[place]), self.least_p)
+        return format_p(value, value if bounded else None) if np.isfinite(value) else "undefined"
 
     def to_dict(self) -> dict[str, Any]:
         """For `numbers.json`: changes to 1/10,000 of a point, p and q in four digits, None for what is undefined."""
@@ -175,8 +177,7 @@ def _extreme(effects: Effects, names: Sequence[str], sign: int) -> dict[str, Any
         "change": float(effects.change[place]),
         "ties": int((np.abs(changes - changes[place]) < NOTHING / 2).sum()) - 1,
         "interval": [float(effects.low[place]), float(effects.high[place])],
-        "q": float(effects.q[place]),
-        "least_q": effects.least_q(place),
+        "q": effects.say_q(place),
     }
     if effects.gains is not None and effects.losses is not None:
         extreme |= {"gains": int(effects.gains[place]), "losses": int(effects.losses[place])}
@@ -214,16 +215,8 @@ def say_extreme(extreme: dict[str, Any] | None, say_place: Callable[[str], str] 
     inside += [f"{extreme['gains']} become right, {extreme['losses']} wrong"] if "gains" in extreme else []
     ties = f" and {extreme['ties']} more" if extreme["ties"] else ""
     change = format_change(extreme["change"])
-    return f"{say_place(extreme['name'])}{ties} {change} ({'; '.join([*inside, say_q(extreme['q'], extreme['least_q'])])})"
-
-
-def say_q(value: float, least: float | None = None) -> str:
-    """A q-value in two digits.
-
-    >>> say_q(0.0314), say_q(0.0002, 0.0002), say_q(float("nan"))
-    ('q 0.031', 'q ≤0.0002', 'q undefined')
-    """
-    return f"q {format_p(value, least)}" if np.isfinite(value) else "q undefined"
+    facts = "; ".join([*inside, f"q {extreme['q']}"])
+    return f"{say_place(extreme['name'])}{ties} {change} ({facts})"
 
 
 def rounded_or_none(value: Any) -> float | None:
