@@ -55,7 +55,7 @@ from experiments.shared.program import (
     tell_settings,
     whole,
 )
-from experiments.shared.samples import known_task, read_examples
+from experiments.shared.samples import hold_out, known_task, read_examples
 from experiments.training.state import Epoch, Result, RunDirectory, finished_runs, read_logits, run_name
 from experiments.training.table import (
     INITS,
@@ -101,11 +101,8 @@ def read_data(run: Run, task: str) -> Data:
             validation = _read(run, task, "validation")
         except DataError as error:
             raise DataError(f"{error} (--hold-out N judges by N examples of the training data instead)") from error
-    elif options.hold_out >= len(train):
-        raise DataError(f"{task} has {len(train)} examples for training: {options.hold_out} cannot be held out")
     else:
-        held = draw(len(train), options.hold_out, options.seed)
-        validation, train = train.take(held), train.take(sorted(set(range(len(train))) - set(held)))
+        train, validation = hold_out(train, options.hold_out, options.seed)
     return Data(train.take(draw(len(train), options.limit or len(train), options.seed)), validation)
 
 

@@ -1,9 +1,12 @@
 """What fine-tuning learns from and is judged by."""
 
+from argparse import Namespace
+
 import pytest
 
 from bertjax.errors import DataError
 from experiments.finetune import read_data
+from experiments.shared.samples import read_examples, read_published_examples
 from tests.workshop import SENTENCES, finetune_run
 
 
@@ -33,6 +36,22 @@ def test_examples_that_are_held_out_are_not_learnt_from(encoder, glue):
     assert set(limited.train.ids) <= set(data.train.ids)
     with pytest.raises(DataError, match="21 examples"):
         read_data(finetune_run(encoder, glue, hold_out=21), "mrpc")
+
+
+def test_other_experiments_look_at_what_was_held_out_and_not_learnt_from(encoder, glue):
+    data = read_data(finetune_run(encoder, glue, hold_out=6, limit=8, seed=3), "mrpc")
+    asked = {"task": "mrpc:held-out-6", "split": "validation", "data": str(glue), "data_dir": None, "seed": 3}
+    found = read_examples(Namespace(**asked, limit=None))
+    assert (found.ids, found.first, found.split) == (data.validation.ids, data.validation.first, "held-out-6")
+    assert found.source.endswith("train.tsv (21 rows), 6 held out with seed 3")
+    fewer = read_examples(Namespace(**asked, limit=4))
+    assert len(fewer) == 4
+    assert set(fewer.ids) < set(found.ids)
+    assert set(read_published_examples(Namespace(**asked, limit=4)).ids) <= set(fewer.ids)
+    assert set(read_published_examples(Namespace(**asked, limit=None)).ids) <= set(found.ids)
+    for count in (0, 21):
+        with pytest.raises(DataError, match=f"21 examples for training: {count} cannot be held out"):
+            read_examples(Namespace(**asked | {"task": f"mrpc:held-out-{count}"}, limit=None))
 
 
 def test_as_published_trains_on_all_rows_as_the_corrected_form_does(encoder, glue, tmp_path):

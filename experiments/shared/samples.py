@@ -1,12 +1,13 @@
 """Which texts an experiment looks at: one rule for all, seeded, also where they are read as the authors' code does."""
 
 import argparse
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from bertjax.cli import Parser, positive
-from bertjax.data import Examples, load_examples, task_named
+from bertjax.data import Examples, draw, load_examples, task_named
 from bertjax.errors import DataError
 from bertjax.local_files import glue_file
 from bertjax.paths import is_directory, user_path
@@ -17,6 +18,8 @@ from experiments.shared.quoting import read_quoted
 
 # The authors' code cuts and pads to so many tokens.
 PUBLISHED_LENGTH = 200
+# A part of the data as `finetune --hold-out` makes it of a task whose validation data are not there.
+HELD_OUT = re.compile(r"held-out-(\d{1,9})")
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,8 @@ def add_task_options(
     parser.add_argument(
         "--task", **kind, metavar="T", help=f"task of GLUE, qnli-sample, or TASK:SPLIT (default {task})"
     )
-    parser.add_argument("--split", default="validation", metavar="NAME", help="part of the data (default validation)")
+    parts = "part of the data (default validation; held-out-N: what finetune --hold-out N judges by)"
+    parser.add_argument("--split", default="validation", metavar="NAME", help=parts)
     parser.add_argument("--data", metavar="PATH", help="GLUE directory or file, in place of TensorFlow Datasets")
     parser.add_argument("--data-dir", metavar="DIR", help="directory of TensorFlow Datasets")
     cut = f"cut texts after so many tokens (default {max_length or 'the model’s own, or 128'})"
@@ -74,8 +78,29 @@ def read_examples(options: argparse.Namespace) -> Examples:
         DataError: they cannot be found, read or understood.
     """
     options = split_named_task(options)
-    where: dict[str, Any] = {"split": options.split, "data": options.data, "data_dir": options.data_dir}
-    return load_examples(options.task, **where, limit=options.limit, seed=options.seed)
+    where = {"data": options.data, "data_dir": options.data_dir}
+    held = HELD_OUT.fullmatch(options.split)
+    if held is None:
+        return load_examples(options.task, split=options.split, **where, limit=options.limit, seed=options.seed)
+    _, found = hold_out(load_examples(options.task, split="train", **where), int(held[1]), options.seed)
+    if options.limit is None or options.limit >= len(found):
+        return found
+    drawn = found.take(draw(len(found), options.limit, options.seed))
+    return replace(drawn, source=f"{found.source}, {options.limit} drawn")
+
+
+def hold_out(train: Examples, count: int, seed: int) -> tuple[Examples, Examples]:
+    """Training data in two: what is learnt from, and `count` examples to be judged by.
+
+    Raises:
+        DataError: nothing would be left of one of them.
+    """
+    if not 0 < count < len(train):
+        raise DataError(f"{train.task.name} has {len(train)} examples for training: {count} cannot be held out")
+    held = draw(len(train), count, seed)
+    left = train.take(sorted(set(range(len(train))) - set(held)))
+    source = f"{train.source}, {count:,} held out with seed {seed}"
+    return left, replace(train.take(held), source=source, split=f"held-out-{count}")
 
 
 def read_published_examples(options: argparse.Namespace) -> Examples:
@@ -88,14 +113,16 @@ def read_published_examples(options: argparse.Namespace) -> Examples:
     """
     options = split_named_task(options)
     task = task_named(options.task)
+    held = HELD_OUT.fullmatch(options.split) is not None
+    split = "train" if held else options.split
     path = None if options.data is None else user_path(options.data)
     if path is not None and is_directory(path):
-        path = glue_file(path, task, split_named(task, options.split))
+        path = glue_file(path, task, split_named(task, split))
     if path is None or not path.name.endswith((".tsv", ".tsv.gz")):
         found = read_examples(options)
         return replace(found, source=f"{found.source}, no TSV file, so read without quote handling")
-    found = read_quoted(path, task, options.split)
-    if options.limit is None:
+    found = read_quoted(path, task, split)
+    if options.limit is None and not held:
         return found
     drawn = set(read_examples(options).ids)
     left = found.take([place for place, number in enumerate(found.ids) if number in drawn])
