@@ -22,7 +22,7 @@ in `RESULTS.md`.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -285,20 +285,24 @@ def _shown(results: Mapping[str, Any]) -> str:
 
 
 def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
-    """What draws the figure, from a run's `numbers.json` and the labelled maps that come with the program."""
-    settings, results = numbers["settings"], numbers["results"]
-    mode, whose = _shown(results), ""
+    """What draws the figures, from a run's `numbers.json` and the labelled maps that come with the program.
+
+    Of a run in both modes the first is as published, the other one is "corrected".
+    """
+    settings, results, whose = numbers["settings"], numbers["results"], ""
     if settings["tuned"]:
         seeds = len(settings["tuned"])
         whose = "fine-tuned on each task, " + (f"mean of {seeds} seeds, " if seeds > 1 else "")
     subtitle = f"{settings['model']}, {whose}every head's map on each example"
-    subtitle += "; as published" if mode == "as_published" else ""
 
-    def draw(path: Path) -> None:
+    def draw(path: Path, mode: str) -> None:
         network = load_network(DATA / "pattern_network.safetensors", "grouped")
-        draw_patterns(path, typical_maps(read_labels(LABELS)[0], network), results[mode], subtitle)
+        end = "; as published" if mode == "as_published" else ""
+        draw_patterns(path, typical_maps(read_labels(LABELS)[0], network), results[mode], subtitle + end)
 
-    return {"figure": draw}
+    shown = _shown(results)
+    found = {"figure": partial(draw, mode=shown)}
+    return found if shown == "corrected" else found | {"corrected": partial(draw, mode="corrected")}
 
 
 def tables(numbers: Mapping[str, Any]) -> str:
@@ -310,6 +314,9 @@ def tables(numbers: Mapping[str, Any]) -> str:
         lines.append("| " + " | ".join(cells) + " |")
     widths = [100 * (task["high"][kind] - task["low"][kind]) / 2 for task in tasks.values() for kind in NAMES]
     lines.append(f"\nPercent of all maps; 95 % intervals over examples are at most ± {max(widths):.1f}.")
+    if apart := numbers["results"].get("published_against_corrected"):
+        shares = f"shares by task differ by up to {100 * apart['largest_difference_of_shares']:.1f} points"
+        lines.append(f"\n{say_agreement('share of a class by head', apart)}; {shares}.")
     return "\n".join(lines)
 
 

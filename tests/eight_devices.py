@@ -42,8 +42,15 @@ def sweep(cls, ablations, readout, lengths, devices, **options):
     return engine.sweep(model, texts, ablations, readout, devices=devices, tokens_at_once=90, row_length=16, **options)
 
 
-@pytest.mark.parametrize(("count", "examples"), [(2, 9), (3, 31), (8, 1), (8, 31)])  # never a multiple
-@pytest.mark.parametrize("kind", ["pairs", "patched", "mean", "embedding", "hidden", "at"])
+KINDS, SHARES = ("pairs", "patched", "mean", "embedding", "hidden", "at"), [(3, 31), (2, 9), (8, 1), (8, 31)]
+# Each kind once and each number of devices once; the other combinations are slow.
+FAST = [(KINDS[n], *SHARES[n % 4]) for n in range(len(KINDS))]
+OTHER = [(kind, *share) for kind in KINDS for share in SHARES if (kind, *share) not in FAST]
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "examples"), [*FAST, *(pytest.param(*one, marks=pytest.mark.slow) for one in OTHER)]
+)
 def test_results_are_those_of_one_device(rng, kind, examples, count):
     made = {
         "pairs": (BertForSequenceClassification, ab.head_pairs(FIVE)[::7], readouts.logits, {}),

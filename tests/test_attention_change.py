@@ -115,6 +115,18 @@ def test_a_run_leaves_numbers_values_and_figures(folder, tmp_path, capsys):
     apart = np.abs(own.mean(0) - values["mrpc_as_published_own"][0].mean(0)).max()
     assert abs(results["published_against_corrected"]["largest_difference"] - apart) < 1e-5
     assert (tmp_path / "out" / "figure.pdf").read_bytes().startswith(b"%PDF")
+    drawn = attention_change.figures(found)
+    del found["results"]["mrpc"]["as_published"]
+    assert_same_pictures(tmp_path, drawn, "corrected", attention_change.figures(found)["figure"])
+
+
+def assert_same_pictures(folder, several, name, alone):
+    """A figure of a run in both modes is what a run in one mode draws, and other than the first of both."""
+    assert list(several) == ["figure", name]
+    for which, draw in (*several.items(), ("alone", alone)):
+        draw(folder / f"{which}.png")
+    pictures = [(folder / f"{which}.png").read_bytes() for which in ("figure", name, "alone")]
+    assert pictures[0] != pictures[1] == pictures[2]
 
 
 def test_each_task_has_its_model_and_its_map(folder, tmp_path, capsys):

@@ -30,6 +30,7 @@ from experiments.patterns.training import (
     score_fitted,
 )
 from experiments.shared.program import Run
+from tests.test_attention_change import assert_same_pictures
 from tests.tiny import largest_difference
 from tests.workshop import SENTENCES, make_embedder
 
@@ -240,7 +241,7 @@ def finished(embedder, tmp_path_factory):
     )
 
 
-def test_a_run_in_both_modes_leaves_its_files(embedder, finished, capsys):
+def test_a_run_in_both_modes_leaves_its_files(embedder, finished, tmp_path, capsys):
     assert "macro F1 on maps not seen: network 0.50 (0.40 to 0.60)" in finished.said
     files = {path.name for path in finished.directory.iterdir()}
     assert files == {"numbers.json", "values.npz", "figure.png", "figure.pdf"}
@@ -256,6 +257,12 @@ def test_a_run_in_both_modes_leaves_its_files(embedder, finished, capsys):
     assert "largest_difference_of_shares" in results["published_against_corrected"]
     assert main(finished.arguments) == 2
     assert capsys.readouterr().err.count("\n") == 1
+    numbers = json.loads((finished.directory / "numbers.json").read_text())
+    apart = results["published_against_corrected"]["largest_difference_of_shares"]
+    assert attention_patterns.tables(numbers).endswith(f"shares by task differ by up to {100 * apart:.1f} points.")
+    alone = numbers | {"results": {name: one for name, one in results.items() if name != "as_published"}}
+    drawn, expected = (attention_patterns.figures(some) for some in (numbers, alone))
+    assert_same_pictures(tmp_path, drawn, "corrected", expected["figure"])
 
 
 def test_a_task_may_have_a_fine_tuned_model_of_its_own(embedder, finished, tmp_path, capsys):

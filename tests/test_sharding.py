@@ -12,9 +12,10 @@ from bertjax.sharding import make_mesh
 from tests.tiny import FAST_COMPILATION
 
 
-def test_sweeps_over_eight_devices():
+@pytest.mark.parametrize("which", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
+def test_sweeps_over_eight_devices(which):
     flags = f"--xla_force_host_platform_device_count=8 {os.environ.get('XLA_FLAGS', FAST_COMPILATION)}"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/eight_devices.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", which, "tests/eight_devices.py"]
     environment = {**os.environ, "XLA_FLAGS": flags}
     environment = {name: value for name, value in environment.items() if not name.startswith("PYTEST_")}
     root = Path(__file__).parent.parent
