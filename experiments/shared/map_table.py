@@ -72,7 +72,8 @@ def draw_table(path: Path, rows: Sequence[MapRow], title: str, subtitle: str, no
     """
     from matplotlib.style import context
 
-    columns = max(2, *(len(row.panels) for row in rows))
+    drawn = max(len(row.panels) for row in rows)
+    columns = max(2, drawn)  # one map alone is no wider than one of two
     labels = [line for row in rows for text in (row.label, *row.lines) for line in text.split("\n")]
     left = EDGE + 0.4 + LETTER * max((len(label) for label in labels), default=0)
     gap = 0.3 if columns < 5 else 0.12
@@ -94,7 +95,7 @@ def draw_table(path: Path, rows: Sequence[MapRow], title: str, subtitle: str, no
                     axes = add_axes(figure, left + column * (heads * wide + gap), below, heads * wide, height)
                     _draw_map(axes, panel, row.scale, narrow=columns > 4)
                     _name_axes(axes, row, last=row is rows[-1], first=not column)
-        edge = left + columns * (heads * wide + gap) - gap + 0.12
+        edge = left + drawn * (heads * wide + gap) - gap + 0.12
         for scale, several in groupby(zip(rows, tops, strict=True), key=lambda pair: pair[0].scale):
             places = [place for _, place in several]
             upper = places[0][0] + places[0][1]
