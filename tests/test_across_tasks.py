@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments import across_tasks
-from experiments.disabling.head_maps import DIRECTIONS
+from experiments.disabling.head_maps import DIRECTIONS, read_map
 from experiments.disabling.joins import (
     between_seeds,
     compare_marked,
@@ -303,7 +303,19 @@ def test_seeds_of_a_task_and_other_splits_are_told_apart(tmp_path, shared):
     runs = [
         read_run(tmp_path / write_run(tmp_path / str(seed), "mnli", shared, seed=seed), "uniform") for seed in (0, 1)
     ]
+    for run in runs:
+        run.results["split"] = "validation_matched"
+    assert list(group_by_task(runs)) == ["mnli"]
     runs[1].results["split"] = "validation_mismatched"
     assert list(group_by_task(runs)) == ["mnli", "mnli:validation_mismatched"]
     runs[1].results.update(split="validation", outputs="similarity")
     assert list(group_by_task(runs)) == ["mnli", "mnli, similarity"]
+
+
+def test_a_map_by_task_is_found_for_similarities_and_parts_of_the_data_too(tmp_path):
+    by_task = {"stsb": [[1.0, 2.0]], "qqp:held-out-9": [[3.0, 4.0]]}
+    (tmp_path / "maps.json").write_text(json.dumps({"results": by_task}))
+    found = read_map(f"mine={tmp_path / 'maps.json'}:{{task}}", ["stsb, similarity", "qqp:held-out-9", "rte"], (1, 2))
+    assert found.of("stsb, similarity").tolist() == [1, 2]
+    assert found.of("qqp:held-out-9").tolist() == [3, 4]
+    assert found.of("rte") is None

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from bertjax.errors import DataError, InputError
 from bertjax.json_files import read_json
 from bertjax.paths import user_path
+from experiments.disabling.runs import SIMILARITY
 
 TASK = "{task}"  # in a path, stands for the task's name
 DIRECTIONS = {"element_to_predicate": "elements to predicate", "predicate_to_element": "predicate to elements"}
@@ -112,7 +113,7 @@ def _find(
         found: Any = results
         try:
             for part in path.split("."):
-                part = task if part == TASK else part
+                part = task.removesuffix(SIMILARITY) if part == TASK else part
                 found = found[int(part)] if isinstance(found, list) else found[part]
             array = np.array(found, np.float64).reshape(-1)
         except (KeyError, IndexError, TypeError, ValueError):

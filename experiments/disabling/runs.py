@@ -14,7 +14,10 @@ from bertjax.evidence import Q
 from bertjax.json_files import read_json
 from bertjax.paths import open_file
 from bertjax.resampling import make_scorer
+from bertjax.tasks import split_named, task_named
 from experiments.disabling.effects import Effects, draw_changes, read_effects
+
+SIMILARITY = ", similarity"  # of a task's name, where a model that is not tuned on it says how alike texts are
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,9 @@ class DisablingRun:
     @property
     def task(self) -> str:
         """The task's name, with its split and kind of outputs where these are not the usual ones."""
-        split = "" if self.results["split"] == "validation" else f":{self.results['split']}"
-        similarity = ", similarity" if self.results["outputs"] == "similarity" else ""
+        usual = split_named(task_named(self.results["task"]), "validation")  # MNLI's is validation_matched
+        split = "" if self.results["split"] in ("validation", usual) else f":{self.results['split']}"
+        similarity = SIMILARITY if self.results["outputs"] == "similarity" else ""
         return f"{self.results['task']}{split}{similarity}"
 
     def scorer(self) -> Any:
