@@ -243,7 +243,6 @@ def report_task(found: Found, name: str, confusion: Any, seed: int) -> dict[str,
         "by_five_numbers": named(np.mean([shares_of(one).mean(0) for one in found.rival], axis=0)),
         "agreement_with_five_numbers": round(float((found.classes == found.rival).mean()), 4),
         "published": None if published is None else named(published),
-        "heads": {name: (found.classes == number).mean(0).round(4).tolist() for number, name in enumerate(NAMES)},
     }
 
 

@@ -30,6 +30,7 @@ from experiments.patterns.training import (
     score_fitted,
 )
 from experiments.shared.program import Run
+from experiments.words.pattern_join import DIAGONAL, diagonal_shares, read_patterns
 from tests.test_attention_change import assert_same_pictures
 from tests.tiny import largest_difference
 from tests.workshop import SENTENCES, make_embedder
@@ -258,6 +259,8 @@ def test_a_run_in_both_modes_leaves_its_files(embedder, finished, tmp_path, caps
     assert main(finished.arguments) == 2
     assert capsys.readouterr().err.count("\n") == 1
     numbers = json.loads((finished.directory / "numbers.json").read_text())
+    joined = diagonal_shares(read_patterns(str(finished.directory / "numbers.json"), numbers["settings"]["model"]))
+    assert largest_difference(joined, np.isin(found, [NAMES.index(name) for name in DIAGONAL]).mean(0)) < 1e-3
     apart = results["published_against_corrected"]["largest_difference_of_shares"]
     assert attention_patterns.tables(numbers).endswith(f"shares by task differ by up to {100 * apart:.1f} points.")
     alone = numbers | {"results": {name: one for name, one in results.items() if name != "as_published"}}

@@ -313,7 +313,7 @@ def write_patterns(path, model):
     """What `attention_patterns` leaves, of two tasks: head 1.2 is diagonal, others vertical."""
     heads = {"diagonal": np.zeros((2, 3)), "vertical+diagonal": np.zeros((2, 3)), "vertical": np.ones((2, 3))}
     heads["diagonal"][1, 2], heads["vertical+diagonal"][1, 2] = 0.5, 0.25
-    tasks = {name: {"heads": {kind: shares.tolist() for kind, shares in heads.items()}} for name in ("rte", "mrpc")}
+    tasks = {name: {"by_head": {kind: shares.tolist() for kind, shares in heads.items()}} for name in ("rte", "mrpc")}
     settings = {"model": model, "tuned": None}
     path.write_text(json.dumps({"settings": settings, "results": {"corrected": tasks}}), encoding="utf-8")
     return path

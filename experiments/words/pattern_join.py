@@ -25,7 +25,7 @@ def read_patterns(path: str, model: str) -> dict[str, Any]:
     """
     try:
         numbers = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
-        tasks = {name: one["heads"] for name, one in numbers["results"]["corrected"].items()}
+        tasks = {name: one["by_head"] for name, one in numbers["results"]["corrected"].items()}
         found = numbers["settings"]["model"]
     except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"holds no shares of patterns by head ({error!r})"
