@@ -299,9 +299,10 @@ def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
         end = "; as published" if mode == "as_published" else ""
         draw_patterns(path, typical_maps(read_labels(LABELS)[0], network), results[mode], subtitle + end)
 
-    shown = _shown(results)
-    found = {"figure": partial(draw, mode=shown)}
-    return found if shown == "corrected" else found | {"corrected": partial(draw, mode="corrected")}
+    found: dict[str, Callable[[Path], None]] = {"figure": partial(draw, mode=_shown(results))}
+    if "as_published" in results:
+        found["corrected"] = partial(draw, mode="corrected")
+    return found
 
 
 def tables(numbers: Mapping[str, Any]) -> str:

@@ -90,8 +90,15 @@ def read_effects(metric: str, base: float | None, found: dict[str, Any]) -> Effe
     parts = {name: np.array([_number(value) for value in found[name]]) for name in PARTS}
     flips = {name: np.array(found[name]) for name in ("gains", "losses") if name in found}
     low, high = (_number(end) for end in found["mean_interval"])
-    more = {"mean": _number(found["mean"]), "mean_interval": (low, high), "least_p": found.get("least_p")}
-    return Effects(metric, _number(base), **more, **parts, **flips)
+    return Effects(
+        metric,
+        _number(base),
+        **parts,
+        **flips,
+        mean=_number(found["mean"]),
+        mean_interval=(low, high),
+        least_p=found.get("least_p"),
+    )
 
 
 def make_effects(evidence: Evidence, mean_draws: Float[np.ndarray, " draws"]) -> Effects:
