@@ -28,11 +28,12 @@ from bertjax.atomic import atomic_write
 from bertjax.cli import Parser, guarded
 from bertjax.errors import DataError
 from bertjax.progress import say
+from bertjax.texts import to_json
 
 PLACE = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- numbers: ([\w.: -]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 ABSOLUTE = re.compile(r"(?<![\w.~*])(/[\w.-]+){2,}")
-LARGEST = 400_000  # bytes of a recorded file
+LARGEST = 1_000_000  # bytes of a recorded file
 
 Numbers = Mapping[str, Any]
 
@@ -108,14 +109,13 @@ def figures_of(name: str, numbers: Numbers) -> dict[str, Callable[[Path], None]]
 
 
 def keep(directory: Path, name: str) -> Path:
-    """Take a run's numbers over as they are.
+    """Take a run's numbers over, without the indentation, which is most of a long file.
 
     Raises:
         DataError: they cannot be read, are too large, or name an absolute path.
     """
     path = directory / "numbers.json"
-    read_numbers(path)
-    text = path.read_text(encoding="utf-8")
+    text = to_json(read_numbers(path), separators=(",", ":")) + "\n"
     if len(text) > LARGEST:
         raise DataError(f"{path}: {len(text):,} bytes, more than {LARGEST:,}: not what is kept for good")
     if found := ABSOLUTE.search(text):

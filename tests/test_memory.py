@@ -28,20 +28,20 @@ DEEP = BertConfig(
 
 
 @pytest.mark.parametrize(
-    "ablations",
+    "make",
     [
-        ab.single_heads(DEEP),
-        ab.head_pairs(DEEP)[::9],
-        ab.random_subsets(DEEP, size=2, count=150),
-        ab.random_subsets(DEEP, size=5, count=150),
-        ab.all_but_one(DEEP),
-        ab.all_but_one(DEEP, "patched"),
-        ab.random_subsets(DEEP, "patched", size=5, count=150),
+        lambda: ab.single_heads(DEEP),
+        lambda: ab.head_pairs(DEEP)[::9],
+        lambda: ab.random_subsets(DEEP, size=2, count=150),
+        lambda: ab.random_subsets(DEEP, size=5, count=150),
+        lambda: ab.all_but_one(DEEP),
+        lambda: ab.all_but_one(DEEP, "patched"),
+        lambda: ab.random_subsets(DEEP, "patched", size=5, count=150),
     ],
     ids=["single", "pairs", "two", "five", "all but one", "all but one patched", "five patched"],
 )
-def test_no_more_blocks_are_alive_than_are_counted_on(ablations, rng, monkeypatch):
-    model, most = random_model(BertForSequenceClassification, DEEP), [0]
+def test_no_more_blocks_are_alive_than_are_counted_on(make, rng, monkeypatch):
+    model, ablations, most = random_model(BertForSequenceClassification, DEEP), make(), [0]
     shapes = ((12, 1, 16, 24), (12, 1, 16, 12, 2))  # hidden states; what the heads of donors give
     add = schedule.Pace.add
 

@@ -85,7 +85,8 @@ def draw_table(path: Path, rows: Sequence[MapRow], title: str, subtitle: str, no
     for row in reversed(rows):
         lines = next(panel.values.shape[0] for panel in row.panels if panel)
         tops.append((bottom + total, lines * high))
-        total += lines * high + (TITLE if any(panel and panel.title for panel in row.panels) else 0.08)
+        named = [_folded(panel.title, heads * wide).count("\n") for panel in row.panels if panel and panel.title]
+        total += lines * high + (TITLE + 0.12 * max(named) if named else 0.08)
     tops.reverse()
     with context("default"):
         figure = start_page(title, subtitle, bottom, total + 0.05)
@@ -116,11 +117,23 @@ def _colours(scale: Scale) -> tuple[Any, Any]:
     return colours, Normalize(low, high)
 
 
+def _folded(title: str, width: float) -> str:
+    r"""A title in two lines where it is wider than its map, if it has a colon: the part of a task's data that is taken.
+
+    >>> _folded("qqp:held-out-2000", 1.1)
+    'qqp:\nheld-out-2000'
+    >>> _folded("qqp:train", 1.1)
+    'qqp:train'
+    """
+    return title.replace(":", ":\n", 1) if len(title) * LETTER > width else title
+
+
 def _draw_map(axes: Any, panel: Panel, scale: Scale, narrow: bool) -> None:
     colours, norm = _colours(scale)
     alpha = None if panel.pale is None else np.where(panel.pale, STRENGTH, 1.0)
     axes.imshow(scale.place(panel.values), cmap=colours, norm=norm, alpha=alpha, aspect="auto")
-    axes.set_title(panel.title, fontsize=7.5 if narrow else 9, color=INK, pad=3)
+    width = axes.get_position().width * WIDTH
+    axes.set_title(_folded(panel.title, width), fontsize=7.5 if narrow else 9, color=INK, pad=3, linespacing=1.0)
     for spine in axes.spines.values():  # pale cells are nearly white: where does the map end?
         spine.set_visible(True)
         spine.set_color("#cccccc")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from experiments.shared.map_table import MapRow, Scale, draw_table, plain_scale, ratio_scale
 from experiments.shared.maps import Panel
@@ -260,11 +260,24 @@ def _shared_table(sources: Numbers) -> str:
             row += [str(int(beyond.sum())), str(int((beyond & twice_controls(share, least)).sum()))]
             tuned = [np.array(model["share"]["mean"]) for model in models[1:]]
             counts = [str(int(weakest_shared(model)[1].sum())) for model in models[1:]]
-            row += [", ".join(f"{values.mean():.4f}" for values in tuned), ", ".join(counts)]
+            row += [", ".join(f"{values.mean():.4f}" for values in tuned)]
+            row += [_by_seed(order[:2], tuned), ", ".join(counts)]
             rows.append(row)
     head = ["task", "words", "links in pairs", "share, mean of heads", "heads most beyond controls: share (margin)"]
-    head += ["heads beyond all", "twice the largest control", "tuned, by seed: share", "heads beyond all"]
+    head += [
+        "heads beyond all",
+        "twice the largest control",
+        "tuned, by seed: share",
+        "first two heads",
+        "heads beyond all",
+    ]
     return make_table(head, rows)
+
+
+def _by_seed(heads: Int[np.ndarray, " chosen"], tuned: Sequence[Float[np.ndarray, "layers heads"]]) -> str:
+    """The values of some heads in several models."""
+    several = ((at, ", ".join(f"{values.ravel()[at]:.3f}" for values in tuned)) for at in heads)
+    return "; ".join(f"{name_head(int(at), tuned[0].shape[1])} {values}" for at, values in several) if tuned else ""
 
 
 def _row_table(sources: Numbers) -> str:
