@@ -120,9 +120,9 @@ def _colours(scale: Scale) -> tuple[Any, Any]:
 def _folded(title: str, width: float) -> str:
     r"""A title in two lines where it is wider than its map, if it has a colon: the part of a task's data that is taken.
 
-    >>> _folded("qqp:held-out-2000", 1.1)
+    >>> _folded("qqp:held-out-2000", 0.9)
     'qqp:\nheld-out-2000'
-    >>> _folded("qqp:train", 1.1)
+    >>> _folded("qqp:train", 0.9)
     'qqp:train'
     """
     return title.replace(":", ":\n", 1) if len(title) * LETTER > width else title
