@@ -46,7 +46,8 @@ class ProgressBar:
         if self._task is None:
             self._bar.start()
             self._task = self._bar.add_task(text, total=total)
-        if total != self._bar.tasks[0].total:  # the next part of the work, with a pace of its own
+        last = self._bar.tasks[0]
+        if total != last.total or done < last.completed:  # the next part of the work, with a pace of its own
             self._bar.reset(self._task, total=total)
         self._bar.update(self._task, completed=done, description=text)
 
@@ -59,18 +60,19 @@ class _Line:
     """How far the work is, as a line that is shown now and then; each part of the work has a pace of its own."""
 
     def __init__(self) -> None:
-        self.started, self.shown, self.total = time.monotonic(), 0.0, 0.0
+        self.started, self.shown, self.total, self.done = time.monotonic(), 0.0, 0.0, 0.0
         self.first: float | None = None
 
     def report(self, text: str, done: float, total: float) -> None:
         """Show the line where it is time."""
         now = time.monotonic()
-        if self.first is None or total != self.total:  # what was there before took no time now
+        if self.first is None or total != self.total or done < self.done:  # what was there before took no time now
             self.started, self.shown = self.started if self.first is None else now, now
             self.first, self.total = done, total
             due = self.at_once
         else:
             due = now - self.shown >= self.wait(now - self.started) or (self.at_once and done >= total)
+        self.done = done
         if due:
             self.shown = now
             self.show(describe(text, done - self.first, total - self.first, now - self.started))

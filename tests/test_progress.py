@@ -24,6 +24,8 @@ def test_long_work_says_a_line_every_half_minute_without_a_terminal(capsys, monk
             report(done / 12, 1.0)
         for done in range(4):  # the next part of the work, with a pace of its own
             report(float(done), 4.0, "weighing [effects]")
+        for done in range(4):  # and one that is as long as the last one
+            report(float(done), 4.0, "again")
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == [
@@ -32,6 +34,7 @@ def test_long_work_says_a_line_every_half_minute_without_a_terminal(capsys, monk
         "ablating 75 %, 1:40 gone, 0:33 left",
         "ablating 100 %, 2:10 gone",
         "weighing [effects] 75 %, 0:30 gone, 0:10 left",
+        "again 75 %, 0:30 gone, 0:10 left",
     ]
 
 
@@ -53,12 +56,14 @@ def test_a_line_is_printed_as_it_is(capsys):
 def test_a_bar_counts_each_part_of_the_work_by_its_own_total(monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     with ProgressBar("sweep") as report:
-        shares = []
-        for done, total in [(3, 3), (10, 40), (40, 40), (1, 8)]:
+        shares, starts = [], []
+        for done, total in [(3, 3), (10, 40), (40, 40), (1, 8), (6, 8), (2, 8)]:
             report(float(done), float(total))
             (task,) = report.__self__._bar.tasks
             shares.append(task.percentage)
-    assert shares == [100, 25, 100, 12.5]
+            starts.append(task.start_time)
+    assert shares == [100, 25, 100, 12.5, 75, 25]
+    assert starts[3] == starts[4] < starts[5]  # the last part is as long as the one before it
 
 
 def test_a_long_note_takes_no_room_from_the_times(monkeypatch, capsys):
