@@ -60,7 +60,7 @@ def compute(options: argparse.Namespace) -> Outcome:
     tasks = group_by_task(runs)
     first = runs[0].results
     shape = first["layers"], first["heads"]
-    maps = _read_maps(options, sorted({run.results["task"] for run in runs}), shape)
+    maps = _read_maps(options, list(tasks), shape)
     layers = np.array([int(name.partition(".")[0]) for name in first["names"]])
     measured = {
         task: measure_task(task, several, options.resamples, SPLITS, options.seed) for task, several in tasks.items()
@@ -94,14 +94,14 @@ def _join_maps(
     found = []
     for task, one in measured.items():
         for other in maps:
-            values = other.of(one.runs[0].results["task"])
+            values, marks = other.of(task), other.marks_of(task)
             if values is None:
                 continue
             drawn = [(-mean, values) for mean in one.drawn_mean]
             joined = correlate(-one.mean, values, layers, drawn, options.permutations, options.seed)
             marked = None
-            if other.marked is not None:
-                marked = compare_marked(-one.mean, other.marked, layers, options.permutations, options.seed)
+            if marks is not None:
+                marked = compare_marked(-one.mean, marks, layers, options.permutations, options.seed)
             found.append({"task": task, "measure": other.name, **joined, "marked": marked})
     q = benjamini_hochberg(np.array([np.nan if one["p"] is None else one["p"] for one in found]))
     return [one | {"q": short_or_none(value)} for one, value in zip(found, q, strict=True)]
@@ -160,8 +160,11 @@ def make_options() -> Parser:
     add("--mode", choices=tuple(MODES), default="uniform", help="what took the place of attention (default uniform)")
     add("--frames", metavar="FILE", help="numbers.json of frame_semantics: do heads with frame relations matter?")
     add("--patterns", metavar="FILE", help="numbers.json of attention_patterns: do heads of some pattern matter?")
-    text = "another measure of heads: numbers of FILE at PATH below its results, in which {task} stands for the task"
-    add("--map", action="append", default=[], metavar="NAME=FILE:PATH", help=text)
+    text = (
+        "another measure of heads: numbers of FILE at PATH below its results, in which {task} stands for the task; "
+        "heads above LEAST are marked, and their loss is held against the others'"
+    )
+    add("--map", action="append", default=[], metavar="NAME=FILE:PATH[>LEAST]", help=text)
     add("--resamples", type=positive, default=2000, metavar="N", help="draws of examples (default %(default)s)")
     add("--permutations", type=positive, default=10000, metavar="N", help="draws of the nulls (default %(default)s)")
     add("--seed", type=whole, default=0, metavar="S", help="of everything that is drawn (default 0)")

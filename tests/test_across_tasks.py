@@ -26,7 +26,7 @@ LAYER_OF = np.repeat(np.arange(LAYERS), HEADS)
 NAMES = [f"{layer}.{head}" for layer in range(LAYERS) for head in range(HEADS)]
 
 
-def write_run(directory, task, effects, *, seed=0, examples=400, kind="head", labels_seed=0):
+def write_run(directory, task, effects, *, seed=0, examples=400, kind="head", labels_seed=0, split="validation"):
     """A run whose places lose that share of the examples when they are disabled (or gain, where it is negative).
 
     Which ones is drawn with `seed`, so that runs differ by the noise of examples and seeds.
@@ -42,7 +42,7 @@ def write_run(directory, task, effects, *, seed=0, examples=400, kind="head", la
     part = {name: changes.tolist() for name in ("change", "low", "high")}
     q = [0.001 if abs(share) > 0.2 else 0.9 for share in effects]
     part |= {"p": q, "q": q, "mean": float(changes.mean()), "mean_interval": [None, None]}
-    results = {"kind": kind, "model": f"{task}-{seed}", "task": task, "split": "validation", "outputs": "logits"}
+    results = {"kind": kind, "model": f"{task}-{seed}", "task": task, "split": split, "outputs": "logits"}
     results |= {"layers": LAYERS, "heads": HEADS, "names": NAMES[: len(effects)], "metric": "accuracy", "positive": 1}
     results |= {"base": {"accuracy": float(right[0].mean())}, "effects": {"accuracy": {"uniform": part}}}
     directory.mkdir(parents=True)
@@ -242,11 +242,14 @@ def test_other_measures_of_heads(tmp_path, shared, capsys):
     (tmp_path / "patterns.json").write_text(json.dumps({"results": {"classes": ["diagonal"], "corrected": by_head}}))
     measures = ["--frames", tmp_path / "frames.json", "--patterns", tmp_path / "patterns.json"]
     named = f"mine={tmp_path / 'frames.json'}:maps.predicate_to_element"
-    assert run_main(tmp_path / "out", *given, *measures, "--map", named) == 0
+    large = f"large={tmp_path / 'patterns.json'}:corrected.{{task}}.by_head.diagonal>{np.sort(shared)[-5]}"
+    given.append(write_run(tmp_path / "mrpc-part", "mrpc", shared, seed=7, split="held-out-9"))
+    assert run_main(tmp_path / "out", *given, *measures, "--map", named, "--map", large) == 0
     numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
     found = {(one["task"], one["measure"]): one for one in numbers["results"]["measures"]}
     assert ("rte", "share of diagonal") not in found
-    assert len(found) == 2 * (5 + 1) + 1  # of rte no shares are known
+    assert ("rte", "large") not in found
+    assert len(found) == 3 * (5 + 1) + 2 * 2  # of rte no shares are known
     forth = found["mrpc", "elements to predicate"]
     assert forth["spearman"] > 0.9
     assert forth["p"] < 0.01
@@ -260,7 +263,10 @@ def test_other_measures_of_heads(tmp_path, shared, capsys):
     assert found["mrpc", "predicate to elements, above other words"]["spearman"] == forth["spearman"]
     either = found["mrpc", "the larger of both, left in either"]
     assert (either["spearman"], either["marked"]) == (forth["spearman"], forth["marked"])
-    assert found["mrpc", "share of diagonal"]["spearman"] == forth["spearman"]
+    for task in ("mrpc", "mrpc:held-out-9"):
+        forth = found[task, "elements to predicate"]
+        assert found[task, "share of diagonal"] == forth | {"measure": "share of diagonal", "marked": None}
+        assert found[task, "large"] == forth | {"measure": "large"}
     assert "4 marked change the score by −" in capsys.readouterr().out.replace("\n", " ")
     assert len(across_tasks.tables(numbers).split("\n\n")) == 3
 
@@ -287,6 +293,7 @@ def test_mistakes_end_in_one_line(tmp_path, shared, capsys):
         ([first, "--map", "nothing"], "NAME=FILE:PATH"),
         ([first, "--map", f"{maps}:elsewhere.here"], "holds no elsewhere.here"),
         ([first, "--map", f"{maps}:maps"], "has 4 numbers"),
+        ([first, "--map", f"{maps}:maps>much"], "'much' is no number"),
         ([first, "--frames", tmp_path / "none.json"], "no numbers.json"),
         ([first, "--patterns", tmp_path / "maps.json"], "holds no classes"),
         ([first, "--frames", tmp_path / "maps.json"], "holds no maps.element_to_predicate"),
@@ -315,7 +322,12 @@ def test_seeds_of_a_task_and_other_splits_are_told_apart(tmp_path, shared):
 def test_a_map_by_task_is_found_for_similarities_and_parts_of_the_data_too(tmp_path):
     by_task = {"stsb": [[1.0, 2.0]], "qqp:held-out-9": [[3.0, 4.0]]}
     (tmp_path / "maps.json").write_text(json.dumps({"results": by_task}))
-    found = read_map(f"mine={tmp_path / 'maps.json'}:{{task}}", ["stsb, similarity", "qqp:held-out-9", "rte"], (1, 2))
+    tasks = ["stsb, similarity", "qqp:held-out-9", "stsb:train", "rte"]
+    found = read_map(f"mine={tmp_path / 'maps.json'}:{{task}}>1.5", tasks, (1, 2))
+    assert found.of("stsb:train").tolist() == [1, 2]
+    assert found.marks_of("stsb, similarity").tolist() == [False, True]
+    assert found.marks_of("qqp:held-out-9").tolist() == [True, True]
+    assert found.marks_of("rte") is None
     assert found.of("stsb, similarity").tolist() == [1, 2]
     assert found.of("qqp:held-out-9").tolist() == [3, 4]
     assert found.of("rte") is None

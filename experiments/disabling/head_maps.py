@@ -1,7 +1,7 @@
 """Other measures of each head, from `numbers.json` of other experiments, to be held against what heads do for tasks."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +25,31 @@ class HeadMap:
         name: for tables.
         values: by task, where each has its own; else of all under ''.
         marked: heads that stand out by the measure's own test, where there is one.
+        least: heads with more stand out, where there is no such test.
     """
 
     name: str
     values: Mapping[str, Float[np.ndarray, " heads"]]
     marked: Bool[np.ndarray, " heads"] | None = None
+    least: float | None = None
 
     def of(self, task: str) -> Float[np.ndarray, " heads"] | None:
         """The values for a task; None where there are none."""
         return self.values.get("", self.values.get(task))
 
+    def marks_of(self, task: str) -> Bool[np.ndarray, " heads"] | None:
+        """Which heads stand out for a task; None where that is not known."""
+        values = self.of(task)
+        return self.marked if self.least is None or values is None else values > self.least
+
 
 def read_map(given: str, tasks: Sequence[str], shape: tuple[int, int]) -> HeadMap:
-    """A map as `--map` names it: `NAME=FILE:PATH`, the path's parts apart by dots, beginning below `results`.
+    """A map as `--map` names it: `NAME=FILE:PATH>LEAST`, the path's parts apart by dots, beginning below `results`.
 
     Args:
-        tasks: for which a path with `{task}` is tried.
+        given: `>LEAST` may be left out; then no heads stand out.
+        tasks: for which a path with `{task}` is tried; for a part of a task's data, such as `qqp:train`, with its name
+            alone too.
         shape: layers and heads.
 
     Raises:
@@ -48,10 +57,15 @@ def read_map(given: str, tasks: Sequence[str], shape: tuple[int, int]) -> HeadMa
     """
     name, equals, place = given.partition("=")
     file, colon, path = place.rpartition(":")
+    path, more, number = path.partition(">")
     if not (equals and colon and name and file and path):
         raise InputError(f"--map {given}: say NAME=FILE:PATH, such as 'frames=numbers.json:maps.element_to_predicate'")
+    try:
+        least = float(number) if more else None
+    except ValueError as error:
+        raise InputError(f"--map {given}: {number!r} is no number; heads with more than it stand out") from error
     results = _read(user_path(file, InputError), "--map")
-    return _find(name, results, path, tasks, shape, file)
+    return replace(_find(name, results, path, tasks, shape, file), least=least)
 
 
 def read_frames(file: str, shape: tuple[int, int]) -> list[HeadMap]:
@@ -110,13 +124,11 @@ def _find(
     """The map, or those of the tasks that have one."""
     values = {}
     for task in tasks if TASK in path else ("",):
-        found: Any = results
-        try:
-            for part in path.split("."):
-                part = task.removesuffix(SIMILARITY) if part == TASK else part
-                found = found[int(part)] if isinstance(found, list) else found[part]
-            array = np.array(found, np.float64).reshape(-1)
-        except (KeyError, IndexError, TypeError, ValueError):
+        called = task.removesuffix(SIMILARITY)
+        array = _values_at(results, path, called)
+        if array is None:
+            array = _values_at(results, path, called.partition(":")[0])
+        if array is None:
             continue
         if array.size != shape[0] * shape[1]:
             raise InputError(
@@ -127,3 +139,15 @@ def _find(
     if not values:
         raise InputError(f"{file}: holds no {path} below its results (there is {', '.join(map(str, results))})")
     return HeadMap(name, values)
+
+
+def _values_at(results: Mapping[str, Any], path: str, task: str) -> Float[np.ndarray, " values"] | None:
+    """The numbers at a path, for a task; None where there are none."""
+    found: Any = results
+    try:
+        for part in path.split("."):
+            part = task if part == TASK else part
+            found = found[int(part)] if isinstance(found, list) else found[part]
+        return np.array(found, np.float64).reshape(-1)
+    except (KeyError, IndexError, TypeError, ValueError):
+        return None
