@@ -45,7 +45,7 @@ from bertjax.significance import benjamini_hochberg
 from experiments.disabling.agreement import draw_agreement
 from experiments.disabling.effects import short_or_none
 from experiments.disabling.head_maps import HeadMap, read_frames, read_map, read_patterns
-from experiments.disabling.joined import measures_table, pairs_table, say_joined, seeds_table
+from experiments.disabling.joined import TESTS, measures_table, pairs_table, say_joined, seeds_table
 from experiments.disabling.joins import compare_marked, correlate, join_seeds, join_tasks
 from experiments.disabling.panels import EffectPanel, draw_effect_bars, draw_effect_maps
 from experiments.disabling.runs import TaskEffects, group_by_task, measure_task, read_run
@@ -68,10 +68,13 @@ def compute(options: argparse.Namespace) -> Outcome:
     numbers: dict[str, Any] = {"kind": first["kind"], "mode": options.mode, "layers": shape[0], "heads": shape[1]}
     numbers |= {"names": first["names"], "resamples": options.resamples, "permutations": options.permutations}
     numbers["tasks"] = {task: join_seeds(one) for task, one in measured.items()}
-    numbers["pairs"] = [
+    pairs = [
         join_tasks(one, other, layers, options.permutations, options.seed)
         for one, other in combinations(measured.values(), 2)
     ]
+    for p, q in TESTS:
+        pairs = _with_q(pairs, p, q)
+    numbers["pairs"] = pairs
     numbers["measures"] = _join_maps(options, measured, maps, layers)
     pictures = figures({"results": numbers})
     values = {f"changes_{task}".replace("/", "_"): one.change for task, one in measured.items()}
@@ -103,8 +106,13 @@ def _join_maps(
             if marks is not None:
                 marked = compare_marked(-one.mean, marks, layers, options.permutations, options.seed)
             found.append({"task": task, "measure": other.name, **joined, "marked": marked})
-    q = benjamini_hochberg(np.array([np.nan if one["p"] is None else one["p"] for one in found]))
-    return [one | {"q": short_or_none(value)} for one, value in zip(found, q, strict=True)]
+    return _with_q(found, "p", "q")
+
+
+def _with_q(found: Sequence[Mapping[str, Any]], p: str, q: str) -> list[dict[str, Any]]:
+    """The same with q over all of them beside their p."""
+    values = benjamini_hochberg(np.array([np.nan if one[p] is None else one[p] for one in found]))
+    return [{**one, q: short_or_none(value)} for one, value in zip(found, values, strict=True)]
 
 
 def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
@@ -113,11 +121,15 @@ def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
     tasks = results["tasks"].values()
     metrics, models = {one["metric"] for one in tasks}, {model for one in tasks for model in one["models"]}
     several = len(metrics) > 1
-    panels = [_panel(results, task, one, several) for task, one in results["tasks"].items()]
-    seeds = ", mean over seeds" if max(one["seeds"] for one in tasks) > 1 else ""
+    seeds = {one["seeds"] for one in tasks}
+    panels = [_panel(results, task, one, several, len(seeds) > 1) for task, one in results["tasks"].items()]
+    mean = ", mean over seeds" if max(seeds) > 1 else ""
+    each = f", {_seeds(*seeds)} each" if len(seeds) == 1 else ""
     texts: dict[str, Any] = {
-        "title": f"Disabling one {results['kind']} at a time ({results['mode']}){seeds}",
-        "subtitle": next(iter(models)) if len(models) == 1 else "models fine-tuned on each task, its main metric",
+        "title": f"Disabling one {results['kind']} at a time ({results['mode']}){mean}",
+        "subtitle": next(iter(models))
+        if len(models) == 1
+        else f"models fine-tuned on each task{each}; its main metric",
         "label": "score" if several else METRICS[next(iter(metrics))].label,
     }
     if results["kind"] == "head":
@@ -130,11 +142,15 @@ def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
     return drawn
 
 
-def _panel(results: Mapping[str, Any], task: str, one: Mapping[str, Any], several: bool) -> EffectPanel:
+def _seeds(count: int) -> str:
+    return f"{count} seed{'s' if count > 1 else ''}"
+
+
+def _panel(results: Mapping[str, Any], task: str, one: Mapping[str, Any], metric: bool, seeds: bool) -> EffectPanel:
+    """A task's map or bars, whose title names its metric and number of seeds if asked to."""
     arrays = {name: np.array([np.nan if v is None else v for v in one[name]], np.float64) for name in ("mean", "q")}
     found = np.nan_to_num(arrays["q"], nan=1.0) < Q
-    seeds = f"{one['seeds']} seed{'s' if one['seeds'] > 1 else ''}"
-    title = f"{task} ({one['metric']}), {seeds}" if several else f"{task}, {seeds}"
+    title = task + (f" ({one['metric']})" if metric else "") + (f", {_seeds(one['seeds'])}" if seeds else "")
     if results["kind"] == "head":
         shape = results["layers"], results["heads"]
         return EffectPanel(title, arrays["mean"].reshape(shape), found.reshape(shape))

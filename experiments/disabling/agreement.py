@@ -28,7 +28,7 @@ def draw_agreement(path: Path, results: Mapping[str, Any]) -> None:
         values[number, number] = np.nan if one["reliability"] is None else one["reliability"]
     for pair in results["pairs"]:
         first, second = (tasks.index(name) for name in pair["tasks"])
-        for place, name in (((first, second), "p_within_layers"), ((second, first), "p")):
+        for place, name in (((first, second), "q_within_layers"), ((second, first), "q")):
             values[place] = np.nan if pair["spearman"] is None else pair["spearman"]
             sure[place] = pair[name] is not None and pair[name] < SURE
     side = min(CELL, LARGEST / count)
@@ -40,10 +40,7 @@ def draw_agreement(path: Path, results: Mapping[str, Any]) -> None:
         _draw(axes, values, sure)
         axes.set_xticks(range(count), tasks, rotation=30, ha="right")
         axes.set_yticks(range(count), tasks)
-        add_note(
-            figure,
-            f"full colour: p < {SURE} with {results['kind']}s changed for each other; above the diagonal within layers",
-        )
+        add_note(figure, f"full colour: q < {SURE} over the pairs; above the diagonal against orders within layers")
         save_page(figure, path)
 
 

@@ -12,6 +12,7 @@ from experiments.disabling.effects import say_change
 from experiments.disabling.said import say_correlation, table_of
 
 ROUNDED = 1e-3  # p-values are kept in four digits
+TESTS = (("p", "q"), ("p_within_layers", "q_within_layers"))  # of two tasks; q is over all pairs
 NAMED = 6  # places at most that a line names
 
 
@@ -99,11 +100,11 @@ def _agreement(one: Mapping[str, Any]) -> str:
 
 def _say_pair(pair: Mapping[str, Any], draws: int) -> str:
     losses = pair["largest_losses"]
+    tests = (f"p {say_p(pair[p], draws)}, q {say_p(pair[q])}" for p, q in TESTS)
     return (
         f"{pair['tasks'][0]} and {pair['tasks'][1]}: rank correlation {say_correlation(pair)}, at most "
-        f"{_number(pair['ceiling'])} by the noise, p {say_p(pair['p'], draws)}, within layers "
-        f"{say_p(pair['p_within_layers'], draws)}; of the {losses['of']} largest losses they share "
-        f"{len(losses['shared'])} ({_shared(losses)})"
+        f"{_number(pair['ceiling'])} by the noise, {', within layers '.join(tests)}; of the {losses['of']} largest "
+        f"losses they share {len(losses['shared'])} ({_shared(losses)})"
     )
 
 
@@ -163,13 +164,14 @@ def pairs_table(results: Mapping[str, Any]) -> str:
             say_correlation(pair),
             _number(pair["ceiling"]),
             f"{say_p(pair['p'], draws)}; {say_p(pair['p_within_layers'], draws)}",
+            f"{say_p(pair['q'])}; {say_p(pair['q_within_layers'])}",
             _top(pair["largest_losses"]),
             _top(pair["largest_gains"]),
         ]
         for pair in results["pairs"]
     ]
-    headings = ["tasks", "rank correlation", "at most, by the noise", "p; within layers", "largest losses shared"]
-    return table_of([*headings, "largest gains shared"], rows)
+    headings = ["tasks", "rank correlation", "at most, by the noise", "p; within layers", "q; within layers"]
+    return table_of([*headings, "largest losses shared", "largest gains shared"], rows)
 
 
 def measures_table(results: Mapping[str, Any]) -> str:
