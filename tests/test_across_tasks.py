@@ -226,6 +226,17 @@ def test_layers_of_one_task_and_one_seed_have_the_runs_own_evidence(tmp_path):
     assert not (tmp_path / "out" / "agreement.png").exists()
 
 
+def test_few_layers_have_a_rank_correlation_without_an_interval(tmp_path):
+    given = [
+        write_run(tmp_path / task, task, [0.4, 0.0, 0.3, 0.1], kind="layer", seed=number)
+        for number, task in enumerate(("mrpc", "rte"))
+    ]
+    assert run_main(tmp_path / "out", *given) == 0
+    (pair,) = json.loads((tmp_path / "out" / "numbers.json").read_text())["results"]["pairs"]
+    assert pair["spearman"] > 0.7
+    assert pair["interval"] == [None, None]
+
+
 def controls_of(square):
     """As `frame_semantics` tells them: forth, heads that lose most are least above other words; back, most."""
     links, others = [square, 3 * square], [2 * square, square]

@@ -130,14 +130,14 @@ def correlate(
             what layers have in common does not count.
 
     Returns: `spearman`; `interval`, by the standard deviation of Fisher's z over draws around that of the correlation
-        found (on draws themselves it is lower, as they have the noise of the examples twice); `p` and
-        `p_within_layers`, two-sided.
+        found (on draws themselves it is lower, as they have the noise of the examples twice), and None for fewer than
+        ten places, of which it is too sure or says nothing; `p` and `p_within_layers`, two-sided.
     """
     found = spearman(first, second)
     ends = [float("nan")] * 2
     others = np.array([spearman(*pair) for pair in drawn])
     others = others[np.isfinite(others)]
-    if np.isfinite(found) and len(others) > 1:
+    if np.isfinite(found) and len(others) > 1 and len(layers) >= FEWEST_PLACES:
         middle, spread = _fisher(found), float(np.std(_fisher(others), ddof=1))
         ends = [float(np.tanh(middle + side * 1.96 * spread)) for side in (-1, 1)]
     p = permute(first, second, np.zeros_like(layers), draws, seed)
