@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from bertjax.findings import format_change
 from experiments import across_tasks
 from experiments.disabling.head_maps import DIRECTIONS, read_map
 from experiments.disabling.joined import TESTS
@@ -243,6 +244,20 @@ def controls_of(square):
     return {"same_key": {"links": [one.tolist() for one in links], "others": [one.tolist() for one in others]}}
 
 
+def check_table_by_task(numbers, found):
+    """The table of three tasks side by side, two of which have shares."""
+    *_, table = across_tasks.tables(numbers).split("\n\n")
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    assert cells[0] == ["measure", "mrpc", "rte", "mrpc:held-out-9"]
+    assert {len(row) for row in cells} == {4}
+    by_name = {row[0]: row[1:] for row in cells}
+    assert len(by_name) == 2 + 8 + 4  # headings, measures, those with marked heads
+    assert by_name["share of diagonal: rank correlation with the loss; q"][1] == ""
+    marked = found["mrpc", "large"]["marked"]
+    said, others, _ = by_name["large: marked heads, the others; p within layers"][0].replace(";", ",").split(", ")
+    assert (said, others) == (format_change(-marked["mean_of_marked"]), format_change(-marked["mean_of_others"]))
+
+
 def test_other_measures_of_heads(tmp_path, shared, capsys):
     """Frames' marked heads are those that lose most; a share by task; a map of all."""
     given = [write_run(tmp_path / f"mrpc-{seed}", "mrpc", shared, seed=seed) for seed in range(2)]
@@ -283,7 +298,7 @@ def test_other_measures_of_heads(tmp_path, shared, capsys):
         assert found[task, "share of diagonal"] == forth | {"measure": "share of diagonal", "marked": None}
         assert found[task, "large"] == forth | {"measure": "large"}
     assert "4 marked change the score by −" in capsys.readouterr().out.replace("\n", " ")
-    assert len(across_tasks.tables(numbers).split("\n\n")) == 3
+    check_table_by_task(numbers, found)
 
 
 def test_mistakes_end_in_one_line(tmp_path, shared, capsys):

@@ -13,6 +13,7 @@ from experiments.disabling.said import say_correlation, table_of
 
 ROUNDED = 1e-3  # p-values are kept in four digits
 TESTS = (("p", "q"), ("p_within_layers", "q_within_layers"))  # of two tasks; q is over all pairs
+MEANS = ("mean_of_marked", "mean_of_others")
 NAMED = 6  # places at most that a line names
 
 
@@ -133,9 +134,7 @@ def _say_measure(one: Mapping[str, Any], draws: int) -> str:
 def _marked(marked: Mapping[str, Any] | None, draws: int) -> str:
     if marked is None:
         return ""
-    losses = [
-        say_change(None if marked[name] is None else -marked[name]) for name in ("mean_of_marked", "mean_of_others")
-    ]
+    losses = [say_change(None if marked[name] is None else -marked[name]) for name in MEANS]
     ps = f"p {say_p(marked['p'], draws)}, within layers {say_p(marked['p_within_layers'], draws)}"
     return f"{marked['marked']} marked change the score by {losses[0]}, the others by {losses[1]} ({ps})"
 
@@ -175,7 +174,9 @@ def pairs_table(results: Mapping[str, Any]) -> str:
 
 
 def measures_table(results: Mapping[str, Any]) -> str:
-    """A row for each task and other measure."""
+    """A row for each task and other measure; of more than two tasks a row for each measure, tasks side by side."""
+    if len(results["tasks"]) > 2:
+        return _measures_by_task(results)
     draws = results["permutations"]
     rows = [
         [
@@ -188,3 +189,23 @@ def measures_table(results: Mapping[str, Any]) -> str:
         for one in results["measures"]
     ]
     return table_of(["task", "measure", "rank correlation with the loss", "p; within layers; q", "marked heads"], rows)
+
+
+def _measures_by_task(results: Mapping[str, Any]) -> str:
+    found = {(one["measure"], one["task"]): one for one in results["measures"]}
+    rows = []
+    for measure in dict.fromkeys(one["measure"] for one in results["measures"]):
+        several = [found.get((measure, task)) for task in results["tasks"]]
+        said = [f"{_number(one['spearman'])}; {say_p(one['q'])}" if one else "" for one in several]
+        rows.append([f"{measure}: rank correlation with the loss; q", *said])
+        marked = [one["marked"] if one else None for one in several]
+        if any(marked):
+            rows.append([f"{measure}: marked heads, the others; p within layers", *map(_marked_cell, marked)])
+    return table_of(["measure", *results["tasks"]], rows)
+
+
+def _marked_cell(marked: Mapping[str, Any] | None) -> str:
+    if marked is None:
+        return ""
+    means = (say_change(None if marked[name] is None else -marked[name]) for name in MEANS)
+    return f"{', '.join(means)}; {say_p(marked['p_within_layers'])}"
