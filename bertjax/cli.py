@@ -295,7 +295,7 @@ def _number(text: str, least: int) -> int:
     if len(text) < LONGEST_NUMBER and text.isdecimal() and least <= int(text) <= LARGEST_INTEGER:
         return int(text)
     most = f" and at most {LARGEST_INTEGER}" * (text.isdecimal() and text.strip("0") != "")
-    raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is no whole number of at least {least}{most}")
+    raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is not a whole number of at least {least}{most}")
 
 
 if __name__ == "__main__":

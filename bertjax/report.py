@@ -114,8 +114,8 @@ def _left_out(rows: Sequence[_Row]) -> str:
     """How many are in neither block, and why; nothing if there are none."""
     same = sum(abs(row.change) < NOTHING for row in rows)
     undefined = sum(math.isnan(row.change) for row in rows)
-    reasons = (("score unchanged", same), ("change undefined", undefined))
-    counts = ", ".join(f"{reason}: {number}" for reason, number in reasons if number)
+    reasons = ((same, "that left the score unchanged"), (undefined, "whose change is undefined"))
+    counts = ", ".join(f"{number} {reason}" for number, reason in reasons if number)
     return f"In neither block, of {count_of(len(rows), 'ablation')}: {counts}" if counts else ""
 
 

@@ -323,7 +323,7 @@ def test_mistakes_end_in_one_line(tmp_path, shared, capsys):
         ([first, "--map", "nothing"], "NAME=FILE:PATH"),
         ([first, "--map", f"{maps}:elsewhere.here"], "holds no elsewhere.here"),
         ([first, "--map", f"{maps}:maps"], "has 4 numbers"),
-        ([first, "--map", f"{maps}:maps>much"], "'much' is no number"),
+        ([first, "--map", f"{maps}:maps>much"], "'much' is not a number"),
         ([first, "--frames", tmp_path / "none.json"], "no numbers.json"),
         ([first, "--patterns", tmp_path / "maps.json"], "holds no classes"),
         ([first, "--frames", tmp_path / "maps.json"], "holds no maps.element_to_predicate"),

@@ -56,7 +56,7 @@ def test_a_negative_seed_on_the_command_line(capsys):
     with pytest.raises(SystemExit) as end:
         main(["ablate", "--seed", "-1"])
     assert end.value.code == 2
-    assert "'-1' is no whole number of at least 0" in capsys.readouterr().err
+    assert "'-1' is not a whole number of at least 0" in capsys.readouterr().err
 
 
 def test_a_setting_that_no_summary_could_hold(settings):

@@ -73,14 +73,14 @@ def test_no_head_is_in_both_blocks_and_the_rest_is_counted():
     text = printed(entries_of(np.array([[BASE, np.nan, 0.9, BASE + 4e-5]])))
     assert blocks(text) == [[], [("0.2", "90.00", "+3.28")]]
     assert "lowers the score most (none)" in text
-    assert "of 4 ablations: score unchanged: 2, change undefined: 1" in text
+    assert "of 4 ablations: 2 that left the score unchanged, 1 whose change is undefined" in " ".join(text.split())
 
 
 @pytest.mark.parametrize("base", [None, float("nan")])
 def test_an_undefined_base_leaves_every_change_undefined(base):
     text = printed(entries_of(np.array([[0.5, 0.25, np.nan]])), base)
     assert f"{LABEL} without ablation: undefined" in text
-    assert "of 3 ablations: change undefined: 3" in text
+    assert "of 3 ablations: 3 whose change is undefined" in text
     assert blocks(text) == [[], []]
 
 

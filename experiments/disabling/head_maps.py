@@ -63,7 +63,7 @@ def read_map(given: str, tasks: Sequence[str], shape: tuple[int, int]) -> HeadMa
     try:
         least = float(number) if more else None
     except ValueError as error:
-        raise InputError(f"--map {given}: {number!r} is no number; heads with more than it stand out") from error
+        raise InputError(f"--map {given}: {number!r} is not a number; heads with more than it stand out") from error
     results = _read(user_path(file, InputError), "--map")
     return replace(_find(name, results, path, tasks, shape, file), least=least)
 

@@ -147,7 +147,7 @@ def run_program(
 def whole(text: str) -> int:
     """A whole number of at least 0, as the type of an option."""
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
 
 
@@ -163,7 +163,7 @@ def above_zero(text: str) -> float:
     except ValueError:
         found = 0.0
     if not 0 < found < np.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return found
 
 
@@ -174,7 +174,7 @@ def fraction(text: str) -> float:
     except ValueError:
         found = -1.0
     if not 0 <= found < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to below 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to below 1")
     return found
 
 
