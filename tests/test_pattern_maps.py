@@ -229,7 +229,7 @@ def test_a_seed_is_no_negative_number(action, tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         main([action, str(tmp_path / "mine"), "--seed", "-1"])
     error = capsys.readouterr().err
-    assert "no whole number of at least 0" in error
+    assert "not a whole number of at least 0" in error
     assert error.count("\n") == 1
 
 
