@@ -121,10 +121,10 @@ def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
     tasks = results["tasks"].values()
     metrics, models = {one["metric"] for one in tasks}, {model for one in tasks for model in one["models"]}
     several = len(metrics) > 1
-    seeds = {one["seeds"] for one in tasks}
-    panels = [_panel(results, task, one, several, len(seeds) > 1) for task, one in results["tasks"].items()]
-    mean = ", mean over seeds" if max(seeds) > 1 else ""
-    each = f", {_seeds(*seeds)} each" if len(seeds) == 1 else ""
+    seeds = sorted({one["seeds"] for one in tasks})
+    panels = [_panel(results, task, one, several) for task, one in results["tasks"].items()]
+    mean = ", mean over seeds" if seeds[-1] > 1 else ""
+    each = f", {' or '.join(map(str, seeds))} seed{'s' if seeds[-1] > 1 else ''} each"
     texts: dict[str, Any] = {
         "title": f"Disabling one {results['kind']} at a time ({results['mode']}){mean}",
         "subtitle": next(iter(models))
@@ -142,15 +142,11 @@ def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
     return drawn
 
 
-def _seeds(count: int) -> str:
-    return f"{count} seed{'s' if count > 1 else ''}"
-
-
-def _panel(results: Mapping[str, Any], task: str, one: Mapping[str, Any], metric: bool, seeds: bool) -> EffectPanel:
-    """A task's map or bars, whose title names its metric and number of seeds if asked to."""
+def _panel(results: Mapping[str, Any], task: str, one: Mapping[str, Any], metric: bool) -> EffectPanel:
+    """A task's map or bars, whose title names its metric if asked to."""
     arrays = {name: np.array([np.nan if v is None else v for v in one[name]], np.float64) for name in ("mean", "q")}
     found = np.nan_to_num(arrays["q"], nan=1.0) < Q
-    title = task + (f" ({one['metric']})" if metric else "") + (f", {_seeds(one['seeds'])}" if seeds else "")
+    title = f"{task} ({one['metric']})" if metric else task
     if results["kind"] == "head":
         shape = results["layers"], results["heads"]
         return EffectPanel(title, arrays["mean"].reshape(shape), found.reshape(shape))
