@@ -60,7 +60,7 @@ def compute(options: argparse.Namespace) -> Outcome:
     tasks = group_by_task(runs)
     first = runs[0].results
     shape = first["layers"], first["heads"]
-    maps = _read_maps(options, list(tasks), shape)
+    maps = _read_maps(options, list(tasks), first["kind"], shape)
     layers = np.array([int(name.partition(".")[0]) for name in first["names"]])
     measured = {
         task: measure_task(task, several, options.resamples, SPLITS, options.seed) for task, several in tasks.items()
@@ -81,7 +81,9 @@ def compute(options: argparse.Namespace) -> Outcome:
     return Outcome(numbers, values, pictures.pop("figure"), say_joined(numbers), pictures)
 
 
-def _read_maps(options: argparse.Namespace, tasks: Sequence[str], shape: tuple[int, int]) -> list[HeadMap]:
+def _read_maps(options: argparse.Namespace, tasks: Sequence[str], kind: str, shape: tuple[int, int]) -> list[HeadMap]:
+    if kind != "head" and (options.map or options.frames or options.patterns):
+        raise InputError(f"--frames, --patterns and --map are measures of heads, and these runs are of {kind}s")
     found = [read_map(given, tasks, shape) for given in options.map]
     if options.frames:
         found += read_frames(options.frames, shape)
@@ -94,7 +96,8 @@ def _join_maps(
     options: argparse.Namespace, measured: Mapping[str, TaskEffects], maps: Sequence[HeadMap], layers: Any
 ) -> list[dict[str, Any]]:
     """What disabling a head costs, held against other measures of it; q over all of these."""
-    found = []
+    found: list[dict[str, Any]] = []
+    several: list[dict[str, Any]] = []
     for task, one in measured.items():
         for other in maps:
             values, marks = other.of(task), other.marks_of(task)
@@ -102,10 +105,15 @@ def _join_maps(
                 continue
             drawn = [(-mean, values) for mean in one.drawn_mean]
             joined = correlate(-one.mean, values, layers, drawn, options.permutations, options.seed)
-            marked = None
-            if marks is not None:
-                marked = compare_marked(-one.mean, marks, layers, options.permutations, options.seed)
-            found.append({"task": task, "measure": other.name, **joined, "marked": marked})
+            found.append({"task": task, "measure": other.name, **joined, "marked": None})
+            if marks is not None and (
+                compared := compare_marked(-one.mean, marks, layers, options.permutations, options.seed)
+            ):
+                several.append({"place": len(found) - 1, **compared})
+    for p, q in TESTS:
+        several = _with_q(several, p, q)
+    for compared in several:
+        found[compared.pop("place")]["marked"] = compared
     return _with_q(found, "p", "q")
 
 

@@ -9,7 +9,7 @@ import scipy.stats
 from bertjax.findings import format_change
 from experiments import across_tasks
 from experiments.disabling.head_maps import DIRECTIONS, read_map
-from experiments.disabling.joined import TESTS
+from experiments.disabling.joined import TESTS, say_p
 from experiments.disabling.joins import (
     between_seeds,
     compare_marked,
@@ -161,6 +161,11 @@ def test_marked_heads_against_the_others():
     assert found["p"] < 0.01
     assert compare_marked(values, np.roll(marked, 1), LAYER_OF, 2000, 0)["p"] > 0.2
     assert compare_marked(values, np.zeros(PLACES, bool), LAYER_OF, 10, 0) is None
+    # One of four, and two of four, of which the one that is far the other way counts too; what is NaN is left out.
+    for four, share in (([3.0, 0, 0, 0], 1 / 4), ([1.0, 1, 0, 0], 1 / 3)):
+        few = compare_marked(np.array([*four, np.nan]), np.array([*four, 9]) > 0, np.zeros(5, int), 20000, 0)
+        assert abs(few["p"] - share) < 4 * 0.5 / np.sqrt(20000)
+        assert few["marked"] == np.count_nonzero(four)
     by_layer = compare_marked(1.0 * (LAYER_OF == 2), LAYER_OF == 2, LAYER_OF, 500, 0)
     assert by_layer["p"] < 0.01 < by_layer["p_within_layers"] == 1
 
@@ -254,7 +259,9 @@ def check_table_by_task(numbers, found):
     assert len(by_name) == 2 + 8 + 4  # headings, measures, those with marked heads
     assert by_name["share of diagonal: rank correlation with the loss; q"][1] == ""
     marked = found["mrpc", "large"]["marked"]
-    said, others, _ = by_name["large: marked heads, the others; p within layers"][0].replace(";", ",").split(", ")
+    assert marked["p"] <= marked["q"] < 0.05
+    said, others, *qs = by_name["large: marked heads, the others; q, within layers"][0].replace(";", ",").split(", ")
+    assert qs == [say_p(marked["q"]), say_p(marked["q_within_layers"])]
     assert (said, others) == (format_change(-marked["mean_of_marked"]), format_change(-marked["mean_of_others"]))
 
 
@@ -307,7 +314,9 @@ def test_mistakes_end_in_one_line(tmp_path, shared, capsys):
     layers = write_run(tmp_path / "c", "rte", shared[:4], kind="layer")
     broken = write_run(tmp_path / "d", "mrpc", shared, seed=2)
     (tmp_path / "d" / "values.npz").write_bytes(b"PK nothing")
-    (tmp_path / "maps.json").write_text(json.dumps({"results": {"maps": [[1, 2], [3, 4]], "names": 3}}))
+    (tmp_path / "maps.json").write_text(
+        json.dumps({"results": {"maps": [[1, 2], [3, 4]], "turned": np.eye(6, 4).tolist()}})
+    )
     frames = {"maps": dict.fromkeys(DIRECTIONS, shared.tolist())}
     (tmp_path / "older.json").write_text(json.dumps({"results": frames}))
     frames |= {"controls": controls_of(shared)}
@@ -322,7 +331,9 @@ def test_mistakes_end_in_one_line(tmp_path, shared, capsys):
         ([first, "--mode", "zero"], "holds no mode zero, but uniform"),
         ([first, "--map", "nothing"], "NAME=FILE:PATH"),
         ([first, "--map", f"{maps}:elsewhere.here"], "holds no elsewhere.here"),
-        ([first, "--map", f"{maps}:maps"], "has 4 numbers"),
+        ([first, "--map", f"{maps}:maps"], "has 2 x 2 numbers"),
+        ([first, "--map", f"{maps}:turned"], "has 6 x 4 numbers; there are 4 x 6"),
+        ([layers, "--map", f"{maps}:maps"], "are measures of heads, and these runs are of layers"),
         ([first, "--map", f"{maps}:maps>much"], "'much' is not a number"),
         ([first, "--frames", tmp_path / "none.json"], "no numbers.json"),
         ([first, "--patterns", tmp_path / "maps.json"], "holds no classes"),

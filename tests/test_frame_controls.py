@@ -188,6 +188,10 @@ def test_random_signs_give_the_share_that_all_signs_give(rng):
     exact = (np.einsum("se,elh->slh", signs, differences) >= differences.sum(0) - 1e-9).mean(0)
     found = sign_test(differences, 20000, rng)
     assert np.abs(found - exact).max() < 4 * 0.5 / np.sqrt(20000)
+    differences[3, 0, 1] = np.nan
+    one, undefined = sign_test(differences, 200, rng)[0]
+    assert 0 < one <= 1
+    assert np.isnan(undefined)
 
 
 def test_p_values_are_uniform_where_there_is_nothing(rng):

@@ -43,7 +43,7 @@ def test_the_page_opens_with_the_sentence_and_the_largest_effect(page, results):
     assert text_of(page, "#sentence") == read_results(results).summary["sentence"]
     assert page.title == read_results(results).title
     assert "head 2.3" in text_of(page, "#chosen")
-    assert "q ≤ 0.00" in text_of(page, "#chosen")
+    assert "q ≤ 0.0" in text_of(page, "#chosen")
     assert "; p ≤ 0.001" in text_of(page, "#chosen")
 
 

@@ -170,6 +170,9 @@ def test_couples_are_the_nearest_pairs_and_peers_that_are_far_apart(rng):
         assert [head // 6 for head in control] == layers
         peers = [full[one, two] for one in range(12) for two in range(one + 1, 12) if [one // 6, two // 6] == layers]
         assert full[control] > np.median(peers)
+    for seed in range(50):  # a control is never one of those that are alike
+        many = choose_couples(rng.random(66), 12, 6, 6, seed)
+        assert not set(many.alike) & set(many.controls)
 
 
 def test_effects_that_add_up_are_nothing_beyond_the_sum_and_heads_that_stand_in_are(rng):
@@ -184,13 +187,17 @@ def test_effects_that_add_up_are_nothing_beyond_the_sum_and_heads_that_stand_in_
         assert np.abs(found[kind]["beyond"] + found[kind]["mean"]).max() < 1e-9
     assert found["difference"]["mean"] == 0
     assert found["difference"]["p"] == 1
-    sums[:, PLACES : PLACES + 2] += rng.normal(-3, 0.5, (401, 2))
+    sums[0, PLACES : PLACES + 2] -= 3
+    sums[1:, PLACES : PLACES + 2] += rng.normal(-3, 0.5, (400, 2))
     found = weigh_couples(sums[0], sums[1:], couples, NAMES, places, 0)
     low, high = found["difference"]["interval"]
     assert -5 < low < found["difference"]["mean"] < high < -1
     assert max(found["alike"]["q"]) < 0.01
     assert found["controls"]["beyond"] == pytest.approx([0, 0])
     assert found["difference"]["p"] == pytest.approx(0.5, abs=0.03)  # two couples: two of four signs
+    sums[0, PLACES] = np.nan
+    undefined = weigh_couples(sums[0], sums[1:], couples, NAMES, places, 0)["difference"]
+    assert (undefined["mean"], undefined["p"]) == (None, None)
 
 
 def run_main(folder, output, *more):

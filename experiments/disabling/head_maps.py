@@ -130,24 +130,24 @@ def _find(
             array = _values_at(results, path, called.partition(":")[0])
         if array is None:
             continue
-        if array.size != shape[0] * shape[1]:
+        if array.size != shape[0] * shape[1] or (array.ndim == 2 and array.shape != shape):
             raise InputError(
-                f"{file}: {path} has {array.size} numbers; of {shape[0]} layers of {shape[1]} heads there are "
-                f"{shape[0] * shape[1]}"
+                f"{file}: {path} has {' x '.join(map(str, array.shape))} numbers; there are {shape[0]} x {shape[1]}, "
+                "layers by heads"
             )
-        values[task] = array
+        values[task] = array.reshape(-1)
     if not values:
         raise InputError(f"{file}: holds no {path} below its results (there is {', '.join(map(str, results))})")
     return HeadMap(name, values)
 
 
-def _values_at(results: Mapping[str, Any], path: str, task: str) -> Float[np.ndarray, " values"] | None:
+def _values_at(results: Mapping[str, Any], path: str, task: str) -> Float[np.ndarray, "..."] | None:
     """The numbers at a path, for a task; None where there are none."""
     found: Any = results
     try:
         for part in path.split("."):
             part = task if part == TASK else part
             found = found[int(part)] if isinstance(found, list) else found[part]
-        return np.array(found, np.float64).reshape(-1)
+        return np.array(found, np.float64)
     except (KeyError, IndexError, TypeError, ValueError):
         return None

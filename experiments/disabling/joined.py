@@ -126,7 +126,7 @@ def _say_measure(one: Mapping[str, Any], draws: int) -> str:
     marked = _marked(one["marked"], draws)
     return (
         f"{one['task']}: loss with {one['measure']}: rank correlation {say_correlation(one)}, "
-        f"p {say_p(one['p'], draws)}, within layers {say_p(one['p_within_layers'], draws)}"
+        f"p {say_p(one['p'], draws)}, q {say_p(one['q'])}, within layers p {say_p(one['p_within_layers'], draws)}"
         + (f"; {marked}" if marked else "")
     )
 
@@ -135,8 +135,8 @@ def _marked(marked: Mapping[str, Any] | None, draws: int) -> str:
     if marked is None:
         return ""
     losses = [say_change(None if marked[name] is None else -marked[name]) for name in MEANS]
-    ps = f"p {say_p(marked['p'], draws)}, within layers {say_p(marked['p_within_layers'], draws)}"
-    return f"{marked['marked']} marked change the score by {losses[0]}, the others by {losses[1]} ({ps})"
+    ps = "; ".join(f"p {say_p(marked[p], draws)}, q {say_p(marked[q])}" for p, q in TESTS)
+    return f"{marked['marked']} marked change the score by {losses[0]}, the others by {losses[1]} ({ps} within layers)"
 
 
 def seeds_table(results: Mapping[str, Any]) -> str:
@@ -200,7 +200,7 @@ def _measures_by_task(results: Mapping[str, Any]) -> str:
         rows.append([f"{measure}: rank correlation with the loss; q", *said])
         marked = [one["marked"] if one else None for one in several]
         if any(marked):
-            rows.append([f"{measure}: marked heads, the others; p within layers", *map(_marked_cell, marked)])
+            rows.append([f"{measure}: marked heads, the others; q, within layers", *map(_marked_cell, marked)])
     return table_of(["measure", *results["tasks"]], rows)
 
 
@@ -208,4 +208,4 @@ def _marked_cell(marked: Mapping[str, Any] | None) -> str:
     if marked is None:
         return ""
     means = (say_change(None if marked[name] is None else -marked[name]) for name in MEANS)
-    return f"{', '.join(means)}; {say_p(marked['p_within_layers'])}"
+    return f"{', '.join(means)}; {say_p(marked['q'])}, {say_p(marked['q_within_layers'])}"

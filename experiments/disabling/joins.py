@@ -224,6 +224,12 @@ def share_top(
     return {"of": count, "shared": [names[place] for place in shared], "chance": short_or_none(chance)}
 
 
+def _expected(values: Float[np.ndarray, " places"], marked: Any, groups: Int[np.ndarray, " places"]) -> float:
+    """The mean, over all ways to change marks within groups, of the marked places' mean less the others'."""
+    share = np.array([marked[groups == group].mean() for group in groups])
+    return float((share * values).sum() / marked.sum() - ((1 - share) * values).sum() / (~marked).sum())
+
+
 def compare_marked(
     values: Float[np.ndarray, " places"], marked: Any, layers: Int[np.ndarray, " places"], draws: int, seed: int
 ) -> dict[str, Any] | None:
@@ -240,7 +246,7 @@ def compare_marked(
         drawn = marked[draw_orders(groups, draws, seed)]
         null = (drawn * values).sum(1) / marked.sum() - (~drawn * values).sum(1) / (~marked).sum()
         found = values[marked].mean() - values[~marked].mean()
-        middle = null.mean()
+        middle = _expected(values, marked, groups)
         ps.append(float((1 + (np.abs(null - middle) >= abs(found - middle) - 1e-12).sum()) / (1 + draws)))
     return {
         "marked": int(marked.sum()),

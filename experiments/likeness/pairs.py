@@ -50,12 +50,13 @@ def choose_couples(same: Float[np.ndarray, " pairs"], places: int, heads: int, c
     for pair in (every[number] for number in np.argsort(same, kind="stable")):
         if len(alike) == count:
             break
-        if taken & set(pair):
+        if taken & set(pair) or pair in controls:
             continue
         layers = [place // heads for place in pair]
         peers = [other for other in every if [place // heads for place in other] == layers]
         median = np.median([distance[other] for other in peers])
-        left = [other for other in peers if distance[other] > median and other not in controls]
+        used = {pair, *alike, *controls}
+        left = [other for other in peers if distance[other] > median and other not in used]
         if left:
             taken |= set(pair)
             alike.append(pair)
@@ -131,7 +132,8 @@ def _mean(found: Beyond, part: slice) -> list[float | None]:
 def compare_kinds(found: Beyond, count: int, seed: int, signs: int = SIGNS) -> dict[str, Any]:
     """Pairs that are alike less their controls: mean, interval over examples, and p over the pairs.
 
-    p: how often random signs of the differences within couples give as large a mean, two-sided.
+    p: how often random signs of the differences within couples give as large a mean, two-sided; None where a change is
+    undefined. Couples may have heads in common, so that it is no exact test.
     """
     apart = found.beyond[:count] - found.beyond[count:]
     drawn = (found.drawn[:, :count] - found.drawn[:, count:]).mean(1)
@@ -141,5 +143,5 @@ def compare_kinds(found: Beyond, count: int, seed: int, signs: int = SIGNS) -> d
     return {
         "mean": rounded_or_none(apart.mean()),
         "interval": [rounded_or_none(low), rounded_or_none(high)],
-        "p": short_or_none(p),
+        "p": short_or_none(p) if np.isfinite(apart).all() else None,
     }

@@ -73,15 +73,17 @@ def segments(text: Encoding) -> tuple[int, int]:
 
 
 def fit(text: Encoding, wanted: tuple[int, int]) -> Encoding:
-    """The text with its segments cut to these lengths, before the last word piece of each.
+    """The text with its segments cut to these lengths, before the last word piece of each; [CLS] always stays.
 
     >>> text = Encoding((1, 5, 6, 7, 2), (0,) * 5, ("",) * 5, ((0, 0),) * 5, False)
     >>> fit(text, (4, 0)).input_ids
     (1, 5, 7, 2)
+    >>> fit(text, (2, 0)).input_ids
+    (1, 2)
     """
     kept, start = [], 0
     for size, room in zip(segments(text), wanted, strict=True):
-        end = min(2, room)
+        end = min(2, room - (start == 0))
         kept += [*range(start, start + room - end), *range(start + size - end, start + size)]
         start += size
     ids, types = (tuple(part[place] for place in kept) for part in (text.input_ids, text.token_type_ids))

@@ -16,11 +16,13 @@ def sign_test(
         differences: of each example.
         draws: of all signs at once; p is (1 + hits) / (1 + draws).
 
+    Returns: NaN where a difference is NaN.
+
     Source: Phipson and Smyth 2010, on why p is never 0.
     """
-    flat = differences.reshape(len(differences), -1)
-    hits = np.zeros(flat.shape[1])
+    flat = differences.reshape(len(differences), -1).astype(np.float64)  # sums of float32 would miss ties
+    total, hits = flat.sum(0), np.zeros(flat.shape[1])
     for part in np.array_split(np.arange(draws), max(1, draws // AT_ONCE)):
         signs = rng.choice(np.array([-1.0, 1.0]), (len(part), len(flat)))
-        hits += (signs @ flat >= flat.sum(0) - ROUNDING).sum(0)
-    return ((1 + hits) / (1 + draws)).reshape(differences.shape[1:])
+        hits += (signs @ flat >= total - ROUNDING).sum(0)
+    return np.where(np.isnan(total), np.nan, (1 + hits) / (1 + draws)).reshape(differences.shape[1:])
