@@ -14,7 +14,7 @@ def executed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("notebook")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     for cell in notebook.cells:
-        cell.source = cell.source.replace("limit=200", "limit=40")  # of the examples, to save a minute
+        cell.source = cell.source.replace("limit=200", "limit=12")  # of the examples, to save a minute
     client = nbclient.NotebookClient(
         notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": folder}}
     )
