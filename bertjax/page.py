@@ -30,6 +30,7 @@ WIDTH, LEFT, RIGHT = 8.0, 0.62, 1.72  # inches; 8 inches are 800 pixels where 10
 PIXELS_PER_INCH = 200  # twice what a README shows, for fine screens
 SMALLEST_RANGE = 0.05  # points: below this, colours would show nothing but rounding
 STEPS = [1, 2, 4, 5, 10]  # between ticks
+PDF_FONTS = 42  # TrueType, which journals ask for, in place of matplotlib's Type 3
 
 
 def format_change(points: float) -> str:
@@ -144,7 +145,7 @@ def save_page(figure: "Figure", path: str | os.PathLike[str]) -> None:
         raise OutputError(f"cannot write {path}: a picture's name ends in .png, .pdf or .svg")
     from matplotlib.style import context
 
-    with context(["default", {"svg.hashsalt": "bertjax", "svg.fonttype": "none", "pdf.fonttype": 42}]):
+    with context(["default", {"svg.hashsalt": "bertjax", "svg.fonttype": "none", "pdf.fonttype": PDF_FONTS}]):
         figure.savefig(buffer, format=kind, metadata=dict.fromkeys(nothing))
     content = buffer.getvalue()
     if kind == "svg":  # XML may not hold control characters, however they came into a picture

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from bertjax import BertConfig, evidence, significance
+from bertjax import BertConfig, evidence, page, significance
 from tests.browser import start_browser
 from tests.tiny import FAST_COMPILATION, SIZES
 from tests.workshop import make_classifier, make_embedder, make_encoder, write_glue
@@ -40,11 +40,15 @@ collect_ignore = [] if importlib.util.find_spec("torch") else ["test_files.py"]
 LONGEST = ("test_notebook.py", "test_disabling.py", "test_distributed.py", "test_readme.py", "test_sharding.py")
 
 
-# The numbers of draws that are looked up when they are needed, as users get them.
-DRAWS = [
-    (module, name, getattr(module, name))
-    for module, name in ((evidence, "RESAMPLES"), (significance, "LEAST_DRAWS"), (significance, "DRAWS_PER_ABLATION"))
+# What takes long and is looked up when it is needed, and what it is in tests: a thousand draws, not ten thousand, where
+# a test does not say how many, and PDF fonts that need no subsets of their files.
+COSTLY = [
+    (evidence, "RESAMPLES", 500),
+    (significance, "LEAST_DRAWS", 1),
+    (significance, "DRAWS_PER_ABLATION", 1),
+    (page, "PDF_FONTS", 3),
 ]
+USERS = [(module, name, getattr(module, name)) for module, name, _ in COSTLY]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -53,22 +57,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def few_draws():
-    """Statistics of a thousand draws, not ten thousand, where a test does not say how many.
-
-    Commands in processes of their own draw as many as users' do, and so do tests with `all_draws`.
-    """
+def quick():
+    """Commands in processes of their own do as users' do, and so do tests with `as_users`."""
     with pytest.MonkeyPatch.context() as patch:
-        for module, name, _ in DRAWS:
-            patch.setattr(module, name, 500 if name == "RESAMPLES" else 1)
+        for one in COSTLY:
+            patch.setattr(*one)
         yield
 
 
 @pytest.fixture
-def all_draws(monkeypatch):
-    """As many draws as users get."""
-    for module, name, number in DRAWS:
-        monkeypatch.setattr(module, name, number)
+def as_users(monkeypatch):
+    """As many draws as users get, and their fonts."""
+    for one in USERS:
+        monkeypatch.setattr(*one)
 
 
 @pytest.fixture(autouse=True)

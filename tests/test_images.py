@@ -138,6 +138,7 @@ def test_the_tolerance_tells_other_pictures_apart(results, tmp_path):
         assert compare_images(*pair, TOLERANCE, in_decorator=True)["rms"] > 1.5 * TOLERANCE
 
 
+@pytest.mark.usefixtures("as_users")
 @pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
 def test_pictures_are_files_of_all_three_kinds_and_the_same_twice(results, tmp_path, suffix):
     first, second = (tmp_path / f"{name}.{suffix}" for name in ("a", "b"))
@@ -150,6 +151,9 @@ def test_pictures_are_files_of_all_three_kinds_and_the_same_twice(results, tmp_p
     assert (tmp_path / f"c.{suffix.upper()}").read_bytes().startswith(start)
     if suffix == "svg":
         assert ">2.3<" in first.read_text().replace(" ", "")  # text stays text
+    if suffix == "pdf":
+        assert b"/FontFile2" in first.read_bytes()  # TrueType
+        assert b"/Type3" not in first.read_bytes()
     with pytest.raises(OutputError, match=r"\.png, \.pdf or \.svg"):
         save_page(results["heads"].plot(), tmp_path / "a.jpg")
 

@@ -129,7 +129,7 @@ def test_choosing_on_one_half_shows_on_the_other():
     assert sure.halves["halves"] == significance.HALVES
 
 
-@pytest.mark.usefixtures("all_draws")
+@pytest.mark.usefixtures("as_users")
 def test_draws_grow_with_ablations_and_stay_payable():
     few = weigh("pearson", np.arange(20.0), np.arange(20.0)[None] ** 2, np.arange(20) % 7)
     assert (few.resamples, few.draws) == (10_000, 9_999)
