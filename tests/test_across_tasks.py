@@ -1,6 +1,7 @@
 """Runs of several seeds and tasks joined: made-up effects that are found or not, nulls, other measures, mistakes."""
 
 import json
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -113,6 +114,19 @@ def test_what_layers_have_in_common_counts_not_within_layers():
     assert permute(same, same + 0.1 * rng.normal(size=PLACES), LAYER_OF, 2000, 0) < 0.002
     turned = 20.0 * LAYER_OF - same  # the same order of layers, the opposite one within each
     assert permute(same, turned, LAYER_OF, 2000, 0) < 0.002
+
+
+@pytest.mark.parametrize("groups", [[0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1], [0, 1, 1, 1, 1, 1]])
+def test_random_orders_give_the_share_that_all_orders_give(rng, groups):
+    groups, first, second = np.array(groups), rng.normal(size=6), rng.normal(size=6)
+    orders = [list(one) for one in permutations(range(6)) if (groups[list(one)] == groups).all()]
+    null = np.array([scipy.stats.spearmanr(first, second[order]).statistic for order in orders])
+    far = np.abs(scipy.stats.spearmanr(first, second).statistic - null.mean())
+    exact = (np.abs(null - null.mean()) >= far - 1e-9).mean()
+    assert abs(permute(first, second, groups, 20000, 0) - exact) < 4 * 0.5 / np.sqrt(20000)
+    up = np.arange(4.0)
+    for seed in range(5):  # the order and its opposite, 2 of 24, whichever way chance leans
+        assert permute(up, up, np.zeros(4, int), 20000, seed) == pytest.approx(1 / 12, abs=0.01)
 
 
 def test_a_correlation_has_an_interval_over_examples_around_itself():

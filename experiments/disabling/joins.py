@@ -167,7 +167,7 @@ def permute(
 ) -> float:
     """Two-sided p of Spearman's correlation with the second measure's places changed for each other within groups.
 
-    Correlations are held against their mean under the null: what groups have in common stays in both.
+    Correlations are held against their mean over all such changes: what groups have in common stays in both.
     """
     known = np.isfinite(first) & np.isfinite(second)
     if np.isnan(found := spearman(first, second)):
@@ -175,7 +175,7 @@ def permute(
     x, y = (_standard(rankdata(values[known])) for values in (first, second))
     order = draw_orders(groups[known], draws, seed)
     null = (y[order] * x).mean(1)
-    middle = null.mean()
+    middle = (_of_groups(x, groups[known]) * _of_groups(y, groups[known])).mean()
     return float((1 + (np.abs(null - middle) >= abs(found - middle) - 1e-12).sum()) / (1 + draws))
 
 
@@ -186,6 +186,11 @@ def draw_orders(groups: Int[np.ndarray, " places"], draws: int, seed: int) -> In
     order = np.empty_like(by_key)
     order[:, np.argsort(groups, kind="stable")] = by_key
     return order
+
+
+def _of_groups(values: Any, groups: Int[np.ndarray, " places"]) -> Float[np.ndarray, " places"]:
+    """At each place the mean of its group."""
+    return np.array([values[groups == group].mean() for group in groups])
 
 
 def _standard(values: Float[np.ndarray, " places"]) -> Float[np.ndarray, " places"]:
@@ -226,7 +231,7 @@ def share_top(
 
 def _expected(values: Float[np.ndarray, " places"], marked: Any, groups: Int[np.ndarray, " places"]) -> float:
     """The mean, over all ways to change marks within groups, of the marked places' mean less the others'."""
-    share = np.array([marked[groups == group].mean() for group in groups])
+    share = _of_groups(marked, groups)
     return float((share * values).sum() / marked.sum() - ((1 - share) * values).sum() / (~marked).sum())
 
 
