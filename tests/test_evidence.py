@@ -42,7 +42,8 @@ def test_bootstrap_intervals_are_scipys(rng, metric):
             ends = getattr(found, method)[:, run]
             assert largest_difference(ends, np.array(expected.confidence_interval)) < 1e-9
             assert abs(found.standard_error[run] - expected.standard_error) < 1e-9
-        assert largest_difference(found.percentile[:, run], found.bca[:, run]) > 1e-9
+        if metric == "pearson":  # of scores that go in steps both may end on the same ones
+            assert largest_difference(found.percentile[:, run], found.bca[:, run]) > 1e-9
 
 
 def test_effect_sizes(rng):
