@@ -75,6 +75,7 @@ def ablate(
     model, ablations, examples, encoded = _load_job(settings, directory)
     _introduce(settings, model, len(ablations), examples, encoded, say)
     _check_scorable(encoded, examples, settings.metric)
+    say(f"results go to {settings.directory}")
     means = _means(settings, model, encoded, ablations)
     swept = _sweep(settings, model, encoded, ablations, means, say, progress)
     if swept is None:
@@ -99,7 +100,6 @@ def _introduce(
     say(f"{type(model).__name__} {settings.model}: {what}{called}, {how}")
     counted = f"{count_of(len(examples), 'example')}, {count_of(int(encoded.lengths.sum()), 'token')}"
     say(f"{examples.task.name}: {counted} ({examples.source})")
-    say(f"results go to {settings.directory}")
 
 
 def _is_helper(settings: Settings) -> bool:

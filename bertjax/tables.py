@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bertjax.budget import format_bytes
+from bertjax.budget import format_bytes, resident_memory
 from bertjax.errors import DataError, some_of
 from bertjax.json_files import JsonError, parse_json
 from bertjax.paths import open_data
@@ -227,6 +227,9 @@ def read_table(path: Path, task: Task, names: Collection[str], room: int) -> Tab
     """
     if not path.name.endswith(SUFFIXES):
         raise DataError(f"{path}: not a file that can be read; give one that ends in {', '.join(SUFFIXES)}")
+    if not room:
+        held = format_bytes(resident_memory())
+        raise DataError(f"{path}: no memory is left to read it with: this process holds {held} already; allow more")
     kept = _Kept(path, room, names)
     with open_data(path) as file:
         try:

@@ -222,7 +222,7 @@ def _already_there(tfds: Any, task: Task, path: Path, data_dir: Path) -> list[Pr
     with _reading(path, data_dir):
         splits = tfds.builder(f"glue/{task.config}", data_dir=str(data_dir)).info.splits
         rows = {name: int(info.num_examples) for name, info in splits.items()}
-    note = f"already prepared in {path}, left as it is (overwrite replaces it)"
+    note = f"already prepared in {path}, left as it is (--overwrite replaces it)"
     return [Prepared(task.name, name, count, note) for name, count in rows.items()]
 
 
