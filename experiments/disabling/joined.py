@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bertjax.evidence import Q
-from bertjax.findings import format_p
+from bertjax.findings import format_p, is_bound
 from bertjax.metrics import METRICS
 from experiments.disabling.effects import say_change
 from experiments.disabling.said import say_correlation, table_of
@@ -30,8 +30,27 @@ def say_p(value: float | None, draws: int | None = None) -> str:
     >>> say_p(0.0314), say_p(None), say_p(0.0001, 9999)
     ('0.031', '–', '≤0.0001')
     """
-    least = None if draws is None else 1 / (1 + draws)
-    return "–" if value is None else format_p(value, None if least is None else least * (1 + ROUNDED))
+    return "–" if value is None else format_p(value, None if draws is None else _least(draws))
+
+
+def _least(draws: int) -> float:
+    """The least p that so many draws of the null can give, as `numbers.json` may have rounded it."""
+    return (1 + ROUNDED) / (1 + draws)
+
+
+def say_q(found: Mapping[str, Any], draws: int, test: tuple[str, str] = ("p", "q")) -> str:
+    """The q of a test in two digits, at most that where its p is the least that the draws can give; a dash for none.
+
+    Args:
+        found: holds p and q by the names in `test`.
+
+    >>> say_q({"p": 0.0001, "q": 0.0004}, 9999), say_q({"p": 0.0002, "q": 0.0004}, 9999)
+    ('≤0.0004', '0.0004')
+    """
+    p, q = (found[name] for name in test)
+    if q is None:
+        return "–"
+    return format_p(q, q if p is not None and is_bound(p, _least(draws)) else None)
 
 
 def _found(results: Mapping[str, Any], one: Mapping[str, Any], sign: int) -> tuple[list[str], list[str]]:
@@ -101,7 +120,7 @@ def _agreement(one: Mapping[str, Any]) -> str:
 
 def _say_pair(pair: Mapping[str, Any], draws: int) -> str:
     losses = pair["largest_losses"]
-    tests = (f"p {say_p(pair[p], draws)}, q {say_p(pair[q])}" for p, q in TESTS)
+    tests = (f"p {say_p(pair[test[0]], draws)}, q {say_q(pair, draws, test)}" for test in TESTS)
     return (
         f"{pair['tasks'][0]} and {pair['tasks'][1]}: rank correlation {say_correlation(pair)}, at most "
         f"{_number(pair['ceiling'])} by the noise, {', within layers '.join(tests)}; of the {losses['of']} largest "
@@ -126,7 +145,7 @@ def _say_measure(one: Mapping[str, Any], draws: int) -> str:
     marked = _marked(one["marked"], draws)
     return (
         f"{one['task']}: loss with {one['measure']}: rank correlation {say_correlation(one)}, "
-        f"p {say_p(one['p'], draws)}, q {say_p(one['q'])}, within layers p {say_p(one['p_within_layers'], draws)}"
+        f"p {say_p(one['p'], draws)}, q {say_q(one, draws)}, within layers p {say_p(one['p_within_layers'], draws)}"
         + (f"; {marked}" if marked else "")
     )
 
@@ -135,7 +154,7 @@ def _marked(marked: Mapping[str, Any] | None, draws: int) -> str:
     if marked is None:
         return ""
     losses = [say_change(None if marked[name] is None else -marked[name]) for name in MEANS]
-    ps = "; ".join(f"p {say_p(marked[p], draws)}, q {say_p(marked[q])}" for p, q in TESTS)
+    ps = "; ".join(f"p {say_p(marked[test[0]], draws)}, q {say_q(marked, draws, test)}" for test in TESTS)
     return f"{marked['marked']} marked change the score by {losses[0]}, the others by {losses[1]} ({ps} within layers)"
 
 
@@ -163,7 +182,7 @@ def pairs_table(results: Mapping[str, Any]) -> str:
             say_correlation(pair),
             _number(pair["ceiling"]),
             f"{say_p(pair['p'], draws)}; {say_p(pair['p_within_layers'], draws)}",
-            f"{say_p(pair['q'])}; {say_p(pair['q_within_layers'])}",
+            "; ".join(say_q(pair, draws, test) for test in TESTS),
             _top(pair["largest_losses"]),
             _top(pair["largest_gains"]),
         ]
@@ -183,7 +202,7 @@ def measures_table(results: Mapping[str, Any]) -> str:
             one["task"],
             one["measure"],
             say_correlation(one),
-            f"{say_p(one['p'], draws)}; {say_p(one['p_within_layers'], draws)}; {say_p(one['q'])}",
+            f"{say_p(one['p'], draws)}; {say_p(one['p_within_layers'], draws)}; {say_q(one, draws)}",
             _marked(one["marked"], draws),
         ]
         for one in results["measures"]
@@ -193,19 +212,20 @@ def measures_table(results: Mapping[str, Any]) -> str:
 
 def _measures_by_task(results: Mapping[str, Any]) -> str:
     found = {(one["measure"], one["task"]): one for one in results["measures"]}
-    rows = []
+    draws, rows = results["permutations"], []
     for measure in dict.fromkeys(one["measure"] for one in results["measures"]):
         several = [found.get((measure, task)) for task in results["tasks"]]
-        said = [f"{_number(one['spearman'])}; {say_p(one['q'])}" if one else "" for one in several]
+        said = [f"{_number(one['spearman'])}; {say_q(one, draws)}" if one else "" for one in several]
         rows.append([f"{measure}: rank correlation with the loss; q", *said])
         marked = [one["marked"] if one else None for one in several]
         if any(marked):
-            rows.append([f"{measure}: marked heads, the others; q, within layers", *map(_marked_cell, marked)])
+            cells = [_marked_cell(one, draws) for one in marked]
+            rows.append([f"{measure}: marked heads, the others; q, within layers", *cells])
     return table_of(["measure", *results["tasks"]], rows)
 
 
-def _marked_cell(marked: Mapping[str, Any] | None) -> str:
+def _marked_cell(marked: Mapping[str, Any] | None, draws: int) -> str:
     if marked is None:
         return ""
     means = (say_change(None if marked[name] is None else -marked[name]) for name in MEANS)
-    return f"{', '.join(means)}; {say_p(marked['q'])}, {say_p(marked['q_within_layers'])}"
+    return f"{', '.join(means)}; {', '.join(say_q(marked, draws, test) for test in TESTS)}"
