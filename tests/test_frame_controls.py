@@ -196,7 +196,7 @@ def test_random_signs_give_the_share_that_all_signs_give(rng):
 
 def test_p_values_are_uniform_where_there_is_nothing(rng):
     run = Run(Namespace(draws=400, seed=1), None, Tokenizer.__new__(Tokenizer), lambda done, total: None)
-    values = rng.normal(size=(2, 2, 40, 10, 20))
+    values = rng.normal(size=(2, 2, 40, 20, 40))
     p_values = contrast(values[0], values[1], np.full(40, 0.1), run).p_values
     assert (p_values < 0.05).mean() == pytest.approx(0.05, abs=0.035)
     assert p_values.mean() == pytest.approx(0.5, abs=0.05)
