@@ -261,7 +261,7 @@ def test_estimates_are_means_with_intervals_and_tests_corrected_over_all_of_them
     found = estimate(values)
     assert largest_difference(found.mean, values.mean(0)) < 1e-6
     assert largest_difference(found.interval, 1.959964 * values.std(0, ddof=1) / np.sqrt(40)) < 1e-5
-    sure = differing({"some": found, "noise": estimate(rng.normal(size=(40, 200)))})
+    sure = differing({"some": found, "noise": estimate(rng.normal(size=(40, 2000)))})
     assert sure["some"][1:].all()
     assert sure["noise"].mean() < 0.02  # 5 % without correction
     assert not differing({"one": estimate(values[:1])})["one"].any()  # one example has no spread
