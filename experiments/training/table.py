@@ -236,7 +236,7 @@ def draw_scores(path: Path, rows: Sequence[Row], title: str, subtitle: str) -> N
         axes.set_xlabel("points on the validation set", fontsize=9, color=INK)
         for row in rows:
             place = lines.index((row.task, row.examples, row.metric))
-            _draw_row(axes, row, place + 0.26 * (INITS.index(row.init) - 1 + 0.5 * row.published))
+            _draw_row(axes, row, place + 0.22 * (INITS.index(row.init) - 1 + 0.5 * row.published))
         look: dict[str, Any] = {"linestyle": "none", "markersize": 7}
         handles = [
             Line2D([], [], color=colour, marker=mark, label=word, **look)
