@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common import SIZES, TASKS, describe_machine, draw_lengths
-from bertjax.budget import peak_resident
+from bertjax.machine import peak_resident
 
 ALLOWED = {"4.3": 1e-4, "4.4": 1e-5}
 FEATURES, PADDED = 8, 200

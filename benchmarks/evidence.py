@@ -19,9 +19,9 @@ from rich.table import Table
 
 from benchmarks.common import describe_machine
 from bertjax.atomic import write_json
-from bertjax.budget import peak_resident
 from bertjax.cli import positive
 from bertjax.evidence import RESAMPLES, weigh
+from bertjax.machine import peak_resident
 from bertjax.memory import memory_in_use
 from bertjax.metrics import METRICS
 from bertjax.resampling import bootstrap_counts, make_scorer, score_draws

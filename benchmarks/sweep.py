@@ -38,9 +38,9 @@ from bertjax import engine, plain, readouts
 from bertjax.ablations import Ablation, single_heads, to_overrides
 from bertjax.atomic import write_json
 from bertjax.blocks import Blocks
-from bertjax.budget import peak_resident
 from bertjax.cli import positive
 from bertjax.cost import price
+from bertjax.machine import peak_resident
 from bertjax.plan import make_plan
 from bertjax.tokenizer import Encoding, batches_by_length
 

@@ -20,6 +20,7 @@ from bertjax.engine import Progress
 from bertjax.errors import InputError, OutputError, some_of
 from bertjax.estimation import Estimate, estimate
 from bertjax.evidence import check_weighable
+from bertjax.formatting import count_of
 from bertjax.journal import discard_journal, is_unfinished
 from bertjax.locate import locate
 from bertjax.memory import budget_of_texts
@@ -38,7 +39,6 @@ from bertjax.task_outputs import (
     sweep_together,
 )
 from bertjax.tasks import CUSTOM
-from bertjax.texts import count_of
 from bertjax.tokenizer import Tokenizer
 
 # What one ablation of a collection is; of the others a set.

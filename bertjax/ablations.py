@@ -20,11 +20,10 @@ from jaxtyping import Float
 
 from bertjax import arguments
 from bertjax import overrides as ov
-from bertjax.budget import format_bytes
 from bertjax.config import BertConfig
 from bertjax.errors import InputError, OverrideError
+from bertjax.formatting import format_bytes, visible
 from bertjax.paths import is_file, read_text, user_path
-from bertjax.texts import visible
 from bertjax.types import ModelOutput, Overrides
 
 MOST_SETS, MOST_HEADS = 100_000, 500_000  # that a sweep can be asked for: seconds to list, results of 100 MB

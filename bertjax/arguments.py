@@ -16,6 +16,7 @@ import numpy as np
 from bertjax.errors import InputError, some_of
 
 LONGEST_NUMBER = 200  # bits; a longer one is not written out
+LARGEST_INTEGER = 2**63 - 1  # of a NumPy array and of a Parquet column
 
 
 def describe(value: Any) -> str:

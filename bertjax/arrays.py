@@ -17,8 +17,9 @@ from typing import BinaryIO
 import numpy as np
 from jaxtyping import Shaped
 
-from bertjax.budget import format_bytes, free_memory
 from bertjax.errors import InputError
+from bertjax.formatting import format_bytes
+from bertjax.machine import free_memory
 
 # What zipfile and NumPy were seen to raise on damaged files.
 _DAMAGED = (

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bertjax.errors import OutputError
-from bertjax.texts import to_json
+from bertjax.formatting import to_json
 
 
 @contextlib.contextmanager

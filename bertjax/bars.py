@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bertjax.errors import DataError
+from bertjax.formatting import format_change
 from bertjax.page import (
     COLOURS,
     GREY,
@@ -21,7 +22,6 @@ from bertjax.page import (
     changes_in_points,
     choose_ticks,
     count_found,
-    format_change,
     shorten_name,
     start_page,
 )

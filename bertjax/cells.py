@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bertjax.page import COLOURS, INK, PALE, format_change
+from bertjax.formatting import format_change
+from bertjax.page import COLOURS, INK, PALE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
 from typing import Any, NoReturn
 
+from bertjax.arguments import LARGEST_INTEGER
 from bertjax.commands import (
     run_ablate,
     run_compare,
@@ -21,8 +22,7 @@ from bertjax.commands import (
     run_show,
 )
 from bertjax.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, BertjaxError, Interrupted, shorten
-from bertjax.schema import LARGEST_INTEGER
-from bertjax.texts import one_line
+from bertjax.formatting import one_line
 
 LONGEST_NUMBER = 100  # digits
 

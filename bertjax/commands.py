@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from bertjax.console import say
 from bertjax.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, BertjaxError, InputError
+from bertjax.formatting import count_of, one_line, to_json
 from bertjax.progress import ProgressBar, Report
-from bertjax.terminal import say
-from bertjax.texts import count_of, one_line, to_json
 from bertjax.watch import end
 
 
@@ -116,7 +116,7 @@ def run_plan(options: argparse.Namespace) -> int:
 
 
 def _choose_cache(options: argparse.Namespace) -> None:
-    from bertjax.compile_cache import SWITCH
+    from bertjax.machine import SWITCH
 
     if options.no_compile_cache:
         os.environ[SWITCH] = "off"
@@ -170,7 +170,7 @@ def run_show(options: argparse.Namespace) -> int:
 def run_compare(options: argparse.Namespace) -> int:
     """`bertjax compare`."""
     from bertjax.compare import compare_data, compare_table
-    from bertjax.results import finite
+    from bertjax.formatting import finite
     from bertjax.saved import read_results
 
     several = [read_results(directory) for directory in options.directories]

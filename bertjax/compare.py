@@ -11,15 +11,13 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.text import Text
 
+from bertjax.console import PlainTable
 from bertjax.errors import InputError
 from bertjax.evidence import Q
-from bertjax.findings import format_p
+from bertjax.formatting import count_of, format_change, format_p
 from bertjax.intervals import rank_correlation
-from bertjax.page import format_change
 from bertjax.rows import column
 from bertjax.saved import SavedResults
-from bertjax.terminal import PlainTable
-from bertjax.texts import count_of
 
 SHOWN = 12  # ablations that agree, in the table
 

@@ -15,15 +15,15 @@ from bertjax.data import Examples
 from bertjax.encoded import Encoded
 from bertjax.engine import Progress
 from bertjax.errors import InputError, some_of
+from bertjax.formatting import count_of, finite
 from bertjax.metrics import predictions_from_logits
 from bertjax.plain import Swept
 from bertjax.provenance import provenance
-from bertjax.results import Results, finite, write_outputs, write_results
+from bertjax.results import Results, write_outputs, write_results
 from bertjax.scoring import score_ablations, weigh_outputs
 from bertjax.settings import MODES, Settings, place
 from bertjax.task_heads import BertForSentenceEmbedding, load
 from bertjax.task_outputs import positive_label, sampled_attention, sweep_examples
-from bertjax.texts import count_of
 
 SAMPLED_EXAMPLES, SAMPLED_ABLATIONS = 8, 5
 ATTENTION_BYTES = 2 << 30  # of the weights that are kept, at most: long texts must not end a job that is done

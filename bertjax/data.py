@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from bertjax import tfds_glue
-from bertjax.budget import room
 from bertjax.errors import DataError
 from bertjax.local_files import glue_file, read_examples
+from bertjax.machine import memory_left
 from bertjax.paths import is_directory, is_there, user_path
 from bertjax.tasks import (
     CUSTOM,
@@ -89,10 +89,10 @@ def load_examples(
     if chosen.name == SAMPLE:
         return _limited(_shipped(chosen, split, data), limit, seed)
     if data is None:
-        return _limited(tfds_glue.read(chosen, split_named(chosen, split), data_dir, room(memory)), limit, seed)
+        return _limited(tfds_glue.read(chosen, split_named(chosen, split), data_dir, memory_left(memory)), limit, seed)
     path, part = _file_and_split(user_path(data), chosen, split)
     infer = own and label_names is None
-    examples = read_examples(path, chosen, part, text_columns, label_column, id_column, infer, room(memory))
+    examples = read_examples(path, chosen, part, text_columns, label_column, id_column, infer, memory_left(memory))
     return _limited(examples, limit, seed)
 
 

@@ -19,11 +19,11 @@ from jaxtyping import Shaped
 
 from bertjax import engine
 from bertjax.ablations import Ablation
-from bertjax.compile_cache import use_compile_cache
 from bertjax.errors import SweepInterrupted
 from bertjax.fingerprint import facts_of
 from bertjax.job import Job, make_job
 from bertjax.journal import Journal, open_journal
+from bertjax.machine import use_compile_cache
 from bertjax.memory import default_budget, memory_in_use
 from bertjax.packing import pack, total_lengths
 from bertjax.processes import agree, check_alike, gather, is_first

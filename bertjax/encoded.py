@@ -8,12 +8,12 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Int32
 
-from bertjax.budget import room
 from bertjax.data import Examples, Task
 from bertjax.errors import ConfigError, InputError, some_of
+from bertjax.formatting import count_of
+from bertjax.machine import memory_left
 from bertjax.shared_rows import SharedRows
 from bertjax.task_heads import BertForSentenceEmbedding, BertForSequenceClassification
-from bertjax.texts import count_of
 from bertjax.tokenizer import Encoding, Tokenizer, batches_by_length, collate
 
 
@@ -89,7 +89,7 @@ def encode_examples(
     def encode(first: Sequence[str], second: Sequence[str] | None) -> Sequence[Encoding]:
         if together:
             return SharedRows(tokenizer, first, second, length, len(examples), memory)
-        return tuple(tokenizer.encode(first, second, length, room=room(memory)))
+        return tuple(tokenizer.encode(first, second, length, room=memory_left(memory)))
 
     if isinstance(model, BertForSentenceEmbedding):
         if examples.second is None:

@@ -15,16 +15,15 @@ from jaxtyping import Array, Float, Int, Int32, Shaped
 from bertjax import arguments
 from bertjax.ablations import Ablation
 from bertjax.blocks import BlockRunner, Blocks
-from bertjax.budget import format_bytes, read_budget
-from bertjax.compile_cache import use_compile_cache
 from bertjax.config import BertConfig
 from bertjax.errors import InputError, SweepInterrupted
 from bertjax.examples import Examples
 from bertjax.fingerprint import facts_of
+from bertjax.formatting import format_bytes
 from bertjax.job import Combine, Job, make_job
 from bertjax.journal import Journal, open_journal
+from bertjax.machine import import_pandas, read_budget, use_compile_cache
 from bertjax.memory import default_budget, fit_blocks, memory_in_use, sweep_bytes
-from bertjax.optional import import_pandas
 from bertjax.packing import LANES, STEP, choose_row_length, first_fit, pack, total_lengths
 from bertjax.parts import Part, split
 from bertjax.paths import user_path

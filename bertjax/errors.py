@@ -7,7 +7,7 @@ that line and exits with code `EXIT_MISTAKE`.
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from bertjax.texts import visible
+from bertjax.formatting import visible
 
 # Exit codes: a comparison failed; a user's mistake; Ctrl-C.
 EXIT_FAILED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130

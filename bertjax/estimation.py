@@ -11,12 +11,11 @@ import numpy as np
 from bertjax import arguments
 from bertjax.ablations import Ablation
 from bertjax.blocks import BlockRunner, Blocks, Slot, Step
-from bertjax.budget import read_budget
-from bertjax.compile_cache import use_compile_cache
 from bertjax.cost import Cost, Work, flops, price
 from bertjax.engine import choose_sizes, make_runner, runner_bytes
 from bertjax.examples import Examples, read_texts
 from bertjax.job import Combine, make_job
+from bertjax.machine import read_budget, use_compile_cache
 from bertjax.memory import memory_in_use
 from bertjax.pretrained import PretrainedModel
 from bertjax.readouts import Readout

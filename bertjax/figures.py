@@ -10,12 +10,12 @@ from bertjax.attention_figure import make_attention
 from bertjax.bars import Weighed, make_layers, make_sets
 from bertjax.errors import InputError, some_of
 from bertjax.evidence import Q
+from bertjax.formatting import count_of
 from bertjax.heads_map import make_heads
 from bertjax.metrics import find_metric
 from bertjax.overrides import split_name
 from bertjax.ranking import make_ranking
 from bertjax.rows import column
-from bertjax.texts import count_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 
 from bertjax.evidence import EFFECT_SIZES, STANDARDISED, Evidence, Q
+from bertjax.formatting import count_of, equals_p, format_change
 from bertjax.intervals import LEVEL
 from bertjax.metrics import find_metric
-from bertjax.page import format_change
-from bertjax.texts import count_of
 
 
 def tell(evidence: Evidence, names: Sequence[str], kind: str) -> str:
@@ -64,35 +63,6 @@ def _name(evidence: Evidence) -> str:
 def _change(evidence: Evidence, place: int) -> str:
     ends = " to ".join(format_change(100 * float(end[place])) for end in (evidence.low, evidence.high))
     return f"{format_change(100 * float(evidence.difference[place]))} points (95 % CI {ends})"
-
-
-def format_p(value: float, least: float | None = None) -> str:
-    """A p-value in two digits; the least that random swaps can give is an upper bound.
-
-    Args:
-        least: what the test gives where none of its swaps is as large as what was seen; None where it gives any p.
-
-    >>> format_p(0.0314), format_p(0.00001), format_p(1.0), format_p(0.0001, least=0.0001)
-    ('0.031', '0.00001', '1', '≤0.0001')
-    """
-    text = f"{value:.2g}" if value >= 0.001 else f"{value:.5f}".rstrip("0") if value >= 0.00001 else "<0.00001"
-    bounded = is_bound(value, least) and not text.startswith("<")
-    return f"≤{text}" if bounded else text
-
-
-def is_bound(p: float, least: float | None) -> bool:
-    """Whether a p-value is the least that random swaps can give, so that the true one is at most that."""
-    return least is not None and bool(p <= least * (1 + 1e-9))
-
-
-def equals_p(name: str, value: float, least: float | None = None) -> str:
-    """What a p-value is, as a part of a sentence.
-
-    >>> equals_p("p", 0.0314), equals_p("p", 0.0001, least=0.0001)
-    ('p = 0.031', 'p ≤ 0.0001')
-    """
-    text = format_p(value, least)
-    return f"{name} {text[0]} {text[1:]}" if text[0] in "<≤" else f"{name} = {text}"
 
 
 def name_test(found: Evidence) -> str:

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from bertjax.errors import InputError
 from bertjax.files import hash_weights
 from bertjax.job import Job, Texts
+from bertjax.machine import package_version
 
 PACKAGES = ("bertjax", "jax", "jaxlib", "numpy")
 
@@ -47,14 +47,6 @@ def facts_of(job: Job, examples: str | None = None) -> dict[str, str]:
         "device": jax.devices()[0].device_kind,
     }
     return facts | {name: package_version(name) for name in PACKAGES}
-
-
-def package_version(name: str) -> str:
-    """Version of an installed package."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def _tokens(texts: Texts) -> str:

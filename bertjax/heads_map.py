@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 
 from bertjax.cells import Map, colour_cells, write_changes
 from bertjax.evidence import Q
+from bertjax.formatting import format_change
 from bertjax.page import (
     COLOURS,
     INK,
@@ -19,7 +20,6 @@ from bertjax.page import (
     changes_in_points,
     choose_ticks,
     draw_as_shapes,
-    format_change,
     start_page,
 )
 

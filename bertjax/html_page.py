@@ -10,14 +10,13 @@ from typing import Any
 
 from bertjax.atomic import atomic_write
 from bertjax.errors import OutputError
+from bertjax.formatting import FORMULA, count_of, finite, to_json
 from bertjax.html_attention import pack_attention
 from bertjax.html_examples import choose_examples
 from bertjax.metrics import find_metric
 from bertjax.paths import user_path
-from bertjax.results import finite
 from bertjax.rows import COLUMNS
 from bertjax.saved import SavedResults
-from bertjax.texts import FORMULA, count_of, to_json
 
 MOST_ABLATIONS = 2000  # on the page; the largest effects where there are more
 DIGITS = 12

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32, Int32
 
-from bertjax import budget
 from bertjax.errors import DataError, some_of
+from bertjax.formatting import HALF_CHARACTER
+from bertjax.machine import memory_left
 from bertjax.paths import is_directory, listing
 from bertjax.tables import DROPS_MALFORMED, SUFFIXES, Table, brief, read_table
 from bertjax.tasks import TASKS, Examples, Task, default_metrics, plain_name
-from bertjax.texts import HALF_CHARACTER
 
 _GLUE_FOLDERS = {plain_name(task.folder) for task in TASKS.values() if task.folder}
 LARGEST_ID = 2**63 - 1  # as a number; beyond it ids are texts
@@ -113,7 +113,7 @@ def read_examples(
     """
     given = [*(text_columns or (*task.text_columns, *task.renamed)), label_column or task.label_column, "label"]
     known = (id_column,) if id_column else _ID_COLUMNS
-    table = read_table(path, task, {*given, *known}, budget.room() if room is None else room)
+    table = read_table(path, task, {*given, *known}, memory_left() if room is None else room)
     texts = tuple(text_columns) if text_columns else _known(table, task.text_columns, task.renamed)
     label = label_column or _known(table, (task.label_column,), ("label",))[0]
     unlabelled = split.startswith("test") and label not in table.columns and label_column is None

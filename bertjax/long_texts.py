@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bertjax.budget import format_bytes
 from bertjax.errors import InputError
+from bertjax.formatting import format_bytes
 
 Texts = tuple[str, ...]  # one, or a pair
 

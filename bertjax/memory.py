@@ -6,9 +6,10 @@ On a CPU memory is the process's resident memory, all of it; on an accelerator t
 import jax
 
 from bertjax.blocks import Blocks, choose_blocks
-from bertjax.budget import SHARE, UNKNOWN, format_bytes, free_memory, peak_resident, resident_memory
 from bertjax.config import BertConfig
 from bertjax.errors import InputError
+from bertjax.formatting import format_bytes
+from bertjax.machine import SHARE, UNKNOWN, free_memory, peak_resident, resident_memory
 from bertjax.schedule import AHEAD
 
 # What XLA's compiler leaves behind in the process that uses it (measured: `benchmarks/RESULTS.md`).

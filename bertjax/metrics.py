@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Num, Shaped
 
 from bertjax.errors import DataError
-from bertjax.texts import count_of
+from bertjax.formatting import count_of
 
 UNLABELLED = -1
 """The class of an example that has none, as in GLUE's test sets; NaN means the same, and alone does so for numbers."""

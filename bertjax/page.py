@@ -17,8 +17,8 @@ from jaxtyping import Float
 from bertjax.atomic import atomic_write
 from bertjax.errors import DataError, OutputError
 from bertjax.evidence import Q
+from bertjax.formatting import visible
 from bertjax.paths import user_path
-from bertjax.texts import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,16 +31,6 @@ PIXELS_PER_INCH = 200  # twice what a README shows, for fine screens
 SMALLEST_RANGE = 0.05  # points: below this, colours would show nothing but rounding
 STEPS = [1, 2, 4, 5, 10]  # between ticks
 PDF_FONTS = 42  # TrueType, which journals ask for, in place of matplotlib's Type 3
-
-
-def format_change(points: float) -> str:
-    """A change in points with its sign, at most 5 characters below 100 points.
-
-    >>> [format_change(points) for points in (-0.904, 0.001, 0.3, -31.25)]
-    ['−0.90', '0.00', '+0.30', '−31.2']
-    """
-    text = f"{points:+.2f}" if abs(points) < 9.995 else f"{points:+.1f}"
-    return "0.00" if float(text) == 0 else text.replace("-", "−")
 
 
 def changes_in_points(scores: Float[np.ndarray, "..."], base: float, ndim: int, axes: str) -> Float[np.ndarray, "..."]:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
-from bertjax.terminal import PlainConsole, say
+from bertjax.console import PlainConsole, say
 
 __all__ = ["ProgressBar", "Report", "describe", "in_notebook", "say"]
 

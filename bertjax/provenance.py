@@ -11,7 +11,7 @@ import jax
 from bertjax.data import Examples
 from bertjax.encoded import Encoded
 from bertjax.files import hash_weights, read_weights
-from bertjax.fingerprint import package_version
+from bertjax.machine import package_version
 from bertjax.metrics import METRICS
 from bertjax.task_outputs import metrics_of, positive_label
 

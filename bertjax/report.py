@@ -14,12 +14,11 @@ from rich.box import SIMPLE_HEAD
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from bertjax.budget import format_bytes
+from bertjax.console import PlainTable
 from bertjax.errors import DataError
 from bertjax.estimation import Estimate
+from bertjax.formatting import count_of, format_bytes, format_duration
 from bertjax.rows import kind_of
-from bertjax.terminal import PlainTable
-from bertjax.texts import count_of
 
 BAR_WIDTH = 30  # characters
 NOTHING = 0.005  # points: less is printed as 0.00
@@ -148,22 +147,13 @@ def plan_table(found: Estimate) -> PlainTable:
         ("outputs", format_bytes(found.output_bytes)),
         ("peak memory", f"{format_bytes(found.peak_bytes)} at most"),
         ("rate", f"{found.rate / 1e9:,.0f} GFLOP/s, measured on this device"),
-        ("time", f"about {_duration(found.seconds)}; a full pass for each: {_duration(found.plain_seconds)}"),
+        (
+            "time",
+            f"about {format_duration(found.seconds)}; a full pass for each: {format_duration(found.plain_seconds)}",
+        ),
     ):
         table.add_row(name, text)
     return table
-
-
-def _duration(seconds: int | float) -> str:
-    """Time in the two largest units that it needs.
-
-    >>> [_duration(seconds) for seconds in (0.5, 48.3, 140, 7500)]
-    ['0.5 s', '48 s', '2 min 20 s', '2 h 5 min']
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes = round(seconds) // 60
-    return f"{minutes} min {round(seconds) % 60} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def parity_table(rows: Sequence[Any]) -> PlainTable:

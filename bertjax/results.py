@@ -28,11 +28,11 @@ from bertjax.data import Examples
 from bertjax.errors import InputError, OutputError
 from bertjax.evidence import Evidence
 from bertjax.findings import describe_statistics, tell
+from bertjax.formatting import finite, to_json
 from bertjax.page import save_page
 from bertjax.plain import Swept
 from bertjax.rows import SCHEMA, SHORT, kind_of, make_rows, to_parquet
 from bertjax.summary import describe_files, read_summary, seal
-from bertjax.texts import to_json
 from bertjax.view import ResultsView, positive_name
 
 if TYPE_CHECKING:
@@ -294,12 +294,3 @@ def make_summary(results: Results) -> dict[str, Any]:
         "files": results.files,
     }
     return seal(summary)
-
-
-def finite(value: Any) -> Any:
-    """JSON has no NaN: null stands for it, also inside lists and mappings."""
-    if isinstance(value, dict):
-        return {name: finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -13,7 +13,7 @@ import numpy as np
 from bertjax.errors import InputError
 from bertjax.evidence import EFFECT_SIZES, STANDARDISED, Evidence
 from bertjax.findings import name_test
-from bertjax.optional import import_pandas
+from bertjax.machine import import_pandas
 
 SCHEMA = 2
 # Every column with its kind, as `pyarrow` names it; all but the names may be missing (null).

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any, TypeAlias
 
+from bertjax.arguments import LARGEST_INTEGER
 from bertjax.json_files import kind_of
 
 Schema: TypeAlias = Mapping[str, Any] | bool
-LARGEST_INTEGER = 2**63 - 1  # of a NumPy array and of a Parquet column
 _TYPES: dict[str, Callable[[Any], bool]] = {
     "object": lambda value: isinstance(value, dict),
     "array": lambda value: isinstance(value, list),

@@ -20,17 +20,17 @@ from bertjax.ablations import (
     read_sets,
     whole_layers,
 )
-from bertjax.budget import parse_bytes
+from bertjax.arguments import LARGEST_INTEGER
 from bertjax.config import BertConfig
 from bertjax.errors import InputError, OutputError
 from bertjax.job import choose_attention
 from bertjax.locate import DEFAULT_MODEL
+from bertjax.machine import parse_bytes
 from bertjax.metrics import find_metric
 from bertjax.naming import name_directory
 from bertjax.overrides import every_head, parse_head
 from bertjax.paths import hash_file, is_file, is_there, user_path
 from bertjax.results import NOT_COMPARED
-from bertjax.schema import LARGEST_INTEGER
 
 # Which sets of heads: for each whether `heads` can narrow it.
 COLLECTIONS = {

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 
-from bertjax.budget import room
+from bertjax.machine import memory_left
 from bertjax.processes import check_alike, gather
 from bertjax.tokenizer import Encoding, Tokenizer
 
@@ -74,7 +74,7 @@ class SharedRows(Sequence[Encoding]):
         if missing:
             first = [self._first[row] for row in missing]
             second = self._second and [self._second[row] for row in missing]
-            made = self._tokenizer.encode(first, second, self._max_length, room=room(self._memory))
+            made = self._tokenizer.encode(first, second, self._max_length, room=memory_left(self._memory))
             self._made.update(zip(missing, made, strict=True))
 
     def texts_of(self, examples: Sequence[int]) -> list[tuple[Encoding, ...]]:

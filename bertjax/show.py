@@ -11,12 +11,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.text import Text
 
+from bertjax.console import PlainTable
 from bertjax.evidence import Q
+from bertjax.formatting import count_of, to_cell, to_json, visible
 from bertjax.metrics import find_metric
 from bertjax.rows import COLUMNS, column
 from bertjax.saved import SavedResults
-from bertjax.terminal import PlainTable
-from bertjax.texts import count_of, to_cell, to_json, visible
 from bertjax.view import as_texts, mark_of
 
 FORMATS = ("table", "csv", "json", "md")

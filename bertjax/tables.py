@@ -13,9 +13,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bertjax.budget import format_bytes, resident_memory
 from bertjax.errors import DataError, some_of
+from bertjax.formatting import format_bytes
 from bertjax.json_files import JsonError, parse_json
+from bertjax.machine import resident_memory
 from bertjax.paths import open_data
 from bertjax.tasks import Task
 

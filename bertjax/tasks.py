@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float32, Int32
 
 from bertjax.errors import DataError
-from bertjax.texts import HALF_CHARACTER
+from bertjax.formatting import HALF_CHARACTER
 
 CUSTOM = "custom"
 SAMPLE = "qnli-sample"

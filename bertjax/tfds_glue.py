@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from bertjax import budget
-from bertjax.budget import format_bytes
 from bertjax.errors import DataError, MissingDependencyError, OutputError
+from bertjax.formatting import format_bytes
 from bertjax.local_files import glue_folder, read_examples, split_file
+from bertjax.machine import memory_left
 from bertjax.paths import is_there, user_path
 from bertjax.tasks import TASKS, Examples, Task, task_named
 
@@ -76,7 +76,7 @@ def read(task: Task, split: str, data_dir: str | Path | None = None, room: int |
     if split not in splits:
         raise _absent(task, split, builder, list(splits))
     with _reading(builder.data_path, data_dir):
-        _check_room(builder, split, budget.room() if room is None else room)
+        _check_room(builder, split, memory_left() if room is None else room)
         rows = sorted(_rows(builder, split), key=lambda row: int(row["idx"]))
         if len(rows) != splits[split]:
             raise ValueError(f"{len(rows)} rows of {split}, not {splits[split]}")

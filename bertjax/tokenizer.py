@@ -10,10 +10,12 @@ import numpy as np
 import tokenizers
 from jaxtyping import Int, Int32
 
-from bertjax import arguments, budget
+from bertjax import arguments
 from bertjax.errors import DataError, InputError, OutputError, library_errors
+from bertjax.formatting import format_bytes
 from bertjax.locate import locate
 from bertjax.long_texts import Meter, Texts, shorten
+from bertjax.machine import memory_left
 from bertjax.paths import user_path
 from bertjax.tokenizer_files import (
     LARGEST_ID,
@@ -183,7 +185,7 @@ class Tokenizer:
             first = [self.prompt + text for text in first] if self.prompt else first
             texts: list[Texts] = [(one,) for one in first] if second is None else list(zip(first, second, strict=True))
             characters = sum(len(text) for some in texts for text in some)
-            meter = Meter(budget.room() if room is None else room, len(texts), characters)
+            meter = Meter(memory_left() if room is None else room, len(texts), characters)
             self._backend.no_truncation()
             if max_length is not None:
                 texts = self._shorten(texts, max_length, meter)
@@ -341,8 +343,8 @@ def collate(
     if longest > width:
         raise InputError(f"an encoding has {longest} tokens, but the batch only {width}; encode with max_length")
     shape = len(encodings), width
-    if (needed := 12 * len(encodings) * width) > budget.room():
-        raise InputError(f"a batch of length {width} takes {budget.format_bytes(needed)} of memory, more than is free")
+    if (needed := 12 * len(encodings) * width) > memory_left():
+        raise InputError(f"a batch of length {width} takes {format_bytes(needed)} of memory, more than is free")
     batch = {name: np.zeros(shape, np.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
     batch["input_ids"][:] = pad_id
     for row, encoding in enumerate(encodings):

@@ -10,11 +10,9 @@ from jaxtyping import Float, Shaped
 from bertjax.errors import InputError
 from bertjax.evidence import Q
 from bertjax.figures import make_figure
-from bertjax.findings import format_p, is_bound
+from bertjax.formatting import count_of, format_change, format_p, is_bound, visible
 from bertjax.metrics import METRICS
-from bertjax.page import format_change
 from bertjax.rows import column, kind_of, to_frame
-from bertjax.texts import count_of, visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -44,8 +44,8 @@ from jaxtyping import Float
 
 from bertjax.cli import positive
 from bertjax.errors import DataError
+from bertjax.formatting import finite
 from bertjax.paths import user_path
-from bertjax.results import finite
 from experiments.frames.controls import Contrast, heads_left, mean_distances, measure_controls, plan_controls, score_all
 from experiments.frames.example import SENTENCE, attend, tell_example
 from experiments.frames.links import DIRECTIONS, Links, measure_links, measure_published

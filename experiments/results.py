@@ -27,8 +27,8 @@ from typing import Any
 from bertjax.atomic import atomic_write
 from bertjax.cli import Parser, guarded
 from bertjax.errors import DataError
+from bertjax.formatting import to_json
 from bertjax.progress import say
-from bertjax.texts import to_json
 
 PLACE = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- numbers: ([\w.: -]+?) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -28,10 +28,10 @@ import numpy as np
 
 import bertjax
 from bertjax import BertForSentenceEmbedding, Tokenizer, collate, read_results
-from bertjax.budget import peak_resident, resident_memory
 from bertjax.cli import main
 from bertjax.errors import BertjaxError
-from bertjax.texts import HIDDEN
+from bertjax.formatting import HIDDEN
+from bertjax.machine import peak_resident, resident_memory
 from tests.attempts import time_limit
 from tests.command_lines import KINDS, Line
 from tests.command_world import World, make_world

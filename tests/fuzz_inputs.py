@@ -20,10 +20,10 @@ import numpy as np
 
 from bertjax import BertConfig, tfds_glue
 from bertjax.ablations import read_sets
-from bertjax.budget import peak_resident, resident_memory
 from bertjax.data import load_examples
 from bertjax.errors import OutputError
 from bertjax.journal import is_unfinished, open_journal
+from bertjax.machine import peak_resident, resident_memory
 from bertjax.settings import Settings, check_settings
 from tests import attempts
 from tests.attempts import REFUSED, attempt

@@ -16,9 +16,9 @@ from pathlib import Path
 from rich.console import Console
 
 from bertjax.compare import agreeing, align, label_results, share_examples
+from bertjax.formatting import finite
 from bertjax.html_page import page_data
 from bertjax.page import save_page
-from bertjax.results import finite
 from bertjax.saved import UnsealedWarning, read_results
 from bertjax.show import show_table, show_text
 from bertjax.summary import describe_files, seal

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from bertjax.findings import format_change
+from bertjax.formatting import format_change
 from experiments import across_tasks
 from experiments.disabling.head_maps import DIRECTIONS, read_map
 from experiments.disabling.joined import TESTS, say_q

@@ -11,7 +11,7 @@ import sys
 import jax
 import jax.numpy as jnp
 jnp.ones(3) + 1  # something was compiled before bertjax chose a cache
-from bertjax.compile_cache import use_compile_cache
+from bertjax.machine import use_compile_cache
 if len(sys.argv) > 1:
     jax.config.update("jax_compilation_cache_dir", sys.argv[1])
 hits = []

@@ -11,9 +11,9 @@ import pytest
 from bertjax import BertConfig, BertForMaskedLM, BertForSequenceClassification, engine, memory, readouts, schedule
 from bertjax import ablations as ab
 from bertjax.blocks import Blocks
-from bertjax.budget import parse_bytes
 from bertjax.errors import InputError
 from bertjax.job import make_job
+from bertjax.machine import parse_bytes
 from bertjax.memory import fit_blocks, most_blocks, sweep_bytes
 from tests.tiny import encodings, random_model
 

@@ -16,13 +16,13 @@ from rich.console import Console
 
 from bertjax.atomic import encode_json
 from bertjax.cli import main
+from bertjax.console import PlainConsole
+from bertjax.formatting import FORMULA, HIDDEN, count_of, to_cell, to_json, visible
 from bertjax.html_page import make_page
 from bertjax.page import save_page
 from bertjax.report import ablation_table
 from bertjax.saved import SavedResults, read_results
 from bertjax.show import show_table, show_text
-from bertjax.terminal import PlainConsole
-from bertjax.texts import FORMULA, HIDDEN, count_of, to_cell, to_json, visible
 from tests.made_up import make_results
 
 # Whatever Unicode has, half characters too, and what others take for commands.

@@ -14,7 +14,7 @@ import bertjax
 from bertjax.data import load_examples
 from bertjax.errors import DataError
 from bertjax.files import hash_weights, read_weights
-from bertjax.fingerprint import package_version
+from bertjax.machine import package_version
 from experiments.label_maps import label_order, main, make_parser, take_letters
 from experiments.patterns.maps import (
     CLASSES,

@@ -10,11 +10,12 @@ import pytest
 
 from bertjax import BertConfig, Tokenizer, long_texts, paths
 from bertjax import ablations as ab
-from bertjax.budget import format_bytes, parse_bytes, resident_memory
 from bertjax.data import TASKS, load_examples
 from bertjax.errors import DataError, InputError
+from bertjax.formatting import format_bytes
 from bertjax.local_files import read_examples
 from bertjax.long_texts import shorten
+from bertjax.machine import parse_bytes, resident_memory
 from tests.workshop import SENTENCES, add_tokenizer
 
 HEADER = "sentence1\tsentence2\tlabel\n"
@@ -70,14 +71,14 @@ def test_a_gzip_bomb_is_told(tmp_path, monkeypatch):
 CHILD = """
 import sys
 from bertjax import Tokenizer
-from bertjax.budget import peak_resident, resident_memory, room
+from bertjax.machine import memory_left, peak_resident, resident_memory
 from bertjax.data import load_examples
 from bertjax.errors import BertjaxError
 tokenizer, before = Tokenizer.from_pretrained(sys.argv[1]), resident_memory()
 memory = before + int(sys.argv[3])
 try:
     examples = load_examples("mrpc", data=sys.argv[2], memory=memory)
-    texts = tokenizer.encode(examples.first, examples.second, 24, room=room(memory))
+    texts = tokenizer.encode(examples.first, examples.second, 24, room=memory_left(memory))
     print(peak_resident() - before, len(texts))
 except BertjaxError as error:
     print(peak_resident() - before, error)

@@ -17,8 +17,9 @@ from rich.console import Console
 from bertjax.bars import Weighed, make_layers, make_sets
 from bertjax.cells import STRENGTH
 from bertjax.errors import DataError, OutputError
+from bertjax.formatting import format_change
 from bertjax.heads_map import make_heads
-from bertjax.page import format_change, save_page
+from bertjax.page import save_page
 from bertjax.report import ablation_table
 
 BASE, LABEL, TITLE = 0.8672, "Spearman correlation", "A title that is no formula: $_$ and $x^^$"

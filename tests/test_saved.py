@@ -20,7 +20,7 @@ from scipy.stats import spearmanr
 from bertjax.cli import main
 from bertjax.compare import agreeing, align, compare, label_results
 from bertjax.errors import InputError, MissingDependencyError
-from bertjax.findings import format_p
+from bertjax.formatting import format_p
 from bertjax.intervals import rank_correlation
 from bertjax.rows import COLUMNS, SCHEMA
 from bertjax.saved import read_results

@@ -10,14 +10,13 @@ PACKAGE = Path(__file__).parent.parent / "bertjax"
 # Left to right: a file imports only from its left.
 ORDER = [
     *(
-        "texts",
+        "formatting",
         "errors",
         "arguments",
-        "optional",
         "paths",
-        "budget",
+        "machine",
         "json_files",
-        "terminal",
+        "console",
         "progress",
         "types",
         "config",
@@ -46,7 +45,6 @@ ORDER = [
         "memory",
         "fingerprint",
         "journal",
-        "compile_cache",
         "engine",
         "watch",
         "processes",
@@ -121,7 +119,7 @@ def test_flax_stays_in_its_rooms_and_within_what_lasts(path):
 @pytest.mark.parametrize("path", ALL_FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_and_functions_are_short(path):
     text = path.read_text()
-    assert text.count("\n") <= 400
+    assert text.count("\n") <= 600
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef):
             body = node.body[1:] if ast.get_docstring(node) else node.body

@@ -9,9 +9,8 @@ from jaxtyping import Bool, Float, Int, Num
 
 from bertjax import intervals
 from bertjax.evidence import Evidence, Q
-from bertjax.findings import format_p, is_bound
+from bertjax.formatting import format_change, format_p, is_bound
 from bertjax.metrics import METRICS
-from bertjax.page import format_change
 from bertjax.report import NOTHING
 from bertjax.resampling import bootstrap_counts, make_scorer, score_draws
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bertjax.evidence import Q
-from bertjax.findings import format_p, is_bound
+from bertjax.formatting import format_p, is_bound
 from bertjax.metrics import METRICS
 from experiments.disabling.effects import say_change
 from experiments.disabling.said import say_correlation, table_of

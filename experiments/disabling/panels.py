@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 
 from bertjax.cells import Colours, colour_cells, write_changes
 from bertjax.evidence import Q
+from bertjax.formatting import format_change
 from bertjax.page import (
     COLOURS,
     GREY,
@@ -23,7 +24,6 @@ from bertjax.page import (
     add_axes,
     add_note,
     draw_as_shapes,
-    format_change,
     save_page,
     start_page,
 )

@@ -20,10 +20,11 @@ from bertjax.data import Examples
 from bertjax.encoded import Encoded, encode_examples
 from bertjax.errors import DataError
 from bertjax.evidence import RESAMPLES
+from bertjax.formatting import finite
 from bertjax.locate import locate
 from bertjax.metrics import UNLABELLED
 from bertjax.plain import Swept
-from bertjax.results import NOT_COMPARED, Results, check_directory, finite
+from bertjax.results import NOT_COMPARED, Results, check_directory
 from bertjax.settings import Settings, for_this_device
 from bertjax.task_outputs import mean_outputs, positive_label, sweep_examples
 from experiments.disabling.effects import Effects, draw_changes, draw_means, make_effects, rank_correlation

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from bertjax.evidence import Q
-from bertjax.findings import format_p
+from bertjax.formatting import format_p
 from bertjax.page import INK, WIDTH, add_axes, add_note, draw_as_shapes, save_page, start_page
 from experiments.disabling.effects import say_change
 from experiments.disabling.panels import EffectPanel, draw_effect_bars

@@ -45,7 +45,7 @@ from sklearn.preprocessing import StandardScaler
 from bertjax.atomic import write_json
 from bertjax.cli import Parser, guarded, positive
 from bertjax.errors import DataError, OutputError
-from bertjax.fingerprint import package_version
+from bertjax.machine import package_version
 from bertjax.paths import hash_file
 from bertjax.progress import ProgressBar, Report
 from experiments.patterns.maps import DATA, NAMES, MapSet, read_maps

@@ -20,14 +20,13 @@ from rich.table import Table
 
 import bertjax
 from bertjax.atomic import encode_json, remove_leftovers, staged
-from bertjax.budget import format_bytes
 from bertjax.cli import Parser, guarded, positive
-from bertjax.compile_cache import use_compile_cache
 from bertjax.data import draw
 from bertjax.errors import OutputError
-from bertjax.fingerprint import package_version
+from bertjax.formatting import format_bytes
 from bertjax.journal import discard_journal
 from bertjax.locate import DEFAULT_MODEL, locate
+from bertjax.machine import package_version, use_compile_cache
 from bertjax.memory import peak_memory
 from bertjax.paths import user_path
 from bertjax.progress import ProgressBar, Report, say

@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from bertjax.texts import visible
+from bertjax.formatting import visible
 
 
 class PlainConsole(Console):

@@ -1,0 +1,152 @@
+"""Texts and numbers, written so that they are safe where they end up and read well there.
+
+A terminal obeys control characters, XML may not hold them, JSON and UTF-8 have no half of a character, and a
+spreadsheet computes what begins with an equals sign: what is done about each is done here, once. Numbers are written
+in one way everywhere: changes in points, p-values, amounts of memory, durations, counts.
+"""
+
+import json
+import math
+import re
+from typing import Any
+
+# Control characters, separators of lines, marks that turn the direction of writing, half characters (lone surrogates),
+# and the two that are none.
+HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+# What a spreadsheet takes for a formula; the page's program reads it too, so it is written as both languages do.
+FORMULA = r"^[=+\-@\t\r]"
+
+
+def visible(text: str, allowed: str = "") -> str:
+    r"""A text with each character that would not be seen, but obeyed, written as its escape.
+
+    Args:
+        allowed: such characters that stay.
+
+    >>> print(visible("red\x1b[31m\n"))
+    red\x1b[31m\n
+    """
+    return HIDDEN.sub(lambda found: found[0] if found[0] in allowed else _escape(found[0]), text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def one_line(text: object) -> str:
+    """A message as one line of visible characters.
+
+    >>> one_line("two\\n  lines")
+    'two lines'
+    """
+    return visible(" ".join(str(text).split()))
+
+
+def count_of(number: int, noun: str) -> str:
+    """A number with its noun, as many as there are.
+
+    >>> count_of(1, "head"), count_of(1500, "example")
+    ('1 head', '1,500 examples')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def to_json(value: Any, **layout: Any) -> str:
+    r"""Strict JSON that is UTF-8 whatever its texts hold, and that a terminal may print.
+
+    Args:
+        layout: of `json.dumps`.
+
+    Raises:
+        ValueError: NaN or infinity, which JSON does not have.
+
+    >>> print(to_json({"name": "\x9b1m \ud800 é"}))
+    {"name": "\u009b1m \ud800 é"}
+    """
+    written = json.dumps(value, ensure_ascii=False, allow_nan=False, **layout)
+    # Inside strings `json` has escaped line feeds: those that are there are its own.
+    return HIDDEN.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", written)
+
+
+def to_cell(value: Any) -> Any:
+    """A value for a cell of a CSV file: a text is no formula to a spreadsheet, and has no control characters.
+
+    >>> to_cell("=1+1"), to_cell("3.0"), to_cell(-1.5)
+    ("'=1+1", '3.0', -1.5)
+    """
+    if not isinstance(value, str):
+        return value
+    return visible(f"'{value}" if re.match(FORMULA, value) else value)
+
+
+def finite(value: Any) -> Any:
+    """JSON has no NaN: null stands for it, also inside lists and mappings."""
+    if isinstance(value, dict):
+        return {name: finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def format_change(points: float) -> str:
+    """A change in points with its sign, at most 5 characters below 100 points.
+
+    >>> [format_change(points) for points in (-0.904, 0.001, 0.3, -31.25)]
+    ['−0.90', '0.00', '+0.30', '−31.2']
+    """
+    text = f"{points:+.2f}" if abs(points) < 9.995 else f"{points:+.1f}"
+    return "0.00" if float(text) == 0 else text.replace("-", "−")
+
+
+def format_p(value: float, least: float | None = None) -> str:
+    """A p-value in two digits; the least that random swaps can give is an upper bound.
+
+    Args:
+        least: what the test gives where none of its swaps is as large as what was seen; None where it gives any p.
+
+    >>> format_p(0.0314), format_p(0.00001), format_p(1.0), format_p(0.0001, least=0.0001)
+    ('0.031', '0.00001', '1', '≤0.0001')
+    """
+    text = f"{value:.2g}" if value >= 0.001 else f"{value:.5f}".rstrip("0") if value >= 0.00001 else "<0.00001"
+    bounded = is_bound(value, least) and not text.startswith("<")
+    return f"≤{text}" if bounded else text
+
+
+def is_bound(p: float, least: float | None) -> bool:
+    """Whether a p-value is the least that random swaps can give, so that the true one is at most that."""
+    return least is not None and bool(p <= least * (1 + 1e-9))
+
+
+def equals_p(name: str, value: float, least: float | None = None) -> str:
+    """What a p-value is, as a part of a sentence.
+
+    >>> equals_p("p", 0.0314), equals_p("p", 0.0001, least=0.0001)
+    ('p = 0.031', 'p ≤ 0.0001')
+    """
+    text = format_p(value, least)
+    return f"{name} {text[0]} {text[1:]}" if text[0] in "<≤" else f"{name} = {text}"
+
+
+def format_bytes(count: int | float) -> str:
+    """Bytes for people, in decimal units.
+
+    >>> format_bytes(1_540_000_000)
+    '1.54 GB'
+    """
+    for unit, digits in (("TB", 12), ("GB", 9), ("MB", 6), ("kB", 3)):
+        if count >= 10**digits:
+            return f"{float(f'{count / 10**digits:.3g}'):,g} {unit}"
+    return f"{count:.0f} bytes"
+
+
+def format_duration(seconds: int | float) -> str:
+    """Time in the two largest units that it needs.
+
+    >>> [format_duration(seconds) for seconds in (0.5, 48.3, 140, 7500)]
+    ['0.5 s', '48 s', '2 min 20 s', '2 h 5 min']
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes = round(seconds) // 60
+    return f"{minutes} min {round(seconds) % 60} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,173 @@
+"""What this machine offers: its memory, a place for compiled steps, and the packages that are installed."""
+
+import hashlib
+import math
+import os
+import platform
+import re
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import ModuleType
+
+from filelock import FileLock
+
+from bertjax import arguments
+from bertjax.errors import InputError, MissingDependencyError
+
+# Of what is free, when the user gives no budget.
+SHARE = 0.8
+UNKNOWN = 2**62  # bytes, where the system does not say
+UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+# Compiled steps are kept between processes, so that a sweep of known shapes begins at once. The environment variable
+# names another directory, or is `off`.
+SWITCH = "BERTJAX_COMPILE_CACHE"
+LARGEST = 2 * 1024**3  # bytes that are kept; what was used longest ago goes first
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes from '8GB', '500 MB' or a plain number.
+
+    Raises:
+        InputError: it is none of these, nothing, or more than any machine has.
+
+    >>> parse_bytes("1.5GB")
+    1500000000
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)B?\s*", text, re.IGNORECASE | re.ASCII)
+    size = math.nan if found is None else float(found[1]) * UNITS[found[2].upper()]
+    if not 1 <= size <= UNKNOWN:
+        raise InputError(f"{text[:40]!r} is no amount of memory: write 8GB or 500MB")
+    return int(size)
+
+
+def read_budget(memory: int | str | None) -> int | None:
+    """An amount of memory as bytes, whether given as bytes or in words ('4GB'); None for no limit.
+
+    Raises:
+        InputError: it is neither.
+    """
+    if memory is None:
+        return None
+    return parse_bytes(memory) if isinstance(memory, str) else arguments.whole_number(memory, "memory", 1)
+
+
+def resident_memory() -> int:
+    """Bytes that are resident of this process; 0 where the system does not say."""
+    return _kilobytes(Path("/proc/self/status"), "VmRSS") or 0
+
+
+def peak_resident(process: int | None = None) -> int | None:
+    """The most bytes that were resident of a process, by default this one; None where the system does not say."""
+    return _kilobytes(Path(f"/proc/{process or 'self'}/status"), "VmHWM")
+
+
+def free_memory() -> int:
+    """Bytes that are free beside the accelerator's; a very large number where the system does not say."""
+    available = _kilobytes(Path("/proc/meminfo"), "MemAvailable")
+    return min((size for size in (available, _free_in_group()) if size is not None), default=UNKNOWN)
+
+
+def memory_left(budget: int | None = None) -> int:
+    """Bytes that this process may still take.
+
+    Args:
+        budget: bytes that it may hold; None for most of what is free.
+    """
+    if budget is None:
+        return int(SHARE * free_memory())
+    return max(0, budget - resident_memory())
+
+
+def _kilobytes(path: Path, name: str) -> int | None:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(name + ":")), None)
+
+
+def _free_in_group() -> int | None:
+    """What a container's limit leaves; None where there is none (cgroup v2)."""
+    try:
+        limit, used = (Path(f"/sys/fs/cgroup/memory.{name}").read_text().strip() for name in ("max", "current"))
+        return None if limit == "max" else max(0, int(limit) - int(used))
+    except (OSError, ValueError):
+        return None
+
+
+def use_compile_cache() -> Path | None:
+    """Let JAX keep what it compiles in the user's cache directory, unless the user has chosen otherwise.
+
+    The environment variable `BERTJAX_COMPILE_CACHE` names another directory, or is `off`. A cache that JAX has been
+    given already (`jax_compilation_cache_dir`, `JAX_COMPILATION_CACHE_DIR`) stays.
+
+    Returns: the directory in use, or None.
+    """
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    wanted, given = os.environ.get(SWITCH, ""), getattr(jax.config, "jax_compilation_cache_dir", None)
+    if given or wanted == "off":
+        return Path(given) if given else None
+    try:
+        directory = (Path(wanted).expanduser() if wanted else _user_cache() / "bertjax" / "compiled") / _machine()
+        str(directory).encode()  # XLA takes no other name
+        directory.mkdir(parents=True, exist_ok=True)
+        _remove_unfinished(directory)
+    except (OSError, RuntimeError, ValueError):
+        return None  # a home that is read-only, none at all, or a name that is no UTF-8 must not stop a sweep
+    jax.config.update("jax_compilation_cache_dir", str(directory))
+    jax.config.update("jax_compilation_cache_max_size", LARGEST)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    compilation_cache.reset_cache()  # JAX looks for a cache once, at the first compilation, which may have been
+    return directory
+
+
+def _remove_unfinished(directory: Path) -> None:
+    """Remove what a killed process left half-written, which JAX would stumble over in every run.
+
+    JAX writes an entry under its final name, and then, where the cache is limited, when it was used.
+
+    Raises:
+        OSError: the directory cannot be written, or another process holds it for long.
+    """
+    with FileLock(directory / ".lockfile", timeout=10):  # JAX's own
+        for entry in directory.glob("*-cache"):
+            if not entry.with_name(entry.name.removesuffix("cache") + "atime").exists():
+                entry.unlink()
+
+
+def _user_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+def _machine() -> str:
+    """What compiled code for a CPU depends on: machines that share a home directory may differ in instructions."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    flags = next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
+    return f"{platform.machine()}-{hashlib.sha256(flags.encode()).hexdigest()[:8]}"
+
+
+def package_version(name: str) -> str:
+    """Version of an installed package."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def import_pandas() -> ModuleType:
+    """The package pandas.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise MissingDependencyError("to_pandas needs pandas, which is not installed: pip install pandas") from None
+    return pandas
