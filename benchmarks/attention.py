@@ -32,11 +32,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common import describe_machine
-from bertjax import fused, kernels, ops
-from bertjax.atomic import write_json
+from bertjax.atomic_files import write_json
 from bertjax.cli import positive
-from bertjax.page import INK, PALE, WIDTH, add_axes, save_page, start_page
-from bertjax.types import Numerics, Overrides
+from bertjax.model import fused_attention as fused
+from bertjax.model import ops
+from bertjax.model import pallas_attention as kernels
+from bertjax.model.types import Numerics, Overrides
+from bertjax.plots.canvas import INK, PALE, WIDTH, add_axes, save_page, start_page
 
 LENGTHS = (32, 64, 128, 256, 512)
 AT_LEAST = 0.05  # seconds that a timed loop takes

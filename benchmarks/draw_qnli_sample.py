@@ -1,17 +1,17 @@
-"""Draw the sample of QNLI that bertjax ships, bertjax/samples/qnli_sample.tsv, again.
+"""Draw the sample of QNLI that bertjax ships, bertjax/data/samples/qnli_sample.tsv, again.
 
 Command: python benchmarks/draw_qnli_sample.py QNLI/dev.tsv TOKENIZER_DIR OUTPUT.tsv
     with GLUE's QNLI/dev.tsv (5,463 pairs) and the directory of all-MiniLM-L6-v2's tokenizer files.
 Run time: about 2 s on two CPU cores.
-Outcome: the shipped file, byte for byte; prints its SHA-256. Why drawn so: bertjax/samples/README.md.
+Outcome: the shipped file, byte for byte; prints its SHA-256. Why drawn so: bertjax/data/samples/README.md.
 """
 
 import argparse
 import hashlib
 from pathlib import Path
 
-from bertjax.data import Examples, draw, load_examples
-from bertjax.tokenizer import Tokenizer
+from bertjax.data.loading import Examples, draw, load_examples
+from bertjax.data.tokenizer import Tokenizer
 
 COUNT = 600
 LONGEST = 40

@@ -18,13 +18,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common import describe_machine
-from bertjax.atomic import write_json
+from bertjax.atomic_files import write_json
 from bertjax.cli import positive
-from bertjax.evidence import RESAMPLES, weigh
+from bertjax.engine.memory import memory_in_use
+from bertjax.evidence.metrics import METRICS
+from bertjax.evidence.resampling import bootstrap_counts, make_scorer, score_draws
+from bertjax.evidence.weighing import RESAMPLES, weigh
 from bertjax.machine import peak_resident
-from bertjax.memory import memory_in_use
-from bertjax.metrics import METRICS
-from bertjax.resampling import bootstrap_counts, make_scorer, score_draws
 
 # Examples of MNLI's, QQP's, CoLA's and STS-B's validation sets (QQP's cut to MNLI's).
 EXAMPLES = {"accuracy": 9815, "f1": 9815, "matthews": 1043, "pearson": 1500, "spearman": 1500}

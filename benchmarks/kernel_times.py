@@ -24,10 +24,11 @@ from rich.table import Table
 import bertjax
 from benchmarks.common import SIZES, TASKS, describe_machine, draw_lengths, random_examples
 from benchmarks.rivals import make_checkpoint
-from bertjax import engine, readouts
-from bertjax.ablations import single_heads
-from bertjax.atomic import write_json
+from bertjax.atomic_files import write_json
 from bertjax.cli import positive
+from bertjax.engine import run as engine
+from bertjax.interventions import readouts
+from bertjax.interventions.ablations import single_heads
 
 SHOWN = 20
 # What a CPU's threads say of themselves around the work that they do.

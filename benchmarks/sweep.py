@@ -34,15 +34,17 @@ from benchmarks.rivals import (
     torch_rival,
     vmap_rival,
 )
-from bertjax import engine, plain, readouts
-from bertjax.ablations import Ablation, single_heads, to_overrides
-from bertjax.atomic import write_json
-from bertjax.blocks import Blocks
+from bertjax.atomic_files import write_json
 from bertjax.cli import positive
-from bertjax.cost import price
+from bertjax.data.tokenizer import Encoding, batches_by_length
+from bertjax.engine import plain
+from bertjax.engine import run as engine
+from bertjax.engine.blocks import Blocks
+from bertjax.engine.costs import price
+from bertjax.engine.plan import make_plan
+from bertjax.interventions import readouts
+from bertjax.interventions.ablations import Ablation, single_heads, to_overrides
 from bertjax.machine import peak_resident
-from bertjax.plan import make_plan
-from bertjax.tokenizer import Encoding, batches_by_length
 
 RIVALS = (
     "torch_padded",

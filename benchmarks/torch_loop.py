@@ -17,14 +17,15 @@ from rich.table import Table
 
 import bertjax
 from benchmarks.common import describe_machine
-from bertjax import overrides, parity
-from bertjax.ablations import single_heads
-from bertjax.data import load_examples
-from bertjax.encoded import Encoded, batch_rows, encode_examples
-from bertjax.locate import DEFAULT_MODEL, locate
-from bertjax.metrics import score
-from bertjax.plain import Swept
-from bertjax.task_outputs import cosine, metrics_of, positive_label, sweep_examples
+from bertjax.checkpoints.locate import DEFAULT_MODEL, locate
+from bertjax.data.loading import load_examples
+from bertjax.engine.plain import Swept
+from bertjax.evidence.metrics import score
+from bertjax.interventions import overrides
+from bertjax.interventions.ablations import single_heads
+from bertjax.study import parity
+from bertjax.study.encoding import Encoded, batch_rows, encode_examples
+from bertjax.study.outputs import cosine, metrics_of, positive_label, sweep_examples
 
 BATCH = 32
 

@@ -14,18 +14,21 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
 from benchmarks.common import draw_lengths
-from bertjax import BertConfig, BertForSentenceEmbedding, BertForSequenceClassification, compiled, kernels, readouts
-from bertjax.ablations import single_heads
-from bertjax.blocks import BlockRunner, Blocks, Slot, Step, choose_blocks
-from bertjax.kernel_statistics import measure
-from bertjax.memory import sweep_bytes
-from bertjax.packing import LANES, choose_row_length, first_fit
-from bertjax.parts import split
-from bertjax.plan import Node, Plan, make_plan
-from bertjax.schedule import Pace, Schedule, run_base
-from bertjax.sharding import BATCH, SPLIT, WHOLE
-from bertjax.steps import Changes, Recipe, layer_weights
-from bertjax.types import Inputs, Numerics
+from bertjax import BertConfig, BertForSentenceEmbedding, BertForSequenceClassification
+from bertjax.engine import compiled_steps as compiled
+from bertjax.engine.blocks import BlockRunner, Blocks, Slot, Step, choose_blocks
+from bertjax.engine.memory import sweep_bytes
+from bertjax.engine.packing import LANES, choose_row_length, first_fit
+from bertjax.engine.parts import split
+from bertjax.engine.plan import Node, Plan, make_plan
+from bertjax.engine.schedule import Pace, Schedule, run_base
+from bertjax.engine.sharding import BATCH, SPLIT, WHOLE
+from bertjax.interventions import readouts
+from bertjax.interventions.ablations import single_heads
+from bertjax.model import pallas_attention as kernels
+from bertjax.model.packed_layer import Changes, Recipe, layer_weights
+from bertjax.model.pallas_statistics import measure
+from bertjax.model.types import Inputs, Numerics
 from experiments.training.trainer import Skeleton, dropout_key, make_optimizer, train_step
 
 STEPS_OF_PART, TOKENS = 2048, 65536  # of an accelerator, as the engine has them

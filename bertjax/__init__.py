@@ -1,12 +1,14 @@
 """bertjax: BERT in JAX/Flax for people who study what attention heads do."""
 
-from bertjax import ablations, errors, overrides, plain, readouts
-from bertjax.config import BertConfig
-from bertjax.engine import SweepResult, sweep
-from bertjax.estimation import Estimate, estimate
-from bertjax.model import BertModel
-from bertjax.saved import SavedResults, read_results
-from bertjax.task_heads import (
+from bertjax import errors
+from bertjax.checkpoints.config import BertConfig
+from bertjax.data.tokenizer import Tokenizer, collate
+from bertjax.engine import plain
+from bertjax.engine.estimation import Estimate, estimate
+from bertjax.engine.run import SweepResult, sweep
+from bertjax.interventions import ablations, overrides, readouts
+from bertjax.model.encoder import BertModel
+from bertjax.model.task_models import (
     BertForMaskedLM,
     BertForNextSentencePrediction,
     BertForPreTraining,
@@ -16,8 +18,8 @@ from bertjax.task_heads import (
     BertForTokenClassification,
     load,
 )
-from bertjax.tokenizer import Tokenizer, collate
-from bertjax.types import ModelOutput, Numerics, Overrides
+from bertjax.model.types import ModelOutput, Numerics, Overrides
+from bertjax.results.directory import SavedResults, read_results
 
 __version__ = "0.1.0"
 

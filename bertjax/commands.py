@@ -11,16 +11,16 @@ from typing import Any, NoReturn
 import numpy as np
 
 from bertjax.console import say
+from bertjax.engine.distributed.watch import end
 from bertjax.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, BertjaxError, InputError
 from bertjax.formatting import count_of, one_line, to_json
 from bertjax.progress import ProgressBar, Report
-from bertjax.watch import end
 
 
 def run_ablate(options: argparse.Namespace) -> int:
     """`bertjax ablate`."""
-    from bertjax.ablate import ablate
-    from bertjax.settings import check_settings
+    from bertjax.study.run import ablate
+    from bertjax.study.settings import check_settings
 
     _choose_cache(options)
     settings = _settings(options)
@@ -52,8 +52,8 @@ def _show_results(settings: Any, results: Any) -> None:
 
 def _run_distributed(options: argparse.Namespace, settings: Any) -> int:
     """One of several processes; the first one speaks. An unfinished sweep goes on as without `--resume`."""
-    from bertjax import processes
-    from bertjax.ablate import ablate
+    from bertjax.engine.distributed import processes
+    from bertjax.study.run import ablate
 
     if options.process == 0:
         say(f"waiting for {(options.processes or 0) - 1} other processes at {options.coordinator}")
@@ -73,7 +73,7 @@ def _run_distributed(options: argparse.Namespace, settings: Any) -> int:
 
 def _agree_that_complete(settings: Any) -> bool:
     """Whether `--resume` finds all done; the first process looks, and says so, and the others hear of it."""
-    from bertjax import processes
+    from bertjax.engine.distributed import processes
 
     complete = settings.resume and processes.is_first() and _show_complete(settings)
     return bool(processes.agree(np.int32(complete)))
@@ -81,9 +81,9 @@ def _agree_that_complete(settings: Any) -> bool:
 
 def _show_complete(settings: Any) -> bool:
     """Whether `--resume` finds a directory that is complete; if so, show it."""
-    from bertjax.journal import is_unfinished
-    from bertjax.results import read_complete
-    from bertjax.settings import for_this_device
+    from bertjax.engine.journal import is_unfinished
+    from bertjax.results.results import read_complete
+    from bertjax.study.settings import for_this_device
 
     if is_unfinished(settings.journal):
         return False
@@ -107,8 +107,8 @@ def leave(ending: BaseException) -> NoReturn:
 
 def run_plan(options: argparse.Namespace) -> int:
     """`bertjax plan`."""
-    from bertjax.ablate import estimate_job
-    from bertjax.report import plan_table
+    from bertjax.results.terminal import plan_table
+    from bertjax.study.run import estimate_job
 
     _choose_cache(options)
     say(plan_table(estimate_job(_settings(options))), wrap=True)
@@ -124,7 +124,7 @@ def _choose_cache(options: argparse.Namespace) -> None:
 
 def _settings(options: argparse.Namespace) -> Any:
     """`ablate.Settings` of the options, lists as tuples."""
-    from bertjax.settings import Settings
+    from bertjax.study.settings import Settings
 
     given: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(Settings)}
     changed: dict[str, Any] = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
@@ -132,7 +132,7 @@ def _settings(options: argparse.Namespace) -> Any:
 
 
 def _show_scores(entries: Sequence[Mapping[str, Any]], base: float | None, label: str) -> None:
-    from bertjax.report import ablation_table
+    from bertjax.results.terminal import ablation_table
 
     say(ablation_table(entries, base, label), wrap=True)
 
@@ -143,8 +143,8 @@ def run_parity(options: argparse.Namespace) -> int:
 
     if options.precision == "float64":
         jax.config.update("jax_enable_x64", True)
-    from bertjax.parity import check_model
-    from bertjax.report import parity_table
+    from bertjax.results.terminal import parity_table
+    from bertjax.study.parity import check_model
 
     with ProgressBar("comparing") as advance:
         rows = check_model(options.model, options.precision, options.examples, advance)
@@ -156,8 +156,8 @@ def run_parity(options: argparse.Namespace) -> int:
 
 def run_show(options: argparse.Namespace) -> int:
     """`bertjax show`."""
-    from bertjax.saved import read_results
-    from bertjax.show import show_table, show_text
+    from bertjax.results.directory import read_results
+    from bertjax.results.show import show_table, show_text
 
     saved = read_results(options.directory)
     if options.format == "table":
@@ -169,9 +169,9 @@ def run_show(options: argparse.Namespace) -> int:
 
 def run_compare(options: argparse.Namespace) -> int:
     """`bertjax compare`."""
-    from bertjax.compare import compare_data, compare_table
     from bertjax.formatting import finite
-    from bertjax.saved import read_results
+    from bertjax.results.comparison import compare_data, compare_table
+    from bertjax.results.directory import read_results
 
     several = [read_results(directory) for directory in options.directories]
     if options.format == "json":
@@ -183,9 +183,9 @@ def run_compare(options: argparse.Namespace) -> int:
 
 def run_plot(options: argparse.Namespace) -> int:
     """`bertjax plot`."""
-    from bertjax.figures import make_figure
-    from bertjax.page import save_page
-    from bertjax.saved import read_results
+    from bertjax.plots.canvas import save_page
+    from bertjax.results.directory import read_results
+    from bertjax.results.figures import make_figure
 
     saved = read_results(options.directory)
     chosen = {
@@ -203,8 +203,8 @@ def run_plot(options: argparse.Namespace) -> int:
 
 def run_report(options: argparse.Namespace) -> int:
     """`bertjax report`."""
-    from bertjax.html_page import write_page
-    from bertjax.saved import read_results
+    from bertjax.results.directory import read_results
+    from bertjax.results.page import write_page
 
     path = write_page(read_results(options.directory), options.output)
     say(f"open {path.absolute().as_uri()}")
@@ -213,7 +213,7 @@ def run_report(options: argparse.Namespace) -> int:
 
 def run_prepare(options: argparse.Namespace) -> int:
     """`bertjax data prepare`."""
-    from bertjax.tfds_glue import prepare
+    from bertjax.data.tfds_glue import prepare
 
     for row in prepare(options.source, options.data_dir, options.tasks, overwrite=options.overwrite):
         say(f"{row.task} {row.split}: {count_of(row.rows, 'row')}{row.note and f' ({row.note})'}")

@@ -35,16 +35,16 @@ import numpy as np
 from rich.table import Table
 
 from bertjax import BertConfig, BertForSequenceClassification, BertModel
+from bertjax.checkpoints.locate import locate
+from bertjax.checkpoints.weight_files import CheckpointWarning, hash_weights, read_weights
 from bertjax.cli import Parser, positive
-from bertjax.data import Examples, draw
-from bertjax.encoded import Encoded, encode_examples
+from bertjax.data.loading import Examples, draw
 from bertjax.errors import DataError, Interrupted
-from bertjax.files import CheckpointWarning, hash_weights, read_weights
-from bertjax.locate import locate
-from bertjax.metrics import score
+from bertjax.evidence.metrics import score
+from bertjax.model.pretrained import make_numerics
 from bertjax.paths import is_file, user_path
-from bertjax.pretrained import make_numerics
 from bertjax.progress import say
+from bertjax.study.encoding import Encoded, encode_examples
 from experiments.shared.program import (
     Outcome,
     Run,

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from bertjax.atomic import atomic_write
+from bertjax.atomic_files import atomic_write
 from bertjax.cli import Parser, guarded
 from bertjax.errors import DataError
 from bertjax.formatting import to_json

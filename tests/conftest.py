@@ -12,7 +12,10 @@ import jax
 import numpy as np
 import pytest
 
-from bertjax import BertConfig, evidence, page, significance
+from bertjax import BertConfig
+from bertjax.evidence import significance
+from bertjax.evidence import weighing as evidence
+from bertjax.plots import canvas as page
 from tests.browser import start_browser
 from tests.tiny import FAST_COMPILATION, SIZES
 from tests.workshop import make_classifier, make_embedder, make_encoder, write_glue

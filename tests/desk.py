@@ -5,16 +5,11 @@ from pathlib import Path
 import numpy as np
 
 import bertjax
-from bertjax import (
-    BertConfig,
-    BertForSentenceEmbedding,
-    BertForSequenceClassification,
-    Tokenizer,
-    plain,
-    readouts,
-)
-from bertjax import ablations as ab
-from bertjax import overrides as ov
+from bertjax import BertConfig, BertForSentenceEmbedding, BertForSequenceClassification, Tokenizer
+from bertjax.engine import plain
+from bertjax.interventions import ablations as ab
+from bertjax.interventions import overrides as ov
+from bertjax.interventions import readouts
 from tests.tiny import random_model
 from tests.workshop import SENTENCES, add_tokenizer, make_config
 

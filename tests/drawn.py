@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bertjax.metrics import METRICS
+from bertjax.evidence.metrics import METRICS
 
 DRAWS = 999
 

@@ -4,19 +4,14 @@ import jax
 import numpy as np
 import pytest
 
-from bertjax import (
-    BertConfig,
-    BertForSentenceEmbedding,
-    BertForSequenceClassification,
-    BertModel,
-    compiled,
-    engine,
-    readouts,
-)
-from bertjax import ablations as ab
-from bertjax.blocks import Slot, Step
-from bertjax.job import make_job
-from bertjax.journal import count_parts
+from bertjax import BertConfig, BertForSentenceEmbedding, BertForSequenceClassification, BertModel
+from bertjax.engine import compiled_steps as compiled
+from bertjax.engine import run as engine
+from bertjax.engine.blocks import Slot, Step
+from bertjax.engine.journal import count_parts
+from bertjax.engine.sweep_input import make_job
+from bertjax.interventions import ablations as ab
+from bertjax.interventions import readouts
 from experiments.shared.attention import reduce_attention
 from tests.test_engine import pooled
 from tests.test_frame_semantics import first_row

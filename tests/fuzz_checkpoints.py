@@ -23,9 +23,9 @@ from transformers import AutoTokenizer
 
 import bertjax
 from bertjax import BertConfig, BertForSentenceEmbedding, Tokenizer
-from bertjax.checkpoint import check_layers
-from bertjax.files import find_weights, read_weights
-from bertjax.sentence_files import read_pooling
+from bertjax.checkpoints.sentence_transformers import read_pooling
+from bertjax.checkpoints.tensor_names import check_layers
+from bertjax.checkpoints.weight_files import find_weights, read_weights
 from tests import attempts
 from tests.attempts import REFUSED, attempt, scratch
 from tests.damage_checkpoints import ATTACKED, DAMAGES

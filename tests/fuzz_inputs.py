@@ -18,13 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from bertjax import BertConfig, tfds_glue
-from bertjax.ablations import read_sets
-from bertjax.data import load_examples
+from bertjax import BertConfig
+from bertjax.data import tfds_glue
+from bertjax.data.loading import load_examples
+from bertjax.engine.journal import is_unfinished, open_journal
 from bertjax.errors import OutputError
-from bertjax.journal import is_unfinished, open_journal
+from bertjax.interventions.ablations import read_sets
 from bertjax.machine import peak_resident, resident_memory
-from bertjax.settings import Settings, check_settings
+from bertjax.study.settings import Settings, check_settings
 from tests import attempts
 from tests.attempts import REFUSED, attempt
 

@@ -16,9 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from bertjax.engine.journal import count_parts
 from bertjax.errors import BertjaxError
-from bertjax.journal import count_parts
-from bertjax.saved import read_results
+from bertjax.results.directory import read_results
 from tests.attempts import scratch
 from tests.test_resume import CHILD
 from tests.workshop import make_classifier, make_embedder, write_pairs

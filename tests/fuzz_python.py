@@ -18,10 +18,12 @@ import jaxtyping
 import numpy as np
 
 import bertjax
-from bertjax import BertConfig, BertForSentenceEmbedding, Tokenizer, collate, plain, readouts
-from bertjax import ablations as ab
-from bertjax import overrides as ov
+from bertjax import BertConfig, BertForSentenceEmbedding, Tokenizer, collate
+from bertjax.engine import plain
 from bertjax.errors import BertjaxError
+from bertjax.interventions import ablations as ab
+from bertjax.interventions import overrides as ov
+from bertjax.interventions import readouts
 from tests.attempts import LONGEST_MESSAGE, scratch, time_limit
 from tests.tiny import random_model
 from tests.workshop import SENTENCES, add_tokenizer, make_config

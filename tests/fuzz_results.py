@@ -15,13 +15,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bertjax.compare import agreeing, align, label_results, share_examples
 from bertjax.formatting import finite
-from bertjax.html_page import page_data
-from bertjax.page import save_page
-from bertjax.saved import UnsealedWarning, read_results
-from bertjax.show import show_table, show_text
-from bertjax.summary import describe_files, seal
+from bertjax.plots.canvas import save_page
+from bertjax.results.comparison import agreeing, align, label_results, share_examples
+from bertjax.results.directory import UnsealedWarning, read_results
+from bertjax.results.page import page_data
+from bertjax.results.show import show_table, show_text
+from bertjax.results.summary import describe_files, seal
 from tests import attempts
 from tests.attempts import REFUSED, attempt, scratch
 from tests.damage_results import DAMAGES, EXAMPLES, damages_of

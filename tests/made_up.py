@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 
 from bertjax import BertConfig
-from bertjax.ablations import single_heads, whole_layers
-from bertjax.data import TASKS, Examples
-from bertjax.metrics import UNLABELLED
-from bertjax.plain import Swept
-from bertjax.provenance import versions
-from bertjax.results import Results, write_outputs, write_results
-from bertjax.scoring import score_ablations, weigh_outputs
-from bertjax.settings import MODES, Settings, place
+from bertjax.data.loading import TASKS, Examples
+from bertjax.engine.plain import Swept
+from bertjax.evidence.metrics import UNLABELLED
+from bertjax.interventions.ablations import single_heads, whole_layers
+from bertjax.results.results import Results, write_outputs, write_results
+from bertjax.study.provenance import versions
+from bertjax.study.scoring import score_ablations, weigh_outputs
+from bertjax.study.settings import MODES, Settings, place
 
 HEADS, LAYERS = 4, 3
 CONFIG = BertConfig(

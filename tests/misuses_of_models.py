@@ -11,8 +11,8 @@ from bertjax import (
     Numerics,
     Tokenizer,
 )
-from bertjax import ablations as ab
-from bertjax import overrides as ov
+from bertjax.interventions import ablations as ab
+from bertjax.interventions import overrides as ov
 from tests.desk import BATCH, CONFIG, HEADS, IDS, LAYERS, OTHER, donor_of
 
 MISUSES = {

@@ -3,13 +3,11 @@
 import jax
 import numpy as np
 
-from bertjax import ablations as ab
-from bertjax import overrides as ov
-from bertjax import (
-    parity,
-    plain,
-    readouts,
-)
+from bertjax.engine import plain
+from bertjax.interventions import ablations as ab
+from bertjax.interventions import overrides as ov
+from bertjax.interventions import readouts
+from bertjax.study import parity
 from tests.desk import BATCH, CONFIG, IDS
 
 MISUSES = {

@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 
 import bertjax
-from bertjax import overrides as ov
-from bertjax.ablate import ablate
 from bertjax.cli import main
-from bertjax.conclusion import NoEffectWarning, choose_examples, those_that_fit
-from bertjax.data import TASKS
-from bertjax.encoded import Encoded, label_order
+from bertjax.data.loading import TASKS
+from bertjax.data.tokenizer import Encoding
+from bertjax.engine.plain import Swept
 from bertjax.errors import ConfigError, DataError, InputError, OutputError, OverrideError
-from bertjax.metrics import score
-from bertjax.plain import Swept
-from bertjax.settings import Settings, check_settings, list_ablations
-from bertjax.task_outputs import positive_label
-from bertjax.tokenizer import Encoding
+from bertjax.evidence.metrics import score
+from bertjax.interventions import overrides as ov
+from bertjax.study.conclusion import NoEffectWarning, choose_examples, those_that_fit
+from bertjax.study.encoding import Encoded, label_order
+from bertjax.study.outputs import positive_label
+from bertjax.study.run import ablate
+from bertjax.study.settings import Settings, check_settings, list_ablations
 from tests.tiny import largest_difference
 from tests.workshop import SENTENCES, make_classifier, write_pairs
 
-SCHEMA = Path(__file__).parent.parent / "bertjax" / "schemas" / "summary.json"
+SCHEMA = Path(__file__).parent.parent / "bertjax" / "results" / "schemas" / "summary.json"
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_outputs_are_those_of_single_runs(settings, mode):
 
 
 def _encode(settings, examples):
-    from bertjax.tokenizer import Tokenizer
+    from bertjax.data.tokenizer import Tokenizer
 
     return Tokenizer.from_pretrained(settings.model).encode(examples.first, examples.second)
 
@@ -116,7 +116,7 @@ def test_pairs_are_scored_by_similarity_with_a_sentence_embedder(settings, embed
     assert [(entry.layer, entry.head) for entry in results.entries] == [(1, 1), (0, 2)]
     assert list(results.summary["base"]["scores"]) == ["roc_auc", "average_precision"]
     model = bertjax.load(embedder)
-    from bertjax.tokenizer import Tokenizer
+    from bertjax.data.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.from_pretrained(embedder)
     override = ov.uniform(model.config, ["1.1"])
@@ -198,7 +198,7 @@ def test_long_texts_of_which_attention_is_kept_are_fewer(monkeypatch):
         Encoding((1,) * length, (0,) * length, ("",) * length, ((0, 0),) * length, False) for length in (3, 9, 4)
     ]
     encoded = Encoded("logits", tuple(encodings), 0, 3)
-    monkeypatch.setattr("bertjax.conclusion.ATTENTION_BYTES", 2 * (9 + 16))
+    monkeypatch.setattr("bertjax.study.conclusion.ATTENTION_BYTES", 2 * (9 + 16))
     assert those_that_fit([0, 1, 2], encoded, 2) == [0, 2]
     assert those_that_fit([0, 1, 2], encoded, 1) == [0, 2]
     assert those_that_fit([1], encoded, 2) == [1]
@@ -245,7 +245,7 @@ def test_a_failure_while_drawing_keeps_what_took_the_time(settings, monkeypatch)
         raise OSError(28, "No space left on device")
 
     ablate(settings)
-    monkeypatch.setattr("bertjax.results.save_page", fail)
+    monkeypatch.setattr("bertjax.results.results.save_page", fail)
     with pytest.raises(OutputError, match="No space left"):
         ablate(replace(settings, mode="zero", overwrite=True))
     # The outputs are whole and new; nothing of the old results is left beside them that would not fit. The journal
@@ -255,7 +255,7 @@ def test_a_failure_while_drawing_keeps_what_took_the_time(settings, monkeypatch)
 
 
 def test_what_cannot_be_scored_is_refused_before_the_sweep(settings, embedder, tmp_path, monkeypatch):
-    monkeypatch.setattr("bertjax.ablate.sweep_examples", lambda *a, **o: pytest.fail("the sweep began"))
+    monkeypatch.setattr("bertjax.study.run.sweep_examples", lambda *a, **o: pytest.fail("the sweep began"))
     rows = ["first\tsecond\tlabel", *(f"{SENTENCES[i]}\t{SENTENCES[i + 1]}\t{'AB'[i % 2]}" for i in range(5))]
     (tmp_path / "ab.tsv").write_text("\n".join(rows) + "\n")
     custom = replace(settings, task="custom", data=str(tmp_path / "ab.tsv"), text_columns=("first", "second"))

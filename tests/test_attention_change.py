@@ -10,8 +10,8 @@ import pytest
 
 import bertjax
 from bertjax import BertConfig, BertForSequenceClassification, BertModel
+from bertjax.data.tokenizer import Encoding
 from bertjax.errors import InputError
-from bertjax.tokenizer import Encoding
 from experiments import attention_change
 from experiments.attention_change import compare_real, compare_whole, main
 from experiments.shared.attention import reduce_attention

@@ -14,7 +14,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import confusion_matrix, f1_score
 
 import bertjax
-from bertjax.atomic import write_json
+from bertjax.atomic_files import write_json
 from experiments import attention_patterns
 from experiments.attention_patterns import compute, main, read_scores, shares_of
 from experiments.patterns.maps import DATA, NAMES, MapRow, MapSet, quantise, read_maps, sizes_of, weights_of, write_maps

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from bertjax import BertForSequenceClassification
-from bertjax.ablate import ablate
 from bertjax.cli import main
 from bertjax.errors import BertjaxError, DataError, InputError, OutputError
-from bertjax.saved import read_results
-from bertjax.settings import Settings, check_settings, for_this_device
+from bertjax.results.directory import read_results
+from bertjax.study.run import ablate
+from bertjax.study.settings import Settings, check_settings, for_this_device
 from tests.tiny import random_model
 from tests.workshop import SENTENCES, make_classifier, make_config, write_pairs
 
@@ -92,7 +92,7 @@ def test_labels_of_one_class(settings, embedder, monkeypatch, tmp_path):
 
 
 def test_more_examples_than_can_be_ranked(settings, embedder, monkeypatch, tmp_path):
-    monkeypatch.setattr("bertjax.resampling.MOST_RANKED", 11)  # a test ranks two outputs of each example
+    monkeypatch.setattr("bertjax.evidence.resampling.MOST_RANKED", 11)  # a test ranks two outputs of each example
     own = write_labels(tmp_path / "own.jsonl", [0.5, 1, 2, 3, 4, 5])
     assert_refused(settings, monkeypatch, DataError, "ranks of 12 examples are not drawn", model=str(embedder), **own)
 

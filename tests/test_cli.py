@@ -67,7 +67,7 @@ def test_interrupting_writes_nothing(place, monkeypatch, capsys):
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bertjax.ablate.sweep_examples", interrupt)
+    monkeypatch.setattr("bertjax.study.run.sweep_examples", interrupt)
     monkeypatch.chdir(place)
     arguments = ["--model", "model", "--task", "mrpc", "--data", "pairs.tsv", "--output", "interrupted"]
     assert main(["ablate", *arguments]) == 130

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import transformers
 
-from bertjax.config import ACTIVATIONS, BertConfig, numbered_labels
+from bertjax.checkpoints.config import ACTIVATIONS, BertConfig, numbered_labels
 from bertjax.errors import ConfigError
 
 SMALL: dict[str, Any] = {

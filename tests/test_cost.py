@@ -5,12 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bertjax import BertConfig, BertModel, steps
-from bertjax import ablations as ab
-from bertjax.blocks import Blocks
-from bertjax.cost import Work, count_work, flops, price
-from bertjax.plan import make_plan
-from bertjax.steps import Changes, Recipe, Rows
+from bertjax import BertConfig, BertModel
+from bertjax.engine.blocks import Blocks
+from bertjax.engine.costs import Work, count_work, flops, price
+from bertjax.engine.plan import make_plan
+from bertjax.interventions import ablations as ab
+from bertjax.model import packed_layer as steps
+from bertjax.model.packed_layer import Changes, Recipe, Rows
 
 BASE = BertConfig()
 WIDE = BertConfig(vocab_size=10, num_hidden_layers=1)

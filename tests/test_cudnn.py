@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from jax._src.cudnn import fused_attention_stablehlo
 
-from bertjax import fused
-from bertjax.types import Numerics
+from bertjax.model import fused_attention as fused
+from bertjax.model.types import Numerics
 from tests.attending import BATCH, CLOSE, ERROR, HEADS, largest_of, lower, normal, reference
 from tests.tiny import largest_difference
 

@@ -12,18 +12,18 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from bertjax import arrays
 from bertjax.cli import main
 from bertjax.errors import InputError
-from bertjax.saved import UnsealedWarning, read_results
-from bertjax.schema import load_schema, mismatch
-from bertjax.summary import seal
+from bertjax.results import arrays
+from bertjax.results.directory import UnsealedWarning, read_results
+from bertjax.results.schema import load_schema, mismatch
+from bertjax.results.summary import seal
 from tests.damage_results import VALUES
 from tests.fuzz_results import BROKEN, cases, outcome, unseal
 from tests.made_up import make_results
 
 FAST, SLOW = 150, 6000
-warned = pytest.mark.filterwarnings("always::bertjax.saved.UnsealedWarning")
+warned = pytest.mark.filterwarnings("always::bertjax.results.directory.UnsealedWarning")
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertjax.data import TASKS, Examples, draw, load_examples, task_named
+from bertjax.data.loading import TASKS, Examples, draw, load_examples, task_named
 from bertjax.errors import DataError
 
 # Quotation marks do not match, one text holds a character that str.splitlines would split at.

@@ -7,14 +7,16 @@ import pytest
 from scipy.special import ndtr, softmax
 
 import bertjax
-from bertjax import BertModel, engine, overrides
+from bertjax import BertModel
 from bertjax.cli import main
-from bertjax.data import load_examples
-from bertjax.encoded import encode_examples
+from bertjax.data.loading import load_examples
+from bertjax.engine import run as engine
 from bertjax.errors import OutputError
-from bertjax.evidence import weigh
-from bertjax.saved import read_results
-from bertjax.task_outputs import mean_outputs
+from bertjax.evidence.weighing import weigh
+from bertjax.interventions import overrides
+from bertjax.results.directory import read_results
+from bertjax.study.encoding import encode_examples
+from bertjax.study.outputs import mean_outputs
 from experiments import head_ablation, layer_ablation
 from experiments.disabling import program
 from experiments.disabling.effects import (

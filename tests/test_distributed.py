@@ -11,16 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertjax import distributed, load, processes, task_outputs
-from bertjax.ablate import ablate
+from bertjax import load
 from bertjax.cli import main
-from bertjax.data import load_examples
-from bertjax.encoded import encode_examples
+from bertjax.data.loading import load_examples
+from bertjax.data.tokenizer import Tokenizer
+from bertjax.engine.distributed import processes
+from bertjax.engine.distributed import sweep as distributed
+from bertjax.engine.distributed.shared_rows import SharedRows
+from bertjax.engine.journal import count_parts
 from bertjax.errors import InputError
-from bertjax.journal import count_parts
-from bertjax.settings import Settings, check_settings
-from bertjax.shared_rows import SharedRows
-from bertjax.tokenizer import Tokenizer
+from bertjax.study import outputs as task_outputs
+from bertjax.study.encoding import encode_examples
+from bertjax.study.run import ablate
+from bertjax.study.settings import Settings, check_settings
 from tests.tiny import FAST_COMPILATION, largest_difference
 from tests.workshop import make_classifier, write_pairs
 
@@ -47,7 +50,7 @@ if sys.argv[1] == "late":
         return watch
     processes.start = late
 if sys.argv[1] == "counts":
-    from bertjax.tokenizer import Tokenizer
+    from bertjax.data.tokenizer import Tokenizer
     encode, tokenised = Tokenizer.encode, []
     def counting(self, first, *given, **named):
         tokenised.append(len(first))

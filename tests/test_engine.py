@@ -17,16 +17,16 @@ from bertjax import (
     BertForSequenceClassification,
     BertModel,
     collate,
-    engine,
-    plain,
-    readouts,
 )
-from bertjax import ablations as ab
-from bertjax import overrides as ov
-from bertjax.blocks import Blocks, choose_blocks
+from bertjax.engine import plain
+from bertjax.engine import run as engine
+from bertjax.engine.blocks import Blocks, choose_blocks
+from bertjax.engine.plan import make_plan
 from bertjax.errors import InputError, OverrideError
-from bertjax.plan import make_plan
-from bertjax.readouts import inspect_readout
+from bertjax.interventions import ablations as ab
+from bertjax.interventions import overrides as ov
+from bertjax.interventions import readouts
+from bertjax.interventions.readouts import inspect_readout
 from tests.tiny import SIZES, encodings, largest_difference, random_model
 
 CLOSE = {"float32": 2e-5, "float64": 1e-10}

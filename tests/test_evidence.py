@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertjax import evidence as ev
 from bertjax.errors import DataError
-from bertjax.evidence import weigh
-from bertjax.findings import describe_statistics, tell
-from bertjax.metrics import METRICS, score
+from bertjax.evidence import weighing as ev
+from bertjax.evidence.metrics import METRICS, score
+from bertjax.evidence.sentence import describe_statistics, tell
+from bertjax.evidence.weighing import weigh
 from tests.drawn import DRAWS, draw_outputs, logits, paired
 from tests.tiny import largest_difference
 

@@ -14,7 +14,7 @@ from flax.serialization import msgpack_serialize
 from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors.numpy import save_file
 
-from bertjax.files import WEIGHT_FILES, hash_weights, read_weights
+from bertjax.checkpoints.weight_files import WEIGHT_FILES, hash_weights, read_weights
 
 pytestmark = pytest.mark.needs_torch
 

@@ -14,8 +14,8 @@ import pytest
 from flax.serialization import msgpack_serialize
 from safetensors.numpy import save_file
 
+from bertjax.checkpoints.weight_files import WEIGHT_FILES, CheckpointWarning, read_weights
 from bertjax.errors import CheckpointError, MissingDependencyError
-from bertjax.files import WEIGHT_FILES, CheckpointWarning, read_weights
 
 WORDS, QUERY = "bert.embeddings.word_embeddings.weight", "bert.encoder.layer.0.attention.self.query.weight"
 KEY_BIAS = "bert.encoder.layer.0.attention.self.key.bias"

@@ -12,9 +12,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from bertjax.atomic import atomic_write, staged, write_json
+from bertjax.atomic_files import atomic_write, staged, write_json
+from bertjax.checkpoints.weight_files import hash_weights, read_weights, write_weights
 from bertjax.errors import OutputError
-from bertjax.files import hash_weights, read_weights, write_weights
 
 WORDS, QUERY = "bert.embeddings.word_embeddings.weight", "bert.encoder.layer.0.attention.self.query.weight"
 DECODER = "cls.predictions.decoder.weight"
@@ -109,8 +109,8 @@ FULL_DISK = """
 import resource, sys
 import numpy as np
 from bertjax.errors import OutputError
-from bertjax.files import write_weights
-from bertjax.atomic import atomic_write
+from bertjax.checkpoints.weight_files import write_weights
+from bertjax.atomic_files import atomic_write
 resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
 try:
     if sys.argv[2] == "weights":

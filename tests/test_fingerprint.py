@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bertjax import BertForSentenceEmbedding, readouts
-from bertjax import ablations as ab
+from bertjax import BertForSentenceEmbedding
+from bertjax.engine.fingerprint import _describe, facts_of
+from bertjax.engine.sweep_input import make_job
 from bertjax.errors import InputError
-from bertjax.fingerprint import _describe, facts_of
-from bertjax.job import make_job
+from bertjax.interventions import ablations as ab
+from bertjax.interventions import readouts
 from tests.tiny import encodings, random_model
 
 SCALE = 1.0
@@ -95,7 +96,7 @@ CHILD = """
 import jax, numpy as np
 from functools import partial
 from bertjax import readouts
-from bertjax.fingerprint import _describe
+from bertjax.engine.fingerprint import _describe
 def f(output, held):
     return np.tanh(output.logits) @ held
 held = np.arange(6.0).reshape(2, 3)

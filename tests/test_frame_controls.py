@@ -5,7 +5,7 @@ from argparse import Namespace
 import numpy as np
 import pytest
 
-from bertjax.tokenizer import Encoding, Tokenizer
+from bertjax.data.tokenizer import Encoding, Tokenizer
 from experiments.frames import controls
 from experiments.frames.classes import classes_of
 from experiments.frames.controls import (

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bertjax.tokenizer import Encoding, Tokenizer
+from bertjax.data.tokenizer import Encoding, Tokenizer
 from experiments.frames import null as frame_null
 from experiments.frames.links import Links, link_pairs
 from experiments.frames.null import Chance, draw_nulls, draw_pairs, place_groups, score_nulls, word_numbers

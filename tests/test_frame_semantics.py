@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bertjax
-from bertjax.tokenizer import Encoding
+from bertjax.data.tokenizer import Encoding
 from experiments import frame_semantics
 from experiments.frame_semantics import compute, figures, main, overview, tables
 from experiments.frames import report

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from bertjax.cli import main
-from bertjax.data import load_examples
+from bertjax.data.loading import load_examples
 from bertjax.errors import InputError, OutputError
-from bertjax.page import save_page
-from bertjax.saved import read_results
-from bertjax.settings import Settings, check_settings
+from bertjax.plots.canvas import save_page
+from bertjax.results.directory import read_results
+from bertjax.study.settings import Settings, check_settings
 from tests import campaign, fuzz_commands
 from tests.command_world import make_world
 from tests.fuzz_commands import Case, Ran, judge, line_of, place, run

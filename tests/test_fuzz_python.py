@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 import bertjax
-from bertjax import BertConfig, ablations, collate, overrides, readouts
+from bertjax import BertConfig, collate
 from bertjax.errors import BertjaxError
+from bertjax.interventions import ablations, overrides, readouts
 from tests import campaign, fuzz_python
 from tests.fuzz_python import Case, calls, desk
 

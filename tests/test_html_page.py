@@ -5,9 +5,9 @@ import csv
 import numpy as np
 import pytest
 
-from bertjax.cells import STRENGTH
-from bertjax.html_page import write_page
-from bertjax.saved import read_results
+from bertjax.plots.cells import STRENGTH
+from bertjax.results.directory import read_results
+from bertjax.results.page import write_page
 from tests.browser import (
     assert_quiet,
     browser_needed,
@@ -344,7 +344,7 @@ def test_light_and_dark(page):
 def test_numbers_are_downloaded_as_csv(page, results, tmp_path):
     from selenium.webdriver.common.by import By
 
-    from bertjax.show import show_text
+    from bertjax.results.show import show_text
 
     page.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
     page.find_element(By.ID, "download").click()

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from matplotlib.testing.compare import compare_images
 
-from bertjax import page
-from bertjax.attention_figure import make_attention
-from bertjax.bars import make_sets
 from bertjax.errors import InputError, OutputError
-from bertjax.figures import FIGURES, make_figure
-from bertjax.page import save_page
-from bertjax.saved import read_results
+from bertjax.plots import canvas as page
+from bertjax.plots.attention import make_attention
+from bertjax.plots.bars import make_sets
+from bertjax.plots.canvas import save_page
+from bertjax.results.directory import read_results
+from bertjax.results.figures import FIGURES, make_figure
 from experiments.disabling.effects import Effects
 from experiments.disabling.panels import EffectPanel, draw_effect_bars, draw_effect_maps
 from experiments.disabling.strips import draw_strips

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertjax import evidence as ev
-from bertjax import intervals
-from bertjax.evidence import weigh
-from bertjax.metrics import METRICS, score
-from bertjax.resampling import bootstrap_counts, make_scorer, score_draws
+from bertjax.evidence import intervals
+from bertjax.evidence import weighing as ev
+from bertjax.evidence.metrics import METRICS, score
+from bertjax.evidence.resampling import bootstrap_counts, make_scorer, score_draws
+from bertjax.evidence.weighing import weigh
 from tests.drawn import DRAWS, logits, paired
 from tests.tiny import largest_difference
 

@@ -5,13 +5,16 @@ import fcntl
 import numpy as np
 import pytest
 
-from bertjax import BertModel, engine, memory, readouts
-from bertjax import ablations as ab
-from bertjax.blocks import choose_blocks
+from bertjax import BertModel
+from bertjax.engine import memory
+from bertjax.engine import run as engine
+from bertjax.engine.blocks import choose_blocks
+from bertjax.engine.journal import DIGEST_BYTES, count_parts, discard_journal, open_journal
+from bertjax.engine.parts import split
+from bertjax.engine.plan import make_plan
 from bertjax.errors import InputError, OutputError, SweepInterrupted
-from bertjax.journal import DIGEST_BYTES, count_parts, discard_journal, open_journal
-from bertjax.parts import split
-from bertjax.plan import make_plan
+from bertjax.interventions import ablations as ab
+from bertjax.interventions import readouts
 from tests.test_engine import model_of
 from tests.tiny import encodings, random_model
 
@@ -210,7 +213,7 @@ def test_a_sweep_that_was_begun_with_more_memory_is_not_gone_on_with_in_less(job
 
 
 def test_a_full_disk_keeps_what_was_finished(job, tmp_path, monkeypatch):
-    from bertjax import atomic
+    from bertjax import atomic_files as atomic
 
     whole = job(journal=None)
     room = iter(range(5))

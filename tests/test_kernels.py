@@ -9,20 +9,16 @@ import pytest
 from flax import nnx
 
 import bertjax
-from bertjax import (
-    BertConfig,
-    BertForSequenceClassification,
-    BertModel,
-    fused,
-    kernel_statistics,
-    kernels,
-    ops,
-    plain,
-    readouts,
-)
-from bertjax import overrides as ov
+from bertjax import BertConfig, BertForSequenceClassification, BertModel
+from bertjax.engine import plain
 from bertjax.errors import InputError, OverrideError
-from bertjax.types import Numerics, Overrides
+from bertjax.interventions import overrides as ov
+from bertjax.interventions import readouts
+from bertjax.model import fused_attention as fused
+from bertjax.model import ops
+from bertjax.model import pallas_attention as kernels
+from bertjax.model import pallas_statistics as kernel_statistics
+from bertjax.model.types import Numerics, Overrides
 from tests.attending import BATCH, CLOSE, ERROR, HEADS, PLACES, largest_of, lower, normal, reference
 from tests.tiny import arguments, largest_difference, random_model
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import bertjax
-from bertjax import BertForSequenceClassification, overrides
-from bertjax.data import load_examples
-from bertjax.encoded import encode_examples
+from bertjax import BertForSequenceClassification
+from bertjax.data.loading import load_examples
+from bertjax.interventions import overrides
+from bertjax.study.encoding import encode_examples
 from experiments import layer_sets
 from experiments.layer_sets import list_sets, measure_pairs, name_layers
 from tests.tiny import largest_difference, random_model

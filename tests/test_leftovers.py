@@ -8,12 +8,14 @@ import sys
 import numpy as np
 import pytest
 
-from bertjax import BertConfig, BertForSequenceClassification, engine, readouts
-from bertjax import ablations as ab
-from bertjax.atomic import remove_leftovers
+from bertjax import BertConfig, BertForSequenceClassification
+from bertjax.atomic_files import remove_leftovers
 from bertjax.cli import guarded
+from bertjax.engine import run as engine
+from bertjax.engine.journal import count_parts, is_unfinished, open_journal
 from bertjax.errors import EXIT_MISTAKE, InputError, OutputError
-from bertjax.journal import count_parts, is_unfinished, open_journal
+from bertjax.interventions import ablations as ab
+from bertjax.interventions import readouts
 from tests.tiny import SIZES, encodings, random_model
 
 FACTS, CHOSEN = {"weights": "a"}, {"rows": 2, "runs": 3}

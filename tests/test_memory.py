@@ -8,13 +8,16 @@ from dataclasses import replace
 import jax
 import pytest
 
-from bertjax import BertConfig, BertForMaskedLM, BertForSequenceClassification, engine, memory, readouts, schedule
-from bertjax import ablations as ab
-from bertjax.blocks import Blocks
+from bertjax import BertConfig, BertForMaskedLM, BertForSequenceClassification
+from bertjax.engine import memory, schedule
+from bertjax.engine import run as engine
+from bertjax.engine.blocks import Blocks
+from bertjax.engine.memory import fit_blocks, most_blocks, sweep_bytes
+from bertjax.engine.sweep_input import make_job
 from bertjax.errors import InputError
-from bertjax.job import make_job
+from bertjax.interventions import ablations as ab
+from bertjax.interventions import readouts
 from bertjax.machine import parse_bytes
-from bertjax.memory import fit_blocks, most_blocks, sweep_bytes
 from tests.tiny import encodings, random_model
 
 DEEP = BertConfig(
@@ -110,8 +113,8 @@ CHILD = """
 import sys
 import numpy as np
 from bertjax import BertConfig, BertForSequenceClassification, engine, readouts
-from bertjax.ablations import single_heads
-from bertjax.plan import make_plan
+from bertjax.interventions.ablations import single_heads
+from bertjax.engine.plan import make_plan
 from tests.tiny import encodings, random_model
 
 config = BertConfig(num_hidden_layers=int(sys.argv[2]))

@@ -9,7 +9,7 @@ import scipy.stats
 import sklearn.metrics
 
 from bertjax.errors import DataError
-from bertjax.metrics import METRICS, Metric, find_metric, predictions_from_logits, score
+from bertjax.evidence.metrics import METRICS, Metric, find_metric, predictions_from_logits, score
 
 ABLATIONS, EXAMPLES, CLASSES = 5, 41, 3
 

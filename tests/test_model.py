@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import bertjax
-from bertjax import BertForSequenceClassification, BertModel, overrides
+from bertjax import BertForSequenceClassification, BertModel
 from bertjax.errors import ConfigError, InputError
-from bertjax.pretrained import _run
-from bertjax.types import Numerics
+from bertjax.interventions import overrides
+from bertjax.model.pretrained import _run
+from bertjax.model.types import Numerics
 from tests.tiny import arguments, largest_difference, random_model
 
 CLOSE = 1e-5  # float32, values of size 1 to 10, sums in another order

@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from bertjax.atomic import encode_json
+from bertjax.atomic_files import encode_json
 from bertjax.cli import main
 from bertjax.console import PlainConsole
 from bertjax.formatting import FORMULA, HIDDEN, count_of, to_cell, to_json, visible
-from bertjax.html_page import make_page
-from bertjax.page import save_page
-from bertjax.report import ablation_table
-from bertjax.saved import SavedResults, read_results
-from bertjax.show import show_table, show_text
+from bertjax.plots.canvas import save_page
+from bertjax.results.directory import SavedResults, read_results
+from bertjax.results.page import make_page
+from bertjax.results.show import show_table, show_text
+from bertjax.results.terminal import ablation_table
 from tests.made_up import make_results
 
 # Whatever Unicode has, half characters too, and what others take for commands.
@@ -120,7 +120,7 @@ def test_any_name_can_be_drawn(saved, tmp_path_factory, figure, names):
 
 
 def test_attention_of_any_tokens_and_names_can_be_drawn(tmp_path):
-    from bertjax.attention_figure import make_attention
+    from bertjax.plots.attention import make_attention
 
     tokens = ["[CLS]", "$x^$", "\x1b[0m"]
     path = tmp_path / "attention.svg"
@@ -151,7 +151,7 @@ def test_errors_and_warnings_hold_no_codes_of_a_terminal(capsys, tmp_path):
 
 def test_a_result_with_evil_names_is_shown_and_compared(saved, monkeypatch, capsys):
     renamed = rename(saved, [*EVIL, "[/]", "\\"])
-    monkeypatch.setattr("bertjax.saved.read_results", lambda directory: renamed)
+    monkeypatch.setattr("bertjax.results.directory.read_results", lambda directory: renamed)
     for command in (["show", "a"], ["show", "a", "--format", "md"], ["compare", "a", "b"]):
         assert main(command) == 0
         found = capsys.readouterr().out

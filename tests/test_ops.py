@@ -7,8 +7,8 @@ import pytest
 from scipy.special import erf, ndtr, softmax
 from scipy.stats import norm
 
-from bertjax import ops
-from bertjax.types import Numerics
+from bertjax.model import ops
+from bertjax.model.types import Numerics
 from tests.tiny import largest_difference
 
 F32 = Numerics()

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 import bertjax
-from bertjax import BertModel, Tokenizer, plain, readouts
-from bertjax import ablations as ab
-from bertjax import overrides as ov
-from bertjax.task_heads import CLASSES
+from bertjax import BertModel, Tokenizer
+from bertjax.engine import plain
+from bertjax.interventions import ablations as ab
+from bertjax.interventions import overrides as ov
+from bertjax.interventions import readouts
+from bertjax.model.task_models import CLASSES
 from tests.tiny import random_model
 from tests.workshop import SENTENCES, add_tokenizer, make_config
 

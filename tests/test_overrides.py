@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from bertjax import BertConfig, BertModel
-from bertjax import overrides as ov
 from bertjax.errors import OverrideError
+from bertjax.interventions import overrides as ov
 from tests.tiny import SIZES, arguments, largest_difference, random_model, tree_equal
 
 CLOSE = 2e-6

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from bertjax.engine.packing import STEP, choose_row_length, first_fit, pack, total_lengths
 from bertjax.errors import InputError
-from bertjax.packing import STEP, choose_row_length, first_fit, pack, total_lengths
 from tests.tiny import encodings
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from bertjax.errors import OutputError
-from bertjax.html_attention import pack_attention
-from bertjax.html_page import make_page, page_data, write_page
-from bertjax.saved import read_results
+from bertjax.results.directory import read_results
+from bertjax.results.html_attention import pack_attention
+from bertjax.results.page import make_page, page_data, write_page
 from tests.made_up import make_results
 
 

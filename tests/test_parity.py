@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 import bertjax
-from bertjax import BertConfig, parity
-from bertjax import overrides as ov
+from bertjax import BertConfig
+from bertjax.checkpoints.locate import DEFAULT_MODEL, locate
 from bertjax.cli import main
-from bertjax.locate import DEFAULT_MODEL, locate
-from bertjax.task_heads import CLASSES
+from bertjax.interventions import overrides as ov
+from bertjax.model.task_models import CLASSES
+from bertjax.study import parity
 from tests.tiny import SIZES, arguments, random_model
 
 pytestmark = pytest.mark.needs_torch

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import bertjax
-from bertjax.data import load_examples
+from bertjax.checkpoints.weight_files import hash_weights, read_weights
+from bertjax.data.loading import load_examples
 from bertjax.errors import DataError
-from bertjax.files import hash_weights, read_weights
 from bertjax.machine import package_version
 from experiments.label_maps import label_order, main, make_parser, take_letters
 from experiments.patterns.maps import (
@@ -272,7 +272,7 @@ def test_the_guide_states_the_agreement_that_the_labels_have():
 
 def test_shipped_maps_of_qnli_are_what_the_model_makes():
     """The real model's package is there after `make test`'s installation; the texts come with bertjax."""
-    from bertjax.locate import DEFAULT_MODEL, locate
+    from bertjax.checkpoints.locate import DEFAULT_MODEL, locate
 
     model = bertjax.load(locate(DEFAULT_MODEL))
     tokenizer = bertjax.Tokenizer.from_pretrained(locate(DEFAULT_MODEL))

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from bertjax import BertConfig
-from bertjax import ablations as ab
-from bertjax import overrides as ov
+from bertjax.engine.plan import make_plan
 from bertjax.errors import InputError, OverrideError
-from bertjax.plan import make_plan
+from bertjax.interventions import ablations as ab
+from bertjax.interventions import overrides as ov
 from tests.tiny import tree_equal
 
 BASE = BertConfig()

@@ -8,13 +8,14 @@ import sys
 
 import pytest
 
-from bertjax import BertConfig, Tokenizer, long_texts, paths
-from bertjax import ablations as ab
-from bertjax.data import TASKS, load_examples
+from bertjax import BertConfig, Tokenizer, paths
+from bertjax.data import long_texts
+from bertjax.data.loading import TASKS, load_examples
+from bertjax.data.local_files import read_examples
+from bertjax.data.long_texts import shorten
 from bertjax.errors import DataError, InputError
 from bertjax.formatting import format_bytes
-from bertjax.local_files import read_examples
-from bertjax.long_texts import shorten
+from bertjax.interventions import ablations as ab
 from bertjax.machine import parse_bytes, resident_memory
 from tests.workshop import SENTENCES, add_tokenizer
 
@@ -72,7 +73,7 @@ CHILD = """
 import sys
 from bertjax import Tokenizer
 from bertjax.machine import memory_left, peak_resident, resident_memory
-from bertjax.data import load_examples
+from bertjax.data.loading import load_examples
 from bertjax.errors import BertjaxError
 tokenizer, before = Tokenizer.from_pretrained(sys.argv[1]), resident_memory()
 memory = before + int(sys.argv[3])
@@ -118,7 +119,7 @@ def test_a_long_text_gives_the_same_tokens_as_its_beginning(tokenizer, monkeypat
     whole = tokenizer.encode([first for first, _ in pairs], seconds, most), tokenizer.encode(seconds, None, most)
     monkeypatch.setattr(long_texts, "LONG", 12)
     taken = []
-    monkeypatch.setattr("bertjax.tokenizer.shorten", lambda *given: taken.append(shorten(*given)) or taken[-1])
+    monkeypatch.setattr("bertjax.data.tokenizer.shorten", lambda *given: taken.append(shorten(*given)) or taken[-1])
     short = tokenizer.encode([first for first, _ in pairs], seconds, most), tokenizer.encode(seconds, None, most)
     assert short == whole
     assert sum(map(len, taken[0])) < sum(map(len, pairs[0]))

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import bertjax
-from bertjax import overrides, parity
+from bertjax.checkpoints.locate import locate
+from bertjax.checkpoints.weight_files import read_weights
 from bertjax.cli import main
-from bertjax.files import read_weights
-from bertjax.locate import locate
+from bertjax.interventions import overrides
+from bertjax.study import parity
 from tests.workshop import SENTENCES, write_pairs
 
 ROOT = Path(__file__).parent.parent

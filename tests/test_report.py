@@ -14,13 +14,13 @@ from matplotlib.image import imread
 from matplotlib.text import Text
 from rich.console import Console
 
-from bertjax.bars import Weighed, make_layers, make_sets
-from bertjax.cells import STRENGTH
 from bertjax.errors import DataError, OutputError
 from bertjax.formatting import format_change
-from bertjax.heads_map import make_heads
-from bertjax.page import save_page
-from bertjax.report import ablation_table
+from bertjax.plots.bars import Weighed, make_layers, make_sets
+from bertjax.plots.canvas import save_page
+from bertjax.plots.cells import STRENGTH
+from bertjax.plots.heads_map import make_heads
+from bertjax.results.terminal import ablation_table
 
 BASE, LABEL, TITLE = 0.8672, "Spearman correlation", "A title that is no formula: $_$ and $x^^$"
 
@@ -367,7 +367,7 @@ def test_the_heavy_libraries_load_when_needed_and_pyplot_never(tmp_path):
     code = """
 import sys, numpy, bertjax.metrics, bertjax.figures, bertjax.page, bertjax.report
 assert not {"matplotlib", "sklearn", "scipy.stats"} & set(sys.modules)
-bertjax.page.save_page(bertjax.figures.make_heads(numpy.full((2, 3), 0.5), 0.5, "Title"), sys.argv[1])
+bertjax.plots.canvas.save_page(bertjax.results.figures.make_heads(numpy.full((2, 3), 0.5), 0.5, "Title"), sys.argv[1])
 assert "matplotlib.pyplot" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "heads.png")], check=True)

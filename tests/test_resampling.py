@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from bertjax.errors import DataError
-from bertjax.metrics import METRICS, score
-from bertjax.resampling import bootstrap_counts, make_scorer, score_draws, swaps
+from bertjax.evidence.metrics import METRICS, score
+from bertjax.evidence.resampling import bootstrap_counts, make_scorer, score_draws, swaps
 from tests.drawn import draw_outputs
 from tests.tiny import largest_difference
 

@@ -11,12 +11,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bertjax import engine
-from bertjax.ablate import ablate
 from bertjax.cli import main
+from bertjax.engine import run as engine
+from bertjax.engine.journal import count_parts
 from bertjax.errors import OutputError, SweepInterrupted
-from bertjax.journal import count_parts
-from bertjax.settings import Settings
+from bertjax.study.run import ablate
+from bertjax.study.settings import Settings
 from tests.test_journal import TINY_PARTS, StopAfter
 from tests.workshop import make_classifier, write_pairs
 

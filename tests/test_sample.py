@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import tokenizers
 
-from bertjax.data import load_examples
+from bertjax.data.loading import load_examples
 
 REPOSITORY = Path(__file__).parents[1]
 HEAVY = ["tensorflow", "tensorflow_datasets", "torch", "transformers"]
 
 
 def test_the_shipped_sample_is_the_file_that_its_readme_describes() -> None:
-    folder = importlib.resources.files("bertjax") / "samples"
+    folder = importlib.resources.files("bertjax.data") / "samples"
     content = (folder / "qnli_sample.tsv").read_bytes()
     readme = (folder / "README.md").read_text(encoding="utf-8")
     examples = load_examples("qnli-sample")
@@ -34,7 +34,7 @@ def test_the_drawing_script_writes_rows_unaltered(tmp_path: Path, monkeypatch: p
     backend = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]"))
     backend.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
-    sample = REPOSITORY / "bertjax" / "samples" / "qnli_sample.tsv"
+    sample = REPOSITORY / "bertjax" / "data" / "samples" / "qnli_sample.tsv"
     output = tmp_path / "again.tsv"
     monkeypatch.setattr(sys, "argv", ["draw", str(sample), str(tmp_path), str(output)])
     runpy.run_path(str(REPOSITORY / "benchmarks" / "draw_qnli_sample.py"), run_name="__main__")
@@ -43,7 +43,7 @@ def test_the_drawing_script_writes_rows_unaltered(tmp_path: Path, monkeypatch: p
 
 def test_reading_local_files_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from bertjax.data import load_examples; import bertjax.tokenizer\n"
+        "import sys; from bertjax.data.loading import load_examples; import bertjax.tokenizer\n"
         f"load_examples('qnli-sample'); print([name for name in {HEAVY} if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)

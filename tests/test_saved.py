@@ -18,15 +18,15 @@ from rich.console import Console
 from scipy.stats import spearmanr
 
 from bertjax.cli import main
-from bertjax.compare import agreeing, align, compare, label_results
 from bertjax.errors import InputError, MissingDependencyError
+from bertjax.evidence.intervals import rank_correlation
 from bertjax.formatting import format_p
-from bertjax.intervals import rank_correlation
-from bertjax.rows import COLUMNS, SCHEMA
-from bertjax.saved import read_results
-from bertjax.schema import load_schema
-from bertjax.show import show_table, show_text
-from bertjax.view import positive_name
+from bertjax.results.comparison import agreeing, align, compare, label_results
+from bertjax.results.directory import read_results
+from bertjax.results.schema import load_schema
+from bertjax.results.show import show_table, show_text
+from bertjax.results.table import COLUMNS, SCHEMA
+from bertjax.results.view import positive_name
 from tests.made_up import make_results
 
 

@@ -9,10 +9,10 @@ from transformers import AutoTokenizer
 
 import bertjax
 from bertjax import BertForSentenceEmbedding, Tokenizer, collate
-from bertjax.data import TASKS, Examples
-from bertjax.encoded import encode_examples
+from bertjax.checkpoints.sentence_transformers import SentenceSettingsWarning, read_pooling, read_text_settings
+from bertjax.data.loading import TASKS, Examples
 from bertjax.errors import ConfigError
-from bertjax.sentence_files import SentenceSettingsWarning, read_pooling, read_text_settings
+from bertjax.study.encoding import encode_examples
 from tests.tiny import random_model
 from tests.workshop import PIECES, SENTENCES, WORDS, make_config
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from bertjax.sharding import make_mesh
+from bertjax.engine.sharding import make_mesh
 from tests.tiny import FAST_COMPILATION
 
 

@@ -6,9 +6,9 @@ from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
 from statsmodels.stats.multitest import multipletests
 
-from bertjax import significance
-from bertjax.evidence import weigh
-from bertjax.metrics import METRICS, score
+from bertjax.evidence import significance
+from bertjax.evidence.metrics import METRICS, score
+from bertjax.evidence.weighing import weigh
 from tests.drawn import DRAWS, draw_outputs, logits
 from tests.tiny import largest_difference
 

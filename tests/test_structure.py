@@ -7,73 +7,22 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "bertjax"
 
-# Left to right: a file imports only from its left.
-ORDER = [
-    *(
-        "formatting",
-        "errors",
-        "arguments",
-        "paths",
-        "machine",
-        "json_files",
-        "console",
-        "progress",
-        "types",
-        "config",
-        "atomic",
-        "sentence_files",
-        "weight_names",
-        "files",
-        "checkpoint",
-        "ops",
-        "kernel_parts",
-        "kernels",
-        "kernel_statistics",
-        "fused",
-        "locate",
-        "tokenizer_files",
-        "long_texts",
-        "tokenizer",
-        "checks",
-    ),
-    *("pretrained", "readouts", "model", "task_heads", "joining", "overrides", "plain"),
-    *("tasks", "tables", "local_files", "tfds_glue", "data", "parity"),
-    *("ablations", "packing", "plan", "steps", "sharding", "examples", "job", "compiled", "blocks", "cost"),
-    *(
-        "parts",
-        "schedule",
-        "memory",
-        "fingerprint",
-        "journal",
-        "engine",
-        "watch",
-        "processes",
-        "shared_rows",
-        "distributed",
-        "estimation",
-    ),
-    *("metrics", "resampling", "intervals", "significance", "evidence"),
-    *(
-        "picture",
-        "page",
-        "cells",
-        "findings",
-        "rows",
-        "heads_map",
-        "bars",
-        "ranking",
-        "attention_figure",
-        "figures",
-        "view",
-        "report",
-        "schema",
-        "summary",
-    ),
-    *("encoded", "task_outputs", "provenance", "results", "naming", "settings", "scoring", "conclusion", "ablate"),
-    *("arrays", "saved", "show", "compare", "html_attention", "html_examples", "html_page"),
-    *("commands", "cli", "__main__"),
-]
-FLAX = {"model", "task_heads", "pretrained", "plain", "files", "blocks", "compiled"}
+# Which room may use which; the ground are the files beside the rooms that all of them may use.
+GROUND = {
+    *("arguments", "atomic_files", "console", "errors", "formatting", "json_files", "machine", "paths", "progress"),
+}
+FRONT = {"cli", "commands", "__main__", "__init__"}
+ROOMS = {
+    "checkpoints": set(),
+    "data": {"checkpoints"},
+    "model": {"checkpoints"},
+    "interventions": {"checkpoints", "model"},
+    "engine": {"checkpoints", "model", "data", "interventions"},
+    "evidence": set(),
+    "plots": {"evidence"},
+    "results": {"data", "evidence", "plots"},
+    "study": {"checkpoints", "model", "data", "interventions", "engine", "evidence", "plots", "results"},
+}
 NNX = {"Module", "Param", "List", "split", "merge", "eval_shape"}
 FILES = sorted(PACKAGE.glob("*.py"))
 ROOT = PACKAGE.parent

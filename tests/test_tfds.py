@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertjax import tfds_glue
-from bertjax.data import TASKS, Examples, load_examples
+from bertjax.data import tfds_glue
+from bertjax.data.loading import TASKS, Examples, load_examples
+from bertjax.data.tfds_glue import Prepared, prepare
 from bertjax.errors import DataError, OutputError
-from bertjax.tfds_glue import Prepared, prepare
 
 TEXTS = ('He said "no', 'Zoë\u2028and "she"" did', "a ' b", "naïve 中国 😀", "", "tab-free", "seventh")
 
@@ -232,7 +232,7 @@ def test_a_damaged_copy_is_refused_in_one_line(
 
 def test_neither_reading_nor_preparing_imports_tensorflow_or_prints(glue: Path, tmp_path: Path) -> None:
     code = (
-        "import sys; from bertjax.data import load_examples; from bertjax.tfds_glue import prepare\n"
+        "import sys; from bertjax.data.loading import load_examples; from bertjax.data.tfds_glue import prepare\n"
         "prepare(sys.argv[1], sys.argv[2], ['mrpc'])\n"
         "examples = load_examples('mrpc', data_dir=sys.argv[2])\n"
         "print(len(examples), 'tensorflow' in sys.modules, 'torch' in sys.modules)"

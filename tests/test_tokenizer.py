@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from transformers import BertTokenizer
 
+from bertjax.data.tokenizer import BUCKETS, Encoding, Tokenizer, batches_by_length, collate
 from bertjax.errors import DataError, InputError
-from bertjax.tokenizer import BUCKETS, Encoding, Tokenizer, batches_by_length, collate
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = [
@@ -102,7 +102,7 @@ def test_a_large_data_set_is_encoded_in_parts_that_share_what_is_alike(
 ) -> None:
     tokenizer = Tokenizer.from_pretrained(write_vocabulary(tmp_path))
     expected = tokenizer.encode(FIRST, SECOND, 7)
-    monkeypatch.setattr("bertjax.long_texts.TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr("bertjax.data.long_texts.TEXTS_AT_ONCE", 2)
     found = tokenizer.encode(FIRST, SECOND, 7)
     assert found == expected
     assert any(one.truncated for one in found)

@@ -9,8 +9,8 @@ from transformers import AutoTokenizer
 
 import bertjax
 from bertjax import BertConfig, BertForSequenceClassification
+from bertjax.data.tokenizer import Tokenizer
 from bertjax.errors import DataError, OutputError
-from bertjax.tokenizer import Tokenizer
 from tests.test_tokenizer import PIECES
 from tests.tiny import SIZES, random_model
 

@@ -4,11 +4,13 @@ import jax
 import numpy as np
 import pytest
 
-from bertjax import BertConfig, BertForSequenceClassification, engine, readouts
-from bertjax.ablations import single_heads
-from bertjax.job import make_job
-from bertjax.packing import LANES, STEP, choose_row_length
-from bertjax.settings import Settings, for_this_device
+from bertjax import BertConfig, BertForSequenceClassification
+from bertjax.engine import run as engine
+from bertjax.engine.packing import LANES, STEP, choose_row_length
+from bertjax.engine.sweep_input import make_job
+from bertjax.interventions import readouts
+from bertjax.interventions.ablations import single_heads
+from bertjax.study.settings import Settings, for_this_device
 from experiments.training.trainer import dropout_key
 from tests.tiny import SIZES, encodings, random_model
 

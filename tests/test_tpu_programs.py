@@ -10,11 +10,14 @@ from jax.sharding import Mesh
 from benchmarks import tpu_compile, tpu_programs
 from benchmarks.tpu_compile import CHIPS, Compiled, compile_program, count_collectives, make_table, predict
 from benchmarks.tpu_programs import Sizes, Target, choose_sizes, count_steps
-from bertjax import BertConfig, BertForSequenceClassification, compiled, engine, readouts
-from bertjax.ablations import single_heads
-from bertjax.blocks import Blocks
-from bertjax.pretrained import make_numerics
-from bertjax.sharding import AXIS
+from bertjax import BertConfig, BertForSequenceClassification
+from bertjax.engine import compiled_steps as compiled
+from bertjax.engine import run as engine
+from bertjax.engine.blocks import Blocks
+from bertjax.engine.sharding import AXIS
+from bertjax.interventions import readouts
+from bertjax.interventions.ablations import single_heads
+from bertjax.model.pretrained import make_numerics
 from tests.tiny import SIZES, encodings, random_model
 
 STEPS = {

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from bertjax import watch as module
-from bertjax.watch import SECRET_BYTES, Watch
+from bertjax.engine.distributed import watch as module
+from bertjax.engine.distributed.watch import SECRET_BYTES, Watch
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import numpy as np
 from flax import nnx
 
 from bertjax import BertConfig
-from bertjax.pretrained import _by_path, make_numerics
-from bertjax.tokenizer import Encoding
+from bertjax.data.tokenizer import Encoding
+from bertjax.model.pretrained import _by_path, make_numerics
 
 # Tiny models take longer to compile than to run: LLVM may leave out its expensive passes, and XLA may use its older
 # emitters, which later versions do not have (and end at a flag that they do not know).

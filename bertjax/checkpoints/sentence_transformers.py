@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from bertjax.atomic import write_json
+from bertjax.atomic_files import write_json
 from bertjax.errors import ConfigError, some_of
 from bertjax.json_files import read_json, show
 from bertjax.paths import is_there

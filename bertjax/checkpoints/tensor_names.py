@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertjax.config import BertConfig
+from bertjax.checkpoints.config import BertConfig
 from bertjax.errors import CheckpointError, some_of
 
 AS_IS, TRANSPOSED, INTO_HEADS, HEAD_BIAS, OUT_OF_HEADS = (

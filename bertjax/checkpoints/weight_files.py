@@ -24,11 +24,8 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from bertjax.atomic import atomic_write, encode_json, staged, write_json
-from bertjax.errors import CheckpointError, MissingDependencyError, OutputError, some_of
-from bertjax.json_files import read_json
-from bertjax.paths import is_directory, is_file, is_there, open_file
-from bertjax.weight_names import (
+from bertjax.atomic_files import atomic_write, encode_json, staged, write_json
+from bertjax.checkpoints.canonical_names import (
     DECODER_BIAS,
     DECODER_WEIGHT,
     MLM_BIAS,
@@ -36,6 +33,9 @@ from bertjax.weight_names import (
     canonical_weights,
     from_flax,
 )
+from bertjax.errors import CheckpointError, MissingDependencyError, OutputError, some_of
+from bertjax.json_files import read_json
+from bertjax.paths import is_directory, is_file, is_there, open_file
 
 __all__ = [
     "WEIGHT_FILES",

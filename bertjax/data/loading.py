@@ -9,12 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bertjax import tfds_glue
-from bertjax.errors import DataError
-from bertjax.local_files import glue_file, read_examples
-from bertjax.machine import memory_left
-from bertjax.paths import is_directory, is_there, user_path
-from bertjax.tasks import (
+from bertjax.data import tfds_glue
+from bertjax.data.local_files import glue_file, read_examples
+from bertjax.data.tasks import (
     CUSTOM,
     SAMPLE,
     TASKS,
@@ -25,6 +22,9 @@ from bertjax.tasks import (
     split_named,
     task_named,
 )
+from bertjax.errors import DataError
+from bertjax.machine import memory_left
+from bertjax.paths import is_directory, is_there, user_path
 
 __all__ = ["TASKS", "Examples", "Task", "draw", "load_examples", "task_named"]
 
@@ -108,10 +108,10 @@ def _shipped(task: Task, split: str, data: str | Path | None) -> Examples:
         raise DataError(f"{SAMPLE} comes with bertjax and takes no data; for your own QNLI file use qnli")
     if split_named(task, split) != "validation":
         raise DataError(f"{SAMPLE} has no split {split!r}; it is a part of QNLI's validation split")
-    resource = importlib.resources.files("bertjax") / "samples" / "qnli_sample.tsv"
+    resource = importlib.resources.files("bertjax.data") / "samples" / "qnli_sample.tsv"
     with importlib.resources.as_file(resource) as path:
         examples = read_examples(path, task, "validation")
-    source = f"bertjax/samples/{resource.name} ({len(examples)} pairs of QNLI validation; SQuAD, CC BY-SA 4.0)"
+    source = f"bertjax/data/samples/{resource.name} ({len(examples)} pairs of QNLI validation; SQuAD, CC BY-SA 4.0)"
     return replace(examples, source=source)
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32, Int32
 
+from bertjax.data.tables import DROPS_MALFORMED, SUFFIXES, Table, brief, read_table
+from bertjax.data.tasks import TASKS, Examples, Task, default_metrics, plain_name
 from bertjax.errors import DataError, some_of
 from bertjax.formatting import HALF_CHARACTER
 from bertjax.machine import memory_left
 from bertjax.paths import is_directory, listing
-from bertjax.tables import DROPS_MALFORMED, SUFFIXES, Table, brief, read_table
-from bertjax.tasks import TASKS, Examples, Task, default_metrics, plain_name
 
 _GLUE_FOLDERS = {plain_name(task.folder) for task in TASKS.values() if task.folder}
 LARGEST_ID = 2**63 - 1  # as a number; beyond it ids are texts

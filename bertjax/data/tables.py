@@ -13,12 +13,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bertjax.data.tasks import Task
 from bertjax.errors import DataError, some_of
 from bertjax.formatting import format_bytes
 from bertjax.json_files import JsonError, parse_json
 from bertjax.machine import resident_memory
 from bertjax.paths import open_data
-from bertjax.tasks import Task
 
 # GLUE's own loaders drop the few rows of QQP that lack fields or the label (line breaks inside
 # questions); so do we, or counts would differ from everybody's. In all other tasks it is an error.

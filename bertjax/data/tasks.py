@@ -184,7 +184,7 @@ class Examples:
     Raises:
         DataError: the columns are not equally long.
 
-    >>> from bertjax.data import load_examples
+    >>> from bertjax.data.loading import load_examples
     >>> examples = load_examples("qnli-sample").head(2)
     >>> len(examples), examples.labels.dtype.name
     (2, 'int32')

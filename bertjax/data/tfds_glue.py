@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from bertjax.data.local_files import glue_folder, read_examples, split_file
+from bertjax.data.tasks import TASKS, Examples, Task, task_named
 from bertjax.errors import DataError, MissingDependencyError, OutputError
 from bertjax.formatting import format_bytes
-from bertjax.local_files import glue_folder, read_examples, split_file
 from bertjax.machine import memory_left
 from bertjax.paths import is_there, user_path
-from bertjax.tasks import TASKS, Examples, Task, task_named
 
 ROW_BYTES = 2_000  # of memory for a row while it is read, beside its texts
 

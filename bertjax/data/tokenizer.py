@@ -11,13 +11,9 @@ import tokenizers
 from jaxtyping import Int, Int32
 
 from bertjax import arguments
-from bertjax.errors import DataError, InputError, OutputError, library_errors
-from bertjax.formatting import format_bytes
-from bertjax.locate import locate
-from bertjax.long_texts import Meter, Texts, shorten
-from bertjax.machine import memory_left
-from bertjax.paths import user_path
-from bertjax.tokenizer_files import (
+from bertjax.checkpoints.locate import locate
+from bertjax.data.long_texts import Meter, Texts, shorten
+from bertjax.data.tokenizer_files import (
     LARGEST_ID,
     SIDES,
     TOKEN_NAMES,
@@ -25,6 +21,10 @@ from bertjax.tokenizer_files import (
     read_tokenizer,
     write_tokenizer,
 )
+from bertjax.errors import DataError, InputError, OutputError, library_errors
+from bertjax.formatting import format_bytes
+from bertjax.machine import memory_left
+from bertjax.paths import user_path
 
 # Padded lengths. Each is a compilation of about a second, so there are few; the step grows with the length,
 # which keeps padding near a tenth of what is computed, for short texts as for long ones.

@@ -18,11 +18,11 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processors
 
-from bertjax.atomic import encode_json, staged
+from bertjax.atomic_files import encode_json, staged
+from bertjax.checkpoints.sentence_transformers import TextSettings, read_text_settings
 from bertjax.errors import DataError, library_errors, some_of
 from bertjax.json_files import read_json, show
 from bertjax.paths import is_there, read_text
-from bertjax.sentence_files import TextSettings, read_text_settings
 
 FILE, CONFIG, VOCABULARY = "tokenizer.json", "tokenizer_config.json", "vocab.txt"
 TOKEN_NAMES = {

@@ -13,18 +13,19 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Shaped
 
-from bertjax import compiled, steps
-from bertjax.ablations import Change
-from bertjax.checks import prepare_inputs
-from bertjax.compiled import BlockRows
+from bertjax.engine import compiled_steps as compiled
+from bertjax.engine.compiled_steps import BlockRows
+from bertjax.engine.packing import Packed
+from bertjax.engine.plan import Node
+from bertjax.engine.sharding import make_mesh, place
+from bertjax.engine.sweep_input import Job
 from bertjax.errors import InputError
-from bertjax.job import Job
-from bertjax.packing import Packed
-from bertjax.plan import Node
-from bertjax.pretrained import PretrainedModel
-from bertjax.sharding import make_mesh, place
-from bertjax.steps import Changes, Recipe
-from bertjax.types import Inputs
+from bertjax.interventions.ablations import Change
+from bertjax.model import packed_layer as steps
+from bertjax.model.checks import prepare_inputs
+from bertjax.model.packed_layer import Changes, Recipe
+from bertjax.model.pretrained import PretrainedModel
+from bertjax.model.types import Inputs
 
 # A branch computes 8 of a layer's 12 products of embed x embed for every slot, and the other 4 once.
 BRANCH_SHARE = 0.75

@@ -14,11 +14,11 @@ from flax import nnx
 from jax.sharding import Mesh
 from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
-from bertjax import steps
-from bertjax.readouts import Readout
-from bertjax.sharding import over_rows
-from bertjax.steps import Changes, LayerWeights, Recipe, Rows
-from bertjax.types import Inputs, Numerics, record
+from bertjax.engine.sharding import over_rows
+from bertjax.interventions.readouts import Readout
+from bertjax.model import packed_layer as steps
+from bertjax.model.packed_layer import Changes, LayerWeights, Recipe, Rows
+from bertjax.model.types import Inputs, Numerics, record
 
 Block: TypeAlias = Float[Array, "runs rows token embed"]
 FirstTokens: TypeAlias = Float[Array, "runs rows places embed"]

@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from bertjax.checkpoints.weight_files import hash_weights
+from bertjax.engine.sweep_input import Job, Texts
 from bertjax.errors import InputError
-from bertjax.files import hash_weights
-from bertjax.job import Job, Texts
 from bertjax.machine import package_version
 
 PACKAGES = ("bertjax", "jax", "jaxlib", "numpy")

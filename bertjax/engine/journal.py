@@ -25,7 +25,7 @@ from typing import IO, Any
 import ml_dtypes  # noqa: F401  (names like bfloat16 mean something to NumPy only then)
 import numpy as np
 
-from bertjax.atomic import atomic_write, write_json
+from bertjax.atomic_files import atomic_write, write_json
 from bertjax.errors import OutputError, some_of
 from bertjax.json_files import parse_json
 from bertjax.paths import is_directory, is_there, listing, open_file, read_file, read_text

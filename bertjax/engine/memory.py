@@ -5,12 +5,12 @@ On a CPU memory is the process's resident memory, all of it; on an accelerator t
 
 import jax
 
-from bertjax.blocks import Blocks, choose_blocks
-from bertjax.config import BertConfig
+from bertjax.checkpoints.config import BertConfig
+from bertjax.engine.blocks import Blocks, choose_blocks
+from bertjax.engine.schedule import AHEAD
 from bertjax.errors import InputError
 from bertjax.formatting import format_bytes
 from bertjax.machine import SHARE, UNKNOWN, free_memory, peak_resident, resident_memory
-from bertjax.schedule import AHEAD
 
 # What XLA's compiler leaves behind in the process that uses it (measured: `benchmarks/RESULTS.md`).
 COMPILER_BYTES = 200 * 10**6

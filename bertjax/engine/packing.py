@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int32
 
+from bertjax.data.tokenizer import Encoding
 from bertjax.errors import InputError
-from bertjax.tokenizer import Encoding
 
 # Row lengths are multiples of this.
 STEP = 4

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from bertjax.plan import Node, Plan
+from bertjax.engine.plan import Node, Plan
 
 
 @dataclass(frozen=True)

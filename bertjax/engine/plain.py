@@ -18,13 +18,13 @@ from flax import nnx
 from jaxtyping import Array, ArrayLike, Float, Shaped
 
 from bertjax import arguments
-from bertjax.checks import check_overrides, check_stack
-from bertjax.config import BertConfig
+from bertjax.checkpoints.config import BertConfig
 from bertjax.errors import InputError, OverrideError
-from bertjax.overrides import stack
-from bertjax.pretrained import PretrainedModel
-from bertjax.readouts import READOUT, Readout, read
-from bertjax.types import EncoderRecord, Inputs, Overrides
+from bertjax.interventions.overrides import stack
+from bertjax.interventions.readouts import READOUT, Readout, read
+from bertjax.model.checks import check_overrides, check_stack
+from bertjax.model.pretrained import PretrainedModel
+from bertjax.model.types import EncoderRecord, Inputs, Overrides
 
 
 @dataclass(frozen=True)

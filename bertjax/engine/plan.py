@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bertjax import arguments
-from bertjax.ablations import Ablation, Change
-from bertjax.config import BertConfig
+from bertjax.checkpoints.config import BertConfig
 from bertjax.errors import InputError
-from bertjax.overrides import parse_head
+from bertjax.interventions.ablations import Ablation, Change
+from bertjax.interventions.overrides import parse_head
 
 
 @dataclass(eq=False)
@@ -88,11 +88,11 @@ def make_plan(config: BertConfig, ablations: Sequence[Ablation]) -> Plan:
         InputError: no ablations.
         OverrideError: a head that the model does not have.
 
-    >>> from bertjax.ablations import single_heads
+    >>> from bertjax.interventions.ablations import single_heads
     >>> make_plan(BertConfig(), single_heads(BertConfig())).states()
     [13, 25, 37, 49, 61, 73, 85, 97, 109, 121, 133, 145]
     """
-    expected = "a list of Ablation (bertjax.ablations.single_heads(model.config))"
+    expected = "a list of Ablation (bertjax.interventions.ablations.single_heads(model.config))"
     ablations = arguments.several(ablations, "ablations", expected, Ablation)
     if not ablations:
         raise InputError("there is nothing to ablate")

@@ -13,26 +13,26 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Int32, Shaped
 
 from bertjax import arguments
-from bertjax.ablations import Ablation
-from bertjax.blocks import BlockRunner, Blocks
-from bertjax.config import BertConfig
+from bertjax.checkpoints.config import BertConfig
+from bertjax.data.tokenizer import Tokenizer
+from bertjax.engine.blocks import BlockRunner, Blocks
+from bertjax.engine.examples import Examples
+from bertjax.engine.fingerprint import facts_of
+from bertjax.engine.journal import Journal, open_journal
+from bertjax.engine.memory import default_budget, fit_blocks, memory_in_use, sweep_bytes
+from bertjax.engine.packing import LANES, STEP, choose_row_length, first_fit, pack, total_lengths
+from bertjax.engine.parts import Part, split
+from bertjax.engine.plan import Node, Plan
+from bertjax.engine.schedule import AHEAD, Pace, Progress, Schedule, run_base
+from bertjax.engine.sweep_input import Combine, Job, make_job
 from bertjax.errors import InputError, SweepInterrupted
-from bertjax.examples import Examples
-from bertjax.fingerprint import facts_of
 from bertjax.formatting import format_bytes
-from bertjax.job import Combine, Job, make_job
-from bertjax.journal import Journal, open_journal
+from bertjax.interventions.ablations import Ablation
+from bertjax.interventions.readouts import Readout
 from bertjax.machine import import_pandas, read_budget, use_compile_cache
-from bertjax.memory import default_budget, fit_blocks, memory_in_use, sweep_bytes
-from bertjax.packing import LANES, STEP, choose_row_length, first_fit, pack, total_lengths
-from bertjax.parts import Part, split
+from bertjax.model.pretrained import PretrainedModel
 from bertjax.paths import user_path
-from bertjax.plan import Node, Plan
-from bertjax.pretrained import PretrainedModel
 from bertjax.progress import ProgressBar
-from bertjax.readouts import Readout
-from bertjax.schedule import AHEAD, Pace, Progress, Schedule, run_base
-from bertjax.tokenizer import Tokenizer
 
 # Activations inside the feed-forward layer for which a CPU is fastest: about 10 MB of float32.
 CACHED_FLOATS = 2_500_000

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 from jaxtyping import Array
 
-from bertjax.blocks import BlockRunner, Slot, Step
-from bertjax.parts import Part
-from bertjax.plan import Node
+from bertjax.engine.blocks import BlockRunner, Slot, Step
+from bertjax.engine.parts import Part
+from bertjax.engine.plan import Node
 
 # Steps that the host hands to the device before it waits for the first of them.
 AHEAD = 8

@@ -9,14 +9,14 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from bertjax import arguments
-from bertjax.ablations import GIVE_MEANS, Ablation
+from bertjax.data.tokenizer import Tokenizer
+from bertjax.engine.examples import Examples, Texts, read_texts
+from bertjax.engine.plan import Plan, make_plan
 from bertjax.errors import InputError, OverrideError, some_of
-from bertjax.examples import Examples, Texts, read_texts
-from bertjax.plan import Plan, make_plan
-from bertjax.pretrained import PretrainedModel
-from bertjax.readouts import Inspected, Readout, check_at_positions, inspect_readout
-from bertjax.tokenizer import Tokenizer
-from bertjax.types import Numerics
+from bertjax.interventions.ablations import GIVE_MEANS, Ablation
+from bertjax.interventions.readouts import Inspected, Readout, check_at_positions, inspect_readout
+from bertjax.model.pretrained import PretrainedModel
+from bertjax.model.types import Numerics
 
 # The form of attention with which a sweep is fastest (`benchmarks.sweep`, kept in benchmarks/RESULTS.md). Devices on
 # which it was not timed have none here and take the explicit one.

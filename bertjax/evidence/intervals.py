@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import ndtr, ndtri
 
-from bertjax.resampling import bootstrap_counts, make_scorer, score_draws
+from bertjax.evidence.resampling import bootstrap_counts, make_scorer, score_draws
 
 LEVEL = 0.95
 FEW_FLIPS = 50  # below which the bootstrap is too sure: at 28 its intervals of Matthews held 92.7 of 100

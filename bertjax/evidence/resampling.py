@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int, Num, Shaped
 
 from bertjax.errors import DataError
-from bertjax.metrics import predictions_from_logits
+from bertjax.evidence.metrics import predictions_from_logits
 
 Counts = Num[np.ndarray, "draws examples"]
 DrawnScores = Float[np.ndarray, "draws runs"]

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.evidence import EFFECT_SIZES, STANDARDISED, Evidence, Q
+from bertjax.evidence.intervals import LEVEL
+from bertjax.evidence.metrics import find_metric
+from bertjax.evidence.weighing import EFFECT_SIZES, STANDARDISED, Evidence, Q
 from bertjax.formatting import count_of, equals_p, format_change
-from bertjax.intervals import LEVEL
-from bertjax.metrics import find_metric
 
 
 def tell(evidence: Evidence, names: Sequence[str], kind: str) -> str:

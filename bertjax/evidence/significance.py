@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Num
 from scipy.special import bdtr, ndtri
 
-from bertjax.metrics import METRICS
-from bertjax.resampling import make_scorer, score_draws, standardise, swaps
+from bertjax.evidence.metrics import METRICS
+from bertjax.evidence.resampling import make_scorer, score_draws, standardise, swaps
 
 LEAST_DRAWS, DRAWS_PER_ABLATION = 9_999, 100
 # Products of a draw, an example and an ablation that a test takes at most: about a minute or two.

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int, Num
 
-from bertjax import intervals
 from bertjax.errors import DataError
-from bertjax.metrics import METRICS, labelled, predictions_from_logits, score
-from bertjax.resampling import bootstrap_counts, make_scorer, score_draws
-from bertjax.significance import (
+from bertjax.evidence import intervals
+from bertjax.evidence.metrics import METRICS, labelled, predictions_from_logits, score
+from bertjax.evidence.resampling import bootstrap_counts, make_scorer, score_draws
+from bertjax.evidence.significance import (
     HALVES,
     Swapped,
     benjamini_hochberg,

@@ -19,12 +19,12 @@ import numpy as np
 from jaxtyping import Float
 
 from bertjax import arguments
-from bertjax import overrides as ov
-from bertjax.config import BertConfig
+from bertjax.checkpoints.config import BertConfig
 from bertjax.errors import InputError, OverrideError
 from bertjax.formatting import format_bytes, visible
+from bertjax.interventions import overrides as ov
+from bertjax.model.types import ModelOutput, Overrides
 from bertjax.paths import is_file, read_text, user_path
-from bertjax.types import ModelOutput, Overrides
 
 MOST_SETS, MOST_HEADS = 100_000, 500_000  # that a sweep can be asked for: seconds to list, results of 100 MB
 SET_BYTES, HEAD_BYTES = 600, 320  # of memory that a set takes with its place in a plan, and each of its heads
@@ -284,7 +284,7 @@ def to_overrides(
     Raises:
         OverrideError: a head that does not exist, mode 'mean' without means or 'patched' without a donor.
     """
-    arguments.instance(one, "one", Ablation, "an Ablation (bertjax.ablations.ablation)")
+    arguments.instance(one, "one", Ablation, "an Ablation (bertjax.interventions.ablations.ablation)")
     kinds: dict[tuple[str, float], list[ov.Head]] = {}
     for change in one.changes:
         kinds.setdefault((change.mode, 1 - change.share), []).append((change.layer, change.head))

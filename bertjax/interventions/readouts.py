@@ -16,8 +16,8 @@ from jaxtyping import Array, Float
 
 from bertjax import arguments
 from bertjax.errors import InputError
-from bertjax.pretrained import PretrainedModel
-from bertjax.types import ModelOutput
+from bertjax.model.pretrained import PretrainedModel
+from bertjax.model.types import ModelOutput
 
 Readout = Callable[[ModelOutput], Array]
 

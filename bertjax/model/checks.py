@@ -14,9 +14,9 @@ from jaxtyping import Array, ArrayLike
 
 from bertjax import arguments
 from bertjax.arguments import is_traced
-from bertjax.config import BertConfig
+from bertjax.checkpoints.config import BertConfig
 from bertjax.errors import InputError, OverrideError, some_of
-from bertjax.types import Edges, HeadOutputs, HeadWeights, Inputs, Numerics, Overrides
+from bertjax.model.types import Edges, HeadOutputs, HeadWeights, Inputs, Numerics, Overrides
 
 OVERRIDES = "what the functions of bertjax.overrides make (of an Ablation, ablations.to_overrides)"
 FIELDS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")

@@ -10,10 +10,11 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, ArrayLike, Float
 
-from bertjax import fused, ops
-from bertjax.config import BertConfig
-from bertjax.pretrained import PretrainedModel, check_config, check_numerics, split_key
-from bertjax.types import AttentionRecord, EncoderRecord, Inputs, ModelOutput, Numerics, Overrides
+from bertjax.checkpoints.config import BertConfig
+from bertjax.model import fused_attention as fused
+from bertjax.model import ops
+from bertjax.model.pretrained import PretrainedModel, check_config, check_numerics, split_key
+from bertjax.model.types import AttentionRecord, EncoderRecord, Inputs, ModelOutput, Numerics, Overrides
 
 
 class Dense(nnx.Module):

@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from bertjax import ops
 from bertjax.errors import InputError, OverrideError
-from bertjax.types import Numerics, Overrides
+from bertjax.model import ops
+from bertjax.model.types import Numerics, Overrides
 
 Implementation = Literal["xla", "cudnn"]
 # Of each head of a layer: what its learned weights are multiplied by, and the share of uniform weights.
@@ -48,7 +48,7 @@ def attend(
 
 
 def _pallas(queries: Array, keys: Array, values: Array, keep: Array, gates: Gates, numerics: Numerics) -> Array:
-    from bertjax import kernels  # Pallas is loaded by those who use it
+    from bertjax.model import pallas_attention as kernels
 
     if keep.shape[1] != 1:
         raise InputError(
@@ -70,7 +70,7 @@ def attend_in_rows(
 ) -> Float[Array, "batch token heads head_dim"]:
     """Each head's outputs in rows that hold several examples, in wide floats; 0 at padding, whose segment is 0."""
     if numerics.attention == "pallas":
-        from bertjax import kernels
+        from bertjax.model import pallas_attention as kernels
 
         return kernels.attend(queries, keys, values, (segments, segments), None, numerics)
     implementation: Implementation = "cudnn" if has_cudnn(numerics, queries.shape[-1]) else "xla"

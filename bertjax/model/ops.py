@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, DTypeLike, Float, Int
 
-from bertjax.types import Edges, HeadOutputs, HeadWeights, Numerics, Overrides
+from bertjax.model.types import Edges, HeadOutputs, HeadWeights, Numerics, Overrides
 
 # exp of this is finite in float32 and, times the factor 0 of a masked key, still 0.
 LARGEST_EXPONENT = 80.0

@@ -16,8 +16,9 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bertjax import fused, ops
-from bertjax.types import Numerics, record
+from bertjax.model import fused_attention as fused
+from bertjax.model import ops
+from bertjax.model.types import Numerics, record
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class LayerWeights:
 
 
 def layer_weights(layer: Any, numerics: Numerics) -> LayerWeights:
-    """The parameters of a `bertjax.model.Layer`."""
+    """The parameters of a `bertjax.model.encoder.Layer`."""
     attention, parts = layer.attention, (layer.attention.query, layer.attention.key, layer.attention.value)
     return LayerWeights(
         jnp.stack([part.kernel[...] for part in parts], axis=1).astype(numerics.dtype),

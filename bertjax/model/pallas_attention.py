@@ -19,9 +19,9 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jaxtyping import Array, Float, Int
 
-from bertjax import ops
-from bertjax.kernel_parts import block_size, by_head, by_platform, cut, pad, product, running, score_block, widen
-from bertjax.types import Numerics, record
+from bertjax.model import ops
+from bertjax.model.pallas_parts import block_size, by_head, by_platform, cut, pad, product, running, score_block, widen
+from bertjax.model.types import Numerics, record
 
 
 @record

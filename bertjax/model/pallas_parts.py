@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.experimental.pallas import triton
 from jaxtyping import Array
 
-from bertjax.types import Numerics
+from bertjax.model.types import Numerics
 
 BLOCK = 128  # tokens; a TPU's lanes
 GPU_BLOCK = 64

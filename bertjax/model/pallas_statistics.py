@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jaxtyping import Array, Float, Int
 
-from bertjax.kernel_parts import by_head, by_platform, pad, product, running, score_block, widen
-from bertjax.kernels import HeadGates
-from bertjax.types import Numerics, record
+from bertjax.model.pallas_attention import HeadGates
+from bertjax.model.pallas_parts import by_head, by_platform, pad, product, running, score_block, widen
+from bertjax.model.types import Numerics, record
 
 
 @record

@@ -8,16 +8,22 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
-from bertjax import arguments, ops
-from bertjax.config import BertConfig
+from bertjax import arguments
+from bertjax.checkpoints.config import BertConfig
+from bertjax.checkpoints.locate import locate
+from bertjax.checkpoints.sentence_transformers import (
+    TextSettings,
+    is_sentence_directory,
+    read_pooling,
+    write_sentence_files,
+)
+from bertjax.data.tokenizer import Tokenizer
 from bertjax.errors import ConfigError, OutputError
-from bertjax.locate import locate
-from bertjax.model import BertModel, Dense, LayerNorm
+from bertjax.model import ops
+from bertjax.model.encoder import BertModel, Dense, LayerNorm
+from bertjax.model.pretrained import PretrainedModel, check_config, check_numerics, split_key
+from bertjax.model.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides
 from bertjax.paths import user_path
-from bertjax.pretrained import PretrainedModel, check_config, check_numerics, split_key
-from bertjax.sentence_files import TextSettings, is_sentence_directory, read_pooling, write_sentence_files
-from bertjax.tokenizer import Tokenizer
-from bertjax.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides
 
 
 class TaskModel(PretrainedModel):

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bertjax.formatting import visible
-from bertjax.page import GREY, INK, WIDTH, add_axes, draw_as_shapes, start_page
+from bertjax.plots.canvas import GREY, INK, WIDTH, add_axes, draw_as_shapes, start_page
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 
 from bertjax.errors import DataError
 from bertjax.formatting import format_change
-from bertjax.page import (
+from bertjax.plots.canvas import (
     COLOURS,
     GREY,
     INK,

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from bertjax.atomic import atomic_write
+from bertjax.atomic_files import atomic_write
 from bertjax.errors import DataError, OutputError
-from bertjax.evidence import Q
+from bertjax.evidence.weighing import Q
 from bertjax.formatting import visible
 from bertjax.paths import user_path
 
@@ -45,7 +45,7 @@ def start_page(title: str, subtitle: str, bottom: float, height: float) -> "Figu
     """A figure with its headings and room for a drawing of that height, that far above its lower edge."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    from bertjax.picture import Picture
+    from bertjax.plots.picture import Picture
 
     title, subtitle = fill(visible(title), 68), _even_lines(visible(subtitle), 110)
     title_height = 0.24 * (title.count("\n") + 1)

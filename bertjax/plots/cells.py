@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bertjax.formatting import format_change
-from bertjax.page import COLOURS, INK, PALE
+from bertjax.plots.canvas import COLOURS, INK, PALE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

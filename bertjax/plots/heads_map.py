@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bertjax.cells import Map, colour_cells, write_changes
-from bertjax.evidence import Q
+from bertjax.evidence.weighing import Q
 from bertjax.formatting import format_change
-from bertjax.page import (
+from bertjax.plots.canvas import (
     COLOURS,
     INK,
     LEFT,
@@ -22,6 +21,7 @@ from bertjax.page import (
     draw_as_shapes,
     start_page,
 )
+from bertjax.plots.cells import Map, colour_cells, write_changes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bertjax.page import COLOURS, GREY, INK, PALE, WIDTH, add_axes, add_note, count_found, shorten_name, start_page
+from bertjax.plots.canvas import (
+    COLOURS,
+    GREY,
+    INK,
+    PALE,
+    WIDTH,
+    add_axes,
+    add_note,
+    count_found,
+    shorten_name,
+    start_page,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

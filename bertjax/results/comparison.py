@@ -13,11 +13,11 @@ from rich.text import Text
 
 from bertjax.console import PlainTable
 from bertjax.errors import InputError
-from bertjax.evidence import Q
+from bertjax.evidence.intervals import rank_correlation
+from bertjax.evidence.weighing import Q
 from bertjax.formatting import count_of, format_change, format_p
-from bertjax.intervals import rank_correlation
-from bertjax.rows import column
-from bertjax.saved import SavedResults
+from bertjax.results.directory import SavedResults
+from bertjax.results.table import column
 
 SHOWN = 12  # ablations that agree, in the table
 

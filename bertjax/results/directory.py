@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
-from bertjax.arrays import Header, read_arrays
 from bertjax.errors import DataError, InputError
+from bertjax.evidence.metrics import score
 from bertjax.json_files import JsonError, parse_json
-from bertjax.metrics import score
 from bertjax.paths import is_there, user_path
-from bertjax.rows import SHORT, column, read_parquet
-from bertjax.schema import load_schema, mismatch
-from bertjax.summary import AGAIN, UNSEALED, read_summary, verify
-from bertjax.view import ResultsView
+from bertjax.results.arrays import Header, read_arrays
+from bertjax.results.schema import load_schema, mismatch
+from bertjax.results.summary import AGAIN, UNSEALED, read_summary, verify
+from bertjax.results.table import SHORT, column, read_parquet
+from bertjax.results.view import ResultsView
 
 CHECKED = 5  # ablations whose scores are computed again
 

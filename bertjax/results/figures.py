@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertjax.attention_figure import make_attention
-from bertjax.bars import Weighed, make_layers, make_sets
 from bertjax.errors import InputError, some_of
-from bertjax.evidence import Q
+from bertjax.evidence.metrics import find_metric
+from bertjax.evidence.weighing import Q
 from bertjax.formatting import count_of
-from bertjax.heads_map import make_heads
-from bertjax.metrics import find_metric
-from bertjax.overrides import split_name
-from bertjax.ranking import make_ranking
-from bertjax.rows import column
+from bertjax.interventions.overrides import split_name
+from bertjax.plots.attention import make_attention
+from bertjax.plots.bars import Weighed, make_layers, make_sets
+from bertjax.plots.heads_map import make_heads
+from bertjax.plots.ranking import make_ranking
+from bertjax.results.table import column
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

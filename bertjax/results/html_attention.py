@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from bertjax.saved import SavedResults
+from bertjax.results.directory import SavedResults
 
 BUDGET = 3_000_000  # characters
 

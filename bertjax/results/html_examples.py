@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Num
 
-from bertjax.metrics import find_metric, predictions_from_logits
-from bertjax.saved import SavedResults
+from bertjax.evidence.metrics import find_metric, predictions_from_logits
+from bertjax.results.directory import SavedResults
 
 SHOWN = 20  # examples of an ablation
 LONGEST = 500  # characters of a text

@@ -8,15 +8,15 @@ import importlib.resources
 from pathlib import Path
 from typing import Any
 
-from bertjax.atomic import atomic_write
+from bertjax.atomic_files import atomic_write
 from bertjax.errors import OutputError
+from bertjax.evidence.metrics import find_metric
 from bertjax.formatting import FORMULA, count_of, finite, to_json
-from bertjax.html_attention import pack_attention
-from bertjax.html_examples import choose_examples
-from bertjax.metrics import find_metric
 from bertjax.paths import user_path
-from bertjax.rows import COLUMNS
-from bertjax.saved import SavedResults
+from bertjax.results.directory import SavedResults
+from bertjax.results.html_attention import pack_attention
+from bertjax.results.html_examples import choose_examples
+from bertjax.results.table import COLUMNS
 
 MOST_ABLATIONS = 2000  # on the page; the largest effects where there are more
 DIGITS = 12
@@ -53,7 +53,7 @@ def make_page(saved: SavedResults) -> str:
 
 
 def _read(name: str) -> str:
-    return (importlib.resources.files("bertjax") / "html" / name).read_text(encoding="utf-8")
+    return (importlib.resources.files("bertjax.results") / "page_assets" / name).read_text(encoding="utf-8")
 
 
 def _plotly() -> str:

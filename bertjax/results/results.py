@@ -23,17 +23,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Shaped
 
-from bertjax.atomic import encode_json, made_directory, remove_leftovers, staged
-from bertjax.data import Examples
+from bertjax.atomic_files import encode_json, made_directory, remove_leftovers, staged
+from bertjax.data.loading import Examples
+from bertjax.engine.plain import Swept
 from bertjax.errors import InputError, OutputError
-from bertjax.evidence import Evidence
-from bertjax.findings import describe_statistics, tell
+from bertjax.evidence.sentence import describe_statistics, tell
+from bertjax.evidence.weighing import Evidence
 from bertjax.formatting import finite, to_json
-from bertjax.page import save_page
-from bertjax.plain import Swept
-from bertjax.rows import SCHEMA, SHORT, kind_of, make_rows, to_parquet
-from bertjax.summary import describe_files, read_summary, seal
-from bertjax.view import ResultsView, positive_name
+from bertjax.plots.canvas import save_page
+from bertjax.results.summary import describe_files, read_summary, seal
+from bertjax.results.table import SCHEMA, SHORT, kind_of, make_rows, to_parquet
+from bertjax.results.view import ResultsView, positive_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

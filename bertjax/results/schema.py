@@ -29,7 +29,7 @@ _WORDS = {"object": "an object", "array": "a list", "string": "a text", "number"
 @cache
 def load_schema(name: str) -> dict[str, Any]:
     """A schema that bertjax ships, such as 'summary'."""
-    text = (importlib.resources.files("bertjax") / "schemas" / f"{name}.json").read_text(encoding="utf-8")
+    text = (importlib.resources.files("bertjax.results") / "schemas" / f"{name}.json").read_text(encoding="utf-8")
     return dict(json.loads(text))
 
 

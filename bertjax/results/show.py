@@ -12,12 +12,12 @@ from rich.console import Group
 from rich.text import Text
 
 from bertjax.console import PlainTable
-from bertjax.evidence import Q
+from bertjax.evidence.metrics import find_metric
+from bertjax.evidence.weighing import Q
 from bertjax.formatting import count_of, to_cell, to_json, visible
-from bertjax.metrics import find_metric
-from bertjax.rows import COLUMNS, column
-from bertjax.saved import SavedResults
-from bertjax.view import as_texts, mark_of
+from bertjax.results.directory import SavedResults
+from bertjax.results.table import COLUMNS, column
+from bertjax.results.view import as_texts, mark_of
 
 FORMATS = ("table", "csv", "json", "md")
 HEADINGS = ("", "score", "change", "95 % CI", "p", "q", "gains", "losses")

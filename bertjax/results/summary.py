@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bertjax.errors import InputError
+from bertjax.evidence.metrics import METRICS
 from bertjax.json_files import JsonError, kind_of, parse_json
-from bertjax.metrics import METRICS
 from bertjax.paths import open_file, read_text
-from bertjax.rows import SCHEMA
-from bertjax.schema import load_schema, mismatch
+from bertjax.results.schema import load_schema, mismatch
+from bertjax.results.table import SCHEMA
 
 NAME = "summary.json"
 UNSEALED = 1  # the version that had no hashes

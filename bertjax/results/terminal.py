@@ -15,10 +15,10 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from bertjax.console import PlainTable
+from bertjax.engine.estimation import Estimate
 from bertjax.errors import DataError
-from bertjax.estimation import Estimate
 from bertjax.formatting import count_of, format_bytes, format_duration
-from bertjax.rows import kind_of
+from bertjax.results.table import kind_of
 
 BAR_WIDTH = 30  # characters
 NOTHING = 0.005  # points: less is printed as 0.00

@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from bertjax.errors import InputError
-from bertjax.evidence import Q
-from bertjax.figures import make_figure
+from bertjax.evidence.metrics import METRICS
+from bertjax.evidence.weighing import Q
 from bertjax.formatting import count_of, format_change, format_p, is_bound, visible
-from bertjax.metrics import METRICS
-from bertjax.rows import column, kind_of, to_frame
+from bertjax.results.figures import make_figure
+from bertjax.results.table import column, kind_of, to_frame
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from bertjax.ablations import Ablation, to_overrides
-from bertjax.data import Examples
-from bertjax.encoded import Encoded
-from bertjax.engine import Progress
+from bertjax.data.loading import Examples
+from bertjax.engine.plain import Swept
+from bertjax.engine.run import Progress
 from bertjax.errors import InputError, some_of
+from bertjax.evidence.metrics import predictions_from_logits
 from bertjax.formatting import count_of, finite
-from bertjax.metrics import predictions_from_logits
-from bertjax.plain import Swept
-from bertjax.provenance import provenance
-from bertjax.results import Results, write_outputs, write_results
-from bertjax.scoring import score_ablations, weigh_outputs
-from bertjax.settings import MODES, Settings, place
-from bertjax.task_heads import BertForSentenceEmbedding, load
-from bertjax.task_outputs import positive_label, sampled_attention, sweep_examples
+from bertjax.interventions.ablations import Ablation, to_overrides
+from bertjax.model.task_models import BertForSentenceEmbedding, load
+from bertjax.results.results import Results, write_outputs, write_results
+from bertjax.study.encoding import Encoded
+from bertjax.study.outputs import positive_label, sampled_attention, sweep_examples
+from bertjax.study.provenance import provenance
+from bertjax.study.scoring import score_ablations, weigh_outputs
+from bertjax.study.settings import MODES, Settings, place
 
 SAMPLED_EXAMPLES, SAMPLED_ABLATIONS = 8, 5
 ATTENTION_BYTES = 2 << 30  # of the weights that are kept, at most: long texts must not end a job that is done

@@ -8,13 +8,13 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Int32
 
-from bertjax.data import Examples, Task
+from bertjax.data.loading import Examples, Task
+from bertjax.data.tokenizer import Encoding, Tokenizer, batches_by_length, collate
+from bertjax.engine.distributed.shared_rows import SharedRows
 from bertjax.errors import ConfigError, InputError, some_of
 from bertjax.formatting import count_of
 from bertjax.machine import memory_left
-from bertjax.shared_rows import SharedRows
-from bertjax.task_heads import BertForSentenceEmbedding, BertForSequenceClassification
-from bertjax.tokenizer import Encoding, Tokenizer, batches_by_length, collate
+from bertjax.model.task_models import BertForSentenceEmbedding, BertForSequenceClassification
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,15 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bertjax import arguments as checks_of
-from bertjax import overrides, plain
-from bertjax.config import BertConfig
-from bertjax.data import load_examples
+from bertjax.checkpoints.config import BertConfig
+from bertjax.checkpoints.locate import locate
+from bertjax.data.loading import load_examples
+from bertjax.data.tokenizer import Tokenizer, collate
+from bertjax.engine import plain
 from bertjax.errors import CheckpointError, MissingDependencyError
-from bertjax.locate import locate
-from bertjax.task_heads import load
-from bertjax.tokenizer import Tokenizer, collate
-from bertjax.types import ModelOutput
+from bertjax.interventions import overrides
+from bertjax.model.task_models import load
+from bertjax.model.types import ModelOutput
 
 Arguments = dict[str, Int[np.ndarray, "batch token"]]
 

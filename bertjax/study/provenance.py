@@ -8,12 +8,12 @@ from typing import Any
 
 import jax
 
-from bertjax.data import Examples
-from bertjax.encoded import Encoded
-from bertjax.files import hash_weights, read_weights
+from bertjax.checkpoints.weight_files import hash_weights, read_weights
+from bertjax.data.loading import Examples
+from bertjax.evidence.metrics import METRICS
 from bertjax.machine import package_version
-from bertjax.metrics import METRICS
-from bertjax.task_outputs import metrics_of, positive_label
+from bertjax.study.encoding import Encoded
+from bertjax.study.outputs import metrics_of, positive_label
 
 
 def provenance(

@@ -11,25 +11,25 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bertjax import processes
-from bertjax.ablations import Ablation, Change, to_overrides
-from bertjax.conclusion import conclude, load_model
-from bertjax.data import Examples, load_examples
-from bertjax.encoded import Encoded, encode_examples, is_regression
-from bertjax.engine import Progress
+from bertjax.checkpoints.locate import locate
+from bertjax.data.loading import Examples, load_examples
+from bertjax.data.tasks import CUSTOM
+from bertjax.data.tokenizer import Tokenizer
+from bertjax.engine.distributed import processes
+from bertjax.engine.estimation import Estimate, estimate
+from bertjax.engine.journal import discard_journal, is_unfinished
+from bertjax.engine.memory import budget_of_texts
+from bertjax.engine.plain import Swept
+from bertjax.engine.run import Progress
 from bertjax.errors import InputError, OutputError, some_of
-from bertjax.estimation import Estimate, estimate
-from bertjax.evidence import check_weighable
+from bertjax.evidence.metrics import check_labels
+from bertjax.evidence.weighing import check_weighable
 from bertjax.formatting import count_of
-from bertjax.journal import discard_journal, is_unfinished
-from bertjax.locate import locate
-from bertjax.memory import budget_of_texts
-from bertjax.metrics import check_labels
-from bertjax.plain import Swept
-from bertjax.results import Results, check_directory
-from bertjax.scoring import score_ablations
-from bertjax.settings import Settings, check_settings, for_this_device, list_ablations
-from bertjax.task_outputs import (
+from bertjax.interventions.ablations import Ablation, Change, to_overrides
+from bertjax.results.results import Results, check_directory
+from bertjax.study.conclusion import conclude, load_model
+from bertjax.study.encoding import Encoded, encode_examples, is_regression
+from bertjax.study.outputs import (
     how_to_run,
     mean_outputs,
     mean_outputs_together,
@@ -38,8 +38,8 @@ from bertjax.task_outputs import (
     sweep_plainly,
     sweep_together,
 )
-from bertjax.tasks import CUSTOM
-from bertjax.tokenizer import Tokenizer
+from bertjax.study.scoring import score_ablations
+from bertjax.study.settings import Settings, check_settings, for_this_device, list_ablations
 
 # What one ablation of a collection is; of the others a set.
 NOUNS = {"heads": "head", "layers": "layer", "pairs": "pair of heads", "subsets": "subset"}

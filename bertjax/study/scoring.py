@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bertjax.ablations import Ablation
-from bertjax.data import Examples
-from bertjax.evidence import Evidence, weigh
-from bertjax.metrics import labelled, score
-from bertjax.plain import Swept
-from bertjax.results import Entry, Place
-from bertjax.settings import head_names
-from bertjax.task_outputs import metrics_of, positive_label
+from bertjax.data.loading import Examples
+from bertjax.engine.plain import Swept
+from bertjax.evidence.metrics import labelled, score
+from bertjax.evidence.weighing import Evidence, weigh
+from bertjax.interventions.ablations import Ablation
+from bertjax.results.results import Entry, Place
+from bertjax.study.outputs import metrics_of, positive_label
+from bertjax.study.settings import head_names
 
 
 def score_ablations(

@@ -9,7 +9,13 @@ from typing import Any
 import jax
 
 from bertjax import arguments
-from bertjax.ablations import (
+from bertjax.arguments import LARGEST_INTEGER
+from bertjax.checkpoints.config import BertConfig
+from bertjax.checkpoints.locate import DEFAULT_MODEL
+from bertjax.engine.sweep_input import choose_attention
+from bertjax.errors import InputError, OutputError
+from bertjax.evidence.metrics import find_metric
+from bertjax.interventions.ablations import (
     Ablation,
     ablation,
     all_but_one,
@@ -20,17 +26,11 @@ from bertjax.ablations import (
     read_sets,
     whole_layers,
 )
-from bertjax.arguments import LARGEST_INTEGER
-from bertjax.config import BertConfig
-from bertjax.errors import InputError, OutputError
-from bertjax.job import choose_attention
-from bertjax.locate import DEFAULT_MODEL
+from bertjax.interventions.overrides import every_head, parse_head
 from bertjax.machine import parse_bytes
-from bertjax.metrics import find_metric
-from bertjax.naming import name_directory
-from bertjax.overrides import every_head, parse_head
 from bertjax.paths import hash_file, is_file, is_there, user_path
-from bertjax.results import NOT_COMPARED
+from bertjax.results.results import NOT_COMPARED
+from bertjax.study.naming import name_directory
 
 # Which sets of heads: for each whether `heads` can narrow it.
 COLLECTIONS = {

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import norm
 
-from bertjax import intervals
-from bertjax.significance import benjamini_hochberg
+from bertjax.evidence import intervals
+from bertjax.evidence.significance import benjamini_hochberg
 from experiments.disabling.effects import rounded_or_none, short_or_none
 
 Pairs = Float[np.ndarray, " pairs"]

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int, Num
 
-from bertjax import intervals
-from bertjax.evidence import Evidence, Q
+from bertjax.evidence import intervals
+from bertjax.evidence.metrics import METRICS
+from bertjax.evidence.resampling import bootstrap_counts, make_scorer, score_draws
+from bertjax.evidence.weighing import Evidence, Q
 from bertjax.formatting import format_change, format_p, is_bound
-from bertjax.metrics import METRICS
-from bertjax.report import NOTHING
-from bertjax.resampling import bootstrap_counts, make_scorer, score_draws
+from bertjax.results.terminal import NOTHING
 
 Places = Float[np.ndarray, " places"]
 PARTS = ("change", "low", "high", "p", "q")

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bertjax.cells import Colours, colour_cells, write_changes
-from bertjax.evidence import Q
+from bertjax.evidence.weighing import Q
 from bertjax.formatting import format_change
-from bertjax.page import (
+from bertjax.plots.canvas import (
     COLOURS,
     GREY,
     INK,
@@ -27,6 +26,7 @@ from bertjax.page import (
     save_page,
     start_page,
 )
+from bertjax.plots.cells import Colours, colour_cells, write_changes
 
 COLUMNS = 3
 LEFT, RIGHT, GAP, BOTTOM, CAPTION, AXIS = 0.62, 1.15, 0.4, 0.72, 0.28, 0.36  # inches

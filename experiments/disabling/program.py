@@ -12,21 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.ablations import Ablation
+from bertjax.checkpoints.config import BertConfig
+from bertjax.checkpoints.locate import locate
 from bertjax.cli import Parser, positive
-from bertjax.conclusion import conclude
-from bertjax.config import BertConfig
-from bertjax.data import Examples
-from bertjax.encoded import Encoded, encode_examples
+from bertjax.data.loading import Examples
+from bertjax.engine.plain import Swept
 from bertjax.errors import DataError
-from bertjax.evidence import RESAMPLES
+from bertjax.evidence.metrics import UNLABELLED
+from bertjax.evidence.weighing import RESAMPLES
 from bertjax.formatting import finite
-from bertjax.locate import locate
-from bertjax.metrics import UNLABELLED
-from bertjax.plain import Swept
-from bertjax.results import NOT_COMPARED, Results, check_directory
-from bertjax.settings import Settings, for_this_device
-from bertjax.task_outputs import mean_outputs, positive_label, sweep_examples
+from bertjax.interventions.ablations import Ablation
+from bertjax.results.results import NOT_COMPARED, Results, check_directory
+from bertjax.study.conclusion import conclude
+from bertjax.study.encoding import Encoded, encode_examples
+from bertjax.study.outputs import mean_outputs, positive_label, sweep_examples
+from bertjax.study.settings import Settings, for_this_device
 from experiments.disabling.effects import Effects, draw_changes, draw_means, make_effects, rank_correlation
 from experiments.disabling.said import say_single
 from experiments.shared.program import Outcome, Run, tell_settings

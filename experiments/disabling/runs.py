@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Num
 
+from bertjax.data.tasks import split_named, task_named
 from bertjax.errors import DataError, InputError
-from bertjax.evidence import Q
+from bertjax.evidence.resampling import make_scorer
+from bertjax.evidence.weighing import Q
 from bertjax.json_files import read_json
 from bertjax.paths import open_file
-from bertjax.resampling import make_scorer
-from bertjax.tasks import split_named, task_named
 from experiments.disabling.effects import Effects, draw_changes, read_effects
 
 SIMILARITY = ", similarity"  # of a task's name, where a model that is not tuned on it says how alike texts are

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bertjax.evidence import Q
-from bertjax.metrics import METRICS
+from bertjax.evidence.metrics import METRICS
+from bertjax.evidence.weighing import Q
 from experiments.disabling.effects import Effects, read_effects, say_change, say_extreme, summarise
 
 DRAWN = ("head", "layer")  # kinds of which a random one means something

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.evidence import Q
-from bertjax.metrics import METRICS
-from bertjax.page import INK, PALE, WIDTH, add_axes, add_note, choose_ticks, save_page, start_page
+from bertjax.evidence.metrics import METRICS
+from bertjax.evidence.weighing import Q
+from bertjax.plots.canvas import INK, PALE, WIDTH, add_axes, add_note, choose_ticks, save_page, start_page
 from experiments.disabling.effects import Effects
 
 LEFT, RIGHT, BOTTOM, ROW = 0.95, 0.35, 0.95, 0.85  # inches

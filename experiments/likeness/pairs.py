@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Num
 
-from bertjax import intervals
-from bertjax.ablations import Ablation, ablation
-from bertjax.config import BertConfig
-from bertjax.data import Examples
-from bertjax.encoded import Encoded
-from bertjax.metrics import METRICS
-from bertjax.resampling import make_scorer
-from bertjax.task_outputs import metrics_of, positive_label, sweep_examples
+from bertjax.checkpoints.config import BertConfig
+from bertjax.data.loading import Examples
+from bertjax.evidence import intervals
+from bertjax.evidence.metrics import METRICS
+from bertjax.evidence.resampling import make_scorer
+from bertjax.interventions.ablations import Ablation, ablation
+from bertjax.study.encoding import Encoded
+from bertjax.study.outputs import metrics_of, positive_label, sweep_examples
 from experiments.disabling.beyond import Beyond, measure_beyond, tell_beyond
 from experiments.disabling.effects import draw_changes, rounded_or_none, short_or_none
 from experiments.likeness.distances import square

@@ -20,11 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
-from bertjax.atomic import atomic_write, staged
+from bertjax.atomic_files import atomic_write, staged
+from bertjax.data.tokenizer import Encoding
 from bertjax.errors import DataError
 from bertjax.paths import is_there, open_file, read_text
 from bertjax.progress import Report
-from bertjax.tokenizer import Encoding
 from experiments.shared.attention import stream_attention
 
 # The paper's classes, and the letter that stands for each where one labels.

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int
 from safetensors import SafetensorError
 from safetensors.numpy import load, save_file
 
-from bertjax.atomic import staged
+from bertjax.atomic_files import staged
 from bertjax.errors import DataError
 from bertjax.paths import read_file
 from experiments.patterns.maps import NAMES, MapRow, weights_of

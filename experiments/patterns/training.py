@@ -42,7 +42,7 @@ from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict, tra
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bertjax.atomic import write_json
+from bertjax.atomic_files import write_json
 from bertjax.cli import Parser, guarded, positive
 from bertjax.errors import DataError, OutputError
 from bertjax.machine import package_version

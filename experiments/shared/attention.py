@@ -13,9 +13,9 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Shaped
 
 from bertjax import collate
+from bertjax.data.tokenizer import Encoding, batches_by_length
+from bertjax.engine.sharding import BATCH, SPLIT, make_mesh, place
 from bertjax.progress import Report
-from bertjax.sharding import BATCH, SPLIT, make_mesh, place
-from bertjax.tokenizer import Encoding, batches_by_length
 from experiments.shared.encoder import Encoder
 
 # What the maps of one batch, and what the statistic makes of them, may take on a device.

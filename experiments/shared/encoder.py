@@ -10,8 +10,8 @@ from flax import nnx
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
-from bertjax.sharding import place
-from bertjax.types import Inputs
+from bertjax.engine.sharding import place
+from bertjax.model.types import Inputs
 
 Weights: TypeAlias = Float[Array, "batch heads query key"]
 

@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertjax.data import Examples
+from bertjax.data.loading import Examples
+from bertjax.data.tasks import Task
 from bertjax.errors import DataError
-from bertjax.metrics import UNLABELLED
+from bertjax.evidence.metrics import UNLABELLED
 from bertjax.paths import open_data
-from bertjax.tasks import Task
 
 # Tasks whose texts, and whose labels, are counted from the end of a row.
 TEXTS_FROM_END = ("mrpc", "stsb", "mnli", "mnli-mm")

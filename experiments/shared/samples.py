@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bertjax.cli import Parser, positive
-from bertjax.data import Examples, draw, load_examples, task_named
+from bertjax.data.loading import Examples, draw, load_examples, task_named
+from bertjax.data.local_files import glue_file
+from bertjax.data.tasks import CUSTOM, TASKS, Task, split_named
+from bertjax.data.tokenizer import Encoding
 from bertjax.errors import DataError
-from bertjax.local_files import glue_file
 from bertjax.paths import is_directory, user_path
-from bertjax.tasks import CUSTOM, TASKS, Task, split_named
-from bertjax.tokenizer import Encoding
 from experiments.shared.program import Run
 from experiments.shared.quoting import read_quoted
 

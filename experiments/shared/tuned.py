@@ -7,12 +7,12 @@ from pathlib import Path
 
 import bertjax
 from bertjax import BertConfig
+from bertjax.checkpoints.locate import locate
+from bertjax.checkpoints.weight_files import hash_weights, read_weights
 from bertjax.cli import Parser
-from bertjax.encoded import label_order
+from bertjax.data.tasks import Task
 from bertjax.errors import BertjaxError, ConfigError
-from bertjax.files import hash_weights, read_weights
-from bertjax.locate import locate
-from bertjax.tasks import Task
+from bertjax.study.encoding import label_order
 from experiments.shared.program import Run
 from experiments.shared.samples import task_runs
 

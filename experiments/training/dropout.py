@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from bertjax import ops
-from bertjax.config import BertConfig
-from bertjax.model import Attention, Layer
-from bertjax.types import Inputs
+from bertjax.checkpoints.config import BertConfig
+from bertjax.model import ops
+from bertjax.model.encoder import Attention, Layer
+from bertjax.model.types import Inputs
 
 Drop = Callable[[Float[Array, "*shape"], float], Float[Array, "*shape"]]
 

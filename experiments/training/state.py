@@ -22,9 +22,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from bertjax import Tokenizer
-from bertjax.atomic import remove_leftovers, staged, write_json
+from bertjax.atomic_files import remove_leftovers, staged, write_json
+from bertjax.engine.journal import describe, differences, tell
 from bertjax.errors import OutputError
-from bertjax.journal import describe, differences, tell
 from bertjax.json_files import parse_json
 from bertjax.paths import is_file, is_there, open_file, read_text
 

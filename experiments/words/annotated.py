@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from bertjax.data.tokenizer import Encoding
 from bertjax.errors import MissingDependencyError
-from bertjax.tokenizer import Encoding
 from experiments.words.spans import Span, pieces_of
 
 CLASSES = {  # Penn's tags, then the parts of speech of UD

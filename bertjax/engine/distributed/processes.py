@@ -12,8 +12,8 @@ from jax._src.distributed import global_state  # who the coordinator is, where a
 from jax.experimental import multihost_utils
 from jaxtyping import Shaped
 
+from bertjax.engine.distributed.watch import Watch, end
 from bertjax.errors import EXIT_MISTAKE, InputError, ProcessLostError
-from bertjax.watch import Watch, end
 
 # Seconds without a sign of life after which a process counts as lost.
 HEARTBEAT, FAREWELL = 50, 30

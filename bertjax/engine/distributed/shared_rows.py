@@ -8,9 +8,9 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 
+from bertjax.data.tokenizer import Encoding, Tokenizer
+from bertjax.engine.distributed.processes import check_alike, gather
 from bertjax.machine import memory_left
-from bertjax.processes import check_alike, gather
-from bertjax.tokenizer import Encoding, Tokenizer
 
 
 class SharedRows(Sequence[Encoding]):

@@ -17,18 +17,18 @@ import jax
 import numpy as np
 from jaxtyping import Shaped
 
-from bertjax import engine
-from bertjax.ablations import Ablation
+from bertjax.engine import run as engine
+from bertjax.engine.distributed.processes import agree, check_alike, gather, is_first
+from bertjax.engine.distributed.shared_rows import SharedRows
+from bertjax.engine.fingerprint import facts_of
+from bertjax.engine.journal import Journal, open_journal
+from bertjax.engine.memory import default_budget, memory_in_use
+from bertjax.engine.packing import pack, total_lengths
+from bertjax.engine.schedule import Progress
+from bertjax.engine.sweep_input import Job, make_job
 from bertjax.errors import SweepInterrupted
-from bertjax.fingerprint import facts_of
-from bertjax.job import Job, make_job
-from bertjax.journal import Journal, open_journal
+from bertjax.interventions.ablations import Ablation
 from bertjax.machine import use_compile_cache
-from bertjax.memory import default_budget, memory_in_use
-from bertjax.packing import pack, total_lengths
-from bertjax.processes import agree, check_alike, gather, is_first
-from bertjax.schedule import Progress
-from bertjax.shared_rows import SharedRows
 
 # Runs of an example that a share has at most: 32 and 512 examples with BERT-base's 144 heads and the base run.
 RUNS_OF_SHARE = {"cpu": 32 * 145, "other": 512 * 145}

@@ -1,0 +1,1 @@
+"""Interventions: what is changed in which heads, and what is kept of a run, as values beside the model."""

@@ -1,0 +1,1 @@
+"""Plots: the pictures of effects and of attention."""

@@ -1,0 +1,1 @@
+"""Results: what a sweep found, as a table, a directory, pictures, a comparison and a page; without the model."""

@@ -1,0 +1,1 @@
+"""The study: the main job from its settings to its results."""
