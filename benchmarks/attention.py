@@ -34,11 +34,10 @@ from rich.table import Table
 from benchmarks.common import describe_machine
 from bertjax.atomic_files import write_json
 from bertjax.cli import positive
+from bertjax.model import Numerics, Overrides, ops
 from bertjax.model import fused_attention as fused
-from bertjax.model import ops
 from bertjax.model import pallas_attention as kernels
-from bertjax.model.types import Numerics, Overrides
-from bertjax.plots.canvas import INK, PALE, WIDTH, add_axes, save_page, start_page
+from bertjax.plots import INK, PALE, WIDTH, add_axes, save_page, start_page
 
 LENGTHS = (32, 64, 128, 256, 512)
 AT_LEAST = 0.05  # seconds that a timed loop takes

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import bertjax
-from bertjax.data.tokenizer import Encoding
+from bertjax.data import Encoding
 from experiments.attention_change import compare_real
 from experiments.shared.attention import reduce_attention
 from experiments.words.columns import feature_columns

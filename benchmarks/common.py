@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from bertjax.data.tokenizer import Encoding
+from bertjax.data import Encoding
 
 SIZES: dict[str, dict[str, Any]] = {
     "base": {},

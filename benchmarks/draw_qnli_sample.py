@@ -10,8 +10,7 @@ import argparse
 import hashlib
 from pathlib import Path
 
-from bertjax.data.loading import Examples, draw, load_examples
-from bertjax.data.tokenizer import Tokenizer
+from bertjax.data import Examples, Tokenizer, draw, load_examples
 
 COUNT = 600
 LONGEST = 40

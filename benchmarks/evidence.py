@@ -20,10 +20,8 @@ from rich.table import Table
 from benchmarks.common import describe_machine
 from bertjax.atomic_files import write_json
 from bertjax.cli import positive
-from bertjax.engine.memory import memory_in_use
-from bertjax.evidence.metrics import METRICS
-from bertjax.evidence.resampling import bootstrap_counts, make_scorer, score_draws
-from bertjax.evidence.weighing import RESAMPLES, weigh
+from bertjax.engine import memory_in_use
+from bertjax.evidence import METRICS, RESAMPLES, bootstrap_counts, make_scorer, score_draws, weigh
 from bertjax.machine import peak_resident
 
 # Examples of MNLI's, QQP's, CoLA's and STS-B's validation sets (QQP's cut to MNLI's).

@@ -16,10 +16,9 @@ import numpy as np
 import bertjax
 from benchmarks.common import describe_machine, draw_lengths, random_examples
 from benchmarks.rivals import make_checkpoint
-from bertjax.data.tokenizer import batches_by_length, collate
+from bertjax.data import batches_by_length, collate
 from bertjax.engine import plain
-from bertjax.interventions import readouts
-from bertjax.interventions.ablations import single_heads, to_overrides
+from bertjax.interventions import readouts, single_heads, to_overrides
 
 MARGIN = 4e-5  # twice the largest difference that is allowed in float32
 

@@ -22,7 +22,7 @@ import jax
 
 from benchmarks.common import describe_machine
 from bertjax.atomic_files import atomic_write
-from bertjax.checkpoints.locate import DEFAULT_MODEL
+from bertjax.checkpoints import DEFAULT_MODEL
 
 # At most so much of each program's output goes into the summary.
 KEPT_LINES = 200

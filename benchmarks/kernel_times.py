@@ -27,8 +27,7 @@ from benchmarks.rivals import make_checkpoint
 from bertjax.atomic_files import write_json
 from bertjax.cli import positive
 from bertjax.engine import run as engine
-from bertjax.interventions import readouts
-from bertjax.interventions.ablations import single_heads
+from bertjax.interventions import readouts, single_heads
 
 SHOWN = 20
 # What a CPU's threads say of themselves around the work that they do.

@@ -16,7 +16,7 @@ from transformers import AttentionInterface, BertConfig, BertForSequenceClassifi
 from transformers.utils import logging
 
 from bertjax import collate
-from bertjax.data.tokenizer import Encoding
+from bertjax.data import Encoding
 
 PADDED, BATCH = 128, 32
 # PyTorch's device: a GPU where JAX has one too.

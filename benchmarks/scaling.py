@@ -18,8 +18,7 @@ from rich.table import Table
 
 import bertjax
 from benchmarks.common import SIZES, describe_machine, draw_lengths, random_examples
-from bertjax.interventions import readouts
-from bertjax.interventions.ablations import Ablation, single_heads
+from bertjax.interventions import Ablation, readouts, single_heads
 
 # Layers, heads and examples, one of them changed at a time.
 GRID = ((6, 12, 16), (6, 12, 32), (6, 12, 64), (6, 12, 128), (3, 12, 32), (12, 12, 32), (6, 4, 32), (6, 24, 32))

@@ -15,11 +15,8 @@ from rich.table import Table
 
 import bertjax
 from benchmarks.common import SIZES, describe_machine, draw_lengths, random_examples
-from bertjax.engine.estimation import measure_rate
-from bertjax.engine.run import choose_sizes, default_tokens, make_runner
-from bertjax.engine.sweep_input import make_job
-from bertjax.interventions import readouts
-from bertjax.interventions.ablations import single_heads
+from bertjax.engine import choose_sizes, default_tokens, make_job, make_runner, measure_rate
+from bertjax.interventions import readouts, single_heads
 
 TOKENS = (192, 384, 768, 1536, 3072, 6144, 12288)
 

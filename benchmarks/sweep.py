@@ -36,14 +36,10 @@ from benchmarks.rivals import (
 )
 from bertjax.atomic_files import write_json
 from bertjax.cli import positive
-from bertjax.data.tokenizer import Encoding, batches_by_length
-from bertjax.engine import plain
+from bertjax.data import Encoding, batches_by_length
+from bertjax.engine import Blocks, make_plan, plain, price
 from bertjax.engine import run as engine
-from bertjax.engine.blocks import Blocks
-from bertjax.engine.costs import price
-from bertjax.engine.plan import make_plan
-from bertjax.interventions import readouts
-from bertjax.interventions.ablations import Ablation, single_heads, to_overrides
+from bertjax.interventions import Ablation, readouts, single_heads, to_overrides
 from bertjax.machine import peak_resident
 
 RIVALS = (

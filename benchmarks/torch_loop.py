@@ -17,15 +17,21 @@ from rich.table import Table
 
 import bertjax
 from benchmarks.common import describe_machine
-from bertjax.checkpoints.locate import DEFAULT_MODEL, locate
-from bertjax.data.loading import load_examples
-from bertjax.engine.plain import Swept
-from bertjax.evidence.metrics import score
-from bertjax.interventions import overrides
-from bertjax.interventions.ablations import single_heads
-from bertjax.study import parity
-from bertjax.study.encoding import Encoded, batch_rows, encode_examples
-from bertjax.study.outputs import cosine, metrics_of, positive_label, sweep_examples
+from bertjax.checkpoints import DEFAULT_MODEL, locate
+from bertjax.data import load_examples
+from bertjax.engine import Swept
+from bertjax.evidence import score
+from bertjax.interventions import overrides, single_heads
+from bertjax.study import (
+    Encoded,
+    batch_rows,
+    cosine,
+    encode_examples,
+    metrics_of,
+    parity,
+    positive_label,
+    sweep_examples,
+)
 
 BATCH = 32
 

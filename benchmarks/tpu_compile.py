@@ -43,8 +43,8 @@ from benchmarks.tpu_programs import (
 from bertjax import BertConfig
 from bertjax.atomic_files import write_json
 from bertjax.cli import positive
-from bertjax.engine.sharding import AXIS
-from bertjax.model.pretrained import make_numerics
+from bertjax.engine import AXIS
+from bertjax.model import make_numerics
 
 EXAMPLES = 408  # of MRPC's validation set
 PREDICTED = ("v5e:2x2", "v5e:4x4", "v6e:2x2")

@@ -15,20 +15,31 @@ from jaxtyping import Array
 
 from benchmarks.common import draw_lengths
 from bertjax import BertConfig, BertForSentenceEmbedding, BertForSequenceClassification
+from bertjax.engine import (
+    BATCH,
+    LANES,
+    SPLIT,
+    WHOLE,
+    BlockRunner,
+    Blocks,
+    Node,
+    Pace,
+    Plan,
+    Schedule,
+    Slot,
+    Step,
+    choose_blocks,
+    choose_row_length,
+    first_fit,
+    make_plan,
+    run_base,
+    split_into_parts,
+    sweep_bytes,
+)
 from bertjax.engine import compiled_steps as compiled
-from bertjax.engine.blocks import BlockRunner, Blocks, Slot, Step, choose_blocks
-from bertjax.engine.memory import sweep_bytes
-from bertjax.engine.packing import LANES, choose_row_length, first_fit
-from bertjax.engine.parts import split
-from bertjax.engine.plan import Node, Plan, make_plan
-from bertjax.engine.schedule import Pace, Schedule, run_base
-from bertjax.engine.sharding import BATCH, SPLIT, WHOLE
-from bertjax.interventions import readouts
-from bertjax.interventions.ablations import single_heads
+from bertjax.interventions import readouts, single_heads
+from bertjax.model import Changes, Inputs, Numerics, Recipe, layer_weights, measure
 from bertjax.model import pallas_attention as kernels
-from bertjax.model.packed_layer import Changes, Recipe, layer_weights
-from bertjax.model.pallas_statistics import measure
-from bertjax.model.types import Inputs, Numerics
 from experiments.training.trainer import Skeleton, dropout_key, make_optimizer, train_step
 
 STEPS_OF_PART, TOKENS = 2048, 65536  # of an accelerator, as the engine has them
@@ -129,7 +140,7 @@ def count_steps(plan: Plan, chunks: int, blocks: Blocks) -> dict[str, int]:
     schedule = Schedule(runner, lambda found, runs: None, pace)
     base: list[Array] = []
     group = range(0)
-    for part in split(plan, chunks, blocks.runs, STEPS_OF_PART * blocks.runs):
+    for part in split_into_parts(plan, chunks, blocks.runs, STEPS_OF_PART * blocks.runs):
         if part.chunks != group:
             base, group = run_base(runner, part.chunks, pace), part.chunks
         schedule.run(part, base)

@@ -1,14 +1,11 @@
 """bertjax: BERT in JAX/Flax for people who study what attention heads do."""
 
 from bertjax import errors
-from bertjax.checkpoints.config import BertConfig
-from bertjax.data.tokenizer import Tokenizer, collate
-from bertjax.engine import plain
-from bertjax.engine.estimation import Estimate, estimate
-from bertjax.engine.run import SweepResult, sweep
+from bertjax.checkpoints import BertConfig
+from bertjax.data import Tokenizer, collate
+from bertjax.engine import Estimate, SweepResult, estimate, plain, sweep
 from bertjax.interventions import ablations, overrides, readouts
-from bertjax.model.encoder import BertModel
-from bertjax.model.task_models import (
+from bertjax.model import (
     BertForMaskedLM,
     BertForNextSentencePrediction,
     BertForPreTraining,
@@ -16,10 +13,13 @@ from bertjax.model.task_models import (
     BertForSentenceEmbedding,
     BertForSequenceClassification,
     BertForTokenClassification,
+    BertModel,
+    ModelOutput,
+    Numerics,
+    Overrides,
     load,
 )
-from bertjax.model.types import ModelOutput, Numerics, Overrides
-from bertjax.results.directory import SavedResults, read_results
+from bertjax.results import SavedResults, read_results
 
 __version__ = "0.1.0"
 

@@ -146,7 +146,7 @@ def _add_plan(commands: Any) -> None:
 
 def _add_settings(parser: Parser) -> None:
     """The options of a job: one for each field of `Settings`."""
-    from bertjax.study.settings import Settings
+    from bertjax.study import Settings
 
     defaults = {field.name: field.default for field in fields(Settings) if field.default is not MISSING}
 
@@ -170,8 +170,8 @@ def _add_settings(parser: Parser) -> None:
 
 
 def _add_what(add: Callable[..., None]) -> None:
-    from bertjax.evidence.metrics import METRICS
-    from bertjax.study.settings import COLLECTIONS, MODES
+    from bertjax.evidence import METRICS
+    from bertjax.study import COLLECTIONS, MODES
 
     glue = "mrpc, stsb, sst2, qqp, rte, qnli, mnli, mnli-mm, cola"
     add("model", "directory, hub id, or package:NAME", metavar="M")
@@ -259,7 +259,7 @@ def _add_saved(commands: Any) -> None:
 
 
 def _add_parity(commands: Any) -> None:
-    from bertjax.checkpoints.locate import DEFAULT_MODEL
+    from bertjax.checkpoints import DEFAULT_MODEL
 
     text = "Compare a checkpoint with PyTorch, component by component; exit code 1 if any difference is too large."
     parser = commands.add_parser("parity", help="compare with PyTorch", description=text)

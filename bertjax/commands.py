@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from bertjax.console import say
-from bertjax.engine.distributed.watch import end
+from bertjax.engine import end_process
 from bertjax.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, BertjaxError, InputError
 from bertjax.formatting import count_of, one_line, to_json
 from bertjax.progress import ProgressBar, Report
@@ -19,8 +19,7 @@ from bertjax.progress import ProgressBar, Report
 
 def run_ablate(options: argparse.Namespace) -> int:
     """`bertjax ablate`."""
-    from bertjax.study.run import ablate
-    from bertjax.study.settings import check_settings
+    from bertjax.study import ablate, check_settings
 
     _choose_cache(options)
     settings = _settings(options)
@@ -52,8 +51,8 @@ def _show_results(settings: Any, results: Any) -> None:
 
 def _run_distributed(options: argparse.Namespace, settings: Any) -> int:
     """One of several processes; the first one speaks. An unfinished sweep goes on as without `--resume`."""
-    from bertjax.engine.distributed import processes
-    from bertjax.study.run import ablate
+    from bertjax.engine import processes
+    from bertjax.study import ablate
 
     if options.process == 0:
         say(f"waiting for {(options.processes or 0) - 1} other processes at {options.coordinator}")
@@ -73,7 +72,7 @@ def _run_distributed(options: argparse.Namespace, settings: Any) -> int:
 
 def _agree_that_complete(settings: Any) -> bool:
     """Whether `--resume` finds all done; the first process looks, and says so, and the others hear of it."""
-    from bertjax.engine.distributed import processes
+    from bertjax.engine import processes
 
     complete = settings.resume and processes.is_first() and _show_complete(settings)
     return bool(processes.agree(np.int32(complete)))
@@ -81,9 +80,9 @@ def _agree_that_complete(settings: Any) -> bool:
 
 def _show_complete(settings: Any) -> bool:
     """Whether `--resume` finds a directory that is complete; if so, show it."""
-    from bertjax.engine.journal import is_unfinished
-    from bertjax.results.results import read_complete
-    from bertjax.study.settings import for_this_device
+    from bertjax.engine import is_unfinished
+    from bertjax.results import read_complete
+    from bertjax.study import for_this_device
 
     if is_unfinished(settings.journal):
         return False
@@ -100,15 +99,15 @@ def _show_complete(settings: Any) -> bool:
 def leave(ending: BaseException) -> NoReturn:
     """End one of several processes with a line; JAX would wait for the others, which wait for this one."""
     if isinstance(ending, BertjaxError):
-        end(EXIT_MISTAKE, f"bertjax: error: {one_line(ending)}")
+        end_process(EXIT_MISTAKE, f"bertjax: error: {one_line(ending)}")
     saved = f"{ending}: the same command goes on from there" if str(ending) else "what the first process saved stays"
-    end(EXIT_INTERRUPTED, f"bertjax: interrupted; {saved}")
+    end_process(EXIT_INTERRUPTED, f"bertjax: interrupted; {saved}")
 
 
 def run_plan(options: argparse.Namespace) -> int:
     """`bertjax plan`."""
-    from bertjax.results.terminal import plan_table
-    from bertjax.study.run import estimate_job
+    from bertjax.results import plan_table
+    from bertjax.study import estimate_job
 
     _choose_cache(options)
     say(plan_table(estimate_job(_settings(options))), wrap=True)
@@ -124,7 +123,7 @@ def _choose_cache(options: argparse.Namespace) -> None:
 
 def _settings(options: argparse.Namespace) -> Any:
     """`ablate.Settings` of the options, lists as tuples."""
-    from bertjax.study.settings import Settings
+    from bertjax.study import Settings
 
     given: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(Settings)}
     changed: dict[str, Any] = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
@@ -132,7 +131,7 @@ def _settings(options: argparse.Namespace) -> Any:
 
 
 def _show_scores(entries: Sequence[Mapping[str, Any]], base: float | None, label: str) -> None:
-    from bertjax.results.terminal import ablation_table
+    from bertjax.results import ablation_table
 
     say(ablation_table(entries, base, label), wrap=True)
 
@@ -143,8 +142,8 @@ def run_parity(options: argparse.Namespace) -> int:
 
     if options.precision == "float64":
         jax.config.update("jax_enable_x64", True)
-    from bertjax.results.terminal import parity_table
-    from bertjax.study.parity import check_model
+    from bertjax.results import parity_table
+    from bertjax.study import check_model
 
     with ProgressBar("comparing") as advance:
         rows = check_model(options.model, options.precision, options.examples, advance)
@@ -156,8 +155,7 @@ def run_parity(options: argparse.Namespace) -> int:
 
 def run_show(options: argparse.Namespace) -> int:
     """`bertjax show`."""
-    from bertjax.results.directory import read_results
-    from bertjax.results.show import show_table, show_text
+    from bertjax.results import read_results, show_table, show_text
 
     saved = read_results(options.directory)
     if options.format == "table":
@@ -170,8 +168,7 @@ def run_show(options: argparse.Namespace) -> int:
 def run_compare(options: argparse.Namespace) -> int:
     """`bertjax compare`."""
     from bertjax.formatting import finite
-    from bertjax.results.comparison import compare_data, compare_table
-    from bertjax.results.directory import read_results
+    from bertjax.results import compare_data, compare_table, read_results
 
     several = [read_results(directory) for directory in options.directories]
     if options.format == "json":
@@ -183,9 +180,8 @@ def run_compare(options: argparse.Namespace) -> int:
 
 def run_plot(options: argparse.Namespace) -> int:
     """`bertjax plot`."""
-    from bertjax.plots.canvas import save_page
-    from bertjax.results.directory import read_results
-    from bertjax.results.figures import make_figure
+    from bertjax.plots import save_page
+    from bertjax.results import make_figure, read_results
 
     saved = read_results(options.directory)
     chosen = {
@@ -203,8 +199,7 @@ def run_plot(options: argparse.Namespace) -> int:
 
 def run_report(options: argparse.Namespace) -> int:
     """`bertjax report`."""
-    from bertjax.results.directory import read_results
-    from bertjax.results.page import write_page
+    from bertjax.results import read_results, write_page
 
     path = write_page(read_results(options.directory), options.output)
     say(f"open {path.absolute().as_uri()}")
@@ -213,7 +208,7 @@ def run_report(options: argparse.Namespace) -> int:
 
 def run_prepare(options: argparse.Namespace) -> int:
     """`bertjax data prepare`."""
-    from bertjax.data.tfds_glue import prepare
+    from bertjax.data import prepare
 
     for row in prepare(options.source, options.data_dir, options.tasks, overwrite=options.overwrite):
         say(f"{row.task} {row.split}: {count_of(row.rows, 'row')}{row.note and f' ({row.note})'}")

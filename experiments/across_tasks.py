@@ -34,14 +34,11 @@ import numpy as np
 
 from bertjax.cli import Parser, guarded, positive
 from bertjax.errors import InputError, OutputError
-from bertjax.evidence.metrics import METRICS
-from bertjax.evidence.significance import benjamini_hochberg
-from bertjax.evidence.weighing import Q
+from bertjax.evidence import METRICS, Q, benjamini_hochberg
 from bertjax.paths import user_path
 from bertjax.progress import say
-from bertjax.results.results import check_directory
-from bertjax.study.provenance import command_line, versions
-from bertjax.study.settings import MODES
+from bertjax.results import check_directory
+from bertjax.study import MODES, command_line, versions
 from experiments.disabling.agreement import draw_agreement
 from experiments.disabling.effects import short_or_none
 from experiments.disabling.head_maps import HeadMap, read_frames, read_map, read_patterns

@@ -35,16 +35,15 @@ import numpy as np
 from rich.table import Table
 
 from bertjax import BertConfig, BertForSequenceClassification, BertModel
-from bertjax.checkpoints.locate import locate
-from bertjax.checkpoints.weight_files import CheckpointWarning, hash_weights, read_weights
+from bertjax.checkpoints import CheckpointWarning, hash_weights, locate, read_weights
 from bertjax.cli import Parser, positive
-from bertjax.data.loading import Examples, draw
+from bertjax.data import Examples, draw
 from bertjax.errors import DataError, Interrupted
-from bertjax.evidence.metrics import score
-from bertjax.model.pretrained import make_numerics
+from bertjax.evidence import score
+from bertjax.model import make_numerics
 from bertjax.paths import is_file, user_path
 from bertjax.progress import say
-from bertjax.study.encoding import Encoded, encode_examples
+from bertjax.study import Encoded, encode_examples
 from experiments.shared.program import (
     Outcome,
     Run,

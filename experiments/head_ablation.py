@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bertjax.interventions.ablations import single_heads
+from bertjax.interventions import single_heads
 from experiments.disabling.panels import EffectPanel, draw_effect_maps
 from experiments.disabling.program import Kind, add_disabling_options, compute_disabling
 from experiments.disabling.said import main_effects, overview_of_runs, tables_of_run

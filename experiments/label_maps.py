@@ -29,15 +29,14 @@ import numpy as np
 
 import bertjax
 from bertjax.atomic_files import write_json
-from bertjax.checkpoints.locate import DEFAULT_MODEL, locate
+from bertjax.checkpoints import DEFAULT_MODEL, locate
 from bertjax.cli import Parser, guarded, positive
-from bertjax.data.loading import draw, load_examples, task_named
-from bertjax.data.tasks import SAMPLE
+from bertjax.data import SAMPLE, draw, load_examples, task_named
 from bertjax.errors import DataError, OutputError, OverrideError
 from bertjax.paths import is_there, user_path
-from bertjax.plots.canvas import INK, add_axes, save_page
+from bertjax.plots import INK, add_axes, save_page
 from bertjax.progress import ProgressBar, say
-from bertjax.study.provenance import where_from
+from bertjax.study import where_from
 from experiments.patterns.maps import (
     CLASSES,
     MapRow,

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.interventions.ablations import whole_layers
+from bertjax.interventions import whole_layers
 from experiments.disabling.panels import EffectPanel, draw_effect_bars
 from experiments.disabling.program import Kind, add_disabling_options, compute_disabling
 from experiments.disabling.said import main_effects, overview_of_runs, tables_of_run

@@ -21,10 +21,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Num
 
-from bertjax.checkpoints.config import BertConfig
-from bertjax.evidence.weighing import Q
-from bertjax.interventions.ablations import Ablation, ablation
-from bertjax.interventions.overrides import heads_of_layer
+from bertjax.checkpoints import BertConfig
+from bertjax.evidence import Q
+from bertjax.interventions import Ablation, ablation, heads_of_layer
 from experiments.disabling.beyond import measure_beyond, tell_beyond
 from experiments.disabling.effects import Effects, draw_changes, mean_of, say_change
 from experiments.disabling.panels import EffectPanel, draw_effect_bars, draw_effect_maps

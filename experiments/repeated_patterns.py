@@ -32,10 +32,10 @@ from typing import Any
 import numpy as np
 
 from bertjax.cli import positive
-from bertjax.data.loading import Examples
+from bertjax.data import Examples
 from bertjax.errors import ConfigError, DataError
-from bertjax.evidence.weighing import RESAMPLES
-from bertjax.study.encoding import Encoded, encode_examples
+from bertjax.evidence import RESAMPLES
+from bertjax.study import Encoded, encode_examples
 from experiments.disabling.program import labelled
 from experiments.frames.example import attend, tell_example
 from experiments.likeness.distances import Distances, measure_distances

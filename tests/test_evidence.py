@@ -7,7 +7,7 @@ from scipy import stats
 from bertjax.errors import DataError
 from bertjax.evidence import weighing as ev
 from bertjax.evidence.metrics import METRICS, score
-from bertjax.evidence.sentence import describe_statistics, tell
+from bertjax.evidence.sentence import describe_statistics, summarise
 from bertjax.evidence.weighing import weigh
 from tests.drawn import DRAWS, draw_outputs, logits, paired
 from tests.tiny import largest_difference
@@ -104,7 +104,7 @@ def test_an_undefined_score_is_nothing_that_could_be_found(rng):
     assert not found.found[0]
     flat = weigh("pearson", np.ones(40), outputs, labels, resamples=99, draws=99)
     assert np.isnan(flat.p).all()
-    assert tell(flat, ["0.0", "0.1"], "head") == "Pearson correlation is undefined: no head's effect can be told."
+    assert summarise(flat, ["0.0", "0.1"], "head") == "Pearson correlation is undefined: no head's effect can be told."
 
 
 def test_what_cannot_be_weighed_is_refused(rng):
@@ -121,7 +121,7 @@ def test_the_sentence():
     base = (np.arange(100) < 60).astype(int)
     outputs = np.stack([base, (np.arange(100) < 90).astype(int), (np.arange(100) < 55).astype(int)])
     found = weigh("accuracy", logits(base), logits(outputs), labels, resamples=DRAWS, draws=9_999)
-    text = tell(found, ["0.0", "0.1", "1.0"], "head")
+    text = summarise(found, ["0.0", "0.1", "1.0"], "head")
     assert text.startswith(
         "Ablating one head raises the score for 1 of 3 heads and lowers it for 0, at q < 0.05 (Accuracy); "
         "the largest gain is +30.0 "
@@ -131,8 +131,8 @@ def test_the_sentence():
     assert "2 cannot be told from zero with 100 examples" in text
     assert describe_statistics(found, ["0.0", "0.1", "1.0"], "head")["test"] == "McNemar, exact"
     none = weigh("accuracy", logits(base), logits(outputs[2:]), labels, resamples=99)
-    assert "there is no gain" in tell(none, ["0"], "layer")
-    assert tell(none, ["0"], "layer").startswith("Ablating one layer raises the score for 0 of 1 layer and")
+    assert "there is no gain" in summarise(none, ["0"], "layer")
+    assert summarise(none, ["0"], "layer").startswith("Ablating one layer raises the score for 0 of 1 layer and")
 
 
 @pytest.mark.parametrize("label", [0, 1])
@@ -142,7 +142,7 @@ def test_examples_of_one_class_are_weighed_too(metric, label):
     outputs = logits(np.full((3, 8), label))
     found = weigh(metric, outputs[0], outputs[1:], labels, resamples=99)
     assert not found.found.any()
-    assert "can show none" in tell(found, ["0.0", "0.1"], "head") or np.isnan(found.base)
+    assert "can show none" in summarise(found, ["0.0", "0.1"], "head") or np.isnan(found.base)
 
 
 def test_with_too_few_examples_no_swaps_could_show_anything(rng):
@@ -152,7 +152,7 @@ def test_with_too_few_examples_no_swaps_could_show_anything(rng):
     found = weigh("pearson", outputs[0], outputs[1:], labels, resamples=99)
     assert (found.p >= 0.25).all()
     assert np.isnan(found.detectable).all()
-    assert tell(found, ["0.0", "0.1"], "head").endswith("with 3 examples, which can show none.")
+    assert summarise(found, ["0.0", "0.1"], "head").endswith("with 3 examples, which can show none.")
 
 
 def test_where_all_effects_are_found_nothing_is_said_of_doubt():
@@ -160,7 +160,7 @@ def test_where_all_effects_are_found_nothing_is_said_of_doubt():
     outputs = logits(np.stack([(np.arange(100) < right).astype(int) for right in (50, 90, 10)]))
     found = weigh("accuracy", outputs[0], outputs[1:], labels, resamples=99)
     assert found.found.all()
-    text = tell(found, ["0.0", "0.1"], "head")
+    text = summarise(found, ["0.0", "0.1"], "head")
     assert text.startswith("Ablating one head raises the score for 1 of 2 heads and lowers it for 1,")
     assert "cannot be told" not in text
     assert "can show none" not in text
@@ -172,7 +172,7 @@ def test_f1_without_a_positive_label_could_show_nothing():
     found = weigh("f1", outputs[0], outputs[1:], np.zeros(4, int), resamples=99)
     assert found.base == 0
     assert np.isnan(found.detectable).all()
-    assert tell(found, ["0.0", "0.1"], "head").endswith("with 4 examples, which can show none.")
+    assert summarise(found, ["0.0", "0.1"], "head").endswith("with 4 examples, which can show none.")
 
 
 @pytest.mark.parametrize("metric", ["f1", "matthews"])
@@ -180,6 +180,6 @@ def test_what_would_be_found_is_never_less_than_flips_that_could_show_it(rng, me
     labels, base, _ = paired(rng, 408, 0, 0)
     found = weigh(metric, logits(base), logits(np.stack([base] * 144)), labels, resamples=99, draws=99)
     assert (found.detectable > 0.02).all()
-    assert "would show changes of about 0.0" not in tell(found, [str(one) for one in range(144)], "head")
+    assert "would show changes of about 0.0" not in summarise(found, [str(one) for one in range(144)], "head")
     few = weigh(metric, logits(base[:3]), logits(np.stack([base[:3]] * 144)), labels[:3], resamples=99, draws=99)
-    assert np.isnan(few.base) or "can show none" in tell(few, [str(one) for one in range(144)], "head")
+    assert np.isnan(few.base) or "can show none" in summarise(few, [str(one) for one in range(144)], "head")

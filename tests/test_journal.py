@@ -10,7 +10,7 @@ from bertjax.engine import memory
 from bertjax.engine import run as engine
 from bertjax.engine.blocks import choose_blocks
 from bertjax.engine.journal import DIGEST_BYTES, count_parts, discard_journal, open_journal
-from bertjax.engine.parts import split
+from bertjax.engine.parts import split_into_parts
 from bertjax.engine.plan import make_plan
 from bertjax.errors import InputError, OutputError, SweepInterrupted
 from bertjax.interventions import ablations as ab
@@ -59,7 +59,7 @@ def stopped(job, share=0.6, **options):
 def test_parts_are_the_whole_plan_once(config, make, work):
     plan = make_plan(config, [*make(config), ab.Ablation("base", ())])
     runs = choose_blocks(5, 16, config.num_attention_heads, 48).runs
-    parts = split(plan, 5, runs, work)
+    parts = split_into_parts(plan, 5, runs, work)
     assert [part.number for part in parts] == list(range(len(parts)))
     everything = sorted((chunk, number) for part in parts for chunk in part.chunks for number in part.ablations)
     assert everything == sorted((chunk, number) for chunk in range(5) for number in range(-1, len(plan.ablations)))

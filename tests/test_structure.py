@@ -5,64 +5,73 @@ from pathlib import Path
 
 import pytest
 
+from tests.house import File, read_house, violations
+
 PACKAGE = Path(__file__).parent.parent / "bertjax"
 
-# Which room may use which; the ground are the files beside the rooms that all of them may use.
-GROUND = {
-    *("arguments", "atomic_files", "console", "errors", "formatting", "json_files", "machine", "paths", "progress"),
-}
-FRONT = {"cli", "commands", "__main__", "__init__"}
-ROOMS = {
-    "checkpoints": set(),
-    "data": {"checkpoints"},
-    "model": {"checkpoints"},
-    "interventions": {"checkpoints", "model"},
-    "engine": {"checkpoints", "model", "data", "interventions"},
-    "evidence": set(),
-    "plots": {"evidence"},
-    "results": {"data", "evidence", "plots"},
-    "study": {"checkpoints", "model", "data", "interventions", "engine", "evidence", "plots", "results"},
-}
-NNX = {"Module", "Param", "List", "split", "merge", "eval_shape"}
-FILES = sorted(PACKAGE.glob("*.py"))
 ROOT = PACKAGE.parent
 ALL_FILES = sorted(
     path for room in ("bertjax", "experiments", "benchmarks", "tests") for path in ROOT.glob(f"{room}/**/*.py")
 )
 
 
-def imported(tree):
-    """Names of bertjax's files that a file imports anywhere."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module == "bertjax":
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bertjax."):
-            yield node.module.split(".")[1]
+def test_the_house_keeps_its_rules():
+    assert violations(read_house()) == []
 
 
-def test_every_file_has_its_place():
-    assert {path.stem for path in FILES} - {"__init__"} == set(ORDER)
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_file_imports_only_from_its_left(path):
-    if path.stem == "__init__":
-        return
-    tree = ast.parse(path.read_text())
-    allowed = {*ORDER[: ORDER.index(path.stem)], "__version__"}
-    assert set(imported(tree)) <= allowed
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_flax_stays_in_its_rooms_and_within_what_lasts(path):
-    tree = ast.parse(path.read_text())
-    modules = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    if path.stem not in FLAX:
-        assert not any(module.split(".")[0] == "flax" for module in modules)
-    used = {
-        node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "nnx"
+def small_house(**changed):
+    """A house of few files that keeps the rules; a change is of a file's source, `room__module` for `room/module`."""
+    sources = {
+        "__init__": "from bertjax.engine import sweep",
+        "cli": "from bertjax.results import Results",
+        "errors": "",
+        "paths": "from bertjax.errors import BertjaxError",
+        "model/__init__": "from bertjax.model.ops import attend\n__all__ = ['attend']",
+        "model/ops": "import jax",
+        "model/encoder": "from flax import nnx\nfrom bertjax.model.ops import attend\nnnx.split",
+        "engine/__init__": "from bertjax.engine.run import sweep\n__all__ = ['sweep']",
+        "engine/run": "from bertjax.model import attend\nfrom bertjax.paths import user_path",
+        "results/__init__": "from bertjax.results.table import Results\n__all__ = ['Results']",
+        "results/table": "from bertjax.errors import BertjaxError",
     }
-    assert used <= NNX
+    sources |= {
+        name.replace("__", "/", 1) if not name.startswith("__") else name: text for name, text in changed.items()
+    }
+    files = {f"bertjax/{name}.py": text for name, text in sources.items() if not name.startswith("experiments")}
+    files |= {f"{name}.py": text for name, text in sources.items() if name.startswith("experiments")}
+    return {path: File(path, text) for path, text in files.items()}
+
+
+def test_a_small_house_keeps_the_rules():
+    assert violations(small_house()) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({"model__ops": "from bertjax.engine import sweep"}, "bertjax/model/ops.py: may not use engine"),
+        ({"errors": "from bertjax.model import attend"}, "bertjax/errors.py: may not use model"),
+        ({"engine__run": "from bertjax.model.ops import attend"}, "run.py: does not go through the door of model"),
+        ({"engine__run": "from bertjax.model import ops"}, "run.py: does not go through the door of model"),
+        ({"experiments__x": "from bertjax.engine.run import sweep"}, "x.py: does not go through the door of engine"),
+        ({"engine__run": "from bertjax.cli import main"}, "run.py: may not use cli"),
+        ({"engine__run": "from bertjax import sweep"}, "run.py: imports sweep from the front door"),
+        ({"model__ops": "from bertjax.model.encoder import x"}, "model: a circle of imports"),
+        ({"errors": "from bertjax.paths import user_path"}, "ground: a circle of imports"),
+        ({"results__table": "def f():\n    import jax.numpy"}, "table.py: imports jax"),
+        ({"results__table": "from flax import nnx"}, "table.py: imports flax"),
+        ({"model__ops": "from flax import nnx"}, "ops.py: imports flax, but holds no parameters"),
+        ({"model__encoder": "from flax import nnx\nnnx.jit"}, "encoder.py: uses nnx.jit"),
+        ({"model__ops": "from jax._src import core"}, "ops.py: imports jax._src"),
+        ({"engine__sweep": ""}, "exports sweep, and a module beside it has that name"),
+        ({"helpers": ""}, "bertjax/helpers.py: is in no room"),
+        ({"kitchen__x": ""}, "bertjax/kitchen/x.py: kitchen is no room"),
+        ({f"model__m{number}": "" for number in range(12)}, "model holds 14 modules"),
+    ],
+)
+def test_each_kind_of_wrong_import_is_found(changed, line):
+    found = violations(small_house(**changed))
+    assert any(line in one for one in found), found
 
 
 @pytest.mark.parametrize("path", ALL_FILES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -76,6 +85,6 @@ def test_files_and_functions_are_short(path):
             assert lines <= 40, f"{node.name} is {lines} lines"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(PACKAGE.glob("**/*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_annotations_are_not_postponed(path):
     assert "from __future__ import annotations" not in path.read_text()

@@ -1,1 +1,32 @@
 """Checkpoints: where a model's files are, what its config says, and which of its tensors is which parameter."""
+
+from bertjax.checkpoints import tensor_names
+from bertjax.checkpoints.canonical_names import DECODER_WEIGHT, WORD_EMBEDDINGS
+from bertjax.checkpoints.config import BertConfig
+from bertjax.checkpoints.locate import DEFAULT_MODEL, locate
+from bertjax.checkpoints.sentence_transformers import (
+    TextSettings,
+    is_sentence_directory,
+    read_pooling,
+    read_text_settings,
+    write_sentence_files,
+)
+from bertjax.checkpoints.weight_files import CheckpointWarning, hash_weights, read_weights, write_weights
+
+__all__ = [
+    "DECODER_WEIGHT",
+    "DEFAULT_MODEL",
+    "WORD_EMBEDDINGS",
+    "BertConfig",
+    "CheckpointWarning",
+    "TextSettings",
+    "hash_weights",
+    "is_sentence_directory",
+    "locate",
+    "read_pooling",
+    "read_text_settings",
+    "read_weights",
+    "tensor_names",
+    "write_sentence_files",
+    "write_weights",
+]

@@ -11,17 +11,7 @@ from pathlib import Path
 
 from bertjax.data import tfds_glue
 from bertjax.data.local_files import glue_file, read_examples
-from bertjax.data.tasks import (
-    CUSTOM,
-    SAMPLE,
-    TASKS,
-    Examples,
-    Task,
-    default_metrics,
-    draw,
-    split_named,
-    task_named,
-)
+from bertjax.data.tasks import CUSTOM, SAMPLE, TASKS, Examples, Task, default_metrics, draw, split_named, task_named
 from bertjax.errors import DataError
 from bertjax.machine import memory_left
 from bertjax.paths import is_directory, is_there, user_path

@@ -11,16 +11,9 @@ import tokenizers
 from jaxtyping import Int, Int32
 
 from bertjax import arguments
-from bertjax.checkpoints.locate import locate
+from bertjax.checkpoints import locate
 from bertjax.data.long_texts import Meter, Texts, shorten
-from bertjax.data.tokenizer_files import (
-    LARGEST_ID,
-    SIDES,
-    TOKEN_NAMES,
-    TokenizerParts,
-    read_tokenizer,
-    write_tokenizer,
-)
+from bertjax.data.tokenizer_files import LARGEST_ID, SIDES, TOKEN_NAMES, TokenizerParts, read_tokenizer, write_tokenizer
 from bertjax.errors import DataError, InputError, OutputError, library_errors
 from bertjax.formatting import format_bytes
 from bertjax.machine import memory_left

@@ -19,7 +19,7 @@ import tokenizers
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processors
 
 from bertjax.atomic_files import encode_json, staged
-from bertjax.checkpoints.sentence_transformers import TextSettings, read_text_settings
+from bertjax.checkpoints import TextSettings, read_text_settings
 from bertjax.errors import DataError, library_errors, some_of
 from bertjax.json_files import read_json, show
 from bertjax.paths import is_there, read_text

@@ -1,1 +1,78 @@
 """The engine: all sets of heads on all examples, each hidden state computed once, nothing lost when interrupted."""
+
+from bertjax.engine import compiled_steps, plain
+from bertjax.engine.blocks import BlockRunner, Blocks, Slot, Step, choose_blocks
+from bertjax.engine.costs import price
+from bertjax.engine.distributed import processes
+from bertjax.engine.distributed.processes import gather
+from bertjax.engine.distributed.shared_rows import SharedRows
+from bertjax.engine.distributed.watch import end_process
+from bertjax.engine.estimation import Estimate, estimate, measure_rate
+from bertjax.engine.journal import (
+    describe_settings,
+    discard_journal,
+    find_differences,
+    is_unfinished,
+    list_differences,
+)
+from bertjax.engine.memory import budget_of_texts, memory_in_use, peak_memory, sweep_bytes
+from bertjax.engine.packing import LANES, choose_row_length, first_fit
+from bertjax.engine.parts import split_into_parts
+from bertjax.engine.plain import Swept
+from bertjax.engine.plan import Node, Plan, make_plan
+from bertjax.engine.run import Progress, SweepResult, choose_sizes, default_tokens, make_runner, sweep
+from bertjax.engine.schedule import Pace, Schedule, run_base
+from bertjax.engine.sharding import AXIS, BATCH, SPLIT, WHOLE, make_mesh, place_on_mesh
+from bertjax.engine.sweep_input import choose_attention, make_job
+
+__all__ = [
+    "AXIS",
+    "BATCH",
+    "LANES",
+    "SPLIT",
+    "WHOLE",
+    "BlockRunner",
+    "Blocks",
+    "Estimate",
+    "Node",
+    "Pace",
+    "Plan",
+    "Progress",
+    "Schedule",
+    "SharedRows",
+    "Slot",
+    "Step",
+    "SweepResult",
+    "Swept",
+    "budget_of_texts",
+    "choose_attention",
+    "choose_blocks",
+    "choose_row_length",
+    "choose_sizes",
+    "compiled_steps",
+    "default_tokens",
+    "describe_settings",
+    "discard_journal",
+    "end_process",
+    "estimate",
+    "find_differences",
+    "first_fit",
+    "gather",
+    "is_unfinished",
+    "list_differences",
+    "make_job",
+    "make_mesh",
+    "make_plan",
+    "make_runner",
+    "measure_rate",
+    "memory_in_use",
+    "peak_memory",
+    "place_on_mesh",
+    "plain",
+    "price",
+    "processes",
+    "run_base",
+    "split_into_parts",
+    "sweep",
+    "sweep_bytes",
+]

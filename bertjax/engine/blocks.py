@@ -17,15 +17,12 @@ from bertjax.engine import compiled_steps as compiled
 from bertjax.engine.compiled_steps import BlockRows
 from bertjax.engine.packing import Packed
 from bertjax.engine.plan import Node
-from bertjax.engine.sharding import make_mesh, place
+from bertjax.engine.sharding import make_mesh, place_on_mesh
 from bertjax.engine.sweep_input import Job
 from bertjax.errors import InputError
-from bertjax.interventions.ablations import Change
+from bertjax.interventions import Change
+from bertjax.model import Changes, Inputs, PretrainedModel, Recipe, prepare_inputs
 from bertjax.model import packed_layer as steps
-from bertjax.model.checks import prepare_inputs
-from bertjax.model.packed_layer import Changes, Recipe
-from bertjax.model.pretrained import PretrainedModel
-from bertjax.model.types import Inputs
 
 # A branch computes 8 of a layer's 12 products of embed x embed for every slot, and the other 4 once.
 BRANCH_SHARE = 0.75
@@ -105,9 +102,9 @@ class BlockRunner:
         self.recipe = Recipe(config.hidden_act, config.layer_norm_eps, numerics)
         self.mesh = make_mesh(devices, blocks.rows)
         several = [steps.layer_weights(layer, numerics) for layer in model.body.encoder.layers]
-        self.weights: list[steps.LayerWeights] = place(several, self.mesh)
+        self.weights: list[steps.LayerWeights] = place_on_mesh(several, self.mesh)
         parts = (nnx.split(part) for part in (model.body.embeddings, model))
-        self.embeddings, self.head = ((graphdef, place(state, self.mesh)) for graphdef, state in parts)
+        self.embeddings, self.head = ((graphdef, place_on_mesh(state, self.mesh)) for graphdef, state in parts)
         self.packed = _whole_chunks(packed, blocks.rows)
         self.inputs = _check(model, self.packed)
         self.donors = None if donors is None else _check(model, _whole_chunks(donors, blocks.rows))

@@ -15,10 +15,9 @@ from jax.sharding import Mesh
 from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
 from bertjax.engine.sharding import over_rows
-from bertjax.interventions.readouts import Readout
+from bertjax.interventions import Readout
+from bertjax.model import Changes, Inputs, LayerWeights, Numerics, Recipe, Rows, record
 from bertjax.model import packed_layer as steps
-from bertjax.model.packed_layer import Changes, LayerWeights, Recipe, Rows
-from bertjax.model.types import Inputs, Numerics, record
 
 Block: TypeAlias = Float[Array, "runs rows token embed"]
 FirstTokens: TypeAlias = Float[Array, "runs rows places embed"]

@@ -8,7 +8,7 @@ and mixing 4 S E, output projection 2 E^2, feed-forward 4 E F.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bertjax.checkpoints.config import BertConfig
+from bertjax.checkpoints import BertConfig
 from bertjax.engine.blocks import Blocks, is_worth_branching
 from bertjax.engine.plan import Plan
 

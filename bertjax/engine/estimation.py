@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 
 from bertjax import arguments
-from bertjax.data.tokenizer import Tokenizer
+from bertjax.data import Tokenizer
 from bertjax.engine.blocks import BlockRunner, Blocks, Slot, Step
 from bertjax.engine.costs import Cost, Work, flops, price
 from bertjax.engine.examples import Examples, read_texts
 from bertjax.engine.memory import memory_in_use
 from bertjax.engine.run import choose_sizes, make_runner, runner_bytes
 from bertjax.engine.sweep_input import Combine, make_job
-from bertjax.interventions.ablations import Ablation
-from bertjax.interventions.readouts import Readout
+from bertjax.interventions import Ablation, Readout
 from bertjax.machine import read_budget, use_compile_cache
-from bertjax.model.pretrained import PretrainedModel
+from bertjax.model import PretrainedModel
 
 TIMED_STEPS = 5
 

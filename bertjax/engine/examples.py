@@ -7,10 +7,10 @@ import numpy as np
 from jaxtyping import Int
 
 from bertjax import arguments
-from bertjax.data.tokenizer import Encoding, Tokenizer
+from bertjax.data import Encoding, Tokenizer
 from bertjax.engine.packing import total_lengths
 from bertjax.errors import InputError
-from bertjax.model.checks import read_batch
+from bertjax.model import read_batch
 
 # Tokenised texts (`Tokenizer.encode`), plain ones, or for each example several of them, that are run apart; or a batch
 # as `collate` and the tokenizers of `transformers` make it.

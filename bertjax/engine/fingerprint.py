@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from bertjax.checkpoints.weight_files import hash_weights
+from bertjax.checkpoints import hash_weights
 from bertjax.engine.sweep_input import Job, Texts
 from bertjax.errors import InputError
 from bertjax.machine import package_version

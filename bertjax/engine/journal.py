@@ -139,7 +139,7 @@ def open_journal(
     """
     with contextlib.ExitStack() as opened:
         lock = opened.enter_context(_claim(directory, replace))
-        told = describe(settings or {})
+        told = describe_settings(settings or {})
         if not _holds(directory, facts, told, replace):
             _remove(directory, (re.escape(FACTS), PART, TEMPORARY))
             content = {"facts": dict(facts), "sizes": dict(sizes), "settings": told}
@@ -155,13 +155,14 @@ def _holds(directory: Path, facts: Mapping[str, str], settings: Mapping[str, str
         return False
     try:
         found = _read(directory / FACTS)
-        differing = differences(found["facts"], facts)
+        differing = find_differences(found["facts"], facts)
         if differing and not count_parts(directory):
             return False  # nothing was finished: there is nothing to lose
         if differing:
-            chosen = [one for one in differences(found["settings"], settings) if one[0] in settings]
+            chosen = [one for one in find_differences(found["settings"], settings) if one[0] in settings]
+            others = list_differences(chosen, differing)
             raise OutputError(
-                f"{directory.parent} holds an unfinished sweep with other settings: {tell(chosen, differing)}. "
+                f"{directory.parent} holds an unfinished sweep with other settings: {others}. "
                 "Give those to go on, another --output, or --overwrite to discard it"
             )
     except OutputError:
@@ -270,7 +271,7 @@ def _hash(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def describe(settings: Mapping[str, Any]) -> dict[str, str]:
+def describe_settings(settings: Mapping[str, Any]) -> dict[str, str]:
     """Settings as texts: `default` for None.
 
     >>> describe({"limit": None, "seed": 3})
@@ -279,13 +280,13 @@ def describe(settings: Mapping[str, Any]) -> dict[str, str]:
     return {name: "default" if value is None else str(value) for name, value in settings.items()}
 
 
-def differences(there: Mapping[str, str], here: Mapping[str, str]) -> list[tuple[str, str, str]]:
+def find_differences(there: Mapping[str, str], here: Mapping[str, str]) -> list[tuple[str, str, str]]:
     """Name, there, here, of all that is not the same."""
     pairs = [(name, there.get(name, "none"), here.get(name, "none")) for name in {**there, **here}]
     return [found for found in pairs if found[1] != found[2]]
 
 
-def tell(chosen: Sequence[tuple[str, str, str]], differing: Sequence[tuple[str, str, str]]) -> str:
+def list_differences(chosen: Sequence[tuple[str, str, str]], differing: Sequence[tuple[str, str, str]]) -> str:
     """What the user chose otherwise, then the facts that differ: where a choice explains a digest, by name alone."""
     told = [f"{name} ({there} there, {here} here)" for name, there, here in chosen]
     for name, there, here in differing:

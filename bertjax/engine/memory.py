@@ -5,7 +5,7 @@ On a CPU memory is the process's resident memory, all of it; on an accelerator t
 
 import jax
 
-from bertjax.checkpoints.config import BertConfig
+from bertjax.checkpoints import BertConfig
 from bertjax.engine.blocks import Blocks, choose_blocks
 from bertjax.engine.schedule import AHEAD
 from bertjax.errors import InputError

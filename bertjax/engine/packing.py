@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int32
 
-from bertjax.data.tokenizer import Encoding
+from bertjax.data import Encoding
 from bertjax.errors import InputError
 
 # Row lengths are multiples of this.

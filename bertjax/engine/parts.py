@@ -39,7 +39,7 @@ class Part:
         return sorted(found)
 
 
-def split(plan: Plan, chunks: int, runs: int, work: int) -> list[Part]:
+def split_into_parts(plan: Plan, chunks: int, runs: int, work: int) -> list[Part]:
     """All of a sweep in parts.
 
     Args:

@@ -18,13 +18,10 @@ from flax import nnx
 from jaxtyping import Array, ArrayLike, Float, Shaped
 
 from bertjax import arguments
-from bertjax.checkpoints.config import BertConfig
+from bertjax.checkpoints import BertConfig
 from bertjax.errors import InputError, OverrideError
-from bertjax.interventions.overrides import stack
-from bertjax.interventions.readouts import READOUT, Readout, read
-from bertjax.model.checks import check_overrides, check_stack
-from bertjax.model.pretrained import PretrainedModel
-from bertjax.model.types import EncoderRecord, Inputs, Overrides
+from bertjax.interventions import READOUT, Readout, read, stack
+from bertjax.model import EncoderRecord, Inputs, Overrides, PretrainedModel, check_overrides, check_stack
 
 
 @dataclass(frozen=True)

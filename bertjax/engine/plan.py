@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bertjax import arguments
-from bertjax.checkpoints.config import BertConfig
+from bertjax.checkpoints import BertConfig
 from bertjax.errors import InputError
-from bertjax.interventions.ablations import Ablation, Change
-from bertjax.interventions.overrides import parse_head
+from bertjax.interventions import Ablation, Change, parse_head
 
 
 @dataclass(eq=False)

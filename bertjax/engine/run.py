@@ -13,24 +13,23 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Int32, Shaped
 
 from bertjax import arguments
-from bertjax.checkpoints.config import BertConfig
-from bertjax.data.tokenizer import Tokenizer
+from bertjax.checkpoints import BertConfig
+from bertjax.data import Tokenizer
 from bertjax.engine.blocks import BlockRunner, Blocks
 from bertjax.engine.examples import Examples
 from bertjax.engine.fingerprint import facts_of
 from bertjax.engine.journal import Journal, open_journal
 from bertjax.engine.memory import default_budget, fit_blocks, memory_in_use, sweep_bytes
 from bertjax.engine.packing import LANES, STEP, choose_row_length, first_fit, pack, total_lengths
-from bertjax.engine.parts import Part, split
+from bertjax.engine.parts import Part, split_into_parts
 from bertjax.engine.plan import Node, Plan
 from bertjax.engine.schedule import AHEAD, Pace, Progress, Schedule, run_base
 from bertjax.engine.sweep_input import Combine, Job, make_job
 from bertjax.errors import InputError, SweepInterrupted
 from bertjax.formatting import format_bytes
-from bertjax.interventions.ablations import Ablation
-from bertjax.interventions.readouts import Readout
+from bertjax.interventions import Ablation, Readout
 from bertjax.machine import import_pandas, read_budget, use_compile_cache
-from bertjax.model.pretrained import PretrainedModel
+from bertjax.model import PretrainedModel
 from bertjax.paths import user_path
 from bertjax.progress import ProgressBar
 
@@ -203,7 +202,7 @@ def run_job(
 def _run(
     job: Job, runner: BlockRunner, sizes: Mapping[str, int], journal: Journal | None, progress: Progress
 ) -> tuple[np.ndarray, np.ndarray]:
-    parts = split(job.plan, runner.chunks, sizes["runs"], sizes["steps_of_part"] * sizes["runs"])
+    parts = split_into_parts(job.plan, runner.chunks, sizes["runs"], sizes["steps_of_part"] * sizes["runs"])
     outputs = _Outputs(job, runner, journal)
     _run_parts(runner, parts, outputs, progress)
     return outputs.arrays()

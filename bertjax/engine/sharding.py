@@ -31,7 +31,7 @@ def make_mesh(devices: Sequence[jax.Device] | None, rows: int) -> Mesh | None:
     return None if count == 1 and default else Mesh(np.array(several[:count]), (AXIS,))
 
 
-def place(tree: Any, mesh: Mesh | None, where: PartitionSpec = WHOLE) -> Any:
+def place_on_mesh(tree: Any, mesh: Mesh | None, where: PartitionSpec = WHOLE) -> Any:
     """Arrays on the devices of a mesh: on every one of them whole, or split as `where` says."""
     return tree if mesh is None else jax.device_put(tree, NamedSharding(mesh, where))
 

@@ -9,14 +9,12 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from bertjax import arguments
-from bertjax.data.tokenizer import Tokenizer
+from bertjax.data import Tokenizer
 from bertjax.engine.examples import Examples, Texts, read_texts
 from bertjax.engine.plan import Plan, make_plan
 from bertjax.errors import InputError, OverrideError, some_of
-from bertjax.interventions.ablations import GIVE_MEANS, Ablation
-from bertjax.interventions.readouts import Inspected, Readout, check_at_positions, inspect_readout
-from bertjax.model.pretrained import PretrainedModel
-from bertjax.model.types import Numerics
+from bertjax.interventions import GIVE_MEANS, Ablation, Inspected, Readout, check_at_positions, inspect_readout
+from bertjax.model import Numerics, PretrainedModel
 
 # The form of attention with which a sweep is fastest (`benchmarks.sweep`, kept in benchmarks/RESULTS.md). Devices on
 # which it was not timed have none here and take the explicit one.

@@ -1,1 +1,43 @@
 """Evidence: scores of saved outputs, and which of their differences are more than chance."""
+
+from bertjax.evidence.intervals import FEWEST_PLACES, LEVEL, rank_correlation
+from bertjax.evidence.metrics import (
+    METRICS,
+    UNLABELLED,
+    check_labels,
+    find_metric,
+    labelled,
+    predictions_from_logits,
+    score,
+)
+from bertjax.evidence.resampling import bootstrap_counts, make_scorer, score_draws
+from bertjax.evidence.sentence import describe_statistics, name_test, summarise
+from bertjax.evidence.significance import benjamini_hochberg
+from bertjax.evidence.weighing import EFFECT_SIZES, RESAMPLES, STANDARDISED, Evidence, Q, check_weighable, weigh
+
+__all__ = [
+    "EFFECT_SIZES",
+    "FEWEST_PLACES",
+    "LEVEL",
+    "METRICS",
+    "RESAMPLES",
+    "STANDARDISED",
+    "UNLABELLED",
+    "Evidence",
+    "Q",
+    "benjamini_hochberg",
+    "bootstrap_counts",
+    "check_labels",
+    "check_weighable",
+    "describe_statistics",
+    "find_metric",
+    "labelled",
+    "make_scorer",
+    "name_test",
+    "predictions_from_logits",
+    "rank_correlation",
+    "score",
+    "score_draws",
+    "summarise",
+    "weigh",
+]

@@ -11,7 +11,7 @@ from bertjax.evidence.weighing import EFFECT_SIZES, STANDARDISED, Evidence, Q
 from bertjax.formatting import count_of, equals_p, format_change
 
 
-def tell(evidence: Evidence, names: Sequence[str], kind: str) -> str:
+def summarise(evidence: Evidence, names: Sequence[str], kind: str) -> str:
     """The plain sentence: how many ablations raise or lower the score for sure, the extremes, and what is unknown.
 
     A gain is a rise of the score by an ablation, a loss a fall.
@@ -75,7 +75,7 @@ def name_test(found: Evidence) -> str:
 def describe_statistics(found: Evidence, names: Sequence[str], kind: str) -> dict[str, Any]:
     """How the numbers of a metric were made, and what choosing heads on half of the data gives; for `summary.json`."""
     return {
-        "sentence": tell(found, names, kind),
+        "sentence": summarise(found, names, kind),
         "examples": found.examples,
         "level": LEVEL,
         "q": Q,

@@ -1,1 +1,50 @@
 """Interventions: what is changed in which heads, and what is kept of a run, as values beside the model."""
+
+from bertjax.interventions import ablations, overrides, readouts
+from bertjax.interventions.ablations import (
+    GIVE_MEANS,
+    Ablation,
+    Change,
+    ablation,
+    all_but_one,
+    cumulative,
+    hash_sets,
+    head_pairs,
+    random_subsets,
+    read_sets,
+    single_heads,
+    to_overrides,
+    whole_layers,
+)
+from bertjax.interventions.overrides import every_head, heads_of_layer, parse_head, split_name, stack
+from bertjax.interventions.readouts import READOUT, Inspected, Readout, check_at_positions, inspect_readout, read
+
+__all__ = [
+    "GIVE_MEANS",
+    "READOUT",
+    "Ablation",
+    "Change",
+    "Inspected",
+    "Readout",
+    "ablation",
+    "ablations",
+    "all_but_one",
+    "check_at_positions",
+    "cumulative",
+    "every_head",
+    "hash_sets",
+    "head_pairs",
+    "heads_of_layer",
+    "inspect_readout",
+    "overrides",
+    "parse_head",
+    "random_subsets",
+    "read",
+    "read_sets",
+    "readouts",
+    "single_heads",
+    "split_name",
+    "stack",
+    "to_overrides",
+    "whole_layers",
+]

@@ -19,11 +19,11 @@ import numpy as np
 from jaxtyping import Float
 
 from bertjax import arguments
-from bertjax.checkpoints.config import BertConfig
+from bertjax.checkpoints import BertConfig
 from bertjax.errors import InputError, OverrideError
 from bertjax.formatting import format_bytes, visible
 from bertjax.interventions import overrides as ov
-from bertjax.model.types import ModelOutput, Overrides
+from bertjax.model import ModelOutput, Overrides
 from bertjax.paths import is_file, read_text, user_path
 
 MOST_SETS, MOST_HEADS = 100_000, 500_000  # that a sweep can be asked for: seconds to list, results of 100 MB

@@ -12,7 +12,7 @@ from jaxtyping import Array
 from bertjax import arguments
 from bertjax.arguments import is_traced
 from bertjax.errors import OverrideError
-from bertjax.model.types import Edges, Overrides
+from bertjax.model import Edges, Overrides
 
 
 def combine(*overrides: Overrides) -> Overrides:

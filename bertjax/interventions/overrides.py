@@ -20,10 +20,10 @@ from jaxtyping import Array, Float
 
 from bertjax import arguments
 from bertjax.arguments import is_traced
-from bertjax.checkpoints.config import BertConfig
+from bertjax.checkpoints import BertConfig
 from bertjax.errors import OverrideError, some_of
 from bertjax.interventions.joining import combine, stack
-from bertjax.model.types import Edges, HeadOutputs, HeadWeights, ModelOutput, Overrides
+from bertjax.model import Edges, HeadOutputs, HeadWeights, ModelOutput, Overrides
 
 __all__ = [
     "Head",

@@ -16,8 +16,7 @@ from jaxtyping import Array, Float
 
 from bertjax import arguments
 from bertjax.errors import InputError
-from bertjax.model.pretrained import PretrainedModel
-from bertjax.model.types import ModelOutput
+from bertjax.model import ModelOutput, PretrainedModel
 
 Readout = Callable[[ModelOutput], Array]
 

@@ -1,1 +1,68 @@
 """The model: the mathematics of a BERT, the modules that hold its parameters, and what goes in and comes out."""
+
+from bertjax.model import fused_attention, ops, packed_layer, pallas_attention
+from bertjax.model.checks import check_overrides, check_stack, prepare_inputs, read_batch
+from bertjax.model.encoder import Attention, BertModel, Layer
+from bertjax.model.packed_layer import Changes, LayerWeights, Recipe, Rows, layer_weights
+from bertjax.model.pallas_statistics import measure
+from bertjax.model.pretrained import PretrainedModel, make_numerics
+from bertjax.model.task_models import (
+    BertForMaskedLM,
+    BertForNextSentencePrediction,
+    BertForPreTraining,
+    BertForQuestionAnswering,
+    BertForSentenceEmbedding,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    load,
+)
+from bertjax.model.types import (
+    Edges,
+    EncoderRecord,
+    HeadOutputs,
+    HeadWeights,
+    Inputs,
+    ModelOutput,
+    Numerics,
+    Overrides,
+    record,
+)
+
+__all__ = [
+    "Attention",
+    "BertForMaskedLM",
+    "BertForNextSentencePrediction",
+    "BertForPreTraining",
+    "BertForQuestionAnswering",
+    "BertForSentenceEmbedding",
+    "BertForSequenceClassification",
+    "BertForTokenClassification",
+    "BertModel",
+    "Changes",
+    "Edges",
+    "EncoderRecord",
+    "HeadOutputs",
+    "HeadWeights",
+    "Inputs",
+    "Layer",
+    "LayerWeights",
+    "ModelOutput",
+    "Numerics",
+    "Overrides",
+    "PretrainedModel",
+    "Recipe",
+    "Rows",
+    "check_overrides",
+    "check_stack",
+    "fused_attention",
+    "layer_weights",
+    "load",
+    "make_numerics",
+    "measure",
+    "ops",
+    "packed_layer",
+    "pallas_attention",
+    "prepare_inputs",
+    "read_batch",
+    "record",
+]

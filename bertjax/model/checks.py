@@ -14,7 +14,7 @@ from jaxtyping import Array, ArrayLike
 
 from bertjax import arguments
 from bertjax.arguments import is_traced
-from bertjax.checkpoints.config import BertConfig
+from bertjax.checkpoints import BertConfig
 from bertjax.errors import InputError, OverrideError, some_of
 from bertjax.model.types import Edges, HeadOutputs, HeadWeights, Inputs, Numerics, Overrides
 

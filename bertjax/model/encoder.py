@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, ArrayLike, Float
 
-from bertjax.checkpoints.config import BertConfig
+from bertjax.checkpoints import BertConfig
 from bertjax.model import fused_attention as fused
 from bertjax.model import ops
 from bertjax.model.pretrained import PretrainedModel, check_config, check_numerics, split_key

@@ -15,12 +15,17 @@ from flax import nnx
 from jaxtyping import Array
 
 from bertjax import arguments
+from bertjax.checkpoints import (
+    DECODER_WEIGHT,
+    WORD_EMBEDDINGS,
+    BertConfig,
+    CheckpointWarning,
+    locate,
+    read_weights,
+    write_weights,
+)
 from bertjax.checkpoints import tensor_names as checkpoint
-from bertjax.checkpoints.canonical_names import DECODER_WEIGHT, WORD_EMBEDDINGS
-from bertjax.checkpoints.config import BertConfig
-from bertjax.checkpoints.locate import locate
-from bertjax.checkpoints.weight_files import CheckpointWarning, read_weights, write_weights
-from bertjax.data.tokenizer import Tokenizer
+from bertjax.data import Tokenizer
 from bertjax.errors import CheckpointError, ConfigError, InputError, OutputError, some_of
 from bertjax.model.checks import FIELDS, check_overrides, prepare_inputs, read_batch
 from bertjax.model.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides

@@ -9,15 +9,15 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from bertjax import arguments
-from bertjax.checkpoints.config import BertConfig
-from bertjax.checkpoints.locate import locate
-from bertjax.checkpoints.sentence_transformers import (
+from bertjax.checkpoints import (
+    BertConfig,
     TextSettings,
     is_sentence_directory,
+    locate,
     read_pooling,
     write_sentence_files,
 )
-from bertjax.data.tokenizer import Tokenizer
+from bertjax.data import Tokenizer
 from bertjax.errors import ConfigError, OutputError
 from bertjax.model import ops
 from bertjax.model.encoder import BertModel, Dense, LayerNorm

@@ -1,1 +1,46 @@
 """Plots: the pictures of effects and of attention."""
+
+from bertjax.plots.attention import make_attention
+from bertjax.plots.bars import Weighed, make_layers, make_sets
+from bertjax.plots.canvas import (
+    COLOURS,
+    GREY,
+    INK,
+    PALE,
+    SMALLEST_RANGE,
+    WIDTH,
+    add_axes,
+    add_note,
+    choose_ticks,
+    draw_as_shapes,
+    save_page,
+    start_page,
+)
+from bertjax.plots.cells import STRENGTH, Colours, colour_cells, write_changes
+from bertjax.plots.heads_map import make_heads
+from bertjax.plots.ranking import make_ranking
+
+__all__ = [
+    "COLOURS",
+    "GREY",
+    "INK",
+    "PALE",
+    "SMALLEST_RANGE",
+    "STRENGTH",
+    "WIDTH",
+    "Colours",
+    "Weighed",
+    "add_axes",
+    "add_note",
+    "choose_ticks",
+    "colour_cells",
+    "draw_as_shapes",
+    "make_attention",
+    "make_heads",
+    "make_layers",
+    "make_ranking",
+    "make_sets",
+    "save_page",
+    "start_page",
+    "write_changes",
+]

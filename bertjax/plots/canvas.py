@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from bertjax.atomic_files import atomic_write
 from bertjax.errors import DataError, OutputError
-from bertjax.evidence.weighing import Q
+from bertjax.evidence import Q
 from bertjax.formatting import visible
 from bertjax.paths import user_path
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bertjax.evidence.weighing import Q
+from bertjax.evidence import Q
 from bertjax.formatting import format_change
 from bertjax.plots.canvas import (
     COLOURS,

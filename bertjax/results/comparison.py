@@ -13,8 +13,7 @@ from rich.text import Text
 
 from bertjax.console import PlainTable
 from bertjax.errors import InputError
-from bertjax.evidence.intervals import rank_correlation
-from bertjax.evidence.weighing import Q
+from bertjax.evidence import Q, rank_correlation
 from bertjax.formatting import count_of, format_change, format_p
 from bertjax.results.directory import SavedResults
 from bertjax.results.table import column

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from bertjax.errors import DataError, InputError
-from bertjax.evidence.metrics import score
+from bertjax.evidence import score
 from bertjax.json_files import JsonError, parse_json
 from bertjax.paths import is_there, user_path
 from bertjax.results.arrays import Header, read_arrays

@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertjax.errors import InputError, some_of
-from bertjax.evidence.metrics import find_metric
-from bertjax.evidence.weighing import Q
+from bertjax.evidence import Q, find_metric
 from bertjax.formatting import count_of
-from bertjax.interventions.overrides import split_name
-from bertjax.plots.attention import make_attention
-from bertjax.plots.bars import Weighed, make_layers, make_sets
-from bertjax.plots.heads_map import make_heads
-from bertjax.plots.ranking import make_ranking
+from bertjax.interventions import split_name
+from bertjax.plots import Weighed, make_attention, make_heads, make_layers, make_ranking, make_sets
 from bertjax.results.table import column
 
 if TYPE_CHECKING:

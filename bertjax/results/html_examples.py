@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Num
 
-from bertjax.evidence.metrics import find_metric, predictions_from_logits
+from bertjax.evidence import find_metric, predictions_from_logits
 from bertjax.results.directory import SavedResults
 
 SHOWN = 20  # examples of an ablation

@@ -10,7 +10,7 @@ from typing import Any
 
 from bertjax.atomic_files import atomic_write
 from bertjax.errors import OutputError
-from bertjax.evidence.metrics import find_metric
+from bertjax.evidence import find_metric
 from bertjax.formatting import FORMULA, count_of, finite, to_json
 from bertjax.paths import user_path
 from bertjax.results.directory import SavedResults

@@ -24,13 +24,12 @@ import numpy as np
 from jaxtyping import Shaped
 
 from bertjax.atomic_files import encode_json, made_directory, remove_leftovers, staged
-from bertjax.data.loading import Examples
-from bertjax.engine.plain import Swept
+from bertjax.data import Examples
+from bertjax.engine import Swept
 from bertjax.errors import InputError, OutputError
-from bertjax.evidence.sentence import describe_statistics, tell
-from bertjax.evidence.weighing import Evidence
+from bertjax.evidence import Evidence, describe_statistics, summarise
 from bertjax.formatting import finite, to_json
-from bertjax.plots.canvas import save_page
+from bertjax.plots import save_page
 from bertjax.results.summary import describe_files, read_summary, seal
 from bertjax.results.table import SCHEMA, SHORT, kind_of, make_rows, to_parquet
 from bertjax.results.view import ResultsView, positive_name
@@ -155,7 +154,9 @@ class Results:
         main = self.evidence.get(self.provenance["metric"]["name"])
         if main is None:
             return "fewer than two examples have a label: nothing can be said of chance."
-        return tell(main, [entry.name for entry in self.entries], kind_of([entry.to_dict() for entry in self.entries]))
+        return summarise(
+            main, [entry.name for entry in self.entries], kind_of([entry.to_dict() for entry in self.entries])
+        )
 
 
 @dataclass(frozen=True)

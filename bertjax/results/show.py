@@ -12,8 +12,7 @@ from rich.console import Group
 from rich.text import Text
 
 from bertjax.console import PlainTable
-from bertjax.evidence.metrics import find_metric
-from bertjax.evidence.weighing import Q
+from bertjax.evidence import Q, find_metric
 from bertjax.formatting import count_of, to_cell, to_json, visible
 from bertjax.results.directory import SavedResults
 from bertjax.results.table import COLUMNS, column

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bertjax.errors import InputError
-from bertjax.evidence.metrics import METRICS
+from bertjax.evidence import METRICS
 from bertjax.json_files import JsonError, kind_of, parse_json
 from bertjax.paths import open_file, read_text
 from bertjax.results.schema import load_schema, mismatch

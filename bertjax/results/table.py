@@ -11,8 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bertjax.errors import InputError
-from bertjax.evidence.sentence import name_test
-from bertjax.evidence.weighing import EFFECT_SIZES, STANDARDISED, Evidence
+from bertjax.evidence import EFFECT_SIZES, STANDARDISED, Evidence, name_test
 from bertjax.machine import import_pandas
 
 SCHEMA = 2

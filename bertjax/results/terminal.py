@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from bertjax.console import PlainTable
-from bertjax.engine.estimation import Estimate
+from bertjax.engine import Estimate
 from bertjax.errors import DataError
 from bertjax.formatting import count_of, format_bytes, format_duration
 from bertjax.results.table import kind_of

@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from bertjax.errors import InputError
-from bertjax.evidence.metrics import METRICS
-from bertjax.evidence.weighing import Q
+from bertjax.evidence import METRICS, Q
 from bertjax.formatting import count_of, format_change, format_p, is_bound, visible
 from bertjax.results.figures import make_figure
 from bertjax.results.table import column, kind_of, to_frame

@@ -1,1 +1,35 @@
 """The study: the main job from its settings to its results."""
+
+from bertjax.study import parity
+from bertjax.study.conclusion import conclude
+from bertjax.study.encoding import Encoded, batch_rows, encode_examples, label_order
+from bertjax.study.outputs import cosine, mean_outputs, metrics_of, positive_label, sweep_examples
+from bertjax.study.parity import check_model
+from bertjax.study.provenance import command_line, versions, where_from
+from bertjax.study.run import ablate, estimate_job
+from bertjax.study.settings import COLLECTIONS, MODES, Settings, check_settings, for_this_device
+
+__all__ = [
+    "COLLECTIONS",
+    "MODES",
+    "Encoded",
+    "Settings",
+    "ablate",
+    "batch_rows",
+    "check_model",
+    "check_settings",
+    "command_line",
+    "conclude",
+    "cosine",
+    "encode_examples",
+    "estimate_job",
+    "for_this_device",
+    "label_order",
+    "mean_outputs",
+    "metrics_of",
+    "parity",
+    "positive_label",
+    "sweep_examples",
+    "versions",
+    "where_from",
+]

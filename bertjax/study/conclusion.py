@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from bertjax.data.loading import Examples
-from bertjax.engine.plain import Swept
-from bertjax.engine.run import Progress
+from bertjax.data import Examples
+from bertjax.engine import Progress, Swept
 from bertjax.errors import InputError, some_of
-from bertjax.evidence.metrics import predictions_from_logits
+from bertjax.evidence import predictions_from_logits
 from bertjax.formatting import count_of, finite
-from bertjax.interventions.ablations import Ablation, to_overrides
-from bertjax.model.task_models import BertForSentenceEmbedding, load
-from bertjax.results.results import Results, write_outputs, write_results
+from bertjax.interventions import Ablation, to_overrides
+from bertjax.model import BertForSentenceEmbedding, load
+from bertjax.results import Results, write_outputs, write_results
 from bertjax.study.encoding import Encoded
 from bertjax.study.outputs import positive_label, sampled_attention, sweep_examples
 from bertjax.study.provenance import provenance

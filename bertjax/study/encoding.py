@@ -8,13 +8,12 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Int32
 
-from bertjax.data.loading import Examples, Task
-from bertjax.data.tokenizer import Encoding, Tokenizer, batches_by_length, collate
-from bertjax.engine.distributed.shared_rows import SharedRows
+from bertjax.data import Encoding, Examples, Task, Tokenizer, batches_by_length, collate
+from bertjax.engine import SharedRows
 from bertjax.errors import ConfigError, InputError, some_of
 from bertjax.formatting import count_of
 from bertjax.machine import memory_left
-from bertjax.model.task_models import BertForSentenceEmbedding, BertForSequenceClassification
+from bertjax.model import BertForSentenceEmbedding, BertForSequenceClassification
 
 
 @dataclass(frozen=True)

@@ -12,22 +12,14 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from bertjax.data.loading import Task
-from bertjax.data.tokenizer import collate
-from bertjax.engine import plain
+from bertjax.data import Task, collate
+from bertjax.engine import Progress, SharedRows, Swept, gather, plain
 from bertjax.engine import run as engine
 from bertjax.engine.distributed import sweep as distributed
-from bertjax.engine.distributed.processes import gather
-from bertjax.engine.distributed.shared_rows import SharedRows
-from bertjax.engine.plain import Swept
-from bertjax.engine.run import Progress
 from bertjax.errors import DataError, InputError, some_of
-from bertjax.evidence.metrics import METRICS
-from bertjax.interventions import readouts
-from bertjax.interventions.ablations import Ablation
-from bertjax.interventions.joining import stack
-from bertjax.interventions.readouts import Readout
-from bertjax.model.types import ModelOutput, Overrides
+from bertjax.evidence import METRICS
+from bertjax.interventions import Ablation, Readout, readouts, stack
+from bertjax.model import ModelOutput, Overrides
 from bertjax.study.encoding import Encoded, batch_rows, plain_label
 
 # Into how many blocks, and at least how large, processes cut the examples for means.

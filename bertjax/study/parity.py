@@ -15,15 +15,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bertjax import arguments as checks_of
-from bertjax.checkpoints.config import BertConfig
-from bertjax.checkpoints.locate import locate
-from bertjax.data.loading import load_examples
-from bertjax.data.tokenizer import Tokenizer, collate
+from bertjax.checkpoints import BertConfig, locate
+from bertjax.data import Tokenizer, collate, load_examples
 from bertjax.engine import plain
 from bertjax.errors import CheckpointError, MissingDependencyError
 from bertjax.interventions import overrides
-from bertjax.model.task_models import load
-from bertjax.model.types import ModelOutput
+from bertjax.model import ModelOutput, load
 
 Arguments = dict[str, Int[np.ndarray, "batch token"]]
 

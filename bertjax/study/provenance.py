@@ -8,9 +8,9 @@ from typing import Any
 
 import jax
 
-from bertjax.checkpoints.weight_files import hash_weights, read_weights
-from bertjax.data.loading import Examples
-from bertjax.evidence.metrics import METRICS
+from bertjax.checkpoints import hash_weights, read_weights
+from bertjax.data import Examples
+from bertjax.evidence import METRICS
 from bertjax.machine import package_version
 from bertjax.study.encoding import Encoded
 from bertjax.study.outputs import metrics_of, positive_label

@@ -11,22 +11,23 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bertjax.checkpoints.locate import locate
-from bertjax.data.loading import Examples, load_examples
-from bertjax.data.tasks import CUSTOM
-from bertjax.data.tokenizer import Tokenizer
-from bertjax.engine.distributed import processes
-from bertjax.engine.estimation import Estimate, estimate
-from bertjax.engine.journal import discard_journal, is_unfinished
-from bertjax.engine.memory import budget_of_texts
-from bertjax.engine.plain import Swept
-from bertjax.engine.run import Progress
+from bertjax.checkpoints import locate
+from bertjax.data import CUSTOM, Examples, Tokenizer, load_examples
+from bertjax.engine import (
+    Estimate,
+    Progress,
+    Swept,
+    budget_of_texts,
+    discard_journal,
+    estimate,
+    is_unfinished,
+    processes,
+)
 from bertjax.errors import InputError, OutputError, some_of
-from bertjax.evidence.metrics import check_labels
-from bertjax.evidence.weighing import check_weighable
+from bertjax.evidence import check_labels, check_weighable
 from bertjax.formatting import count_of
-from bertjax.interventions.ablations import Ablation, Change, to_overrides
-from bertjax.results.results import Results, check_directory
+from bertjax.interventions import Ablation, Change, to_overrides
+from bertjax.results import Results, check_directory
 from bertjax.study.conclusion import conclude, load_model
 from bertjax.study.encoding import Encoded, encode_examples, is_regression
 from bertjax.study.outputs import (

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bertjax.data.loading import Examples
-from bertjax.engine.plain import Swept
-from bertjax.evidence.metrics import labelled, score
-from bertjax.evidence.weighing import Evidence, weigh
-from bertjax.interventions.ablations import Ablation
-from bertjax.results.results import Entry, Place
+from bertjax.data import Examples
+from bertjax.engine import Swept
+from bertjax.evidence import Evidence, labelled, score, weigh
+from bertjax.interventions import Ablation
+from bertjax.results import Entry, Place
 from bertjax.study.outputs import metrics_of, positive_label
 from bertjax.study.settings import head_names
 

@@ -10,26 +10,26 @@ import jax
 
 from bertjax import arguments
 from bertjax.arguments import LARGEST_INTEGER
-from bertjax.checkpoints.config import BertConfig
-from bertjax.checkpoints.locate import DEFAULT_MODEL
-from bertjax.engine.sweep_input import choose_attention
+from bertjax.checkpoints import DEFAULT_MODEL, BertConfig
+from bertjax.engine import choose_attention
 from bertjax.errors import InputError, OutputError
-from bertjax.evidence.metrics import find_metric
-from bertjax.interventions.ablations import (
+from bertjax.evidence import find_metric
+from bertjax.interventions import (
     Ablation,
     ablation,
     all_but_one,
     cumulative,
+    every_head,
     hash_sets,
     head_pairs,
+    parse_head,
     random_subsets,
     read_sets,
     whole_layers,
 )
-from bertjax.interventions.overrides import every_head, parse_head
 from bertjax.machine import parse_bytes
 from bertjax.paths import hash_file, is_file, is_there, user_path
-from bertjax.results.results import NOT_COMPARED
+from bertjax.results import NOT_COMPARED
 from bertjax.study.naming import name_directory
 
 # Which sets of heads: for each whether `heads` can narrow it.

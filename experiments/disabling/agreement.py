@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.plots.canvas import COLOURS, GREY, INK, add_axes, add_note, save_page, start_page
+from bertjax.plots import COLOURS, GREY, INK, add_axes, add_note, save_page, start_page
 
 LEFT, BOTTOM, CELL, LARGEST = 1.6, 0.95, 0.62, 5.6  # inches
 SURE = 0.05

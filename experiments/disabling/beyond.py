@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import norm
 
-from bertjax.evidence import intervals
-from bertjax.evidence.significance import benjamini_hochberg
+from bertjax.evidence import benjamini_hochberg, intervals
 from experiments.disabling.effects import rounded_or_none, short_or_none
 
 Pairs = Float[np.ndarray, " pairs"]

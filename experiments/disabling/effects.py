@@ -7,12 +7,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int, Num
 
-from bertjax.evidence import intervals
-from bertjax.evidence.metrics import METRICS
-from bertjax.evidence.resampling import bootstrap_counts, make_scorer, score_draws
-from bertjax.evidence.weighing import Evidence, Q
+from bertjax.evidence import METRICS, Evidence, Q, bootstrap_counts, intervals, make_scorer, score_draws
 from bertjax.formatting import format_change, format_p, is_bound
-from bertjax.results.terminal import NOTHING
+from bertjax.results import NOTHING
 
 Places = Float[np.ndarray, " places"]
 PARTS = ("change", "low", "high", "p", "q")

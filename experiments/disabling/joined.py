@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.evidence.metrics import METRICS
-from bertjax.evidence.weighing import Q
+from bertjax.evidence import METRICS, Q
 from bertjax.formatting import format_p, is_bound
 from experiments.disabling.effects import say_change
 from experiments.disabling.said import say_correlation, table_of

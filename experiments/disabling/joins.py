@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.stats import chi2, hypergeom, rankdata, t
 
-from bertjax.evidence.intervals import FEWEST_PLACES, LEVEL
-from bertjax.evidence.significance import benjamini_hochberg
+from bertjax.evidence import FEWEST_PLACES, LEVEL, benjamini_hochberg
 from experiments.disabling.effects import draw_means, mean_of, rounded_or_none, short_or_none
 from experiments.disabling.runs import TaskEffects
 

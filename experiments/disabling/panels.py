@@ -11,22 +11,24 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bertjax.evidence.weighing import Q
+from bertjax.evidence import Q
 from bertjax.formatting import format_change
-from bertjax.plots.canvas import (
+from bertjax.plots import (
     COLOURS,
     GREY,
     INK,
     PALE,
     SMALLEST_RANGE,
     WIDTH,
+    Colours,
     add_axes,
     add_note,
+    colour_cells,
     draw_as_shapes,
     save_page,
     start_page,
+    write_changes,
 )
-from bertjax.plots.cells import Colours, colour_cells, write_changes
 
 COLUMNS = 3
 LEFT, RIGHT, GAP, BOTTOM, CAPTION, AXIS = 0.62, 1.15, 0.4, 0.72, 0.28, 0.36  # inches

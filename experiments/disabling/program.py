@@ -12,21 +12,25 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.checkpoints.config import BertConfig
-from bertjax.checkpoints.locate import locate
+from bertjax.checkpoints import BertConfig, locate
 from bertjax.cli import Parser, positive
-from bertjax.data.loading import Examples
-from bertjax.engine.plain import Swept
+from bertjax.data import Examples
+from bertjax.engine import Swept
 from bertjax.errors import DataError
-from bertjax.evidence.metrics import UNLABELLED
-from bertjax.evidence.weighing import RESAMPLES
+from bertjax.evidence import RESAMPLES, UNLABELLED
 from bertjax.formatting import finite
-from bertjax.interventions.ablations import Ablation
-from bertjax.results.results import NOT_COMPARED, Results, check_directory
-from bertjax.study.conclusion import conclude
-from bertjax.study.encoding import Encoded, encode_examples
-from bertjax.study.outputs import mean_outputs, positive_label, sweep_examples
-from bertjax.study.settings import Settings, for_this_device
+from bertjax.interventions import Ablation
+from bertjax.results import NOT_COMPARED, Results, check_directory
+from bertjax.study import (
+    Encoded,
+    Settings,
+    conclude,
+    encode_examples,
+    for_this_device,
+    mean_outputs,
+    positive_label,
+    sweep_examples,
+)
 from experiments.disabling.effects import Effects, draw_changes, draw_means, make_effects, rank_correlation
 from experiments.disabling.said import say_single
 from experiments.shared.program import Outcome, Run, tell_settings

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Num
 
-from bertjax.data.tasks import split_named, task_named
+from bertjax.data import split_named, task_named
 from bertjax.errors import DataError, InputError
-from bertjax.evidence.resampling import make_scorer
-from bertjax.evidence.weighing import Q
+from bertjax.evidence import Q, make_scorer
 from bertjax.json_files import read_json
 from bertjax.paths import open_file
 from experiments.disabling.effects import Effects, draw_changes, read_effects

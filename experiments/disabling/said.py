@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bertjax.evidence.metrics import METRICS
-from bertjax.evidence.weighing import Q
+from bertjax.evidence import METRICS, Q
 from experiments.disabling.effects import Effects, read_effects, say_change, say_extreme, summarise
 
 DRAWN = ("head", "layer")  # kinds of which a random one means something

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.evidence.metrics import METRICS
-from bertjax.evidence.weighing import Q
-from bertjax.plots.canvas import INK, PALE, WIDTH, add_axes, add_note, choose_ticks, save_page, start_page
+from bertjax.evidence import METRICS, Q
+from bertjax.plots import INK, PALE, WIDTH, add_axes, add_note, choose_ticks, save_page, start_page
 from experiments.disabling.effects import Effects
 
 LEFT, RIGHT, BOTTOM, ROW = 0.95, 0.35, 0.95, 0.85  # inches

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bertjax.plots.attention import make_attention
-from bertjax.plots.canvas import save_page
+from bertjax.plots import make_attention, save_page
 from experiments.shared.attention import reduce_attention, whole_maps
 from experiments.shared.program import Run
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from bertjax.data.tokenizer import Encoding
+from bertjax.data import Encoding
 from experiments.frames.sources import MOST_WORDS, Sentence
 from experiments.shared.attention import largest_of_pairs, reduce_attention, stack_pairs
 from experiments.shared.program import Run

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.stats import false_discovery_control
 
-from bertjax.data.tokenizer import Encoding
+from bertjax.data import Encoding
 from experiments.frames.links import Groups, Links, link_pairs
 from experiments.frames.sources import NEAR, Sentence
 from experiments.shared.attention import largest_of_pairs, stack_pairs, stream_attention

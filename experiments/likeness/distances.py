@@ -13,7 +13,7 @@ import numpy as np
 from jax.scipy.special import xlogy
 from jaxtyping import Array, Bool, Float, Int
 
-from bertjax.data.tokenizer import Encoding
+from bertjax.data import Encoding
 from experiments.likeness.partners import Partners
 from experiments.shared.attention import WIDTHS, reduce_attention, whole_maps
 from experiments.shared.program import Run

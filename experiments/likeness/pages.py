@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from bertjax.evidence.weighing import Q
+from bertjax.evidence import Q
 from bertjax.formatting import format_p
-from bertjax.plots.canvas import INK, WIDTH, add_axes, add_note, draw_as_shapes, save_page, start_page
+from bertjax.plots import INK, WIDTH, add_axes, add_note, draw_as_shapes, save_page, start_page
 from experiments.disabling.effects import say_change
 from experiments.disabling.panels import EffectPanel, draw_effect_bars
 from experiments.frames.example import draw_example

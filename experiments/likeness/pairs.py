@@ -7,14 +7,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Num
 
-from bertjax.checkpoints.config import BertConfig
-from bertjax.data.loading import Examples
-from bertjax.evidence import intervals
-from bertjax.evidence.metrics import METRICS
-from bertjax.evidence.resampling import make_scorer
-from bertjax.interventions.ablations import Ablation, ablation
-from bertjax.study.encoding import Encoded
-from bertjax.study.outputs import metrics_of, positive_label, sweep_examples
+from bertjax.checkpoints import BertConfig
+from bertjax.data import Examples
+from bertjax.evidence import METRICS, intervals, make_scorer
+from bertjax.interventions import Ablation, ablation
+from bertjax.study import Encoded, metrics_of, positive_label, sweep_examples
 from experiments.disabling.beyond import Beyond, measure_beyond, tell_beyond
 from experiments.disabling.effects import draw_changes, rounded_or_none, short_or_none
 from experiments.likeness.distances import square

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bertjax.data.tokenizer import Encoding
+from bertjax.data import Encoding
 
 
 @dataclass(frozen=True)

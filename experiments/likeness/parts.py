@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bertjax.evidence import intervals
-from bertjax.evidence.resampling import bootstrap_counts
+from bertjax.evidence import bootstrap_counts, intervals
 from experiments.likeness.distances import Distances, nearest_heads, pair_layers, square
 from experiments.likeness.groups import cut_of, group_heads
 from experiments.words.estimates import differing, estimate, listed

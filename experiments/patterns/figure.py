@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.plots.canvas import GREY, INK, WIDTH, add_axes, save_page, start_page
+from bertjax.plots import GREY, INK, WIDTH, add_axes, save_page, start_page
 from experiments.patterns.maps import NAMES
 
 # Paul Tol's bright scheme, which colour-blind people can tell apart.

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
 from bertjax.atomic_files import atomic_write, staged
-from bertjax.data.tokenizer import Encoding
+from bertjax.data import Encoding
 from bertjax.errors import DataError
 from bertjax.paths import is_there, open_file, read_text
 from bertjax.progress import Report

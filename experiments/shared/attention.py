@@ -13,8 +13,8 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Shaped
 
 from bertjax import collate
-from bertjax.data.tokenizer import Encoding, batches_by_length
-from bertjax.engine.sharding import BATCH, SPLIT, make_mesh, place
+from bertjax.data import Encoding, batches_by_length
+from bertjax.engine import BATCH, SPLIT, make_mesh, place_on_mesh
 from bertjax.progress import Report
 from experiments.shared.encoder import Encoder
 
@@ -65,7 +65,7 @@ def stream_attention(
 
     def compute(batch: dict[str, np.ndarray], more: Sequence[np.ndarray]) -> np.ndarray:
         # Each model checks the tokens by its own vocabulary: JAX would take an unknown one for the last it has.
-        inputs = [place(model.inputs(**batch), mesh, BATCH) for model in several]
+        inputs = [place_on_mesh(model.inputs(**batch), mesh, BATCH) for model in several]
         maps = [encoder.attend(one) for encoder, one in zip(encoders, inputs, strict=True)]
         return np.asarray(_reduce(statistic, mesh, maps, [batch["attention_mask"], *more]))
 

@@ -10,8 +10,8 @@ from flax import nnx
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
-from bertjax.engine.sharding import place
-from bertjax.model.types import Inputs
+from bertjax.engine import place_on_mesh
+from bertjax.model import Inputs
 
 Weights: TypeAlias = Float[Array, "batch heads query key"]
 
@@ -30,7 +30,8 @@ class Encoder:
     def of(cls, body: Any, mesh: Mesh | None = None) -> "Encoder":
         """The parts of an encoder, on every device of a mesh."""
         embeddings, *layers = (
-            (graph, place(state, mesh)) for graph, state in map(nnx.split, [body.embeddings, *body.encoder.layers])
+            (graph, place_on_mesh(state, mesh))
+            for graph, state in map(nnx.split, [body.embeddings, *body.encoder.layers])
         )
         return cls(embeddings, layers)
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bertjax.plots.canvas import GREY, INK, WIDTH, add_axes, save_page, start_page
-from bertjax.plots.cells import STRENGTH
+from bertjax.plots import GREY, INK, STRENGTH, WIDTH, add_axes, save_page, start_page
 
 GAP, LEFT, RIGHT, BOTTOM, CAPTION, AXIS = 0.45, 0.62, 1.0, 0.75, 0.3, 0.35  # inches
 COLUMNS = 3

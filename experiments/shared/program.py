@@ -20,18 +20,17 @@ from rich.table import Table
 
 import bertjax
 from bertjax.atomic_files import encode_json, remove_leftovers, staged
-from bertjax.checkpoints.locate import DEFAULT_MODEL, locate
+from bertjax.checkpoints import DEFAULT_MODEL, locate
 from bertjax.cli import Parser, guarded, positive
-from bertjax.data.loading import draw
-from bertjax.engine.journal import discard_journal
-from bertjax.engine.memory import peak_memory
+from bertjax.data import draw
+from bertjax.engine import discard_journal, peak_memory
 from bertjax.errors import OutputError
 from bertjax.formatting import format_bytes
 from bertjax.machine import package_version, use_compile_cache
 from bertjax.paths import user_path
 from bertjax.progress import ProgressBar, Report, say
-from bertjax.results.results import check_directory
-from bertjax.study.provenance import where_from
+from bertjax.results import check_directory
+from bertjax.study import where_from
 
 # Packages that some of the programs use beside those that bertjax names in its own results.
 PACKAGES = ("optax", "safetensors", "matplotlib", "conllu", "nltk", "spacy")

@@ -16,10 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertjax.data.loading import Examples
-from bertjax.data.tasks import Task
+from bertjax.data import Examples, Task
 from bertjax.errors import DataError
-from bertjax.evidence.metrics import UNLABELLED
+from bertjax.evidence import UNLABELLED
 from bertjax.paths import open_data
 
 # Tasks whose texts, and whose labels, are counted from the end of a row.

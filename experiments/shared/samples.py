@@ -7,10 +7,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bertjax.cli import Parser, positive
-from bertjax.data.loading import Examples, draw, load_examples, task_named
-from bertjax.data.local_files import glue_file
-from bertjax.data.tasks import CUSTOM, TASKS, Task, split_named
-from bertjax.data.tokenizer import Encoding
+from bertjax.data import (
+    CUSTOM,
+    TASKS,
+    Encoding,
+    Examples,
+    Task,
+    draw,
+    glue_file,
+    load_examples,
+    split_named,
+    task_named,
+)
 from bertjax.errors import DataError
 from bertjax.paths import is_directory, user_path
 from experiments.shared.program import Run

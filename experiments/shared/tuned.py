@@ -7,12 +7,11 @@ from pathlib import Path
 
 import bertjax
 from bertjax import BertConfig
-from bertjax.checkpoints.locate import locate
-from bertjax.checkpoints.weight_files import hash_weights, read_weights
+from bertjax.checkpoints import hash_weights, locate, read_weights
 from bertjax.cli import Parser
-from bertjax.data.tasks import Task
+from bertjax.data import Task
 from bertjax.errors import BertjaxError, ConfigError
-from bertjax.study.encoding import label_order
+from bertjax.study import label_order
 from experiments.shared.program import Run
 from experiments.shared.samples import task_runs
 

@@ -12,10 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from bertjax.checkpoints.config import BertConfig
-from bertjax.model import ops
-from bertjax.model.encoder import Attention, Layer
-from bertjax.model.types import Inputs
+from bertjax.checkpoints import BertConfig
+from bertjax.model import Attention, Inputs, Layer, ops
 
 Drop = Callable[[Float[Array, "*shape"], float], Float[Array, "*shape"]]
 

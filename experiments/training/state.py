@@ -23,7 +23,7 @@ from safetensors.numpy import save_file
 
 from bertjax import Tokenizer
 from bertjax.atomic_files import remove_leftovers, staged, write_json
-from bertjax.engine.journal import describe, differences, tell
+from bertjax.engine import describe_settings, find_differences, list_differences
 from bertjax.errors import OutputError
 from bertjax.json_files import parse_json
 from bertjax.paths import is_file, is_there, open_file, read_text
@@ -62,7 +62,7 @@ class RunDirectory:
     """
 
     def __init__(self, path: Path, facts: Mapping[str, Any], chosen: Mapping[str, Any] | None = None):
-        self.path, self.facts, self.chosen = path, json.loads(json.dumps(facts)), describe(chosen or {})
+        self.path, self.facts, self.chosen = path, json.loads(json.dumps(facts)), describe_settings(chosen or {})
 
     def discard(self) -> None:
         """Remove what is there of this run. Raises `OutputError`."""
@@ -139,12 +139,12 @@ class RunDirectory:
         (self.path / STATE).unlink(missing_ok=True)
 
     def _compare(self, facts: Any, chosen: Any) -> None:
-        several = [describe({name: found.get(name) for name in self.facts}) for found in (facts, self.facts)]
-        if differing := differences(*several):
-            others = [one for one in differences(chosen, self.chosen) if one[0] in chosen]
+        several = [describe_settings({name: found.get(name) for name in self.facts}) for found in (facts, self.facts)]
+        if differing := find_differences(*several):
+            others = [one for one in find_differences(chosen, self.chosen) if one[0] in chosen]
             raise OutputError(
-                f"{self.path} holds a run with other settings: {tell(others, differing)}. Choose another directory, "
-                "or --overwrite"
+                f"{self.path} holds a run with other settings: {list_differences(others, differing)}. "
+                "Choose another directory, or --overwrite"
             )
 
 

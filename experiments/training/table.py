@@ -10,9 +10,9 @@ import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from bertjax.data.tasks import TASKS
-from bertjax.evidence.metrics import METRICS
-from bertjax.plots.canvas import GREY, INK, PALE, WIDTH, add_axes, save_page, start_page
+from bertjax.data import TASKS
+from bertjax.evidence import METRICS
+from bertjax.plots import GREY, INK, PALE, WIDTH, add_axes, save_page, start_page
 from experiments.training.state import Epoch
 
 INITS = ("none", "random", "pretrained")

@@ -14,8 +14,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, Key, Shaped
 
 from bertjax import collate
-from bertjax.data.tokenizer import Encoding
-from bertjax.study.encoding import Encoded, batch_rows
+from bertjax.data import Encoding
+from bertjax.study import Encoded, batch_rows
 from experiments.training.dropout import train_logits
 
 # Texts of similar length are put into a batch; they are sought among so many batches' examples.

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from bertjax.data.tokenizer import Encoding
+from bertjax.data import Encoding
 from bertjax.errors import MissingDependencyError
 from experiments.words.spans import Span, pieces_of
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from bertjax.data.tokenizer import Encoding
+from bertjax.data import Encoding
 from experiments.shared.attention import reduce_attention
 from experiments.shared.program import Run
 from experiments.words.estimates import Estimate, estimate, listed

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.plots.canvas import GREY, INK, add_axes, add_note, save_page, start_page
+from bertjax.plots import GREY, INK, add_axes, add_note, save_page, start_page
 from experiments.shared.map_table import MapRow, Scale, draw_table, ratio_scale
 from experiments.shared.maps import Panel
 from experiments.words.estimates import LEVEL, Estimate, differing, name_head, read_estimate

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from bertjax import Tokenizer
-from bertjax.data.tokenizer import Encoding
+from bertjax.data import Encoding
 from experiments.words.annotated import (
     OBJECTS,
     PARTS_OF_SPEECH,

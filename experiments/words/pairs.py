@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from bertjax.data.tokenizer import Encoding
+from bertjax.data import Encoding
 from experiments.shared.attention import WIDTHS, stream_attention
 from experiments.shared.program import Run
 from experiments.words.annotated import AnnotatedSample

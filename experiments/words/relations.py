@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bertjax import Tokenizer
-from bertjax.data.tokenizer import Encoding
+from bertjax.data import Encoding
 from experiments.words.annotated import Annotated, word_pieces
 from experiments.words.features import pieces_of_forms
 

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from bertjax.data.tokenizer import Encoding
+from bertjax.data import Encoding
 from experiments.words.annotated import Annotated, import_optional, word_pieces
 from experiments.words.estimates import estimate
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from bertjax.data.tokenizer import Encoding
+from bertjax.data import Encoding
 
 Span = tuple[int, int]  # first character, and one past the last
 

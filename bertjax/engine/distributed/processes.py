@@ -12,7 +12,7 @@ from jax._src.distributed import global_state  # who the coordinator is, where a
 from jax.experimental import multihost_utils
 from jaxtyping import Shaped
 
-from bertjax.engine.distributed.watch import Watch, end
+from bertjax.engine.distributed.watch import Watch, end_process
 from bertjax.errors import EXIT_MISTAKE, InputError, ProcessLostError
 
 # Seconds without a sign of life after which a process counts as lost.
@@ -45,7 +45,7 @@ def start(coordinator: str | None = None, processes: int | None = None, process:
     jax.config.update("jax_enable_preemption_service", False)  # it would keep SIGTERM from ending the process
     given: dict[str, Any] = {"heartbeat_timeout_seconds": HEARTBEAT, "shutdown_timeout_seconds": FAREWELL}
     late = f"not all processes have come within {JOINING // 60} minutes: start all of them with the same --coordinator"
-    timer = threading.Timer(JOINING, lambda: end(EXIT_MISTAKE, f"bertjax: error: {late}"))
+    timer = threading.Timer(JOINING, lambda: end_process(EXIT_MISTAKE, f"bertjax: error: {late}"))
     timer.daemon = True
     timer.start()
     try:
@@ -77,7 +77,7 @@ def _check_address(coordinator: str, here: bool) -> None:
 
 def _watch(coordinator: str | None) -> Watch:
     """Watch the other processes, by connections to process 0."""
-    watch = Watch(lambda: end(EXIT_MISTAKE, f"bertjax: error: {LOST}"))
+    watch = Watch(lambda: end_process(EXIT_MISTAKE, f"bertjax: error: {LOST}"))
     address = coordinator or getattr(global_state, "coordinator_address", None) or ""
     host = address.rpartition(":")[0].strip("[]")
     told = np.array([watch.listen(host) if is_first() and host else 0, *watch.secret], np.int32)

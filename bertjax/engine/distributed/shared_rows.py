@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 
-from bertjax.data.tokenizer import Encoding, Tokenizer
+from bertjax.data import Encoding, Tokenizer
 from bertjax.engine.distributed.processes import check_alike, gather
 from bertjax.machine import memory_left
 

@@ -27,14 +27,14 @@ from bertjax.engine.packing import pack, total_lengths
 from bertjax.engine.schedule import Progress
 from bertjax.engine.sweep_input import Job, make_job
 from bertjax.errors import SweepInterrupted
-from bertjax.interventions.ablations import Ablation
+from bertjax.interventions import Ablation
 from bertjax.machine import use_compile_cache
 
 # Runs of an example that a share has at most: 32 and 512 examples with BERT-base's 144 heads and the base run.
 RUNS_OF_SHARE = {"cpu": 32 * 145, "other": 512 * 145}
 
 
-def sweep(
+def sweep_distributed(
     model: Any,
     rows: SharedRows,
     ablations: Sequence[Ablation],
@@ -77,7 +77,7 @@ def sweep(
             if notes.found:
                 say(f"{notes.found} finished shares in {notes.directory.parent}, going on from there")
         wanted = notes.sizes["shares"] if notes else _count_shares(job)
-        shares = cut(len(job.texts), int(agree(np.int32(wanted))))
+        shares = divide_examples(len(job.texts), int(agree(np.int32(wanted))))
         found = _finished(job, shares, notes)
         missing = np.flatnonzero(agree(np.array([number not in found for number in range(len(shares))]))).tolist()
         sizes = _choose_sizes(job, shares, memory or _own_memory())
@@ -95,7 +95,7 @@ def sweep(
     return _put_together(shares, found) if is_first() else None
 
 
-def cut(examples: int, shares: int) -> list[range]:
+def divide_examples(examples: int, shares: int) -> list[range]:
     """The examples of each share: every so many-th, so that all are alike.
 
     >>> cut(7, 3)

@@ -28,7 +28,7 @@ ALIVE, DONE = b".", b"x"
 _ENDING = threading.Lock()
 
 
-def end(code: int, line: str = "") -> NoReturn:
+def end_process(code: int, line: str = "") -> NoReturn:
     """End this process without waiting for the others, with a line; only the first to call this speaks."""
     if not _ENDING.acquire(blocking=False):
         time.sleep(60)  # the other one is ending the process

@@ -1,0 +1,202 @@
+"""The house: which room may use which, through which doors. `violations` names what breaks the rules."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+# Files beside the rooms: what every room may use, and what may use every room.
+GROUND = {"arguments", "atomic_files", "console", "errors", "formatting", "json_files", "machine", "paths", "progress"}
+FRONT = {"__init__", "__main__", "cli", "commands"}
+# Each room with those that it may use.
+ROOMS = {
+    "checkpoints": set(),
+    "data": {"checkpoints"},
+    "model": {"checkpoints"},
+    "interventions": {"checkpoints", "model"},
+    "engine": {"checkpoints", "model", "data", "interventions"},
+    "evidence": set(),
+    "plots": {"evidence"},
+    "results": {"data", "evidence", "plots"},
+    "study": {"checkpoints", "model", "data", "interventions", "engine", "evidence", "plots", "results"},
+}
+WITHOUT_JAX = {"evidence", "plots", "results"}
+# Where parameters live, or are split from what is compiled.
+FLAX = {
+    *("bertjax/model/encoder.py", "bertjax/model/task_models.py", "bertjax/model/pretrained.py"),
+    *("bertjax/checkpoints/weight_files.py",),
+    *("bertjax/engine/plain.py", "bertjax/engine/blocks.py", "bertjax/engine/compiled_steps.py"),
+}
+NNX = {"Module", "Param", "List", "split", "merge", "eval_shape"}
+MOST_MODULES = 13
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of Python.
+
+    Args:
+        path: from the root, `bertjax/model/ops.py`.
+        source: what it holds.
+    """
+
+    path: str
+    source: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.source)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return Path(self.path).with_suffix("").parts
+
+    @property
+    def room(self) -> str | None:
+        """The room of bertjax that it is in; None for files beside the rooms and outside bertjax."""
+        return self.parts[1] if self.parts[0] == "bertjax" and len(self.parts) > 2 else None
+
+    @property
+    def is_door(self) -> bool:
+        return len(self.parts) == 3 and self.parts[2] == "__init__" and self.room is not None
+
+    @cached_property
+    def imports(self) -> list[tuple[str, str]]:
+        """What it imports anywhere: module and name."""
+        found = []
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ImportFrom):
+                found += [(node.module or "", alias.name) for alias in node.names]
+            elif isinstance(node, ast.Import):
+                found += [(alias.name, "") for alias in node.names]
+        return found
+
+    @property
+    def exports(self) -> list[str]:
+        """Names in `__all__`."""
+        for node in self.tree.body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                return list(ast.literal_eval(node.value))
+        return []
+
+
+def read_house() -> dict[str, File]:
+    """All files of bertjax, experiments and benchmarks."""
+    paths = (path for folder in ("bertjax", "experiments", "benchmarks") for path in ROOT.glob(f"{folder}/**/*.py"))
+    names = {str(path.relative_to(ROOT)): path for path in sorted(paths)}
+    return {name: File(name, path.read_text(encoding="utf-8")) for name, path in names.items()}
+
+
+def violations(files: Mapping[str, File]) -> list[str]:
+    """What breaks the rules of the house, one line each."""
+    found: list[str] = []
+    for file in files.values():
+        found += [
+            f"{file.path}: {line}"
+            for line in (*_wrong_place(file), *_wrong_imports(file, files), *_wrong_libraries(file))
+        ]
+    return found + _cycles(files) + _shadowed(files) + _crowded(files)
+
+
+def _wrong_place(file: File) -> Iterator[str]:
+    if file.parts[0] != "bertjax":
+        return
+    if file.room is None and file.parts[1] not in GROUND | FRONT:
+        yield "is in no room, and neither ground nor front"
+    elif file.room is not None and file.room not in ROOMS:
+        yield f"{file.room} is no room"
+
+
+def _wrong_imports(file: File, files: Mapping[str, File]) -> Iterator[str]:
+    for module, name in file.imports:
+        head, *rest = module.split(".")
+        if head != "bertjax":
+            continue
+        target = rest[0] if rest else name
+        if target in ROOMS:
+            if target == file.room:
+                continue
+            if not _may_use(file, target):
+                yield f"may not use {target} ({module} {name})"
+            door = files.get(f"bertjax/{target}/__init__.py")
+            if len(rest) != 1 or door is None or name not in door.exports:
+                yield f"does not go through the door of {target} ({module} {name})"
+        elif target in FRONT and file.parts[0] == "bertjax" and file.parts[1] not in FRONT:
+            yield f"may not use {target}"
+        elif target not in GROUND | FRONT and not rest and file.parts[0] == "bertjax" and name != "__version__":
+            yield f"imports {name} from the front door"
+
+
+def _may_use(file: File, room: str) -> bool:
+    if file.parts[0] != "bertjax":
+        return True
+    if file.room is None:
+        return file.parts[1] in FRONT
+    return room in ROOMS.get(file.room, set())
+
+
+def _wrong_libraries(file: File) -> Iterator[str]:
+    if file.parts[0] != "bertjax":
+        return
+    libraries = {module.split(".")[0] for module, _ in file.imports}
+    if file.room in WITHOUT_JAX and (wrong := libraries & {"jax", "flax"}):
+        yield f"imports {', '.join(sorted(wrong))}"
+    if "flax" in libraries and file.path not in FLAX:
+        yield "imports flax, but holds no parameters"
+    if any(module == "jax._src" or module.startswith("jax._src.") for module, _ in file.imports):
+        yield "imports jax._src"
+    used = {
+        node.attr
+        for node in ast.walk(file.tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "nnx"
+    }
+    if wrong := used - NNX:
+        yield f"uses nnx.{', nnx.'.join(sorted(wrong))}"
+
+
+def _cycles(files: Mapping[str, File]) -> list[str]:
+    """Modules of one room that import each other in a circle; the ground is a room in this."""
+    found = []
+    for room in [*ROOMS, None]:
+        graph = {}
+        for file in files.values():
+            inside = file.room == room if room else file.parts[0] == "bertjax" and file.parts[1] in GROUND
+            if not inside or file.is_door:
+                continue
+            here = ".".join(file.parts).removesuffix(".__init__")
+            graph[here] = {
+                target
+                for module, name in file.imports
+                for target in (module, f"{module}.{name}")
+                if f"{target.replace('.', '/')}.py" in files and target != here
+            }
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            found.append(f"{room or 'ground'}: a circle of imports, {' -> '.join(error.args[1])}")
+    return found
+
+
+def _shadowed(files: Mapping[str, File]) -> list[str]:
+    """A door that exports a name of a module or folder beside it, which is another thing."""
+    found = []
+    for file in files.values():
+        if not (file.is_door or file.path == "bertjax/__init__.py"):
+            continue
+        folder = file.path.removesuffix("/__init__.py")
+        for name in file.exports:
+            there = f"{folder}/{name}.py" in files or f"{folder}/{name}/__init__.py" in files
+            itself = any(
+                n == name and module.replace("/", ".") == folder.replace("/", ".") for module, n in file.imports
+            )
+            if there and not itself:
+                found.append(f"{file.path}: exports {name}, and a module beside it has that name")
+    return found
+
+
+def _crowded(files: Mapping[str, File]) -> list[str]:
+    counts = {room: sum(file.room == room and len(file.parts) == 3 for file in files.values()) - 1 for room in ROOMS}
+    return [f"{room} holds {count} modules" for room, count in counts.items() if count > MOST_MODULES]
