@@ -20,8 +20,8 @@ from bertjax.plots.canvas import save_page
 from bertjax.results.comparison import agreeing, align, label_results, share_examples
 from bertjax.results.directory import UnsealedWarning, read_results
 from bertjax.results.page import page_data
-from bertjax.results.show import show_table, show_text
 from bertjax.results.summary import describe_files, seal
+from bertjax.results.terminal import show_table, show_text
 from tests import attempts
 from tests.attempts import REFUSED, attempt, scratch
 from tests.damage_results import DAMAGES, EXAMPLES, damages_of

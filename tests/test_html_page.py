@@ -344,7 +344,7 @@ def test_light_and_dark(page):
 def test_numbers_are_downloaded_as_csv(page, results, tmp_path):
     from selenium.webdriver.common.by import By
 
-    from bertjax.results.show import show_text
+    from bertjax.results.terminal import show_text
 
     page.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
     page.find_element(By.ID, "download").click()

@@ -10,8 +10,8 @@ from bertjax.engine import memory
 from bertjax.engine import run as engine
 from bertjax.engine.blocks import choose_blocks
 from bertjax.engine.journal import DIGEST_BYTES, count_parts, discard_journal, open_journal
-from bertjax.engine.parts import split_into_parts
 from bertjax.engine.plan import make_plan
+from bertjax.engine.schedule import split_into_parts
 from bertjax.errors import InputError, OutputError, SweepInterrupted
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts

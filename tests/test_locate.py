@@ -17,7 +17,7 @@ import pytest
 from huggingface_hub import constants
 
 from bertjax.checkpoints import locate as module
-from bertjax.checkpoints.locate import DEFAULT_MODEL, locate
+from bertjax.checkpoints.location import DEFAULT_MODEL, locate
 from bertjax.checkpoints.weight_files import WEIGHT_FILES
 from bertjax.errors import CheckpointError
 
@@ -343,7 +343,7 @@ def test_a_part_in_the_cache_is_not_taken_for_the_whole(tmp_path: Path, names: s
 def test_hf_hub_offline_is_honoured(tmp_path: Path) -> None:
     snapshot = make_cache(tmp_path, {"config.json", "model.safetensors"})
     code = (
-        "import sys; from bertjax.checkpoints.locate import locate\n"
+        "import sys; from bertjax.checkpoints.location import locate\n"
         f"assert str(locate({REPOSITORY!r})) == sys.argv[1]\n"
         "try: locate('some-lab/absent')\n"
         "except Exception as error: print(type(error).__name__, error)"

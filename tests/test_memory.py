@@ -12,7 +12,7 @@ from bertjax import BertConfig, BertForMaskedLM, BertForSequenceClassification
 from bertjax.engine import memory, schedule
 from bertjax.engine import run as engine
 from bertjax.engine.blocks import Blocks
-from bertjax.engine.memory import fit_blocks, most_blocks, sweep_bytes
+from bertjax.engine.sizes import fit_blocks, most_blocks, sweep_bytes
 from bertjax.engine.sweep_input import make_job
 from bertjax.errors import InputError
 from bertjax.interventions import ablations as ab

@@ -21,8 +21,7 @@ from bertjax.formatting import FORMULA, HIDDEN, count_of, to_cell, to_json, visi
 from bertjax.plots.canvas import save_page
 from bertjax.results.directory import SavedResults, read_results
 from bertjax.results.page import make_page
-from bertjax.results.show import show_table, show_text
-from bertjax.results.terminal import ablation_table
+from bertjax.results.terminal import ablation_table, show_table, show_text
 from tests.made_up import make_results
 
 # Whatever Unicode has, half characters too, and what others take for commands.

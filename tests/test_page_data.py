@@ -8,8 +8,7 @@ import pytest
 
 from bertjax.errors import OutputError
 from bertjax.results.directory import read_results
-from bertjax.results.html_attention import pack_attention
-from bertjax.results.page import make_page, page_data, write_page
+from bertjax.results.page import make_page, pack_attention, page_data, write_page
 from tests.made_up import make_results
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import bertjax
 from bertjax import BertConfig
-from bertjax.checkpoints.locate import DEFAULT_MODEL, locate
+from bertjax.checkpoints.location import DEFAULT_MODEL, locate
 from bertjax.cli import main
 from bertjax.interventions import overrides as ov
 from bertjax.model.task_models import CLASSES

@@ -272,7 +272,7 @@ def test_the_guide_states_the_agreement_that_the_labels_have():
 
 def test_shipped_maps_of_qnli_are_what_the_model_makes():
     """The real model's package is there after `make test`'s installation; the texts come with bertjax."""
-    from bertjax.checkpoints.locate import DEFAULT_MODEL, locate
+    from bertjax.checkpoints.location import DEFAULT_MODEL, locate
 
     model = bertjax.load(locate(DEFAULT_MODEL))
     tokenizer = bertjax.Tokenizer.from_pretrained(locate(DEFAULT_MODEL))

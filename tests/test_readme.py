@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bertjax
-from bertjax.checkpoints.locate import locate
+from bertjax.checkpoints.location import locate
 from bertjax.checkpoints.weight_files import read_weights
 from bertjax.cli import main
 from bertjax.interventions import overrides

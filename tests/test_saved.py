@@ -24,8 +24,8 @@ from bertjax.formatting import format_p
 from bertjax.results.comparison import agreeing, align, compare, label_results
 from bertjax.results.directory import read_results
 from bertjax.results.schema import load_schema
-from bertjax.results.show import show_table, show_text
 from bertjax.results.table import COLUMNS, SCHEMA
+from bertjax.results.terminal import show_table, show_text
 from bertjax.results.view import positive_name
 from tests.made_up import make_results
 

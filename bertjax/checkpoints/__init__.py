@@ -1,9 +1,8 @@
 """Checkpoints: where a model's files are, what its config says, and which of its tensors is which parameter."""
 
 from bertjax.checkpoints import tensor_names
-from bertjax.checkpoints.canonical_names import DECODER_WEIGHT, WORD_EMBEDDINGS
 from bertjax.checkpoints.config import BertConfig
-from bertjax.checkpoints.locate import DEFAULT_MODEL, locate
+from bertjax.checkpoints.location import DEFAULT_MODEL, locate
 from bertjax.checkpoints.sentence_transformers import (
     TextSettings,
     is_sentence_directory,
@@ -11,6 +10,7 @@ from bertjax.checkpoints.sentence_transformers import (
     read_text_settings,
     write_sentence_files,
 )
+from bertjax.checkpoints.tensor_names import DECODER_WEIGHT, WORD_EMBEDDINGS
 from bertjax.checkpoints.weight_files import CheckpointWarning, hash_weights, read_weights, write_weights
 
 __all__ = [

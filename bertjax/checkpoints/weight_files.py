@@ -25,7 +25,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from bertjax.atomic_files import atomic_write, encode_json, staged, write_json
-from bertjax.checkpoints.canonical_names import (
+from bertjax.checkpoints.tensor_names import (
     DECODER_BIAS,
     DECODER_WEIGHT,
     MLM_BIAS,

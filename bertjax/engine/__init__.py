@@ -2,12 +2,11 @@
 
 from bertjax.engine import compiled_steps, plain
 from bertjax.engine.blocks import BlockRunner, Blocks, Slot, Step, choose_blocks
-from bertjax.engine.costs import price
+from bertjax.engine.costs import Estimate, estimate, measure_rate, price
 from bertjax.engine.distributed import processes
 from bertjax.engine.distributed.processes import gather
 from bertjax.engine.distributed.shared_rows import SharedRows
 from bertjax.engine.distributed.watch import end_process
-from bertjax.engine.estimation import Estimate, estimate, measure_rate
 from bertjax.engine.journal import (
     describe_settings,
     discard_journal,
@@ -15,14 +14,13 @@ from bertjax.engine.journal import (
     is_unfinished,
     list_differences,
 )
-from bertjax.engine.memory import budget_of_texts, memory_in_use, peak_memory, sweep_bytes
 from bertjax.engine.packing import LANES, choose_row_length, first_fit
-from bertjax.engine.parts import split_into_parts
 from bertjax.engine.plain import Swept
 from bertjax.engine.plan import Node, Plan, make_plan
 from bertjax.engine.run import Progress, SweepResult, choose_sizes, default_tokens, make_runner, sweep
-from bertjax.engine.schedule import Pace, Schedule, run_base
+from bertjax.engine.schedule import Pace, Schedule, run_base, split_into_parts
 from bertjax.engine.sharding import AXIS, BATCH, SPLIT, WHOLE, make_mesh, place_on_mesh
+from bertjax.engine.sizes import budget_of_texts, memory_in_use, peak_memory, sweep_bytes
 from bertjax.engine.sweep_input import choose_attention, make_job
 
 __all__ = [

@@ -16,15 +16,13 @@ from bertjax import arguments
 from bertjax.checkpoints import BertConfig
 from bertjax.data import Tokenizer
 from bertjax.engine.blocks import BlockRunner, Blocks
-from bertjax.engine.examples import Examples
 from bertjax.engine.fingerprint import facts_of
 from bertjax.engine.journal import Journal, open_journal
-from bertjax.engine.memory import default_budget, fit_blocks, memory_in_use, sweep_bytes
 from bertjax.engine.packing import LANES, STEP, choose_row_length, first_fit, pack, total_lengths
-from bertjax.engine.parts import Part, split_into_parts
 from bertjax.engine.plan import Node, Plan
-from bertjax.engine.schedule import AHEAD, Pace, Progress, Schedule, run_base
-from bertjax.engine.sweep_input import Combine, Job, make_job
+from bertjax.engine.schedule import AHEAD, Pace, Part, Progress, Schedule, run_base, split_into_parts
+from bertjax.engine.sizes import default_budget, fit_blocks, memory_in_use, sweep_bytes
+from bertjax.engine.sweep_input import Combine, Examples, Job, make_job
 from bertjax.errors import InputError, SweepInterrupted
 from bertjax.formatting import format_bytes
 from bertjax.interventions import Ablation, Readout

@@ -14,8 +14,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jaxtyping import Array, Float, Int
 
-from bertjax.model.pallas_attention import HeadGates
-from bertjax.model.pallas_parts import by_head, by_platform, pad, product, running, score_block, widen
+from bertjax.model.pallas_attention import HeadGates, by_head, by_platform, pad, product, running, score_block, widen
 from bertjax.model.types import Numerics, record
 
 

@@ -14,8 +14,7 @@ from bertjax.results.results import (
     write_outputs,
     write_results,
 )
-from bertjax.results.show import show_table, show_text
-from bertjax.results.terminal import NOTHING, ablation_table, parity_table, plan_table
+from bertjax.results.terminal import NOTHING, ablation_table, parity_table, plan_table, show_table, show_text
 
 __all__ = [
     "NOTHING",

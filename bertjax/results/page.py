@@ -4,18 +4,21 @@ The files in `html/` are its frame, style and program; the charts are plotly.js,
 that comes from data is text in a JSON element, which the program puts on the page as text, never as HTML.
 """
 
+import base64
+import gzip
 import importlib.resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from jaxtyping import Float, Num, UInt8
+
 from bertjax.atomic_files import atomic_write
 from bertjax.errors import OutputError
-from bertjax.evidence import find_metric
+from bertjax.evidence import find_metric, predictions_from_logits
 from bertjax.formatting import FORMULA, count_of, finite, to_json
 from bertjax.paths import user_path
 from bertjax.results.directory import SavedResults
-from bertjax.results.html_attention import pack_attention
-from bertjax.results.html_examples import choose_examples
 from bertjax.results.table import COLUMNS
 
 MOST_ABLATIONS = 2000  # on the page; the largest effects where there are more
@@ -128,3 +131,116 @@ def _facts(saved: SavedResults) -> list[tuple[str, str]]:
         ("Seconds", f"{summary['seconds']:,}"),
         ("Settings", ", ".join(f"{name} {value}" for name, value in settings.items())),
     ]
+
+
+BUDGET = 3_000_000  # characters
+
+
+def pack_attention(saved: SavedResults, budget: int = BUDGET) -> dict[str, Any]:
+    """Tokens and weights of the kept examples, base and ablated.
+
+    An ablated run is kept from the first layer in which it differs on: below, it is the base.
+
+    Returns: `runs`: names, the base first; `first_layers`: of each run; `kept`: how many examples there are in the
+        files; `samples`: for each example its number, and for each of its texts tokens and packed weights
+        `[layers, heads, query, key]` of all runs, one after another; none where `attention.npz` is missing.
+    """
+    if not saved.has_attention:
+        return {"runs": ["base"], "first_layers": [0], "kept": 0, "samples": []}
+    arrays = saved.attention
+    numbers, runs = arrays["examples"].tolist(), arrays["runs"].tolist()
+    first_layers = [0] * len(runs)
+    for run in range(1, len(runs)):
+        same = [
+            (arrays[name][run] == arrays[name][0]).all(axis=(1, 2, 3)) for name in arrays if name.startswith("weights_")
+        ]
+        first_layers[run] = int(np.argmin(np.append(np.all(same, axis=0), False)))
+    samples: list[dict[str, Any]] = []
+    for sample, number in enumerate(numbers):
+        packed = {"example": number, "texts": []}
+        for text in range(saved.texts):
+            weights = arrays[f"weights_{sample}_{text}"]
+            parts = [_bytes(weights[run, first:]) for run, first in enumerate(first_layers)]
+            tokens = [str(token) for token in arrays[f"tokens_{sample}_{text}"]]
+            packed["texts"].append({"tokens": tokens, "weights": _pack(b"".join(parts))})
+        size = sum(len(one["weights"]) for one in packed["texts"])
+        if samples and size > budget:
+            break
+        budget -= size
+        samples.append(packed)
+    return {"runs": runs, "first_layers": first_layers, "kept": len(numbers), "samples": samples}
+
+
+def _bytes(weights: Float[np.ndarray, "layers heads query key"]) -> bytes:
+    steps: UInt8[np.ndarray, "layers heads query key"] = np.round(255 * weights).clip(0, 255).astype(np.uint8)
+    return steps.tobytes()
+
+
+def _pack(content: bytes) -> str:
+    return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
+
+
+SHOWN = 20  # examples of an ablation
+LONGEST = 500  # characters of a text
+
+
+def choose_examples(saved: SavedResults, kept: list[int]) -> dict[str, Any]:
+    """For each ablation the examples that it changes most: those whose prediction flips first.
+
+    Args:
+        kept: numbers of the ablations.
+
+    Returns: `reads`: 'predictions' or 'values'; `changed`: for each ablation how many flip (None for values), and
+        examples as [place in `texts`, value before, value after, prediction before, after]; `texts`: id, label and
+        texts of those that occur. A value is the probability of the example's own label, or the output.
+    """
+    arrays, reads = saved.outputs, find_metric(saved.metric).reads
+    predicted = reads == "predictions"
+    base, labels = arrays["base"], arrays["labels"]
+    names = saved.summary["data"]["label_names"]
+    before = _values(base, labels) if predicted else base.reshape(-1)
+    first = predictions_from_logits(base[None])[0] if predicted else None
+    chosen: list[tuple[int | None, list[list[Any]]]] = []
+    for number in kept:
+        outputs = arrays["outputs"][number]
+        after = _values(outputs, labels) if predicted else outputs.reshape(-1)
+        size = np.abs(after - before)
+        second, flips = None, None
+        if first is not None:
+            second = predictions_from_logits(outputs[None])[0]
+            flipped = second != first
+            flips = int(flipped.sum())
+            size = size + 2 * flipped  # a probability changes by 1 at most
+        order = np.argsort(-size, kind="stable")[:SHOWN]
+        rows = [
+            [int(place), _short(before[place]), _short(after[place])]
+            + ([] if first is None or second is None else [int(first[place]), int(second[place])])
+            for place in order.tolist()
+            if size[place] > 0
+        ]
+        chosen.append((flips, rows))
+    sampled = saved.attention["examples"].tolist() if saved.has_attention else []
+    places = sorted({row[0] for _, rows in chosen for row in rows} | {*sampled})
+    where = {place: number for number, place in enumerate(places)}
+    changed = [[flips, [[where[row[0]], *row[1:]] for row in rows]] for flips, rows in chosen]
+    texts = [_text(saved.examples[place], saved.label_of(saved.examples[place])) for place in places]
+    return {"reads": reads, "labels": names, "changed": changed, "places": places, "texts": texts}
+
+
+def _values(logits: Float[np.ndarray, "examples labels"], labels: Num[np.ndarray, " examples"]) -> np.ndarray:
+    """The probability of each example's label; of an example without one, of the likeliest."""
+    shifted = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))
+    shares = shifted / shifted.sum(-1, keepdims=True)
+    known = np.nan_to_num(labels.astype(np.float64), nan=-1.0).astype(int)
+    column = np.where(known >= 0, known, logits.argmax(-1))
+    return np.take_along_axis(shares, column[:, None], axis=1)[:, 0]
+
+
+def _text(example: dict[str, Any], label: str) -> list[Any]:
+    texts = [example[name] for name in ("first", "second") if name in example]
+    shown = [text if len(text) <= LONGEST else f"{text[:LONGEST]} …" for text in texts]
+    return [str(example["id"]), label, *shown]
+
+
+def _short(value: Any) -> float:
+    return float(f"{float(value):.4g}")

@@ -22,9 +22,9 @@ from bertjax.engine.distributed.processes import agree, check_alike, gather, is_
 from bertjax.engine.distributed.shared_rows import SharedRows
 from bertjax.engine.fingerprint import facts_of
 from bertjax.engine.journal import Journal, open_journal
-from bertjax.engine.memory import default_budget, memory_in_use
 from bertjax.engine.packing import pack, total_lengths
 from bertjax.engine.schedule import Progress
+from bertjax.engine.sizes import default_budget, memory_in_use
 from bertjax.engine.sweep_input import Job, make_job
 from bertjax.errors import SweepInterrupted
 from bertjax.interventions import Ablation
