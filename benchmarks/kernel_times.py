@@ -26,7 +26,7 @@ from benchmarks.common import SIZES, TASKS, describe_machine, draw_lengths, rand
 from benchmarks.rivals import make_checkpoint
 from bertjax.atomic_files import write_json
 from bertjax.cli import positive
-from bertjax.engine import run as engine
+from bertjax.engine import sweep
 from bertjax.interventions import readouts, single_heads
 
 SHOWN = 20
@@ -78,7 +78,7 @@ def trace_sweep(model: Any, texts: list[Any], directory: Path, attention: str) -
 
     def run() -> float:
         started = time.perf_counter()
-        engine.sweep(model, texts, single_heads(model.config), readouts.logits, attention=attention, progress=False)
+        sweep(model, texts, single_heads(model.config), readouts.logits, attention=attention, progress=False)
         return time.perf_counter() - started
 
     run()

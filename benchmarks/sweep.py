@@ -37,8 +37,7 @@ from benchmarks.rivals import (
 from bertjax.atomic_files import write_json
 from bertjax.cli import positive
 from bertjax.data import Encoding, batches_by_length
-from bertjax.engine import Blocks, make_plan, plain, price
-from bertjax.engine import run as engine
+from bertjax.engine import Blocks, make_plan, plain, price, sweep
 from bertjax.interventions import Ablation, readouts, single_heads, to_overrides
 from bertjax.machine import peak_resident
 
@@ -78,7 +77,7 @@ def engine_rival(name: str, model: Any, examples: list[Encoding], attention: str
     few = [one for one in ablations if one.changes[0].layer >= model.config.num_hidden_layers - 2]
 
     def run(some: list[Ablation]) -> float:
-        return engine.sweep(model, examples, some, readouts.logits, attention=attention).seconds
+        return sweep(model, examples, some, readouts.logits, attention=attention).seconds
 
     return Rival(name, len(ablations) + 1, lambda: run(ablations), lambda: run(few))
 

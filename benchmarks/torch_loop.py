@@ -19,7 +19,7 @@ import bertjax
 from benchmarks.common import describe_machine
 from bertjax.checkpoints import DEFAULT_MODEL, locate
 from bertjax.data import load_examples
-from bertjax.engine import Swept
+from bertjax.engine import SweepResult
 from bertjax.evidence import score
 from bertjax.interventions import overrides, single_heads
 from bertjax.study import (
@@ -50,14 +50,14 @@ def torch_similarities(reference: Any, encoded: Encoded, head: tuple[int, int] |
     return cosine(*np.split(vectors, 2))
 
 
-def run_both(model: Any, reference: Any, encoded: Encoded, mode: str) -> tuple[Swept, Swept, float, float]:
+def run_both(model: Any, reference: Any, encoded: Encoded, mode: str) -> tuple[SweepResult, SweepResult, float, float]:
     """Outputs and seconds of both."""
     heads = overrides.every_head(model.config)
     start = time.perf_counter()
     ours = sweep_examples(model, encoded, single_heads(model.config, mode))
     middle = time.perf_counter()
     base = torch_similarities(reference, encoded, None, mode)
-    theirs = Swept(base, np.stack([torch_similarities(reference, encoded, head, mode) for head in heads]))
+    theirs = SweepResult(base, np.stack([torch_similarities(reference, encoded, head, mode) for head in heads]))
     return ours, theirs, middle - start, time.perf_counter() - middle
 
 

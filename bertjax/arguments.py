@@ -4,6 +4,7 @@ Each returns the value in the form that bertjax uses, or raises one of the proje
 argument's name, what was expected, what was found.
 """
 
+import re
 import reprlib
 from collections.abc import Collection, Mapping
 from operator import index
@@ -151,3 +152,13 @@ def array(values: Any, name: str, error: type[Exception] = InputError) -> Any:
     if not (jnp.issubdtype(found.dtype, jnp.number) or found.dtype == np.bool_):
         refuse(name, "an array of numbers", values, error)
     return found
+
+
+def parse_head_name(name: str) -> tuple[int, int] | None:
+    """Layer and number that a head's name says, whether or not there is such a head; None where it is no name.
+
+    >>> parse_head_name("3.0")
+    (3, 0)
+    """
+    found = re.fullmatch(r"(\d{1,9})\.(\d{1,9})", name.strip())
+    return None if found is None else (int(found[1]), int(found[2]))

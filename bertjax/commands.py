@@ -106,8 +106,7 @@ def leave(ending: BaseException) -> NoReturn:
 
 def run_plan(options: argparse.Namespace) -> int:
     """`bertjax plan`."""
-    from bertjax.results import plan_table
-    from bertjax.study import estimate_job
+    from bertjax.study import estimate_job, plan_table
 
     _choose_cache(options)
     say(plan_table(estimate_job(_settings(options))), wrap=True)
@@ -142,8 +141,7 @@ def run_parity(options: argparse.Namespace) -> int:
 
     if options.precision == "float64":
         jax.config.update("jax_enable_x64", True)
-    from bertjax.results import parity_table
-    from bertjax.study import check_model
+    from bertjax.study import check_model, parity_table
 
     with ProgressBar("comparing") as advance:
         rows = check_model(options.model, options.precision, options.examples, advance)

@@ -6,7 +6,7 @@ import numpy as np
 
 from bertjax import BertConfig
 from bertjax.data.loading import TASKS, Examples
-from bertjax.engine.plain import Swept
+from bertjax.engine.plain import SweepResult
 from bertjax.evidence.metrics import UNLABELLED
 from bertjax.interventions.ablations import single_heads, whole_layers
 from bertjax.results.results import Results, write_outputs, write_results
@@ -76,7 +76,7 @@ def make_outputs(rng, labels, names, helpful, harmful):
         outputs[names.index(helpful)] = base + 0.8 * rng.normal(size=base.shape)
     if harmful in names:
         outputs[names.index(harmful)] = base + 0.6 * (target - base)
-    return Swept(base, outputs.astype(np.float32))
+    return SweepResult(base, outputs.astype(np.float32))
 
 
 def make_provenance(settings, found, scores):

@@ -21,7 +21,7 @@ from bertjax import (
 from bertjax.engine import plain
 from bertjax.engine import run as engine
 from bertjax.engine.blocks import Blocks, choose_blocks
-from bertjax.engine.plan import make_plan
+from bertjax.engine.plain import SweepResult
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
@@ -337,8 +337,8 @@ def test_modes_that_the_engine_lacks_name_the_form_that_has_them():
 
 def test_a_sweep_is_a_data_frame(small, rng):
     several = [*ab.single_heads(small)[:2], ab.ablation(small, ["1.2", "0.1"], name="both")]
-    plan, outputs = make_plan(small, several), rng.normal(size=(3, 5, 2)).astype(np.float32)
-    found = engine.SweepResult(outputs[0], outputs, tuple(several), plan, "explicit", 1.0)
+    outputs = rng.normal(size=(3, 5, 2)).astype(np.float32)
+    found = SweepResult(outputs[0], outputs, tuple(several), "explicit", 1.0)
     frame = found.to_pandas()
     assert list(frame.columns) == ["ablation", "heads", "example", "base_0", "base_1", "output_0", "output_1"]
     assert frame.heads.unique().tolist() == ["0.0", "0.1", "0.1 1.2"]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bertjax import BertModel
-from bertjax.engine import memory
 from bertjax.engine import run as engine
+from bertjax.engine import sizes as memory
 from bertjax.engine.blocks import choose_blocks
 from bertjax.engine.journal import DIGEST_BYTES, count_parts, discard_journal, open_journal
 from bertjax.engine.plan import make_plan

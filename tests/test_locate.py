@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from huggingface_hub import constants
 
-from bertjax.checkpoints import locate as module
+from bertjax.checkpoints import location as module
 from bertjax.checkpoints.location import DEFAULT_MODEL, locate
 from bertjax.checkpoints.weight_files import WEIGHT_FILES
 from bertjax.errors import CheckpointError

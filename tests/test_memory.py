@@ -9,8 +9,9 @@ import jax
 import pytest
 
 from bertjax import BertConfig, BertForMaskedLM, BertForSequenceClassification
-from bertjax.engine import memory, schedule
 from bertjax.engine import run as engine
+from bertjax.engine import schedule
+from bertjax.engine import sizes as memory
 from bertjax.engine.blocks import Blocks
 from bertjax.engine.sizes import fit_blocks, most_blocks, sweep_bytes
 from bertjax.engine.sweep_input import make_job

@@ -14,6 +14,7 @@ from bertjax import BertConfig, BertForSequenceClassification
 from bertjax.engine import compiled_steps as compiled
 from bertjax.engine import run as engine
 from bertjax.engine.blocks import Blocks
+from bertjax.engine.plan import make_plan
 from bertjax.engine.sharding import AXIS
 from bertjax.interventions import readouts
 from bertjax.interventions.ablations import single_heads
@@ -43,7 +44,7 @@ def test_steps_are_counted_as_the_engine_takes_them(rng, examples, monkeypatch):
     sizes |= {"steps_of_part": tpu_programs.STEPS_OF_PART}
     monkeypatch.setattr(engine, "choose_sizes", lambda *given, **options: sizes)
     found = engine.sweep(model, texts, single_heads(config), readouts.logits)
-    assert count_steps(found.plan, -(-examples // blocks.rows), blocks) == taken
+    assert count_steps(make_plan(config, found.ablations), -(-examples // blocks.rows), blocks) == taken
 
 
 @pytest.fixture

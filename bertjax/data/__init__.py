@@ -1,8 +1,8 @@
 """Data: examples of a task, from GLUE or from a file of one's own, as tokens."""
 
-from bertjax.data.loading import Examples, Task, draw, load_examples
+from bertjax.data.loading import load_examples
 from bertjax.data.local_files import glue_file
-from bertjax.data.tasks import CUSTOM, SAMPLE, TASKS, split_named, task_named
+from bertjax.data.tasks import CUSTOM, SAMPLE, TASKS, Examples, Task, draw, split_named, task_named
 from bertjax.data.tfds_glue import prepare
 from bertjax.data.tokenizer import Encoding, Tokenizer, batches_by_length, collate
 

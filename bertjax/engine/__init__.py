@@ -2,26 +2,21 @@
 
 from bertjax.engine import compiled_steps, plain
 from bertjax.engine.blocks import BlockRunner, Blocks, Slot, Step, choose_blocks
+from bertjax.engine.compiled_steps import gather
 from bertjax.engine.costs import Estimate, estimate, measure_rate, price
 from bertjax.engine.distributed import processes
-from bertjax.engine.distributed.processes import gather
 from bertjax.engine.distributed.shared_rows import SharedRows
+from bertjax.engine.distributed.sweep import divide_examples, sweep_distributed
 from bertjax.engine.distributed.watch import end_process
-from bertjax.engine.journal import (
-    describe_settings,
-    discard_journal,
-    find_differences,
-    is_unfinished,
-    list_differences,
-)
+from bertjax.engine.journal import describe_settings, discard_journal, find_differences, is_unfinished, list_differences
 from bertjax.engine.packing import LANES, choose_row_length, first_fit
-from bertjax.engine.plain import Swept
+from bertjax.engine.plain import SweepResult, sweep
 from bertjax.engine.plan import Node, Plan, make_plan
-from bertjax.engine.run import Progress, SweepResult, choose_sizes, default_tokens, make_runner, sweep
-from bertjax.engine.schedule import Pace, Schedule, run_base, split_into_parts
+from bertjax.engine.run import choose_sizes, default_tokens, make_runner
+from bertjax.engine.schedule import Pace, Progress, Schedule, run_base, split_into_parts
 from bertjax.engine.sharding import AXIS, BATCH, SPLIT, WHOLE, make_mesh, place_on_mesh
 from bertjax.engine.sizes import budget_of_texts, memory_in_use, peak_memory, sweep_bytes
-from bertjax.engine.sweep_input import choose_attention, make_job
+from bertjax.engine.sweep_input import Combine, choose_attention, make_job
 
 __all__ = [
     "AXIS",
@@ -31,6 +26,7 @@ __all__ = [
     "WHOLE",
     "BlockRunner",
     "Blocks",
+    "Combine",
     "Estimate",
     "Node",
     "Pace",
@@ -41,7 +37,6 @@ __all__ = [
     "Slot",
     "Step",
     "SweepResult",
-    "Swept",
     "budget_of_texts",
     "choose_attention",
     "choose_blocks",
@@ -51,6 +46,7 @@ __all__ = [
     "default_tokens",
     "describe_settings",
     "discard_journal",
+    "divide_examples",
     "end_process",
     "estimate",
     "find_differences",
@@ -73,4 +69,5 @@ __all__ = [
     "split_into_parts",
     "sweep",
     "sweep_bytes",
+    "sweep_distributed",
 ]

@@ -20,16 +20,59 @@ from jaxtyping import Array, ArrayLike, Float, Shaped
 from bertjax import arguments
 from bertjax.checkpoints import BertConfig
 from bertjax.errors import InputError, OverrideError
-from bertjax.interventions import READOUT, Readout, read, stack
+from bertjax.interventions import READOUT, Ablation, Readout, read, stack
+from bertjax.machine import import_pandas
 from bertjax.model import EncoderRecord, Inputs, Overrides, PretrainedModel, check_overrides, check_stack
 
 
 @dataclass(frozen=True)
-class Swept:
-    """What a sweep gives: outputs without any override, and for each override, in the order of the examples."""
+class SweepResult:
+    """What a sweep gives, whichever form computed it.
+
+    Args:
+        base: outputs without any override.
+        outputs: outputs of each ablation, or of each override of the plain form, in the order of the examples.
+        ablations: what was run, in the order of `outputs`; empty where overrides were given themselves.
+        attention: the form of attention that was used.
+        seconds: wall-clock time, compilation included; 0 where nobody measured it.
+    """
 
     base: Shaped[np.ndarray, "examples *readout"]
     outputs: Shaped[np.ndarray, "ablations examples *readout"]
+    ablations: tuple[Ablation, ...] = ()
+    attention: str = "explicit"
+    seconds: float = 0.0
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame` with a row for each ablation and example, in their orders.
+
+        Columns: `ablation`, its name; `heads`, its heads, apart by spaces; `example`, its place from 0; `base` and
+        `output`, the readout without and with the ablation. Of a readout of several numbers each has a column of its
+        own, `base_0` ..., `output_0` ..., of several axes `output_0_0` ...
+
+        Raises:
+            MissingDependencyError: pandas is not installed.
+        """
+        pandas, (ablations, examples, *axes) = import_pandas(), self.outputs.shape
+        names = [ablation.name for ablation in self.ablations] or [str(number) for number in range(ablations)]
+        heads = [" ".join(f"{change.layer}.{change.head}" for change in one.changes) for one in self.ablations]
+        columns: dict[str, Any] = {
+            "ablation": np.repeat(names, examples),
+            "heads": np.repeat(heads or [""] * ablations, examples),
+            "example": np.tile(np.arange(examples), ablations),
+        }
+        outputs = self.outputs.astype(np.float32) if self.outputs.dtype.kind == "V" else self.outputs  # of bfloat16
+        for name, values in (("base", np.broadcast_to(self.base, outputs.shape)), ("output", outputs)):
+            for place in np.ndindex(*axes):
+                columns["_".join([name, *map(str, place)])] = values[:, :, *place].ravel().astype(outputs.dtype)
+        return pandas.DataFrame(columns)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what was run, and how."""
+        shape, kind = list(self.outputs.shape), self.outputs.dtype.name
+        what = f"<b>{shape[0]:,} ablations of {shape[1]:,} examples</b> in {self.seconds:.1f} s"
+        where = f"<code>outputs</code> {shape} ({kind}), without ablation in <code>base</code>"
+        return f"<p>{what}, {self.attention} attention; {where}</p>"
 
 
 def run(
@@ -70,7 +113,7 @@ def sweep(
     chunk_size: int | None = None,
     share_prefix: bool = True,
     progress: Callable[[float], None] = lambda part: None,
-) -> Swept:
+) -> SweepResult:
     """Run every override on every example.
 
     Args:
@@ -127,7 +170,7 @@ def sweep(
             found = np.asarray(_read(*head, hidden, inputs.keep, readout))[: len(members)]
             outputs[np.asarray(members)[:, None], np.asarray(indices)[None]] = found
             progress(float(len(members) * (depth - start) * len(indices)))
-    return Swept(base, outputs)
+    return SweepResult(base, outputs)
 
 
 def _check_sweep(model: Any, overrides: Any, readout: Any, progress: Any) -> tuple[Overrides, ...]:

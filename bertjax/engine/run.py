@@ -4,7 +4,6 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,15 @@ from bertjax.engine.blocks import BlockRunner, Blocks
 from bertjax.engine.fingerprint import facts_of
 from bertjax.engine.journal import Journal, open_journal
 from bertjax.engine.packing import LANES, STEP, choose_row_length, first_fit, pack, total_lengths
-from bertjax.engine.plan import Node, Plan
+from bertjax.engine.plain import SweepResult
+from bertjax.engine.plan import Node
 from bertjax.engine.schedule import AHEAD, Pace, Part, Progress, Schedule, run_base, split_into_parts
 from bertjax.engine.sizes import default_budget, fit_blocks, memory_in_use, sweep_bytes
 from bertjax.engine.sweep_input import Combine, Examples, Job, make_job
 from bertjax.errors import InputError, SweepInterrupted
 from bertjax.formatting import format_bytes
 from bertjax.interventions import Ablation, Readout
-from bertjax.machine import import_pandas, read_budget, use_compile_cache
+from bertjax.machine import read_budget, use_compile_cache
 from bertjax.model import PretrainedModel
 from bertjax.paths import user_path
 from bertjax.progress import ProgressBar
@@ -37,57 +37,6 @@ CACHED_FLOATS = 2_500_000
 SLACK = 1.05
 # Steps after which the outputs are written down: seconds on a CPU and on an accelerator, whose steps are short.
 STEPS_OF_PART = {"cpu": 96, "other": 2048}
-
-
-@dataclass(frozen=True)
-class SweepResult:
-    """What a sweep gives.
-
-    Args:
-        base: outputs without any override.
-        outputs: outputs of each ablation, in the order of the examples.
-        ablations: what was run, in the order of `outputs`.
-        plan: how it was run.
-        attention: the form of attention that was used.
-        seconds: wall-clock time, compilation included.
-    """
-
-    base: Shaped[np.ndarray, "examples *readout"]
-    outputs: Shaped[np.ndarray, "ablations examples *readout"]
-    ablations: tuple[Ablation, ...]
-    plan: Plan
-    attention: str
-    seconds: float
-
-    def to_pandas(self) -> Any:
-        """A `pandas.DataFrame` with a row for each ablation and example, in their orders.
-
-        Columns: `ablation`, its name; `heads`, its heads, apart by spaces; `example`, its place from 0; `base` and
-        `output`, the readout without and with the ablation. Of a readout of several numbers each has a column of its
-        own, `base_0` ..., `output_0` ..., of several axes `output_0_0` ...
-
-        Raises:
-            MissingDependencyError: pandas is not installed.
-        """
-        pandas, (ablations, examples, *axes) = import_pandas(), self.outputs.shape
-        heads = [" ".join(f"{change.layer}.{change.head}" for change in one.changes) for one in self.ablations]
-        columns: dict[str, Any] = {
-            "ablation": np.repeat([one.name for one in self.ablations], examples),
-            "heads": np.repeat(heads, examples),
-            "example": np.tile(np.arange(examples), ablations),
-        }
-        outputs = self.outputs.astype(np.float32) if self.outputs.dtype.kind == "V" else self.outputs  # of bfloat16
-        for name, values in (("base", np.broadcast_to(self.base, outputs.shape)), ("output", outputs)):
-            for place in np.ndindex(*axes):
-                columns["_".join([name, *map(str, place)])] = values[:, :, *place].ravel().astype(outputs.dtype)
-        return pandas.DataFrame(columns)
-
-    def _repr_html_(self) -> str:
-        """For notebooks: what was run, and how."""
-        shape, kind = list(self.outputs.shape), self.outputs.dtype.name
-        what = f"<b>{shape[0]:,} ablations of {shape[1]:,} examples</b> in {self.seconds:.1f} s"
-        where = f"<code>outputs</code> {shape} ({kind}), without ablation in <code>base</code>"
-        return f"<p>{what}, {self.attention} attention; {where}</p>"
 
 
 def sweep(
@@ -178,7 +127,7 @@ def sweep(
         bar = opened.enter_context(ProgressBar("sweep"))
         report = (bar if progress else _no_report) if isinstance(progress, bool) else progress
         base, outputs = _run(job, runner, notes.sizes if notes else sizes, notes, report)
-    return SweepResult(base, outputs, tuple(ablations), job.plan, job.attention, time.monotonic() - started)
+    return SweepResult(base, outputs, tuple(ablations), job.attention, time.monotonic() - started)
 
 
 def _devices(devices: Sequence[jax.Device] | None) -> tuple[jax.Device, ...] | None:

@@ -1,6 +1,6 @@
 """Evidence: scores of saved outputs, and which of their differences are more than chance."""
 
-from bertjax.evidence.intervals import FEWEST_PLACES, LEVEL, rank_correlation
+from bertjax.evidence.intervals import FEWEST_PLACES, LEVEL, percentile, rank_correlation
 from bertjax.evidence.metrics import (
     METRICS,
     UNLABELLED,
@@ -34,6 +34,7 @@ __all__ = [
     "labelled",
     "make_scorer",
     "name_test",
+    "percentile",
     "predictions_from_logits",
     "rank_correlation",
     "score",

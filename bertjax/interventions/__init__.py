@@ -16,7 +16,7 @@ from bertjax.interventions.ablations import (
     to_overrides,
     whole_layers,
 )
-from bertjax.interventions.overrides import every_head, heads_of_layer, parse_head, split_name, stack
+from bertjax.interventions.overrides import every_head, heads_of_layer, parse_head, stack
 from bertjax.interventions.readouts import READOUT, Inspected, Readout, check_at_positions, inspect_readout, read
 
 __all__ = [
@@ -43,7 +43,6 @@ __all__ = [
     "read_sets",
     "readouts",
     "single_heads",
-    "split_name",
     "stack",
     "to_overrides",
     "whole_layers",

@@ -8,7 +8,6 @@ Sources: uniform weights, Kovaleva et al. 2019, section 4.6; zero and factor, Mi
 Vig et al. 2020; forbidden edges, Geva et al. 2023.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import index
@@ -20,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bertjax import arguments
-from bertjax.arguments import is_traced
+from bertjax.arguments import is_traced, parse_head_name
 from bertjax.checkpoints import BertConfig
 from bertjax.errors import OverrideError, some_of
 from bertjax.model import Edges, HeadOutputs, HeadWeights, ModelOutput, Overrides
@@ -63,7 +62,7 @@ def parse_head(head: Head, config: BertConfig) -> tuple[int, int]:
     """
     layers, heads = _sizes(config)
     if isinstance(head, str):
-        found = split_name(head)
+        found = parse_head_name(head)
         if found is None:
             raise OverrideError(f"{arguments.brief(head)} names no head: write LAYER.HEAD, e.g. 3.0")
         head = found
@@ -79,16 +78,6 @@ def parse_head(head: Head, config: BertConfig) -> tuple[int, int]:
             f"there is no head {called}: the model has layers 0 to {layers - 1}, heads 0 to {heads - 1}"
         )
     return layer, number
-
-
-def split_name(name: str) -> tuple[int, int] | None:
-    """Layer and number that a head's name says, whether or not there is such a head; None where it is no name.
-
-    >>> split_name("3.0")
-    (3, 0)
-    """
-    found = re.fullmatch(r"(\d{1,9})\.(\d{1,9})", name.strip())
-    return None if found is None else (int(found[1]), int(found[2]))
 
 
 def heads_of_layer(config: BertConfig, layer: int) -> tuple[tuple[int, int], ...]:

@@ -25,10 +25,9 @@ from bertjax.checkpoints import (
     write_weights,
 )
 from bertjax.checkpoints import tensor_names as checkpoint
-from bertjax.data import Tokenizer
 from bertjax.errors import CheckpointError, ConfigError, InputError, OutputError, some_of
 from bertjax.model.checks import FIELDS, check_overrides, prepare_inputs, read_batch
-from bertjax.model.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides
+from bertjax.model.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides, SavedTokenizer
 from bertjax.paths import user_path
 
 M = TypeVar("M", bound="PretrainedModel")
@@ -180,7 +179,7 @@ class PretrainedModel(nnx.Module):
         """Options that the checkpoint itself states; classes that read more files override it."""
         return {}
 
-    def save_pretrained(self, directory: str | Path, tokenizer: Tokenizer | None = None) -> None:
+    def save_pretrained(self, directory: str | Path, tokenizer: SavedTokenizer | None = None) -> None:
         """Write `config.json` and `model.safetensors`, which `transformers` (PyTorch) reads, and the tokenizer's files.
 
         Args:
@@ -194,7 +193,7 @@ class PretrainedModel(nnx.Module):
         directory = user_path(directory, OutputError)
         if tokenizer is not None:
             expected = "a bertjax.Tokenizer (Tokenizer.from_pretrained)"
-            arguments.instance(tokenizer, "tokenizer", Tokenizer, expected).save_pretrained(directory)
+            arguments.instance(tokenizer, "tokenizer", SavedTokenizer, expected).save_pretrained(directory)
         weights = self.weights()
         if type(self).__name__ in ("BertModel", "BertForSentenceEmbedding"):
             weights = {name.removeprefix("bert."): value for name, value in weights.items()}

@@ -17,12 +17,11 @@ from bertjax.checkpoints import (
     read_pooling,
     write_sentence_files,
 )
-from bertjax.data import Tokenizer
 from bertjax.errors import ConfigError, OutputError
 from bertjax.model import ops
 from bertjax.model.encoder import BertModel, Dense, LayerNorm
 from bertjax.model.pretrained import PretrainedModel, check_config, check_numerics, split_key
-from bertjax.model.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides
+from bertjax.model.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides, SavedTokenizer
 from bertjax.paths import user_path
 
 
@@ -255,7 +254,7 @@ class BertForSentenceEmbedding(TaskModel):
     def _architecture(self) -> str:
         return "BertModel"
 
-    def save_pretrained(self, directory: str | Path, tokenizer: Tokenizer | None = None) -> None:
+    def save_pretrained(self, directory: str | Path, tokenizer: SavedTokenizer | None = None) -> None:
         """Write the encoder for `transformers`, and pooling, maximum length and prompt for sentence-transformers.
 
         Args:

@@ -15,7 +15,8 @@ Axes, always by these names and in this order of letters in an einsum:
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar, dataclass_transform
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, dataclass_transform, runtime_checkable
 
 import jax
 import numpy as np
@@ -25,6 +26,22 @@ from bertjax import arguments
 from bertjax.errors import InputError
 
 T = TypeVar("T")
+
+
+@runtime_checkable
+class SavedTokenizer(Protocol):
+    """What a model saves beside itself: `bertjax.Tokenizer` is one.
+
+    Attributes:
+        prompt: what is put before each text.
+    """
+
+    @property
+    def prompt(self) -> str:
+        """What is put before each text."""
+
+    def save_pretrained(self, directory: str | Path) -> None:
+        """Write the tokenizer's files into a directory."""
 
 
 @dataclass_transform(frozen_default=True)

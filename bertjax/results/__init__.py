@@ -14,7 +14,7 @@ from bertjax.results.results import (
     write_outputs,
     write_results,
 )
-from bertjax.results.terminal import NOTHING, ablation_table, parity_table, plan_table, show_table, show_text
+from bertjax.results.terminal import NOTHING, ablation_table, show_table, show_text
 
 __all__ = [
     "NOTHING",
@@ -28,8 +28,6 @@ __all__ = [
     "compare_data",
     "compare_table",
     "make_figure",
-    "parity_table",
-    "plan_table",
     "read_complete",
     "read_results",
     "show_table",

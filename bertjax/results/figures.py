@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bertjax.arguments import parse_head_name
 from bertjax.errors import InputError, some_of
 from bertjax.evidence import Q, find_metric
 from bertjax.formatting import count_of
-from bertjax.interventions import split_name
 from bertjax.plots import Weighed, make_attention, make_heads, make_layers, make_ranking, make_sets
 from bertjax.results.table import column
 
@@ -164,7 +164,7 @@ def _first_head(saved: Any, name: str) -> str:
 
 def _place(saved: Any, head: str) -> tuple[int, int]:
     model = saved.summary["model"]
-    place = split_name(head)
+    place = parse_head_name(head)
     if place is not None and place[0] < model["layers"] and place[1] < model["heads"]:
         return place
     raise InputError(

@@ -25,7 +25,7 @@ from jaxtyping import Shaped
 
 from bertjax.atomic_files import encode_json, made_directory, remove_leftovers, staged
 from bertjax.data import Examples
-from bertjax.engine import Swept
+from bertjax.engine import SweepResult
 from bertjax.errors import InputError, OutputError
 from bertjax.evidence import Evidence, describe_statistics, summarise
 from bertjax.formatting import finite, to_json
@@ -102,7 +102,7 @@ class Results:
     provenance: dict[str, Any]
     entries: list[Entry]
     evidence: dict[str, Evidence]
-    swept: Swept
+    swept: SweepResult
     examples: Examples
     attention: dict[str, Shaped[np.ndarray, "..."]]
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -220,7 +220,7 @@ def read_complete(directory: Path, settings: Mapping[str, Any]) -> dict[str, Any
     return summary
 
 
-def write_outputs(directory: Path, swept: Swept, examples: Examples, ablations: Sequence[Place]) -> None:
+def write_outputs(directory: Path, swept: SweepResult, examples: Examples, ablations: Sequence[Place]) -> None:
     """Write `outputs.npz` and `examples.jsonl`: what took the time to compute is safe before anything is made of it.
 
     Results that were there before are no longer complete then, so their `summary.json` goes first.

@@ -8,6 +8,7 @@ from bertjax.study.parity import check_model
 from bertjax.study.provenance import command_line, versions, where_from
 from bertjax.study.run import ablate, estimate_job
 from bertjax.study.settings import COLLECTIONS, MODES, Settings, check_settings, for_this_device
+from bertjax.study.tables import parity_table, plan_table
 
 __all__ = [
     "COLLECTIONS",
@@ -28,6 +29,8 @@ __all__ = [
     "mean_outputs",
     "metrics_of",
     "parity",
+    "parity_table",
+    "plan_table",
     "positive_label",
     "sweep_examples",
     "versions",

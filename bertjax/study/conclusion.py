@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from bertjax.data import Examples
-from bertjax.engine import Progress, Swept
+from bertjax.engine import Progress, SweepResult
 from bertjax.errors import InputError, some_of
 from bertjax.evidence import predictions_from_logits
 from bertjax.formatting import count_of, finite
@@ -40,7 +40,7 @@ def conclude(
     encoded: Encoded,
     ablations: Sequence[Ablation],
     means: Float[np.ndarray, "layers heads head_dim"] | None,
-    swept: Swept,
+    swept: SweepResult,
     seconds: float,
     say: Callable[[str], None] = lambda line: None,
     weighing: Progress = lambda done, total: None,
@@ -68,7 +68,7 @@ def conclude(
     evidence = weigh_outputs(list(base), positive, swept, examples.labels, settings.seed, progress=weighing)
     largest = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
     some = [ablations[number] for number in largest]
-    chosen = choose_examples(encoded.kind, Swept(swept.base, swept.outputs[largest]))
+    chosen = choose_examples(encoded.kind, SweepResult(swept.base, swept.outputs[largest]))
     weights = (1 + len(some)) * model.config.num_hidden_layers * model.config.num_attention_heads
     chosen = those_that_fit(chosen, encoded, 4 * weights)
     attention = _sample_attention(model, encoded, chosen, some, means)
@@ -80,7 +80,7 @@ def conclude(
         "base": base,
     }
     if settings.precision == "bfloat16":
-        coarse = Swept(swept.base, swept.outputs[largest])
+        coarse = SweepResult(swept.base, swept.outputs[largest])
         deviation = partial(_deviation, settings, directory, examples, encoded, some, means, coarse)
         summary |= _compare_precisions(deviation, say)
     return write_results(settings.directory, Results(summary, entries, evidence, swept, examples, attention))
@@ -118,7 +118,7 @@ def _deviation(
     encoded: Encoded,
     some: Sequence[Ablation],
     means: Float[np.ndarray, "layers heads head_dim"] | None,
-    coarse: Swept,
+    coarse: SweepResult,
 ) -> dict[str, Any]:
     """How far outputs and main scores in bfloat16 are from float32: of the base run, and of some ablations."""
     model = load_model(replace(settings, precision="float32"), directory)
@@ -140,7 +140,7 @@ def _deviation(
     }
 
 
-def _warn_if_silent(swept: Swept, ablations: Sequence[Ablation]) -> list[str]:
+def _warn_if_silent(swept: SweepResult, ablations: Sequence[Ablation]) -> list[str]:
     """Name the ablations that changed no output by more than rounding: often a mistake, never silent."""
     scale = 64 * float(np.finfo(np.float32).eps) * max(1.0, float(np.abs(swept.base).max()))
     changes = np.abs(swept.outputs - swept.base[None]).reshape(len(ablations), -1).max(axis=1)
@@ -150,7 +150,7 @@ def _warn_if_silent(swept: Swept, ablations: Sequence[Ablation]) -> list[str]:
     return silent
 
 
-def choose_examples(kind: str, swept: Swept) -> list[int]:
+def choose_examples(kind: str, swept: SweepResult) -> list[int]:
     """Whose attention is kept: half spread evenly over the data, half those that these ablations change most.
 
     Those whose prediction flips come first; each ablation in turn gives one, the first ablation first.

@@ -5,6 +5,7 @@ embedder, whose output for a pair is the cosine similarity of its two vectors.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,17 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from bertjax.data import Task, collate
-from bertjax.engine import Progress, SharedRows, Swept, gather, plain
-from bertjax.engine import run as engine
-from bertjax.engine.distributed import sweep as distributed
+from bertjax.engine import (
+    Combine,
+    Progress,
+    SharedRows,
+    SweepResult,
+    divide_examples,
+    gather,
+    plain,
+    sweep,
+    sweep_distributed,
+)
 from bertjax.errors import DataError, InputError, some_of
 from bertjax.evidence import METRICS
 from bertjax.interventions import Ablation, Readout, readouts, stack
@@ -41,7 +50,7 @@ def sweep_examples(
     settings: Mapping[str, Any] | None = None,
     progress: Progress = lambda done, total: None,
     say: Callable[[str], None] = lambda line: None,
-) -> Swept:
+) -> SweepResult:
     """Base and ablated outputs of every example, by the engine.
 
     Args:
@@ -56,29 +65,27 @@ def sweep_examples(
     options |= {"memory": memory, "attention": attention}
     options |= {"journal": journal, "replace_journal": replace_journal, "settings": settings}
     readout, combine = how_to_run(encoded)
-    found = engine.sweep(model, encoded.texts, ablations, readout, combine=combine, **options)
-    return _in_order(encoded, found.base, found.outputs)
+    found = sweep(model, encoded.texts, ablations, readout, combine=combine, **options)
+    return _in_order(encoded, found)
 
 
-def sweep_together(model: Any, encoded: Encoded, ablations: Sequence[Ablation], **options: Any) -> Swept | None:
+def sweep_together(model: Any, encoded: Encoded, ablations: Sequence[Ablation], **options: Any) -> SweepResult | None:
     """`sweep_examples` by several processes (`distributed.sweep`), with its options; None on all but the first."""
     readout, combine = how_to_run(encoded)
     assert isinstance(encoded.rows, SharedRows)
-    found = distributed.sweep(model, encoded.rows, ablations, readout, combine=combine, **options)
-    return None if found is None else _in_order(encoded, *found)
+    found = sweep_distributed(model, encoded.rows, ablations, readout, combine=combine, **options)
+    return None if found is None else _in_order(encoded, found)
 
 
-def _in_order(
-    encoded: Encoded, base: Shaped[np.ndarray, "examples ..."], outputs: Shaped[np.ndarray, "ablations examples ..."]
-) -> Swept:
+def _in_order(encoded: Encoded, result: SweepResult) -> SweepResult:
     """Logits in the task's order of labels."""
     if encoded.kind == "similarity":
-        return Swept(base, outputs)
+        return result
     order = list(encoded.label_order)
-    return Swept(base[..., order], outputs[..., order])
+    return replace(result, base=result.base[..., order], outputs=result.outputs[..., order])
 
 
-def how_to_run(encoded: Encoded) -> tuple[Readout, engine.Combine | None]:
+def how_to_run(encoded: Encoded) -> tuple[Readout, Combine | None]:
     """What the engine keeps of each text, and what it makes of an example's several."""
     return (readouts.logits, None) if encoded.kind == "logits" else (readouts.sentence_embedding, cosine)
 
@@ -91,7 +98,7 @@ def sweep_plainly(
     batch_size: int,
     chunk_size: int | None = None,
     progress: Progress = lambda done, total: None,
-) -> Swept:
+) -> SweepResult:
     """The same as `sweep_examples`, by `plain.sweep`: `jax.vmap` over stacks of overrides, padded batches."""
     positions, work = model.config.max_position_embeddings, 0.0
     total = float(plain.work(overrides, model.config.num_hidden_layers, len(encoded.rows)))
@@ -104,9 +111,7 @@ def sweep_plainly(
     options: dict[str, Any] = {"chunk_size": chunk_size, "progress": advance}
     if encoded.kind == "logits":
         batches = batch_rows(encoded, range(encoded.examples), batch_size, positions)
-        swept = plain.sweep(model, batches, overrides, readouts.logits, **options)
-        order = list(encoded.label_order)
-        return Swept(swept.base[..., order], swept.outputs[..., order])
+        return _in_order(encoded, plain.sweep(model, batches, overrides, readouts.logits, **options))
     pairs = max(1, VECTOR_BYTES // (8 * model.config.hidden_size * (len(overrides) + 1)))
     blocks = []
     for start in range(0, encoded.examples, pairs):
@@ -116,7 +121,7 @@ def sweep_plainly(
         vectors = plain.sweep(model, batches, overrides, readouts.sentence_embedding, **options)
         blocks.append((cosine(*np.split(vectors.base, 2)), cosine(*np.split(vectors.outputs, 2, axis=1))))
     base, outputs = (np.concatenate(parts, axis=-1) for parts in zip(*blocks, strict=True))
-    return Swept(base, outputs)
+    return SweepResult(base, outputs)
 
 
 def mean_outputs(
@@ -136,7 +141,7 @@ def mean_outputs_together(model: Any, encoded: Encoded, batch_size: int) -> Floa
 
     The examples are cut into blocks, and the sums of these are added in their order.
     """
-    blocks = distributed.cut(encoded.examples, min(MOST_BLOCKS, -(-encoded.examples // EXAMPLES_OF_BLOCK)))
+    blocks = divide_examples(encoded.examples, min(MOST_BLOCKS, -(-encoded.examples // EXAMPLES_OF_BLOCK)))
     processes, own = jax.process_count(), jax.process_index()
     config, rounds = model.config, -(-len(blocks) // processes)
     found = np.zeros((rounds, config.num_hidden_layers, config.num_attention_heads, config.head_dim + 1))

@@ -16,7 +16,7 @@ from bertjax.data import CUSTOM, Examples, Tokenizer, load_examples
 from bertjax.engine import (
     Estimate,
     Progress,
-    Swept,
+    SweepResult,
     budget_of_texts,
     discard_journal,
     estimate,
@@ -162,7 +162,7 @@ def _load_job(settings: Settings, directory: Path) -> tuple[Any, list[Ablation],
 def _check_scorable(encoded: Encoded, examples: Examples, metric: str | None) -> None:
     """Score outputs that are all 0: what is wrong with labels or metrics comes out before the sweep, not after."""
     shape = (1, len(examples), len(encoded.label_order)) if encoded.kind == "logits" else (1, len(examples))
-    nothing, ablations = Swept(np.zeros(shape[1:]), np.zeros(shape)), [Ablation("0.0", (Change(0, 0),))]
+    nothing, ablations = SweepResult(np.zeros(shape[1:]), np.zeros(shape)), [Ablation("0.0", (Change(0, 0),))]
     _, base = score_ablations(encoded.kind, examples, nothing, ablations, [("0.0", 0, 0)], metric)
     names, positive = list(base), positive_label(encoded.kind, examples.task)
     check_labels(names[0], examples.labels, positive, examples.task.label_names or ())
@@ -170,7 +170,7 @@ def _check_scorable(encoded: Encoded, examples: Examples, metric: str | None) ->
         check_weighable(name, examples.labels, positive)
 
 
-def _check_finite(settings: Settings, ablations: Sequence[Ablation], swept: Swept) -> None:
+def _check_finite(settings: Settings, ablations: Sequence[Ablation], swept: SweepResult) -> None:
     """Raise `InputError` where an ablation has outputs that nothing can be made of; no journal brings them back."""
     both = zip(ablations, swept.outputs, strict=True)
     broken = [one.name for one, outputs in both if not np.isfinite(outputs).all()]
@@ -217,7 +217,7 @@ def _sweep(
     means: Float[np.ndarray, "layers heads head_dim"] | None,
     say: Callable[[str], None],
     progress: Progress,
-) -> Swept | None:
+) -> SweepResult | None:
     if settings.engine == "fast":
         options: dict[str, Any] = {
             "memory": settings.memory_budget,

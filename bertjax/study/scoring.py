@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bertjax.data import Examples
-from bertjax.engine import Swept
+from bertjax.engine import SweepResult
 from bertjax.evidence import Evidence, labelled, score, weigh
 from bertjax.interventions import Ablation
 from bertjax.results import Entry, Place
@@ -15,7 +15,7 @@ from bertjax.study.settings import head_names
 def score_ablations(
     kind: str,
     examples: Examples,
-    swept: Swept,
+    swept: SweepResult,
     ablations: Sequence[Ablation],
     places: Sequence[Place],
     metric: str | None = None,
@@ -48,7 +48,7 @@ def score_ablations(
 def weigh_outputs(
     metrics: Sequence[str],
     positive: int,
-    swept: Swept,
+    swept: SweepResult,
     labels: Any,
     seed: int = 0,
     resamples: int | None = None,

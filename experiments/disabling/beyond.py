@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import norm
 
-from bertjax.evidence import benjamini_hochberg, intervals
+from bertjax.evidence import benjamini_hochberg, percentile
 from experiments.disabling.effects import rounded_or_none, short_or_none
 
 Pairs = Float[np.ndarray, " pairs"]
@@ -50,7 +50,7 @@ def measure_beyond(
     """
     beyond = change[both] - change[first] - change[second]
     beyond_drawn = drawn[:, both] - drawn[:, first] - drawn[:, second]
-    low, high = intervals.percentile(beyond_drawn)
+    low, high = percentile(beyond_drawn)
     spread = beyond_drawn.std(0, ddof=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         p = np.where(spread > 0, 2 * norm.sf(np.abs(beyond) / spread), np.where(beyond == 0, 1.0, np.nan))

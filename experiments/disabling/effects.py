@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int, Num
 
-from bertjax.evidence import METRICS, Evidence, Q, bootstrap_counts, intervals, make_scorer, score_draws
+from bertjax.evidence import (
+    METRICS,
+    Evidence,
+    Q,
+    bootstrap_counts,
+    make_scorer,
+    percentile,
+    rank_correlation,
+    score_draws,
+)
 from bertjax.formatting import format_change, format_p, is_bound
 from bertjax.results import NOTHING
 
@@ -105,7 +114,7 @@ def make_effects(evidence: Evidence, mean_draws: Float[np.ndarray, " draws"]) ->
         mean_draws: their mean change on drawn examples (`draw_means`).
     """
     change = 100 * evidence.difference
-    low, high = 100 * intervals.percentile(mean_draws[:, None])[:, 0]
+    low, high = 100 * percentile(mean_draws[:, None])[:, 0]
     return Effects(
         evidence.metric,
         evidence.base,
@@ -187,12 +196,12 @@ def _extreme(effects: Effects, names: Sequence[str], sign: int) -> dict[str, Any
     return extreme
 
 
-def rank_correlation(first: Places, second: Places, seed: int) -> dict[str, Any]:
+def correlate_places(first: Places, second: Places, seed: int) -> dict[str, Any]:
     """Spearman's correlation over places, with a bootstrap interval over them.
 
     None where it is undefined; the interval also for fewer than ten places.
     """
-    found, *ends = intervals.rank_correlation(first, second, seed)
+    found, *ends = rank_correlation(first, second, seed)
     return {"spearman": rounded_or_none(found), "interval": [rounded_or_none(end) for end in ends]}
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from bertjax.checkpoints import BertConfig, locate
 from bertjax.cli import Parser, positive
 from bertjax.data import Examples
-from bertjax.engine import Swept
+from bertjax.engine import SweepResult
 from bertjax.errors import DataError
 from bertjax.evidence import RESAMPLES, UNLABELLED
 from bertjax.formatting import finite
@@ -31,7 +31,7 @@ from bertjax.study import (
     positive_label,
     sweep_examples,
 )
-from experiments.disabling.effects import Effects, draw_changes, draw_means, make_effects, rank_correlation
+from experiments.disabling.effects import Effects, correlate_places, draw_changes, draw_means, make_effects
 from experiments.disabling.said import say_single
 from experiments.shared.program import Outcome, Run, tell_settings
 from experiments.shared.samples import add_task_options, read_examples, split_named_task
@@ -126,7 +126,7 @@ def compute_disabling(run: Run, kind: Kind) -> Outcome:
     outputs = swept.outputs.reshape(len(modes), -1, *swept.base.shape)
     weighed = {}
     for mode, some in zip(modes, outputs, strict=True):
-        found = Swept(swept.base, some)
+        found = SweepResult(swept.base, some)
         weighed[mode] = _weigh(job, _conclude(job, several[mode], means, found, time.time() - started), found)
     return _outcome(job, [one.name for one in several[modes[0]]], swept, weighed)
 
@@ -135,7 +135,7 @@ def _place(run: Run, mode: str) -> Path:
     return (run.directory or Path()) / mode
 
 
-def _conclude(job: Job, ablations: list[Ablation], means: Any, swept: Swept, seconds: float) -> Results:
+def _conclude(job: Job, ablations: list[Ablation], means: Any, swept: SweepResult, seconds: float) -> Results:
     """Write what disabling gave in a mode as `bertjax ablate` does, for `bertjax report`, `show` and `compare`."""
     options, mode = split_named_task(job.run.options), ablations[0].changes[0].mode
     shared = {name: getattr(options, name) for name in ("model", "task", "split", "data", "data_dir", "limit", "seed")}
@@ -146,7 +146,7 @@ def _conclude(job: Job, ablations: list[Ablation], means: Any, swept: Swept, sec
     return conclude(settings, job.run.model, directory, *found, seconds, weighing=weighing)
 
 
-def _weigh(job: Job, results: Results, swept: Swept) -> dict[str, Effects]:
+def _weigh(job: Job, results: Results, swept: SweepResult) -> dict[str, Effects]:
     """Effects by metric. Accuracy is the main one where a task has it, as in the paper's figure 8."""
     every, options, effects = np.concatenate([swept.base[None], swept.outputs]), job.run.options, {}
     for name in sorted(results.evidence, key=lambda name: name != "accuracy"):
@@ -167,7 +167,7 @@ def labelled(examples: Examples) -> Examples:
     return examples if there.size == len(examples) else examples.take(there.tolist())
 
 
-def _outcome(job: Job, names: list[str], swept: Swept, weighed: dict[str, dict[str, Effects]]) -> Outcome:
+def _outcome(job: Job, names: list[str], swept: SweepResult, weighed: dict[str, dict[str, Effects]]) -> Outcome:
     """The run's numbers, and what is said and drawn of them; swept are the places in one mode after another."""
     numbers, examples = _numbers(job, names, weighed), job.examples
     by_mode = swept.outputs.reshape(len(weighed), -1, *swept.base.shape)
@@ -214,7 +214,7 @@ def _numbers(job: Job, names: list[str], weighed: dict[str, dict[str, Effects]])
         "base": {name: finite(first[name].base) for name in metrics},
         "effects": {name: {mode: effects[name].to_dict() for mode, effects in weighed.items()} for name in metrics},
         "rank_correlation": {
-            f"{one}-{other}": rank_correlation(main[one].change, main[other].change, options.seed)
+            f"{one}-{other}": correlate_places(main[one].change, main[other].change, options.seed)
             for one, other in combinations(main, 2)
         },
     }

@@ -9,7 +9,7 @@ from jaxtyping import Float, Num
 
 from bertjax.checkpoints import BertConfig
 from bertjax.data import Examples
-from bertjax.evidence import METRICS, intervals, make_scorer
+from bertjax.evidence import METRICS, make_scorer, percentile
 from bertjax.interventions import Ablation, ablation
 from bertjax.study import Encoded, metrics_of, positive_label, sweep_examples
 from experiments.disabling.beyond import Beyond, measure_beyond, tell_beyond
@@ -122,7 +122,7 @@ def weigh_couples(
 
 def _mean(found: Beyond, part: slice) -> list[float | None]:
     """The mean of a kind of pairs, and the ends of its interval over examples."""
-    low, high = intervals.percentile(found.drawn[:, part].mean(1)[:, None])[:, 0]
+    low, high = percentile(found.drawn[:, part].mean(1)[:, None])[:, 0]
     return [rounded_or_none(value) for value in (found.beyond[part].mean(), low, high)]
 
 
@@ -134,7 +134,7 @@ def compare_kinds(found: Beyond, count: int, seed: int, signs: int = SIGNS) -> d
     """
     apart = found.beyond[:count] - found.beyond[count:]
     drawn = (found.drawn[:, :count] - found.drawn[:, count:]).mean(1)
-    low, high = intervals.percentile(drawn[:, None])[:, 0]
+    low, high = percentile(drawn[:, None])[:, 0]
     by_chance = np.random.default_rng(seed).choice([-1.0, 1.0], (signs, count)) @ apart / count
     p = (1 + int((np.abs(by_chance) >= abs(apart.mean()) - 1e-12).sum())) / (1 + signs)
     return {

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bertjax.evidence import bootstrap_counts, intervals
+from bertjax.evidence import bootstrap_counts, percentile
 from experiments.likeness.distances import Distances, nearest_heads, pair_layers, square
 from experiments.likeness.groups import cut_of, group_heads
 from experiments.words.estimates import differing, estimate, listed
@@ -115,7 +115,7 @@ def report_parts(found: Distances, seed: int) -> dict[str, Any]:
     kinds = kinds_of_pairs(means, found.heads)
     summary = summarise(means, kinds)
     drawn = [summarise(one, kinds) for one in draw_means(found, seed)]
-    ends = intervals.percentile(np.array([[one[name] for name in summary] for one in drawn]))
+    ends = percentile(np.array([[one[name] for name in summary] for one in drawn]))
     apart = estimate(found.other.astype(np.float64) - found.same)
     sure = differing({"covered": apart})["covered"]
     nearest = nearest_heads(means.same, len(means.own))

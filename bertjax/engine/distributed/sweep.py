@@ -8,6 +8,7 @@ unfinished sweep goes on with any number of them. A process that ends ends all, 
 
 import contextlib
 import platform
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Shaped
 
 from bertjax.engine import run as engine
 from bertjax.engine.distributed.processes import agree, check_alike, gather, is_first
@@ -23,6 +23,7 @@ from bertjax.engine.distributed.shared_rows import SharedRows
 from bertjax.engine.fingerprint import facts_of
 from bertjax.engine.journal import Journal, open_journal
 from bertjax.engine.packing import pack, total_lengths
+from bertjax.engine.plain import SweepResult
 from bertjax.engine.schedule import Progress
 from bertjax.engine.sizes import default_budget, memory_in_use
 from bertjax.engine.sweep_input import Job, make_job
@@ -49,19 +50,20 @@ def sweep_distributed(
     settings: Mapping[str, Any] | None = None,
     progress: Progress = lambda done, total: None,
     say: Callable[[str], None] = lambda line: None,
-) -> tuple[Shaped[np.ndarray, "examples *readout"], Shaped[np.ndarray, "ablations examples *readout"]] | None:
+) -> SweepResult | None:
     """`engine.sweep` on all processes, which give the same arguments; the outputs are process 0's.
 
     Args:
         rows: the texts; the other arguments are those of `engine.sweep`.
 
-    Returns: outputs of the base run and of the ablations; None on the other processes.
+    Returns: what `engine.sweep` does; None on the other processes.
 
     Raises:
         ProcessLostError: another process has ended.
         SweepInterrupted: Ctrl-C; with a journal, what is finished is in it.
         BertjaxError: as `engine.sweep`; or the processes were given something else each.
     """
+    started = time.monotonic()
     use_compile_cache()
     job = make_job(model, rows.blanks(), ablations, readout, combine=combine, means=means, attention=attention)
     facts = facts_of(job, f"{rows.examples}, {rows.digest}")
@@ -92,13 +94,16 @@ def sweep_distributed(
             if notes is None:
                 raise
             raise SweepInterrupted(len(found), len(shares)) from interruption
-    return _put_together(shares, found) if is_first() else None
+    if not is_first():
+        return None
+    base, outputs = _put_together(shares, found)
+    return SweepResult(base, outputs, tuple(ablations), job.attention, time.monotonic() - started)
 
 
 def divide_examples(examples: int, shares: int) -> list[range]:
     """The examples of each share: every so many-th, so that all are alike.
 
-    >>> cut(7, 3)
+    >>> divide_examples(7, 3)
     [range(0, 7, 3), range(1, 7, 3), range(2, 7, 3)]
     """
     return [range(number, examples, shares) for number in range(shares)]
