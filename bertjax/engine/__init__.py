@@ -2,17 +2,17 @@
 
 from bertjax.engine import compiled_steps, plain
 from bertjax.engine.blocks import BlockRunner, Blocks, Slot, Step, choose_blocks
-from bertjax.engine.compiled_steps import gather
 from bertjax.engine.costs import Estimate, estimate, measure_rate, price
 from bertjax.engine.distributed import processes
+from bertjax.engine.distributed.processes import gather
 from bertjax.engine.distributed.shared_rows import SharedRows
 from bertjax.engine.distributed.sweep import divide_examples, sweep_distributed
 from bertjax.engine.distributed.watch import end_process
 from bertjax.engine.journal import describe_settings, discard_journal, find_differences, is_unfinished, list_differences
 from bertjax.engine.packing import LANES, choose_row_length, first_fit
-from bertjax.engine.plain import SweepResult, sweep
+from bertjax.engine.plain import SweepResult
 from bertjax.engine.plan import Node, Plan, make_plan
-from bertjax.engine.run import choose_sizes, default_tokens, make_runner
+from bertjax.engine.run import choose_sizes, default_tokens, make_runner, sweep
 from bertjax.engine.schedule import Pace, Progress, Schedule, run_base, split_into_parts
 from bertjax.engine.sharding import AXIS, BATCH, SPLIT, WHOLE, make_mesh, place_on_mesh
 from bertjax.engine.sizes import budget_of_texts, memory_in_use, peak_memory, sweep_bytes

@@ -213,7 +213,7 @@ def choose_examples(saved: SavedResults, kept: list[int]) -> dict[str, Any]:
             size = size + 2 * flipped  # a probability changes by 1 at most
         order = np.argsort(-size, kind="stable")[:SHOWN]
         rows = [
-            [int(place), _short(before[place]), _short(after[place])]
+            [int(place), _shown_number(before[place]), _shown_number(after[place])]
             + ([] if first is None or second is None else [int(first[place]), int(second[place])])
             for place in order.tolist()
             if size[place] > 0
@@ -242,5 +242,5 @@ def _text(example: dict[str, Any], label: str) -> list[Any]:
     return [str(example["id"]), label, *shown]
 
 
-def _short(value: Any) -> float:
+def _shown_number(value: Any) -> float:
     return float(f"{float(value):.4g}")
