@@ -20,10 +20,10 @@ from bertjax.study.outputs import mean_outputs
 from experiments import head_ablation, layer_ablation
 from experiments.disabling import program
 from experiments.disabling.effects import (
+    correlate_places,
     draw_changes,
     draw_means,
     make_effects,
-    rank_correlation,
     read_effects,
     say_extreme,
     summarise,
@@ -154,13 +154,13 @@ def test_an_undefined_score_is_counted_and_never_the_largest():
 
 def test_rank_correlation_of_effects_and_its_interval(rng):
     first, noise = rng.normal(size=60), rng.normal(size=60)
-    close, far = (rank_correlation(first, first + share * noise, 0) for share in (0.3, 3.0))
+    close, far = (correlate_places(first, first + share * noise, 0) for share in (0.3, 3.0))
     assert close["spearman"] > far["spearman"]
     for found in (close, far):
         low, high = found["interval"]
         assert low < found["spearman"] < high
         assert high - low > 0.01
-    assert rank_correlation(first, -first, 0)["spearman"] == -1
+    assert correlate_places(first, -first, 0)["spearman"] == -1
 
 
 def test_mean_outputs_are_over_the_real_tokens_of_the_first_examples(folder):

@@ -31,7 +31,8 @@ from tests.workshop import make_classifier, write_pairs
 # round are to come together: the fourth time that `distributed` gathers (before the rounds, who is on which machine).
 CHILD = """
 import os, signal, sys, time
-from bertjax import distributed, processes, task_outputs
+from bertjax.engine.distributed import processes, sweep as distributed
+from bertjax.study import outputs as task_outputs
 distributed.RUNS_OF_SHARE = {"cpu": 21, "other": 21}
 task_outputs.EXAMPLES_OF_BLOCK = 8  # the means are of seven blocks
 if sys.argv[1] in ("dies", "freezes"):
@@ -269,7 +270,7 @@ def test_numbers_come_together_as_they_are(rng):
 @pytest.mark.parametrize("examples", [1, 5, 64, 1000])
 @pytest.mark.parametrize("shares", [1, 3, 5])
 def test_every_example_is_in_one_share(examples, shares):
-    found = distributed.cut(examples, min(shares, examples))
+    found = distributed.divide_examples(examples, min(shares, examples))
     assert sorted(place for share in found for place in share) == list(range(examples))
     sizes = [len(share) for share in found]
     assert max(sizes) - min(sizes) <= 1

@@ -150,7 +150,7 @@ def test_an_interruption_leaves_nothing_that_counts_as_prepared(
 
 def test_a_killed_preparation_leaves_nothing_that_counts_as_prepared(glue: Path, tmp_path: Path) -> None:
     code = (
-        "import os, signal, sys; from bertjax import tfds_glue\n"
+        "import os, signal, sys; from bertjax.data import tfds_glue\n"
         "tfds_glue.os.fsync = lambda number: os.kill(os.getpid(), signal.SIGKILL)\n"
         "tfds_glue.prepare(sys.argv[1], sys.argv[2], ['mrpc'])"
     )

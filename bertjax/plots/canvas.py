@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
-from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from bertjax.atomic_files import atomic_write
 from bertjax.errors import DataError, OutputError
@@ -47,7 +45,7 @@ def start_page(title: str, subtitle: str, bottom: float, height: float) -> "Figu
     """A figure with its headings and room for a drawing of that height, that far above its lower edge."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    from bertjax.plots.canvas import Picture
+    from bertjax.plots.picture import Picture
 
     title, subtitle = fill(visible(title), 68), _even_lines(visible(subtitle), 110)
     title_height = 0.24 * (title.count("\n") + 1)
@@ -143,24 +141,3 @@ def save_page(figure: "Figure", path: str | os.PathLike[str]) -> None:
     if kind == "svg":  # XML may not hold control characters, however they came into a picture
         content = visible(content.decode(), allowed="\n\t").encode()
     atomic_write(path, content)
-
-
-class Picture(Figure):
-    """A matplotlib figure in which no text is a formula: names of sets, paths and tokens may hold dollar signs.
-
-    It displays itself as the last value of a notebook's cell; pyplot would keep every figure in memory.
-    """
-
-    def draw(self, renderer: Any) -> None:
-        """As in matplotlib, which by default reads what stands between two dollar signs as TeX."""
-        for axes in self.axes:
-            for axis in (axes.xaxis, axes.yaxis):
-                axis.get_ticklabels()  # makes the ticks, which matplotlib leaves until here
-        for text in self.findobj(Text):
-            text.set_parse_math(False)
-        super().draw(renderer)
-
-    def _repr_png_(self) -> bytes:
-        buffer = io.BytesIO()
-        self.savefig(buffer, format="png", dpi=self.dpi / 2)
-        return buffer.getvalue()

@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src.distributed import global_state  # who the coordinator is, where a cluster says it, nothing else tells
 from jax.experimental import multihost_utils
 from jaxtyping import Shaped
 
@@ -17,6 +16,7 @@ from bertjax.errors import EXIT_MISTAKE, InputError, ProcessLostError
 
 # Seconds without a sign of life after which a process counts as lost.
 HEARTBEAT, FAREWELL = 50, 30
+LONGEST_HOST = 255  # bytes of a host's name
 JOINING = 240  # seconds that processes wait for each other; JAX's own 300 would end in an abort
 LOST = (
     "another process has ended, so all do; if it says why, mend that; then start all of them again with the same "
@@ -78,14 +78,25 @@ def _check_address(coordinator: str, here: bool) -> None:
 def _watch(coordinator: str | None) -> Watch:
     """Watch the other processes, by connections to process 0."""
     watch = Watch(lambda: end_process(EXIT_MISTAKE, f"bertjax: error: {LOST}"))
-    address = coordinator or getattr(global_state, "coordinator_address", None) or ""
-    host = address.rpartition(":")[0].strip("[]")
-    told = np.array([watch.listen(host) if is_first() and host else 0, *watch.secret], np.int32)
-    port, *secret = agree(told).tolist()  # by JAX's own connections, which only the processes of the job have
-    if not is_first() and host:
-        watch.secret = bytes(secret)
-        watch.join(host, port)
+    host = (coordinator or "").rpartition(":")[0].strip("[]") or _own_address()
+    port = watch.listen(host) if is_first() else 0
+    address = host.encode()[:LONGEST_HOST].ljust(LONGEST_HOST, b"\0")
+    # By JAX's own connections, which only the processes of the job have.
+    port, *told = agree(np.array([port, *address, *watch.secret], np.int32)).tolist()
+    if not is_first():
+        watch.secret = bytes(told[LONGEST_HOST:])
+        watch.join(bytes(told[:LONGEST_HOST]).rstrip(b"\0").decode(), port)
     return watch
+
+
+def _own_address() -> str:
+    """The address under which other machines reach this one; its own alone where it has no network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # an address for documentation; choosing the way to it sends nothing
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
 
 
 def is_first() -> bool:

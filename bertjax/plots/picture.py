@@ -1,0 +1,28 @@
+"""A figure of which every text is shown as it stands, and which notebooks show without pyplot."""
+
+import io
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+
+class Picture(Figure):
+    """A matplotlib figure in which no text is a formula: names of sets, paths and tokens may hold dollar signs.
+
+    It displays itself as the last value of a notebook's cell; pyplot would keep every figure in memory.
+    """
+
+    def draw(self, renderer: Any) -> None:
+        """As in matplotlib, which by default reads what stands between two dollar signs as TeX."""
+        for axes in self.axes:
+            for axis in (axes.xaxis, axes.yaxis):
+                axis.get_ticklabels()  # makes the ticks, which matplotlib leaves until here
+        for text in self.findobj(Text):
+            text.set_parse_math(False)
+        super().draw(renderer)
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png", dpi=self.dpi / 2)
+        return buffer.getvalue()
