@@ -1,27 +1,49 @@
-"""bertjax: BERT in JAX/Flax for people who study what attention heads do."""
+"""bertjax: BERT in JAX/Flax for people who study what attention heads do.
 
-from bertjax import errors
-from bertjax.checkpoints import BertConfig
-from bertjax.data import Tokenizer, collate
-from bertjax.engine import Estimate, SweepResult, estimate, plain, sweep
-from bertjax.interventions import ablations, overrides, readouts
-from bertjax.model import (
-    BertForMaskedLM,
-    BertForNextSentencePrediction,
-    BertForPreTraining,
-    BertForQuestionAnswering,
-    BertForSentenceEmbedding,
-    BertForSequenceClassification,
-    BertForTokenClassification,
-    BertModel,
-    ModelOutput,
-    Numerics,
-    Overrides,
-    load,
-)
-from bertjax.results import SavedResults, read_results
+Nothing is imported before it is used: `import bertjax` alone costs next to nothing, and what reads saved results never
+imports JAX.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bertjax import errors
+    from bertjax.checkpoints import BertConfig
+    from bertjax.data import Tokenizer, collate
+    from bertjax.engine import Estimate, SweepResult, estimate, plain, sweep
+    from bertjax.interventions import ablations, overrides, readouts
+    from bertjax.model import (
+        BertForMaskedLM,
+        BertForNextSentencePrediction,
+        BertForPreTraining,
+        BertForQuestionAnswering,
+        BertForSentenceEmbedding,
+        BertForSequenceClassification,
+        BertForTokenClassification,
+        BertModel,
+        ModelOutput,
+        Numerics,
+        Overrides,
+        load,
+    )
+    from bertjax.results import Results, read_results
 
 __version__ = "0.1.0"
+
+# Each public name with the room behind whose door it is.
+_ROOM_OF = {
+    **dict.fromkeys(["BertConfig"], "checkpoints"),
+    **dict.fromkeys(["Tokenizer", "collate"], "data"),
+    **dict.fromkeys(["Estimate", "SweepResult", "estimate", "plain", "sweep"], "engine"),
+    **dict.fromkeys(["ablations", "overrides", "readouts"], "interventions"),
+    **dict.fromkeys(["BertForMaskedLM", "BertForNextSentencePrediction", "BertForPreTraining"], "model"),
+    **dict.fromkeys(["BertForQuestionAnswering", "BertForSentenceEmbedding", "BertForSequenceClassification"], "model"),
+    **dict.fromkeys(
+        ["BertForTokenClassification", "BertModel", "ModelOutput", "Numerics", "Overrides", "load"], "model"
+    ),
+    **dict.fromkeys(["Results", "read_results"], "results"),
+}
 
 __all__ = [
     "BertConfig",
@@ -37,7 +59,7 @@ __all__ = [
     "ModelOutput",
     "Numerics",
     "Overrides",
-    "SavedResults",
+    "Results",
     "SweepResult",
     "Tokenizer",
     "ablations",
@@ -51,3 +73,18 @@ __all__ = [
     "readouts",
     "sweep",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name == "errors":
+        return import_module("bertjax.errors")
+    if name not in _ROOM_OF:
+        raise AttributeError(f"module 'bertjax' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"bertjax.{_ROOM_OF[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names, imported or not."""
+    return sorted({*globals(), *__all__})

@@ -43,7 +43,7 @@ def _reporting(advance: Report) -> dict[str, Any]:
 
 
 def _show_results(settings: Any, results: Any) -> None:
-    _show_scores([entry.to_dict() for entry in results.entries], results.base, results.summary["metric"]["label"])
+    _show_scores(results.summary["ablations"], results.base, results.summary["metric"]["label"])
     say(results.sentence, wrap=True)
     say(f"results in {settings.directory}, picture in {settings.directory / results.picture}")
     say(f"a page to look at: bertjax report {shlex.quote(str(settings.directory))}")

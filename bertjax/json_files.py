@@ -66,14 +66,14 @@ def read_json(
     except JsonError as problem:
         raise error(f"{path}: {problem}") from problem
     if kind is not None and not isinstance(value, kind):
-        raise error(f"{path}: must hold a JSON {_KINDS[kind]}, found {kind_of(value)}")
+        raise error(f"{path}: must hold a JSON {_KINDS[kind]}, found {json_kind(value)}")
     return value
 
 
-def kind_of(value: Any) -> str:
+def json_kind(value: Any) -> str:
     """What JSON calls a value, for messages.
 
-    >>> kind_of([]), kind_of(True), kind_of(None)
+    >>> json_kind([]), json_kind(True), json_kind(None)
     ('a list', 'true', 'null')
     """
     if value is None or isinstance(value, bool):
@@ -91,7 +91,7 @@ def show(value: Any, most: int = 80) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):  # no JSON, as nobody made it of a file
-        text = kind_of(value)
+        text = json_kind(value)
     return text if len(text) <= most else f"{text[:most]}..."
 
 

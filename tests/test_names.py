@@ -19,7 +19,7 @@ from bertjax.cli import main
 from bertjax.console import PlainConsole
 from bertjax.formatting import FORMULA, HIDDEN, count_of, to_cell, to_json, visible
 from bertjax.plots.canvas import save_page
-from bertjax.results.directory import SavedResults, read_results
+from bertjax.results.directory import Results, read_results
 from bertjax.results.page import make_page
 from bertjax.results.terminal import ablation_table, show_table, show_text
 from tests.made_up import make_results
@@ -57,7 +57,7 @@ def rename(saved, names):
     summary["sentence"] = f"the largest gain is for {names[0]}"
     for one in summary["statistics"].values():
         one["sentence"] = summary["sentence"]
-    return SavedResults(saved.directory, summary, rows)
+    return Results(saved.directory, summary, rows)
 
 
 def printed(content, console=PlainConsole):

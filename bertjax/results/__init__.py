@@ -1,33 +1,41 @@
 """Results: what a sweep found, as a table, a directory, pictures, a comparison and a page; without the model."""
 
 from bertjax.results.comparison import compare_data, compare_table
-from bertjax.results.directory import SavedResults, read_results
-from bertjax.results.figures import make_figure
-from bertjax.results.page import write_page
-from bertjax.results.results import (
+from bertjax.results.contents import InMemory
+from bertjax.results.directory import (
     NOT_COMPARED,
-    Entry,
     Place,
-    Results,
     check_directory,
+    describe_examples,
+    output_arrays,
     read_complete,
+    read_results,
     write_outputs,
     write_results,
 )
+from bertjax.results.figures import make_figure
+from bertjax.results.page import write_page
+from bertjax.results.results import Results, make_results
+from bertjax.results.summary import Entry
+from bertjax.results.table import column
 from bertjax.results.terminal import NOTHING, ablation_table, show_table, show_text
 
 __all__ = [
     "NOTHING",
     "NOT_COMPARED",
     "Entry",
+    "InMemory",
     "Place",
     "Results",
-    "SavedResults",
     "ablation_table",
     "check_directory",
+    "column",
     "compare_data",
     "compare_table",
+    "describe_examples",
     "make_figure",
+    "make_results",
+    "output_arrays",
     "read_complete",
     "read_results",
     "show_table",

@@ -1,9 +1,11 @@
 """The same heads? Results of several seeds, tasks, checkpoints or modes side by side: `bertjax compare DIR DIR ...`."""
 
+import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,11 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.text import Text
 
-from bertjax.console import PlainTable
+from bertjax.console import PlainConsole, PlainTable
 from bertjax.errors import InputError
 from bertjax.evidence import Q, rank_correlation
 from bertjax.formatting import count_of, format_change, format_p
-from bertjax.results.directory import SavedResults
+from bertjax.results.contents import Contents
 from bertjax.results.table import column
 
 SHOWN = 12  # ablations that agree, in the table
@@ -55,7 +57,7 @@ class Pair:
         return self.both / either if either else float("nan")
 
 
-def label_results(several: Sequence[SavedResults]) -> list[str]:
+def label_results(several: Sequence[Contents]) -> list[str]:
     """What tells the results apart: whichever of model, task, mode and so on differ, or else their directories."""
     facts = [
         {
@@ -73,14 +75,12 @@ def label_results(several: Sequence[SavedResults]) -> list[str]:
     labels = [", ".join(fact[name] for name in differing) for fact in facts]
     if len(set(labels)) == len(labels):
         return labels
-    paths = [one.directory.absolute() for one in several]
+    paths = [(one.directory or Path("not written")).absolute() for one in several]
     shared = os.path.commonpath([path.parent for path in paths])
     return [os.path.relpath(path, shared) for path in paths]
 
 
-def align(
-    several: Sequence[SavedResults], metric: str | None = None
-) -> tuple[list[str], list[list[Mapping[str, Any]]]]:
+def align(several: Sequence[Contents], metric: str | None = None) -> tuple[list[str], list[list[Mapping[str, Any]]]]:
     """The ablations that all results have, and each result's rows of them by a metric, by default its main one.
 
     Raises:
@@ -94,12 +94,12 @@ def align(
             raise InputError(f"{name!r} is not the same heads in all results: give sets of other heads other names")
     names = [name for name in tables[0] if all(name in table for table in tables)]
     if len(names) < 2:
-        kinds = ", ".join(f"{one.directory} has {count_of(len(one.names), one.kind)}" for one in several)
+        kinds = ", ".join(f"{one.source} has {count_of(len(one.names), one.kind)}" for one in several)
         raise InputError(f"the results have fewer than two ablations in common: {kinds}")
     return names, [[table[name] for name in names] for table in tables]
 
 
-def compare(several: Sequence[SavedResults], metric: str | None = None, seed: int = 0) -> list[Pair]:
+def compare(several: Sequence[Contents], metric: str | None = None, seed: int = 0) -> list[Pair]:
     """Every pair of results, by a metric or each by its main one.
 
     Raises:
@@ -126,17 +126,17 @@ def _pair(first: str, second: str, here: Any, there: Any, common: int, seed: int
     return Pair(first, second, common, correlation, low, high, sizes, both, opposite, chance)
 
 
-def share_examples(several: Sequence[SavedResults]) -> bool:
+def share_examples(several: Sequence[Contents]) -> bool:
     """Whether any two have examples of the same task and split in common."""
     found = [(one.summary["data"]["task"], one.summary["data"]["split"], _ids(one)) for one in several]
     return any(first[:2] == other[:2] and first[2] & other[2] for first, other in combinations(found, 2))
 
 
-def _ids(results: SavedResults) -> set[str]:
+def _ids(results: Contents) -> set[str]:
     return {str(one["id"]) for one in results.examples}
 
 
-def agreeing(several: Sequence[SavedResults], metric: str | None = None) -> list[tuple[str, list[float], int]]:
+def agreeing(several: Sequence[Contents], metric: str | None = None) -> list[tuple[str, list[float], int]]:
     """Ablations found in more than one result with the same sign: name, changes in points, in how many found.
 
     Those found most often come first, then those of the largest mean effect.
@@ -149,7 +149,7 @@ def agreeing(several: Sequence[SavedResults], metric: str | None = None) -> list
     return [(names[place], changes[:, place].tolist(), int(times[place])) for place in order if times[place] > 1]
 
 
-def compare_table(several: Sequence[SavedResults], metric: str | None = None) -> Group:
+def compare_table(several: Sequence[Contents], metric: str | None = None) -> Group:
     """For a terminal: the results numbered, a row for each pair, and the ablations on which results agree."""
     labels, kind = label_results(several), several[0].kind
     numbers = [str(number) for number in range(1, len(labels) + 1)]
@@ -193,13 +193,11 @@ def _correlation(pair: Pair) -> str:
     return f"{pair.correlation:.2f}{interval}".replace("-", "−")
 
 
-def compare_data(several: Sequence[SavedResults], metric: str | None = None) -> dict[str, Any]:
+def compare_data(several: Sequence[Contents], metric: str | None = None) -> dict[str, Any]:
     """For other programs: all pairs, and every ablation that results agree on."""
     labels = label_results(several)
     return {
-        "results": [
-            {"label": label, "directory": str(one.directory)} for label, one in zip(labels, several, strict=True)
-        ],
+        "results": [{"label": label, "directory": one.source} for label, one in zip(labels, several, strict=True)],
         "pairs": [{**vars(pair), "jaccard": pair.jaccard} for pair in compare(several, metric)],
         "share_examples": share_examples(several),
         "agreeing": [
@@ -207,3 +205,36 @@ def compare_data(several: Sequence[SavedResults], metric: str | None = None) -> 
             for name, changes, times in agreeing(several, metric)
         ],
     }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several results side by side; printed, the table of `bertjax compare`.
+
+    Args:
+        several: two or more.
+        metric: by which they are compared; default the main one of each.
+    """
+
+    several: tuple[Contents, ...]
+    metric: str | None = None
+
+    def __post_init__(self) -> None:
+        align(self.several, self.metric)
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """Every two of them."""
+        return compare(self.several, self.metric)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `bertjax compare --format json` prints it."""
+        return compare_data(self.several, self.metric)
+
+    def __str__(self) -> str:
+        console = PlainConsole(file=io.StringIO(), width=100)
+        console.print(compare_table(self.several, self.metric))
+        return str(console.file.getvalue()).rstrip()  # type: ignore[attr-defined]
+
+    def __repr__(self) -> str:
+        return str(self)

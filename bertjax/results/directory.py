@@ -1,7 +1,20 @@
-"""A directory of results, read again: everything that is made of it later starts here, without the model."""
+"""What a sweep leaves behind: a directory from which everything can be computed and drawn again.
 
+    summary.json    provenance, base scores, one entry for each ablation with layer, head, score, delta
+    outputs.npz     base [examples(, labels)], outputs [ablations, examples(, labels)], names, layer and head
+                    [ablations] (head -1: the whole layer; layer -1 too: a set), ids and labels [examples]
+    examples.jsonl  id, label and texts of each example, in the same order
+    results.parquet one row for each ablation and metric: scores, intervals, tests (`rows.COLUMNS`)
+    attention.npz   tokens and attention weights of a few examples, base and largest effects
+    heads.png       the map (layers.png where whole layers were ablated, sets.png where other sets were)
+
+`summary.json` is written last, with the SHA-256 of each of the others: where it is, the rest is complete.
+"""
+
+import json
+import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -11,16 +24,28 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
-from bertjax.errors import DataError, InputError
+from bertjax.atomic_files import encode_json, made_directory, remove_leftovers, staged
+from bertjax.data import Examples
+from bertjax.errors import DataError, InputError, OutputError
 from bertjax.evidence import score
+from bertjax.formatting import finite, to_json
 from bertjax.json_files import JsonError, parse_json
 from bertjax.paths import is_there, user_path
+from bertjax.plots import save_page
 from bertjax.results.arrays import Header, read_arrays
+from bertjax.results.contents import Arrays, InMemory
+from bertjax.results.results import Results
 from bertjax.results.schema import load_schema, mismatch
-from bertjax.results.summary import AGAIN, UNSEALED, read_summary, verify
-from bertjax.results.table import SHORT, column, read_parquet
-from bertjax.results.view import ResultsView
+from bertjax.results.summary import AGAIN, UNSEALED, describe_files, read_summary, seal, verify
+from bertjax.results.table import SHORT, column, read_parquet, to_parquet
 
+# Settings that say how to write results, not which.
+NOT_COMPARED = ("output", "overwrite", "resume", "memory", "distributed")
+Place = tuple[str, int | None, int | None]
+OUTPUTS = ("outputs.npz", "examples.jsonl")
+DERIVED = ("summary.json", "results.parquet", "attention.npz", "heads.png", "layers.png", "sets.png")
+FILES = (*OUTPUTS, *DERIVED)
+WRITTEN = (*FILES, "report.html")
 CHECKED = 5  # ablations whose scores are computed again
 
 
@@ -28,9 +53,9 @@ class UnsealedWarning(UserWarning):
     """Results that were written without hashes: what was changed in their files since cannot be noticed."""
 
 
-@dataclass(frozen=True, repr=False)
-class SavedResults(ResultsView):
-    """What `bertjax ablate` wrote into a directory.
+@dataclass(frozen=True)
+class _Files:
+    """What is large in a directory of results, read when it is asked for, and seen to be what was written.
 
     Args:
         directory: where it is.
@@ -40,38 +65,32 @@ class SavedResults(ResultsView):
 
     directory: Path
     summary: dict[str, Any]
-    rows: list[dict[str, Any]]
-
-    def __repr__(self) -> str:
-        return f"<SavedResults in {self.directory}: {self.title}>"
+    rows: Sequence[dict[str, Any]]
 
     @property
-    def source(self) -> str:  # type: ignore[override]
-        """The directory."""
-        return str(self.directory)
+    def _names(self) -> list[str]:
+        return [entry["name"] for entry in self.summary["ablations"]]
 
     @cached_property
-    def outputs(self) -> dict[str, Shaped[np.ndarray, "..."]]:
+    def outputs(self) -> Arrays:
         """The arrays of `outputs.npz`: base, outputs, names, layer, head, ids, labels.
 
         Raises:
             InputError: the file is missing, damaged or of other results.
         """
         arrays = self._read_arrays("outputs.npz", self._wrong_outputs)
-        if arrays["names"].tolist() != self.names:
+        if arrays["names"].tolist() != self._names:
             raise InputError(f"{self.directory}: summary.json and outputs.npz are of different results")
         self._check_scores(arrays)
         return arrays
 
-    def _read_arrays(
-        self, name: str, problem: Callable[[Mapping[str, Header]], str | None]
-    ) -> dict[str, Shaped[np.ndarray, "..."]]:
+    def _read_arrays(self, name: str, problem: Callable[[Mapping[str, Header]], str | None]) -> Arrays:
         with verify(self.directory, name, self.summary) as file:
             return read_arrays(file, self.directory / name, problem)
 
     def _wrong_outputs(self, headers: Mapping[str, Header]) -> str | None:
         """What is wrong with the arrays of `outputs.npz`, by their headers."""
-        examples, ablations = self.summary["data"]["examples"], len(self.names)
+        examples, ablations = self.summary["data"]["examples"], len(self._names)
         labels = self.summary["data"]["label_names"]
         expected = {"names": ("U", ablations), "layer": ("iu", ablations), "head": ("iu", ablations)}
         expected |= {"ids": ("iuU", examples), "labels": ("iuf", examples)}
@@ -81,13 +100,14 @@ class SavedResults(ResultsView):
         expected |= {"base": ("f", examples, *logits), "outputs": ("f", ablations, examples, *logits)}
         return _unlike(headers, expected)
 
-    def _check_scores(self, arrays: dict[str, Shaped[np.ndarray, "..."]]) -> None:
+    def _check_scores(self, arrays: Arrays) -> None:
         """Raise `InputError` where the outputs do not give the scores of the summary: base and some ablations."""
-        rows = self.rows_of()
+        metric = self.summary["metric"]["name"]
+        rows = [row for row in self.rows if row["metric"] == metric]
         some = np.linspace(0, len(rows) - 1, CHECKED).astype(int)
         outputs = np.concatenate([arrays["base"][None], arrays["outputs"][some]])
         try:
-            found = score(self.metric, outputs, arrays["labels"], self.summary["positive"])
+            found = score(metric, outputs, arrays["labels"], self.summary["positive"])
         except DataError as error:
             raise InputError(f"{self.directory}/outputs.npz is damaged ({error}): run the ablation again") from error
         expected = np.array([column(rows[:1], "base")[0], *column([rows[place] for place in some], "score")])
@@ -95,7 +115,7 @@ class SavedResults(ResultsView):
             raise InputError(f"{self.directory}: summary.json and outputs.npz are of different results")
 
     @cached_property
-    def attention(self) -> dict[str, Shaped[np.ndarray, "..."]]:  # type: ignore[override]
+    def attention(self) -> Arrays:
         """The arrays of `attention.npz`: tokens and weights of a few examples, base and largest effects.
 
         Raises:
@@ -139,7 +159,7 @@ class SavedResults(ResultsView):
         return is_there(self.directory / "attention.npz", InputError)
 
     @cached_property
-    def examples(self) -> list[dict[str, Any]]:  # type: ignore[override]
+    def examples(self) -> Sequence[Mapping[str, Any]]:
         """Id, label and texts of each example.
 
         Raises:
@@ -154,7 +174,7 @@ class SavedResults(ResultsView):
         return [_example(path, number, line, classes) for number, line in enumerate(lines, start=1)]
 
 
-def read_results(directory: str | Path) -> SavedResults:
+def read_results(directory: str | Path) -> Results:
     """Read what `bertjax ablate` wrote.
 
     Raises:
@@ -183,7 +203,7 @@ def read_results(directory: str | Path) -> SavedResults:
     places = [(entry, metric) for entry in entries for metric in metrics]
     if not all(_same(row, *place, summary) for row, place in zip(rows, places, strict=True)):
         raise InputError(f"{directory}: summary.json and results.parquet are of different results")
-    return SavedResults(directory, summary, rows)
+    return Results(summary, rows, _Files(directory, summary, rows))
 
 
 def _same(row: Mapping[str, Any], entry: Mapping[str, Any], metric: str, summary: Mapping[str, Any]) -> bool:
@@ -229,3 +249,124 @@ def _example(path: Path, number: int, line: bytes, classes: bool) -> dict[str, A
     if wrong is not None:
         raise InputError(f"{path}, line {number}: {wrong}: {AGAIN}")
     return dict(found)
+
+
+def check_directory(directory: Path, overwrite: bool, last: str = "summary.json", files: Sequence[str] = FILES) -> None:
+    """Make sure that results can be written, before anything is computed; the directory itself is made later.
+
+    Args:
+        last: the file that is written last: where it is, there are results.
+        files: all that may be written or removed.
+
+    Raises:
+        OutputError: it is no directory, cannot be written, holds a directory of the name of a file, or holds results
+            and `overwrite` is false.
+    """
+    try:
+        with made_directory(directory):
+            probe = directory / f".bertjax-{os.getpid()}"
+            probe.touch()
+            probe.unlink()
+            taken = [name for name in files if (directory / name).is_dir()]
+    except (OSError, ValueError) as error:
+        raise OutputError(f"cannot write to {directory}: {getattr(error, 'strerror', None) or error}") from error
+    if taken:
+        raise OutputError(f"cannot write to {directory}: {taken[0]} there is a directory; move it, or give --output")
+    if (directory / last).exists() and not overwrite:
+        raise OutputError(f"{directory} holds results already: give another --output, or --overwrite to replace them")
+
+
+def read_complete(directory: Path, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The summary of a directory that is complete; None where there is none.
+
+    Args:
+        settings: that it must have been made with; how it was to be written does not count.
+
+    Raises:
+        OutputError: it is unreadable, or was made with other settings.
+    """
+    path = directory / "summary.json"
+    if not path.exists():
+        return None
+    try:
+        summary = read_summary(directory)
+    except InputError as error:
+        raise OutputError(f"{str(error).removesuffix(': run the ablation again')}: --overwrite replaces it") from error
+    there = summary["settings"]
+    here = json.loads(json.dumps(dict(settings)))
+    differing = [name for name in here if name not in NOT_COMPARED and there.get(name) != here[name]]
+    if differing:
+        what = "; ".join(f"{name} ({there.get(name)} there, {here[name]} here)" for name in differing)
+        raise OutputError(f"{directory} holds results with other settings: {what}")
+    return summary
+
+
+def output_arrays(
+    base: Shaped[np.ndarray, "examples ..."],
+    outputs: Shaped[np.ndarray, "ablations examples ..."],
+    examples: Examples,
+    ablations: Sequence[Place],
+) -> dict[str, Shaped[np.ndarray, "..."]]:
+    """What `outputs.npz` holds.
+
+    Args:
+        base, outputs: of a sweep.
+        ablations: name, layer and head of each, None where it is no single one.
+    """
+    return {
+        "base": base,
+        "outputs": outputs,
+        "names": np.array([name for name, _, _ in ablations]),
+        "layer": np.array([-1 if layer is None else layer for _, layer, _ in ablations], np.int32),
+        "head": np.array([-1 if head is None else head for _, _, head in ablations], np.int32),
+        "ids": np.array(examples.ids),
+        "labels": examples.labels,
+    }
+
+
+def describe_examples(examples: Examples) -> list[dict[str, Any]]:
+    """What `examples.jsonl` holds: id, label and texts of each."""
+    seconds = examples.second or (None,) * len(examples)
+    rows = zip(examples.ids, examples.labels.tolist(), examples.first, seconds, strict=True)
+    return [
+        {"id": name, "label": finite(label), "first": first} | ({} if second is None else {"second": second})
+        for name, label, first, second in rows
+    ]
+
+
+def write_outputs(directory: Path, outputs: Arrays, examples: Sequence[Mapping[str, Any]]) -> None:
+    """Write `outputs.npz` and `examples.jsonl`: what took the time to compute is safe before anything is made of it.
+
+    Results that were there before are no longer complete then, so their `summary.json` goes first.
+
+    Raises:
+        OutputError: they cannot be written.
+    """
+    remove_leftovers(directory, WRITTEN)
+    with staged(*(directory / name for name in OUTPUTS)) as (arrays, lines):
+        np.savez_compressed(arrays, **outputs)  # type: ignore[arg-type]
+        lines.write_text("".join(f"{to_json(dict(example))}\n" for example in examples), encoding="utf-8")
+        for name in DERIVED:
+            (directory / name).unlink(missing_ok=True)
+
+
+def write_results(directory: Path, results: Results) -> Results:
+    """Write what is made of the outputs, each file whole or not at all; `summary.json` last.
+
+    Returns: the results, which know their directory and the hashes of its files.
+
+    Raises:
+        OutputError: something cannot be written.
+    """
+    names = ("results.parquet", "attention.npz", results.picture, "summary.json")
+    earlier = {name: directory / name for name in OUTPUTS}
+    with staged(*(directory / name for name in names)) as (table, attention, drawn, summary):
+        with table.open("wb") as file:  # opened here: the library takes no name that is not UTF-8
+            to_parquet(results.rows, file)
+        np.savez_compressed(attention, **results.attention)  # type: ignore[arg-type]
+        save_page(results.plot(), drawn)
+        written = dict(zip(names[:-1], (table, attention, drawn), strict=True))
+        sealed = seal(results.summary | {"files": describe_files(earlier | written)})
+        summary.write_bytes(encode_json(sealed))
+    stored = InMemory(results.outputs, results.attention, results.examples, directory)
+    return Results(sealed, results.rows, stored)

@@ -11,6 +11,7 @@ from bertjax.errors import InputError, some_of
 from bertjax.evidence import Q, find_metric
 from bertjax.formatting import count_of
 from bertjax.plots import Weighed, make_attention, make_heads, make_layers, make_ranking, make_sets
+from bertjax.results.contents import Contents
 from bertjax.results.table import column
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ FIGURES = ("auto", "map", "ranking", "layers", "attention", "change")
 
 
 def make_figure(
-    saved: Any,
+    saved: Contents,
     figure: str = "auto",
     *,
     metric: str | None = None,
@@ -32,13 +33,13 @@ def make_figure(
     """A picture of results.
 
     Args:
-        saved: a `view.ResultsView`, which has this as its `plot`.
+        saved: a `Contents`; `Results.plot` is this.
         figure: one of `FIGURES`: 'map' of single heads; 'ranking' of all effects with intervals; 'layers', their mean
             effects or those of whole layers; 'attention' of a head; 'change', of a head before and after an ablation;
             'auto' the map, or layers, or the sets that change most.
         metric: default the main one.
         head: of attention, such as '3.0'; default that of the largest effect.
-        example: of attention, the id of one of those kept (`view.ResultsView.kept`); default the first.
+        example: of attention, the id of one of those kept (`Contents.kept`); default the first.
         text: of attention, 2 for the second of a pair whose texts the model reads one by one; default 1.
         run: of 'change', the ablation; default that of the largest effect.
 
@@ -68,17 +69,17 @@ def _check_options(figure: str, options: dict[str, Any]) -> None:
             raise InputError(f"figure {figure!r} does not take {name}, but {', '.join(taken)}")
 
 
-def _what(saved: Any) -> str:
+def _what(saved: Contents) -> str:
     mode = saved.summary["mode"]["name"]
     return {"uniform": "made uniform", "zero": "set to zero", "mean": "replaced by its mean"}[mode]
 
 
-def _where(saved: Any) -> str:
+def _where(saved: Contents) -> str:
     data = saved.summary["data"]
     return f"{saved.summary['model']['name']} on {data['task']}, {count_of(data['examples'], 'example')}"
 
 
-def _overview(saved: Any, rows: list[dict[str, Any]], label: str, figure: str) -> "Figure":
+def _overview(saved: Contents, rows: list[dict[str, Any]], label: str, figure: str) -> "Figure":
     scores, base = column(rows, "score"), float(column(rows[:1], "base")[0])
     if saved.kind == "set":
         if figure == "layers":
@@ -121,14 +122,14 @@ def _found(rows: list[dict[str, Any]]) -> Any:
     return np.nan_to_num(column(rows, "q"), nan=1.0) < Q
 
 
-def _ranking(saved: Any, rows: list[dict[str, Any]], label: str) -> "Figure":
+def _ranking(saved: Contents, rows: list[dict[str, Any]], label: str) -> "Figure":
     ends = _ends(rows)
     title = f"{label} with each {saved.kind} {_what(saved)}"
     return make_ranking(saved.names, 100 * column(rows, "difference"), ends, _found(rows), title, _where(saved), label)
 
 
 def _attention(
-    saved: Any, head: str | None, which: tuple[int | str | None, int], run: str | None, both: bool
+    saved: Contents, head: str | None, which: tuple[int | str | None, int], run: str | None, both: bool
 ) -> "Figure":
     arrays, (wanted, text) = saved.attention, which
     runs, ids = arrays["runs"].tolist(), [str(one) for one in saved.kept]
@@ -151,18 +152,18 @@ def _attention(
     return make_attention(tokens, [weights[0], weights[after]], names, title, subtitle)
 
 
-def _describe(saved: Any, example: dict[str, Any]) -> str:
+def _describe(saved: Contents, example: dict[str, Any]) -> str:
     """An example's id, label and texts in a line."""
     texts = [shorten(example[name], 100, placeholder=" …") for name in ("first", "second") if name in example]
     return f"example {example['id']}, label {saved.label_of(example)}: {' / '.join(texts)}"
 
 
-def _first_head(saved: Any, name: str) -> str:
+def _first_head(saved: Contents, name: str) -> str:
     entry = next((entry for entry in saved.summary["ablations"] if entry["name"] == name), None)
     return "0.0" if entry is None else str(entry["heads"][0]).split("=")[0]
 
 
-def _place(saved: Any, head: str) -> tuple[int, int]:
+def _place(saved: Contents, head: str) -> tuple[int, int]:
     model = saved.summary["model"]
     place = parse_head_name(head)
     if place is not None and place[0] < model["layers"] and place[1] < model["heads"]:

@@ -14,11 +14,11 @@ import numpy as np
 from jaxtyping import Float, Num, UInt8
 
 from bertjax.atomic_files import atomic_write
-from bertjax.errors import OutputError
+from bertjax.errors import InputError, OutputError
 from bertjax.evidence import find_metric, predictions_from_logits
 from bertjax.formatting import FORMULA, count_of, finite, to_json
 from bertjax.paths import user_path
-from bertjax.results.directory import SavedResults
+from bertjax.results.contents import Contents
 from bertjax.results.table import COLUMNS
 
 MOST_ABLATIONS = 2000  # on the page; the largest effects where there are more
@@ -26,7 +26,7 @@ DIGITS = 12
 PARTS = {"STYLE": "page.css", "PLOTLY": None, "CHARTS": "charts.js", "PROGRAM": "page.js"}
 
 
-def write_page(saved: SavedResults, path: str | Path | None = None) -> Path:
+def write_page(saved: Contents, path: str | Path | None = None) -> Path:
     """Write the page of some results, whole or not at all.
 
     Args:
@@ -38,14 +38,18 @@ def write_page(saved: SavedResults, path: str | Path | None = None) -> Path:
         InputError: the results are damaged.
         OutputError: the file cannot be written.
     """
-    path = saved.directory / "report.html" if path is None else user_path(path, OutputError)
+    if path is None:
+        if saved.directory is None:
+            raise InputError("these results are in no directory: give the page's path, such as report.html")
+        path = saved.directory / "report.html"
+    path = user_path(path, OutputError)
     if path.suffix not in (".html", ".htm"):
         raise OutputError(f"cannot write {path}: a page's name ends in .html")
     atomic_write(path, make_page(saved).encode())
     return path
 
 
-def make_page(saved: SavedResults) -> str:
+def make_page(saved: Contents) -> str:
     """The page as text."""
     data = to_json(finite(page_data(saved)), separators=(",", ":"))
     parts = {mark: _read(name) if name else _plotly() for mark, name in PARTS.items()}
@@ -65,7 +69,7 @@ def _plotly() -> str:
     return str(get_plotlyjs())
 
 
-def page_data(saved: SavedResults) -> dict[str, Any]:
+def page_data(saved: Contents) -> dict[str, Any]:
     """All that the page shows, ready for JSON but for NaN."""
     summary, kept = saved.summary, _kept(saved)
     names = [saved.names[number] for number in kept]
@@ -91,18 +95,18 @@ def page_data(saved: SavedResults) -> dict[str, Any]:
     }
 
 
-def _metric(saved: SavedResults, name: str) -> dict[str, Any]:
+def _metric(saved: Contents, name: str) -> dict[str, Any]:
     return {"name": name, "label": find_metric(name).label, "positive": saved.positive_of(name)}
 
 
-def _kept(saved: SavedResults) -> list[int]:
+def _kept(saved: Contents) -> list[int]:
     """Numbers of the ablations on the page, in their order."""
     sizes = [abs(row["difference"] or 0.0) for row in saved.rows_of()]
     largest = sorted(range(len(sizes)), key=lambda number: -sizes[number])[:MOST_ABLATIONS]
     return sorted(largest)
 
 
-def _columns(saved: SavedResults, metric: str, kept: list[int]) -> dict[str, list[Any]]:
+def _columns(saved: Contents, metric: str, kept: list[int]) -> dict[str, list[Any]]:
     """A metric's rows as columns; what the page knows already is left out."""
     rows = saved.rows_of(metric)
     known = ("name", "layer", "head", "heads")
@@ -113,7 +117,7 @@ def _short(value: Any) -> Any:
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
-def _facts(saved: SavedResults) -> list[tuple[str, str]]:
+def _facts(saved: Contents) -> list[tuple[str, str]]:
     """Settings, model, data and versions, as names and texts."""
     summary = saved.summary
     model, data = summary["model"], summary["data"]
@@ -136,7 +140,7 @@ def _facts(saved: SavedResults) -> list[tuple[str, str]]:
 BUDGET = 3_000_000  # characters
 
 
-def pack_attention(saved: SavedResults, budget: int = BUDGET) -> dict[str, Any]:
+def pack_attention(saved: Contents, budget: int = BUDGET) -> dict[str, Any]:
     """Tokens and weights of the kept examples, base and ablated.
 
     An ablated run is kept from the first layer in which it differs on: below, it is the base.
@@ -184,7 +188,7 @@ SHOWN = 20  # examples of an ablation
 LONGEST = 500  # characters of a text
 
 
-def choose_examples(saved: SavedResults, kept: list[int]) -> dict[str, Any]:
+def choose_examples(saved: Contents, kept: list[int]) -> dict[str, Any]:
     """For each ablation the examples that it changes most: those whose prediction flips first.
 
     Args:

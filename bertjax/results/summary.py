@@ -6,18 +6,22 @@ after it was written, and what is of other results, is found before it is used.
 
 import hashlib
 import json
+import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from bertjax.errors import InputError
-from bertjax.evidence import METRICS
-from bertjax.json_files import JsonError, kind_of, parse_json
+from bertjax.evidence import METRICS, Evidence, describe_statistics, summarise
+from bertjax.formatting import finite
+from bertjax.json_files import JsonError, json_kind, parse_json
 from bertjax.paths import open_file, read_text
+from bertjax.results.contents import positive_name
 from bertjax.results.schema import load_schema, mismatch
-from bertjax.results.table import SCHEMA
+from bertjax.results.table import SCHEMA, SHORT, kind_of, make_rows
 
 NAME = "summary.json"
 UNSEALED = 1  # the version that had no hashes
@@ -61,7 +65,7 @@ def read_summary(directory: Path) -> dict[str, Any]:
     except JsonError as error:
         raise InputError(f"{path} is damaged, {error}: {AGAIN}") from error
     if not isinstance(summary, dict):
-        raise InputError(f"{path} is damaged, it must hold an object, found {kind_of(summary)}: {AGAIN}")
+        raise InputError(f"{path} is damaged, it must hold an object, found {json_kind(summary)}: {AGAIN}")
     if summary.get("schema") not in (UNSEALED, SCHEMA):
         raise InputError(_of_another_version(path, summary))
     wrong = mismatch(summary, load_schema("summary"))
@@ -151,3 +155,77 @@ def _wrong_entry(entry: Mapping[str, Any], summary: Mapping[str, Any]) -> str | 
     if ("evidence" in entry) != bool(summary["statistics"]):
         return "does not fit statistics"
     return None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The scores of one ablation.
+
+    Args:
+        name: '3.0' for a head, '3' for a whole layer, for other sets what they are called.
+        heads: its heads, '3.0' or, where the mode is not the run's, '3.0=zero'.
+        layer: from 0; None for a set of heads.
+        head: from 0; None for a whole layer or a set.
+        scores: by metric, the main one first.
+        base: the main score without ablation.
+    """
+
+    name: str
+    heads: tuple[str, ...]
+    layer: int | None
+    head: int | None
+    scores: dict[str, float]
+    base: float
+
+    @property
+    def score(self) -> float:
+        """By the main metric; NaN where it is undefined."""
+        return next(iter(self.scores.values()))
+
+    @property
+    def delta(self) -> float:
+        """Score minus base."""
+        return self.score - self.base
+
+    @property
+    def effect(self) -> float:
+        """Size of the change, -1 where it is undefined: for sorting."""
+        return abs(self.delta) if math.isfinite(self.delta) else -1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in `summary.json`, where an undefined number is null."""
+        place = {"name": self.name, "heads": list(self.heads), "layer": self.layer, "head": self.head}
+        scores = {name: finite(value) for name, value in self.scores.items()}
+        return {**place, "score": finite(self.score), "delta": finite(self.delta), "scores": scores}
+
+
+def make_summary(
+    provenance: Mapping[str, Any], entries: Sequence[Entry], evidence: Mapping[str, Evidence]
+) -> dict[str, Any]:
+    """What `summary.json` holds, but for the files: `schemas/summary.json`.
+
+    Args:
+        provenance: where the results come from, and the base's scores by metric under 'base'.
+        entries: one for each ablation.
+        evidence: by metric, the main one first; none where fewer than two examples have a label.
+    """
+    described, main = [entry.to_dict() for entry in entries], provenance["metric"]["name"]
+    names, kind = [entry.name for entry in entries], kind_of(described)
+    statistics = {name: describe_statistics(one, names, kind) for name, one in evidence.items()}
+    if main in evidence:
+        rows = make_rows(described, provenance["base"], evidence)
+        short = [{name: row[name] for name in SHORT} for row in rows if row["main"]]
+        described = [entry | {"evidence": weighed} for entry, weighed in zip(described, short, strict=True)]
+        sentence = summarise(evidence[main], names, kind)
+    else:
+        sentence = "fewer than two examples have a label: nothing can be said of chance."
+    base = {name: finite(value) for name, value in provenance["base"].items()}
+    return {
+        "schema": SCHEMA,
+        **provenance,
+        "positive_label": positive_name(provenance, provenance["metrics"]),
+        "sentence": sentence,
+        "statistics": statistics,
+        "base": {"score": finite(float(provenance["base"][main])), "scores": base},
+        "ablations": described,
+    }

@@ -23,9 +23,8 @@ from bertjax.console import PlainTable
 from bertjax.errors import DataError
 from bertjax.evidence import Q, find_metric
 from bertjax.formatting import count_of, to_cell, to_json, visible
-from bertjax.results.directory import SavedResults
+from bertjax.results.contents import Contents, as_texts, mark_of
 from bertjax.results.table import COLUMNS, column, kind_of
-from bertjax.results.view import as_texts, mark_of
 
 BAR_WIDTH = 30  # characters
 NOTHING = 0.005  # points: less is printed as 0.00
@@ -138,7 +137,7 @@ def _largest(rows: Sequence[Mapping[str, Any]], top: int | None) -> list[Mapping
     return [rows[place] for place in sorted(np.argsort(sizes, kind="stable")[:top].tolist())]
 
 
-def show_table(saved: SavedResults, metric: str | None = None, top: int | None = None) -> Group:
+def show_table(saved: Contents, metric: str | None = None, top: int | None = None) -> Group:
     """The sentence, and all ablations by their effect, or those of the largest effects.
 
     Raises:
@@ -163,7 +162,7 @@ def show_table(saved: SavedResults, metric: str | None = None, top: int | None =
     return Group(*lines, table, Text(note))
 
 
-def _about(saved: SavedResults, metric: str | None) -> str:
+def _about(saved: Contents, metric: str | None) -> str:
     """Which label a metric is about."""
     positive = saved.positive_of(metric)
     return "" if positive is None else f" of the label “{positive}”"
@@ -174,7 +173,7 @@ def _headings(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     return HEADINGS if rows[0]["gains"] is not None else HEADINGS[:-2]
 
 
-def show_text(saved: SavedResults, form: str, metric: str | None = None, top: int | None = None) -> str:
+def show_text(saved: Contents, form: str, metric: str | None = None, top: int | None = None) -> str:
     """All columns of all metrics, or of one, as CSV or JSON; of one as Markdown.
 
     Args:

@@ -17,7 +17,15 @@ from bertjax.evidence import predictions_from_logits
 from bertjax.formatting import count_of, finite
 from bertjax.interventions import Ablation, to_overrides
 from bertjax.model import BertForSentenceEmbedding, load
-from bertjax.results import Results, write_outputs, write_results
+from bertjax.results import (
+    InMemory,
+    Results,
+    describe_examples,
+    make_results,
+    output_arrays,
+    write_outputs,
+    write_results,
+)
 from bertjax.study.encoding import Encoded
 from bertjax.study.outputs import positive_label, sampled_attention, sweep_examples
 from bertjax.study.provenance import provenance
@@ -61,7 +69,8 @@ def conclude(
         OutputError: something cannot be written.
     """
     places = [place(one, model.config, settings.mode) for one in ablations]
-    write_outputs(settings.directory, swept, examples, places)
+    outputs, described = output_arrays(swept.base, swept.outputs, examples, places), describe_examples(examples)
+    write_outputs(settings.directory, outputs, described)
     entries, base = score_ablations(encoded.kind, examples, swept, ablations, places, settings.metric)
     say(f"weighing {count_of(len(entries), 'effect')}")
     positive = positive_label(encoded.kind, examples.task)
@@ -83,7 +92,8 @@ def conclude(
         coarse = SweepResult(swept.base, swept.outputs[largest])
         deviation = partial(_deviation, settings, directory, examples, encoded, some, means, coarse)
         summary |= _compare_precisions(deviation, say)
-    return write_results(settings.directory, Results(summary, entries, evidence, swept, examples, attention))
+    stored = InMemory(outputs, attention, described)
+    return write_results(settings.directory, make_results(summary, entries, evidence, stored))
 
 
 def load_model(settings: Settings, directory: Path) -> Any:

@@ -9,7 +9,6 @@ from jaxtyping import Bool, Float, Int, Num
 
 from bertjax.evidence import (
     METRICS,
-    Evidence,
     Q,
     bootstrap_counts,
     make_scorer,
@@ -18,7 +17,7 @@ from bertjax.evidence import (
     score_draws,
 )
 from bertjax.formatting import format_change, format_p, is_bound
-from bertjax.results import NOTHING
+from bertjax.results import NOTHING, Results, column
 
 Places = Float[np.ndarray, " places"]
 PARTS = ("change", "low", "high", "p", "q")
@@ -106,28 +105,33 @@ def read_effects(metric: str, base: float | None, found: dict[str, Any]) -> Effe
     )
 
 
-def make_effects(evidence: Evidence, mean_draws: Float[np.ndarray, " draws"]) -> Effects:
+def make_effects(results: Results, metric: str, mean_draws: Float[np.ndarray, " draws"]) -> Effects:
     """The effects by one metric.
 
     Args:
-        evidence: of all places in one mode.
+        results: of all places in one mode.
         mean_draws: their mean change on drawn examples (`draw_means`).
     """
-    change = 100 * evidence.difference
+    rows = results.rows_of(metric)
+    found = {name: column(rows, name) for name in ("difference", "low", "high", "p", "q")}
+    gains, losses = (
+        None if rows[0][name] is None else np.array([row[name] for row in rows]) for name in ("gains", "losses")
+    )
+    change = 100 * found["difference"]
     low, high = 100 * percentile(mean_draws[:, None])[:, 0]
     return Effects(
-        evidence.metric,
-        evidence.base,
+        metric,
+        float(column(rows[:1], "base")[0]),
         change,
-        100 * evidence.low,
-        100 * evidence.high,
-        evidence.p,
-        evidence.q,
+        100 * found["low"],
+        100 * found["high"],
+        found["p"],
+        found["q"],
         mean_of(change),
         (float(low), float(high)),
-        evidence.gains,
-        evidence.losses,
-        evidence.least_p,
+        gains,
+        losses,
+        results.least_p(metric),
     )
 
 

@@ -149,9 +149,9 @@ def _conclude(job: Job, ablations: list[Ablation], means: Any, swept: SweepResul
 def _weigh(job: Job, results: Results, swept: SweepResult) -> dict[str, Effects]:
     """Effects by metric. Accuracy is the main one where a task has it, as in the paper's figure 8."""
     every, options, effects = np.concatenate([swept.base[None], swept.outputs]), job.run.options, {}
-    for name in sorted(results.evidence, key=lambda name: name != "accuracy"):
+    for name in sorted(results.summary["statistics"], key=lambda name: name != "accuracy"):
         drawn = draw_changes(name, every, job.examples.labels, job.positive, options.resamples, options.seed)
-        effects[name] = make_effects(results.evidence[name], draw_means(drawn))
+        effects[name] = make_effects(results, name, draw_means(drawn))
     return effects
 
 

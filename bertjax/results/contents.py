@@ -1,45 +1,130 @@
-"""Results as people look at them: in a notebook, as a picture, by metric; read from a directory or fresh."""
+"""What results hold, and plain questions to them: read from a directory, or just computed."""
 
 from collections.abc import Mapping, Sequence
-from html import escape
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from jaxtyping import Float, Shaped
 
 from bertjax.errors import InputError
 from bertjax.evidence import METRICS, Q
-from bertjax.formatting import count_of, format_change, format_p, is_bound, visible
-from bertjax.results.figures import make_figure
-from bertjax.results.table import column, kind_of, to_frame
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from bertjax.formatting import count_of, format_change, format_p, is_bound
+from bertjax.results.table import column, kind_of
 
 SHOWN = 10  # ablations in a notebook's table
+Arrays = Mapping[str, Shaped[np.ndarray, "..."]]
 
 
-class ResultsView:
-    """What `bertjax ablate` found.
+class Stored(Protocol):
+    """Where results keep what is large."""
 
-    Attributes:
-        source: where it is, for messages.
-        summary: as in `summary.json`.
-        rows: as in `results.parquet`, a mapping for each ablation and metric (`rows.COLUMNS`).
-        attention: as in `attention.npz`.
-        examples: id, label and texts of each example.
+    @property
+    def directory(self) -> Path | None:
+        """Where they are; None where they were not written."""
+
+    @property
+    def outputs(self) -> Arrays:
+        """As in `outputs.npz`."""
+
+    @property
+    def attention(self) -> Arrays:
+        """As in `attention.npz`."""
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether there is any."""
+
+    @property
+    def examples(self) -> Sequence[Mapping[str, Any]]:
+        """As in `examples.jsonl`."""
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """What is large, of results that were just computed.
+
+    Args:
+        directory: into which they were written.
     """
 
-    source: str
+    outputs: Arrays
+    attention: Arrays
+    examples: Sequence[Mapping[str, Any]]
+    directory: Path | None = None
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether there is any."""
+        return bool(self.attention)
+
+
+@dataclass(frozen=True, repr=False)
+class Contents:
+    """What a job found.
+
+    Args:
+        summary: as in `summary.json`.
+        rows: as in `results.parquet`, a mapping for each ablation and metric (`table.COLUMNS`).
+        stored: what is large, read when it is asked for.
+    """
+
     summary: dict[str, Any]
-    rows: list[dict[str, Any]]
-    attention: Mapping[str, Shaped[np.ndarray, "..."]]
-    examples: list[dict[str, Any]]
+    rows: Sequence[dict[str, Any]]
+    stored: Stored
+
+    @property
+    def directory(self) -> Path | None:
+        """Where they are; None where they were not written."""
+        return self.stored.directory
+
+    @property
+    def source(self) -> str:
+        """What messages call them."""
+        return "these results" if self.directory is None else str(self.directory)
+
+    @property
+    def outputs(self) -> Arrays:
+        """The arrays of `outputs.npz`: base, outputs, names, layer, head, ids, labels.
+
+        Raises:
+            InputError: the file is missing, damaged or of other results.
+        """
+        return self.stored.outputs
+
+    @property
+    def attention(self) -> Arrays:
+        """The arrays of `attention.npz`: tokens and weights of a few examples, base and largest effects.
+
+        Raises:
+            InputError: the file is missing, damaged or of other results.
+        """
+        return self.stored.attention
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether attention was kept; it is large, and a copy of the results may lack it."""
+        return self.stored.has_attention
+
+    @property
+    def examples(self) -> Sequence[Mapping[str, Any]]:
+        """Id, label and texts of each example.
+
+        Raises:
+            InputError: `examples.jsonl` is missing or damaged.
+        """
+        return self.stored.examples
 
     @property
     def kind(self) -> str:
         """What an ablation is: 'head', 'layer' or 'set'."""
         return kind_of(self.summary["ablations"])
+
+    @property
+    def picture(self) -> str:
+        """The picture's name: a map of heads, a bar for each layer, or bars for the sets that change most."""
+        return f"{self.kind}s.png"
 
     @property
     def metric(self) -> str:
@@ -62,6 +147,17 @@ class ResultsView:
             raise InputError(f"{self.source} has no metric {wanted!r}: {', '.join(self.summary['metrics'])}")
         return [row for row in self.rows if row["metric"] == wanted]
 
+    @property
+    def base(self) -> float | None:
+        """The main score without ablation; None where it is undefined."""
+        found: float | None = self.summary["base"]["score"]
+        return found
+
+    @property
+    def sentence(self) -> str:
+        """How many ablations matter for sure, the extremes, and what cannot be told."""
+        return str(self.summary["sentence"])
+
     def sentence_of(self, metric: str | None = None) -> str:
         """What was found by a metric, by default the main one."""
         statistics = self.summary["statistics"]
@@ -75,17 +171,6 @@ class ResultsView:
     def positive_of(self, metric: str | None = None) -> str | None:
         """The label that a metric is about, as F1 is; None where it is about all of them, or about numbers."""
         return positive_name(self.summary, [metric or self.metric])
-
-    def to_pandas(self) -> Any:
-        """A `pandas.DataFrame` with a row for each ablation and metric.
-
-        Its columns are those of `results.parquet`, described in docs/results.md: `name`, `layer`, `head`, `heads`,
-        `metric`, `main`, `score`, `difference`, its interval `low` and `high`, `p`, `q` and others.
-
-        Raises:
-            MissingDependencyError: pandas is not installed.
-        """
-        return to_frame(self.rows)
 
     @property
     def texts(self) -> int:
@@ -115,30 +200,6 @@ class ResultsView:
         data = f"{summary['data']['task']}, {count_of(summary['data']['examples'], 'example')}"
         return f"{summary['model']['name']} on {data}, mode {summary['mode']['name']}"
 
-    def plot(self, figure: str = "auto", **options: Any) -> "Figure":
-        """A picture; in a notebook it shows itself.
-
-        Args:
-            figure: 'map' of single heads; 'ranking' of all effects with intervals; 'layers', their mean effects or
-                those of whole layers; 'attention' of a head; 'change', of a head before and after an ablation; 'auto'
-                what suits these ablations.
-            options: `metric`, `head`, `example`, `text`, `run`: see `figures.make_figure`.
-
-        Raises:
-            InputError: there is no such figure, metric, head, example, text or run, or the figure does not take one.
-        """
-        return make_figure(self, figure, **options)
-
-    def _repr_html_(self) -> str:
-        """For notebooks: the sentence, and the ablations of the largest effects."""
-        names = ("ablation", "score", "change", "95 % CI", "p", "q", "gains", "losses")
-        head = "".join(f'<th style="text-align:right">{name}</th>' for name in names)
-        lines = ["".join(f"<td>{escape(visible(cell))}</td>" for cell in cells) for cells in self.largest()]
-        body = "".join(f'<tr style="text-align:right">{line}</tr>' for line in lines)
-        text = f"<p><b>{escape(visible(self.title))}</b></p><p>{escape(visible(self.summary['sentence']))}</p>"
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        return f"{text}{table}<p>scores and changes in points; * q &lt; {Q}</p>"
-
     def largest(self, count: int = SHOWN) -> list[tuple[str, ...]]:
         """The ablations of the largest effects by the main metric, as texts: scores and changes in points."""
         rows = self.rows_of()
@@ -162,7 +223,7 @@ def as_texts(row: Mapping[str, Any], least_p: float | None = None) -> tuple[str,
     """Name, score, change, interval, p, q, gains, losses, scores and changes in points; a star after q: found.
 
     Args:
-        least_p: the least that the row's test can give (`ResultsView.least_p`).
+        least_p: the least that the row's test can give (`Contents.least_p`).
     """
     ends = [row["low"], row["high"]]
     interval = "" if None in ends else " to ".join(format_change(100 * end) for end in ends)
