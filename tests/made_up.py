@@ -9,7 +9,8 @@ from bertjax.data.loading import TASKS, Examples
 from bertjax.engine.plain import SweepResult
 from bertjax.evidence.metrics import UNLABELLED
 from bertjax.interventions.ablations import single_heads, whole_layers
-from bertjax.results.results import Results, write_outputs, write_results
+from bertjax.results import InMemory, describe_examples, output_arrays, write_outputs, write_results
+from bertjax.results import make_results as results_of
 from bertjax.study.provenance import versions
 from bertjax.study.scoring import score_ablations, weigh_outputs
 from bertjax.study.settings import MODES, Settings, place
@@ -56,8 +57,9 @@ def make_results(
     largest = sorted(entries, key=lambda entry: -entry.effect)[:2]
     summary = make_provenance(settings, found, scores)
     attention = make_attention(rng, [entry.name for entry in largest])
-    write_outputs(directory, swept, found, places)
-    write_results(directory, Results(summary, entries, evidence, swept, found, attention))
+    stored = InMemory(output_arrays(swept.base, swept.outputs, found, places), attention, describe_examples(found))
+    write_outputs(directory, stored.outputs, stored.examples)
+    write_results(directory, results_of(summary, entries, evidence, stored))
     return directory
 
 

@@ -91,29 +91,30 @@ def test_outputs_are_those_of_single_runs(settings, mode):
         }[mode]
         override = make(model.config, [head])
         expected = np.concatenate([model(**call, overrides=override).logits for call, _ in outputs])
-        assert largest_difference(results.swept.outputs[number], expected) < 1e-4
+        assert largest_difference(results.outputs["outputs"][number], expected) < 1e-4
 
 
 def _encode(settings, examples):
     from bertjax.data.tokenizer import Tokenizer
 
-    return Tokenizer.from_pretrained(settings.model).encode(examples.first, examples.second)
+    first, second = ([example[name] for example in examples] for name in ("first", "second"))
+    return Tokenizer.from_pretrained(settings.model).encode(first, second)
 
 
 def test_whole_layers(settings):
     results = ablate(replace(settings, ablate="layers"))
-    assert [(entry.layer, entry.head) for entry in results.entries] == [(0, None), (1, None)]
+    assert [(entry["layer"], entry["head"]) for entry in results.summary["ablations"]] == [(0, None), (1, None)]
     assert (settings.directory / "layers.png").is_file()
     model = bertjax.load(settings.model)
     encoding = _encode(settings, results.examples)[4]
     call = {"input_ids": [encoding.input_ids], "token_type_ids": [encoding.token_type_ids]}
     expected = model(**call, overrides=ov.uniform(model.config, ov.heads_of_layer(model.config, 1))).logits[0]
-    assert largest_difference(results.swept.outputs[1, 4], expected) < 1e-4
+    assert largest_difference(results.outputs["outputs"][1, 4], expected) < 1e-4
 
 
 def test_pairs_are_scored_by_similarity_with_a_sentence_embedder(settings, embedder):
     results = ablate(replace(settings, model=str(embedder), heads=("1.1", "0.2")))
-    assert [(entry.layer, entry.head) for entry in results.entries] == [(1, 1), (0, 2)]
+    assert [(entry["layer"], entry["head"]) for entry in results.summary["ablations"]] == [(1, 1), (0, 2)]
     assert list(results.summary["base"]["scores"]) == ["roc_auc", "average_precision"]
     model = bertjax.load(embedder)
     from bertjax.data.tokenizer import Tokenizer
@@ -122,26 +123,31 @@ def test_pairs_are_scored_by_similarity_with_a_sentence_embedder(settings, embed
     override = ov.uniform(model.config, ["1.1"])
     vectors = [
         np.asarray(model([tokenizer.encode([text])[0].input_ids], overrides=override).sentence_embedding[0])
-        for text in (results.examples.first[7], results.examples.second[7])
+        for text in (results.examples[7]["first"], results.examples[7]["second"])
     ]
     cosine = vectors[0] @ vectors[1] / np.linalg.norm(vectors[0]) / np.linalg.norm(vectors[1])
-    assert abs(results.swept.outputs[0, 7] - cosine) < 1e-5
+    assert abs(results.outputs["outputs"][0, 7] - cosine) < 1e-5
 
 
 def test_a_file_of_sets(settings, tmp_path):
     (tmp_path / "sets.txt").write_text("two layers: 0.0 1.2  # a name\n\n1.0=zero, 1.1=mean\n0.2\n")
     results = ablate(replace(settings, ablate=str(tmp_path / "sets.txt")))
-    assert [entry.name for entry in results.entries] == ["two layers", "1.0=zero+1.1=mean", "0.2"]
-    assert [entry.heads for entry in results.entries] == [("0.0", "1.2"), ("1.0=zero", "1.1=mean"), ("0.2",)]
-    assert [(entry.layer, entry.head) for entry in results.entries] == [(None, None), (None, None), (0, 2)]
+    assert results.names == ["two layers", "1.0=zero+1.1=mean", "0.2"]
+    heads = [entry["heads"] for entry in results.summary["ablations"]]
+    assert heads == [["0.0", "1.2"], ["1.0=zero", "1.1=mean"], ["0.2"]]
+    assert [(entry["layer"], entry["head"]) for entry in results.summary["ablations"]] == [
+        (None, None),
+        (None, None),
+        (0, 2),
+    ]
     arrays = np.load(settings.directory / "outputs.npz")
-    assert arrays["names"].tolist() == [entry.name for entry in results.entries]
+    assert arrays["names"].tolist() == results.names
     assert (settings.directory / "sets.png").is_file()
     model = bertjax.load(settings.model)
     encoding = _encode(settings, results.examples)[4]
     call = {"input_ids": [encoding.input_ids], "token_type_ids": [encoding.token_type_ids]}
     expected = model(**call, overrides=ov.uniform(model.config, ["0.0", "1.2"])).logits[0]
-    assert largest_difference(results.swept.outputs[0, 4], expected) < 1e-4
+    assert largest_difference(results.outputs["outputs"][0, 4], expected) < 1e-4
 
 
 @pytest.mark.parametrize(
@@ -211,7 +217,7 @@ def test_attention_of_the_largest_effects_is_kept(settings):
     kept = np.load(settings.directory / "attention.npz")
     assert kept["runs"][0] == "base"
     assert len(kept["runs"]) == 6
-    effects = {f"{entry.layer}.{entry.head}": entry.effect for entry in results.entries}
+    effects = dict(zip(results.names, np.abs(results.points()), strict=True))
     assert min(effects[name] for name in kept["runs"][1:]) >= max(
         [effect for name, effect in effects.items() if name not in kept["runs"]], default=0
     )
@@ -225,7 +231,8 @@ def test_attention_of_the_largest_effects_is_kept(settings):
 
 
 def test_a_limit_draws_by_seed(settings):
-    ids = [ablate(replace(settings, limit=4, seed=seed, overwrite=True)).examples.ids for seed in (1, 1, 2)]
+    several = [ablate(replace(settings, limit=4, seed=seed, overwrite=True)) for seed in (1, 1, 2)]
+    ids = [[example["id"] for example in results.examples] for results in several]
     assert len(ids[0]) == 4
     assert ids[0] == ids[1] != ids[2]
 
@@ -245,7 +252,7 @@ def test_a_failure_while_drawing_keeps_what_took_the_time(settings, monkeypatch)
         raise OSError(28, "No space left on device")
 
     ablate(settings)
-    monkeypatch.setattr("bertjax.results.results.save_page", fail)
+    monkeypatch.setattr("bertjax.results.directory.save_page", fail)
     with pytest.raises(OutputError, match="No space left"):
         ablate(replace(settings, mode="zero", overwrite=True))
     # The outputs are whole and new; nothing of the old results is left beside them that would not fit. The journal
@@ -281,8 +288,8 @@ def test_an_ablation_without_effect_is_warned_about(classifier, settings, tmp_pa
 
 
 def test_bfloat16_is_near_float32(settings):
-    exact = ablate(settings).swept.outputs
-    coarse = ablate(replace(settings, precision="bfloat16", overwrite=True)).swept.outputs
+    exact = ablate(settings).outputs["outputs"]
+    coarse = ablate(replace(settings, precision="bfloat16", overwrite=True)).outputs["outputs"]
     assert 1e-5 < largest_difference(coarse, exact) < 0.2
     apart = summary_of(settings)["float32"]
     assert apart["runs"][0] == "base"

@@ -122,7 +122,7 @@ def test_two_processes_give_what_one_gives(settings, tmp_path):
     found = outputs_of(settings)
     alone = ablate(replace(settings, output=str(tmp_path / "alone")))
     for name in ("base", "outputs"):
-        assert np.abs(found[name] - getattr(alone.swept, name)).max() < 2e-6
+        assert np.abs(found[name] - alone.outputs[name]).max() < 2e-6
     assert np.ptp(found["outputs"], axis=0).max() > 1e-4
     assert not settings.journal.exists()
 
@@ -195,7 +195,7 @@ def test_one_of_four_dies_the_others_say_so_and_two_go_on(settings, tmp_path):
     assert codes == [0, 0], said
     assert f"{kept} finished shares" in said[0][0]
     alone = ablate(replace(settings, output=str(tmp_path / "alone")))
-    assert np.abs(outputs_of(settings)["outputs"] - alone.swept.outputs).max() < 2e-6
+    assert np.abs(outputs_of(settings)["outputs"] - alone.outputs["outputs"]).max() < 2e-6
 
 
 def test_the_first_dies_and_the_others_say_so(settings):

@@ -57,7 +57,7 @@ def rename(saved, names):
     summary["sentence"] = f"the largest gain is for {names[0]}"
     for one in summary["statistics"].values():
         one["sentence"] = summary["sentence"]
-    return Results(saved.directory, summary, rows)
+    return Results(summary, rows, saved.stored)
 
 
 def printed(content, console=PlainConsole):
@@ -150,7 +150,7 @@ def test_errors_and_warnings_hold_no_codes_of_a_terminal(capsys, tmp_path):
 
 def test_a_result_with_evil_names_is_shown_and_compared(saved, monkeypatch, capsys):
     renamed = rename(saved, [*EVIL, "[/]", "\\"])
-    monkeypatch.setattr("bertjax.results.directory.read_results", lambda directory: renamed)
+    monkeypatch.setattr("bertjax.results.read_results", lambda directory: renamed)
     for command in (["show", "a"], ["show", "a", "--format", "md"], ["compare", "a", "b"]):
         assert main(command) == 0
         found = capsys.readouterr().out

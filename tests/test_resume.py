@@ -138,7 +138,7 @@ def test_sets_may_be_renamed_in_an_unfinished_sweep(settings, tmp_path, monkeypa
     said = []
     results = ablate(chosen, say=said.append)
     assert any("going on from there" in line for line in said)
-    assert [entry.name for entry in results.entries] == ["one", "two", "three"]
+    assert results.names == ["one", "two", "three"]
     sets.write_text("0.0\n1.1 1.2\n1.0 0.1\n")
     assert main([*arguments_of(settings), "--ablate", str(sets), "--resume"]) == 0
     assert "complete already" in capsys.readouterr().out
@@ -155,4 +155,4 @@ def test_what_a_killed_process_left_half_written_is_removed(settings):
 def test_outputs_of_a_job_are_those_of_the_engine_without_a_journal(settings):
     found = ablate(settings)
     again = ablate(replace(settings, output=settings.output + "-2", engine="plain"))
-    assert np.abs(found.swept.outputs - again.swept.outputs).max() < 2e-5
+    assert np.abs(found.outputs["outputs"] - again.outputs["outputs"]).max() < 2e-5

@@ -22,11 +22,11 @@ from bertjax.errors import InputError, MissingDependencyError
 from bertjax.evidence.intervals import rank_correlation
 from bertjax.formatting import format_p
 from bertjax.results.comparison import agreeing, align, compare, label_results
+from bertjax.results.contents import positive_name
 from bertjax.results.directory import read_results
 from bertjax.results.schema import load_schema
 from bertjax.results.table import COLUMNS, SCHEMA
 from bertjax.results.terminal import show_table, show_text
-from bertjax.results.view import positive_name
 from tests.made_up import make_results
 
 

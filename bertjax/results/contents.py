@@ -1,9 +1,10 @@
 """What results hold, and plain questions to them: read from a directory, or just computed."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -17,47 +18,69 @@ SHOWN = 10  # ablations in a notebook's table
 Arrays = Mapping[str, Shaped[np.ndarray, "..."]]
 
 
-class Stored(Protocol):
+class Stored(ABC):
     """Where results keep what is large."""
 
-    @property
-    def directory(self) -> Path | None:
-        """Where they are; None where they were not written."""
+    directory: Path | None
 
     @property
+    @abstractmethod
     def outputs(self) -> Arrays:
         """As in `outputs.npz`."""
 
     @property
+    @abstractmethod
     def attention(self) -> Arrays:
         """As in `attention.npz`."""
 
     @property
+    @abstractmethod
     def has_attention(self) -> bool:
         """Whether there is any."""
 
     @property
+    @abstractmethod
     def examples(self) -> Sequence[Mapping[str, Any]]:
         """As in `examples.jsonl`."""
 
 
-@dataclass(frozen=True)
-class InMemory:
+class InMemory(Stored):
     """What is large, of results that were just computed.
 
     Args:
-        directory: into which they were written.
+        outputs, attention, examples: as in the files.
+        directory: into which they were written; None where they were not.
     """
 
-    outputs: Arrays
-    attention: Arrays
-    examples: Sequence[Mapping[str, Any]]
-    directory: Path | None = None
+    def __init__(
+        self,
+        outputs: Arrays,
+        attention: Arrays,
+        examples: Sequence[Mapping[str, Any]],
+        directory: Path | None = None,
+    ):
+        self._outputs, self._attention, self._examples = outputs, attention, examples
+        self.directory = directory
+
+    @property
+    def outputs(self) -> Arrays:
+        """As in `outputs.npz`."""
+        return self._outputs
+
+    @property
+    def attention(self) -> Arrays:
+        """As in `attention.npz`."""
+        return self._attention
 
     @property
     def has_attention(self) -> bool:
         """Whether there is any."""
-        return bool(self.attention)
+        return bool(self._attention)
+
+    @property
+    def examples(self) -> Sequence[Mapping[str, Any]]:
+        """As in `examples.jsonl`."""
+        return self._examples
 
 
 @dataclass(frozen=True, repr=False)

@@ -15,7 +15,6 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -33,7 +32,7 @@ from bertjax.json_files import JsonError, parse_json
 from bertjax.paths import is_there, user_path
 from bertjax.plots import save_page
 from bertjax.results.arrays import Header, read_arrays
-from bertjax.results.contents import Arrays, InMemory
+from bertjax.results.contents import Arrays, InMemory, Stored
 from bertjax.results.results import Results
 from bertjax.results.schema import load_schema, mismatch
 from bertjax.results.summary import AGAIN, UNSEALED, describe_files, read_summary, seal, verify
@@ -53,8 +52,7 @@ class UnsealedWarning(UserWarning):
     """Results that were written without hashes: what was changed in their files since cannot be noticed."""
 
 
-@dataclass(frozen=True)
-class _Files:
+class _Files(Stored):
     """What is large in a directory of results, read when it is asked for, and seen to be what was written.
 
     Args:
@@ -64,8 +62,9 @@ class _Files:
     """
 
     directory: Path
-    summary: dict[str, Any]
-    rows: Sequence[dict[str, Any]]
+
+    def __init__(self, directory: Path, summary: dict[str, Any], rows: Sequence[dict[str, Any]]):
+        self.directory, self.summary, self.rows = directory, summary, rows
 
     @property
     def _names(self) -> list[str]:
