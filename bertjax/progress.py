@@ -5,14 +5,17 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+import rich.progress
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
 from bertjax.console import PlainConsole, say
 
-__all__ = ["ProgressBar", "Report", "describe", "in_notebook", "say"]
+__all__ = ["Progress", "ProgressBar", "Report", "describe", "in_notebook", "say"]
 
-# What is done, of how much, and where it is a bar's, a note in place of its text: `report(30.0, 40.0, "loss 0.31")`.
+# Called with the work done and the work in all, in whatever unit.
+Progress = Callable[[float, float], None]
+# A bar's takes a note in place of its text as well: `report(30.0, 40.0, "loss 0.31")`.
 Report = Callable[..., None]
 # Seconds between two lines where there is no terminal: so many at least, a twentieth of the time gone, so many at most.
 LEAST_WAIT, MOST_WAIT = 30.0, 600.0
@@ -30,7 +33,7 @@ class ProgressBar:
         wrapped = TextColumn("{task.description}", markup=False, table_column=Column())  # no time is cut off for it
         columns = [wrapped, BarColumn(10 if console.width < 100 else 40), TaskProgressColumn()]
         columns += [TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()]
-        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._bar = rich.progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._text = text
         self._line = _NotebookLine() if in_notebook() else None if console.is_terminal else _PlainLine()
         self._task: Any = None
@@ -112,6 +115,10 @@ class _PlainLine(_Line):
 
     def show(self, line: str) -> None:
         PlainConsole(stderr=True).print(line, soft_wrap=True)
+
+
+def silent(done: float, total: float) -> None:
+    """Show no progress."""
 
 
 def describe(text: str, done: float, total: float, seconds: float) -> str:

@@ -78,16 +78,16 @@ def _pooled(output):
 
 def test_sharing_the_prefix_computes_less_and_work_says_how_much(job):
     model, _, batches, several = job
-    layers, done = model.config.num_hidden_layers, []
+    layers, last = model.config.num_hidden_layers, []
     for share in (True, False):
-        done.append(0.0)
-
-        def advance(part):
-            done[-1] += part
-
-        plain.sweep(model, batches, several, readouts.logits, share_prefix=share, progress=advance)
-        assert done[-1] == plain.work(several, layers, examples=6, share_prefix=share)
-    assert done[0] < done[1] or layers == 1
+        told = []
+        options = {"share_prefix": share, "progress": lambda *work, told=told: told.append(work)}
+        plain.sweep(model, batches, several, readouts.logits, **options)
+        assert told == sorted(told)
+        assert {total for _, total in told} == {told[-1][0]}
+        last.append(told[-1][0])
+    starts = [plain.first_layer(one, layers) for one in several]
+    assert last == [6 * sum(layers - start for start in starts), 6 * layers * len(several)]
 
 
 def test_the_first_layer_of_an_override(small):

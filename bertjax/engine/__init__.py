@@ -13,7 +13,7 @@ from bertjax.engine.packing import LANES, choose_row_length, first_fit
 from bertjax.engine.plain import SweepResult
 from bertjax.engine.plan import Node, Plan, make_plan
 from bertjax.engine.run import choose_sizes, default_tokens, make_runner, sweep
-from bertjax.engine.schedule import Pace, Progress, Schedule, run_base, split_into_parts
+from bertjax.engine.schedule import Pace, Schedule, run_base, split_into_parts
 from bertjax.engine.sharding import AXIS, BATCH, SPLIT, WHOLE, make_mesh, place_on_mesh
 from bertjax.engine.sizes import budget_of_texts, memory_in_use, peak_memory, sweep_bytes
 from bertjax.engine.sweep_input import Combine, choose_attention, make_job
@@ -31,7 +31,6 @@ __all__ = [
     "Node",
     "Pace",
     "Plan",
-    "Progress",
     "Schedule",
     "SharedRows",
     "Slot",

@@ -6,7 +6,7 @@ an override changes nothing below its first layer, each ablation starts there, f
 unablated run (`share_prefix=False` starts all of them at layer 0).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -23,6 +23,7 @@ from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import READOUT, Ablation, Readout, read, stack
 from bertjax.machine import import_pandas
 from bertjax.model import EncoderRecord, Inputs, Overrides, PretrainedModel, check_overrides, check_stack
+from bertjax.progress import Progress, silent
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def sweep(
     *,
     chunk_size: int | None = None,
     share_prefix: bool = True,
-    progress: Callable[[float], None] = lambda part: None,
+    progress: Progress = silent,
 ) -> SweepResult:
     """Run every override on every example.
 
@@ -125,7 +126,7 @@ def sweep(
         chunk_size: at most so many ablations are computed at once; default by `tokens_at_once`.
         share_prefix: start each ablation from the base run's hidden states at its first overridden layer.
             Without it each ablation is a full forward pass.
-        progress: called with the finished part of the work, in runs of one layer on one example.
+        progress: is told the work done and the work in all, in runs of one layer on one example.
 
     Returns: base and ablated outputs, float32 (float64 for a float64 model).
 
@@ -140,6 +141,7 @@ def sweep(
     starts = [first_layer(one, depth) if share_prefix else 0 for one in overrides]
     chunks: dict[int, list[tuple[list[int], int, Overrides]]] = {}
     batches = _check_batches(batches)
+    done, total = 0.0, float(sum(depth - start for start in starts) * sum(len(indices) for indices, _ in batches))
     examples = 1 + max(max(indices) for indices, _ in batches)
     base: Any = None
     outputs: Any = None
@@ -169,14 +171,15 @@ def sweep(
                 hidden = step(*layers[number], hidden, inputs.keep, stacked, number)
             found = np.asarray(_read(*head, hidden, inputs.keep, readout))[: len(members)]
             outputs[np.asarray(members)[:, None], np.asarray(indices)[None]] = found
-            progress(float(len(members) * (depth - start) * len(indices)))
+            done += len(members) * (depth - start) * len(indices)
+            progress(done, total)
     return SweepResult(base, outputs)
 
 
 def _check_sweep(model: Any, overrides: Any, readout: Any, progress: Any) -> tuple[Overrides, ...]:
     arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
     arguments.function(readout, "readout", READOUT)
-    arguments.function(progress, "progress", "a function of the finished part of the work")
+    arguments.function(progress, "progress", "a function of work done and work in all")
     return arguments.several(overrides, "overrides", "a list of Overrides, one for each ablation", Overrides)
 
 
@@ -201,11 +204,6 @@ def _check_for_all(config: BertConfig, overrides: Overrides, inputs: Inputs) -> 
     if single or overrides.weights is not None or (outputs is not None and outputs.values.shape[1:3] != (1, 1)):
         raise OverrideError("an override for single examples or tokens cannot be swept: use plain.run on one batch")
     check_overrides(config, overrides, inputs)
-
-
-def work(overrides: Sequence[Overrides], layers: int, examples: int, share_prefix: bool = True) -> int:
-    """All of the work that `sweep` reports to `progress`: ablations x layers to run x examples."""
-    return examples * sum(layers - (first_layer(one, layers) if share_prefix else 0) for one in overrides)
 
 
 def first_layer(overrides: Overrides, layers: int) -> int:

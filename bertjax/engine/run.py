@@ -20,7 +20,7 @@ from bertjax.engine.journal import Journal, open_journal
 from bertjax.engine.packing import LANES, STEP, choose_row_length, first_fit, pack, total_lengths
 from bertjax.engine.plain import SweepResult
 from bertjax.engine.plan import Node
-from bertjax.engine.schedule import AHEAD, Pace, Part, Progress, Schedule, run_base, split_into_parts
+from bertjax.engine.schedule import AHEAD, Pace, Part, Schedule, run_base, split_into_parts
 from bertjax.engine.sizes import default_budget, fit_blocks, memory_in_use, sweep_bytes
 from bertjax.engine.sweep_input import Combine, Examples, Job, make_job
 from bertjax.errors import InputError, SweepInterrupted
@@ -29,7 +29,7 @@ from bertjax.interventions import Ablation, Readout
 from bertjax.machine import read_budget, use_compile_cache
 from bertjax.model import PretrainedModel
 from bertjax.paths import user_path
-from bertjax.progress import ProgressBar
+from bertjax.progress import Progress, ProgressBar, silent
 
 # Activations inside the feed-forward layer for which a CPU is fastest: about 10 MB of float32.
 CACHED_FLOATS = 2_500_000
@@ -125,7 +125,7 @@ def sweep(
             if notes.found:
                 say(f"{notes.found} finished parts in {notes.directory.parent}, going on from there")
         bar = opened.enter_context(ProgressBar("sweep"))
-        report = (bar if progress else _no_report) if isinstance(progress, bool) else progress
+        report = (bar if progress else silent) if isinstance(progress, bool) else progress
         base, outputs = _run(job, runner, notes.sizes if notes else sizes, notes, report)
     return SweepResult(base, outputs, tuple(ablations), job.attention, time.monotonic() - started)
 
@@ -239,10 +239,6 @@ def runner_bytes(runner: BlockRunner, job: Job) -> int:
     here = Blocks(runner.blocks.rows // runner.devices, runner.blocks.runs)
     needed = sweep_bytes(runner.config, itemsize, packed.row_length, here, row_bytes)
     return needed * (runner.devices if jax.default_backend() == "cpu" else 1)
-
-
-def _no_report(done: float, total: float) -> None:
-    """Show no progress."""
 
 
 def _run_parts(runner: BlockRunner, parts: Sequence[Part], outputs: "_Outputs", progress: Progress) -> None:

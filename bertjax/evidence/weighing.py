@@ -28,6 +28,7 @@ from bertjax.evidence.significance import (
     mcnemar,
     swap_test,
 )
+from bertjax.progress import Progress, silent
 
 RESAMPLES = 10_000
 Q = 0.05  # the rate of false discoveries below which an effect counts as found
@@ -125,7 +126,7 @@ def weigh(
     resamples: int | None = None,
     draws: int | None = None,
     seed: int = 0,
-    progress: Callable[[float, float], None] = lambda done, total: None,
+    progress: Progress = silent,
 ) -> Evidence:
     """Everything that the outputs say about each ablation's effect on a metric.
 
@@ -179,9 +180,7 @@ def check_weighable(metric: str, labels: Num[np.ndarray, " examples"], positive:
 class _Pace:
     """How much of the work is done: draws of runs. A swap makes two scores, each of twice the examples."""
 
-    def __init__(
-        self, metric: str, runs: int, draws: int, swaps: int, progress: Callable[[float, float], None]
-    ) -> None:
+    def __init__(self, metric: str, runs: int, draws: int, swaps: int, progress: Progress) -> None:
         self.swap = 0.05 if metric == "roc_auc" else 4.0  # which is a sum over examples there
         self.done, self.total = 0.0, runs * (draws + 2 * HALVES + self.swap * swaps)
         self.progress = progress

@@ -11,12 +11,13 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from bertjax.data import Examples
-from bertjax.engine import Progress, SweepResult
+from bertjax.engine import SweepResult
 from bertjax.errors import InputError, some_of
 from bertjax.evidence import predictions_from_logits
 from bertjax.formatting import count_of, finite
 from bertjax.interventions import Ablation, to_overrides
 from bertjax.model import BertForSentenceEmbedding, load
+from bertjax.progress import Progress, silent
 from bertjax.results import (
     InMemory,
     Results,
@@ -51,7 +52,7 @@ def conclude(
     swept: SweepResult,
     seconds: float,
     say: Callable[[str], None] = lambda line: None,
-    weighing: Progress = lambda done, total: None,
+    weighing: Progress = silent,
 ) -> Results:
     """Score and weigh all ablations, and write the directory of results.
 

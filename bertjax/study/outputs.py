@@ -16,7 +16,6 @@ from jaxtyping import Array, Float, Shaped
 from bertjax.data import Task, collate
 from bertjax.engine import (
     Combine,
-    Progress,
     SharedRows,
     SweepResult,
     divide_examples,
@@ -29,6 +28,7 @@ from bertjax.errors import DataError, InputError, some_of
 from bertjax.evidence import METRICS
 from bertjax.interventions import Ablation, Readout, readouts, stack
 from bertjax.model import ModelOutput, Overrides
+from bertjax.progress import Progress, silent
 from bertjax.study.encoding import Encoded, batch_rows, plain_label
 
 # Into how many blocks, and at least how large, processes cut the examples for means.
@@ -48,7 +48,7 @@ def sweep_examples(
     journal: Path | None = None,
     replace_journal: bool = False,
     settings: Mapping[str, Any] | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = silent,
     say: Callable[[str], None] = lambda line: None,
 ) -> SweepResult:
     """Base and ablated outputs of every example, by the engine.
@@ -97,28 +97,26 @@ def sweep_plainly(
     *,
     batch_size: int,
     chunk_size: int | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = silent,
 ) -> SweepResult:
     """The same as `sweep_examples`, by `plain.sweep`: `jax.vmap` over stacks of overrides, padded batches."""
-    positions, work = model.config.max_position_embeddings, 0.0
-    total = float(plain.work(overrides, model.config.num_hidden_layers, len(encoded.rows)))
-
-    def advance(part: float) -> None:
-        nonlocal work
-        work += part
-        progress(min(work, total), total)
-
-    options: dict[str, Any] = {"chunk_size": chunk_size, "progress": advance}
+    positions = model.config.max_position_embeddings
     if encoded.kind == "logits":
         batches = batch_rows(encoded, range(encoded.examples), batch_size, positions)
-        return _in_order(encoded, plain.sweep(model, batches, overrides, readouts.logits, **options))
+        found = plain.sweep(model, batches, overrides, readouts.logits, chunk_size=chunk_size, progress=progress)
+        return _in_order(encoded, found)
     pairs = max(1, VECTOR_BYTES // (8 * model.config.hidden_size * (len(overrides) + 1)))
     blocks = []
     for start in range(0, encoded.examples, pairs):
         some = range(start, min(start + pairs, encoded.examples))
+
+        def report(done: float, total: float, before: int = start, here: int = len(some)) -> None:
+            progress(before + here * done / total, float(encoded.examples))
+
         rows = [*some, *(example + encoded.examples for example in some)]
         batches = batch_rows(encoded, rows, batch_size, positions)
-        vectors = plain.sweep(model, batches, overrides, readouts.sentence_embedding, **options)
+        kept = readouts.sentence_embedding
+        vectors = plain.sweep(model, batches, overrides, kept, chunk_size=chunk_size, progress=report)
         blocks.append((cosine(*np.split(vectors.base, 2)), cosine(*np.split(vectors.outputs, 2, axis=1))))
     base, outputs = (np.concatenate(parts, axis=-1) for parts in zip(*blocks, strict=True))
     return SweepResult(base, outputs)

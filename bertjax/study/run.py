@@ -15,7 +15,6 @@ from bertjax.checkpoints import locate
 from bertjax.data import CUSTOM, Examples, Tokenizer, load_examples
 from bertjax.engine import (
     Estimate,
-    Progress,
     SweepResult,
     budget_of_texts,
     discard_journal,
@@ -27,6 +26,7 @@ from bertjax.errors import InputError, OutputError, some_of
 from bertjax.evidence import check_labels, check_weighable
 from bertjax.formatting import count_of
 from bertjax.interventions import Ablation, Change, to_overrides
+from bertjax.progress import Progress, silent
 from bertjax.results import Results, check_directory
 from bertjax.study.conclusion import conclude, load_model
 from bertjax.study.encoding import Encoded, encode_examples, is_regression
@@ -50,8 +50,8 @@ WRITTEN = np.int32(1)  # what processes tell each other at the end
 def ablate(
     settings: Settings,
     say: Callable[[str], None] = lambda line: None,
-    progress: Progress = lambda done, total: None,
-    weighing: Progress = lambda done, total: None,
+    progress: Progress = silent,
+    weighing: Progress = silent,
 ) -> Results | None:
     """Run the whole job and write its directory.
 

@@ -1,12 +1,13 @@
 """Scores of all ablations and what they are worth, from the outputs of a sweep."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from bertjax.data import Examples
 from bertjax.engine import SweepResult
 from bertjax.evidence import Evidence, labelled, score, weigh
 from bertjax.interventions import Ablation
+from bertjax.progress import Progress, silent
 from bertjax.results import Entry, Place
 from bertjax.study.outputs import metrics_of, positive_label
 from bertjax.study.settings import head_names
@@ -52,7 +53,7 @@ def weigh_outputs(
     labels: Any,
     seed: int = 0,
     resamples: int | None = None,
-    progress: Callable[[float, float], None] = lambda done, total: None,
+    progress: Progress = silent,
 ) -> dict[str, Evidence]:
     """What the outputs are worth as evidence, by each metric; nothing where fewer than two examples have a label."""
     found: dict[str, Evidence] = {}

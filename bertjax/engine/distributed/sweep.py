@@ -24,12 +24,12 @@ from bertjax.engine.fingerprint import facts_of
 from bertjax.engine.journal import Journal, open_journal
 from bertjax.engine.packing import pack, total_lengths
 from bertjax.engine.plain import SweepResult
-from bertjax.engine.schedule import Progress
 from bertjax.engine.sizes import default_budget, memory_in_use
 from bertjax.engine.sweep_input import Job, make_job
 from bertjax.errors import SweepInterrupted
 from bertjax.interventions import Ablation
 from bertjax.machine import use_compile_cache
+from bertjax.progress import Progress, silent
 
 # Runs of an example that a share has at most: 32 and 512 examples with BERT-base's 144 heads and the base run.
 RUNS_OF_SHARE = {"cpu": 32 * 145, "other": 512 * 145}
@@ -48,7 +48,7 @@ def sweep_distributed(
     journal: str | Path | None = None,
     replace_journal: bool = False,
     settings: Mapping[str, Any] | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = silent,
     say: Callable[[str], None] = lambda line: None,
 ) -> SweepResult | None:
     """`engine.sweep` on all processes, which give the same arguments; the outputs are process 0's.
