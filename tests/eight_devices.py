@@ -7,8 +7,10 @@ import pytest
 from bertjax import BertConfig, BertForSentenceEmbedding, BertForSequenceClassification, BertModel
 from bertjax.engine import compiled_steps as compiled
 from bertjax.engine import run as engine
+from bertjax.engine import sizes
 from bertjax.engine.blocks import Slot, Step
 from bertjax.engine.journal import count_parts
+from bertjax.engine.sizes import Sizes
 from bertjax.engine.sweep_input import make_job
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts
@@ -78,7 +80,7 @@ def lowered_steps(devices):
     rng = np.random.default_rng(0)
     model, texts = random_model(BertForSequenceClassification, FIVE), encodings(FIVE, rng, [11] * 96)
     job = make_job(model, texts, ab.single_heads(FIVE), readouts.logits, combine=None, means=None, donors=None, at=None)
-    sizes = {"row_length": 12, "one_per_row": 0, "rows": 48, "runs": 5, "steps_of_part": 1}
+    sizes = Sizes(row_length=12, rows=48, runs=5, steps_of_part=1)
     runner = engine.make_runner(job, sizes, devices)
     block, rows, root = runner.embed([0] * 5), runner.rows([0] * 5), job.plan.root
     changes = runner.changes(0, [((change,)) for one in ab.single_heads(FIVE)[:5] for change in one.changes])
@@ -109,7 +111,7 @@ def test_each_device_has_its_share_of_the_work_and_none_waits_for_another():
 
 
 def test_a_sweep_goes_on_with_another_number_of_devices(tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "STEPS_OF_PART", TINY_PARTS)
+    monkeypatch.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)
     given = BertForSequenceClassification, ab.head_pairs(FIVE), readouts.logits, [9] * 50
     whole = sweep(*given, jax.devices())
     with pytest.raises(engine.SweepInterrupted):

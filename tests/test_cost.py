@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bertjax import BertConfig, BertModel
-from bertjax.engine.blocks import Blocks
 from bertjax.engine.costs import Work, count_work, flops, price
 from bertjax.engine.plan import make_plan
+from bertjax.engine.sizes import Blocks
 from bertjax.interventions import ablations as ab
 from bertjax.model import packed_layer as steps
 from bertjax.model.packed_layer import Changes, Recipe, Rows

@@ -10,7 +10,7 @@ import bertjax
 from bertjax import BertModel
 from bertjax.cli import main
 from bertjax.data.loading import load_examples
-from bertjax.engine import run as engine
+from bertjax.engine import sizes
 from bertjax.errors import OutputError
 from bertjax.evidence.weighing import weigh
 from bertjax.interventions import overrides
@@ -284,8 +284,8 @@ def test_as_published_reads_all_rows_and_disables_by_weights_1_over_n_step_by_st
 
 
 def test_interrupted_it_goes_on_to_the_same_values(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(engine, "STEPS_OF_PART", TINY_PARTS)
-    monkeypatch.setattr(engine, "CACHED_FLOATS", 700)
+    monkeypatch.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)
+    monkeypatch.setattr(sizes, "CACHED_FLOATS", 700)
     assert run_main(head_ablation, folder, "classifier", "mrpc", tmp_path / "whole") == 0
     with monkeypatch.context() as patch:
         advance = "bertjax.progress.ProgressBar._advance"

@@ -20,8 +20,8 @@ from bertjax import (
 )
 from bertjax.engine import plain
 from bertjax.engine import run as engine
-from bertjax.engine.blocks import Blocks, choose_blocks
 from bertjax.engine.plain import SweepResult
+from bertjax.engine.sizes import Blocks, choose_blocks
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov

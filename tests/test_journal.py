@@ -8,10 +8,10 @@ import pytest
 from bertjax import BertModel
 from bertjax.engine import run as engine
 from bertjax.engine import sizes as memory
-from bertjax.engine.blocks import choose_blocks
 from bertjax.engine.journal import DIGEST_BYTES, count_parts, discard_journal, open_journal
 from bertjax.engine.plan import make_plan
 from bertjax.engine.schedule import split_into_parts
+from bertjax.engine.sizes import choose_blocks
 from bertjax.errors import InputError, OutputError, SweepInterrupted
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts
@@ -24,7 +24,7 @@ TINY_PARTS = {"cpu": 1, "other": 1}
 @pytest.fixture
 def job(small, rng, tmp_path, monkeypatch):
     """A sweep of many parts: `job()` runs it, and options may differ."""
-    monkeypatch.setattr(engine, "STEPS_OF_PART", TINY_PARTS)
+    monkeypatch.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)
     model, ablations = model_of("three heads", "logits", "float32"), [*ab.single_heads(small), *ab.head_pairs(small)]
     examples = encodings(small, rng, rng.integers(1, 10, 12))
 

@@ -12,8 +12,7 @@ from bertjax import BertConfig, BertForMaskedLM, BertForSequenceClassification
 from bertjax.engine import run as engine
 from bertjax.engine import schedule
 from bertjax.engine import sizes as memory
-from bertjax.engine.blocks import Blocks
-from bertjax.engine.sizes import fit_blocks, most_blocks, sweep_bytes
+from bertjax.engine.sizes import Blocks, fit_blocks, most_blocks, sweep_bytes
 from bertjax.engine.sweep_input import make_job
 from bertjax.errors import InputError
 from bertjax.interventions import ablations as ab
@@ -106,14 +105,14 @@ def test_what_a_readout_takes_apart_counts(rng):
     )
     assert first.row_bytes(3, 8) < 1000 * 3
     budget = memory.memory_in_use() + memory.COMPILER_BYTES + 60_000_000
-    roomy, tight = (engine.choose_sizes(job, tokens_at_once=4000, memory=most) for most in (None, budget))
-    assert tight["rows"] * tight["runs"] < roomy["rows"] * roomy["runs"]
+    roomy, tight = (memory.choose_sizes(job, tokens_at_once=4000, memory=most) for most in (None, budget))
+    assert tight.rows * tight.runs < roomy.rows * roomy.runs
 
 
 CHILD = """
 import sys
 import numpy as np
-from bertjax import BertConfig, BertForSequenceClassification, engine, readouts
+from bertjax import BertConfig, BertForSequenceClassification, readouts, sweep
 from bertjax.interventions.ablations import single_heads
 from bertjax.engine.plan import make_plan
 from tests.tiny import encodings, random_model
@@ -124,7 +123,7 @@ with open("/proc/self/clear_refs", "w") as file:
     file.write("5")
 examples = encodings(config, np.random.default_rng(0), [40] * 96)
 heads = single_heads(config)[-24:]
-engine.sweep(model, examples, heads, readouts.logits, tokens_at_once=16_000, memory=int(sys.argv[1]))
+sweep(model, examples, heads, readouts.logits, tokens_at_once=16_000, memory=int(sys.argv[1]))
 print(next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 
@@ -143,7 +142,7 @@ def test_a_model_as_wide_as_bert_stays_within_its_budget(layers, budget, least):
 def test_without_a_budget_steps_are_as_large_as_asked_and_with_one_smaller(rng):
     model = random_model(BertForSequenceClassification, DEEP)
     job = make_job(model, encodings(DEEP, rng, [10] * 5000), ab.single_heads(DEEP), readouts.logits)
-    free = engine.choose_sizes(job, tokens_at_once=40_000)
+    free = memory.choose_sizes(job, tokens_at_once=40_000)
     budget = memory.memory_in_use() + memory.COMPILER_BYTES + 20_000_000
-    tight = engine.choose_sizes(job, tokens_at_once=40_000, memory=budget)
-    assert tight["rows"] * tight["runs"] < free["rows"] * free["runs"]
+    tight = memory.choose_sizes(job, tokens_at_once=40_000, memory=budget)
+    assert tight.rows * tight.runs < free.rows * free.runs

@@ -57,8 +57,8 @@ def test_the_command_says_what_is_saved_and_goes_on(settings, monkeypatch, capsy
 
 CHILD = """
 import sys
-from bertjax.engine import run as engine
-engine.STEPS_OF_PART, engine.CACHED_FLOATS = {"cpu": 1, "other": 1}, 700
+from bertjax.engine import sizes
+sizes.STEPS_OF_PART, sizes.CACHED_FLOATS = {"cpu": 1, "other": 1}, 700
 from bertjax.cli import main
 sys.exit(main(sys.argv[1:]))
 """

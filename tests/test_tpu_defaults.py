@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from bertjax import BertConfig, BertForSequenceClassification
-from bertjax.engine import run as engine
 from bertjax.engine.packing import LANES, STEP, choose_row_length
+from bertjax.engine.sizes import choose_sizes
 from bertjax.engine.sweep_input import make_job
 from bertjax.interventions import readouts
 from bertjax.interventions.ablations import single_heads
@@ -40,8 +40,8 @@ def test_the_engine_takes_such_rows(rng, platform):
     config = BertConfig(**{**SIZES["three heads"], "max_position_embeddings": 64})
     model, texts = random_model(BertForSequenceClassification, config), encodings(config, rng, [9, 30, 5])
     job = make_job(model, texts, single_heads(config), readouts.logits)
-    sizes = engine.choose_sizes(job, memory=10**10)
-    assert (sizes["row_length"] % 128 == 0) == (platform == "tpu")
+    sizes = choose_sizes(job, memory=10**10)
+    assert (sizes.row_length % 128 == 0) == (platform == "tpu")
 
 
 def test_dropout_has_the_chips_own_numbers_there(platform):

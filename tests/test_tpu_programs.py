@@ -13,9 +13,10 @@ from benchmarks.tpu_programs import Sizes, Target, choose_sizes, count_steps
 from bertjax import BertConfig, BertForSequenceClassification
 from bertjax.engine import compiled_steps as compiled
 from bertjax.engine import run as engine
-from bertjax.engine.blocks import Blocks
 from bertjax.engine.plan import make_plan
 from bertjax.engine.sharding import AXIS
+from bertjax.engine.sizes import Blocks
+from bertjax.engine.sizes import Sizes as SweepSizes
 from bertjax.interventions import readouts
 from bertjax.interventions.ablations import single_heads
 from bertjax.model.pretrained import make_numerics
@@ -40,8 +41,7 @@ def test_steps_are_counted_as_the_engine_takes_them(rng, examples, monkeypatch):
             return step(*given)
 
         monkeypatch.setattr(compiled, name, counted)
-    sizes = {"row_length": 12, "one_per_row": 0, "rows": blocks.rows, "runs": blocks.runs}
-    sizes |= {"steps_of_part": tpu_programs.STEPS_OF_PART}
+    sizes = SweepSizes(12, blocks.rows, blocks.runs, tpu_programs.STEPS_OF_PART)
     monkeypatch.setattr(engine, "choose_sizes", lambda *given, **options: sizes)
     found = engine.sweep(model, texts, single_heads(config), readouts.logits)
     assert count_steps(make_plan(config, found.ablations), -(-examples // blocks.rows), blocks) == taken

@@ -1,7 +1,7 @@
 """The engine: all sets of heads on all examples, each hidden state computed once, nothing lost when interrupted."""
 
 from bertjax.engine import compiled_steps, plain
-from bertjax.engine.blocks import BlockRunner, Blocks, Slot, Step, choose_blocks
+from bertjax.engine.blocks import BlockRunner, Slot, Step
 from bertjax.engine.costs import Estimate, estimate, measure_rate, price
 from bertjax.engine.distributed import processes
 from bertjax.engine.distributed.processes import gather
@@ -12,10 +12,19 @@ from bertjax.engine.journal import describe_settings, discard_journal, find_diff
 from bertjax.engine.packing import LANES, choose_row_length, first_fit
 from bertjax.engine.plain import SweepResult
 from bertjax.engine.plan import Node, Plan, make_plan
-from bertjax.engine.run import choose_sizes, default_tokens, make_runner, sweep
+from bertjax.engine.run import make_runner, sweep
 from bertjax.engine.schedule import Pace, Schedule, run_base, split_into_parts
 from bertjax.engine.sharding import AXIS, BATCH, SPLIT, WHOLE, make_mesh, place_on_mesh
-from bertjax.engine.sizes import budget_of_texts, memory_in_use, peak_memory, sweep_bytes
+from bertjax.engine.sizes import (
+    Blocks,
+    budget_of_texts,
+    choose_blocks,
+    choose_sizes,
+    default_tokens,
+    memory_in_use,
+    peak_memory,
+    sweep_bytes,
+)
 from bertjax.engine.sweep_input import Combine, choose_attention, make_job
 
 __all__ = [

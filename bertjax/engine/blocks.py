@@ -18,6 +18,7 @@ from bertjax.engine.compiled_steps import BlockRows
 from bertjax.engine.packing import Packed
 from bertjax.engine.plan import Node
 from bertjax.engine.sharding import make_mesh, place_on_mesh
+from bertjax.engine.sizes import Blocks
 from bertjax.engine.sweep_input import Job
 from bertjax.errors import InputError
 from bertjax.interventions import Change
@@ -26,31 +27,6 @@ from bertjax.model import packed_layer as steps
 
 # A branch computes 8 of a layer's 12 products of embed x embed for every slot, and the other 4 once.
 BRANCH_SHARE = 0.75
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """How large the pieces are in which a sweep is computed.
-
-    Args:
-        rows: rows of a chunk.
-        runs: slots of a block, each one run on one chunk.
-    """
-
-    rows: int
-    runs: int
-
-
-def choose_blocks(rows: int, row_length: int, heads: int, tokens: int) -> Blocks:
-    """Blocks of about `tokens` tokens, in which the heads of a layer have whole numbers of blocks.
-
-    >>> choose_blocks(rows=1000, row_length=128, heads=12, tokens=1536)
-    Blocks(rows=1, runs=12)
-    """
-    fit = max(1, tokens // row_length)
-    runs = -(-heads // -(-heads // fit))
-    chunks = -(-rows // max(1, round(tokens / row_length / runs)))
-    return Blocks(-(-rows // chunks), runs)
 
 
 def is_worth_branching(children: int, runs: int, short: bool) -> bool:

@@ -16,10 +16,10 @@ import numpy as np
 from bertjax import arguments
 from bertjax.checkpoints import BertConfig
 from bertjax.data import Tokenizer
-from bertjax.engine.blocks import BlockRunner, Blocks, Slot, Step, is_worth_branching
+from bertjax.engine.blocks import BlockRunner, Slot, Step, is_worth_branching
 from bertjax.engine.plan import Plan
-from bertjax.engine.run import choose_sizes, make_runner, runner_bytes
-from bertjax.engine.sizes import memory_in_use
+from bertjax.engine.run import make_runner, runner_bytes
+from bertjax.engine.sizes import Blocks, choose_sizes, memory_in_use
 from bertjax.engine.sweep_input import Combine, Examples, make_job, read_texts
 from bertjax.interventions import Ablation, Readout
 from bertjax.machine import read_budget, use_compile_cache
@@ -203,7 +203,7 @@ def estimate(
     given: dict[str, Any] = {"combine": combine, "means": means, "donors": examples, "attention": attention}
     job = make_job(model, examples, ablations, readout, **given)
     config, sizes = model.config, choose_sizes(job, memory=read_budget(memory))
-    blocks, row_length, runner = Blocks(sizes["rows"], sizes["runs"]), sizes["row_length"], make_runner(job, sizes)
+    blocks, row_length, runner = sizes.blocks, sizes.row_length, make_runner(job, sizes)
     packed, texts, plan = runner.packed, job.texts, job.plan
     lengths = [len(text) for several in texts for text in several]
     cost = price(plan, config, blocks, packed.rows, row_length, lengths, runner.first_only)

@@ -9,19 +9,26 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Int, Int32, Shaped
+from jaxtyping import Array, Float, Int, Shaped
 
 from bertjax import arguments
-from bertjax.checkpoints import BertConfig
 from bertjax.data import Tokenizer
-from bertjax.engine.blocks import BlockRunner, Blocks
+from bertjax.engine.blocks import BlockRunner
 from bertjax.engine.fingerprint import facts_of
 from bertjax.engine.journal import Journal, open_journal
-from bertjax.engine.packing import LANES, STEP, choose_row_length, first_fit, pack, total_lengths
+from bertjax.engine.packing import pack
 from bertjax.engine.plain import SweepResult
 from bertjax.engine.plan import Node
-from bertjax.engine.schedule import AHEAD, Pace, Part, Schedule, run_base, split_into_parts
-from bertjax.engine.sizes import default_budget, fit_blocks, memory_in_use, sweep_bytes
+from bertjax.engine.schedule import Pace, Part, Schedule, run_base, split_into_parts
+from bertjax.engine.sizes import (
+    AHEAD,
+    Blocks,
+    Sizes,
+    choose_sizes,
+    default_budget,
+    memory_in_use,
+    sweep_bytes,
+)
 from bertjax.engine.sweep_input import Combine, Examples, Job, make_job
 from bertjax.errors import InputError, SweepInterrupted
 from bertjax.formatting import format_bytes
@@ -31,12 +38,8 @@ from bertjax.model import PretrainedModel
 from bertjax.paths import user_path
 from bertjax.progress import Progress, ProgressBar, silent
 
-# Activations inside the feed-forward layer for which a CPU is fastest: about 10 MB of float32.
-CACHED_FLOATS = 2_500_000
 # What a process holds before a sweep varies a little from start to start.
 SLACK = 1.05
-# Steps after which the outputs are written down: seconds on a CPU and on an accelerator, whose steps are short.
-STEPS_OF_PART = {"cpu": 96, "other": 2048}
 
 
 def sweep(
@@ -119,14 +122,16 @@ def sweep(
         notes = None
         if journal is not None:
             notes = opened.enter_context(
-                open_journal(Path(journal), facts_of(job), sizes, settings=settings, replace=replace_journal)
+                open_journal(Path(journal), facts_of(job), sizes.to_dict(), settings=settings, replace=replace_journal)
             )
-            runner = runner if notes.sizes == sizes else _runner_of(job, notes, memory, devices)
+            begun = Sizes.from_dict(notes.sizes)
+            if begun != sizes:
+                sizes, runner = begun, _runner_of(job, begun, notes, memory, devices)
             if notes.found:
                 say(f"{notes.found} finished parts in {notes.directory.parent}, going on from there")
         bar = opened.enter_context(ProgressBar("sweep"))
         report = (bar if progress else silent) if isinstance(progress, bool) else progress
-        base, outputs = _run(job, runner, notes.sizes if notes else sizes, notes, report)
+        base, outputs = _run(job, runner, sizes, notes, report)
     return SweepResult(base, outputs, tuple(ablations), job.attention, time.monotonic() - started)
 
 
@@ -140,88 +145,41 @@ def _devices(devices: Sequence[jax.Device] | None) -> tuple[jax.Device, ...] | N
 
 
 def run_job(
-    job: Job, sizes: Mapping[str, int], progress: Progress
+    job: Job, sizes: Sizes, progress: Progress
 ) -> tuple[Shaped[np.ndarray, "examples *readout"], Shaped[np.ndarray, "ablations examples *readout"]]:
     """A job in pieces of known sizes (`choose_sizes`), on all devices of the process: outputs of base and ablations."""
     return _run(job, make_runner(job, sizes), sizes, None, progress)
 
 
 def _run(
-    job: Job, runner: BlockRunner, sizes: Mapping[str, int], journal: Journal | None, progress: Progress
+    job: Job, runner: BlockRunner, sizes: Sizes, journal: Journal | None, progress: Progress
 ) -> tuple[np.ndarray, np.ndarray]:
-    parts = split_into_parts(job.plan, runner.chunks, sizes["runs"], sizes["steps_of_part"] * sizes["runs"])
+    parts = split_into_parts(job.plan, runner.chunks, sizes.runs, sizes.steps_of_part * sizes.runs)
     outputs = _Outputs(job, runner, journal)
     _run_parts(runner, parts, outputs, progress)
     return outputs.arrays()
 
 
-def choose_sizes(
-    job: Job,
-    *,
-    row_length: int | None = None,
-    one_per_row: bool = False,
-    tokens_at_once: int | None = None,
-    memory: int | None = None,
-    devices: Sequence[jax.Device] | None = None,
-) -> dict[str, int]:
-    """The sizes of all pieces, for a sweep that begins: see `sweep`.
-
-    Raises:
-        InputError: too little memory, or an example longer than a row.
-    """
-    config, numerics, lengths = job.model.config, job.model.numerics, total_lengths(job.texts)
-    for name, value in (("row_length", row_length), ("tokens_at_once", tokens_at_once), ("memory", memory)):
-        if value is not None:
-            arguments.whole_number(value, name, 1)
-    arguments.switch(one_per_row, "one_per_row")
-    length = row_length or choose_length(config, lengths)
-    if length < lengths.max():
-        raise InputError(f"an example has {lengths.max()} tokens, but a row only {length}")
-    rows = [[number] for number in range(len(lengths))] if one_per_row else first_fit(lengths, length)
-    row_bytes = job.row_bytes(max(sum(len(job.texts[one]) for one in row) for row in rows), AHEAD)
-    tokens, itemsize = tokens_at_once or default_tokens(config), np.dtype(numerics.dtype).itemsize
-    count = len(jax.local_devices() if devices is None else devices)
-    blocks = fit_blocks(config, itemsize, len(rows), length, tokens, job.output_bytes, memory, row_bytes, count)
-    steps = STEPS_OF_PART.get(jax.default_backend(), STEPS_OF_PART["other"])
-    sizes = {"row_length": length, "one_per_row": int(one_per_row), "rows": blocks.rows, "runs": blocks.runs}
-    return {**sizes, "steps_of_part": steps, "devices": count}
-
-
-def choose_length(config: BertConfig, lengths: Int32[np.ndarray, " examples"]) -> int:
-    """The row length that suits examples of these lengths on this device."""
-    step = LANES if jax.default_backend() == "tpu" else STEP
-    return choose_row_length(lengths, config.hidden_size, config.intermediate_size, step=step)
-
-
-def default_tokens(config: BertConfig) -> int:
-    """How many tokens a step should hold on each device.
-
-    A CPU is fastest when the widest activations of a step, those inside the feed-forward layer, stay in its caches
-    (measured: `benchmarks/RESULTS.md`); an accelerator needs many tokens to be busy.
-    """
-    return max(64, CACHED_FLOATS // config.intermediate_size) if jax.default_backend() == "cpu" else 65536
-
-
-def make_runner(job: Job, sizes: Mapping[str, int], devices: Sequence[jax.Device] | None = None) -> BlockRunner:
+def make_runner(job: Job, sizes: Sizes, devices: Sequence[jax.Device] | None = None) -> BlockRunner:
     """Pack the examples, and their donors alike, and make the steps ready.
 
     Raises:
         InputError: examples that do not fit the model or a row.
     """
     packed, donors = (
-        None
-        if texts is None
-        else pack(texts, sizes["row_length"], one_per_row=bool(sizes["one_per_row"]), places=sizes.get("places", 0))
+        None if texts is None else pack(texts, sizes.row_length, one_per_row=sizes.one_per_row, places=sizes.places)
         for texts in (job.texts, job.donors)
     )
     assert packed is not None
-    return BlockRunner(job, packed, donors, Blocks(sizes["rows"], sizes["runs"]), devices)
+    return BlockRunner(job, packed, donors, sizes.blocks, devices)
 
 
-def _runner_of(job: Job, journal: Journal, memory: int | None, devices: Sequence[jax.Device] | None) -> BlockRunner:
+def _runner_of(
+    job: Job, sizes: Sizes, journal: Journal, memory: int | None, devices: Sequence[jax.Device] | None
+) -> BlockRunner:
     """The steps with which a sweep was begun. Raises `InputError` where they need more memory than there may be now."""
-    runner = make_runner(job, journal.sizes, devices)
-    if memory is None and runner.devices < journal.sizes.get("devices", 1):  # each has more rows now
+    runner = make_runner(job, sizes, devices)
+    if memory is None and runner.devices < sizes.devices:  # each has more rows now
         memory = default_budget()
     needed = memory_in_use() + 2 * job.output_bytes + runner_bytes(runner, job)
     if memory is not None and needed > SLACK * memory:

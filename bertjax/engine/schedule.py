@@ -14,10 +14,8 @@ from jaxtyping import Array
 
 from bertjax.engine.blocks import BlockRunner, Slot, Step
 from bertjax.engine.plan import Node, Plan
+from bertjax.engine.sizes import AHEAD
 from bertjax.progress import Progress
-
-# Steps that the host hands to the device before it waits for the first of them.
-AHEAD = 8
 
 Found = Callable[[Array, list[tuple[Node, int]]], None]
 

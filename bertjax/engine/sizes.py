@@ -1,19 +1,140 @@
-"""How much memory there is, how much a sweep takes at most, and the largest steps that fit.
+"""The sizes in which a sweep is computed: what suits examples and device, and what fits into memory.
 
 On a CPU memory is the process's resident memory, all of it; on an accelerator the device's.
 """
 
-import jax
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+import jax
+import numpy as np
+from jaxtyping import Int32
+
+from bertjax import arguments
 from bertjax.checkpoints import BertConfig
-from bertjax.engine.blocks import Blocks, choose_blocks
-from bertjax.engine.schedule import AHEAD
+from bertjax.engine.packing import LANES, STEP, choose_row_length, first_fit, total_lengths
+from bertjax.engine.sweep_input import Job
 from bertjax.errors import InputError
 from bertjax.formatting import format_bytes
 from bertjax.machine import SHARE, UNKNOWN, free_memory, peak_resident, resident_memory
 
 # What XLA's compiler leaves behind in the process that uses it (measured: `benchmarks/RESULTS.md`).
 COMPILER_BYTES = 200 * 10**6
+# Activations inside the feed-forward layer for which a CPU is fastest: about 10 MB of float32.
+CACHED_FLOATS = 2_500_000
+# Steps after which the outputs are written down: seconds on a CPU and on an accelerator, whose steps are short.
+STEPS_OF_PART = {"cpu": 96, "other": 2048}
+# Steps that the host hands to the device before it waits for the first of them.
+AHEAD = 8
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How large the pieces are in which a sweep is computed.
+
+    Args:
+        rows: rows of a chunk.
+        runs: slots of a block, each one run on one chunk.
+    """
+
+    rows: int
+    runs: int
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of all pieces of a sweep; with the same sizes it gives the same bytes.
+
+    Args:
+        row_length: slots of a row.
+        rows: rows of a chunk.
+        runs: slots of a block, each one run on one chunk.
+        steps_of_part: steps after which outputs are written down.
+        one_per_row: whether each example has a row of its own.
+        devices: that were to share the rows of a chunk.
+        places: texts that a row has room for at least.
+    """
+
+    row_length: int
+    rows: int
+    runs: int
+    steps_of_part: int
+    one_per_row: bool = False
+    devices: int = 1
+    places: int = 0
+
+    @property
+    def blocks(self) -> Blocks:
+        """Rows of a chunk and slots of a block."""
+        return Blocks(self.rows, self.runs)
+
+    def to_dict(self) -> dict[str, int]:
+        """For a journal."""
+        return {name: int(value) for name, value in vars(self).items() if name != "places" or value}
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, int]) -> "Sizes":
+        """As `to_dict` gave it."""
+        sizes = {name: value for name, value in found.items() if name != "one_per_row"}
+        return cls(one_per_row=bool(found["one_per_row"]), **sizes)
+
+
+def choose_blocks(rows: int, row_length: int, heads: int, tokens: int) -> Blocks:
+    """Blocks of about `tokens` tokens, in which the heads of a layer have whole numbers of blocks.
+
+    >>> choose_blocks(rows=1000, row_length=128, heads=12, tokens=1536)
+    Blocks(rows=1, runs=12)
+    """
+    fit = max(1, tokens // row_length)
+    runs = -(-heads // -(-heads // fit))
+    chunks = -(-rows // max(1, round(tokens / row_length / runs)))
+    return Blocks(-(-rows // chunks), runs)
+
+
+def choose_sizes(
+    job: Job,
+    *,
+    row_length: int | None = None,
+    one_per_row: bool = False,
+    tokens_at_once: int | None = None,
+    memory: int | None = None,
+    devices: Sequence[jax.Device] | None = None,
+) -> Sizes:
+    """The sizes of all pieces, for a sweep that begins: see `sweep`.
+
+    Raises:
+        InputError: too little memory, or an example longer than a row.
+    """
+    config, numerics, lengths = job.model.config, job.model.numerics, total_lengths(job.texts)
+    for name, value in (("row_length", row_length), ("tokens_at_once", tokens_at_once), ("memory", memory)):
+        if value is not None:
+            arguments.whole_number(value, name, 1)
+    arguments.switch(one_per_row, "one_per_row")
+    length = row_length or choose_length(config, lengths)
+    if length < lengths.max():
+        raise InputError(f"an example has {lengths.max()} tokens, but a row only {length}")
+    rows = [[number] for number in range(len(lengths))] if one_per_row else first_fit(lengths, length)
+    row_bytes = job.row_bytes(max(sum(len(job.texts[one]) for one in row) for row in rows), AHEAD)
+    tokens, itemsize = tokens_at_once or default_tokens(config), np.dtype(numerics.dtype).itemsize
+    count = len(jax.local_devices() if devices is None else devices)
+    blocks = fit_blocks(config, itemsize, len(rows), length, tokens, job.output_bytes, memory, row_bytes, count)
+    steps = STEPS_OF_PART.get(jax.default_backend(), STEPS_OF_PART["other"])
+    return Sizes(length, blocks.rows, blocks.runs, steps, one_per_row, count)
+
+
+def choose_length(config: BertConfig, lengths: Int32[np.ndarray, " examples"]) -> int:
+    """The row length that suits examples of these lengths on this device."""
+    step = LANES if jax.default_backend() == "tpu" else STEP
+    return choose_row_length(lengths, config.hidden_size, config.intermediate_size, step=step)
+
+
+def default_tokens(config: BertConfig) -> int:
+    """How many tokens a step should hold on each device.
+
+    A CPU is fastest when the widest activations of a step, those inside the feed-forward layer, stay in its caches
+    (measured: `benchmarks/RESULTS.md`); an accelerator needs many tokens to be busy.
+    """
+    return max(64, CACHED_FLOATS // config.intermediate_size) if jax.default_backend() == "cpu" else 65536
 
 
 def memory_in_use() -> int:

@@ -24,7 +24,7 @@ from bertjax.engine.fingerprint import facts_of
 from bertjax.engine.journal import Journal, open_journal
 from bertjax.engine.packing import pack, total_lengths
 from bertjax.engine.plain import SweepResult
-from bertjax.engine.sizes import default_budget, memory_in_use
+from bertjax.engine.sizes import Sizes, choose_length, choose_sizes, default_budget, memory_in_use
 from bertjax.engine.sweep_input import Job, make_job
 from bertjax.errors import SweepInterrupted
 from bertjax.interventions import Ablation
@@ -116,16 +116,14 @@ def _count_shares(job: Job) -> int:
     return min(examples, -(-examples // (size * processes)) * processes)
 
 
-def _choose_sizes(job: Job, shares: Sequence[range], memory: int) -> dict[str, int]:
+def _choose_sizes(job: Job, shares: Sequence[range], memory: int) -> Sizes:
     """The sizes of all pieces, the same for all shares: each step is compiled once."""
     config = job.model.config
-    length = engine.choose_length(config, total_lengths(job.texts))
+    length = choose_length(config, total_lengths(job.texts))
     largest = max(shares, key=lambda share: sum(len(text) for place in share for text in job.texts[place]))
-    sizes = engine.choose_sizes(
-        replace(job, texts=[job.texts[place] for place in largest]), row_length=length, memory=memory
-    )
+    sizes = choose_sizes(replace(job, texts=[job.texts[place] for place in largest]), row_length=length, memory=memory)
     places = [pack([job.texts[place] for place in share], length).starts.shape[1] for share in shares]
-    return sizes | {"places": max(places)}
+    return replace(sizes, places=max(places))
 
 
 def _own_memory() -> int:
