@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         load,
     )
     from bertjax.results import Results, read_results
+    from bertjax.study import ablate
 
 __version__ = "0.1.0"
 
@@ -43,6 +44,7 @@ _ROOM_OF = {
         ["BertForTokenClassification", "BertModel", "ModelOutput", "Numerics", "Overrides", "load"], "model"
     ),
     **dict.fromkeys(["Results", "read_results"], "results"),
+    **dict.fromkeys(["ablate"], "study"),
 }
 
 __all__ = [
@@ -62,6 +64,7 @@ __all__ = [
     "Results",
     "SweepResult",
     "Tokenizer",
+    "ablate",
     "ablations",
     "collate",
     "errors",

@@ -19,7 +19,7 @@ from bertjax.progress import ProgressBar, Report
 
 def run_ablate(options: argparse.Namespace) -> int:
     """`bertjax ablate`."""
-    from bertjax.study import ablate, check_settings
+    from bertjax.study import check_settings, run_job
 
     _choose_cache(options)
     settings = _settings(options)
@@ -31,7 +31,7 @@ def run_ablate(options: argparse.Namespace) -> int:
     if settings.resume and _show_complete(settings):
         return 0
     with ProgressBar("ablating") as advance:
-        results = ablate(settings, **_reporting(advance))
+        results = run_job(settings, **_reporting(advance))
     assert results is not None
     _show_results(settings, results)
     return 0
@@ -52,7 +52,7 @@ def _show_results(settings: Any, results: Any) -> None:
 def _run_distributed(options: argparse.Namespace, settings: Any) -> int:
     """One of several processes; the first one speaks. An unfinished sweep goes on as without `--resume`."""
     from bertjax.engine import processes
-    from bertjax.study import ablate
+    from bertjax.study import run_job
 
     if options.process == 0:
         say(f"waiting for {(options.processes or 0) - 1} other processes at {options.coordinator}")
@@ -61,7 +61,7 @@ def _run_distributed(options: argparse.Namespace, settings: Any) -> int:
     try:
         if not _agree_that_complete(settings):
             with ProgressBar("ablating") as advance:
-                results = ablate(settings, **(_reporting(advance) if processes.is_first() else {}))
+                results = run_job(settings, **(_reporting(advance) if processes.is_first() else {}))
     except (BertjaxError, KeyboardInterrupt) as ending:
         leave(ending)
     watch.close()

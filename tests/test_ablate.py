@@ -19,7 +19,7 @@ from bertjax.interventions import overrides as ov
 from bertjax.study.conclusion import NoEffectWarning, choose_examples, those_that_fit
 from bertjax.study.encoding import Encoded, label_order
 from bertjax.study.outputs import positive_label
-from bertjax.study.run import ablate
+from bertjax.study.run import run_job
 from bertjax.study.settings import Settings, check_settings, list_ablations
 from tests.tiny import largest_difference
 from tests.workshop import SENTENCES, make_classifier, write_pairs
@@ -39,7 +39,7 @@ def summary_of(settings):
 
 
 def test_all_files_are_written_and_agree_with_each_other(settings):
-    ablate(settings)
+    run_job(settings)
     summary, arrays = summary_of(settings), np.load(settings.directory / "outputs.npz")
     names = {path.name for path in settings.directory.iterdir()}
     assert names == {"summary.json", "results.parquet", "outputs.npz", "examples.jsonl", "attention.npz", "heads.png"}
@@ -62,7 +62,7 @@ def test_all_files_are_written_and_agree_with_each_other(settings):
 
 
 def test_the_summary_says_where_everything_came_from(settings):
-    ablate(settings)
+    run_job(settings)
     summary = summary_of(settings)
     assert summary["model"]["name"] == settings.model
     assert len(summary["model"]["weights_sha256"]) == len(summary["data"]["sha256"]) == 64
@@ -75,7 +75,7 @@ def test_the_summary_says_where_everything_came_from(settings):
 
 @pytest.mark.parametrize("mode", ["uniform", "zero", "mean"])
 def test_outputs_are_those_of_single_runs(settings, mode):
-    results = ablate(replace(settings, mode=mode))
+    results = run_job(replace(settings, mode=mode))
     model = bertjax.load(settings.model)
     encodings = _encode(settings, results.examples)
     outputs = []
@@ -102,7 +102,7 @@ def _encode(settings, examples):
 
 
 def test_whole_layers(settings):
-    results = ablate(replace(settings, ablate="layers"))
+    results = run_job(replace(settings, ablate="layers"))
     assert [(entry["layer"], entry["head"]) for entry in results.summary["ablations"]] == [(0, None), (1, None)]
     assert (settings.directory / "layers.png").is_file()
     model = bertjax.load(settings.model)
@@ -113,7 +113,7 @@ def test_whole_layers(settings):
 
 
 def test_pairs_are_scored_by_similarity_with_a_sentence_embedder(settings, embedder):
-    results = ablate(replace(settings, model=str(embedder), heads=("1.1", "0.2")))
+    results = run_job(replace(settings, model=str(embedder), heads=("1.1", "0.2")))
     assert [(entry["layer"], entry["head"]) for entry in results.summary["ablations"]] == [(1, 1), (0, 2)]
     assert list(results.summary["base"]["scores"]) == ["roc_auc", "average_precision"]
     model = bertjax.load(embedder)
@@ -131,7 +131,7 @@ def test_pairs_are_scored_by_similarity_with_a_sentence_embedder(settings, embed
 
 def test_a_file_of_sets(settings, tmp_path):
     (tmp_path / "sets.txt").write_text("two layers: 0.0 1.2  # a name\n\n1.0=zero, 1.1=mean\n0.2\n")
-    results = ablate(replace(settings, ablate=str(tmp_path / "sets.txt")))
+    results = run_job(replace(settings, ablate=str(tmp_path / "sets.txt")))
     assert results.names == ["two layers", "1.0=zero+1.1=mean", "0.2"]
     heads = [entry["heads"] for entry in results.summary["ablations"]]
     assert heads == [["0.0", "1.2"], ["1.0=zero", "1.1=mean"], ["0.2"]]
@@ -179,7 +179,7 @@ def test_ready_made_collections(settings, change, count):
 def test_mistakes_in_a_file_of_sets(settings, tmp_path, content, message):
     (tmp_path / "sets.txt").write_text(content)
     with pytest.raises(InputError, match=message):
-        ablate(replace(settings, ablate=str(tmp_path / "sets.txt")))
+        run_job(replace(settings, ablate=str(tmp_path / "sets.txt")))
 
 
 def test_examples_that_change_are_kept_beside_some_that_are_spread_evenly(rng):
@@ -213,7 +213,7 @@ def test_long_texts_of_which_attention_is_kept_are_fewer(monkeypatch):
 
 
 def test_attention_of_the_largest_effects_is_kept(settings):
-    results = ablate(settings)
+    results = run_job(settings)
     kept = np.load(settings.directory / "attention.npz")
     assert kept["runs"][0] == "base"
     assert len(kept["runs"]) == 6
@@ -231,19 +231,19 @@ def test_attention_of_the_largest_effects_is_kept(settings):
 
 
 def test_a_limit_draws_by_seed(settings):
-    several = [ablate(replace(settings, limit=4, seed=seed, overwrite=True)) for seed in (1, 1, 2)]
+    several = [run_job(replace(settings, limit=4, seed=seed, overwrite=True)) for seed in (1, 1, 2)]
     ids = [[example["id"] for example in results.examples] for results in several]
     assert len(ids[0]) == 4
     assert ids[0] == ids[1] != ids[2]
 
 
 def test_results_are_not_replaced_unless_asked(settings):
-    ablate(settings)
+    run_job(settings)
     before = (settings.directory / "summary.json").read_bytes()
     with pytest.raises(OutputError, match="--overwrite"):
-        ablate(replace(settings, mode="zero"))
+        run_job(replace(settings, mode="zero"))
     assert (settings.directory / "summary.json").read_bytes() == before
-    ablate(replace(settings, mode="zero", ablate="layers", overwrite=True))
+    run_job(replace(settings, mode="zero", ablate="layers", overwrite=True))
     assert not (settings.directory / "heads.png").exists()
 
 
@@ -251,10 +251,10 @@ def test_a_failure_while_drawing_keeps_what_took_the_time(settings, monkeypatch)
     def fail(*arguments, **options):
         raise OSError(28, "No space left on device")
 
-    ablate(settings)
+    run_job(settings)
     monkeypatch.setattr("bertjax.results.directory.save_page", fail)
     with pytest.raises(OutputError, match="No space left"):
-        ablate(replace(settings, mode="zero", overwrite=True))
+        run_job(replace(settings, mode="zero", overwrite=True))
     # The outputs are whole and new; nothing of the old results is left beside them that would not fit. The journal
     # stays until all is written.
     assert {path.name for path in settings.directory.iterdir()} == {"outputs.npz", "examples.jsonl", "journal"}
@@ -267,13 +267,13 @@ def test_what_cannot_be_scored_is_refused_before_the_sweep(settings, embedder, t
     (tmp_path / "ab.tsv").write_text("\n".join(rows) + "\n")
     custom = replace(settings, task="custom", data=str(tmp_path / "ab.tsv"), text_columns=("first", "second"))
     with pytest.raises(DataError, match="A, B says that a pair is similar"):
-        ablate(replace(custom, model=str(embedder)))
+        run_job(replace(custom, model=str(embedder)))
     ratings = ["first\tsecond\tlabel", *(f"{SENTENCES[i]}\t{SENTENCES[i + 1]}\t{i}" for i in range(5))]
     (tmp_path / "ab.tsv").write_text("\n".join(ratings) + "\n")
     with pytest.raises(DataError, match="give --label-names with nothing behind it"):
-        ablate(replace(custom, model=str(embedder)))
+        run_job(replace(custom, model=str(embedder)))
     with pytest.raises(ConfigError, match="2 labels, but custom has 5"):
-        ablate(custom)
+        run_job(custom)
     assert not settings.directory.exists()
 
 
@@ -283,13 +283,13 @@ def test_an_ablation_without_effect_is_warned_about(classifier, settings, tmp_pa
     kernel[...] = kernel[...].at[2].set(0)
     copy = make_classifier(tmp_path / "copy", model)
     with pytest.warns(NoEffectWarning, match=r"ablating 1\.2 changed no output"):
-        ablate(replace(settings, model=str(copy)))
+        run_job(replace(settings, model=str(copy)))
     assert summary_of(settings)["without_effect"] == ["1.2"]
 
 
 def test_bfloat16_is_near_float32(settings):
-    exact = ablate(settings).outputs["outputs"]
-    coarse = ablate(replace(settings, precision="bfloat16", overwrite=True)).outputs["outputs"]
+    exact = run_job(settings).outputs["outputs"]
+    coarse = run_job(replace(settings, precision="bfloat16", overwrite=True)).outputs["outputs"]
     assert 1e-5 < largest_difference(coarse, exact) < 0.2
     apart = summary_of(settings)["float32"]
     assert apart["runs"][0] == "base"
@@ -339,7 +339,7 @@ def test_settings_that_cannot_be_are_refused_before_anything_is_computed(setting
         ),
     ):
         with pytest.raises(error, match=message):
-            ablate(replace(settings, **change))
+            run_job(replace(settings, **change))
     assert not (settings.directory / "summary.json").exists()
 
 
@@ -377,7 +377,7 @@ def test_the_command_prints_the_table(settings, capsys):
 def test_heads_in_another_mode_and_parts_of_a_layer_are_sets(settings, tmp_path):
     sets = tmp_path / "sets.txt"
     sets.write_text("0.0=zero\n0.0=mean\n0: 0.0 0.1\n1: 1.0 1.1 1.2\n1.1")
-    ablate(replace(settings, ablate=str(sets)))
+    run_job(replace(settings, ablate=str(sets)))
     places = [(entry["name"], entry["layer"], entry["head"]) for entry in summary_of(settings)["ablations"]]
     only_named = [(name, None, None) for name in ("0.0=zero", "0.0=mean", "0")]
     assert places == [*only_named, ("1", 1, None), ("1.1", 1, 1)]

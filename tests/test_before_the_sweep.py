@@ -12,7 +12,7 @@ from bertjax import BertForSequenceClassification
 from bertjax.cli import main
 from bertjax.errors import BertjaxError, DataError, InputError, OutputError
 from bertjax.results.directory import read_results
-from bertjax.study.run import ablate
+from bertjax.study.run import run_job
 from bertjax.study.settings import Settings, check_settings, for_this_device
 from tests.tiny import random_model
 from tests.workshop import SENTENCES, make_classifier, make_config, write_pairs
@@ -41,7 +41,7 @@ def assert_refused(settings, monkeypatch, error: type[BertjaxError], message: st
     for name in ("sweep_examples", "sweep_plainly"):
         monkeypatch.setattr(f"bertjax.ablate.{name}", lambda *given, **more: pytest.fail("the sweep began"))
     with pytest.raises(error, match=message):
-        ablate(replace(settings, **changes))
+        run_job(replace(settings, **changes))
     assert not (settings.directory / "journal").exists()
 
 
@@ -135,7 +135,7 @@ def test_names_that_others_would_read_as_commands_go_through(settings, tmp_path,
 
 def test_an_output_that_is_not_utf_8(settings, tmp_path):
     output = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
-    ablate(replace(settings, output=output))
+    run_job(replace(settings, output=output))
     assert read_results(output).summary["settings"]["output"] == output
 
 
@@ -143,7 +143,7 @@ def test_a_model_of_one_label_takes_whole_ratings(settings, tmp_path):
     config = replace(make_config(), id2label={0: "LABEL_0"})
     model = make_classifier(tmp_path / "rater", random_model(BertForSequenceClassification, config))
     own = write_labels(tmp_path / "own.jsonl", range(6))
-    found = ablate(replace(settings, model=str(model), **own))
+    found = run_job(replace(settings, model=str(model), **own))
     assert found.summary["metrics"] == ["pearson", "spearman"]
     assert found.summary["data"]["label_names"] == []
     assert np.array_equal(found.examples.labels, np.arange(6.0))
@@ -161,7 +161,7 @@ def test_label_names_with_nothing_behind_it_make_ratings(settings, embedder, tmp
 
 
 def test_the_main_metric_can_be_chosen(settings):
-    found = ablate(replace(settings, metric="matthews"))
+    found = run_job(replace(settings, metric="matthews"))
     assert found.summary["metrics"] == ["matthews", "f1", "accuracy"]
     assert found.summary["metric"]["name"] == "matthews"
     assert read_results(settings.directory).rows_of()[0]["metric"] == "matthews"

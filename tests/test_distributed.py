@@ -22,7 +22,7 @@ from bertjax.engine.journal import count_parts
 from bertjax.errors import InputError
 from bertjax.study import outputs as task_outputs
 from bertjax.study.encoding import encode_examples
-from bertjax.study.run import ablate
+from bertjax.study.run import run_job
 from bertjax.study.settings import Settings, check_settings
 from tests.tiny import FAST_COMPILATION, largest_difference
 from tests.workshop import make_classifier, write_pairs
@@ -120,7 +120,7 @@ def test_two_processes_give_what_one_gives(settings, tmp_path):
     assert "results in" in said[0][0]
     assert all(line.startswith("[Gloo]") for line in said[1][0].splitlines())
     found = outputs_of(settings)
-    alone = ablate(replace(settings, output=str(tmp_path / "alone")))
+    alone = run_job(replace(settings, output=str(tmp_path / "alone")))
     for name in ("base", "outputs"):
         assert np.abs(found[name] - alone.outputs[name]).max() < 2e-6
     assert np.ptp(found["outputs"], axis=0).max() > 1e-4
@@ -194,7 +194,7 @@ def test_one_of_four_dies_the_others_say_so_and_two_go_on(settings, tmp_path):
     codes, said = run_processes(settings, 2)
     assert codes == [0, 0], said
     assert f"{kept} finished shares" in said[0][0]
-    alone = ablate(replace(settings, output=str(tmp_path / "alone")))
+    alone = run_job(replace(settings, output=str(tmp_path / "alone")))
     assert np.abs(outputs_of(settings)["outputs"] - alone.outputs["outputs"]).max() < 2e-6
 
 
@@ -216,7 +216,7 @@ def test_one_freezes_and_the_others_end(settings, monkeypatch):
 
 
 def test_what_is_complete_is_said_to_be(settings):
-    ablate(replace(settings, limit=6))
+    run_job(replace(settings, limit=6))
     codes, said = run_processes(settings, 2, more={number: ["--limit", "6", "--resume"] for number in (0, 1)})
     assert codes == [0, 0], said
     assert "is complete already" in said[0][0] + said[0][1]

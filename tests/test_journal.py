@@ -7,7 +7,7 @@ import pytest
 
 from bertjax import BertModel
 from bertjax.engine import run as engine
-from bertjax.engine import sizes as memory
+from bertjax.engine import sizes
 from bertjax.engine.journal import DIGEST_BYTES, count_parts, discard_journal, open_journal
 from bertjax.engine.plan import make_plan
 from bertjax.engine.schedule import split_into_parts
@@ -205,11 +205,11 @@ def test_what_cannot_run_touches_no_journal(job, small, rng, tmp_path):
 def test_a_sweep_that_was_begun_with_more_memory_is_not_gone_on_with_in_less(job, monkeypatch):
     stopped(job, tokens_at_once=10_000)
     monkeypatch.setattr(engine, "memory_in_use", lambda: 0)
-    monkeypatch.setattr(memory, "memory_in_use", lambda: 0)
+    monkeypatch.setattr(sizes, "memory_in_use", lambda: 0)
     monkeypatch.setattr(engine, "SLACK", 1)
     with pytest.raises(InputError, match=r"begun with steps that need about .*: give more to go on"):
-        job(memory=memory.COMPILER_BYTES + 100_000)
-    job(memory=memory.COMPILER_BYTES + 10**6)
+        job(memory=sizes.COMPILER_BYTES + 100_000)
+    job(memory=sizes.COMPILER_BYTES + 10**6)
 
 
 def test_a_full_disk_keeps_what_was_finished(job, tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from bertjax.cli import main
 from bertjax.engine import run as engine
 from bertjax.engine.journal import count_parts
 from bertjax.errors import OutputError, SweepInterrupted
-from bertjax.study.run import ablate
+from bertjax.study.run import run_job
 from bertjax.study.settings import Settings
 from tests.test_journal import TINY_PARTS, StopAfter
 from tests.workshop import make_classifier, write_pairs
@@ -106,13 +106,13 @@ def test_the_plain_form_does_not_discard_what_is_unfinished(settings, monkeypatc
     monkeypatch.setattr(engine, "STEPS_OF_PART", TINY_PARTS)
     monkeypatch.setattr(engine, "CACHED_FLOATS", 700)
     with pytest.raises(SweepInterrupted):
-        ablate(settings, progress=StopAfter(0.5))
+        run_job(settings, progress=StopAfter(0.5))
     saved = count_parts(settings.journal)
     with pytest.raises(OutputError, match="an unfinished sweep, which --engine plain cannot go on with"):
-        ablate(replace(settings, engine="plain"))
+        run_job(replace(settings, engine="plain"))
     assert count_parts(settings.journal) == saved > 0
     said = []
-    ablate(replace(settings, mode="zero", overwrite=True), say=said.append)
+    run_job(replace(settings, mode="zero", overwrite=True), say=said.append)
     assert not any("going on" in line for line in said)
 
 
@@ -133,10 +133,10 @@ def test_sets_may_be_renamed_in_an_unfinished_sweep(settings, tmp_path, monkeypa
     sets.write_text("a: 0.0\nb: 1.1 1.2\n0.1 1.0\n")
     chosen = replace(settings, ablate=str(sets))
     with pytest.raises(SweepInterrupted):
-        ablate(chosen, progress=StopAfter(0.5))
+        run_job(chosen, progress=StopAfter(0.5))
     sets.write_text("# better names\none: 0.0\ntwo: 1.2, 1.1\nthree: 0.1 1.0\n")
     said = []
-    results = ablate(chosen, say=said.append)
+    results = run_job(chosen, say=said.append)
     assert any("going on from there" in line for line in said)
     assert results.names == ["one", "two", "three"]
     sets.write_text("0.0\n1.1 1.2\n1.0 0.1\n")
@@ -148,11 +148,11 @@ def test_what_a_killed_process_left_half_written_is_removed(settings):
     settings.directory.mkdir()
     (settings.directory / ".0123abcd-outputs.npz").touch()
     (settings.directory / ".mine-outputs.npz").touch()
-    ablate(settings)
+    run_job(settings)
     assert [path.name for path in settings.directory.iterdir() if path.name[0] == "."] == [".mine-outputs.npz"]
 
 
 def test_outputs_of_a_job_are_those_of_the_engine_without_a_journal(settings):
-    found = ablate(settings)
-    again = ablate(replace(settings, output=settings.output + "-2", engine="plain"))
+    found = run_job(settings)
+    again = run_job(replace(settings, output=settings.output + "-2", engine="plain"))
     assert np.abs(found.outputs["outputs"] - again.outputs["outputs"]).max() < 2e-5

@@ -6,7 +6,7 @@ from bertjax.study.encoding import Encoded, batch_rows, encode_examples, label_o
 from bertjax.study.outputs import cosine, mean_outputs, metrics_of, positive_label, sweep_examples
 from bertjax.study.parity import check_model
 from bertjax.study.provenance import command_line, versions, where_from
-from bertjax.study.run import ablate, estimate_job
+from bertjax.study.run import ablate, estimate_job, run_job
 from bertjax.study.settings import COLLECTIONS, MODES, Settings, check_settings, for_this_device
 from bertjax.study.tables import parity_table, plan_table
 
@@ -32,6 +32,7 @@ __all__ = [
     "parity_table",
     "plan_table",
     "positive_label",
+    "run_job",
     "sweep_examples",
     "versions",
     "where_from",

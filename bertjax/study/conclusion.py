@@ -53,6 +53,7 @@ def conclude(
     seconds: float,
     say: Callable[[str], None] = lambda line: None,
     weighing: Progress = silent,
+    keep: bool = True,
 ) -> Results:
     """Score and weigh all ablations, and write the directory of results.
 
@@ -65,13 +66,15 @@ def conclude(
         seconds: how long all of that took.
         say: is told each step in a line.
         weighing: is told how far the statistics are.
+        keep: whether anything is written.
 
     Raises:
         OutputError: something cannot be written.
     """
     places = [place(one, model.config, settings.mode) for one in ablations]
     outputs, described = output_arrays(swept.base, swept.outputs, examples, places), describe_examples(examples)
-    write_outputs(settings.directory, outputs, described)
+    if keep:
+        write_outputs(settings.directory, outputs, described)
     entries, base = score_ablations(encoded.kind, examples, swept, ablations, places, settings.metric)
     say(f"weighing {count_of(len(entries), 'effect')}")
     positive = positive_label(encoded.kind, examples.task)
@@ -84,7 +87,7 @@ def conclude(
     attention = _sample_attention(model, encoded, chosen, some, means)
     summary = {
         **provenance(model, directory, settings.model, examples, encoded, settings.metric),
-        **_how(settings),
+        **_how(settings, keep),
         "seconds": round(seconds, 3),
         "without_effect": _warn_if_silent(swept, ablations),
         "base": base,
@@ -93,8 +96,8 @@ def conclude(
         coarse = SweepResult(swept.base, swept.outputs[largest])
         deviation = partial(_deviation, settings, directory, examples, encoded, some, means, coarse)
         summary |= _compare_precisions(deviation, say)
-    stored = InMemory(outputs, attention, described)
-    return write_results(settings.directory, make_results(summary, entries, evidence, stored))
+    results = make_results(summary, entries, evidence, InMemory(outputs, attention, described))
+    return write_results(settings.directory, results) if keep else results
 
 
 def load_model(settings: Settings, directory: Path) -> Any:
@@ -104,10 +107,10 @@ def load_model(settings: Settings, directory: Path) -> Any:
     return load(directory, dtype=settings.precision)
 
 
-def _how(settings: Settings) -> dict[str, Any]:
+def _how(settings: Settings, keep: bool) -> dict[str, Any]:
     """What a summary says of the settings."""
     return {
-        "settings": {**settings.describe(), "output": str(settings.directory)},
+        "settings": {**settings.describe(), "output": str(settings.directory) if keep else None},
         "mode": {"name": settings.mode, "definition": MODES[settings.mode]},
     }
 

@@ -3,15 +3,17 @@
 `ablate` loads, checks and sweeps; `conclusion` makes a directory of the outputs.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from bertjax.checkpoints import locate
+from bertjax.checkpoints import DEFAULT_MODEL, locate
 from bertjax.data import CUSTOM, Examples, Tokenizer, load_examples
 from bertjax.engine import (
     Estimate,
@@ -26,7 +28,7 @@ from bertjax.errors import InputError, OutputError, some_of
 from bertjax.evidence import check_labels, check_weighable
 from bertjax.formatting import count_of
 from bertjax.interventions import Ablation, Change, to_overrides
-from bertjax.progress import Progress, silent
+from bertjax.progress import Progress, ProgressBar, silent
 from bertjax.results import Results, check_directory
 from bertjax.study.conclusion import conclude, load_model
 from bertjax.study.encoding import Encoded, encode_examples, is_regression
@@ -48,15 +50,90 @@ WRITTEN = np.int32(1)  # what processes tell each other at the end
 
 
 def ablate(
+    model: str | Path = DEFAULT_MODEL,
+    task: str = "qnli-sample",
+    *,
+    mode: str = "uniform",
+    ablate: str | Path = "heads",
+    heads: Sequence[str] | None = None,
+    output: str | Path | None = None,
+    overwrite: bool = False,
+    metric: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    data: str | Path | None = None,
+    data_dir: str | Path | None = None,
+    split: str = "validation",
+    text_columns: Sequence[str] | None = None,
+    label_column: str | None = None,
+    label_names: Sequence[str] | None = None,
+    subset_size: int | None = None,
+    subset_count: int | None = None,
+    max_length: int | None = None,
+    readout: str = "auto",
+    precision: str = "auto",
+    attention: str = "auto",
+    memory: str | None = None,
+    progress: bool = True,
+) -> Results:
+    """Ablate heads of a model on a task, one set at a time, and weigh what that changes: `bertjax ablate` as a call.
+
+    Args:
+        model: directory, hub id or 'package:NAME'.
+        task: of GLUE by name, 'qnli-sample', or 'custom' for a file of your own (`data`).
+        mode: what takes a head's place: 'uniform' attention, 'zero', or its 'mean' output.
+        ablate: 'heads' one by one, 'layers', 'pairs', 'all-but-one', 'cumulative', 'subsets', or a file of sets.
+        heads: only these, such as ["3.0", "2.7"].
+        output: a directory to write to, in which an interrupted sweep goes on; None writes nothing.
+        overwrite: replace results that are there.
+        metric: the main one, in place of the task's own.
+        limit: so many examples, drawn with `seed`.
+        data, data_dir, split, text_columns, label_column, label_names: where examples are, and what is what in a file.
+        subset_size, subset_count: heads of each random subset, and how many.
+        max_length: tokens after which texts are cut.
+        readout: 'similarity' treats any BERT as a sentence embedder.
+        precision, attention: in which numbers, and by which form of attention.
+        memory: how much to stay within, such as '8GB'.
+        progress: show a bar.
+
+    Returns: what `bertjax.read_results` gives for the directory.
+
+    Raises:
+        BertjaxError: whatever is wrong with model, data or settings; found before the sweep begins.
+        SweepInterrupted: Ctrl-C; with `output`, what is finished is kept, and the same call goes on.
+
+    >>> bertjax.ablate(limit=40, heads=["4.2", "5.5"]).names  # doctest: +SKIP
+    ['4.2', '5.5']
+    """
+    given = {name: value for name, value in locals().items() if name != "progress"}
+    settings = Settings(**{name: _plain(value) for name, value in given.items()})
+    with contextlib.ExitStack() as opened:
+        bar = opened.enter_context(ProgressBar("ablating")) if progress else silent
+        weighing = partial(bar, note="weighing") if progress else silent
+        results = run_job(settings, progress=bar, weighing=weighing, keep=output is not None)
+    assert results is not None
+    return results
+
+
+def _plain(value: Any) -> Any:
+    """A setting as `Settings` has it: paths as texts, lists as tuples."""
+    if isinstance(value, Path):
+        return str(value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def run_job(
     settings: Settings,
     say: Callable[[str], None] = lambda line: None,
     progress: Progress = silent,
     weighing: Progress = silent,
+    keep: bool = True,
 ) -> Results | None:
     """Run the whole job and write its directory.
 
     Args:
         settings: what to do.
+        keep: whether anything is written.
         say: is told each step in a line.
         progress: is told work done and work in all of the sweep.
         weighing: is told the same of the statistics.
@@ -71,21 +148,24 @@ def ablate(
     started = time.time()
     check_settings(settings)
     settings = for_this_device(settings)
-    _check_output(settings)
+    if keep:
+        _check_output(settings)
     directory = locate(settings.model)
     model, ablations, examples, encoded = _load_job(settings, directory)
     _introduce(settings, model, len(ablations), examples, encoded, say)
     _check_scorable(encoded, examples, settings.metric)
-    say(f"results go to {settings.directory}")
+    if keep:
+        say(f"results go to {settings.directory}")
     means = _means(settings, model, encoded, ablations)
-    swept = _sweep(settings, model, encoded, ablations, means, say, progress)
+    swept = _sweep(settings, model, encoded, ablations, means, say, progress, settings.journal if keep else None)
     if swept is None:
         processes.agree(WRITTEN)  # until the first process has written
         return None
-    _check_finite(settings, ablations, swept)
+    _check_finite(ablations, swept, settings.journal if keep else None)
     found = (examples, encoded, ablations, means, swept)
-    results = conclude(settings, model, directory, *found, time.time() - started, say, weighing)
-    discard_journal(settings.journal)
+    results = conclude(settings, model, directory, *found, time.time() - started, say, weighing, keep)
+    if keep:
+        discard_journal(settings.journal)
     if settings.distributed:
         processes.agree(WRITTEN)
     return results
@@ -170,12 +250,13 @@ def _check_scorable(encoded: Encoded, examples: Examples, metric: str | None) ->
         check_weighable(name, examples.labels, positive)
 
 
-def _check_finite(settings: Settings, ablations: Sequence[Ablation], swept: SweepResult) -> None:
+def _check_finite(ablations: Sequence[Ablation], swept: SweepResult, journal: Path | None) -> None:
     """Raise `InputError` where an ablation has outputs that nothing can be made of; no journal brings them back."""
     both = zip(ablations, swept.outputs, strict=True)
     broken = [one.name for one, outputs in both if not np.isfinite(outputs).all()]
     if broken:
-        discard_journal(settings.journal)
+        if journal is not None:
+            discard_journal(journal)
         hint = "look for NaN or infinity in the weights"
         raise InputError(f"outputs are not finite where {some_of(broken)} is ablated: {hint}")
 
@@ -217,12 +298,13 @@ def _sweep(
     means: Float[np.ndarray, "layers heads head_dim"] | None,
     say: Callable[[str], None],
     progress: Progress,
+    journal: Path | None,
 ) -> SweepResult | None:
     if settings.engine == "fast":
         options: dict[str, Any] = {
             "memory": settings.memory_budget,
             "attention": settings.attention,
-            "journal": settings.journal,
+            "journal": journal,
             "replace_journal": settings.overwrite,
             "settings": settings.compared(),
         }
