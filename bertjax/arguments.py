@@ -6,12 +6,12 @@ argument's name, what was expected, what was found.
 
 import re
 import reprlib
+import sys
 from collections.abc import Collection, Mapping
 from operator import index
 from typing import Any, NoReturn
 
-import jax
-import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 
 from bertjax.errors import InputError, some_of
@@ -58,7 +58,8 @@ def _article(kind: str) -> str:
 
 def is_traced(array: Any) -> bool:
     """Whether JAX is tracing: there is a shape, but no values to look at."""
-    return isinstance(array, jax.core.Tracer)
+    jax = sys.modules.get("jax")  # whoever traces has imported it; whoever has not need not wait for it
+    return jax is not None and isinstance(array, jax.core.Tracer)
 
 
 def refuse(name: str, expected: str, value: Any, error: type[Exception] = InputError) -> NoReturn:
@@ -71,7 +72,7 @@ def whole_number(value: Any, name: str, least: int | None = None, error: type[Ex
     expected = "a whole number" if least is None else f"a whole number of at least {least}"
     try:
         number = index(value)
-    except (TypeError, jax.errors.TracerIntegerConversionError):
+    except TypeError:  # a tracer's conversion is one too
         refuse(name, expected, value, error)
     if isinstance(value, bool | np.bool_) or (least is not None and number < least):
         refuse(name, expected, value, error)
@@ -137,19 +138,20 @@ def several(
 
 def array(values: Any, name: str, error: type[Exception] = InputError) -> Any:
     """An array of numbers, as it is where JAX or NumPy made it; PyTorch's tensors and nested lists become NumPy's."""
-    if isinstance(values, jax.Array):
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(values, jax.Array):
         return values
     if hasattr(values, "detach"):  # a tensor of PyTorch, which may want gradients or lie on another device
         values = values.detach().cpu()
     try:
         found = np.asarray(values)
-    except jax.errors.TracerArrayConversionError:  # in a list
-        return jnp.asarray(values)
     except (ValueError, TypeError) as problem:
+        if jax is not None and isinstance(problem, jax.errors.TracerArrayConversionError):  # in a list
+            return jax.numpy.asarray(values)
         if isinstance(values, list | tuple):
             raise error(f"{name} has rows of different lengths: pad them (bertjax.collate)") from problem
         refuse(name, "an array of numbers", values, error)
-    if not (jnp.issubdtype(found.dtype, jnp.number) or found.dtype == np.bool_):
+    if found.dtype.kind not in "biufc" and not hasattr(ml_dtypes, found.dtype.name):  # bfloat16 and the like
         refuse(name, "an array of numbers", values, error)
     return found
 

@@ -44,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    options = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    options = _parser(next((word for word in given if not word.startswith("-")), "")).parse_args(given)
     return int(options.run(options))
 
 
@@ -103,21 +104,27 @@ def _show_warning(message: Any, category: type[Warning], *rest: Any, **options: 
     print(f"bertjax: warning: {one_line(message)}", file=sys.stderr)
 
 
-def _parser() -> Parser:
+def _parser(command: str | None = None) -> Parser:
+    """The parser of the command line.
+
+    Args:
+        command: whose options are needed; those of a job name what only rooms with JAX know, which nobody waits for
+            who looks at results. None for all.
+    """
     from bertjax import __version__
 
     parser = Parser(prog="bertjax", description="BERT in JAX/Flax for people who study what attention heads do.")
     parser.add_argument("--version", action="version", version=f"bertjax {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
-    _add_ablate(commands)
-    _add_plan(commands)
+    _add_ablate(commands, command in ("ablate", None))
+    _add_plan(commands, command in ("plan", None))
     _add_saved(commands)
     _add_parity(commands)
     _add_data(commands)
     return parser
 
 
-def _add_ablate(commands: Any) -> None:
+def _add_ablate(commands: Any, with_settings: bool) -> None:
     text = (
         "Ablate every head (or other sets of heads) of a model in turn, score it on a task, write what came out. On "
         "two CPU cores the default takes about three minutes, all 1,500 pairs of STS-B six; `bertjax plan` with the "
@@ -125,7 +132,8 @@ def _add_ablate(commands: Any) -> None:
     )
     parser = commands.add_parser("ablate", help="what each head does for a task", description=text)
     parser.set_defaults(run=run_ablate)
-    _add_settings(parser)
+    if with_settings:
+        _add_settings(parser)
     add = parser.add_argument_group("several processes (each runs this command)").add_argument
     add(
         "--distributed",
@@ -137,11 +145,12 @@ def _add_ablate(commands: Any) -> None:
     add("--process", type=whole, metavar="I", help="the number of this one, from 0 (default likewise)")
 
 
-def _add_plan(commands: Any) -> None:
+def _add_plan(commands: Any, with_settings: bool) -> None:
     text = "What `bertjax ablate` with the same options would cost: work, memory and time on this device."
     parser = commands.add_parser("plan", help="what a sweep will cost before it runs", description=text)
     parser.set_defaults(run=run_plan, distributed=False)
-    _add_settings(parser)
+    if with_settings:
+        _add_settings(parser)
 
 
 def _add_settings(parser: Parser) -> None:

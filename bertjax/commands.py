@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 import numpy as np
 
 from bertjax.console import say
-from bertjax.engine import end_process
 from bertjax.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, BertjaxError, InputError
 from bertjax.formatting import count_of, one_line, to_json
 from bertjax.progress import ProgressBar, Report
@@ -98,6 +97,8 @@ def _show_complete(settings: Any) -> bool:
 
 def leave(ending: BaseException) -> NoReturn:
     """End one of several processes with a line; JAX would wait for the others, which wait for this one."""
+    from bertjax.engine import end_process
+
     if isinstance(ending, BertjaxError):
         end_process(EXIT_MISTAKE, f"bertjax: error: {one_line(ending)}")
     saved = f"{ending}: the same command goes on from there" if str(ending) else "what the first process saved stays"

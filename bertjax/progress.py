@@ -117,7 +117,7 @@ class _PlainLine(_Line):
         PlainConsole(stderr=True).print(line, soft_wrap=True)
 
 
-def silent(done: float, total: float) -> None:
+def silent(done: float, total: float, note: str = "") -> None:
     """Show no progress."""
 
 

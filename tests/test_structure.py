@@ -1,11 +1,16 @@
 """The house: which file may import which, and how long files and functions may be."""
 
 import ast
+import importlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import bertjax
 from tests.house import File, read_house, violations
+from tests.made_up import make_results
 
 PACKAGE = Path(__file__).parent.parent / "bertjax"
 
@@ -88,3 +93,28 @@ def test_files_and_functions_are_short(path):
 @pytest.mark.parametrize("path", sorted(PACKAGE.glob("**/*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_annotations_are_not_postponed(path):
     assert "from __future__ import annotations" not in path.read_text()
+
+
+@pytest.mark.parametrize("command", [["show"], ["compare"], ["report"], ["plot", "--output", "picture.png"]])
+def test_who_looks_at_results_does_not_wait_for_jax(command, tmp_path):
+    results = make_results(tmp_path / "results", examples=30)
+    name, *options = command
+    given = [name, *[str(results)] * (1 + (name == "compare")), *options]
+    heavy = "[name for name in ('jax', 'flax') if name in sys.modules]"
+    code = f"import sys; from bertjax.cli import main; main({given!r}); print({heavy})"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert found.stdout.splitlines()[-1] == "[]", found.stderr
+
+
+def test_the_front_door_names_what_it_opens_and_imports_nothing():
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    typed = {alias.name: node.module for node in block.body for alias in node.names}
+    assert set(typed) == set(bertjax.__all__) <= set(dir(bertjax))
+    for name, module in typed.items():
+        assert getattr(bertjax, name) is getattr(importlib.import_module(module), name)
+    with pytest.raises(AttributeError, match="'bertjax' has no attribute 'nothing'"):
+        bertjax.nothing  # noqa: B018
+    code = "import bertjax, sys; print([name for name in sys.modules if name.startswith('bertjax')])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "['bertjax']"
