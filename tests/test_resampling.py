@@ -5,7 +5,8 @@ import pytest
 
 from bertjax.errors import DataError
 from bertjax.evidence.metrics import METRICS, score
-from bertjax.evidence.resampling import bootstrap_counts, make_scorer, score_draws, swaps
+from bertjax.evidence.metrics import make_scorer
+from bertjax.evidence.resampling import bootstrap_counts, score_draws, swaps
 from tests.drawn import draw_outputs
 from tests.tiny import largest_difference
 

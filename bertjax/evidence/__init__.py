@@ -7,21 +7,20 @@ from bertjax.evidence.metrics import (
     check_labels,
     find_metric,
     labelled,
+    make_scorer,
     predictions_from_logits,
     score,
 )
-from bertjax.evidence.resampling import bootstrap_counts, make_scorer, score_draws
+from bertjax.evidence.resampling import bootstrap_counts, score_draws
 from bertjax.evidence.sentence import describe_statistics, name_test, summarise
 from bertjax.evidence.significance import benjamini_hochberg
-from bertjax.evidence.weighing import EFFECT_SIZES, RESAMPLES, STANDARDISED, Evidence, Q, check_weighable, weigh
+from bertjax.evidence.weighing import RESAMPLES, Evidence, Q, check_weighable, weigh
 
 __all__ = [
-    "EFFECT_SIZES",
     "FEWEST_PLACES",
     "LEVEL",
     "METRICS",
     "RESAMPLES",
-    "STANDARDISED",
     "UNLABELLED",
     "Evidence",
     "Q",

@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import ndtr, ndtri
 
-from bertjax.evidence.resampling import bootstrap_counts, make_scorer, score_draws
+from bertjax.evidence.metrics import Metric, make_scorer
+from bertjax.evidence.resampling import bootstrap_counts, score_draws
 
 LEVEL = 0.95
 FEW_FLIPS = 50  # below which the bootstrap is too sure: at 28 its intervals of Matthews held 92.7 of 100
@@ -103,7 +104,7 @@ def _cross(gains: Any, losses: Any, examples: int, low: Any, high: Any, wanted: 
 
 
 def by_kinds_of_flips(
-    metric: str,
+    metric: Metric | str,
     base: Int[np.ndarray, " examples"],
     predictions: Int[np.ndarray, "runs examples"],
     labels: Int[np.ndarray, " examples"],
@@ -159,7 +160,7 @@ def _reach(
 
 
 def heaviest_flip(
-    metric: str, base: Int[np.ndarray, " examples"], labels: Int[np.ndarray, " examples"], positive: int
+    metric: Metric | str, base: Int[np.ndarray, " examples"], labels: Int[np.ndarray, " examples"], positive: int
 ) -> float:
     """By how much one flip changes a score at most."""
     classes = np.unique(np.concatenate([labels, base]))
@@ -169,7 +170,7 @@ def heaviest_flip(
 
 
 def weights_of_flips(
-    metric: str, base: Any, labels: Any, positive: int, classes: Any, kinds: list[Any]
+    metric: Metric | str, base: Any, labels: Any, positive: int, classes: Any, kinds: list[Any]
 ) -> Float[np.ndarray, " kinds"]:
     """By how much one flip of each kind changes the base's score; 0 where no example could flip so."""
     cells = [(label, prediction) for label in classes for prediction in classes]

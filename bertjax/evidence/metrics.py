@@ -16,6 +16,17 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Num, Shaped
 
 from bertjax.errors import DataError
+from bertjax.evidence.resampling import (
+    Scorer,
+    accuracy_scorer,
+    average_precision_scorer,
+    counting_scorer,
+    f1_scorer,
+    matthews_scorer,
+    pearson_scorer,
+    roc_auc_scorer,
+    spearman_scorer,
+)
 from bertjax.formatting import count_of
 
 UNLABELLED = -1
@@ -27,8 +38,45 @@ Scores = Float[np.ndarray, " ablations"]
 
 
 @dataclass(frozen=True)
+class EffectSize:
+    """What makes effects of one metric comparable with those of other data.
+
+    Attributes:
+        text: what it is, for people.
+        function: takes the base's score, the scores `[runs]`, the spread of one example's share in each difference,
+            and how many predictions each run gains and loses (None for values); gives `[runs]`.
+    """
+
+    text: str
+    function: Callable[[float, Any, Any, Any, Any], Any]
+
+
+def _cohens_d(base: float, scores: Any, spread: Any, gains: Any, losses: Any) -> Any:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(spread > 0, (scores - base) / spread, 0.0)
+
+
+def _cohens_q(base: float, scores: Any, spread: Any, gains: Any, losses: Any) -> Any:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.arctanh(scores) - np.arctanh(base)
+
+
+def _cohens_g(base: float, scores: Any, spread: Any, gains: Any, losses: Any) -> Any:
+    return np.where(gains + losses > 0, gains / np.maximum(gains + losses, 1) - 0.5, 0.0)
+
+
+COHENS_D = EffectSize(
+    "Cohen's d: the difference over its standard error, over the root of the number of examples", _cohens_d
+)
+COHENS_G = EffectSize("Cohen's g: the share of flips that gain, less one half", _cohens_g)
+COHENS_Q = EffectSize("Cohen's q: the difference of Fisher's z", _cohens_q)
+
+
+@dataclass(frozen=True)
 class Metric:
-    """One way to score the outputs of a sweep.
+    """One way to score the outputs of a sweep, and all that intervals, tests, tables and pictures need to know of it.
+
+    One of your own needs the first five; the others make it faster or its statistics sharper.
 
     Attributes:
         name: its key in `METRICS`, as written on the command line and in files.
@@ -41,6 +89,16 @@ class Metric:
         lowest: the least that it can be; the most is 1.
         needs: what the labels must hold, or it is undefined (or always 0) whatever the outputs: two different labels,
             the positive one, or that and another one.
+        scorer: the same as a function of how often each example counts: takes what `function` takes, and gives a
+            `resampling.Scorer`. Without it `function` is called once for each draw.
+        swap_weights: where a random swap of base and ablated outputs changes the difference by a sum over examples:
+            takes base and ablated outputs `[runs, examples]` and which examples are positive, and gives that sum's
+            weights `[examples, runs]`.
+        effect_size: how effects are standardised.
+        any_scale: whether outputs may be shifted and stretched without a change of the score.
+        ranks: whether a draw is sorted, so that fewer of them are affordable.
+        flips_alone: whether the difference is that of gained and lost predictions, so that McNemar's and Tango's
+            exact forms hold.
     """
 
     name: str
@@ -50,6 +108,12 @@ class Metric:
     function: Callable[[Outputs, Labels, int], Scores]
     lowest: float = 0.0
     needs: Literal["nothing", "two", "positive", "both"] = "nothing"
+    scorer: Callable[[Any, Any, int], Scorer] | None = None
+    swap_weights: Callable[[Any, Any], Any] | None = None
+    effect_size: EffectSize = COHENS_D
+    any_scale: bool = False
+    ranks: bool = False
+    flips_alone: bool = False
 
     @property
     def of_one_label(self) -> bool:
@@ -155,6 +219,35 @@ def find_metric(metric: Metric | str) -> Metric:
     if metric not in METRICS:
         raise DataError(f"no metric is called {metric!r}: choose one of {', '.join(METRICS)}")
     return METRICS[metric]
+
+
+def make_scorer(
+    metric: Metric | str,
+    outputs: Float[np.ndarray, "runs examples *labels"],
+    labels: Num[np.ndarray, " examples"],
+    positive: int = 1,
+) -> Scorer:
+    """A function from counts `[draws, examples]` to scores `[draws, runs]`, NaN where the metric is undefined.
+
+    Args:
+        metric: a name in `METRICS`, or a Metric of your own.
+        outputs: of each run, logits or one value for each example, finite.
+        labels: of each example; every example must have one.
+        positive: the label that counts as yes, where the metric has one.
+
+    Raises:
+        DataError: there is no such metric, or there are too many examples for it.
+
+    >>> outputs, labels = np.array([[[0.0, 1.0], [1.0, 0.0]]]), np.array([1, 1])
+    >>> make_scorer("accuracy", outputs, labels)(np.array([[2, 0], [1, 1]])).tolist()
+    [[1.0], [0.5]]
+    """
+    metric = find_metric(metric)
+    readings = predictions_from_logits(outputs) if metric.reads == "predictions" else _values(outputs)
+    if metric.scorer is not None:
+        return metric.scorer(readings, labels, positive)
+    function = metric.function
+    return counting_scorer(lambda places: function(readings[:, places], labels[places], positive))
 
 
 def predictions_from_logits(logits: Float[np.ndarray, "..."]) -> Int[np.ndarray, "..."]:
@@ -287,15 +380,78 @@ def _ranking(name: str, values: Outputs, labels: Labels, positive: int) -> Score
     return _undefined(values) if _constant(wanted) else _each(name, values, wanted)
 
 
+def _area_of_swaps(given: Float[np.ndarray, "runs examples"], wanted: Bool[np.ndarray, " examples"]) -> Any:
+    """What swapping each example weighs in a difference of ROC AUC.
+
+    An area is a mean over pairs of a positive and a negative example (Mann and Whitney 1947). With t = 1 where an
+    example is as it was and -1 where it is swapped, a pair's share is c0 + c1 t + c2 t' + c3 t t' in the second run,
+    and the same with both signs turned in the first: in the difference only c1 and c2 are left.
+    """
+    weights = np.zeros((given.shape[1], len(given) - 1))
+    for run, after in enumerate(given[1:]):
+        for one, other, sign in ((wanted, ~wanted, 1), (~wanted, wanted, -1)):
+            among = np.sort(np.concatenate([given[0, other], after[other]]))
+            above = sum(
+                np.searchsorted(among, after[one], side) - np.searchsorted(among, given[0, one], side)
+                for side in ("left", "right")
+            )
+            weights[one, run] = sign * above / (4 * max(wanted.sum() * (~wanted).sum(), 1))
+    return weights
+
+
 METRICS = {
     metric.name: metric
     for metric in (
-        Metric("accuracy", "Accuracy", "predictions", "classes", _accuracy),
-        Metric("f1", "F1", "predictions", "classes", _f1, needs="positive"),
-        Metric("matthews", "Matthews correlation", "predictions", "classes", _matthews, -1.0, "two"),
-        Metric("pearson", "Pearson correlation", "values", "numbers", _pearson, -1.0, "two"),
-        Metric("spearman", "Spearman correlation", "values", "numbers", _spearman, -1.0, "two"),
-        Metric("roc_auc", "ROC AUC", "values", "classes", partial(_ranking, "roc_auc_score"), needs="both"),
+        Metric(
+            "accuracy",
+            "Accuracy",
+            "predictions",
+            "classes",
+            _accuracy,
+            scorer=accuracy_scorer,
+            effect_size=COHENS_G,
+            flips_alone=True,
+        ),
+        Metric("f1", "F1", "predictions", "classes", _f1, needs="positive", scorer=f1_scorer),
+        Metric(
+            "matthews", "Matthews correlation", "predictions", "classes", _matthews, -1.0, "two", scorer=matthews_scorer
+        ),
+        Metric(
+            "pearson",
+            "Pearson correlation",
+            "values",
+            "numbers",
+            _pearson,
+            -1.0,
+            "two",
+            scorer=pearson_scorer,
+            effect_size=COHENS_Q,
+            any_scale=True,
+        ),
+        Metric(
+            "spearman",
+            "Spearman correlation",
+            "values",
+            "numbers",
+            _spearman,
+            -1.0,
+            "two",
+            scorer=spearman_scorer,
+            effect_size=COHENS_Q,
+            any_scale=True,
+            ranks=True,
+        ),
+        Metric(
+            "roc_auc",
+            "ROC AUC",
+            "values",
+            "classes",
+            partial(_ranking, "roc_auc_score"),
+            needs="both",
+            scorer=roc_auc_scorer,
+            swap_weights=_area_of_swaps,
+            any_scale=True,
+        ),
         Metric(
             "average_precision",
             "Average precision",
@@ -303,6 +459,9 @@ METRICS = {
             "classes",
             partial(_ranking, "average_precision_score"),
             needs="both",
+            scorer=average_precision_scorer,
+            any_scale=True,
+            ranks=True,
         ),
     )
 }

@@ -12,16 +12,19 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, Num, Shaped
 
 from bertjax.errors import DataError
-from bertjax.evidence.metrics import predictions_from_logits
 
 Counts = Num[np.ndarray, "draws examples"]
 DrawnScores = Float[np.ndarray, "draws runs"]
 Scorer = Callable[[Counts], DrawnScores]
+Predictions = Int[np.ndarray, "runs examples"]
+Values = Float[np.ndarray, "runs examples"]
+Labels = Num[np.ndarray, " examples"]
 
 # Counts of a chunk of draws, and what is made of them, stay within about so many bytes.
 CHUNK_BYTES = 64 << 20
@@ -30,39 +33,6 @@ MOST_RANKED = 1_000_000
 MOST_WORKERS = 16
 # A variance smaller than this share of the mean square is rounding.
 ROUNDING = 1e-12
-
-
-def make_scorer(
-    metric: str,
-    outputs: Float[np.ndarray, "runs examples *labels"],
-    labels: Num[np.ndarray, " examples"],
-    positive: int = 1,
-) -> Scorer:
-    """A function from counts `[draws, examples]` to scores `[draws, runs]`, NaN where the metric is undefined.
-
-    Args:
-        metric: a name in `metrics.METRICS`.
-        outputs: of each run, logits or one value for each example, finite.
-        labels: of each example; every example must have one.
-        positive: the label that counts as yes, where the metric has one.
-
-    Raises:
-        DataError: there is no such metric here, or there are too many examples for it.
-
-    >>> outputs, labels = np.array([[[0.0, 1.0], [1.0, 0.0]]]), np.array([1, 1])
-    >>> make_scorer("accuracy", outputs, labels)(np.array([[2, 0], [1, 1]])).tolist()
-    [[1.0], [0.5]]
-    """
-    if metric in _PREDICTIONS:
-        return partial(_PREDICTIONS[metric], predictions_from_logits(outputs), labels, positive)
-    values = np.asarray(outputs, np.float64).reshape(outputs.shape[:2])
-    if metric == "pearson":
-        return _pearson(values, labels)
-    if metric == "spearman":
-        return _spearman(values, labels)
-    if metric in ("roc_auc", "average_precision"):
-        return _ranking(metric, values, labels == positive)
-    raise DataError(f"scores of drawn examples are not known for {metric!r}")
 
 
 def score_draws(
@@ -150,7 +120,19 @@ def _matthews(
     return np.where(total**2 - true_squares > 0, found, np.nan)
 
 
-_PREDICTIONS = {"accuracy": _accuracy, "f1": _f1, "matthews": _matthews}
+def accuracy_scorer(predictions: Predictions, labels: Labels, positive: int) -> Scorer:
+    """Accuracy."""
+    return partial(_accuracy, predictions, labels, positive)
+
+
+def f1_scorer(predictions: Predictions, labels: Labels, positive: int) -> Scorer:
+    """F1 of the positive class."""
+    return partial(_f1, predictions, labels, positive)
+
+
+def matthews_scorer(predictions: Predictions, labels: Labels, positive: int) -> Scorer:
+    """Matthews' correlation."""
+    return partial(_matthews, predictions, labels, positive)
 
 
 def _sums(counts: Counts, kinds: Shaped[np.ndarray, "runs examples"]) -> Float[np.ndarray, "draws runs"]:
@@ -158,7 +140,8 @@ def _sums(counts: Counts, kinds: Shaped[np.ndarray, "runs examples"]) -> Float[n
     return (counts.astype(np.float32) @ kinds.T.astype(np.float32)).astype(np.float64)
 
 
-def _pearson(values: Float[np.ndarray, "runs examples"], labels: Num[np.ndarray, " examples"]) -> Scorer:
+def pearson_scorer(values: Values, labels: Labels, positive: int) -> Scorer:
+    """Pearson's correlation."""
     x, y = standardise(values), standardise(labels[None].astype(np.float64))
     parts = [np.ascontiguousarray(part.T) for part in (x, x * x, x * y, y, y * y)]
 
@@ -256,7 +239,8 @@ class _Order:
         return np.take(flat, first, out=space.low, mode="clip"), np.take(flat, last, out=space.high, mode="clip")
 
 
-def _spearman(values: Float[np.ndarray, "runs examples"], labels: Num[np.ndarray, " examples"]) -> Scorer:
+def spearman_scorer(values: Values, labels: Labels, positive: int) -> Scorer:
+    """Spearman's correlation. Raises `DataError` for more than `MOST_RANKED` examples."""
     if values.shape[1] > MOST_RANKED:
         raise DataError(f"ranks of {values.shape[1]:,} examples are not drawn: at most {MOST_RANKED:,}")
     mine, theirs = _Order(values), _Order(labels[None].astype(np.float64))
@@ -282,11 +266,19 @@ def _spearman(values: Float[np.ndarray, "runs examples"], labels: Num[np.ndarray
     return _each(one, mine, theirs)
 
 
-def _ranking(
-    metric: str, values: Float[np.ndarray, "runs examples"], wanted: Shaped[np.ndarray, " examples"]
-) -> Scorer:
-    """ROC AUC (Mann and Whitney 1947) or average precision, from how many of each kind stand below each value."""
-    order = _Order(values if metric == "roc_auc" else -values)
+def roc_auc_scorer(values: Values, labels: Labels, positive: int) -> Scorer:
+    """ROC AUC (Mann and Whitney 1947)."""
+    return _ranking(values, labels == positive, area=True)
+
+
+def average_precision_scorer(values: Values, labels: Labels, positive: int) -> Scorer:
+    """Average precision."""
+    return _ranking(values, labels == positive, area=False)
+
+
+def _ranking(values: Values, wanted: Shaped[np.ndarray, " examples"], area: bool) -> Scorer:
+    """ROC AUC or average precision, from how many of each kind stand below each value."""
+    order = _Order(values if area else -values)
     is_hit = wanted[order.order].astype(np.int64)
 
     def one(counts: Int[np.ndarray, " examples"], space: _Workspace, other: _Workspace) -> Float[np.ndarray, " runs"]:
@@ -296,7 +288,7 @@ def _ranking(
             return np.full(len(values), np.nan)
         every = order.sort(counts, space)
         hits = np.multiply(every, is_hit, out=other.sorted)
-        if metric == "roc_auc":
+        if area:
             every -= hits
             low, high = order.below(every, space)
             return np.einsum("re,re->r", hits, np.add(low, high, out=space.spare)) / (2 * most_hits * most_misses)
@@ -313,5 +305,19 @@ def _each(one: Callable[..., Float[np.ndarray, " runs"]], first: _Order, second:
     def scorer(counts: Counts) -> DrawnScores:
         space, other = first.workspace(), second.workspace()
         return np.stack([one(count.astype(np.int64), space, other) for count in counts])
+
+    return scorer
+
+
+def counting_scorer(score: Callable[[Any], Float[np.ndarray, " runs"]]) -> Scorer:
+    """Scores of any metric, one call for each draw: for a metric that has no form of its own.
+
+    Args:
+        score: takes the places of the drawn examples, each as often as it was drawn, and gives a score for each run.
+    """
+
+    def scorer(counts: Counts) -> DrawnScores:
+        places = np.arange(counts.shape[1])
+        return np.stack([score(np.repeat(places, count.astype(np.int64))) for count in counts])
 
     return scorer

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from bertjax.evidence.intervals import LEVEL
-from bertjax.evidence.metrics import find_metric
-from bertjax.evidence.weighing import EFFECT_SIZES, STANDARDISED, Evidence, Q
+from bertjax.evidence.weighing import Evidence, Q
 from bertjax.formatting import count_of, equals_p, format_change
 
 
@@ -49,7 +48,7 @@ def _shown(evidence: Evidence, kind: str) -> str:
     """Which changes of those that cannot be told from zero these examples would show."""
     known = evidence.detectable[np.isfinite(evidence.detectable) & ~evidence.found]
     least = float(np.median(known)) if known.size else np.inf
-    if least >= 1 - find_metric(evidence.metric).lowest:
+    if least >= 1 - evidence.metric.lowest:
         return "can show none"
     low, high = (f"{100 * end:.1f}" for end in (known.min(), known.max()))
     between = "" if low == high else f" ({low} to {high}, by {kind})"
@@ -57,7 +56,7 @@ def _shown(evidence: Evidence, kind: str) -> str:
 
 
 def _name(evidence: Evidence) -> str:
-    return find_metric(evidence.metric).label
+    return evidence.metric.label
 
 
 def _change(evidence: Evidence, place: int) -> str:
@@ -67,7 +66,7 @@ def _change(evidence: Evidence, place: int) -> str:
 
 def name_test(found: Evidence) -> str:
     """Which test the p-values are of."""
-    if found.metric == "accuracy":
+    if found.metric.flips_alone:
         return "McNemar, exact"
     return f"{'all' if found.exact else 'random'} swaps, {found.draws:,}"
 
@@ -84,6 +83,6 @@ def describe_statistics(found: Evidence, names: Sequence[str], kind: str) -> dic
         "least_p": found.least_p,
         "least_best_p": found.least_best_p,
         "seed": found.seed,
-        "effect_size": EFFECT_SIZES.get(found.metric, STANDARDISED),
+        "effect_size": found.metric.effect_size.text,
         "halves": {**found.halves, "chosen": [[names[place], share] for place, share in found.halves["chosen"]]},
     }

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Num
+from jaxtyping import Float, Int, Num
 from scipy.special import bdtr, ndtri
 
-from bertjax.evidence.metrics import METRICS
-from bertjax.evidence.resampling import make_scorer, score_draws, standardise, swaps
+from bertjax.evidence.metrics import Metric, find_metric, make_scorer
+from bertjax.evidence.resampling import score_draws, standardise, swaps
 
 LEAST_DRAWS, DRAWS_PER_ABLATION = 9_999, 100
 # Products of a draw, an example and an ablation that a test takes at most: about a minute or two.
@@ -82,15 +82,16 @@ def mcnemar(gains: Int[np.ndarray, " runs"], losses: Int[np.ndarray, " runs"]) -
     return np.minimum(2 * bdtr(np.minimum(gains, losses), gains + losses, 0.5), 1.0)
 
 
-def count_draws(metric: str, ablations: int, examples: int) -> int:
+def count_draws(metric: Metric | str, ablations: int, examples: int) -> int:
     """How many swaps: enough for p-values that stay small after correction, no more than take a minute or two."""
-    work = MOST_RANKED_WORK if metric in ("spearman", "average_precision") else MOST_WORK[METRICS[metric].reads]
+    metric = find_metric(metric)
+    work = MOST_RANKED_WORK if metric.ranks else MOST_WORK[metric.reads]
     most = work / (ablations * examples)
     return int(max(999, min(max(LEAST_DRAWS, DRAWS_PER_ABLATION * ablations - 1), most)))
 
 
 def swap_test(
-    metric: str,
+    metric: Metric | str,
     base: Float[np.ndarray, "examples *labels"],
     outputs: Float[np.ndarray, "runs examples *labels"],
     labels: Num[np.ndarray, " examples"],
@@ -108,13 +109,9 @@ def swap_test(
 
     Returns: p-values `(1 + hits) / (1 + draws)`, or `hits / draws` of all swaps; NaN where a difference is.
     """
-    runs, examples = outputs.shape[:2]
+    metric, (runs, examples) = find_metric(metric), outputs.shape[:2]
     given = comparable(metric, np.concatenate([base[None], outputs]))
-    difference = (
-        _swapped_area(given, labels == positive)
-        if metric == "roc_auc"
-        else _swapped_scores(metric, given, labels, positive)
-    )
+    difference = _swapped_scores(metric, given, labels, positive)
     exact = examples < 63 and 2**examples <= draws
     every = (np.arange(2**examples)[:, None] >> np.arange(examples)) & 1 if exact else None
     chunks = [every] if every is not None else swaps(examples, draws, seed, 4 * (examples + runs))
@@ -129,12 +126,15 @@ def swap_test(
 
 
 def _swapped_scores(
-    metric: str,
+    metric: Metric,
     given: Float[np.ndarray, "runs examples ..."],
     labels: Num[np.ndarray, " examples"],
     positive: int,
 ) -> Difference:
     """Scores of what swaps make of each run and the first, second less first."""
+    if metric.swap_weights is not None:
+        weights = metric.swap_weights(given, labels == positive)
+        return lambda swapped: (1.0 - 2.0 * swapped) @ weights
     both = np.concatenate([np.broadcast_to(given[0], given[1:].shape), given[1:]], axis=1)
     scorer = make_scorer(metric, both, np.concatenate([labels, labels]), positive)
 
@@ -147,35 +147,16 @@ def _swapped_scores(
     return difference
 
 
-def _swapped_area(given: Float[np.ndarray, "runs examples"], wanted: Bool[np.ndarray, " examples"]) -> Difference:
-    """The same of ROC AUC, as a sum over examples.
-
-    An area is a mean over pairs of a positive and a negative example (Mann and Whitney 1947). With t = 1 where an
-    example is as it was and -1 where it is swapped, a pair's share is c0 + c1 t + c2 t' + c3 t t' in the second run,
-    and the same with both signs turned in the first: in the difference only c1 and c2 are left.
-    """
-    weights = np.zeros((given.shape[1], len(given) - 1))
-    for run, after in enumerate(given[1:]):
-        for one, other, sign in ((wanted, ~wanted, 1), (~wanted, wanted, -1)):
-            among = np.sort(np.concatenate([given[0, other], after[other]]))
-            above = sum(
-                np.searchsorted(among, after[one], side) - np.searchsorted(among, given[0, one], side)
-                for side in ("left", "right")
-            )
-            weights[one, run] = sign * above / (4 * max(wanted.sum() * (~wanted).sum(), 1))
-    return lambda swapped: (1.0 - 2.0 * swapped) @ weights
-
-
 def comparable(
-    metric: str, outputs: Float[np.ndarray, "runs examples *labels"]
+    metric: Metric, outputs: Float[np.ndarray, "runs examples *labels"]
 ) -> Float[np.ndarray, "runs examples ..."]:
-    """Outputs that may be swapped between runs: values are standardised, as no metric sees their mean and spread.
+    """Outputs that may be swapped between runs: where a metric sees neither mean nor spread of values, standardised.
 
     Else a run that shifts or stretches all outputs would spread the null distribution for no reason. Ranks would not
     do: where two examples change places, swapping one of them alone makes a tie, and the null distribution is too
     narrow (ROC AUC of 200 examples, noise of 0.01 of the signal: p < 0.05 in 9.5 of 100).
     """
-    if METRICS[metric].reads == "predictions":
+    if metric.reads == "predictions" or not metric.any_scale:
         return outputs
     return standardise(outputs.astype(np.float64).reshape(outputs.shape[:2]))
 

@@ -14,8 +14,8 @@ from jaxtyping import Bool, Float, Int, Num
 
 from bertjax.errors import DataError
 from bertjax.evidence import intervals
-from bertjax.evidence.metrics import METRICS, labelled, predictions_from_logits, score
-from bertjax.evidence.resampling import bootstrap_counts, make_scorer, score_draws
+from bertjax.evidence.metrics import Metric, find_metric, labelled, make_scorer, predictions_from_logits, score
+from bertjax.evidence.resampling import bootstrap_counts, score_draws
 from bertjax.evidence.significance import (
     HALVES,
     Swapped,
@@ -35,12 +35,6 @@ Q = 0.05  # the rate of false discoveries below which an effect counts as found
 PARTS = 2000  # of the examples, one left out at a time, for the acceleration of an interval
 GROUP = 256  # ablations whose draws are held together
 RANKED = 700_000  # outputs that are ranked together: about 64 MB for each thread, 130 MB where they are swapped
-EFFECT_SIZES = {
-    "accuracy": "Cohen's g: the share of flips that gain, less one half",
-    "pearson": "Cohen's q: the difference of Fisher's z",
-    "spearman": "Cohen's q: the difference of Fisher's z",
-}
-STANDARDISED = "Cohen's d: the difference over its standard error, over the root of the number of examples"
 
 Runs = Float[np.ndarray, " runs"]
 
@@ -50,7 +44,7 @@ class Evidence:
     """What one metric says of all ablations.
 
     Args:
-        metric: its name.
+        metric: what is measured.
         examples: how many are labelled.
         base: the score without ablation.
         score: with each ablation.
@@ -63,14 +57,14 @@ class Evidence:
         best: how probable it is that the largest gain of all ablations, over its spread, is as large by chance as this.
         best_raw: the same of the gains themselves, which ablations of wide spread rule.
         gains, losses: how many predictions become right and become wrong; None for metrics of values.
-        effect_size: as `EFFECT_SIZES` says.
+        effect_size: as the metric's `effect_size.text` says.
         detectable: the smallest difference that would have been found with 80 % power at the corrected level.
         resamples, draws, exact, seed: of the bootstrap and of the swaps (`exact`: all that there are).
         standard_error: of each difference, by the bootstrap.
         halves: what choosing on one half and scoring on the other gives.
     """
 
-    metric: str
+    metric: Metric
     examples: int
     base: float
     score: Runs
@@ -108,7 +102,7 @@ class Evidence:
     @property
     def least_p(self) -> float | None:
         """The least that `p` can be with these random swaps; None where it is exact."""
-        return None if self.metric == "accuracy" else self.least_best_p
+        return None if self.metric.flips_alone else self.least_best_p
 
     @property
     def found(self) -> Bool[np.ndarray, " runs"]:
@@ -117,7 +111,7 @@ class Evidence:
 
 
 def weigh(
-    metric: str,
+    metric: Metric | str,
     base: Float[np.ndarray, "examples *labels"],
     outputs: Float[np.ndarray, "runs examples *labels"],
     labels: Num[np.ndarray, " examples"],
@@ -131,7 +125,7 @@ def weigh(
     """Everything that the outputs say about each ablation's effect on a metric.
 
     Args:
-        metric: a name in `metrics.METRICS`.
+        metric: a name in `metrics.METRICS`, or a Metric of your own.
         base: outputs without ablation: logits, or one value for each example.
         outputs: of each ablation.
         labels: those of examples without a label are left out.
@@ -144,6 +138,7 @@ def weigh(
     Raises:
         DataError: outputs and labels do not fit the metric, fewer than two examples have labels, or no ablation.
     """
+    metric = find_metric(metric)
     if not len(outputs):
         raise DataError("there is no ablation to weigh")
     every = np.concatenate([base[None], outputs])
@@ -156,7 +151,7 @@ def weigh(
     resamples = resamples or RESAMPLES
     task = _Task(metric, every[0], scores, labels, positive, resamples, seed)
     swaps = draws or count_draws(metric, len(outputs), examples)
-    size = GROUP if METRICS[metric].reads == "predictions" else max(1, min(GROUP, RANKED // examples))
+    size = GROUP if metric.reads == "predictions" else max(1, min(GROUP, RANKED // examples))
     groups = [range(start, min(start + size, len(outputs))) for start in range(0, len(outputs), size)]
     pace = _Pace(metric, len(outputs), resamples + min(examples, PARTS), swaps, progress)
     found = [_weigh_group(task, every[1 + group.start : 1 + group.stop], group, swaps, pace) for group in groups]
@@ -166,22 +161,23 @@ def weigh(
     return _put_together(task, every, found, halves)
 
 
-def check_weighable(metric: str, labels: Num[np.ndarray, " examples"], positive: int = 1) -> None:
+def check_weighable(metric: Metric | str, labels: Num[np.ndarray, " examples"], positive: int = 1) -> None:
     """See before there are outputs that `weigh` can take so many examples: a test ranks twice as many outputs.
 
     Raises:
         DataError: there are too many.
     """
+    metric = find_metric(metric)
     known = labels[labelled(metric, labels)]
-    shape = (1, 2 * len(known), 2) if METRICS[metric].reads == "predictions" else (1, 2 * len(known))
+    shape = (1, 2 * len(known), 2) if metric.reads == "predictions" else (1, 2 * len(known))
     make_scorer(metric, np.zeros(shape), np.concatenate([known, known]), positive)
 
 
 class _Pace:
     """How much of the work is done: draws of runs. A swap makes two scores, each of twice the examples."""
 
-    def __init__(self, metric: str, runs: int, draws: int, swaps: int, progress: Progress) -> None:
-        self.swap = 0.05 if metric == "roc_auc" else 4.0  # which is a sum over examples there
+    def __init__(self, metric: Metric, runs: int, draws: int, swaps: int, progress: Progress) -> None:
+        self.swap = 4.0 if metric.swap_weights is None else 0.05  # which is a sum over examples there
         self.done, self.total = 0.0, runs * (draws + 2 * HALVES + self.swap * swaps)
         self.progress = progress
 
@@ -203,7 +199,7 @@ def _put_together(task: "_Task", every: Any, found: list["_Group"], halves: dict
     """All groups of ablations, and what depends on how many there are."""
     metric, scores, swapped = task.metric, task.scores, reduce(Swapped.join, (one.swapped for one in found))
     gains, losses = _flips(metric, every, task.labels)
-    p = swapped.p if metric != "accuracy" else mcnemar(gains, losses)
+    p = mcnemar(gains, losses) if metric.flips_alone else swapped.p
     observed, error = scores[1:] - scores[0], np.concatenate([one.error for one in found])
     return Evidence(
         metric=metric,
@@ -222,8 +218,8 @@ def _put_together(task: "_Task", every: Any, found: list["_Group"], halves: dict
         best_raw=swapped.best(observed, ratio=False),
         gains=gains,
         losses=losses,
-        effect_size=_effect_size(
-            metric, float(scores[0]), scores[1:], error * np.sqrt(len(task.labels)), gains, losses
+        effect_size=metric.effect_size.function(
+            float(scores[0]), scores[1:], error * np.sqrt(len(task.labels)), gains, losses
         ),
         detectable=_detectable(task, every, swapped, gains, losses),
         resamples=task.resamples,
@@ -239,7 +235,7 @@ def _put_together(task: "_Task", every: Any, found: list["_Group"], halves: dict
 class _Task:
     """What all groups of ablations have in common."""
 
-    metric: str
+    metric: Metric
     base: Any
     scores: Runs
     labels: Any
@@ -291,25 +287,25 @@ def _leave_out(examples: int) -> list[Num[np.ndarray, "_ examples"]]:
     return [(part != numbers[start : start + size, None]).astype(np.uint16) for start in range(0, len(numbers), size)]
 
 
-def _flips(metric: str, outputs: Any, labels: Any) -> tuple[Any, Any]:
-    if METRICS[metric].reads != "predictions":
+def _flips(metric: Metric, outputs: Any, labels: Any) -> tuple[Any, Any]:
+    if metric.reads != "predictions":
         return None, None
     right = predictions_from_logits(outputs) == labels
     return (right[1:] & ~right[0]).sum(1), (~right[1:] & right[0]).sum(1)
 
 
 def choose_intervals(
-    metric: str, outputs: Any, labels: Any, positive: int, observed: Runs, both: Any, base: float
+    metric: Metric, outputs: Any, labels: Any, positive: int, observed: Runs, both: Any, base: float
 ) -> tuple[Runs, Runs, tuple[str, ...]]:
     """BCa, or percentiles where that is undefined, or a score interval where few predictions flip."""
     percentile, bca = both
     usable = np.isfinite(bca).all(0)
     low, high = np.where(usable, bca, percentile)
     method = np.where(usable, "bca", "percentile").astype(object)
-    if METRICS[metric].reads == "predictions":
+    if metric.reads == "predictions":
         predictions, gains_losses = predictions_from_logits(outputs), _flips(metric, outputs, labels)
         few = (_count_flips(metric, predictions, positive, gains_losses) < intervals.FEW_FLIPS) & np.isfinite(observed)
-        if metric == "accuracy":
+        if metric.flips_alone:
             ends = intervals.tango(gains_losses[0][few], gains_losses[1][few], len(labels))
         else:
             ends = intervals.by_kinds_of_flips(
@@ -317,16 +313,16 @@ def choose_intervals(
             )
         low[few], high[few] = ends
         method[few] = "score"
-    least, most = METRICS[metric].lowest - base, 1.0 - base
+    least, most = metric.lowest - base, 1.0 - base
     low, high = np.clip(low, least, most), np.clip(high, least, most)
     return low, high, tuple(method.tolist())
 
 
-def _count_flips(metric: str, predictions: Any, positive: int, gains_losses: Any) -> Int[np.ndarray, " runs"]:
+def _count_flips(metric: Metric, predictions: Any, positive: int, gains_losses: Any) -> Int[np.ndarray, " runs"]:
     """How many predictions flip in a way that the metric sees."""
-    if metric == "accuracy":
+    if metric.flips_alone:
         return gains_losses[0] + gains_losses[1]
-    if metric == "f1":
+    if metric.of_one_label:
         predictions = predictions == positive
     return (predictions[1:] != predictions[0]).sum(1)
 
@@ -340,22 +336,12 @@ def _spread(resampled: Float[np.ndarray, "draws runs"]) -> Runs:
     return np.where(count > 1, np.sqrt(variance), np.nan)
 
 
-def _effect_size(metric: str, base: float, scores: Runs, spread: Runs, gains: Any, losses: Any) -> Runs:
-    """By the spread of one example's share in the difference, but for accuracy and correlations."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        if metric == "accuracy":
-            return np.where(gains + losses > 0, gains / np.maximum(gains + losses, 1) - 0.5, 0.0)
-        if metric in EFFECT_SIZES:
-            return np.arctanh(scores) - np.arctanh(base)
-        return np.where(spread > 0, (scores - base) / spread, 0.0)
-
-
 def _detectable(task: "_Task", every: Any, swapped: Swapped, gains: Any, losses: Any) -> Runs:
     """By the spread under the null; never less than the fewest flips that could show anything, of the heaviest kind."""
     tests, examples = len(swapped.p), len(task.labels)
-    spread = np.sqrt(gains + losses) / examples if task.metric == "accuracy" else swapped.spread
+    spread = np.sqrt(gains + losses) / examples if task.metric.flips_alone else swapped.spread
     found = detectable(spread, tests)
-    if METRICS[task.metric].reads != "predictions":  # outputs that do not change say nothing, too few swaps neither
+    if task.metric.reads != "predictions":  # outputs that do not change say nothing, too few swaps neither
         return np.where((spread > 0) & (fewest_flips(tests) <= examples), found, np.nan)
     base = predictions_from_logits(every)[0]
     heaviest = intervals.heaviest_flip(task.metric, base, task.labels, task.positive)

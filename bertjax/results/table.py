@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bertjax.errors import InputError
-from bertjax.evidence import EFFECT_SIZES, STANDARDISED, Evidence, name_test
+from bertjax.evidence import Evidence, name_test
 from bertjax.machine import import_pandas
 
 SCHEMA = 2
@@ -113,7 +113,7 @@ def _row(found: Evidence, number: int) -> dict[str, Any]:
         "base": _finite(found.base),
         "interval": found.method[number],
         "test": name_test(found),
-        "effect_size_kind": EFFECT_SIZES.get(found.metric, STANDARDISED),
+        "effect_size_kind": found.metric.effect_size.text,
     }
     return {name: {**row, **flips, **more}[name] for name in list(COLUMNS)[6:]}
 
