@@ -34,7 +34,7 @@ def test_the_notebook_runs_and_shows_results(executed):
     assert "Ablating one head raises the score for" in outputs(notebook, 'output="worked_example"')["text/html"]
     for plot in ("results.plot()", 'plot("ranking")', 'plot("change"'):
         assert "image/png" in outputs(notebook, plot), plot
-    assert "correlation" in outputs(notebook, "compare_table(")["text/html"]
+    assert "correlation" in outputs(notebook, "saved.compare(")["text/plain"]
     assert (folder / "worked_example" / "report.html").stat().st_size > 4_000_000
 
 
