@@ -77,11 +77,11 @@ def main() -> None:
     table = Table(title=f"{options.task}, {len(examples)} pairs, mode {options.mode}; {describe_machine()}")
     for name in ("metric", "base here", "base PyTorch", "largest difference of a head's score"):
         table.add_column(name, justify="right")
-    for name in metrics_of(encoded.kind, examples.task):
+    for metric in metrics_of(encoded.kind, examples.task):
         positive = positive_label(encoded.kind, examples.task)
-        scores = [score(name, swept.outputs, examples.labels, positive) for swept in (ours, theirs)]
-        bases = [score(name, swept.base[None], examples.labels, positive)[0] for swept in (ours, theirs)]
-        table.add_row(name, *(f"{base:.6f}" for base in bases), f"{np.abs(scores[0] - scores[1]).max():.1e}")
+        scores = [score(metric, swept.outputs, examples.labels, positive) for swept in (ours, theirs)]
+        bases = [score(metric, swept.base[None], examples.labels, positive)[0] for swept in (ours, theirs)]
+        table.add_row(metric.name, *(f"{base:.6f}" for base in bases), f"{np.abs(scores[0] - scores[1]).max():.1e}")
     Console().print(table)
     apart = max(np.abs(ours.outputs - theirs.outputs).max(), np.abs(ours.base - theirs.base).max())
     print(f"largest difference of one of {ours.outputs.shape[0] + 1} x {len(examples)} similarities: {apart:.1e}")

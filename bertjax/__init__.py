@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from bertjax.checkpoints import BertConfig
     from bertjax.data import Tokenizer, collate
     from bertjax.engine import Estimate, SweepResult, estimate, plain, sweep
+    from bertjax.evidence import METRICS, Metric, weigh
     from bertjax.interventions import ablations, overrides, readouts
     from bertjax.model import (
         BertForMaskedLM,
@@ -37,6 +38,7 @@ _ROOM_OF = {
     **dict.fromkeys(["BertConfig"], "checkpoints"),
     **dict.fromkeys(["Tokenizer", "collate"], "data"),
     **dict.fromkeys(["Estimate", "SweepResult", "estimate", "plain", "sweep"], "engine"),
+    **dict.fromkeys(["METRICS", "Metric", "weigh"], "evidence"),
     **dict.fromkeys(["ablations", "overrides", "readouts"], "interventions"),
     **dict.fromkeys(["BertForMaskedLM", "BertForNextSentencePrediction", "BertForPreTraining"], "model"),
     **dict.fromkeys(["BertForQuestionAnswering", "BertForSentenceEmbedding", "BertForSequenceClassification"], "model"),
@@ -48,6 +50,7 @@ _ROOM_OF = {
 }
 
 __all__ = [
+    "METRICS",
     "BertConfig",
     "BertForMaskedLM",
     "BertForNextSentencePrediction",
@@ -58,6 +61,7 @@ __all__ = [
     "BertForTokenClassification",
     "BertModel",
     "Estimate",
+    "Metric",
     "ModelOutput",
     "Numerics",
     "Overrides",
@@ -75,6 +79,7 @@ __all__ = [
     "read_results",
     "readouts",
     "sweep",
+    "weigh",
 ]
 
 

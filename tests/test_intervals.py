@@ -6,8 +6,7 @@ from scipy import stats
 
 from bertjax.evidence import intervals
 from bertjax.evidence import weighing as ev
-from bertjax.evidence.metrics import METRICS, score
-from bertjax.evidence.metrics import make_scorer
+from bertjax.evidence.metrics import METRICS, make_scorer, score
 from bertjax.evidence.resampling import bootstrap_counts, score_draws
 from bertjax.evidence.weighing import weigh
 from tests.drawn import DRAWS, logits, paired

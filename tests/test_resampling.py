@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from bertjax.errors import DataError
-from bertjax.evidence.metrics import METRICS, score
-from bertjax.evidence.metrics import make_scorer
+from bertjax.evidence.metrics import METRICS, make_scorer, score
 from bertjax.evidence.resampling import bootstrap_counts, score_draws, swaps
 from tests.drawn import draw_outputs
 from tests.tiny import largest_difference

@@ -4,6 +4,7 @@ from bertjax.evidence.intervals import FEWEST_PLACES, LEVEL, percentile, rank_co
 from bertjax.evidence.metrics import (
     METRICS,
     UNLABELLED,
+    Metric,
     check_labels,
     find_metric,
     labelled,
@@ -23,6 +24,7 @@ __all__ = [
     "RESAMPLES",
     "UNLABELLED",
     "Evidence",
+    "Metric",
     "Q",
     "benjamini_hochberg",
     "bootstrap_counts",

@@ -120,6 +120,10 @@ class Metric:
         """Whether it is about the positive class alone."""
         return self.needs in ("positive", "both")
 
+    def describe(self) -> dict[str, Any]:
+        """What a summary says of it, for those who read it without this Metric."""
+        return {"label": self.label, "reads": self.reads, "of_one_label": self.of_one_label}
+
 
 def score(
     metric: Metric | str,

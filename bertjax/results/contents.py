@@ -191,6 +191,10 @@ class Contents:
         least = self.summary["statistics"].get(metric or self.metric, {}).get("least_p")
         return None if least is None else float(least)
 
+    def describe_metric(self, name: str | None = None) -> dict[str, Any]:
+        """What is known of a metric, by default the main one: 'label', 'reads' and 'of_one_label'."""
+        return describe_metric(self.summary, name or self.metric)
+
     def positive_of(self, metric: str | None = None) -> str | None:
         """The label that a metric is about, as F1 is; None where it is about all of them, or about numbers."""
         return positive_name(self.summary, [metric or self.metric])
@@ -230,13 +234,19 @@ class Contents:
         return [as_texts(rows[place], self.least_p()) for place in order[:count]]
 
 
+def describe_metric(summary: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A metric's label, what it reads, and whether it is about one label; a user's own is described in the summary."""
+    own: dict[str, Any] | None = summary.get("own_metrics", {}).get(name)
+    return METRICS[name].describe() if own is None else own
+
+
 def positive_name(summary: Mapping[str, Any], metrics: Sequence[str]) -> str | None:
     """The name of the label that some of these metrics are about; None where none of them is about one label.
 
     Args:
         summary: as in `summary.json`, or what of it says where results come from.
     """
-    if not any(METRICS[name].of_one_label for name in metrics):
+    if not any(describe_metric(summary, name)["of_one_label"] for name in metrics):
         return None
     names, positive = summary["data"]["label_names"], summary["positive"]
     return str(names[positive] if positive < len(names) else positive)

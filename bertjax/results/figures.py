@@ -8,7 +8,7 @@ import numpy as np
 
 from bertjax.arguments import parse_head_name
 from bertjax.errors import InputError, some_of
-from bertjax.evidence import Q, find_metric
+from bertjax.evidence import Q
 from bertjax.formatting import count_of
 from bertjax.plots import Weighed, make_attention, make_heads, make_layers, make_ranking, make_sets
 from bertjax.results.contents import Contents
@@ -52,7 +52,7 @@ def make_figure(
     if figure in ("attention", "change"):
         return _attention(saved, head, (example, 1 if text is None else text), run, both=figure == "change")
     rows = saved.rows_of(metric)
-    label = find_metric(rows[0]["metric"]).label
+    label = saved.describe_metric(metric)["label"]
     if figure == "ranking":
         return _ranking(saved, rows, label)
     if figure == "map" and saved.kind != "head":

@@ -15,7 +15,7 @@ from jaxtyping import Float, Num, UInt8
 
 from bertjax.atomic_files import atomic_write
 from bertjax.errors import InputError, OutputError
-from bertjax.evidence import find_metric, predictions_from_logits
+from bertjax.evidence import predictions_from_logits
 from bertjax.formatting import FORMULA, count_of, finite, to_json
 from bertjax.paths import user_path
 from bertjax.results.contents import Contents
@@ -96,7 +96,7 @@ def page_data(saved: Contents) -> dict[str, Any]:
 
 
 def _metric(saved: Contents, name: str) -> dict[str, Any]:
-    return {"name": name, "label": find_metric(name).label, "positive": saved.positive_of(name)}
+    return {"name": name, "label": saved.describe_metric(name)["label"], "positive": saved.positive_of(name)}
 
 
 def _kept(saved: Contents) -> list[int]:
@@ -198,7 +198,7 @@ def choose_examples(saved: Contents, kept: list[int]) -> dict[str, Any]:
         examples as [place in `texts`, value before, value after, prediction before, after]; `texts`: id, label and
         texts of those that occur. A value is the probability of the example's own label, or the output.
     """
-    arrays, reads = saved.outputs, find_metric(saved.metric).reads
+    arrays, reads = saved.outputs, saved.describe_metric()["reads"]
     predicted = reads == "predictions"
     base, labels = arrays["base"], arrays["labels"]
     names = saved.summary["data"]["label_names"]

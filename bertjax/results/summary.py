@@ -121,7 +121,7 @@ def _contradictions(summary: Mapping[str, Any]) -> Iterator[str]:
     """What no schema can say of a summary: its parts contradict each other; half lines."""
     metrics, entries, base = summary["metrics"], summary["ablations"], summary["base"]
     statistics = summary["statistics"]
-    if unknown := [name for name in metrics if name not in METRICS]:
+    if unknown := [name for name in metrics if name not in {**METRICS, **summary.get("own_metrics", {})}]:
         yield f"metrics holds {unknown[0][:40]!r}, which bertjax does not have"
     if len(set(metrics)) < len(metrics) or metrics[0] != summary["metric"]["name"]:
         yield "metrics must name each metric once, and first that of metric"

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from bertjax.console import PlainTable
 from bertjax.errors import DataError
-from bertjax.evidence import Q, find_metric
+from bertjax.evidence import Q
 from bertjax.formatting import count_of, to_cell, to_json, visible
 from bertjax.results.contents import Contents, as_texts, mark_of
 from bertjax.results.table import COLUMNS, column, kind_of
@@ -145,7 +145,7 @@ def show_table(saved: Contents, metric: str | None = None, top: int | None = Non
     """
     rows = saved.rows_of(metric)
     shown = rank(_largest(rows, top))
-    label, base = find_metric(rows[0]["metric"]).label, rows[0]["base"]
+    label, base = saved.describe_metric(metric)["label"], rows[0]["base"]
     table = PlainTable(box=SIMPLE_HEAD, pad_edge=False)
     headings = _headings(rows)
     for number, name in enumerate(headings):
@@ -191,7 +191,7 @@ def show_text(saved: Contents, form: str, metric: str | None = None, top: int | 
     names = (saved.kind, *_headings(rows)[1:])
     lines = [names, ("---:",) * len(names), *(as_texts(row, saved.least_p(metric))[: len(names)] for row in rank(rows))]
     about = _about(saved, metric)
-    note = f"{find_metric(metric or saved.metric).label}{_quoted(about)}. " if about else ""
+    note = f"{saved.describe_metric(metric)['label']}{_quoted(about)}. " if about else ""
     table = "".join(f"| {' | '.join(_quoted(cell) for cell in cells)} |\n" for cells in lines)
     return f"{_quoted(saved.title)}\n\n{_quoted(saved.sentence_of(metric))}\n\n{table}\n{note}\\* q < {Q}\n"
 

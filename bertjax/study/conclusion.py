@@ -28,7 +28,7 @@ from bertjax.results import (
     write_results,
 )
 from bertjax.study.encoding import Encoded
-from bertjax.study.outputs import positive_label, sampled_attention, sweep_examples
+from bertjax.study.outputs import metrics_of, positive_label, sampled_attention, sweep_examples
 from bertjax.study.provenance import provenance
 from bertjax.study.scoring import score_ablations, weigh_outputs
 from bertjax.study.settings import MODES, Settings, place
@@ -78,7 +78,8 @@ def conclude(
     entries, base = score_ablations(encoded.kind, examples, swept, ablations, places, settings.metric)
     say(f"weighing {count_of(len(entries), 'effect')}")
     positive = positive_label(encoded.kind, examples.task)
-    evidence = weigh_outputs(list(base), positive, swept, examples.labels, settings.seed, progress=weighing)
+    metrics = metrics_of(encoded.kind, examples.task, settings.metric)
+    evidence = weigh_outputs(metrics, positive, swept, examples.labels, settings.seed, progress=weighing)
     largest = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
     some = [ablations[number] for number in largest]
     chosen = choose_examples(encoded.kind, SweepResult(swept.base, swept.outputs[largest]))

@@ -25,7 +25,7 @@ from bertjax.engine import (
     sweep_distributed,
 )
 from bertjax.errors import DataError, InputError, some_of
-from bertjax.evidence import METRICS
+from bertjax.evidence import METRICS, Metric, find_metric
 from bertjax.interventions import Ablation, Readout, readouts, stack
 from bertjax.model import ModelOutput, Overrides
 from bertjax.progress import Progress, silent
@@ -177,33 +177,39 @@ def cosine(
     return (sums[0] / np.maximum(np.sqrt(sums[1] * sums[2]), 1e-12)).astype(first.dtype)
 
 
-def metrics_of(kind: str, task: Task, chosen: str | None = None) -> tuple[str, ...]:
+def metrics_of(kind: str, task: Task, chosen: Metric | str | None = None) -> tuple[Metric, ...]:
     """Which metrics judge a task, the main one first.
 
     Logits are judged by GLUE's own; similarities by rank correlation (regression) or by how well they tell the
     yes pairs from the no pairs (classification).
 
     Args:
-        chosen: the main one, in place of these metrics' first.
+        chosen: the main one, in place of these metrics' first; a name, or a Metric of your own.
 
     Raises:
         InputError: the chosen one cannot judge such outputs.
     """
     if kind == "logits":
-        own = task.metrics
+        names = task.metrics
     else:
-        own = ("spearman", "pearson") if task.kind == "regression" else ("roc_auc", "average_precision")
+        names = ("spearman", "pearson") if task.kind == "regression" else ("roc_auc", "average_precision")
+    own = tuple(METRICS[name] for name in names)
     if chosen is None:
         return own
+    main = find_metric(chosen)
     classes = task.kind == "classification"
     reads, targets = "predictions" if kind == "logits" and classes else "values", "classes" if classes else "numbers"
-    fitting = [name for name, one in METRICS.items() if (one.reads, one.targets) == (reads, targets)]
-    if task.label_names is not None and len(task.label_names) != 2 and "f1" in fitting:
-        fitting.remove("f1")  # of two classes one is the positive one
-    if chosen not in fitting:
+    two_classes = task.label_names is None or len(task.label_names) == 2  # one of which is the positive one
+
+    def fits(metric: Metric) -> bool:
+        alike = (metric.reads, metric.targets) == (reads, targets)
+        return alike and (two_classes or reads == "values" or not metric.of_one_label)
+
+    if not fits(main):
         outputs = "similarities" if kind == "similarity" else "predicted classes" if classes else "values"
-        raise InputError(f"--metric {chosen} does not judge {outputs} of {task.name}: choose {' or '.join(fitting)}")
-    return (chosen, *(name for name in own if name != chosen))
+        fitting = " or ".join(metric.name for metric in METRICS.values() if fits(metric))
+        raise InputError(f"--metric {main.name} does not judge {outputs} of {task.name}: choose {fitting}")
+    return (main, *(metric for metric in own if metric.name != main.name))
 
 
 def positive_label(kind: str, task: Task) -> int:

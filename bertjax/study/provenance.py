@@ -10,14 +10,14 @@ import jax
 
 from bertjax.checkpoints import hash_weights, read_weights
 from bertjax.data import Examples
-from bertjax.evidence import METRICS
+from bertjax.evidence import METRICS, Metric
 from bertjax.machine import package_version
 from bertjax.study.encoding import Encoded
 from bertjax.study.outputs import metrics_of, positive_label
 
 
 def provenance(
-    model: Any, directory: Path, name: str, examples: Examples, encoded: Encoded, metric: str | None = None
+    model: Any, directory: Path, name: str, examples: Examples, encoded: Encoded, metric: Metric | str | None = None
 ) -> dict[str, Any]:
     """Command, model, data, outputs, versions and device, for `summary.json`.
 
@@ -26,7 +26,8 @@ def provenance(
         name: what the user called the model.
         metric: the main one; default the task's own.
     """
-    names = metrics_of(encoded.kind, examples.task, metric)
+    metrics = metrics_of(encoded.kind, examples.task, metric)
+    own = {one.name: one.describe() for one in metrics if METRICS.get(one.name) is not one}
     return {
         **where_from(model, directory, name),
         "data": {
@@ -39,9 +40,10 @@ def provenance(
             "sha256": examples.sha256,
         },
         "outputs": encoded.kind,
-        "metrics": list(names),
+        "metrics": [one.name for one in metrics],
         "positive": positive_label(encoded.kind, examples.task),
-        "metric": {"name": names[0], "label": METRICS[names[0]].label},
+        "metric": {"name": metrics[0].name, "label": metrics[0].label},
+        **({"own_metrics": own} if own else {}),
     }
 
 

@@ -25,7 +25,7 @@ from bertjax.engine import (
     processes,
 )
 from bertjax.errors import InputError, OutputError, some_of
-from bertjax.evidence import check_labels, check_weighable
+from bertjax.evidence import Metric, check_labels, check_weighable
 from bertjax.formatting import count_of
 from bertjax.interventions import Ablation, Change, to_overrides
 from bertjax.progress import Progress, ProgressBar, silent
@@ -36,6 +36,7 @@ from bertjax.study.outputs import (
     how_to_run,
     mean_outputs,
     mean_outputs_together,
+    metrics_of,
     positive_label,
     sweep_examples,
     sweep_plainly,
@@ -58,7 +59,7 @@ def ablate(
     heads: Sequence[str] | None = None,
     output: str | Path | None = None,
     overwrite: bool = False,
-    metric: str | None = None,
+    metric: Metric | str | None = None,
     limit: int | None = None,
     seed: int = 0,
     data: str | Path | None = None,
@@ -86,7 +87,7 @@ def ablate(
         heads: only these, such as ["3.0", "2.7"].
         output: a directory to write to, in which an interrupted sweep goes on; None writes nothing.
         overwrite: replace results that are there.
-        metric: the main one, in place of the task's own.
+        metric: the main one, in place of the task's own: a name in `METRICS`, or a `Metric` of your own.
         limit: so many examples, drawn with `seed`.
         data, data_dir, split, text_columns, label_column, label_names: where examples are, and what is what in a file.
         subset_size, subset_count: heads of each random subset, and how many.
@@ -239,15 +240,15 @@ def _load_job(settings: Settings, directory: Path) -> tuple[Any, list[Ablation],
     return model, ablations, examples, encoded
 
 
-def _check_scorable(encoded: Encoded, examples: Examples, metric: str | None) -> None:
+def _check_scorable(encoded: Encoded, examples: Examples, metric: Metric | str | None) -> None:
     """Score outputs that are all 0: what is wrong with labels or metrics comes out before the sweep, not after."""
     shape = (1, len(examples), len(encoded.label_order)) if encoded.kind == "logits" else (1, len(examples))
     nothing, ablations = SweepResult(np.zeros(shape[1:]), np.zeros(shape)), [Ablation("0.0", (Change(0, 0),))]
-    _, base = score_ablations(encoded.kind, examples, nothing, ablations, [("0.0", 0, 0)], metric)
-    names, positive = list(base), positive_label(encoded.kind, examples.task)
-    check_labels(names[0], examples.labels, positive, examples.task.label_names or ())
-    for name in names:
-        check_weighable(name, examples.labels, positive)
+    score_ablations(encoded.kind, examples, nothing, ablations, [("0.0", 0, 0)], metric)
+    metrics, positive = metrics_of(encoded.kind, examples.task, metric), positive_label(encoded.kind, examples.task)
+    check_labels(metrics[0], examples.labels, positive, examples.task.label_names or ())
+    for one in metrics:
+        check_weighable(one, examples.labels, positive)
 
 
 def _check_finite(ablations: Sequence[Ablation], swept: SweepResult, journal: Path | None) -> None:

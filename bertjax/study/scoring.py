@@ -5,7 +5,7 @@ from typing import Any
 
 from bertjax.data import Examples
 from bertjax.engine import SweepResult
-from bertjax.evidence import Evidence, labelled, score, weigh
+from bertjax.evidence import Evidence, Metric, find_metric, labelled, score, weigh
 from bertjax.interventions import Ablation
 from bertjax.progress import Progress, silent
 from bertjax.results import Entry, Place
@@ -19,7 +19,7 @@ def score_ablations(
     swept: SweepResult,
     ablations: Sequence[Ablation],
     places: Sequence[Place],
-    metric: str | None = None,
+    metric: Metric | str | None = None,
 ) -> tuple[list[Entry], dict[str, float]]:
     """Scores of all ablations by every metric of the task, and of the base run.
 
@@ -30,16 +30,16 @@ def score_ablations(
         scores by metric, the main one first.
     """
     task = examples.task
-    names, positive = metrics_of(kind, task, metric), positive_label(kind, task)
-    base = {name: float(score(name, swept.base[None], examples.labels, positive)[0]) for name in names}
-    scores = {name: score(name, swept.outputs, examples.labels, positive) for name in names}
+    metrics, positive = metrics_of(kind, task, metric), positive_label(kind, task)
+    base = {one.name: float(score(one, swept.base[None], examples.labels, positive)[0]) for one in metrics}
+    scores = {one.name: score(one, swept.outputs, examples.labels, positive) for one in metrics}
     entries = [
         Entry(
             one.name,
             head_names(one),
             *places[number][1:],
-            {name: float(scores[name][number]) for name in names},
-            base[names[0]],
+            {name: float(found[number]) for name, found in scores.items()},
+            base[metrics[0].name],
         )
         for number, one in enumerate(ablations)
     ]
@@ -47,7 +47,7 @@ def score_ablations(
 
 
 def weigh_outputs(
-    metrics: Sequence[str],
+    metrics: Sequence[Metric | str],
     positive: int,
     swept: SweepResult,
     labels: Any,
@@ -64,7 +64,7 @@ def weigh_outputs(
         def report(done: float, total: float, before: int = number) -> None:
             progress(before + done / total, float(len(metrics)))
 
-        found[metric] = weigh(
+        found[find_metric(metric).name] = weigh(
             metric, swept.base, swept.outputs, labels, positive, resamples=resamples, seed=seed, progress=report
         )
     return found

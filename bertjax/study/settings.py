@@ -13,7 +13,7 @@ from bertjax.arguments import LARGEST_INTEGER
 from bertjax.checkpoints import DEFAULT_MODEL, BertConfig
 from bertjax.engine import choose_attention
 from bertjax.errors import InputError, OutputError
-from bertjax.evidence import find_metric
+from bertjax.evidence import Metric, find_metric
 from bertjax.interventions import (
     Ablation,
     ablation,
@@ -74,7 +74,7 @@ class Settings:
         max_length: tokens after which texts are cut; None for the model's own or 128.
         precision: 'float32', 'bfloat16', or 'auto': bfloat16 on a TPU, float32 elsewhere.
         seed: of the draw of examples, and of subsets.
-        metric: the main one, in place of the task's own; a name in `metrics.METRICS`.
+        metric: the main one, in place of the task's own; a name in `metrics.METRICS`, or a Metric of your own.
         readout: 'auto' by the kind of checkpoint, or 'similarity' to treat any BERT as a sentence embedder.
         overwrite: replace results that are there; an unfinished sweep with the same settings goes on all the same.
         resume: go on with an unfinished sweep; a plain rerun does so too, but refuses a directory that is complete.
@@ -100,7 +100,7 @@ class Settings:
     precision: str = "auto"
     seed: int = 0
     readout: str = "auto"
-    metric: str | None = None
+    metric: Metric | str | None = None
     overwrite: bool = False
     resume: bool = False
     distributed: bool = False
@@ -116,7 +116,8 @@ class Settings:
         sets = None if self.ablate in COLLECTIONS else hash_sets(user_path(self.ablate, InputError))
         data = None if self.data is None else _hash_file(user_path(self.data, InputError))
         digests = {"sets_sha256": sets, "data_sha256": data}
-        return {**asdict(self), **{name: found for name, found in digests.items() if found}}
+        named = replace(self, metric=None if self.metric is None else find_metric(self.metric).name)
+        return {**asdict(named), **{name: found for name, found in digests.items() if found}}
 
     def compared(self) -> dict[str, Any]:
         """What tells this job from another one: `describe` without how results are written."""
@@ -196,7 +197,7 @@ def _check_values(settings: Settings) -> None:
     if settings.metric is not None:
         find_metric(settings.metric)
     try:
-        json.dumps(asdict(settings))
+        json.dumps(asdict(replace(settings, metric=None)))
     except (TypeError, ValueError) as error:
         raise InputError(f"settings are texts, whole numbers and tuples of texts, paths too: {error}") from error
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Num
 
 from bertjax.checkpoints import BertConfig
 from bertjax.data import Examples
-from bertjax.evidence import METRICS, make_scorer, percentile
+from bertjax.evidence import make_scorer, percentile
 from bertjax.interventions import Ablation, ablation
 from bertjax.study import Encoded, metrics_of, positive_label, sweep_examples
 from experiments.disabling.beyond import Beyond, measure_beyond, tell_beyond
@@ -79,12 +79,12 @@ def disable_couples(
     ablations, places = list_ablations(run.model.config, couples, mode)
     swept = sweep_examples(run.model, encoded, ablations, progress=run.report)
     outputs, labels = np.concatenate([swept.base[None], swept.outputs]), examples.labels
-    metric = sorted(metrics_of(encoded.kind, examples.task), key=lambda name: name != "accuracy")[0]
+    metric = sorted(metrics_of(encoded.kind, examples.task), key=lambda one: one.name != "accuracy")[0]
     positive = positive_label(encoded.kind, examples.task)
     scores = make_scorer(metric, outputs, labels, positive)(np.ones((1, len(labels)), np.uint16))[0]
     drawn = 100 * draw_changes(metric, outputs, labels, positive, run.options.resamples, run.options.seed)
     found = weigh_couples(100 * (scores[1:] - scores[0]), drawn, couples, names, places, run.options.seed)
-    facts = {"mode": mode, "metric": METRICS[metric].label, "base": rounded_or_none(100 * scores[0])}
+    facts = {"mode": mode, "metric": metric.label, "base": rounded_or_none(100 * scores[0])}
     facts |= {"examples": len(examples), "outputs": encoded.kind, "resamples": run.options.resamples}
     values: dict[str, Num[np.ndarray, "..."]] = {"disabled": outputs, "labels": labels}
     return facts | found, values | {"disabled_names": np.array(["base", *(one.name for one in ablations)])}
