@@ -67,7 +67,7 @@ def test_swaps_of_a_metric_that_sees_the_scale_are_of_the_outputs_themselves(rng
 
 
 def test_the_main_job_takes_it(tmp_path, capsys):
-    model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv")
+    model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
     given = {"model": model, "task": "mrpc", "data": pairs, "metric": BALANCED, "progress": False}
     results = bertjax.ablate(**given, output=tmp_path / "results")
     again = bertjax.read_results(tmp_path / "results")
@@ -87,7 +87,7 @@ def test_the_main_job_takes_it(tmp_path, capsys):
 
 
 def test_one_that_does_not_fit_is_refused_before_the_sweep(tmp_path):
-    model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv")
+    model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
     with pytest.raises(InputError, match="error does not judge predicted classes of mrpc: choose accuracy"):
         bertjax.ablate(model, "mrpc", data=pairs, metric=ERROR, progress=False)
     with pytest.raises(DataError, match="no metric is called 'nonsense'"):
