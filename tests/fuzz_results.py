@@ -103,7 +103,7 @@ def _compare(directory: Path, other: Path) -> str:
     """All that `compare` shows but the rank correlation, whose interval takes most of its time."""
     several = [read_results(directory), read_results(other)]
     names, tables = align(several)
-    effects = [[row["difference"] for row in rows] for rows in tables]
+    effects = [[row.difference for row in rows] for rows in tables]
     found = [names, effects, agreeing(several), share_examples(several), len(label_results(several))]
     return json.dumps(finite(found), allow_nan=False)
 

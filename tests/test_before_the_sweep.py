@@ -164,7 +164,7 @@ def test_the_main_metric_can_be_chosen(settings):
     found = run_job(replace(settings, metric="matthews"))
     assert found.summary["metrics"] == ["matthews", "f1", "accuracy"]
     assert found.summary["metric"]["name"] == "matthews"
-    assert read_results(settings.directory).rows_of()[0]["metric"] == "matthews"
+    assert read_results(settings.directory).rows_of()[0].metric == "matthews"
 
 
 def test_different_jobs_have_different_directories_and_the_same_one_its_own(tmp_path, monkeypatch):

@@ -199,10 +199,10 @@ def test_outputs_are_those_of_single_runs_in_each_mode(folder, tmp_path, capsys)
         assert (len(saved.examples), saved.summary["settings"]["precision"]) == (17, "float32")
         assert ("float32" in saved.summary, saved.kind, saved.names[:2]) == (False, "head", ["0.0", "0.1"])
         assert largest_difference(effects["change"], 100 * (right[number].mean(-1) - base)) < 1e-4
-        rows = {row["name"]: row for row in saved.rows_of("accuracy")}
+        rows = {row.name: row for row in saved.rows_of("accuracy")}
         for place, name in enumerate(results["names"]):
             for part, scale in (("low", 100), ("high", 100), ("p", 1), ("q", 1)):
-                assert abs(effects[part][place] - scale * rows[name][part]) < 1e-3, (name, part)
+                assert abs(effects[part][place] - scale * getattr(rows[name], part)) < 1e-3, (name, part)
 
 
 def test_pictures_and_table_come_from_numbers_json_alone(folder, tmp_path):

@@ -52,10 +52,10 @@ def test_pointing_at_a_cell_shows_its_numbers(page, results):
     go_to(page, 2, 3).perform()
     wait_for(lambda: page.execute_script("return document.querySelector('#map .hoverlayer .hovertext')"))
     hover = page.execute_script("return document.querySelector('#map .hoverlayer').textContent")
-    row = next(row for row in read_results(results).rows_of() if row["name"] == "2.3")
-    assert f"head 2.3: score {100 * row['score']:.2f}" in hover
-    assert f"change +{100 * row['difference']:.2f} points (95 % CI +{100 * row['low']:.2f} to" in hover
-    assert f"{row['gains']} become right, {row['losses']} wrong" in hover
+    row = next(row for row in read_results(results).rows_of() if row.name == "2.3")
+    assert f"head 2.3: score {100 * row.score:.2f}" in hover
+    assert f"change +{100 * row.difference:.2f} points (95 % CI +{100 * row.low:.2f} to" in hover
+    assert f"{row.gains} become right, {row.losses} wrong" in hover
 
 
 @browser_needed
@@ -70,14 +70,14 @@ def test_clicking_a_cell_chooses_that_head(page):
 @browser_needed
 def test_cells_that_are_not_told_from_0_are_pale_and_have_their_numbers(page, results):
     """In a layer of their own over the same axes, so that all cells can be pointed at and clicked."""
-    rows = {row["name"]: row for row in read_results(results).rows_of()}
-    sure = {name for name, row in rows.items() if row["q"] < 0.05}
+    rows = {row.name: row for row in read_results(results).rows_of()}
+    sure = {name for name, row in rows.items() if row.q < 0.05}
     assert 0 < len(sure) < len(rows)
     full, noise, means = drawn_map(page)
-    assert {name for name in rows if full["z"][rows[name]["layer"]][rows[name]["head"]] is not None} == sure
+    assert {name for name in rows if full["z"][rows[name].layer][rows[name].head] is not None} == sure
     for name, row in rows.items():
-        shown = (full if name in sure else noise)["z"][row["layer"]][row["head"]]
-        assert shown == pytest.approx(100 * row["difference"])
+        shown = (full if name in sure else noise)["z"][row.layer][row.head]
+        assert shown == pytest.approx(100 * row.difference)
     assert full["opacity"] is None
     assert noise["opacity"] == means["opacity"] == STRENGTH
     assert has_colour_bar(page)
@@ -175,8 +175,8 @@ def test_a_page_without_kept_attention(browser, tmp_path):
 @browser_needed
 def test_another_metric_changes_all_numbers(page, results):
     choose(page, "metric", "accuracy")
-    row = next(row for row in read_results(results).rows_of("accuracy") if row["name"] == "2.3")
-    wait_for(lambda: f"score {100 * row['score']:.2f}" in text_of(page, "#chosen"))
+    row = next(row for row in read_results(results).rows_of("accuracy") if row.name == "2.3")
+    wait_for(lambda: f"score {100 * row.score:.2f}" in text_of(page, "#chosen"))
     assert "McNemar, exact" in text_of(page, "#method")
     assert (
         text_of(page, "#sentence")
@@ -390,7 +390,7 @@ def test_other_results_have_a_page_too(browser, tmp_path, task, ablate, options)
         assert "layer 1" in text_of(browser, "#chosen")
         bars = "document.querySelectorAll('#map .bars .point path')"
         fills = browser.execute_script(f"return [...{bars}].map(bar => getComputedStyle(bar).fillOpacity > 0)")
-        sure = [row["q"] < 0.05 for row in read_results(path.parent).rows_of()]
+        sure = [row.q < 0.05 for row in read_results(path.parent).rows_of()]
         assert fills == sure
         assert {*sure} == {True, False}
         browser.execute_script("document.getElementById('map').scrollIntoView({block: 'center'})")

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import warnings
+from dataclasses import replace
 from xml.dom import minidom
 
 import numpy as np
@@ -48,12 +49,11 @@ def saved(tmp_path_factory):
 
 def rename(saved, names):
     """The same results, of sets with these names."""
-    summary, rows = copy.deepcopy(saved.summary), copy.deepcopy(saved.rows)
+    summary = copy.deepcopy(saved.summary)
     called = dict(zip(saved.names, names, strict=True))
     for entry in summary["ablations"]:
         entry |= {"name": called[entry["name"]], "layer": None, "head": None}
-    for row in rows:
-        row |= {"name": called[row["name"]], "layer": None, "head": None}
+    rows = [replace(row, name=called[row.name], layer=None, head=None) for row in saved.rows]
     summary["sentence"] = f"the largest gain is for {names[0]}"
     for one in summary["statistics"].values():
         one["sentence"] = summary["sentence"]

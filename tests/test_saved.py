@@ -61,8 +61,8 @@ def test_pandas_and_polars_read_the_table(mrpc):
 def test_results_are_what_was_written(mrpc):
     saved = read_results(str(mrpc))
     assert (saved.kind, saved.metric, len(saved.names)) == ("head", "f1", 12)
-    assert [row["name"] for row in saved.rows_of("accuracy")] == saved.names
-    np.testing.assert_allclose(saved.points(), [100 * row["difference"] for row in saved.rows_of("f1")])
+    assert [row.name for row in saved.rows_of("accuracy")] == saved.names
+    np.testing.assert_allclose(saved.points(), [100 * row.difference for row in saved.rows_of("f1")])
     assert saved.outputs["outputs"].shape == (12, 120, 2)
     assert saved.examples[3]["id"] == 3
     assert saved.attention["runs"][0] == "base"
@@ -72,7 +72,7 @@ def test_results_are_what_was_written(mrpc):
 
 def test_what_was_made_to_matter_is_found(mrpc):
     saved = read_results(mrpc)
-    found = {row["name"]: row["difference"] for row in saved.rows_of("accuracy") if row["q"] < 0.05}
+    found = {row.name: row.difference for row in saved.rows_of("accuracy") if row.q < 0.05}
     assert set(found) == {"0.1", "2.3"}
     assert found["0.1"] < 0 < found["2.3"]
     assert "raises the score for 1 of 12 heads and lowers it for 1," in saved.summary["sentence"]
@@ -117,7 +117,7 @@ def test_csv_json_and_markdown(mrpc, capsys):
     assert table[2].startswith("| 0.1 |")
     assert {line.count("|") for line in table} == {9}
     stars = [line for line in table if "\\*" in line]
-    assert len(stars) == sum(row["q"] < 0.05 for row in saved.rows_of()) > 0
+    assert len(stars) == sum(row.q < 0.05 for row in saved.rows_of()) > 0
 
 
 def test_markdown_of_values_has_no_empty_columns(stsb, capsys):
@@ -320,8 +320,8 @@ def test_one_label_gives_scores_without_statistics(tmp_path, capsys):
     saved = read_results(path)
     assert saved.summary["sentence"] == "fewer than two examples have a label: nothing can be said of chance."
     right = saved.outputs["outputs"][:, 0].argmax(-1) == saved.outputs["labels"][0]
-    assert [row["score"] for row in saved.rows_of("accuracy")] == right.tolist()
-    assert all(row[name] is None for row in saved.rows for name in ("low", "high", "p", "q", "holm", "best_p"))
+    assert [row.score for row in saved.rows_of("accuracy")] == right.tolist()
+    assert all(getattr(row, name) is None for row in saved.rows for name in ("low", "high", "p", "q", "holm", "best_p"))
     check_by_jsonschema(json.loads((path / "summary.json").read_text()))
     assert main(["show", str(path), "--metric", "accuracy"]) == 0
     assert "2.3" in capsys.readouterr().out

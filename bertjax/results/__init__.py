@@ -17,7 +17,7 @@ from bertjax.results.figures import make_figure
 from bertjax.results.page import write_page
 from bertjax.results.results import Results, make_results
 from bertjax.results.summary import Entry
-from bertjax.results.table import column
+from bertjax.results.table import Row, column, significant
 from bertjax.results.terminal import NOTHING, ablation_table, show_table, show_text
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "InMemory",
     "Place",
     "Results",
+    "Row",
     "ablation_table",
     "check_directory",
     "column",
@@ -40,6 +41,7 @@ __all__ = [
     "read_results",
     "show_table",
     "show_text",
+    "significant",
     "write_outputs",
     "write_page",
     "write_results",

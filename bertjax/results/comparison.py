@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -18,7 +18,7 @@ from bertjax.errors import InputError
 from bertjax.evidence import Q, rank_correlation
 from bertjax.formatting import count_of, format_change, format_p
 from bertjax.results.contents import Contents
-from bertjax.results.table import column
+from bertjax.results.table import Row, column, significant
 
 SHOWN = 12  # ablations that agree, in the table
 
@@ -80,7 +80,7 @@ def label_results(several: Sequence[Contents]) -> list[str]:
     return [os.path.relpath(path, shared) for path in paths]
 
 
-def align(several: Sequence[Contents], metric: str | None = None) -> tuple[list[str], list[list[Mapping[str, Any]]]]:
+def align(several: Sequence[Contents], metric: str | None = None) -> tuple[list[str], list[list[Row]]]:
     """The ablations that all results have, and each result's rows of them by a metric, by default its main one.
 
     Raises:
@@ -88,9 +88,9 @@ def align(several: Sequence[Contents], metric: str | None = None) -> tuple[list[
     """
     if len(several) < 2:
         raise InputError("give two directories of results at least")
-    tables = [{row["name"]: row for row in one.rows_of(metric)} for one in several]
+    tables = [{row.name: row for row in one.rows_of(metric)} for one in several]
     for name in set.intersection(*map(set, tables)):
-        if len({tuple(table[name]["heads"]) for table in tables}) > 1:
+        if len({tuple(table[name].heads) for table in tables}) > 1:
             raise InputError(f"{name!r} is not the same heads in all results: give sets of other heads other names")
     names = [name for name in tables[0] if all(name in table for table in tables)]
     if len(names) < 2:
@@ -112,11 +112,11 @@ def compare(several: Sequence[Contents], metric: str | None = None, seed: int = 
     ]
 
 
-def _pair(first: str, second: str, here: Any, there: Any, common: int, seed: int) -> Pair:
+def _pair(first: str, second: str, here: Sequence[Row], there: Sequence[Row], common: int, seed: int) -> Pair:
     from scipy.stats import hypergeom
 
     effects = [column(rows, "difference") for rows in (here, there)]
-    found = [np.nan_to_num(column(rows, "q"), nan=1.0) < Q for rows in (here, there)]
+    found = [significant(rows) for rows in (here, there)]
     correlation, low, high = rank_correlation(effects[0], effects[1], seed)
     together = found[0] & found[1]
     same = np.sign(effects[0]) == np.sign(effects[1])
@@ -143,7 +143,7 @@ def agreeing(several: Sequence[Contents], metric: str | None = None) -> list[tup
     """
     names, tables = align(several, metric)
     changes = np.stack([100 * column(rows, "difference") for rows in tables])
-    found = np.stack([np.nan_to_num(column(rows, "q"), nan=1.0) < Q for rows in tables])
+    found = np.stack([significant(rows) for rows in tables])
     times = np.stack([(found & (sign * changes > 0)).sum(0) for sign in (1, -1)]).max(0)
     order = sorted(range(len(names)), key=lambda place: (-times[place], -abs(np.nanmean(changes[:, place]))))
     return [(names[place], changes[:, place].tolist(), int(times[place])) for place in order if times[place] > 1]

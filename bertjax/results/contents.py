@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from bertjax.errors import InputError
-from bertjax.evidence import METRICS, Q
+from bertjax.evidence import METRICS
 from bertjax.formatting import count_of, format_change, format_p, is_bound
-from bertjax.results.table import column, kind_of
+from bertjax.results.table import Row, column, kind_of
 
 SHOWN = 10  # ablations in a notebook's table
 Arrays = Mapping[str, Shaped[np.ndarray, "..."]]
@@ -89,12 +89,12 @@ class Contents:
 
     Args:
         summary: as in `summary.json`.
-        rows: as in `results.parquet`, a mapping for each ablation and metric (`table.COLUMNS`).
+        rows: as in `results.parquet`, one for each ablation and metric.
         stored: what is large, read when it is asked for.
     """
 
     summary: dict[str, Any]
-    rows: Sequence[dict[str, Any]]
+    rows: Sequence[Row]
     stored: Stored
 
     @property
@@ -159,7 +159,7 @@ class Contents:
         """Of all ablations, in order."""
         return [entry["name"] for entry in self.summary["ablations"]]
 
-    def rows_of(self, metric: str | None = None) -> list[dict[str, Any]]:
+    def rows_of(self, metric: str | None = None) -> list[Row]:
         """The rows of a metric, by default the main one, in the order of the ablations.
 
         Raises:
@@ -168,7 +168,7 @@ class Contents:
         wanted = metric or self.metric
         if wanted not in self.summary["metrics"]:
             raise InputError(f"{self.source} has no metric {wanted!r}: {', '.join(self.summary['metrics'])}")
-        return [row for row in self.rows if row["metric"] == wanted]
+        return [row for row in self.rows if row.metric == wanted]
 
     @property
     def base(self) -> float | None:
@@ -252,23 +252,19 @@ def positive_name(summary: Mapping[str, Any], metrics: Sequence[str]) -> str | N
     return str(names[positive] if positive < len(names) else positive)
 
 
-def as_texts(row: Mapping[str, Any], least_p: float | None = None) -> tuple[str, ...]:
+def as_texts(row: Row, least_p: float | None = None) -> tuple[str, ...]:
     """Name, score, change, interval, p, q, gains, losses, scores and changes in points; a star after q: found.
 
     Args:
         least_p: the least that the row's test can give (`Contents.least_p`).
     """
-    ends = [row["low"], row["high"]]
-    interval = "" if None in ends else " to ".join(format_change(100 * end) for end in ends)
-    flips = ["" if row[name] is None else str(row[name]) for name in ("gains", "losses")]
-    score = "undefined" if row["score"] is None else f"{100 * row['score']:.2f}"
-    change = "" if row["difference"] is None else format_change(100 * row["difference"])
-    bounds = (least_p, row["q"] if row["p"] is not None and is_bound(row["p"], least_p) else None)
-    both = zip((row["p"], row["q"]), bounds, strict=True)
-    p, q = ("" if value is None else format_p(value, bound) for value, bound in both)
-    return row["name"], score, change, interval, p, f"{q}{mark_of(row)}", *flips
-
-
-def mark_of(row: Mapping[str, Any]) -> str:
-    """A star where an effect is more than chance."""
-    return "*" if row["q"] is not None and row["q"] < Q else ""
+    ends = [end for end in (row.low, row.high) if end is not None]
+    interval = " to ".join(format_change(100 * end) for end in ends) if len(ends) == 2 else ""
+    flips = ["" if count is None else str(count) for count in (row.gains, row.losses)]
+    score = "undefined" if row.score is None else f"{100 * row.score:.2f}"
+    change = "" if row.difference is None else format_change(100 * row.difference)
+    least_q = row.q if row.p is not None and is_bound(row.p, least_p) else None
+    p = "" if row.p is None else format_p(row.p, least_p)
+    q = "" if row.q is None else format_p(row.q, least_q)
+    star = "*" if row.significant else ""
+    return row.name, score, change, interval, p, f"{q}{star}", *flips

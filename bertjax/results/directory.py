@@ -36,7 +36,7 @@ from bertjax.results.contents import Arrays, InMemory, Stored
 from bertjax.results.results import Results
 from bertjax.results.schema import load_schema, mismatch
 from bertjax.results.summary import AGAIN, UNSEALED, describe_files, read_summary, seal, verify
-from bertjax.results.table import SHORT, column, read_parquet, to_parquet
+from bertjax.results.table import SHORT, Row, column, read_parquet, to_parquet
 
 # Settings that say how to write results, not which.
 NOT_COMPARED = ("output", "overwrite", "resume", "memory", "distributed")
@@ -63,7 +63,7 @@ class _Files(Stored):
 
     directory: Path
 
-    def __init__(self, directory: Path, summary: dict[str, Any], rows: Sequence[dict[str, Any]]):
+    def __init__(self, directory: Path, summary: dict[str, Any], rows: Sequence[Row]):
         self.directory, self.summary, self.rows = directory, summary, rows
 
     @property
@@ -104,7 +104,7 @@ class _Files(Stored):
         metric = self.summary["metric"]["name"]
         if metric in self.summary.get("own_metrics", {}):
             return  # only who has the Metric could compute it again
-        rows = [row for row in self.rows if row["metric"] == metric]
+        rows = [row for row in self.rows if row.metric == metric]
         some = np.linspace(0, len(rows) - 1, CHECKED).astype(int)
         outputs = np.concatenate([arrays["base"][None], arrays["outputs"][some]])
         try:
@@ -207,7 +207,7 @@ def read_results(directory: str | Path) -> Results:
     return Results(summary, rows, _Files(directory, summary, rows))
 
 
-def _same(row: Mapping[str, Any], entry: Mapping[str, Any], metric: str, summary: Mapping[str, Any]) -> bool:
+def _same(row: Row, entry: Mapping[str, Any], metric: str, summary: Mapping[str, Any]) -> bool:
     """Whether a row of the table is of this ablation and metric, with the same numbers."""
     main = metric == summary["metrics"][0]
     expected = {name: entry[name] for name in ("name", "layer", "head", "heads")}
@@ -216,7 +216,7 @@ def _same(row: Mapping[str, Any], entry: Mapping[str, Any], metric: str, summary
     if main:
         expected["difference"] = entry["delta"]
         expected |= {name: entry["evidence"][name] for name in SHORT if "evidence" in entry}
-    return all(row[name] == value for name, value in expected.items())
+    return all(getattr(row, name) == value for name, value in expected.items())
 
 
 def _inside(directory: Path) -> str:

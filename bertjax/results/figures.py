@@ -1,18 +1,19 @@
 """Pictures of saved results, by name: `bertjax plot`, and `plot` in notebooks."""
 
 import reprlib
+from collections.abc import Sequence
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float
 
 from bertjax.arguments import parse_head_name
 from bertjax.errors import InputError, some_of
-from bertjax.evidence import Q
 from bertjax.formatting import count_of
 from bertjax.plots import Weighed, make_attention, make_heads, make_layers, make_ranking, make_sets
 from bertjax.results.contents import Contents
-from bertjax.results.table import column
+from bertjax.results.table import Row, column, significant
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -79,7 +80,7 @@ def _where(saved: Contents) -> str:
     return f"{saved.summary['model']['name']} on {data['task']}, {count_of(data['examples'], 'example')}"
 
 
-def _overview(saved: Contents, rows: list[dict[str, Any]], label: str, figure: str) -> "Figure":
+def _overview(saved: Contents, rows: Sequence[Row], label: str, figure: str) -> "Figure":
     scores, base = column(rows, "score"), float(column(rows[:1], "base")[0])
     if saved.kind == "set":
         if figure == "layers":
@@ -88,7 +89,7 @@ def _overview(saved: Contents, rows: list[dict[str, Any]], label: str, figure: s
         return make_sets(saved.names, scores, base, title, _where(saved), label, _weighed(rows))
     if saved.kind == "layer":
         title, weighed = f"{label} with all heads of one layer {_what(saved)}", _weighed(rows)
-        places, layers = [row["layer"] for row in rows], saved.summary["model"]["layers"]
+        places, layers = [row.layer for row in rows], saved.summary["model"]["layers"]
         every, ends, found = np.full(layers, np.nan), np.full((2, layers), np.nan), np.zeros(layers, bool)
         every[places] = scores
         if weighed is not None:
@@ -97,8 +98,8 @@ def _overview(saved: Contents, rows: list[dict[str, Any]], label: str, figure: s
         return make_layers(every, base, title, _where(saved), label, weighed)
     shape = saved.summary["model"]["layers"], saved.summary["model"]["heads"]
     scored, found = np.full(shape, np.nan), np.zeros(shape, bool)
-    for row, score, sure in zip(rows, scores, _found(rows), strict=True):
-        scored[row["layer"], row["head"]], found[row["layer"], row["head"]] = score, sure
+    for row, score, sure in zip(rows, scores, significant(rows), strict=True):
+        scored[row.layer, row.head], found[row.layer, row.head] = score, sure
     if figure == "map":
         return make_heads(scored, base, f"{label} with one head {_what(saved)}", _where(saved), label, found)
     known = np.isfinite(scored)
@@ -107,25 +108,23 @@ def _overview(saved: Contents, rows: list[dict[str, Any]], label: str, figure: s
     return make_layers(means, base, title, f"{_where(saved)}; {note}", label)
 
 
-def _weighed(rows: list[dict[str, Any]]) -> Weighed | None:
+def _weighed(rows: Sequence[Row]) -> Weighed | None:
     """How sure changes are; None where there were too few labels to weigh them."""
-    if all(row["q"] is None for row in rows):
+    if all(row.q is None for row in rows):
         return None
-    return Weighed(_ends(rows), _found(rows))
+    return Weighed(_ends(rows), significant(rows))
 
 
-def _ends(rows: list[dict[str, Any]]) -> Any:
+def _ends(rows: Sequence[Row]) -> Float[np.ndarray, "ends rows"]:
     return 100 * np.stack([column(rows, "low"), column(rows, "high")])
 
 
-def _found(rows: list[dict[str, Any]]) -> Any:
-    return np.nan_to_num(column(rows, "q"), nan=1.0) < Q
-
-
-def _ranking(saved: Contents, rows: list[dict[str, Any]], label: str) -> "Figure":
+def _ranking(saved: Contents, rows: Sequence[Row], label: str) -> "Figure":
     ends = _ends(rows)
     title = f"{label} with each {saved.kind} {_what(saved)}"
-    return make_ranking(saved.names, 100 * column(rows, "difference"), ends, _found(rows), title, _where(saved), label)
+    return make_ranking(
+        saved.names, 100 * column(rows, "difference"), ends, significant(rows), title, _where(saved), label
+    )
 
 
 def _attention(

@@ -101,7 +101,7 @@ def _metric(saved: Contents, name: str) -> dict[str, Any]:
 
 def _kept(saved: Contents) -> list[int]:
     """Numbers of the ablations on the page, in their order."""
-    sizes = [abs(row["difference"] or 0.0) for row in saved.rows_of()]
+    sizes = [abs(row.difference or 0.0) for row in saved.rows_of()]
     largest = sorted(range(len(sizes)), key=lambda number: -sizes[number])[:MOST_ABLATIONS]
     return sorted(largest)
 
@@ -110,7 +110,7 @@ def _columns(saved: Contents, metric: str, kept: list[int]) -> dict[str, list[An
     """A metric's rows as columns; what the page knows already is left out."""
     rows = saved.rows_of(metric)
     known = ("name", "layer", "head", "heads")
-    return {name: [_short(rows[number][name]) for number in kept] for name in COLUMNS if name not in known}
+    return {name: [_short(getattr(rows[number], name)) for number in kept] for name in COLUMNS if name not in known}
 
 
 def _short(value: Any) -> Any:

@@ -214,7 +214,7 @@ def make_summary(
     statistics = {name: describe_statistics(one, names, kind) for name, one in evidence.items()}
     if main in evidence:
         rows = make_rows(described, provenance["base"], evidence)
-        short = [{name: row[name] for name in SHORT} for row in rows if row["main"]]
+        short = [{name: getattr(row, name) for name in SHORT} for row in rows if row.main]
         described = [entry | {"evidence": weighed} for entry, weighed in zip(described, short, strict=True)]
         sentence = summarise(evidence[main], names, kind)
     else:

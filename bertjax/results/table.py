@@ -5,78 +5,114 @@ The columns are documented in `docs/results.md`; a change of their meaning chang
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
+from jaxtyping import Bool, Float
 
 from bertjax.errors import InputError
-from bertjax.evidence import Evidence, name_test
+from bertjax.evidence import Evidence, Q, name_test
+from bertjax.formatting import finite
 from bertjax.machine import import_pandas
 
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+    import pyarrow.parquet
+
 SCHEMA = 2
+
+
+def _column(kind: str, **default: None) -> Any:
+    """A column of the table: its kind, as `pyarrow` names it."""
+    return field(metadata={"kind": kind}, **default)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One ablation by one metric; what is undefined, or does not apply, is None. docs/results.md says what each is."""
+
+    name: str = _column("string")
+    layer: int | None = _column("int32", default=None)
+    head: int | None = _column("int32", default=None)
+    heads: Sequence[str] = _column("list<string>")
+    metric: str = _column("string")
+    main: bool = _column("bool")
+    examples: int | None = _column("int64", default=None)
+    base: float | None = _column("float64", default=None)
+    score: float | None = _column("float64", default=None)
+    difference: float | None = _column("float64", default=None)
+    low: float | None = _column("float64", default=None)
+    high: float | None = _column("float64", default=None)
+    interval: str | None = _column("string", default=None)
+    percentile_low: float | None = _column("float64", default=None)
+    percentile_high: float | None = _column("float64", default=None)
+    bca_low: float | None = _column("float64", default=None)
+    bca_high: float | None = _column("float64", default=None)
+    standard_error: float | None = _column("float64", default=None)
+    test: str | None = _column("string", default=None)
+    p: float | None = _column("float64", default=None)
+    q: float | None = _column("float64", default=None)
+    holm: float | None = _column("float64", default=None)
+    best_p: float | None = _column("float64", default=None)
+    best_p_raw: float | None = _column("float64", default=None)
+    gains: int | None = _column("int64", default=None)
+    losses: int | None = _column("int64", default=None)
+    effect_size: float | None = _column("float64", default=None)
+    effect_size_kind: str | None = _column("string", default=None)
+    detectable: float | None = _column("float64", default=None)
+
+    @property
+    def significant(self) -> bool:
+        """Whether the effect is more than chance: q < 0.05."""
+        return self.q is not None and self.q < Q
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every column by its name."""
+        return {name: getattr(self, name) for name in COLUMNS}
+
+
 # Every column with its kind, as `pyarrow` names it; all but the names may be missing (null).
-COLUMNS = {
-    "name": "string",
-    "layer": "int32",
-    "head": "int32",
-    "heads": "list<string>",
-    "metric": "string",
-    "main": "bool",
-    "examples": "int64",
-    "base": "float64",
-    "score": "float64",
-    "difference": "float64",
-    "low": "float64",
-    "high": "float64",
-    "interval": "string",
-    "percentile_low": "float64",
-    "percentile_high": "float64",
-    "bca_low": "float64",
-    "bca_high": "float64",
-    "standard_error": "float64",
-    "test": "string",
-    "p": "float64",
-    "q": "float64",
-    "holm": "float64",
-    "best_p": "float64",
-    "best_p_raw": "float64",
-    "gains": "int64",
-    "losses": "int64",
-    "effect_size": "float64",
-    "effect_size_kind": "string",
-    "detectable": "float64",
-}
+COLUMNS: dict[str, str] = {column.name: column.metadata["kind"] for column in fields(Row)}
 # What `summary.json` repeats of the main metric.
 SHORT = ("low", "high", "interval", "test", "p", "q", "holm", "best_p", "gains", "losses", "effect_size", "detectable")
 
 
 def make_rows(
     entries: Sequence[Mapping[str, Any]], base: Mapping[str, float], evidence: Mapping[str, Evidence]
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Rows in the order of the ablations, all metrics of one after another.
 
     Args:
         entries: of each ablation 'name', 'layer', 'head', 'heads' and 'scores', as in `summary.json`.
         base: scores without ablation by metric, the main one first.
         evidence: by metric; where there is none, a row has scores alone.
-
-    Returns: mappings with the keys of `COLUMNS`; None where a value is undefined.
     """
     main = next(iter(base))
     return [
-        dict.fromkeys(COLUMNS)
-        | {name: entry[name] for name in ("name", "layer", "head", "heads")}
-        | {"metric": metric, "main": metric == main}
-        | (_row(evidence[metric], number) if metric in evidence else _bare_row(entry["scores"][metric], base[metric]))
+        Row(
+            name=entry["name"],
+            layer=entry["layer"],
+            head=entry["head"],
+            heads=entry["heads"],
+            metric=metric,
+            main=metric == main,
+            **(
+                _weighed(evidence[metric], number)
+                if metric in evidence
+                else _unweighed(entry["scores"][metric], base[metric])
+            ),
+        )
         for number, entry in enumerate(entries)
         for metric in base
     ]
 
 
-def _bare_row(score: float | None, base: float) -> dict[str, Any]:
+def _unweighed(score: float | None, base: float) -> dict[str, Any]:
     """Scores alone: there are too few labels to weigh them."""
-    return {"base": _finite(base), "score": score, "difference": None if score is None else _finite(score - base)}
+    return {"base": finite(base), "score": score, "difference": None if score is None else finite(score - base)}
 
 
 def kind_of(entries: Sequence[Mapping[str, Any]]) -> str:
@@ -86,43 +122,39 @@ def kind_of(entries: Sequence[Mapping[str, Any]]) -> str:
     return "layer" if all(entry["layer"] is not None and entry.get("head") is None for entry in entries) else "set"
 
 
-def _row(found: Evidence, number: int) -> dict[str, Any]:
-    values = {
-        "score": found.score,
-        "difference": found.difference,
-        "low": found.low,
-        "high": found.high,
-        "percentile_low": found.percentile[0],
-        "percentile_high": found.percentile[1],
-        "bca_low": found.bca[0],
-        "bca_high": found.bca[1],
-        "standard_error": found.standard_error,
-        "p": found.p,
-        "q": found.q,
-        "holm": found.holm,
-        "best_p": found.best,
-        "best_p_raw": found.best_raw,
-        "effect_size": found.effect_size,
-        "detectable": found.detectable,
+def _weighed(evidence: Evidence, number: int) -> dict[str, Any]:
+    """The columns that say what one ablation's evidence is."""
+    numbers = {
+        "score": evidence.score,
+        "difference": evidence.difference,
+        "low": evidence.low,
+        "high": evidence.high,
+        "percentile_low": evidence.percentile[0],
+        "percentile_high": evidence.percentile[1],
+        "bca_low": evidence.bca[0],
+        "bca_high": evidence.bca[1],
+        "standard_error": evidence.standard_error,
+        "p": evidence.p,
+        "q": evidence.q,
+        "holm": evidence.holm,
+        "best_p": evidence.best,
+        "best_p_raw": evidence.best_raw,
+        "effect_size": evidence.effect_size,
+        "detectable": evidence.detectable,
     }
-    row = {name: _finite(array[number]) for name, array in values.items()}
-    both = {"gains": found.gains, "losses": found.losses}
-    flips = {name: None if some is None else int(some[number]) for name, some in both.items()}
-    more = {
-        "examples": found.examples,
-        "base": _finite(found.base),
-        "interval": found.method[number],
-        "test": name_test(found),
-        "effect_size_kind": found.metric.effect_size.text,
+    flips = {"gains": evidence.gains, "losses": evidence.losses}
+    return {
+        **{name: finite(float(array[number])) for name, array in numbers.items()},
+        **{name: None if counts is None else int(counts[number]) for name, counts in flips.items()},
+        "examples": evidence.examples,
+        "base": finite(float(evidence.base)),
+        "interval": evidence.method[number],
+        "test": name_test(evidence),
+        "effect_size_kind": evidence.metric.effect_size.text,
     }
-    return {name: {**row, **flips, **more}[name] for name in list(COLUMNS)[6:]}
 
 
-def _finite(value: Any) -> float | None:
-    return float(value) if math.isfinite(value) else None
-
-
-def to_frame(rows: Sequence[Mapping[str, Any]]) -> Any:
+def to_frame(rows: Sequence[Row]) -> "pandas.DataFrame":
     """Rows as a `pandas.DataFrame`, as pandas reads `results.parquet`: the columns are `COLUMNS`.
 
     Raises:
@@ -131,10 +163,10 @@ def to_frame(rows: Sequence[Mapping[str, Any]]) -> Any:
     import pyarrow as pa
 
     import_pandas()
-    return pa.Table.from_pylist(list(rows), pa.schema(list(_kinds().items()))).to_pandas()
+    return _table(rows, pa.schema(list(_kinds().items()))).to_pandas()
 
 
-def _kinds() -> dict[str, Any]:
+def _kinds() -> "dict[str, pyarrow.DataType]":
     """The columns' kinds as `pyarrow` has them."""
     import pyarrow as pa
 
@@ -143,16 +175,22 @@ def _kinds() -> dict[str, Any]:
     return {name: kinds[kind] for name, kind in COLUMNS.items()}
 
 
-def to_parquet(rows: Sequence[Mapping[str, Any]], file: Any) -> None:
+def _table(rows: Sequence[Row], schema: "pyarrow.Schema") -> "pyarrow.Table":
+    import pyarrow as pa
+
+    return pa.Table.from_pylist([row.to_dict() for row in rows], schema)
+
+
+def to_parquet(rows: Sequence[Row], file: IO[bytes]) -> None:
     """Write rows as Parquet; its metadata say the schema's version."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = pa.schema(list(_kinds().items()), {"bertjax_schema": str(SCHEMA)})
-    pq.write_table(pa.Table.from_pylist(list(rows), schema), file)
+    pq.write_table(_table(rows, schema), file)
 
 
-def read_parquet(file: BinaryIO, path: Path, count: int) -> list[dict[str, Any]]:
+def read_parquet(file: BinaryIO, path: Path, count: int) -> list[Row]:
     """Rows as `to_parquet` wrote them; columns of later versions are left out.
 
     Args:
@@ -170,7 +208,7 @@ def read_parquet(file: BinaryIO, path: Path, count: int) -> list[dict[str, Any]]
         table = pq.ParquetFile(file)
         wrong = _wrong_columns(table, count)
         if wrong is None:
-            rows = list(table.read(list(COLUMNS)).to_pylist())
+            rows = [Row(**row) for row in table.read(list(COLUMNS)).to_pylist()]
             wrong = _wrong_values(rows)
     except (OSError, ValueError, LookupError, OverflowError, pa.ArrowException) as error:
         raise InputError(f"{path} cannot be read ({' '.join(str(error).split())}): run the ablation again") from error
@@ -179,7 +217,7 @@ def read_parquet(file: BinaryIO, path: Path, count: int) -> list[dict[str, Any]]
     return rows
 
 
-def _wrong_columns(table: Any, count: int) -> str | None:
+def _wrong_columns(table: "pyarrow.parquet.ParquetFile", count: int) -> str | None:
     """What is wrong with a table before its values are read."""
     if table.metadata.num_rows != count:
         return f"it has {table.metadata.num_rows} rows, not {count}"
@@ -193,14 +231,19 @@ def _wrong_columns(table: Any, count: int) -> str | None:
     return None
 
 
-def _wrong_values(rows: Sequence[Mapping[str, Any]]) -> str | None:
+def _wrong_values(rows: Sequence[Row]) -> str | None:
     for number, row in enumerate(rows):
-        for name, value in row.items():
+        for name, value in row.to_dict().items():
             if isinstance(value, float) and not math.isfinite(value):
                 return f"{name} of row {number} is no finite number"
     return None
 
 
-def column(rows: Sequence[Mapping[str, Any]], name: str) -> np.ndarray:
+def column(rows: Sequence[Row], name: str) -> Float[np.ndarray, " rows"]:
     """A column of numbers, NaN where one is missing."""
-    return np.array([math.nan if row[name] is None else row[name] for row in rows], np.float64)
+    return np.array([math.nan if (value := getattr(row, name)) is None else value for row in rows], np.float64)
+
+
+def significant(rows: Sequence[Row]) -> Bool[np.ndarray, " rows"]:
+    """Which of them are more than chance."""
+    return np.array([row.significant for row in rows], bool)

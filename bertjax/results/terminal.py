@@ -23,8 +23,8 @@ from bertjax.console import PlainTable
 from bertjax.errors import DataError
 from bertjax.evidence import Q
 from bertjax.formatting import count_of, to_cell, to_json, visible
-from bertjax.results.contents import Contents, as_texts, mark_of
-from bertjax.results.table import COLUMNS, column, kind_of
+from bertjax.results.contents import Contents, as_texts
+from bertjax.results.table import COLUMNS, Row, column, kind_of
 
 BAR_WIDTH = 30  # characters
 NOTHING = 0.005  # points: less is printed as 0.00
@@ -126,12 +126,12 @@ def _left_out(rows: Sequence[_Row]) -> str:
     return f"In neither block, of {count_of(len(rows), 'ablation')}: {counts}" if counts else ""
 
 
-def rank(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def rank(rows: Sequence[Row]) -> list[Row]:
     """Rows from the largest loss to the largest gain; undefined changes last."""
     return [rows[place] for place in np.argsort(column(rows, "difference"), kind="stable")]
 
 
-def _largest(rows: Sequence[Mapping[str, Any]], top: int | None) -> list[Mapping[str, Any]]:
+def _largest(rows: Sequence[Row], top: int | None) -> list[Row]:
     """The rows of the largest effects, in the order of all; all where `top` is None."""
     sizes = -np.nan_to_num(np.abs(column(rows, "difference")), nan=-1.0)
     return [rows[place] for place in sorted(np.argsort(sizes, kind="stable")[:top].tolist())]
@@ -145,15 +145,15 @@ def show_table(saved: Contents, metric: str | None = None, top: int | None = Non
     """
     rows = saved.rows_of(metric)
     shown = rank(_largest(rows, top))
-    label, base = saved.describe_metric(metric)["label"], rows[0]["base"]
+    label, base = saved.describe_metric(metric)["label"], rows[0].base
     table = PlainTable(box=SIMPLE_HEAD, pad_edge=False)
     headings = _headings(rows)
     for number, name in enumerate(headings):
         table.add_column(name or saved.kind, justify="left" if not number else "right", no_wrap=True)
     for row in shown:
-        style = "" if not mark_of(row) else "bold red" if row["difference"] < 0 else "bold blue"
+        style = "" if not row.significant else "bold red" if (row.difference or 0) < 0 else "bold blue"
         cells = list(as_texts(row, saved.least_p(metric))[: len(headings)])
-        cells[5] += "" if mark_of(row) else " "  # digits below digits
+        cells[5] += "" if row.significant else " "  # digits below digits
         table.add_row(*cells, style=style)
     without = "undefined" if base is None else f"{100 * base:.2f} points"
     lines = [Text(saved.title, style="bold"), Text(f"{label}{_about(saved, metric)} without ablation: {without}")]
@@ -168,9 +168,9 @@ def _about(saved: Contents, metric: str | None) -> str:
     return "" if positive is None else f" of the label “{positive}”"
 
 
-def _headings(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def _headings(rows: Sequence[Row]) -> tuple[str, ...]:
     """The columns that these rows have: values do not flip."""
-    return HEADINGS if rows[0]["gains"] is not None else HEADINGS[:-2]
+    return HEADINGS if rows[0].gains is not None else HEADINGS[:-2]
 
 
 def show_text(saved: Contents, form: str, metric: str | None = None, top: int | None = None) -> str:
@@ -185,7 +185,7 @@ def show_text(saved: Contents, form: str, metric: str | None = None, top: int | 
     metrics = saved.summary["metrics"] if metric is None and form != "md" else [metric]
     rows = [row for one in metrics for row in _largest(saved.rows_of(one), top)]
     if form == "json":
-        return to_json(list(rows), indent=1) + "\n"
+        return to_json([row.to_dict() for row in rows], indent=1) + "\n"
     if form == "csv":
         return to_csv(rows)
     names = (saved.kind, *_headings(rows)[1:])
@@ -201,7 +201,7 @@ def _quoted(text: str) -> str:
     return re.sub(r"[\\|*_`\[]|<(?=[A-Za-z/!?])", r"\\\g<0>", visible(text))
 
 
-def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+def to_csv(rows: Sequence[Row]) -> str:
     """Comma-separated, with a line of names; heads of a set are joined by spaces, what is undefined is empty.
 
     A text that a spreadsheet would take for a formula has an apostrophe before it.
@@ -210,6 +210,6 @@ def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     writer = csv.DictWriter(file, list(COLUMNS), lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        cells = {**row, "heads": " ".join(row["heads"])}
+        cells = {**row.to_dict(), "heads": " ".join(row.heads)}
         writer.writerow({name: to_cell(value) for name, value in cells.items()})
     return file.getvalue()

@@ -115,7 +115,8 @@ def make_effects(results: Results, metric: str, mean_draws: Float[np.ndarray, " 
     rows = results.rows_of(metric)
     found = {name: column(rows, name) for name in ("difference", "low", "high", "p", "q")}
     gains, losses = (
-        None if rows[0][name] is None else np.array([row[name] for row in rows]) for name in ("gains", "losses")
+        None if getattr(rows[0], name) is None else np.array([getattr(row, name) for row in rows])
+        for name in ("gains", "losses")
     )
     change = 100 * found["difference"]
     low, high = 100 * percentile(mean_draws[:, None])[:, 0]
