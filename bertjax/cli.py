@@ -180,12 +180,12 @@ def _add_settings(parser: Parser) -> None:
 
 def _add_what(add: Callable[..., None]) -> None:
     from bertjax.evidence import METRICS
-    from bertjax.study import COLLECTIONS, MODES
+    from bertjax.study import COLLECTIONS, available_modes
 
     glue = "mrpc, stsb, sst2, qqp, rte, qnli, mnli, mnli-mm, cola"
     add("model", "directory, hub id, or package:NAME", metavar="M")
     add("task", f"task of GLUE ({glue}), qnli-sample, custom", metavar="T")
-    add("mode", "what takes the head's place", choices=list(MODES))
+    add("mode", "what takes the head's place", choices=available_modes())
     add("ablate", f"{', '.join(COLLECTIONS)}, or a file with a set of heads in each line", metavar="WHAT")
     add("heads", "only these heads, as LAYER.HEAD; the order of 'cumulative'", nargs="+", metavar="L.H")
     add("subset_size", "for 'subsets': heads of each (default 2)", type=positive, metavar="K")

@@ -38,7 +38,7 @@ from bertjax.evidence import METRICS, Q, benjamini_hochberg
 from bertjax.paths import user_path
 from bertjax.progress import say
 from bertjax.results import check_directory
-from bertjax.study import MODES, command_line, versions
+from bertjax.study import available_modes, command_line, versions
 from experiments.disabling.agreement import draw_agreement
 from experiments.disabling.effects import short_or_none
 from experiments.disabling.head_maps import HeadMap, read_frames, read_map, read_patterns
@@ -174,7 +174,12 @@ def make_options() -> Parser:
     parser = Parser(prog="python -m experiments.across_tasks", description=__doc__, formatter_class=look)
     add = parser.add_argument
     add("directories", nargs="+", metavar="DIR", help="results of head_ablation, or of layer_ablation")
-    add("--mode", choices=tuple(MODES), default="uniform", help="what took the place of attention (default uniform)")
+    add(
+        "--mode",
+        choices=available_modes(),
+        default="uniform",
+        help="what took the place of attention (default uniform)",
+    )
     add("--frames", metavar="FILE", help="numbers.json of frame_semantics: do heads with frame relations matter?")
     add("--patterns", metavar="FILE", help="numbers.json of attention_patterns: do heads of some pattern matter?")
     text = (

@@ -31,9 +31,9 @@ def sweep(cls, ablations, readout, lengths, devices, **options):
     """A sweep of texts of these lengths in small steps."""
     rng = np.random.default_rng(0)
     texts = encodings(FIVE, rng, lengths)
-    if ablations[0].changes[0].mode == "patched":
+    if ablations[0].changes[0].replacement == "donor":
         options["donors"] = encodings(FIVE, rng, lengths)
-    if ablations[0].changes[0].mode == "mean":
+    if ablations[0].changes[0].replacement == "mean":
         options["means"] = rng.normal(size=(3, 5, 6)).astype(np.float32)
     model = random_model(cls, FIVE)
     return engine.sweep(model, texts, ablations, readout, devices=devices, tokens_at_once=90, row_length=16, **options)

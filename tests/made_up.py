@@ -8,12 +8,13 @@ from bertjax import BertConfig
 from bertjax.data.loading import TASKS, Examples
 from bertjax.engine.plain import SweepResult
 from bertjax.evidence.metrics import UNLABELLED
+from bertjax.interventions import find_mode
 from bertjax.interventions.ablations import single_heads, whole_layers
 from bertjax.results import InMemory, describe_examples, output_arrays, write_outputs, write_results
 from bertjax.results import make_results as results_of
 from bertjax.study.provenance import versions
 from bertjax.study.scoring import score_ablations, weigh_outputs
-from bertjax.study.settings import MODES, Settings, place
+from bertjax.study.settings import Settings, place
 
 HEADS, LAYERS = 4, 3
 CONFIG = BertConfig(
@@ -97,7 +98,11 @@ def make_provenance(settings, found, scores):
         "positive": 1,
         "metric": {"name": next(iter(scores)), "label": next(iter(scores)).upper()},
         "settings": settings.describe(),
-        "mode": {"name": settings.mode, "definition": MODES[settings.mode]},
+        "mode": {
+            "name": settings.mode,
+            "definition": find_mode(settings.mode).definition,
+            "title": find_mode(settings.mode).title,
+        },
         "seconds": 1.0,
         "without_effect": [],
         "base": scores,

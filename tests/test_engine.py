@@ -23,9 +23,9 @@ from bertjax.engine import run as engine
 from bertjax.engine.plain import SweepResult
 from bertjax.engine.sizes import Blocks, choose_blocks
 from bertjax.errors import InputError, OverrideError
+from bertjax.interventions import MODES, readouts
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
-from bertjax.interventions import readouts
 from bertjax.interventions.readouts import inspect_readout
 from tests.tiny import SIZES, encodings, largest_difference, random_model
 
@@ -70,7 +70,7 @@ def oracle(model, examples, ablations, readout, means=None, donors=None):
 def collections(config):
     """Sets of heads in mixed modes, of any size, some of them alike: for each head its mode and share."""
     heads = [(layer, head) for layer in range(config.num_hidden_layers) for head in range(config.num_attention_heads)]
-    change = st.tuples(st.sampled_from(sorted(ab.COEFFICIENTS)), st.sampled_from([1.0, 0.3]))
+    change = st.tuples(st.sampled_from(sorted(MODES)), st.sampled_from([1.0, 0.3]))
     return st.lists(st.dictionaries(st.sampled_from(heads), change, max_size=len(heads)), min_size=1, max_size=9)
 
 
@@ -119,7 +119,7 @@ def check_engine_is_oracle(data):
 
 
 @pytest.mark.parametrize("name", sorted(READOUTS))
-@pytest.mark.parametrize("mode", sorted(ab.COEFFICIENTS))
+@pytest.mark.parametrize("mode", sorted(MODES))
 def test_all_heads_and_layers_in_every_mode_and_readout(small, rng, name, mode):
     model = model_of("three heads", name, "float32")
     examples = encodings(small, rng, [3, 9, 1, 5, 5, 2])

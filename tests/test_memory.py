@@ -54,7 +54,7 @@ def test_no_more_blocks_are_alive_than_are_counted_on(make, rng, monkeypatch):
 
     monkeypatch.setattr(schedule.Pace, "add", count)
     examples = encodings(DEEP, rng, rng.integers(3, 10, 24))
-    donors = examples if ablations[0].changes[0].mode == "patched" else None
+    donors = examples if ablations[0].changes[0].replacement == "donor" else None
     engine.sweep(model, examples, ablations, readouts.logits, donors=donors, row_length=16, tokens_at_once=200)
     assert 6 < most[0] <= most_blocks(layers=6, runs=12)
 

@@ -87,7 +87,7 @@ class BlockRunner:
         self.donated: list[Array] = []
         self.first_donated = 0
         self.chunks = self.packed.rows // blocks.rows
-        self.modes = job.plan.modes()
+        self.replacements = job.plan.replacements()
         self.means = None if job.means is None else jnp.asarray(job.means, numerics.wide)
         self.readout, self.positions, self.first_only = job.readout, job.positions, job.first_only
         self.longest = int(packed.lengths.max())
@@ -122,7 +122,9 @@ class BlockRunner:
         """Run the donors of a group of chunks, and keep what their heads give to the layers that are patched."""
         if self.donors is None:
             return
-        layers = [change.layer for one in self.plan.ablations for change in one.changes if change.mode == "patched"]
+        layers = [
+            change.layer for one in self.plan.ablations for change in one.changes if change.replacement == "donor"
+        ]
         filled = self._filled(chunks)
         hidden, rows = self._embed(self.donors, filled), self.rows(filled)
         self.donated, self.first_donated = [], chunks.start
@@ -144,17 +146,23 @@ class BlockRunner:
         """The arrays of what several runs change in a layer, without donors; None if they change nothing."""
         if not any(several):
             return None
-        shares = np.zeros((4, len(several), self.plan.heads), self.recipe.numerics.wide)
+        shape = len(several), self.plan.heads
+        shares = {name: np.zeros(shape, self.recipe.numerics.wide) for name in sorted(self.replacements)}
+        removed = np.zeros(shape, self.recipe.numerics.wide)
         for number, changes in enumerate(several):
             for change in changes:
-                shares[:, number, change.head] = change.coefficients
-        uniform, removed, mean, patched = (jnp.asarray(share) for share in shares)
+                shares[change.replacement][number, change.head] = change.replaced
+                if change.replacement != "uniform":  # which replaces the weights, not what they weigh
+                    removed[number, change.head] = change.replaced
+        uniform, mean, patched = (
+            jnp.asarray(shares[name]) if name in shares else None for name in ("uniform", "mean", "donor")
+        )
         return Changes(
-            uniform if "uniform" in self.modes else None,
-            removed if self.modes - {"uniform"} else None,
-            mean if "mean" in self.modes else None,
-            patched if "patched" in self.modes else None,
-            None if self.means is None or "mean" not in self.modes else self.means[layer],
+            uniform,
+            jnp.asarray(removed) if self.replacements - {"uniform"} else None,
+            mean,
+            patched,
+            None if self.means is None or mean is None else self.means[layer],
             None,
         )
 

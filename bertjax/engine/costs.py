@@ -128,7 +128,7 @@ def price(
         lengths: tokens of each text.
         first_only: whether the readout needs [CLS] alone.
     """
-    work, kinds = count_work(plan, blocks.runs, first_only), max(1, len(plan.modes()))
+    work, kinds = count_work(plan, blocks.runs, first_only), max(1, len(plan.replacements()))
     real, examples = float(sum(lengths)), float(len(lengths))
     span = sum(length**2 for length in lengths) / real
     full = Work(full=plan.layers)

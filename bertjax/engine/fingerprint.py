@@ -29,7 +29,11 @@ def facts_of(job: Job, examples: str | None = None) -> dict[str, str]:
     """
     model, plan, means = job.model, job.plan, job.means
     parameters = {name: np.asarray(value) for name, value in model.parameters().items()}
-    changes = [one.changes for one in plan.ablations]  # what sets are called changes no output
+    # What sets and modes are called changes no output.
+    changes = [
+        [(change.layer, change.head, change.replacement, change.replaced) for change in one.changes]
+        for one in plan.ablations
+    ]
     modes = "/".join(sorted(plan.modes())) or "base"
     facts = {
         "model": f"{type(model).__name__} {_options(model)}".strip(),

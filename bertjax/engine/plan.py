@@ -79,6 +79,10 @@ class Plan:
         """The modes that occur."""
         return {change.mode for one in self.ablations for change in one.changes}
 
+    def replacements(self) -> set[str]:
+        """What is put in heads' places: those of `modes.REPLACEMENTS` that occur."""
+        return {change.replacement for one in self.ablations for change in one.changes}
+
 
 def make_plan(config: BertConfig, ablations: Sequence[Ablation]) -> Plan:
     """Order ablations as a trie by layer. Equal sets become one run.

@@ -117,9 +117,9 @@ def make_job(
     if len(texts[0]) > 1 and combine is None:
         raise InputError(f"each example has {len(texts[0])} texts: give combine, which makes one output of theirs")
     means = None if means is None else _check_means(model, means)
-    if means is None and "mean" in plan.modes():
+    if means is None and "mean" in plan.replacements():
         raise OverrideError(f"mode 'mean' replaces heads by their mean outputs: {GIVE_MEANS}")
-    if given is None and "patched" in plan.modes():
+    if given is None and "donor" in plan.replacements():
         raise OverrideError("mode 'patched' takes heads' outputs from other texts: give donors=, of equal lengths")
     if given is not None:
         _check_donors(texts, given)

@@ -16,15 +16,18 @@ from bertjax.interventions.ablations import (
     to_overrides,
     whole_layers,
 )
+from bertjax.interventions.modes import MODES, Mode, find_mode
 from bertjax.interventions.overrides import every_head, heads_of_layer, parse_head, stack
 from bertjax.interventions.readouts import READOUT, Inspected, Readout, check_at_positions, inspect_readout, read
 
 __all__ = [
     "GIVE_MEANS",
+    "MODES",
     "READOUT",
     "Ablation",
     "Change",
     "Inspected",
+    "Mode",
     "Readout",
     "ablation",
     "ablations",
@@ -32,6 +35,7 @@ __all__ = [
     "check_at_positions",
     "cumulative",
     "every_head",
+    "find_mode",
     "hash_sets",
     "head_pairs",
     "heads_of_layer",

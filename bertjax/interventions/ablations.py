@@ -8,7 +8,6 @@ import hashlib
 import itertools
 import math
 import random
-import reprlib
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,20 +22,13 @@ from bertjax.checkpoints import BertConfig
 from bertjax.errors import InputError, OverrideError
 from bertjax.formatting import format_bytes, visible
 from bertjax.interventions import overrides as ov
+from bertjax.interventions.modes import MODES, find_mode
 from bertjax.model import ModelOutput, Overrides
 from bertjax.paths import is_file, read_text, user_path
 
 MOST_SETS, MOST_HEADS = 100_000, 500_000  # that a sweep can be asked for: seconds to list, results of 100 MB
 SET_BYTES, HEAD_BYTES = 600, 320  # of memory that a set takes with its place in a plan, and each of its heads
 MOST_BYTES = 1 << 26  # of a file of sets
-# What each mode does, given the share of the head that is replaced: how much of the output becomes that of uniform
-# weights, how much of it is removed, and how much of the head's mean output, or its output on a donor, is added.
-COEFFICIENTS = {
-    "uniform": (1.0, 0.0, 0.0, 0.0),
-    "zero": (0.0, 1.0, 0.0, 0.0),
-    "mean": (0.0, 1.0, 1.0, 0.0),
-    "patched": (0.0, 1.0, 0.0, 1.0),
-}
 
 # What the errors about mode 'mean' tell to do.
 GIVE_MEANS = "give means=plain.mean_head_outputs(model, batches)"
@@ -48,9 +40,8 @@ class Change:
 
     Args:
         layer, head: which, from 0.
-        mode: 'uniform' (Kovaleva et al. 2019), 'zero' (Michel et al. 2019), 'mean', or 'patched' (the head's output
-            on another text, as in activation patching).
-        share: how much of the head is replaced, 1 for all of it.
+        mode: 'uniform', 'zero', 'mean', 'patched', or another of `MODES`.
+        share: how much of what the mode replaces is replaced, 1 for all of it.
     """
 
     layer: int
@@ -59,23 +50,21 @@ class Change:
     share: float = 1.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.mode, str) and self.mode not in COEFFICIENTS:
-            raise InputError(
-                f"mode {reprlib.repr(self.mode)} is not one of {', '.join(COEFFICIENTS)}; fixed weights and single "
-                "edges are overrides for a call of the model, or many of them for plain.run and plain.sweep "
-                "(--engine plain)"
-            )
-        arguments.one_of(self.mode, "mode", COEFFICIENTS)
+        find_mode(self.mode)
         for name in ("layer", "head"):
             object.__setattr__(self, name, arguments.whole_number(getattr(self, name), name, 0, OverrideError))
         if not (isinstance(self.share, Real) and abs(self.share) <= sys.float_info.max):
             raise InputError(f"the share of head {self.layer}.{self.head} that is replaced must be a finite number")
 
     @property
-    def coefficients(self) -> tuple[float, float, float, float]:
-        """Shares of the uniform output, of the output removed, of the mean added, and of the donor's output added."""
-        uniform, removed, mean, patched = COEFFICIENTS[self.mode]
-        return uniform * self.share, removed * self.share, mean * self.share, patched * self.share
+    def replacement(self) -> str:
+        """What is put in place of the head's output: one of `modes.REPLACEMENTS`."""
+        return MODES[self.mode].replacement
+
+    @property
+    def replaced(self) -> float:
+        """How much of the head's output is replaced."""
+        return MODES[self.mode].share * self.share
 
 
 @dataclass(frozen=True)
@@ -278,8 +267,8 @@ def to_overrides(
     """The arrays that an ablation stands for.
 
     Args:
-        means: outputs that mode 'mean' puts in place of the heads' own.
-        donor: another run of the model, whose head outputs mode 'patched' puts there.
+        means: what a mode of the replacement 'mean' puts in place of the heads' own outputs.
+        donor: another run of the model, whose head outputs a mode of the replacement 'donor' puts there.
 
     Raises:
         OverrideError: a head that does not exist, mode 'mean' without means or 'patched' without a donor.
@@ -287,19 +276,19 @@ def to_overrides(
     arguments.instance(one, "one", Ablation, "an Ablation (bertjax.interventions.ablations.ablation)")
     kinds: dict[tuple[str, float], list[ov.Head]] = {}
     for change in one.changes:
-        kinds.setdefault((change.mode, 1 - change.share), []).append((change.layer, change.head))
+        kinds.setdefault((change.replacement, 1 - change.replaced), []).append((change.layer, change.head))
     parts = [ov.identity(config)]
-    for (mode, gate), heads in kinds.items():
-        if mode == "mean":
+    for (replacement, gate), heads in kinds.items():
+        if replacement == "mean":
             if means is None:
                 raise OverrideError(f"ablation {one.name} replaces heads by their mean outputs: {GIVE_MEANS}")
             parts.append(ov.mean(config, heads, means, gate))
-        elif mode == "patched":
+        elif replacement == "donor":
             if donor is None:
                 raise OverrideError(
                     f"ablation {one.name} takes heads' outputs from another run: give donor=model(...) of other texts"
                 )
             parts.append(ov.patched_outputs(config, heads, donor, gate))
         else:
-            parts.append((ov.uniform if mode == "uniform" else ov.factor)(config, heads, gate))
+            parts.append((ov.uniform if replacement == "uniform" else ov.factor)(config, heads, gate))
     return ov.combine(*parts)

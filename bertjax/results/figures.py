@@ -71,8 +71,8 @@ def _check_options(figure: str, options: dict[str, Any]) -> None:
 
 
 def _what(saved: Contents) -> str:
-    mode = saved.summary["mode"]["name"]
-    return {"uniform": "made uniform", "zero": "set to zero", "mean": "replaced by its mean"}[mode]
+    mode = saved.summary["mode"]
+    return str(mode.get("title", f"ablated, mode {mode['name']}"))
 
 
 def _where(saved: Contents) -> str:

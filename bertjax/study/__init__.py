@@ -7,15 +7,15 @@ from bertjax.study.outputs import cosine, mean_outputs, metrics_of, positive_lab
 from bertjax.study.parity import check_model
 from bertjax.study.provenance import command_line, versions, where_from
 from bertjax.study.run import ablate, estimate_job, run_job
-from bertjax.study.settings import COLLECTIONS, MODES, Settings, check_settings, for_this_device
+from bertjax.study.settings import COLLECTIONS, Settings, available_modes, check_settings, for_this_device
 from bertjax.study.tables import parity_table, plan_table
 
 __all__ = [
     "COLLECTIONS",
-    "MODES",
     "Encoded",
     "Settings",
     "ablate",
+    "available_modes",
     "batch_rows",
     "check_model",
     "check_settings",

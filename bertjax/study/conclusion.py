@@ -15,7 +15,7 @@ from bertjax.engine import SweepResult
 from bertjax.errors import InputError, some_of
 from bertjax.evidence import predictions_from_logits
 from bertjax.formatting import count_of, finite
-from bertjax.interventions import Ablation, to_overrides
+from bertjax.interventions import Ablation, find_mode, to_overrides
 from bertjax.model import BertForSentenceEmbedding, load
 from bertjax.progress import Progress, silent
 from bertjax.results import (
@@ -31,7 +31,7 @@ from bertjax.study.encoding import Encoded
 from bertjax.study.outputs import metrics_of, positive_label, sampled_attention, sweep_examples
 from bertjax.study.provenance import provenance
 from bertjax.study.scoring import score_ablations, weigh_outputs
-from bertjax.study.settings import MODES, Settings, place
+from bertjax.study.settings import Settings, place
 
 SAMPLED_EXAMPLES, SAMPLED_ABLATIONS = 8, 5
 ATTENTION_BYTES = 2 << 30  # of the weights that are kept, at most: long texts must not end a job that is done
@@ -110,9 +110,10 @@ def load_model(settings: Settings, directory: Path) -> Any:
 
 def _how(settings: Settings, keep: bool) -> dict[str, Any]:
     """What a summary says of the settings."""
+    mode = find_mode(settings.mode)
     return {
         "settings": {**settings.describe(), "output": str(settings.directory) if keep else None},
-        "mode": {"name": settings.mode, "definition": MODES[settings.mode]},
+        "mode": {"name": settings.mode, "definition": mode.definition, "title": mode.title},
     }
 
 

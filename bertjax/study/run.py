@@ -285,7 +285,7 @@ def _means(
     settings: Settings, model: Any, encoded: Encoded, ablations: Sequence[Ablation]
 ) -> Float[np.ndarray, "layers heads head_dim"] | None:
     """Where mode 'mean' occurs, the heads' mean outputs over all examples."""
-    if not any(change.mode == "mean" for one in ablations for change in one.changes):
+    if not any(change.replacement == "mean" for one in ablations for change in one.changes):
         return None
     mean = mean_outputs_together if settings.distributed else mean_outputs
     return mean(model, encoded, settings.texts_at_once)

@@ -15,6 +15,7 @@ from bertjax.engine import choose_attention
 from bertjax.errors import InputError, OutputError
 from bertjax.evidence import Metric, find_metric
 from bertjax.interventions import (
+    MODES,
     Ablation,
     ablation,
     all_but_one,
@@ -41,12 +42,11 @@ COLLECTIONS = {
     "cumulative": True,
     "subsets": False,
 }
-MODES = {
-    "uniform": "attention weights 1/n for every query over the n real tokens of the example "
-    "([CLS] and [SEP] count, padding does not); values and output projection stay (Kovaleva et al. 2019)",
-    "zero": "the head's output before the output projection times 0 (Michel et al. 2019)",
-    "mean": "the head's output replaced at every token by its mean over the real tokens of the evaluated examples",
-}
+
+
+def available_modes() -> list[str]:
+    """The modes that need no donors: examples have none."""
+    return [name for name, mode in MODES.items() if mode.replacement != "donor"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Settings:
         task: name of a task.
         output: directory for the results; None for a name made of whatever is not the default
             (`naming.name_directory`).
-        mode: one of `MODES`.
+        mode: one of `MODES` that needs no donors.
         ablate: one of `COLLECTIONS`, or a file of sets (`ablations.read_sets`).
         heads: only these heads, e.g. ("3.0", "2.7"); None for all. For 'cumulative' their order.
         subset_size, subset_count: for 'subsets': heads of each (None for 2), and how many (None for 100), drawn with
@@ -154,7 +154,7 @@ def _hash_file(path: Path) -> str | None:
 def check_settings(settings: Settings) -> None:
     """Raise `InputError` for settings that contradict themselves or name what does not exist."""
     for name, choices in (
-        ("mode", tuple(MODES)),
+        ("mode", tuple(available_modes())),
         ("precision", ("auto", "float32", "bfloat16")),
         ("engine", ("fast", "plain")),
         ("attention", ("auto", "explicit", "fused", "pallas")),

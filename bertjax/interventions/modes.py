@@ -1,0 +1,78 @@
+"""Modes: what takes a head's place. One entry of `MODES` is all that the oracle, the engine and the pictures need."""
+
+import math
+import reprlib
+from dataclasses import dataclass
+
+from bertjax import arguments
+from bertjax.errors import InputError
+
+REPLACEMENTS = ("nothing", "uniform", "mean", "donor")
+
+
+@dataclass(frozen=True)
+class Mode:
+    """What takes a head's place: its output becomes `(1 - share) * own + share * replacement`.
+
+    Args:
+        definition: in full, for `summary.json` and the report.
+        title: what happens to a head in three words, for titles: 'set to zero'.
+        replacement: 'nothing'; 'uniform', the output under attention weights 1/n; 'mean', the head's mean output over
+            the evaluated examples; 'donor', its output on another text.
+        share: how much of the head's output is replaced, 1 for all of it.
+
+    Raises:
+        InputError: there is no such replacement, or the share is not a finite number other than 0.
+
+    >>> from bertjax.interventions import MODES, Mode
+    >>> MODES["half"] = Mode("the head's output times 1/2", "halved", share=0.5)
+    >>> del MODES["half"]
+    """
+
+    definition: str
+    title: str
+    replacement: str = "nothing"
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        arguments.one_of(self.replacement, "replacement", REPLACEMENTS)
+        if not (isinstance(self.share, float | int) and math.isfinite(self.share) and self.share):
+            raise InputError(
+                f"the share of a head that a mode replaces must be a finite number other than 0: {self.share!r}"
+            )
+
+
+# By name; add your own.
+MODES: dict[str, Mode] = {
+    "uniform": Mode(
+        "attention weights 1/n for every query over the n real tokens of the example ([CLS] and [SEP] count, padding "
+        "does not); values and output projection stay (Kovaleva et al. 2019)",
+        "made uniform",
+        "uniform",
+    ),
+    "zero": Mode("the head's output before the output projection times 0 (Michel et al. 2019)", "set to zero"),
+    "mean": Mode(
+        "the head's output replaced at every token by its mean over the real tokens of the evaluated examples",
+        "replaced by its mean",
+        "mean",
+    ),
+    "patched": Mode(
+        "the head's output replaced by its output on another text, its donor (activation patching; Vig et al. 2020)",
+        "patched from its donor",
+        "donor",
+    ),
+}
+
+
+def find_mode(name: str) -> Mode:
+    """A mode by its name.
+
+    Raises:
+        InputError: there is none of that name.
+    """
+    if isinstance(name, str) and name not in MODES:
+        raise InputError(
+            f"mode {reprlib.repr(name)} is not one of {', '.join(MODES)}; fixed weights and single edges are overrides "
+            "for a call of the model, or many of them for plain.run and plain.sweep (--engine plain)"
+        )
+    return MODES[arguments.one_of(name, "mode", MODES)]
