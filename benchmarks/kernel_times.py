@@ -28,6 +28,7 @@ from bertjax.atomic_files import write_json
 from bertjax.cli import positive
 from bertjax.engine import sweep
 from bertjax.interventions import readouts, single_heads
+from bertjax.model import PretrainedModel
 
 SHOWN = 20
 # What a CPU's threads say of themselves around the work that they do.
@@ -73,7 +74,7 @@ def read_trace(events: list[dict[str, Any]]) -> KernelTimes:
     return KernelTimes(dict(seconds.most_common()), dict(runs), max(busy.values(), default=0.0))
 
 
-def trace_sweep(model: Any, texts: list[Any], directory: Path, attention: str) -> tuple[KernelTimes, float]:
+def trace_sweep(model: PretrainedModel, texts: list[Any], directory: Path, attention: str) -> tuple[KernelTimes, float]:
     """Run a sweep under the profiler. Returns what the trace says and the sweep's seconds."""
 
     def run() -> float:

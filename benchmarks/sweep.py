@@ -40,6 +40,7 @@ from bertjax.data import Encoding, batches_by_length
 from bertjax.engine import Blocks, make_plan, plain, price, sweep
 from bertjax.interventions import Ablation, readouts, single_heads, to_overrides
 from bertjax.machine import peak_resident
+from bertjax.model import PretrainedModel
 
 RIVALS = (
     "torch_padded",
@@ -71,7 +72,7 @@ def forget_peak() -> None:
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def engine_rival(name: str, model: Any, examples: list[Encoding], attention: str = "explicit") -> Rival:
+def engine_rival(name: str, model: PretrainedModel, examples: list[Encoding], attention: str = "explicit") -> Rival:
     """The engine: the whole sweep. Heads of the last two layers are enough to compile all steps."""
     ablations = single_heads(model.config)
     few = [one for one in ablations if one.changes[0].layer >= model.config.num_hidden_layers - 2]
@@ -82,7 +83,7 @@ def engine_rival(name: str, model: Any, examples: list[Encoding], attention: str
     return Rival(name, len(ablations) + 1, lambda: run(ablations), lambda: run(few))
 
 
-def plain_rival(model: Any, examples: list[Encoding], timed: int) -> Rival:
+def plain_rival(model: PretrainedModel, examples: list[Encoding], timed: int) -> Rival:
     """Plain `jax.vmap`: a full forward pass for each run, batches sorted by length."""
     every = single_heads(model.config)
     overrides = [to_overrides(model.config, one) for one in every[:: max(1, len(every) // timed)][:timed]]

@@ -22,6 +22,7 @@ from bertjax.data import load_examples
 from bertjax.engine import SweepResult
 from bertjax.evidence import score
 from bertjax.interventions import overrides, single_heads
+from bertjax.model import PretrainedModel
 from bertjax.study import (
     Encoded,
     batch_rows,
@@ -50,7 +51,9 @@ def torch_similarities(reference: Any, encoded: Encoded, head: tuple[int, int] |
     return cosine(*np.split(vectors, 2))
 
 
-def run_both(model: Any, reference: Any, encoded: Encoded, mode: str) -> tuple[SweepResult, SweepResult, float, float]:
+def run_both(
+    model: PretrainedModel, reference: Any, encoded: Encoded, mode: str
+) -> tuple[SweepResult, SweepResult, float, float]:
     """Outputs and seconds of both."""
     heads = overrides.every_head(model.config)
     start = time.perf_counter()

@@ -40,7 +40,7 @@ from bertjax.cli import Parser, positive
 from bertjax.data import Examples, draw
 from bertjax.errors import DataError, Interrupted
 from bertjax.evidence import score
-from bertjax.model import make_numerics
+from bertjax.model import PretrainedModel, make_numerics
 from bertjax.paths import is_file, user_path
 from bertjax.progress import say
 from bertjax.study import Encoded, encode_examples
@@ -196,7 +196,7 @@ def _train(
 
 def _judge(
     data: Data,
-    model: Any,
+    model: PretrainedModel,
     judged: Encoded,
     loss: float | None,
     epochs: list[Epoch],

@@ -42,6 +42,7 @@ import numpy as np
 
 from bertjax.cli import positive
 from bertjax.errors import DataError
+from bertjax.model import PretrainedModel
 from experiments.shared.agreement import compare_maps, say_agreement
 from experiments.shared.program import Outcome, Run, make_parser, run_program
 from experiments.shared.tuned import add_tuned_option
@@ -99,7 +100,7 @@ def measure_source(source: Source) -> tuple[dict[str, Any], Values]:
     return found, values
 
 
-def measure_relations(source: Source, model: Any) -> tuple[dict[str, Any], Values]:
+def measure_relations(source: Source, model: PretrainedModel) -> tuple[dict[str, Any], Values]:
     """The relations of one model. Raises `DataError` where there is none."""
     found = follow_links(source.run, model, source.sample)
     relations = measure(source.run, found)

@@ -26,7 +26,7 @@ ROOMS = {
 WITHOUT_JAX = {"evidence", "plots", "results"}
 # Where parameters live, or are split from what is compiled.
 FLAX = {
-    *("bertjax/model/encoder.py", "bertjax/model/task_models.py", "bertjax/model/pretrained.py"),
+    *("bertjax/model/encoder.py", "bertjax/model/models.py", "bertjax/model/pretrained.py"),
     *("bertjax/checkpoints/weight_files.py",),
     *("bertjax/engine/plain.py", "bertjax/engine/blocks.py", "bertjax/engine/compiled_steps.py"),
 }

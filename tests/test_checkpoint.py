@@ -18,7 +18,7 @@ from bertjax import (
 from bertjax.checkpoints.tensor_names import TABLE, is_known, row_of_parameter, tensor_shape, to_parameter, to_tensor
 from bertjax.checkpoints.weight_files import CheckpointWarning, read_weights, write_weights
 from bertjax.errors import CheckpointError, ConfigError, InputError
-from bertjax.model.task_models import CLASSES
+from bertjax.model.models import CLASSES
 from tests.tiny import arguments, random_model, tree_equal
 
 
@@ -228,7 +228,7 @@ def test_a_revision_is_resolved_once(saved, monkeypatch):
         asked.append((name, options))
         return saved[1]
 
-    monkeypatch.setattr("bertjax.model.task_models.locate", locate)
+    monkeypatch.setattr("bertjax.model.models.locate", locate)
     assert isinstance(bertjax.load("some/model", revision="v2"), BertForSequenceClassification)
     assert asked == [("some/model", {"revision": "v2"})]
 

@@ -11,7 +11,7 @@ from bertjax.engine import plain
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.interventions import readouts
-from bertjax.model.task_models import CLASSES
+from bertjax.model.models import CLASSES
 from tests.tiny import random_model
 from tests.workshop import SENTENCES, add_tokenizer, make_config
 

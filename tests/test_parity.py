@@ -11,7 +11,7 @@ from bertjax import BertConfig
 from bertjax.checkpoints.location import DEFAULT_MODEL, locate
 from bertjax.cli import main
 from bertjax.interventions import overrides as ov
-from bertjax.model.task_models import CLASSES
+from bertjax.model.models import CLASSES
 from bertjax.study import parity
 from tests.tiny import SIZES, arguments, random_model
 

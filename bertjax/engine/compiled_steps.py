@@ -16,7 +16,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
 from bertjax.engine.sharding import over_rows
 from bertjax.interventions import Readout
-from bertjax.model import Changes, Inputs, LayerWeights, Numerics, Recipe, Rows, record
+from bertjax.model import Changes, Graph, Inputs, LayerWeights, Numerics, Recipe, Rows, State, record
 from bertjax.model import packed_layer as steps
 
 Block: TypeAlias = Float[Array, "runs rows token embed"]
@@ -37,7 +37,7 @@ class BlockRows:
 
 
 @partial(jax.jit, static_argnums=(0, 3))
-def embed(graphdef: Any, state: Any, inputs: Any, mesh: Mesh | None) -> Block:
+def embed(graphdef: Graph, state: State, inputs: Any, mesh: Mesh | None) -> Block:
     """Embeddings of the rows of a block. The arrays of `inputs` are those of `Inputs`, for each slot."""
 
     def local(inputs: Any, state: Any) -> Array:
@@ -142,7 +142,7 @@ def last_branch(weights: LayerWeights, block: Block, *given: Any) -> FirstTokens
 
 @partial(jax.jit, static_argnums=(0, 3, 4))
 def read_first(
-    graphdef: Any, state: Any, hidden: FirstTokens, readout: Readout, mesh: Mesh | None
+    graphdef: Graph, state: State, hidden: FirstTokens, readout: Readout, mesh: Mesh | None
 ) -> Shaped[Array, "runs rows places *readout"]:
     """The readout of a block that holds [CLS] alone."""
 
@@ -157,8 +157,8 @@ def read_first(
 
 @partial(jax.jit, static_argnums=(0, 5, 6, 7))
 def read(
-    graphdef: Any,
-    state: Any,
+    graphdef: Graph,
+    state: State,
     hidden: Block,
     rows: BlockRows,
     lengths: Int[Array, "runs rows places"],
@@ -179,8 +179,8 @@ def read(
 
 @partial(jax.jit, static_argnums=(0, 5, 6))
 def read_at(
-    graphdef: Any,
-    state: Any,
+    graphdef: Graph,
+    state: State,
     hidden: Block,
     rows: BlockRows,
     positions: Int[Array, "runs rows places wanted"],

@@ -14,6 +14,7 @@ from bertjax.checkpoints import hash_weights
 from bertjax.engine.sweep_input import Job, Texts
 from bertjax.errors import InputError
 from bertjax.machine import package_version
+from bertjax.model import PretrainedModel
 
 PACKAGES = ("bertjax", "jax", "jaxlib", "numpy")
 
@@ -62,7 +63,7 @@ def _digest(content: str | bytes) -> str:
     return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()[:16]
 
 
-def _options(model: Any) -> str:
+def _options(model: PretrainedModel) -> str:
     """What a model was made with beside its config: pooling, normalisation ..."""
     simple = {name: value for name, value in vars(model).items() if isinstance(value, str | int | float | None)}
     return ", ".join(f"{name} {value}" for name, value in sorted(simple.items()) if not name.startswith("_"))

@@ -22,7 +22,7 @@ from bertjax.checkpoints import BertConfig
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import READOUT, Ablation, Readout, read, stack
 from bertjax.machine import import_pandas
-from bertjax.model import EncoderRecord, Inputs, Overrides, PretrainedModel, check_overrides, check_stack
+from bertjax.model import EncoderRecord, Graph, Inputs, Overrides, PretrainedModel, State, check_overrides, check_stack
 from bertjax.progress import Progress, silent
 
 
@@ -77,7 +77,7 @@ class SweepResult:
 
 
 def run(
-    model: Any, inputs: Inputs | Mapping[str, Any], overrides: Overrides, readout: Readout
+    model: PretrainedModel, inputs: Inputs | Mapping[str, Any], overrides: Overrides, readout: Readout
 ) -> Shaped[Array, "ablations ..."]:
     """The experiment itself: every override of a stack on one batch, each as a full forward pass.
 
@@ -99,7 +99,7 @@ def run(
 
 @partial(jax.jit, static_argnums=(0, 4))
 def _run(
-    graphdef: Any, state: Any, inputs: Inputs, overrides: Overrides, readout: Readout
+    graphdef: Graph, state: State, inputs: Inputs, overrides: Overrides, readout: Readout
 ) -> Shaped[Array, "ablations ..."]:
     model = nnx.merge(graphdef, state)
     return jax.vmap(lambda override: read(readout, model.forward(inputs, override), of_each=False))(overrides)
@@ -176,7 +176,7 @@ def sweep(
     return SweepResult(base, outputs)
 
 
-def _check_sweep(model: Any, overrides: Any, readout: Any, progress: Any) -> tuple[Overrides, ...]:
+def _check_sweep(model: PretrainedModel, overrides: Any, readout: Readout, progress: Any) -> tuple[Overrides, ...]:
     arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
     arguments.function(readout, "readout", READOUT)
     arguments.function(progress, "progress", "a function of work done and work in all")
@@ -250,17 +250,19 @@ Keep: TypeAlias = Float[Array, "batch #query key"]
 
 
 @partial(jax.jit, static_argnums=0)
-def _embed(graphdef: Any, state: Any, inputs: Inputs) -> Hidden:
+def _embed(graphdef: Graph, state: State, inputs: Inputs) -> Hidden:
     return nnx.merge(graphdef, state)(inputs)
 
 
 @partial(jax.jit, static_argnums=0)
-def _layer(graphdef: Any, state: Any, hidden: Hidden, keep: Keep) -> Hidden:
+def _layer(graphdef: Graph, state: State, hidden: Hidden, keep: Keep) -> Hidden:
     return nnx.merge(graphdef, state)(hidden, keep)[0]
 
 
 @partial(jax.jit, static_argnums=0)
-def _branch(graphdef: Any, state: Any, hidden: Hidden, keep: Keep, overrides: Overrides, number: ArrayLike) -> Branches:
+def _branch(
+    graphdef: Graph, state: State, hidden: Hidden, keep: Keep, overrides: Overrides, number: ArrayLike
+) -> Branches:
     """One layer for each override, all from the same hidden states: what precedes the override runs once."""
     layer = nnx.merge(graphdef, state)
     return jax.vmap(lambda override: layer(hidden, keep, override, number)[0])(overrides)
@@ -268,7 +270,7 @@ def _branch(graphdef: Any, state: Any, hidden: Hidden, keep: Keep, overrides: Ov
 
 @partial(jax.jit, static_argnums=0, donate_argnums=2)
 def _continue(
-    graphdef: Any, state: Any, hidden: Branches, keep: Keep, overrides: Overrides, number: ArrayLike
+    graphdef: Graph, state: State, hidden: Branches, keep: Keep, overrides: Overrides, number: ArrayLike
 ) -> Branches:
     """One layer for each override, each from hidden states of its own."""
     layer = nnx.merge(graphdef, state)
@@ -277,7 +279,7 @@ def _continue(
 
 @partial(jax.jit, static_argnums=(0, 4))
 def _read(
-    graphdef: Any, state: Any, hidden: Branches, keep: Keep, readout: Readout
+    graphdef: Graph, state: State, hidden: Branches, keep: Keep, readout: Readout
 ) -> Shaped[Array, "ablations batch *readout"]:
     model = nnx.merge(graphdef, state)
     return jax.vmap(lambda own: read(readout, model.finish(own, keep)))(hidden)
@@ -314,7 +316,7 @@ def sum_head_outputs(
 
 
 @partial(jax.jit, static_argnums=0)
-def _sum_head_outputs(graphdef: Any, state: Any, inputs: Inputs) -> tuple[Array, Array]:
+def _sum_head_outputs(graphdef: Graph, state: State, inputs: Inputs) -> tuple[Array, Array]:
     inside: EncoderRecord = nnx.merge(graphdef, state).forward(inputs).inside
     real = jnp.max(inside.keep, axis=1)
     return jnp.einsum("lbqhd,bq->lhd", inside.head_outputs, real, precision="highest"), jnp.sum(real)

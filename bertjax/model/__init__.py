@@ -2,11 +2,9 @@
 
 from bertjax.model import fused_attention, ops, packed_layer, pallas_attention
 from bertjax.model.checks import check_overrides, check_stack, prepare_inputs, read_batch
-from bertjax.model.encoder import Attention, BertModel, Layer
-from bertjax.model.packed_layer import Changes, LayerWeights, Recipe, Rows, layer_weights
-from bertjax.model.pallas_statistics import measure
-from bertjax.model.pretrained import PretrainedModel, make_numerics
-from bertjax.model.task_models import (
+from bertjax.model.encoder import Attention, Dropout, Layer
+from bertjax.model.layer import Recipe
+from bertjax.model.models import (
     BertForMaskedLM,
     BertForNextSentencePrediction,
     BertForPreTraining,
@@ -14,8 +12,12 @@ from bertjax.model.task_models import (
     BertForSentenceEmbedding,
     BertForSequenceClassification,
     BertForTokenClassification,
+    BertModel,
     load,
 )
+from bertjax.model.packed_layer import Changes, LayerWeights, Rows, layer_weights
+from bertjax.model.pallas_statistics import measure
+from bertjax.model.pretrained import Graph, PretrainedModel, State, make_numerics
 from bertjax.model.types import (
     Edges,
     EncoderRecord,
@@ -39,8 +41,10 @@ __all__ = [
     "BertForTokenClassification",
     "BertModel",
     "Changes",
+    "Dropout",
     "Edges",
     "EncoderRecord",
+    "Graph",
     "HeadOutputs",
     "HeadWeights",
     "Inputs",
@@ -52,6 +56,7 @@ __all__ = [
     "PretrainedModel",
     "Recipe",
     "Rows",
+    "State",
     "check_overrides",
     "check_stack",
     "fused_attention",

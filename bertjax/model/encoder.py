@@ -1,9 +1,10 @@
-"""The BERT encoder as Flax modules: embeddings, attention, feed-forward, pooler.
+"""The BERT encoder as Flax modules: embeddings, attention, layer, pooler.
 
-Modules hold parameters and call the functions of `bertjax.ops`. Each returns its value and a record of its
-inside, and can be called alone. `forward` is the pure computation, for use inside one's own `jax.jit`;
-calling a model checks its input and runs `forward` compiled.
+Modules hold parameters and call the functions of `ops` and `layer`. Each returns its value and a record of its inside,
+and can be called alone.
 """
+
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +14,18 @@ from jaxtyping import Array, ArrayLike, Float
 from bertjax.checkpoints import BertConfig
 from bertjax.model import fused_attention as fused
 from bertjax.model import ops
-from bertjax.model.pretrained import PretrainedModel, check_config, check_numerics, split_key
-from bertjax.model.types import AttentionRecord, EncoderRecord, Inputs, ModelOutput, Numerics, Overrides
+from bertjax.model.layer import AfterAttention, Recipe, after_attention
+from bertjax.model.types import AttentionRecord, EncoderRecord, Inputs, Numerics, Overrides
+
+
+class Dropout(Protocol):
+    """What training does inside a layer: units set to 0 at random, the rest scaled."""
+
+    def weights(self, weights: Array) -> Array:
+        """Attention weights `[batch, heads, query, key]` with some of them dropped."""
+
+    def hidden(self, outputs: Array) -> Array:
+        """What attention or the feed-forward layer is about to add to the hidden states, some units dropped."""
 
 
 class Dense(nnx.Module):
@@ -77,10 +88,11 @@ class Attention(nnx.Module):
         keep: Float[Array, "batch #query key"],
         overrides: Overrides | None = None,
         layer: ArrayLike = 0,
+        dropout: Dropout | None = None,
     ) -> tuple[Float[Array, "batch token embed"], AttentionRecord]:
         """The sum of all heads' outputs in wide floats, and all that happened inside."""
         queries, keys, values = self.project(hidden)
-        if self.numerics.attention != "explicit":
+        if self.numerics.attention != "explicit" and dropout is None:
             outputs = fused.attend(queries, keys, values, keep, overrides, layer, self.numerics)
             return self.merge(outputs), AttentionRecord(queries, keys, values, None, outputs)
         edges = None if overrides is None else overrides.edges
@@ -88,6 +100,8 @@ class Attention(nnx.Module):
         weights = ops.attention_weights(ops.attention_scores(queries, keys, self.numerics), share)
         if overrides is not None:
             weights = ops.override_weights(weights, keep, overrides, layer)
+        if dropout is not None:
+            weights = dropout.weights(weights)
         outputs = ops.mix(weights, values, self.numerics)
         if overrides is not None:
             outputs = ops.override_outputs(outputs, overrides, layer)
@@ -118,7 +132,7 @@ class Layer(nnx.Module):
         self.intermediate = Dense(keys[1], (embed, mlp), (mlp,), std, numerics)
         self.output = Dense(keys[2], (mlp, embed), (embed,), std, numerics)
         self.output_norm = LayerNorm(embed, config.layer_norm_eps, numerics)
-        self.activation, self.numerics = config.hidden_act, numerics
+        self.recipe = Recipe(config.hidden_act, config.layer_norm_eps, numerics)
 
     def __call__(
         self,
@@ -126,22 +140,29 @@ class Layer(nnx.Module):
         keep: Float[Array, "batch #query key"],
         overrides: Overrides | None = None,
         layer: ArrayLike = 0,
+        dropout: Dropout | None = None,
     ) -> tuple[Float[Array, "batch token embed"], AttentionRecord]:
-        """The layer's output, and its attention's record. `layer` says which row of the overrides is meant."""
-        attended, inside = self.attention(hidden, keep, overrides, layer)
-        hidden = self.attention_norm(attended + hidden.astype(attended.dtype))
-        return self.feed_forward(hidden), inside
+        """The layer's output, and its attention's record.
 
-    def feed_forward(self, hidden: Float[Array, "batch token embed"]) -> Float[Array, "batch token embed"]:
-        """`norm(hidden + W2 activation(W1 hidden + b1) + b2)`."""
-        outer = self.mlp(hidden)
-        return self.output_norm(outer + hidden.astype(outer.dtype))
+        Args:
+            layer: which row of the overrides is meant.
+            dropout: what training does; None outside of it.
+        """
+        attended, inside = self.attention(hidden, keep, overrides, layer, dropout)
+        drop = _nothing_dropped if dropout is None else dropout.hidden
+        total = drop(attended) + hidden.astype(attended.dtype)
+        return after_attention(total, self.weights_after_attention(), self.recipe, drop), inside
 
-    def mlp(self, hidden: Float[Array, "batch token embed"]) -> Float[Array, "batch token embed"]:
-        """`W2 activation(W1 hidden + b1) + b2`, in wide floats."""
-        inner = ops.dense(hidden, self.intermediate.kernel[...], self.intermediate.bias[...], self.numerics)
-        inner = ops.ACTIVATIONS[self.activation](inner)
-        return ops.dense(inner, self.output.kernel[...], self.output.bias[...], self.numerics)
+    def weights_after_attention(self) -> AfterAttention:
+        """The parameters of norms and feed-forward layer, in wide floats."""
+        dense, norms = (self.intermediate, self.output), (self.attention_norm, self.output_norm)
+        first, last = ((norm.scale[...], norm.bias[...]) for norm in norms)
+        inner, outer = ((part.kernel[...], part.bias[...]) for part in dense)
+        return AfterAttention(*first, *inner, *outer, *last)
+
+
+def _nothing_dropped(outputs: Array) -> Array:
+    return outputs
 
 
 class Encoder(nnx.Module):
@@ -189,54 +210,9 @@ class Pooler(nnx.Module):
         return jnp.tanh(pooled).astype(self.numerics.dtype)
 
 
-class BertModel(PretrainedModel):
-    """BERT's encoder with its pooler.
+class Body(Protocol):
+    """An encoder as others run it part by part: `BertModel` is one."""
 
-    Args:
-        config: sizes and settings.
-        key: `jax.random.key` for the initial weights, normal with `config.initializer_range`.
-        numerics: dtype and matrix-product precision.
-        add_pooling_layer: without it `pooler_output` is None.
-
-    >>> import jax
-    >>> from bertjax import BertConfig
-    >>> config = BertConfig(vocab_size=50, hidden_size=12, num_hidden_layers=2, num_attention_heads=3,
-    ...                     intermediate_size=7)
-    >>> output = BertModel(config, jax.random.key(0))([[2, 5, 7, 3]])
-    >>> output.attentions.shape
-    (2, 1, 3, 4, 4)
-    """
-
-    def __init__(
-        self,
-        config: BertConfig,
-        key: Array | None = None,
-        numerics: Numerics | None = None,
-        *,
-        add_pooling_layer: bool = True,
-    ):
-        config, numerics, keys = check_config(config), check_numerics(numerics), split_key(key, 3)
-        self.config, self.numerics = config, numerics
-        self.embeddings = Embeddings(config, keys[0], numerics)
-        self.encoder = Encoder(config, keys[1], numerics)
-        self.pooler = Pooler(config, keys[2], numerics) if add_pooling_layer else None
-
-    def forward(self, inputs: Inputs, overrides: Overrides | None = None) -> ModelOutput:
-        """The whole computation on checked inputs; pure, for use inside `jax.jit`."""
-        hidden, record = self.encoder(self.embeddings(inputs), inputs.keep, overrides)
-        return self.finish(hidden, inputs.keep, record)
-
-    @property
-    def body(self) -> "BertModel":
-        """The encoder itself; in a task model the encoder below the head."""
-        return self
-
-    def finish(
-        self,
-        hidden: Float[Array, "batch token embed"],
-        keep: Float[Array, "batch #query key"],
-        record: EncoderRecord | None = None,
-    ) -> ModelOutput:
-        """Add the pooler to the last hidden states."""
-        pooled = None if self.pooler is None else self.pooler(hidden)
-        return ModelOutput(hidden, record, pooler_output=pooled)
+    embeddings: Embeddings
+    encoder: Encoder
+    pooler: Pooler | None

@@ -1,12 +1,16 @@
-"""BERT with a head for a task: classification, masked words, next sentence, tokens, answers, sentence vectors."""
+"""The models: BERT itself, and with a head for a task.
+
+`forward` is the pure computation, for use inside one's own `jax.jit`; calling a model checks its input and runs
+`forward` compiled.
+"""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float
+from jaxtyping import Array, DTypeLike, Float
 
 from bertjax import arguments
 from bertjax.checkpoints import (
@@ -19,10 +23,63 @@ from bertjax.checkpoints import (
 )
 from bertjax.errors import ConfigError, OutputError
 from bertjax.model import ops
-from bertjax.model.encoder import BertModel, Dense, LayerNorm
+from bertjax.model.encoder import Dense, Embeddings, Encoder, LayerNorm, Pooler
 from bertjax.model.pretrained import PretrainedModel, check_config, check_numerics, split_key
 from bertjax.model.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides, SavedTokenizer
 from bertjax.paths import user_path
+
+
+class BertModel(PretrainedModel):
+    """BERT's encoder with its pooler.
+
+    Args:
+        config: sizes and settings.
+        key: `jax.random.key` for the initial weights, normal with `config.initializer_range`.
+        numerics: dtype and matrix-product precision.
+        add_pooling_layer: without it `pooler_output` is None.
+
+    >>> import jax
+    >>> from bertjax import BertConfig
+    >>> config = BertConfig(vocab_size=50, hidden_size=12, num_hidden_layers=2, num_attention_heads=3,
+    ...                     intermediate_size=7)
+    >>> output = BertModel(config, jax.random.key(0))([[2, 5, 7, 3]])
+    >>> output.attentions.shape
+    (2, 1, 3, 4, 4)
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        key: Array | None = None,
+        numerics: Numerics | None = None,
+        *,
+        add_pooling_layer: bool = True,
+    ):
+        config, numerics, keys = check_config(config), check_numerics(numerics), split_key(key, 3)
+        self.config, self.numerics = config, numerics
+        self.embeddings = Embeddings(config, keys[0], numerics)
+        self.encoder = Encoder(config, keys[1], numerics)
+        self.pooler = Pooler(config, keys[2], numerics) if add_pooling_layer else None
+
+    def forward(self, inputs: Inputs, overrides: Overrides | None = None) -> ModelOutput:
+        """The whole computation on checked inputs; pure, for use inside `jax.jit`."""
+        hidden, record = self.encoder(self.embeddings(inputs), inputs.keep, overrides)
+        return self.finish(hidden, inputs.keep, record)
+
+    @property
+    def body(self) -> "BertModel":
+        """The encoder itself; in a task model the encoder below the head."""
+        return self
+
+    def finish(
+        self,
+        hidden: Float[Array, "batch token embed"],
+        keep: Float[Array, "batch #query key"],
+        record: EncoderRecord | None = None,
+    ) -> ModelOutput:
+        """Add the pooler to the last hidden states."""
+        pooled = None if self.pooler is None else self.pooler(hidden)
+        return ModelOutput(hidden, record, pooler_output=pooled)
 
 
 class TaskModel(PretrainedModel):
@@ -290,7 +347,26 @@ CLASSES: dict[str, type[PretrainedModel]] = {
 }
 
 
-def load(name_or_path: str | Path, **options: Any) -> Any:
+class HubOptions(TypedDict, total=False):
+    """How files are found on the hub: as for `BertModel.from_pretrained`."""
+
+    revision: str | None
+    local_files_only: bool
+    cache_dir: str | Path | None
+    token: str | bool | None
+
+
+class LoadOptions(HubOptions, total=False):
+    """The options of `load`: as for `BertModel.from_pretrained`."""
+
+    dtype: DTypeLike
+    precision: str | None
+    attention: str
+    config: BertConfig | None
+    seed: int
+
+
+def load(name_or_path: str | Path, **options: Unpack[LoadOptions]) -> PretrainedModel:
     """Load a checkpoint as the class that its config names; a sentence-transformers one as sentence embedding.
 
     Args:
@@ -298,20 +374,20 @@ def load(name_or_path: str | Path, **options: Any) -> Any:
         options: as for `BertModel.from_pretrained`: `dtype`, `precision`, `attention`, `config`, `revision`,
             `local_files_only`, `cache_dir`, `token`, `seed`.
 
-    Returns: a model of that class.
+    Returns: a model of that class; `BertForSequenceClassification.from_pretrained` and the like ask for one class.
 
     Raises:
         ConfigError: the config names no class of bertjax's, or says what bertjax does not support.
         CheckpointError: no such checkpoint, or missing, damaged or unfitting weights.
         InputError: an option that there is not.
     """
-    hub = {name: options[name] for name in ("revision", "local_files_only", "cache_dir", "token") if name in options}
+    hub: Any = {name: value for name, value in options.items() if name in HubOptions.__annotations__}
     directory = locate(name_or_path, **hub)
-    options = {name: value for name, value in options.items() if name not in hub}
+    others: Any = {name: value for name, value in options.items() if name not in hub}
     if is_sentence_directory(directory):
-        return BertForSentenceEmbedding.from_pretrained(directory, **options)
+        return BertForSentenceEmbedding.from_pretrained(directory, **others)
     names = BertConfig.from_directory(directory).architectures or ("BertModel",)
     for name in names:
         if name in CLASSES:
-            return CLASSES[name].from_pretrained(directory, **options)
+            return CLASSES[name].from_pretrained(directory, **others)
     raise ConfigError(f"architectures {list(names)} in {directory}: none is one of {', '.join(CLASSES)}")

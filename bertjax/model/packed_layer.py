@@ -9,25 +9,16 @@ changed heads change. `last` computes only [CLS], where nothing else is read: on
 `q . (W_K x) = (W_K' q) . x` and `sum_t a_t (W_V x_t) = W_V (sum_t a_t x_t)`, no other token's key or value.
 """
 
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from dataclasses import replace
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bertjax.model import fused_attention as fused
 from bertjax.model import ops
+from bertjax.model.encoder import Layer
+from bertjax.model.layer import AfterAttention, Recipe, after_attention
 from bertjax.model.types import Numerics, record
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What all layers of a model have in common, and what is known when a step is compiled."""
-
-    activation: str
-    epsilon: float
-    numerics: Numerics
 
 
 @record
@@ -38,32 +29,20 @@ class LayerWeights:
     qkv_bias: Float[Array, "three heads head_dim"]
     output_kernel: Float[Array, "heads head_dim embed"]
     output_bias: Float[Array, "embed"]
-    attention_scale: Float[Array, "embed"]
-    attention_bias: Float[Array, "embed"]
-    inner_kernel: Float[Array, "embed mlp"]
-    inner_bias: Float[Array, "mlp"]
-    outer_kernel: Float[Array, "mlp embed"]
-    outer_bias: Float[Array, "embed"]
-    outer_norm_scale: Float[Array, "embed"]
-    outer_norm_bias: Float[Array, "embed"]
+    after: AfterAttention
 
 
-def layer_weights(layer: Any, numerics: Numerics) -> LayerWeights:
-    """The parameters of a `bertjax.model.encoder.Layer`."""
+def layer_weights(layer: Layer, numerics: Numerics) -> LayerWeights:
+    """A layer's parameters, read once for a whole sweep."""
     attention, parts = layer.attention, (layer.attention.query, layer.attention.key, layer.attention.value)
+    after = layer.weights_after_attention()
+    inner, outer = (kernel.astype(numerics.dtype) for kernel in (after.inner_kernel, after.outer_kernel))
     return LayerWeights(
         jnp.stack([part.kernel[...] for part in parts], axis=1).astype(numerics.dtype),
         jnp.stack([part.bias[...] for part in parts]),
         attention.output.kernel[...].astype(numerics.dtype),
         attention.output.bias[...],
-        layer.attention_norm.scale[...],
-        layer.attention_norm.bias[...],
-        layer.intermediate.kernel[...].astype(numerics.dtype),
-        layer.intermediate.bias[...],
-        layer.output.kernel[...].astype(numerics.dtype),
-        layer.output.bias[...],
-        layer.output_norm.scale[...],
-        layer.output_norm.bias[...],
+        replace(after, inner_kernel=inner, outer_kernel=outer),
     )
 
 
@@ -108,7 +87,7 @@ def advance(
     if changes is not None:
         own = _change(own, uniform, changes)
     merged = _merge(own, weights, recipe.numerics)
-    return _after_attention(merged + hidden.astype(merged.dtype), weights, recipe)
+    return after_attention(merged + hidden.astype(merged.dtype), weights.after, recipe)
 
 
 def branch(
@@ -125,7 +104,7 @@ def branch(
     for share, difference in _differences(own, uniform, changes):
         through = ops.contract("bthd,hde->hbte", difference, weights.output_kernel, recipe.numerics)
         attended = attended + jnp.einsum("rh,hbte->rbte", share, through, precision="highest")
-    return _after_attention(attended, weights, recipe)
+    return after_attention(attended, weights.after, recipe)
 
 
 def last_advance(
@@ -140,7 +119,7 @@ def last_advance(
     if changes is not None:
         own = _change(own, uniform, changes)
     merged = _merge(own, weights, recipe.numerics)
-    return _after_attention(merged + first.astype(merged.dtype), weights, recipe)
+    return after_attention(merged + first.astype(merged.dtype), weights.after, recipe)
 
 
 def last_branch(
@@ -154,7 +133,7 @@ def last_branch(
     first, own, uniform = _first_tokens(weights, hidden, rows, recipe.numerics)
     changed = _change(own[None], uniform[None], changes)
     merged = _merge(changed, weights, recipe.numerics)
-    return _after_attention(merged + first.astype(merged.dtype)[None], weights, recipe)
+    return after_attention(merged + first.astype(merged.dtype)[None], weights.after, recipe)
 
 
 def head_outputs(
@@ -264,7 +243,7 @@ def _per_head(share: Float[Array, "runs heads"], outputs: Array) -> Array:
 
 def _change(own: Array, uniform: Array, changes: Changes) -> Array:
     """Head outputs after the changes; the first axis of all is `runs`, or 1."""
-    kept: Any = 1.0
+    kept: Array | float = 1.0
     added: list[Array] = []
     if changes.uniform is not None:
         share = _per_head(changes.uniform, own)
@@ -299,14 +278,3 @@ def _merge(outputs: Float[Array, "... heads head_dim"], weights: LayerWeights, n
     """The output projection."""
     merged = ops.contract("...hd,hde->...e", outputs, weights.output_kernel, numerics)
     return merged + jnp.expand_dims(weights.output_bias, range(merged.ndim - 1))
-
-
-def _after_attention(attended: Float[Array, "... embed"], weights: LayerWeights, recipe: Recipe) -> Array:
-    """Norm, feed-forward, norm. `attended` has the residual added."""
-    norm = partial(ops.layer_norm, epsilon=recipe.epsilon, numerics=recipe.numerics)
-    hidden = norm(attended, weights.attention_scale, weights.attention_bias)
-    inner = ops.ACTIVATIONS[recipe.activation](
-        ops.dense(hidden, weights.inner_kernel, weights.inner_bias, recipe.numerics)
-    )
-    outer = ops.dense(inner, weights.outer_kernel, weights.outer_bias, recipe.numerics)
-    return norm(outer + hidden.astype(outer.dtype), weights.outer_norm_scale, weights.outer_norm_bias)

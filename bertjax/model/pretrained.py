@@ -6,13 +6,13 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array
+from jaxtyping import Array, DTypeLike
 
 from bertjax import arguments
 from bertjax.checkpoints import (
@@ -27,10 +27,14 @@ from bertjax.checkpoints import (
 from bertjax.checkpoints import tensor_names as checkpoint
 from bertjax.errors import CheckpointError, ConfigError, InputError, OutputError, some_of
 from bertjax.model.checks import FIELDS, check_overrides, prepare_inputs, read_batch
+from bertjax.model.encoder import Body
 from bertjax.model.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides, SavedTokenizer
 from bertjax.paths import user_path
 
 M = TypeVar("M", bound="PretrainedModel")
+# A module as `nnx.split` takes it apart: what it is, and its parameters.
+Graph: TypeAlias = nnx.GraphDef[Any]
+State: TypeAlias = nnx.State
 
 
 class PretrainedModel(nnx.Module):
@@ -41,8 +45,8 @@ class PretrainedModel(nnx.Module):
     has_decoder: ClassVar[bool] = False  # a masked-LM head, whose decoder may be the word embeddings
 
     @property
-    def body(self) -> Any:
-        """The `BertModel` itself; in a task model the one below the head."""
+    def body(self) -> Body:
+        """The encoder itself, a `BertModel`; in a task model the one below the head."""
         raise TypeError(f"{type(self).__name__} has no encoder: use BertModel or a task model")
 
     @property
@@ -120,7 +124,7 @@ class PretrainedModel(nnx.Module):
         cls: type[M],
         name_or_path: str | Path,
         *,
-        dtype: Any = jnp.float32,
+        dtype: DTypeLike = jnp.float32,
         precision: str | None = None,
         attention: str = "explicit",
         config: BertConfig | None = None,
@@ -204,7 +208,7 @@ class PretrainedModel(nnx.Module):
 
 
 @partial(jax.jit, static_argnums=0)
-def _run(graphdef: Any, state: Any, inputs: Inputs, overrides: Overrides | None) -> ModelOutput:
+def _run(graphdef: Graph, state: State, inputs: Inputs, overrides: Overrides | None) -> ModelOutput:
     return nnx.merge(graphdef, state).forward(inputs, overrides)
 
 
@@ -244,7 +248,7 @@ def _check_options(cls: type, options: dict[str, Any]) -> None:
         raise InputError(f"from_pretrained has no option {some_of(unknown)}{its_own}")
 
 
-def make_numerics(dtype: Any, precision: str | None = None, attention: str = "explicit") -> Numerics:
+def make_numerics(dtype: DTypeLike, precision: str | None = None, attention: str = "explicit") -> Numerics:
     """`Numerics` from a dtype in any of NumPy's or JAX's spellings.
 
     >>> make_numerics("bfloat16")

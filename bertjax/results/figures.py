@@ -89,7 +89,7 @@ def _overview(saved: Contents, rows: Sequence[Row], label: str, figure: str) -> 
         return make_sets(saved.names, scores, base, title, _where(saved), label, _weighed(rows))
     if saved.kind == "layer":
         title, weighed = f"{label} with all heads of one layer {_what(saved)}", _weighed(rows)
-        places, layers = [row.layer for row in rows], saved.summary["model"]["layers"]
+        places, layers = column(rows, "layer").astype(int), saved.summary["model"]["layers"]
         every, ends, found = np.full(layers, np.nan), np.full((2, layers), np.nan), np.zeros(layers, bool)
         every[places] = scores
         if weighed is not None:

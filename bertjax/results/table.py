@@ -25,9 +25,14 @@ if TYPE_CHECKING:
 SCHEMA = 2
 
 
-def _column(kind: str, **default: None) -> Any:
-    """A column of the table: its kind, as `pyarrow` names it."""
-    return field(metadata={"kind": kind}, **default)
+def _column(kind: str) -> Any:
+    """A column of the table that every row has: its kind, as `pyarrow` names it."""
+    return field(metadata={"kind": kind})
+
+
+def _optional(kind: str) -> Any:
+    """A column that may be missing."""
+    return field(default=None, metadata={"kind": kind})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,34 +40,34 @@ class Row:
     """One ablation by one metric; what is undefined, or does not apply, is None. docs/results.md says what each is."""
 
     name: str = _column("string")
-    layer: int | None = _column("int32", default=None)
-    head: int | None = _column("int32", default=None)
+    layer: int | None = _optional("int32")
+    head: int | None = _optional("int32")
     heads: Sequence[str] = _column("list<string>")
     metric: str = _column("string")
     main: bool = _column("bool")
-    examples: int | None = _column("int64", default=None)
-    base: float | None = _column("float64", default=None)
-    score: float | None = _column("float64", default=None)
-    difference: float | None = _column("float64", default=None)
-    low: float | None = _column("float64", default=None)
-    high: float | None = _column("float64", default=None)
-    interval: str | None = _column("string", default=None)
-    percentile_low: float | None = _column("float64", default=None)
-    percentile_high: float | None = _column("float64", default=None)
-    bca_low: float | None = _column("float64", default=None)
-    bca_high: float | None = _column("float64", default=None)
-    standard_error: float | None = _column("float64", default=None)
-    test: str | None = _column("string", default=None)
-    p: float | None = _column("float64", default=None)
-    q: float | None = _column("float64", default=None)
-    holm: float | None = _column("float64", default=None)
-    best_p: float | None = _column("float64", default=None)
-    best_p_raw: float | None = _column("float64", default=None)
-    gains: int | None = _column("int64", default=None)
-    losses: int | None = _column("int64", default=None)
-    effect_size: float | None = _column("float64", default=None)
-    effect_size_kind: str | None = _column("string", default=None)
-    detectable: float | None = _column("float64", default=None)
+    examples: int | None = _optional("int64")
+    base: float | None = _optional("float64")
+    score: float | None = _optional("float64")
+    difference: float | None = _optional("float64")
+    low: float | None = _optional("float64")
+    high: float | None = _optional("float64")
+    interval: str | None = _optional("string")
+    percentile_low: float | None = _optional("float64")
+    percentile_high: float | None = _optional("float64")
+    bca_low: float | None = _optional("float64")
+    bca_high: float | None = _optional("float64")
+    standard_error: float | None = _optional("float64")
+    test: str | None = _optional("string")
+    p: float | None = _optional("float64")
+    q: float | None = _optional("float64")
+    holm: float | None = _optional("float64")
+    best_p: float | None = _optional("float64")
+    best_p_raw: float | None = _optional("float64")
+    gains: int | None = _optional("int64")
+    losses: int | None = _optional("int64")
+    effect_size: float | None = _optional("float64")
+    effect_size_kind: str | None = _optional("string")
+    detectable: float | None = _optional("float64")
 
     @property
     def significant(self) -> bool:

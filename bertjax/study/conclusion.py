@@ -16,7 +16,7 @@ from bertjax.errors import InputError, some_of
 from bertjax.evidence import predictions_from_logits
 from bertjax.formatting import count_of, finite
 from bertjax.interventions import Ablation, find_mode, to_overrides
-from bertjax.model import BertForSentenceEmbedding, load
+from bertjax.model import BertForSentenceEmbedding, PretrainedModel, load
 from bertjax.progress import Progress, silent
 from bertjax.results import (
     InMemory,
@@ -43,7 +43,7 @@ class NoEffectWarning(UserWarning):
 
 def conclude(
     settings: Settings,
-    model: Any,
+    model: PretrainedModel,
     directory: Path,
     examples: Examples,
     encoded: Encoded,
@@ -101,7 +101,7 @@ def conclude(
     return write_results(settings.directory, results) if keep else results
 
 
-def load_model(settings: Settings, directory: Path) -> Any:
+def load_model(settings: Settings, directory: Path) -> PretrainedModel:
     """The model with what reads out what the settings ask for."""
     if settings.readout == "similarity":
         return BertForSentenceEmbedding.from_pretrained(directory, dtype=settings.precision)
@@ -203,7 +203,7 @@ def those_that_fit(chosen: Sequence[int], encoded: Encoded, pair_bytes: int) -> 
 
 
 def _sample_attention(
-    model: Any,
+    model: PretrainedModel,
     encoded: Encoded,
     chosen: list[int],
     largest: Sequence[Ablation],

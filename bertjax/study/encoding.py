@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Int32
@@ -13,7 +13,7 @@ from bertjax.engine import SharedRows
 from bertjax.errors import ConfigError, InputError, some_of
 from bertjax.formatting import count_of
 from bertjax.machine import memory_left
-from bertjax.model import BertForSentenceEmbedding, BertForSequenceClassification
+from bertjax.model import BertForSentenceEmbedding, BertForSequenceClassification, PretrainedModel
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Encoded:
 
 
 def encode_examples(
-    model: Any,
+    model: PretrainedModel,
     tokenizer: Tokenizer,
     examples: Examples,
     max_length: int | None = None,
@@ -107,12 +107,12 @@ def encode_examples(
     return Encoded("logits", encode(examples.first, examples.second), tokenizer.pad_id, len(examples), order)
 
 
-def is_regression(model: Any) -> bool:
+def is_regression(model: PretrainedModel) -> bool:
     """Whether a model has one output for each text or pair: a number."""
     return isinstance(model, BertForSequenceClassification) and model.config.num_labels == 1
 
 
-def _choose_length(model: Any, tokenizer: Tokenizer, examples: Examples, max_length: int | None) -> int:
+def _choose_length(model: PretrainedModel, tokenizer: Tokenizer, examples: Examples, max_length: int | None) -> int:
     """Tokens after which a text (pair) is cut. Raises `InputError` where that or the tokenizer does not fit."""
     positions = model.config.max_position_embeddings
     length = max_length or getattr(model, "max_length", None) or _default_length(model, tokenizer)
@@ -129,7 +129,7 @@ def _choose_length(model: Any, tokenizer: Tokenizer, examples: Examples, max_len
     return length
 
 
-def _default_length(model: Any, tokenizer: Tokenizer) -> int:
+def _default_length(model: PretrainedModel, tokenizer: Tokenizer) -> int:
     """Where nobody says one: for a sentence embedder all that tokenizer and model take, as in sentence-transformers."""
     most = min(model.config.max_position_embeddings, tokenizer.max_length or model.config.max_position_embeddings)
     return most if isinstance(model, BertForSentenceEmbedding) else min(128, most)

@@ -27,7 +27,7 @@ from bertjax.engine import (
 from bertjax.errors import DataError, InputError, some_of
 from bertjax.evidence import METRICS, Metric, find_metric
 from bertjax.interventions import Ablation, Readout, readouts, stack
-from bertjax.model import ModelOutput, Overrides
+from bertjax.model import ModelOutput, Overrides, PretrainedModel
 from bertjax.progress import Progress, silent
 from bertjax.study.encoding import Encoded, batch_rows, plain_label
 
@@ -38,7 +38,7 @@ VECTOR_BYTES = 512 * 2**20
 
 
 def sweep_examples(
-    model: Any,
+    model: PretrainedModel,
     encoded: Encoded,
     ablations: Sequence[Ablation],
     *,
@@ -69,7 +69,9 @@ def sweep_examples(
     return _in_order(encoded, found)
 
 
-def sweep_together(model: Any, encoded: Encoded, ablations: Sequence[Ablation], **options: Any) -> SweepResult | None:
+def sweep_together(
+    model: PretrainedModel, encoded: Encoded, ablations: Sequence[Ablation], **options: Any
+) -> SweepResult | None:
     """`sweep_examples` by several processes (`distributed.sweep`), with its options; None on all but the first."""
     readout, combine = how_to_run(encoded)
     assert isinstance(encoded.rows, SharedRows)
@@ -91,7 +93,7 @@ def how_to_run(encoded: Encoded) -> tuple[Readout, Combine | None]:
 
 
 def sweep_plainly(
-    model: Any,
+    model: PretrainedModel,
     encoded: Encoded,
     overrides: Sequence[Overrides],
     *,
@@ -123,7 +125,7 @@ def sweep_plainly(
 
 
 def mean_outputs(
-    model: Any, encoded: Encoded, batch_size: int, examples: int | None = None
+    model: PretrainedModel, encoded: Encoded, batch_size: int, examples: int | None = None
 ) -> Float[np.ndarray, "layers heads head_dim"]:
     """The heads' mean outputs over the real tokens of examples: what mode 'mean' puts in place of their own.
 
@@ -134,7 +136,9 @@ def mean_outputs(
     return plain.mean_head_outputs(model, _unrepeated(model, encoded, batch_size, range(examples or encoded.examples)))
 
 
-def mean_outputs_together(model: Any, encoded: Encoded, batch_size: int) -> Float[np.ndarray, "layers heads head_dim"]:
+def mean_outputs_together(
+    model: PretrainedModel, encoded: Encoded, batch_size: int
+) -> Float[np.ndarray, "layers heads head_dim"]:
     """`mean_outputs` of all examples by several processes: the same bytes on all, and whatever their number.
 
     The examples are cut into blocks, and the sums of these are added in their order.
@@ -150,7 +154,9 @@ def mean_outputs_together(model: Any, encoded: Encoded, batch_size: int) -> Floa
     return np.asarray(sums[..., :-1] / sums[..., -1:])
 
 
-def _unrepeated(model: Any, encoded: Encoded, batch_size: int, examples: Sequence[int]) -> list[dict[str, np.ndarray]]:
+def _unrepeated(
+    model: PretrainedModel, encoded: Encoded, batch_size: int, examples: Sequence[int]
+) -> list[dict[str, np.ndarray]]:
     """Batches of all rows of examples, in which none counts twice."""
     rows = [row for example in examples for row in encoded.rows_of(example)]
     batches = []
@@ -234,7 +240,7 @@ def positive_label(kind: str, task: Task) -> int:
 
 
 def sampled_attention(
-    model: Any, encoded: Encoded, examples: Sequence[int], overrides: Sequence[Overrides]
+    model: PretrainedModel, encoded: Encoded, examples: Sequence[int], overrides: Sequence[Overrides]
 ) -> dict[str, Shaped[np.ndarray, "..."]]:
     """Tokens and attention weights of some examples, without and with overrides.
 

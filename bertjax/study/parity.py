@@ -20,7 +20,7 @@ from bertjax.data import Tokenizer, collate, load_examples
 from bertjax.engine import plain
 from bertjax.errors import CheckpointError, MissingDependencyError
 from bertjax.interventions import overrides
-from bertjax.model import ModelOutput, load
+from bertjax.model import ModelOutput, PretrainedModel, load
 
 Arguments = dict[str, Int[np.ndarray, "batch token"]]
 
@@ -63,7 +63,7 @@ class Difference:
         return self.largest <= self.tolerance
 
 
-def load_torch(model: Any, directory: Path) -> Any:
+def load_torch(model: PretrainedModel, directory: Path) -> Any:
     """The checkpoint as `transformers` reads it: eager attention, no dropout, the dtype of `model`.
 
     Raises:
@@ -85,7 +85,7 @@ def load_torch(model: Any, directory: Path) -> Any:
     return found.eval().to(torch.float64 if model.numerics.dtype == "float64" else torch.float32)
 
 
-def compare(model: Any, reference: Any, arguments: Arguments) -> list[Difference]:
+def compare(model: PretrainedModel, reference: Any, arguments: Arguments) -> list[Difference]:
     """Every component of a forward pass, from the embeddings to the head's logits.
 
     Args:
@@ -95,7 +95,7 @@ def compare(model: Any, reference: Any, arguments: Arguments) -> list[Difference
 
     Returns: one row for each component, in the order of computation.
     """
-    ours, theirs = model(**arguments), run_torch(reference, arguments)
+    ours, theirs = model(arguments), run_torch(reference, arguments)
     real = np.asarray(arguments["attention_mask"]).astype(bool)
 
     def row(component: str, kind: str, mine: Any, other: Any, where: np.ndarray = real) -> Difference:
@@ -116,7 +116,7 @@ def compare(model: Any, reference: Any, arguments: Arguments) -> list[Difference
 
 
 def compare_overrides(
-    model: Any, reference: Any, arguments: Arguments, mode: str, chunk_size: int = 12
+    model: PretrainedModel, reference: Any, arguments: Arguments, mode: str, chunk_size: int = 12
 ) -> list[Difference]:
     """The last hidden state with each head disabled in turn, here and in PyTorch with a patched attention.
 
@@ -246,7 +246,7 @@ def check_model(
     return rows
 
 
-def _sentences(model: Any, directory: Path, examples: int) -> Arguments:
+def _sentences(model: PretrainedModel, directory: Path, examples: int) -> Arguments:
     if not any((directory / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
         return random_arguments(model.config, examples, min(32, model.config.max_position_embeddings))
     tokenizer = Tokenizer.from_pretrained(directory)

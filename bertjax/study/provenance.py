@@ -12,12 +12,18 @@ from bertjax.checkpoints import hash_weights, read_weights
 from bertjax.data import Examples
 from bertjax.evidence import METRICS, Metric
 from bertjax.machine import package_version
+from bertjax.model import PretrainedModel
 from bertjax.study.encoding import Encoded
 from bertjax.study.outputs import metrics_of, positive_label
 
 
 def provenance(
-    model: Any, directory: Path, name: str, examples: Examples, encoded: Encoded, metric: Metric | str | None = None
+    model: PretrainedModel,
+    directory: Path,
+    name: str,
+    examples: Examples,
+    encoded: Encoded,
+    metric: Metric | str | None = None,
 ) -> dict[str, Any]:
     """Command, model, data, outputs, versions and device, for `summary.json`.
 
@@ -47,7 +53,7 @@ def provenance(
     }
 
 
-def where_from(model: Any, directory: Path, name: str) -> dict[str, Any]:
+def where_from(model: PretrainedModel, directory: Path, name: str) -> dict[str, Any]:
     """Command, model, versions and device.
 
     Args:

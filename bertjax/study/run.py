@@ -28,6 +28,7 @@ from bertjax.errors import InputError, OutputError, some_of
 from bertjax.evidence import Metric, check_labels, check_weighable
 from bertjax.formatting import count_of
 from bertjax.interventions import Ablation, Change, to_overrides
+from bertjax.model import PretrainedModel
 from bertjax.progress import Progress, ProgressBar, silent
 from bertjax.results import Results, check_directory
 from bertjax.study.conclusion import conclude, load_model
@@ -173,7 +174,12 @@ def run_job(
 
 
 def _introduce(
-    settings: Settings, model: Any, ablations: int, examples: Examples, encoded: Encoded, say: Callable[[str], None]
+    settings: Settings,
+    model: PretrainedModel,
+    ablations: int,
+    examples: Examples,
+    encoded: Encoded,
+    say: Callable[[str], None],
 ) -> None:
     """Say what is going to be done."""
     how = f"mode {settings.mode}, attention {settings.attention}"
@@ -229,7 +235,7 @@ def _check_directory(settings: Settings) -> None:
     check_directory(settings.directory, settings.overwrite or unfinished)
 
 
-def _load_job(settings: Settings, directory: Path) -> tuple[Any, list[Ablation], Examples, Encoded]:
+def _load_job(settings: Settings, directory: Path) -> tuple[PretrainedModel, list[Ablation], Examples, Encoded]:
     """Model, ablations, and examples as given and as the model reads them."""
     model = load_model(settings, directory)
     ablations = list_ablations(settings, model.config)
@@ -262,7 +268,7 @@ def _check_finite(ablations: Sequence[Ablation], swept: SweepResult, journal: Pa
         raise InputError(f"outputs are not finite where {some_of(broken)} is ablated: {hint}")
 
 
-def _load_examples(settings: Settings, model: Any) -> Examples:
+def _load_examples(settings: Settings, model: PretrainedModel) -> Examples:
     """The examples; labels of a user's own file are numbers where the model gives one (`num_labels` 1)."""
     names = settings.label_names
     if names is None and settings.task.lower() == CUSTOM and is_regression(model):
@@ -282,7 +288,7 @@ def _load_examples(settings: Settings, model: Any) -> Examples:
 
 
 def _means(
-    settings: Settings, model: Any, encoded: Encoded, ablations: Sequence[Ablation]
+    settings: Settings, model: PretrainedModel, encoded: Encoded, ablations: Sequence[Ablation]
 ) -> Float[np.ndarray, "layers heads head_dim"] | None:
     """Where mode 'mean' occurs, the heads' mean outputs over all examples."""
     if not any(change.replacement == "mean" for one in ablations for change in one.changes):
@@ -293,7 +299,7 @@ def _means(
 
 def _sweep(
     settings: Settings,
-    model: Any,
+    model: PretrainedModel,
     encoded: Encoded,
     ablations: Sequence[Ablation],
     means: Float[np.ndarray, "layers heads head_dim"] | None,

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int, Num
 
 from bertjax.evidence import (
     METRICS,
+    Metric,
     Q,
     bootstrap_counts,
     make_scorer,
@@ -137,7 +138,7 @@ def make_effects(results: Results, metric: str, mean_draws: Float[np.ndarray, " 
 
 
 def draw_changes(
-    metric: str,
+    metric: Metric | str,
     outputs: Float[np.ndarray, "runs examples *labels"],
     labels: Num[np.ndarray, " examples"],
     positive: int,

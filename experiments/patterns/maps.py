@@ -14,7 +14,6 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,6 +22,7 @@ from jaxtyping import Array, Float, Int, UInt8
 from bertjax.atomic_files import atomic_write, staged
 from bertjax.data import Encoding
 from bertjax.errors import DataError
+from bertjax.model import PretrainedModel
 from bertjax.paths import is_there, open_file, read_text
 from bertjax.progress import Report
 from experiments.shared.attention import stream_attention
@@ -123,7 +123,7 @@ def sizes_of(text: Encoding) -> tuple[int, int]:
 
 
 def export_maps(
-    model: Any,
+    model: PretrainedModel,
     task: str,
     ids: Sequence[str],
     texts: Sequence[Encoding],

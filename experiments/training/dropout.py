@@ -6,14 +6,14 @@ model itself.
 """
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from bertjax.checkpoints import BertConfig
-from bertjax.model import Attention, Inputs, Layer, ops
+from bertjax.model import BertForSequenceClassification, Inputs, ops
 
 Drop = Callable[[Float[Array, "*shape"], float], Float[Array, "*shape"]]
 
@@ -36,16 +36,36 @@ def dropper(key: Key[Array, ""]) -> Drop:
     return drop
 
 
-def train_logits(model: Any, inputs: Inputs, key: Key[Array, ""]) -> Float[Array, "batch labels"]:
-    """Logits of a `BertForSequenceClassification` under the dropout rates of its config.
+@dataclass(frozen=True)
+class Rates:
+    """Dropout inside a layer at the rates of a config: `bertjax.model.encoder.Dropout`."""
+
+    config: BertConfig
+    drop: Drop
+
+    def weights(self, weights: Array) -> Array:
+        """Attention weights, some dropped."""
+        return self.drop(weights, self.config.attention_probs_dropout_prob)
+
+    def hidden(self, outputs: Array) -> Array:
+        """What a sublayer is about to add, some units dropped."""
+        return self.drop(outputs, self.config.hidden_dropout_prob)
+
+
+def train_logits(
+    model: BertForSequenceClassification, inputs: Inputs, key: Key[Array, ""]
+) -> Float[Array, "batch labels"]:
+    """Logits under the dropout rates of the model's config.
 
     Args:
         key: of the random numbers; another key, other units dropped.
     """
     config, drop = model.config, dropper(key)
-    hidden = drop(model.bert.embeddings(inputs), config.hidden_dropout_prob)
+    rates = Rates(config, drop)
+    hidden = rates.hidden(model.bert.embeddings(inputs))
     for layer in model.bert.encoder.layers:
-        hidden = _run_layer(layer, hidden, inputs.keep, config, drop)
+        hidden, _ = layer(hidden, inputs.keep, dropout=rates)
+    assert model.bert.pooler is not None
     pooled = drop(model.bert.pooler(hidden), classifier_rate(config))
     head = model.classifier
     return ops.dense(pooled, head.kernel[...], head.bias[...], model.numerics)
@@ -54,30 +74,3 @@ def train_logits(model: Any, inputs: Inputs, key: Key[Array, ""]) -> Float[Array
 def classifier_rate(config: BertConfig) -> float:
     """The rate before the classifier: its own, or that of the hidden states."""
     return config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
-
-
-def _run_layer(
-    layer: Layer,
-    hidden: Float[Array, "batch token embed"],
-    keep: Float[Array, "batch #query key"],
-    config: BertConfig,
-    drop: Drop,
-) -> Float[Array, "batch token embed"]:
-    rate = config.hidden_dropout_prob
-    attended = drop(_attend(layer.attention, hidden, keep, config.attention_probs_dropout_prob, drop), rate)
-    hidden = layer.attention_norm(attended + hidden.astype(attended.dtype))
-    outer = drop(layer.mlp(hidden), rate)
-    return layer.output_norm(outer + hidden.astype(outer.dtype))
-
-
-def _attend(
-    attention: Attention,
-    hidden: Float[Array, "batch token embed"],
-    keep: Float[Array, "batch #query key"],
-    rate: float,
-    drop: Drop,
-) -> Float[Array, "batch token embed"]:
-    numerics = attention.numerics
-    queries, keys, values = attention.project(hidden)
-    weights = ops.attention_weights(ops.attention_scores(queries, keys, numerics), keep[:, None])
-    return attention.merge(ops.mix(drop(weights, rate), values, numerics))

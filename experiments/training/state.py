@@ -26,6 +26,7 @@ from bertjax.atomic_files import remove_leftovers, staged, write_json
 from bertjax.engine import describe_settings, find_differences, list_differences
 from bertjax.errors import OutputError
 from bertjax.json_files import parse_json
+from bertjax.model import PretrainedModel
 from bertjax.paths import is_file, is_there, open_file, read_text
 
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
@@ -128,7 +129,7 @@ class RunDirectory:
         with staged(self.path / LOGITS) as (temporary,):
             np.savez_compressed(temporary, logits=logits, labels=labels)
 
-    def save_model(self, model: Any, tokenizer: Tokenizer) -> None:
+    def save_model(self, model: PretrainedModel, tokenizer: Tokenizer) -> None:
         """Export the model with its tokenizer. Raises `OutputError`."""
         model.save_pretrained(self.path / LAST, tokenizer)
 

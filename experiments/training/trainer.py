@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int, Key, Shaped
 
 from bertjax import collate
 from bertjax.data import Encoding
+from bertjax.model import Graph, PretrainedModel, State
 from bertjax.study import Encoded, batch_rows
 from experiments.training.dropout import train_logits
 
@@ -60,7 +61,7 @@ class Skeleton:
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, model: Any) -> "Skeleton":
+    def of(cls, model: PretrainedModel) -> "Skeleton":
         """The skeleton of a model."""
         graphdef, state = nnx.split(model)
         return cls(graphdef, jax.tree.structure(state), tuple(model.parameters()))
@@ -249,7 +250,9 @@ class Trainer:
         labels: class numbers (int32) or targets (float32), in the task's order.
     """
 
-    def __init__(self, model: Any, encoded: Encoded, labels: Shaped[np.ndarray, "examples"], recipe: Recipe):
+    def __init__(
+        self, model: PretrainedModel, encoded: Encoded, labels: Shaped[np.ndarray, "examples"], recipe: Recipe
+    ):
         self.skeleton, self.encoded, self.labels, self.recipe = Skeleton.of(model), encoded, labels, recipe
         self.positions, self.lengths = model.config.max_position_embeddings, [len(row) for row in encoded.rows]
         self.steps = -(-len(labels) // recipe.batch_size)
@@ -287,7 +290,7 @@ class Trainer:
         return self.skeleton.merge(self.parameters)
 
 
-def predict(model: Any, encoded: Encoded, batch_size: int = 32) -> Float[np.ndarray, "examples labels"]:
+def predict(model: PretrainedModel, encoded: Encoded, batch_size: int = 32) -> Float[np.ndarray, "examples labels"]:
     """Logits of every example, without dropout, in the task's order of labels."""
     graphdef, state = nnx.split(model)
     found: Any = None
@@ -300,6 +303,6 @@ def predict(model: Any, encoded: Encoded, batch_size: int = 32) -> Float[np.ndar
 
 
 @partial(jax.jit, static_argnums=0)
-def _logits(graphdef: Any, state: Any, batch: dict[str, Int[Array, "batch token"]]) -> Float[Array, "batch labels"]:
+def _logits(graphdef: Graph, state: State, batch: dict[str, Int[Array, "batch token"]]) -> Float[Array, "batch labels"]:
     model = nnx.merge(graphdef, state)
     return model.forward(model.inputs(**batch)).logits

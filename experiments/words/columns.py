@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from bertjax.data import Encoding
+from bertjax.model import PretrainedModel
 from experiments.shared.attention import reduce_attention
 from experiments.shared.program import Run
 from experiments.words.estimates import Estimate, estimate, listed
@@ -37,7 +38,7 @@ def feature_columns(
     return columns_of(maps, keep, masks)
 
 
-def measure_columns(run: Run, model: Any, texts: Sequence[Encoding], masks: Masks) -> Columns:
+def measure_columns(run: Run, model: PretrainedModel, texts: Sequence[Encoding], masks: Masks) -> Columns:
     """Both measures of every example."""
     config = model.config
     size = 12 * masks.shape[-1] * config.num_hidden_layers * config.num_attention_heads

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from bertjax.model import PretrainedModel
 from experiments.shared.attention import (
     at_pairs,
     largest_of_pairs,
@@ -109,7 +110,7 @@ def published_statistics(
     return jnp.concatenate([largest_of_pairs(maps, keep, pairs), largest_of(row, masks)], axis=1)
 
 
-def follow_links(run: Run, model: Any, sample: AnnotatedSample) -> Found:
+def follow_links(run: Run, model: PretrainedModel, sample: AnnotatedSample) -> Found:
     """All statistics of the corrected form, in one pass over the examples."""
     config, texts = model.config, sample.texts
     words = [join_words(*both) for both in zip(texts, sample.annotations, strict=True)]
@@ -173,7 +174,7 @@ def measure(run: Run, found: Found) -> dict[str, dict[str, Any]]:
 
 
 def follow_published(
-    run: Run, model: Any, sample: AnnotatedSample
+    run: Run, model: PretrainedModel, sample: AnnotatedSample
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:
     """What the authors' code computes.
 

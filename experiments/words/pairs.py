@@ -1,13 +1,13 @@
 """What needs no relations between words: the [CLS] row, and words that both texts share, in one pass."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from bertjax.data import Encoding
+from bertjax.model import PretrainedModel
 from experiments.shared.attention import WIDTHS, stream_attention
 from experiments.shared.program import Run
 from experiments.words.annotated import AnnotatedSample
@@ -30,7 +30,7 @@ def row_and_shared(
     return jnp.concatenate(parts, axis=1)
 
 
-def measure_pairs(run: Run, model: Any, sample: AnnotatedSample, masks: Masks) -> tuple[Row, Shared]:
+def measure_pairs(run: Run, model: PretrainedModel, sample: AnnotatedSample, masks: Masks) -> tuple[Row, Shared]:
     """Both of every example."""
     config, texts, paired = model.config, sample.texts, len(sample.annotations[0]) > 1
     counts = np.zeros((len(texts), len(KINDS)), int)

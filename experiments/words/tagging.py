@@ -5,11 +5,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from bertjax.errors import DataError
 from experiments.words.annotated import Annotated, Word, import_optional
 from experiments.words.conllu_files import read_sentences
+
+if TYPE_CHECKING:
+    from nltk.tag.perceptron import PerceptronTagger
 
 # As the English treebanks split: "do n't", "can not", "John 's", "U.S.", "1,000", "...".
 WORD = re.compile(
@@ -30,7 +33,7 @@ class Tagger:
         accuracy: of its tags, on sentences that it did not learn from.
     """
 
-    model: Any
+    model: "PerceptronTagger"
     source: str
     accuracy: float
 

@@ -27,8 +27,9 @@ from bertjax.engine.plain import SweepResult
 from bertjax.engine.sizes import Sizes, choose_length, choose_sizes, default_budget, memory_in_use
 from bertjax.engine.sweep_input import Job, make_job
 from bertjax.errors import SweepInterrupted
-from bertjax.interventions import Ablation
+from bertjax.interventions import Ablation, Readout
 from bertjax.machine import use_compile_cache
+from bertjax.model import PretrainedModel
 from bertjax.progress import Progress, silent
 
 # Runs of an example that a share has at most: 32 and 512 examples with BERT-base's 144 heads and the base run.
@@ -36,10 +37,10 @@ RUNS_OF_SHARE = {"cpu": 32 * 145, "other": 512 * 145}
 
 
 def sweep_distributed(
-    model: Any,
+    model: PretrainedModel,
     rows: SharedRows,
     ablations: Sequence[Ablation],
-    readout: Any,
+    readout: Readout,
     *,
     combine: engine.Combine | None = None,
     means: Any = None,
