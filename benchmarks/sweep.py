@@ -223,7 +223,9 @@ def main() -> None:
         compiling = warm_up(rivals)
         found = time_all(rivals, options.rounds, console.print)
     plan = make_plan(model.config, single_heads(model.config))
-    necessary = price(plan, model.config, Blocks(1, model.config.num_attention_heads), 1, 1, lengths, True).necessary
+    blocks = Blocks(1, model.config.num_attention_heads)
+    cost = price(plan, model.config, blocks, rows=1, row_length=1, lengths=lengths, first_only=True)
+    necessary = cost.necessary
     rate = matmul_rate()
     show(console, rivals, found, necessary, rate)
     console.print(f"{options.examples} examples, {sum(lengths):,} tokens; necessary work {necessary / 1e12:.1f} TFLOP;")

@@ -182,19 +182,23 @@ def sweep_programs(config: BertConfig, sizes: Sizes, target: Target) -> Iterator
     yield "embed", partial(_lower, compiled.embed, graph_embed, target.given(state_embed), inputs, mesh)
     yield "gather", partial(_lower, compiled.gather, [block] * runs, target.array((runs,), jnp.int32))
     for name, step in (("advance", compiled.advance), ("last advance", compiled.last_advance)):
-        yield name, partial(_lower, step, weights, block, here, changes, None, recipe, mesh)
+        yield name, partial(_lower, step, weights, block, here, changes, None, recipe=recipe, mesh=mesh)
     for name, step in (("branch", compiled.branch), ("last branch", compiled.last_branch)):
-        yield name, partial(_lower, step, weights, block, index, where(1), changes, None, recipe, mesh)
+        given = (weights, block, index, where(1), changes, None)
+        yield name, partial(_lower, step, *given, recipe=recipe, mesh=mesh)
     for short, name in enumerate(("donors", "last donors")):
-        yield name, partial(_lower, compiled.head_outputs, weights, block, here, numerics, bool(short), mesh)
+        static = {"numerics": numerics, "short": bool(short), "mesh": mesh}
+        yield name, partial(_lower, compiled.head_outputs, weights, block, here, **static)
     whole, values = nnx.split(model)
-    yield "read first", partial(_lower, compiled.read_first, whole, target.given(values), first, readouts.logits, mesh)
+    pooled = target.given(values)
+    yield "read first", partial(_lower, compiled.read_first, whole, pooled, first, readout=readouts.logits, mesh=mesh)
     embedder, own = nnx.split(abstract(BertForSentenceEmbedding, config, numerics))
     counts = target.array((runs, rows, PLACES), jnp.int32, SPLIT)
-    options = (embedder, target.given(own), block, here)
-    yield "read", partial(_lower, compiled.read, *options, counts, tokens, readouts.sentence_embedding, mesh)
+    parts = (embedder, target.given(own), block, here)
+    static = {"longest": tokens, "readout": readouts.sentence_embedding, "mesh": mesh}
+    yield "read", partial(_lower, compiled.read, *parts, counts, **static)
     wanted = target.array((runs, rows, PLACES, 1), jnp.int32, SPLIT)
-    yield "read at", partial(_lower, compiled.read_at, *options, wanted, _hidden, mesh)
+    yield "read at", partial(_lower, compiled.read_at, *parts, wanted, readout=_hidden, mesh=mesh)
 
 
 def _hidden(output: Any) -> Any:

@@ -68,7 +68,9 @@ def test_results_are_those_of_one_device(rng, kind, examples, count):
 def test_by_default_all_devices_share_the_rows(monkeypatch):
     seen = []
     advance = compiled.advance
-    monkeypatch.setattr(compiled, "advance", lambda *given: seen.append(given[-1]) or advance(*given))
+    monkeypatch.setattr(
+        compiled, "advance", lambda *given, mesh, **more: seen.append(mesh) or advance(*given, mesh=mesh, **more)
+    )
     for devices in (None, jax.devices()[5:6]):
         sweep(BertModel, ab.single_heads(FIVE), hidden_of_first, [9] * 64, devices)
     assert {mesh.size for mesh in seen} == {8, 1}
@@ -84,15 +86,15 @@ def lowered_steps(devices):
     runner = engine.make_runner(job, sizes, devices)
     block, rows, root = runner.embed([0] * 5), runner.rows([0] * 5), job.plan.root
     changes = runner.changes(0, [((change,)) for one in ab.single_heads(FIVE)[:5] for change in one.changes])
-    weights, tail = runner.weights[0], (runner.recipe, runner.mesh)
+    weights, tail = runner.weights[0], {"recipe": runner.recipe, "mesh": runner.mesh}
     first = runner.advance(2, [Step(Slot(block, 0, root, 0), root, ())])
     block = runner.embed([0] * 5)
-    yield "advance", compiled.advance.lower(weights, block, rows, changes, None, *tail)
-    yield "last advance", compiled.last_advance.lower(weights, block, rows, changes, None, *tail)
+    yield "advance", compiled.advance.lower(weights, block, rows, changes, None, **tail)
+    yield "last advance", compiled.last_advance.lower(weights, block, rows, changes, None, **tail)
     for name, step in (("branch", compiled.branch), ("last branch", compiled.last_branch)):
-        yield name, step.lower(weights, block, 0, runner.rows([0]), changes, None, *tail)
+        yield name, step.lower(weights, block, 0, runner.rows([0]), changes, None, **tail)
     yield "gather", compiled.gather.lower([block] * 5, np.arange(5))
-    yield "read", compiled.read_first.lower(*runner.head, first, runner.readout, runner.mesh)
+    yield "read", compiled.read_first.lower(*runner.head, first, readout=runner.readout, mesh=runner.mesh)
 
 
 def test_each_device_has_its_share_of_the_work_and_none_waits_for_another():

@@ -63,15 +63,15 @@ def test_the_largest_blocks_that_fit(monkeypatch):
     monkeypatch.setattr(memory, "memory_in_use", lambda: 10**9)
     config, given = BertConfig(), 10**9
     for budget in (1.35e9, 1.5e9, 2e9, 8e9):
-        blocks = fit_blocks(config, 4, 1000, 128, 20_000, 0, int(budget))
+        blocks = fit_blocks(config, 4, rows=1000, row_length=128, tokens=20_000, output_bytes=0, budget=int(budget))
         assert given + sweep_bytes(config, 4, 128, blocks) <= budget
     assert blocks.runs * blocks.rows * 128 > 15_000
-    small = fit_blocks(config, 4, 1000, 128, 20_000, 0, int(1.35e9))
+    small = fit_blocks(config, 4, rows=1000, row_length=128, tokens=20_000, output_bytes=0, budget=int(1.35e9))
     assert small.runs * small.rows < blocks.runs * blocks.rows
     with pytest.raises(InputError, match=r"1\.\d+ GB of memory .* but the budget is 1.1 GB"):
-        fit_blocks(config, 4, 1000, 128, 20_000, 0, int(1.1e9))
+        fit_blocks(config, 4, rows=1000, row_length=128, tokens=20_000, output_bytes=0, budget=int(1.1e9))
     with pytest.raises(InputError, match="6 GB of it for outputs"):
-        fit_blocks(config, 4, 1000, 128, 20_000, 3 * 10**9, int(5e9))
+        fit_blocks(config, 4, rows=1000, row_length=128, tokens=20_000, output_bytes=3 * 10**9, budget=int(5e9))
 
 
 def test_amounts_of_memory():

@@ -130,10 +130,14 @@ class BlockRunner:
         self.donated, self.first_donated = [], chunks.start
         for layer in range(max(layers, default=-1) + 1):
             short = self.is_short(layer)
-            given = compiled.head_outputs(self.weights[layer], hidden, rows, self.recipe.numerics, short, self.mesh)
-            self.donated.append(given)
+            outputs = compiled.head_outputs(
+                self.weights[layer], hidden, rows, numerics=self.recipe.numerics, short=short, mesh=self.mesh
+            )
+            self.donated.append(outputs)
             if not short:
-                hidden = compiled.advance(self.weights[layer], hidden, rows, None, None, self.recipe, self.mesh)
+                hidden = compiled.advance(
+                    self.weights[layer], hidden, rows, None, None, recipe=self.recipe, mesh=self.mesh
+                )
 
     def _donors_of(self, layer: int, chunks: Sequence[int]) -> Array | None:
         """What donors give to a layer, for the rows of some chunks of the group; None where nothing is patched."""
@@ -183,7 +187,8 @@ class BlockRunner:
         changes = self.changes(layer, [step.changes for step in filled])
         donors = None if changes is None else self._donors_of(layer, chunks)
         step = compiled.last_advance if self.is_short(layer) else compiled.advance
-        return step(self.weights[layer], hidden, self.rows(chunks), changes, donors, self.recipe, self.mesh)
+        rows = self.rows(chunks)
+        return step(self.weights[layer], hidden, rows, changes, donors, recipe=self.recipe, mesh=self.mesh)
 
     def branch(self, layer: int, parent: Slot, children: Sequence[Node]) -> Array:
         """A block of runs that branch off one parent in this layer."""
@@ -193,20 +198,23 @@ class BlockRunner:
         assert changes is not None
         step = compiled.last_branch if self.is_short(layer) else compiled.branch
         rows, donors = self.rows([parent.chunk]), self._donors_of(layer, [parent.chunk])
-        options = self.recipe, self.mesh
-        return step(self.weights[layer], parent.block, parent.index, rows, changes, donors, *options)
+        weights, index = self.weights[layer], parent.index
+        return step(weights, parent.block, index, rows, changes, donors, recipe=self.recipe, mesh=self.mesh)
 
     def read(self, hidden: Array, chunks: Sequence[int]) -> Array:
         """The readout of a block: `[runs, rows, places, *readout]`."""
+        graphdef, state = self.head
         if self.first_only:
-            return compiled.read_first(*self.head, hidden, self.readout, self.mesh)
+            return compiled.read_first(graphdef, state, hidden, readout=self.readout, mesh=self.mesh)
         filled = self._filled(chunks)
         rows, where = self.rows(filled), self._where(filled)
         if self.positions is not None:
             wanted = jnp.asarray(self.positions[self.packed.examples[where]], jnp.int32)
-            return compiled.read_at(*self.head, hidden, rows, wanted, self.readout, self.mesh)
+            return compiled.read_at(graphdef, state, hidden, rows, wanted, readout=self.readout, mesh=self.mesh)
         lengths = jnp.asarray(self.packed.lengths[where])
-        return compiled.read(*self.head, hidden, rows, lengths, self.longest, self.readout, self.mesh)
+        return compiled.read(
+            graphdef, state, hidden, rows, lengths, longest=self.longest, readout=self.readout, mesh=self.mesh
+        )
 
     def examples(self, chunk: int) -> tuple[np.ndarray, np.ndarray]:
         """The examples of a chunk, and for each the places `[examples, texts]` of its texts, rows flattened."""

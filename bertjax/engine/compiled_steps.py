@@ -81,6 +81,7 @@ def _advance(
     rows: BlockRows,
     changes: Changes | None,
     donors: Donors,
+    *,
     recipe: Recipe,
     mesh: Mesh | None,
 ) -> Float[Array, "runs rows place embed"]:
@@ -91,19 +92,34 @@ def _advance(
     return over_rows(local, mesh, [hidden, rows, donors], [weights, changes])
 
 
-@partial(jax.jit, static_argnums=(5, 6), donate_argnums=1)
-def advance(weights: LayerWeights, hidden: Block, *given: Any) -> Block:
-    """A layer, each run from hidden states of its own; `hidden` is given away.
+@partial(jax.jit, static_argnames=("recipe", "mesh"), donate_argnames="hidden")
+def advance(
+    weights: LayerWeights,
+    hidden: Block,
+    rows: BlockRows,
+    changes: Changes | None,
+    donors: Donors,
+    *,
+    recipe: Recipe,
+    mesh: Mesh | None,
+) -> Block:
+    """A layer, each run from hidden states of its own; `hidden` is given away."""
+    return _advance(steps.advance, weights, hidden, rows, changes, donors, recipe=recipe, mesh=mesh)
 
-    Further arguments: rows, changes and donors of the block, recipe, mesh.
-    """
-    return _advance(steps.advance, weights, hidden, *given)
 
-
-@partial(jax.jit, static_argnums=(5, 6))
-def last_advance(weights: LayerWeights, hidden: Block, *given: Any) -> FirstTokens:
-    """A last layer at [CLS] alone; arguments are those of `advance`, and nothing is given away."""
-    return _advance(steps.last_advance, weights, hidden, *given)
+@partial(jax.jit, static_argnames=("recipe", "mesh"))
+def last_advance(
+    weights: LayerWeights,
+    hidden: Block,
+    rows: BlockRows,
+    changes: Changes | None,
+    donors: Donors,
+    *,
+    recipe: Recipe,
+    mesh: Mesh | None,
+) -> FirstTokens:
+    """A last layer at [CLS] alone; nothing is given away."""
+    return _advance(steps.last_advance, weights, hidden, rows, changes, donors, recipe=recipe, mesh=mesh)
 
 
 def _branch(
@@ -113,6 +129,7 @@ def _branch(
     index: ArrayLike,
     rows: BlockRows,
     changes: Changes,
+    *,
     donors: Donors,
     recipe: Recipe,
     mesh: Mesh | None,
@@ -125,24 +142,47 @@ def _branch(
     return over_rows(local, mesh, [block, rows, donors], [index, weights, changes])
 
 
-@partial(jax.jit, static_argnums=(6, 7))
-def branch(weights: LayerWeights, block: Block, *given: Any) -> Block:
+@partial(jax.jit, static_argnames=("recipe", "mesh"))
+def branch(
+    weights: LayerWeights,
+    block: Block,
+    index: ArrayLike,
+    rows: BlockRows,
+    changes: Changes,
+    donors: Donors,
+    *,
+    recipe: Recipe,
+    mesh: Mesh | None,
+) -> Block:
     """A layer for runs that all start from one slot of a block.
 
-    Further arguments: the slot's index, its rows, the runs' changes, donors of its rows, recipe, mesh.
+    Args:
+        index: of the slot.
+        rows, donors: of the slot.
+        changes: of the runs.
     """
-    return _branch(steps.branch, weights, block, *given)
+    return _branch(steps.branch, weights, block, index, rows, changes, donors=donors, recipe=recipe, mesh=mesh)
 
 
-@partial(jax.jit, static_argnums=(6, 7))
-def last_branch(weights: LayerWeights, block: Block, *given: Any) -> FirstTokens:
+@partial(jax.jit, static_argnames=("recipe", "mesh"))
+def last_branch(
+    weights: LayerWeights,
+    block: Block,
+    index: ArrayLike,
+    rows: BlockRows,
+    changes: Changes,
+    donors: Donors,
+    *,
+    recipe: Recipe,
+    mesh: Mesh | None,
+) -> FirstTokens:
     """A last layer at [CLS] alone for runs that all start from one slot; arguments are those of `branch`."""
-    return _branch(steps.last_branch, weights, block, *given)
+    return _branch(steps.last_branch, weights, block, index, rows, changes, donors=donors, recipe=recipe, mesh=mesh)
 
 
-@partial(jax.jit, static_argnums=(0, 3, 4))
+@partial(jax.jit, static_argnames=("graphdef", "readout", "mesh"))
 def read_first(
-    graphdef: Graph, state: State, hidden: FirstTokens, readout: Readout, mesh: Mesh | None
+    graphdef: Graph, state: State, hidden: FirstTokens, *, readout: Readout, mesh: Mesh | None
 ) -> Shaped[Array, "runs rows places *readout"]:
     """The readout of a block that holds [CLS] alone."""
 
@@ -155,13 +195,14 @@ def read_first(
     return over_rows(local, mesh, [hidden], [state])
 
 
-@partial(jax.jit, static_argnums=(0, 5, 6, 7))
+@partial(jax.jit, static_argnames=("graphdef", "longest", "readout", "mesh"))
 def read(
     graphdef: Graph,
     state: State,
     hidden: Block,
     rows: BlockRows,
     lengths: Int[Array, "runs rows places"],
+    *,
     longest: int,
     readout: Readout,
     mesh: Mesh | None,
@@ -177,13 +218,14 @@ def read(
     return over_rows(local, mesh, [hidden, rows, lengths], [state])
 
 
-@partial(jax.jit, static_argnums=(0, 5, 6))
+@partial(jax.jit, static_argnames=("graphdef", "readout", "mesh"))
 def read_at(
     graphdef: Graph,
     state: State,
     hidden: Block,
     rows: BlockRows,
     positions: Int[Array, "runs rows places wanted"],
+    *,
     readout: Readout,
     mesh: Mesh | None,
 ) -> Shaped[Array, "runs rows places *readout"]:
@@ -198,9 +240,9 @@ def read_at(
     return over_rows(local, mesh, [hidden, rows, positions], [state])
 
 
-@partial(jax.jit, static_argnums=(3, 4, 5))
+@partial(jax.jit, static_argnames=("numerics", "short", "mesh"))
 def head_outputs(
-    weights: LayerWeights, hidden: Block, rows: BlockRows, numerics: Numerics, short: bool, mesh: Mesh | None
+    weights: LayerWeights, hidden: Block, rows: BlockRows, *, numerics: Numerics, short: bool, mesh: Mesh | None
 ) -> Float[Array, "runs rows place heads head_dim"]:
     """What donors give to a layer: all heads' outputs, of a short last layer at [CLS] alone."""
     step = steps.first_head_outputs if short else steps.head_outputs

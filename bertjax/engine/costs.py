@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 import numpy as np
 
@@ -118,7 +117,14 @@ def flops(
 
 
 def price(
-    plan: Plan, config: BertConfig, blocks: Blocks, rows: int, row_length: int, lengths: list[int], first_only: bool
+    plan: Plan,
+    config: BertConfig,
+    blocks: Blocks,
+    *,
+    rows: int,
+    row_length: int,
+    lengths: Sequence[int],
+    first_only: bool,
 ) -> Cost:
     """The cost of a plan on packed examples.
 
@@ -200,20 +206,38 @@ def estimate(
     examples = read_texts(examples, tokenizer)
     zeros = np.zeros((model.config.num_hidden_layers, model.config.num_attention_heads, model.config.head_dim))
     means = zeros.astype(model.numerics.wide)
-    given: dict[str, Any] = {"combine": combine, "means": means, "donors": examples, "attention": attention}
-    job = make_job(model, examples, ablations, readout, **given)
+    job = make_job(
+        model, examples, ablations, readout, combine=combine, means=means, donors=examples, attention=attention
+    )
     config, sizes = model.config, choose_sizes(job, memory=read_budget(memory))
-    blocks, row_length, runner = sizes.blocks, sizes.row_length, make_runner(job, sizes)
-    packed, texts, plan = runner.packed, job.texts, job.plan
+    runner, texts, plan = make_runner(job, sizes), job.texts, job.plan
+    packed = runner.packed
     lengths = [len(text) for several in texts for text in several]
-    cost = price(plan, config, blocks, packed.rows, row_length, lengths, runner.first_only)
+    cost = price(
+        plan,
+        config,
+        sizes.blocks,
+        rows=packed.rows,
+        row_length=sizes.row_length,
+        lengths=lengths,
+        first_only=runner.first_only,
+    )
     rate = measure_rate(runner)
     return Estimate(
-        cost,
-        *(len(ablations), plan.duplicates, len(texts), sum(lengths)),
-        *(packed.rows, row_length, packed.filled, blocks),
-        *(memory_in_use() + runner_bytes(runner, job) + 2 * job.output_bytes, job.output_bytes),
-        *(rate, cost.flops / rate, cost.plain / rate),
+        cost=cost,
+        ablations=len(ablations),
+        duplicates=plan.duplicates,
+        examples=len(texts),
+        tokens=sum(lengths),
+        rows=packed.rows,
+        row_length=sizes.row_length,
+        filled=packed.filled,
+        blocks=sizes.blocks,
+        peak_bytes=memory_in_use() + runner_bytes(runner, job) + 2 * job.output_bytes,
+        output_bytes=job.output_bytes,
+        rate=rate,
+        seconds=cost.flops / rate,
+        plain_seconds=cost.plain / rate,
     )
 
 

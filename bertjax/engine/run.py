@@ -104,8 +104,18 @@ def sweep(
     """
     started = time.monotonic()
     use_compile_cache()
-    chosen: dict[str, Any] = {"combine": combine, "means": means, "donors": donors, "at": at, "attention": attention}
-    job = make_job(model, examples, ablations, readout, tokenizer=tokenizer, **chosen)
+    job = make_job(
+        model,
+        examples,
+        ablations,
+        readout,
+        combine=combine,
+        means=means,
+        donors=donors,
+        at=at,
+        attention=attention,
+        tokenizer=tokenizer,
+    )
     if journal is not None:
         journal = user_path(journal, InputError)
     arguments.switch(replace_journal, "replace_journal")
@@ -115,8 +125,14 @@ def sweep(
     if not isinstance(progress, bool):
         arguments.function(progress, "progress", "True, False, or a function of work done and work in all")
     memory, devices = read_budget(memory), _devices(devices)
-    limits: dict[str, Any] = {"tokens_at_once": tokens_at_once, "memory": memory, "devices": devices}
-    sizes = choose_sizes(job, row_length=row_length, one_per_row=one_per_row, **limits)
+    sizes = choose_sizes(
+        job,
+        row_length=row_length,
+        one_per_row=one_per_row,
+        tokens_at_once=tokens_at_once,
+        memory=memory,
+        devices=devices,
+    )
     runner = make_runner(job, sizes, devices)  # what cannot run is refused before a journal is touched
     with contextlib.ExitStack() as opened:
         notes = None

@@ -75,8 +75,7 @@ class Sizes:
     @classmethod
     def from_dict(cls, found: Mapping[str, int]) -> "Sizes":
         """As `to_dict` gave it."""
-        sizes = {name: value for name, value in found.items() if name != "one_per_row"}
-        return cls(one_per_row=bool(found["one_per_row"]), **sizes)
+        return cls(**{**found, "one_per_row": bool(found["one_per_row"])})
 
 
 def choose_blocks(rows: int, row_length: int, heads: int, tokens: int) -> Blocks:
@@ -117,7 +116,17 @@ def choose_sizes(
     row_bytes = job.row_bytes(max(sum(len(job.texts[one]) for one in row) for row in rows), AHEAD)
     tokens, itemsize = tokens_at_once or default_tokens(config), np.dtype(numerics.dtype).itemsize
     count = len(jax.local_devices() if devices is None else devices)
-    blocks = fit_blocks(config, itemsize, len(rows), length, tokens, job.output_bytes, memory, row_bytes, count)
+    blocks = fit_blocks(
+        config,
+        itemsize,
+        rows=len(rows),
+        row_length=length,
+        tokens=tokens,
+        output_bytes=job.output_bytes,
+        budget=memory,
+        row_bytes=row_bytes,
+        devices=count,
+    )
     steps = STEPS_OF_PART.get(jax.default_backend(), STEPS_OF_PART["other"])
     return Sizes(length, blocks.rows, blocks.runs, steps, one_per_row, count)
 
@@ -199,6 +208,7 @@ def sweep_bytes(config: BertConfig, itemsize: int, row_length: int, blocks: Bloc
 def fit_blocks(
     config: BertConfig,
     itemsize: int,
+    *,
     rows: int,
     row_length: int,
     tokens: int,
@@ -210,7 +220,8 @@ def fit_blocks(
     """The largest blocks of at most `tokens` tokens on each device with which a sweep stays within a budget.
 
     Args:
-        rows: of the packing.
+        itemsize: bytes of a number in the dtype of computation.
+        rows, row_length: of the packing.
         output_bytes: of all outputs.
         budget: bytes, of the whole process (on CPUs) or of each device; None for most of what is free.
         row_bytes: what a readout takes for the texts of a row.

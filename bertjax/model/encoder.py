@@ -4,7 +4,7 @@ Modules hold parameters and call the functions of `ops` and `layer`. Each return
 and can be called alone.
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from bertjax.model.layer import AfterAttention, Recipe, after_attention
 from bertjax.model.types import AttentionRecord, EncoderRecord, Inputs, Numerics, Overrides
 
 
+@runtime_checkable
 class Dropout(Protocol):
     """What training does inside a layer: units set to 0 at random, the rest scaled."""
 
@@ -155,10 +156,16 @@ class Layer(nnx.Module):
 
     def weights_after_attention(self) -> AfterAttention:
         """The parameters of norms and feed-forward layer, in wide floats."""
-        dense, norms = (self.intermediate, self.output), (self.attention_norm, self.output_norm)
-        first, last = ((norm.scale[...], norm.bias[...]) for norm in norms)
-        inner, outer = ((part.kernel[...], part.bias[...]) for part in dense)
-        return AfterAttention(*first, *inner, *outer, *last)
+        return AfterAttention(
+            norm_scale=self.attention_norm.scale[...],
+            norm_bias=self.attention_norm.bias[...],
+            inner_kernel=self.intermediate.kernel[...],
+            inner_bias=self.intermediate.bias[...],
+            outer_kernel=self.output.kernel[...],
+            outer_bias=self.output.bias[...],
+            outer_norm_scale=self.output_norm.scale[...],
+            outer_norm_bias=self.output_norm.bias[...],
+        )
 
 
 def _nothing_dropped(outputs: Array) -> Array:
@@ -192,8 +199,15 @@ def _encoder_record(
     layers: AttentionRecord, hidden_states: Float[Array, "layers_plus_1 batch token embed"], keep: Array
 ) -> EncoderRecord:
     """Put the stacked records of some layers beside their hidden states."""
-    parts = (layers.queries, layers.keys, layers.values, layers.weights, layers.head_outputs)
-    return EncoderRecord(*parts, hidden_states=hidden_states, keep=keep)
+    return EncoderRecord(
+        queries=layers.queries,
+        keys=layers.keys,
+        values=layers.values,
+        weights=layers.weights,
+        head_outputs=layers.head_outputs,
+        hidden_states=hidden_states,
+        keep=keep,
+    )
 
 
 class Pooler(nnx.Module):
@@ -210,6 +224,7 @@ class Pooler(nnx.Module):
         return jnp.tanh(pooled).astype(self.numerics.dtype)
 
 
+@runtime_checkable
 class Body(Protocol):
     """An encoder as others run it part by part: `BertModel` is one."""
 
