@@ -15,7 +15,7 @@ from rich.table import Table
 
 import bertjax
 from benchmarks.common import SIZES, describe_machine, draw_lengths, random_examples
-from bertjax.engine import choose_sizes, default_tokens, make_job, make_runner, measure_rate
+from bertjax.engine import choose_sizes, default_tokens, make_runner, make_sweep_input, measure_rate
 from bertjax.interventions import readouts, single_heads
 
 TOKENS = (192, 384, 768, 1536, 3072, 6144, 12288)
@@ -30,8 +30,8 @@ def main() -> None:
     config = bertjax.BertConfig(**{**SIZES[options.size], "num_hidden_layers": 2})
     model = bertjax.BertForSequenceClassification(config, jax.random.key(0))
     texts = random_examples(draw_lengths("mrpc", 128), config.vocab_size)
-    job = make_job(model, texts, single_heads(config), readouts.logits)
-    runners = [make_runner(job, choose_sizes(job, tokens_at_once=tokens)) for tokens in TOKENS]
+    sweep_input = make_sweep_input(model, texts, single_heads(config), readouts.logits)
+    runners = [make_runner(sweep_input, choose_sizes(sweep_input, tokens_at_once=tokens)) for tokens in TOKENS]
     rates = [[measure_rate(runner) / 1e9 for runner in runners] for _ in range(options.rounds)]
     table = Table(title=f"{describe_machine()}; default {default_tokens(config):,} tokens")
     for name in ("runs", "rows", "slots of a row", "tokens", "GFLOP/s", "spread"):

@@ -269,6 +269,6 @@ def kernel_programs(config: BertConfig, target: Target) -> Iterator[tuple[str, L
     yield "kernel's statistics", partial(_lower, on_chips(statistics, (*three, BATCH)), queries, marks, gates, columns)
 
 
-def _lower(step: Any, *arguments: Any) -> jax.stages.Lowered:
-    lowered: jax.stages.Lowered = step.trace(*arguments).lower(lowering_platforms=("tpu",))
+def _lower(step: Any, *arguments: Any, **static: Any) -> jax.stages.Lowered:
+    lowered: jax.stages.Lowered = step.trace(*arguments, **static).lower(lowering_platforms=("tpu",))
     return lowered

@@ -11,7 +11,7 @@ from bertjax.engine import sizes
 from bertjax.engine.blocks import Slot, Step
 from bertjax.engine.journal import count_parts
 from bertjax.engine.sizes import Sizes
-from bertjax.engine.sweep_input import make_job
+from bertjax.engine.sweep_input import make_sweep_input
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts
 from experiments.shared.attention import reduce_attention
@@ -81,10 +81,12 @@ def lowered_steps(devices):
     """Every step of a sweep of 96 texts, compiled for some devices."""
     rng = np.random.default_rng(0)
     model, texts = random_model(BertForSequenceClassification, FIVE), encodings(FIVE, rng, [11] * 96)
-    job = make_job(model, texts, ab.single_heads(FIVE), readouts.logits, combine=None, means=None, donors=None, at=None)
+    sweep_input = make_sweep_input(
+        model, texts, ab.single_heads(FIVE), readouts.logits, combine=None, means=None, donors=None, at=None
+    )
     sizes = Sizes(row_length=12, rows=48, runs=5, steps_of_part=1)
-    runner = engine.make_runner(job, sizes, devices)
-    block, rows, root = runner.embed([0] * 5), runner.rows([0] * 5), job.plan.root
+    runner = engine.make_runner(sweep_input, sizes, devices)
+    block, rows, root = runner.embed([0] * 5), runner.rows([0] * 5), sweep_input.plan.root
     changes = runner.changes(0, [((change,)) for one in ab.single_heads(FIVE)[:5] for change in one.changes])
     weights, tail = runner.weights[0], {"recipe": runner.recipe, "mesh": runner.mesh}
     first = runner.advance(2, [Step(Slot(block, 0, root, 0), root, ())])

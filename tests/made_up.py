@@ -12,6 +12,7 @@ from bertjax.interventions import find_mode
 from bertjax.interventions.ablations import single_heads, whole_layers
 from bertjax.results import InMemory, describe_examples, output_arrays, write_outputs, write_results
 from bertjax.results import make_results as results_of
+from bertjax.study.outputs import metrics_of
 from bertjax.study.provenance import versions
 from bertjax.study.scoring import score_ablations, weigh_outputs
 from bertjax.study.settings import Settings, place
@@ -53,8 +54,9 @@ def make_results(
     found = Examples(TASKS[task], tuple(range(examples)), tuple(texts), tuple(texts[::-1]), labels, "made up", "test")
     settings = Settings(model="made-up", task=task, output=str(directory), mode=mode, ablate=ablate, seed=seed)
     places = [place(one, CONFIG, mode) for one in ablations]
-    entries, scores = score_ablations("logits", found, swept, ablations, places)
-    evidence = weigh_outputs(list(scores), 1, swept, found.labels, seed, 500)
+    metrics = metrics_of("logits", found.task)
+    entries, scores = score_ablations(metrics, 1, labels, swept, ablations, places)
+    evidence = weigh_outputs(metrics, 1, swept, labels, seed=seed, resamples=500)
     largest = sorted(entries, key=lambda entry: -entry.effect)[:2]
     summary = make_provenance(settings, found, scores)
     attention = make_attention(rng, [entry.name for entry in largest])

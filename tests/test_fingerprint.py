@@ -11,7 +11,7 @@ import pytest
 
 from bertjax import BertForSentenceEmbedding
 from bertjax.engine.fingerprint import _describe, facts_of
-from bertjax.engine.sweep_input import make_job
+from bertjax.engine.sweep_input import make_sweep_input
 from bertjax.errors import InputError
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts
@@ -126,7 +126,7 @@ def test_how_a_sentence_embedder_pools_is_a_fact(small, rng, option):
 
     def facts(**options):
         model = random_model(BertForSentenceEmbedding, small, **options)
-        return facts_of(make_job(model, texts, heads, readouts.sentence_embedding))
+        return facts_of(make_sweep_input(model, texts, heads, readouts.sentence_embedding))
 
     assert facts() == facts()
     assert facts()["model"] != facts(**option)["model"]

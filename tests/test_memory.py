@@ -13,7 +13,7 @@ from bertjax.engine import run as engine
 from bertjax.engine import schedule
 from bertjax.engine import sizes as memory
 from bertjax.engine.sizes import Blocks, fit_blocks, most_blocks, sweep_bytes
-from bertjax.engine.sweep_input import make_job
+from bertjax.engine.sweep_input import make_sweep_input
 from bertjax.errors import InputError
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts
@@ -98,14 +98,14 @@ def test_hidden_states_of_every_token_count_as_outputs(rng):
 def test_what_a_readout_takes_apart_counts(rng):
     wide = replace(DEEP, vocab_size=30_000)
     model, examples = random_model(BertForMaskedLM, wide), encodings(wide, rng, [9, 10, 4])
-    job = make_job(model, examples, ab.single_heads(wide), lambda output: output.logits.argmax(-1))
-    assert job.row_bytes(3, 8) > 2 * 3 * 10 * 30_000 * 4
-    first = make_job(
+    sweep_input = make_sweep_input(model, examples, ab.single_heads(wide), lambda output: output.logits.argmax(-1))
+    assert sweep_input.row_bytes(3, 8) > 2 * 3 * 10 * 30_000 * 4
+    first = make_sweep_input(
         random_model(BertForSequenceClassification, DEEP), examples, ab.single_heads(DEEP), readouts.logits
     )
     assert first.row_bytes(3, 8) < 1000 * 3
     budget = memory.memory_in_use() + memory.COMPILER_BYTES + 60_000_000
-    roomy, tight = (memory.choose_sizes(job, tokens_at_once=4000, memory=most) for most in (None, budget))
+    roomy, tight = (memory.choose_sizes(sweep_input, tokens_at_once=4000, memory=most) for most in (None, budget))
     assert tight.rows * tight.runs < roomy.rows * roomy.runs
 
 
@@ -141,8 +141,8 @@ def test_a_model_as_wide_as_bert_stays_within_its_budget(layers, budget, least):
 
 def test_without_a_budget_steps_are_as_large_as_asked_and_with_one_smaller(rng):
     model = random_model(BertForSequenceClassification, DEEP)
-    job = make_job(model, encodings(DEEP, rng, [10] * 5000), ab.single_heads(DEEP), readouts.logits)
-    free = memory.choose_sizes(job, tokens_at_once=40_000)
+    sweep_input = make_sweep_input(model, encodings(DEEP, rng, [10] * 5000), ab.single_heads(DEEP), readouts.logits)
+    free = memory.choose_sizes(sweep_input, tokens_at_once=40_000)
     budget = memory.memory_in_use() + memory.COMPILER_BYTES + 20_000_000
-    tight = memory.choose_sizes(job, tokens_at_once=40_000, memory=budget)
+    tight = memory.choose_sizes(sweep_input, tokens_at_once=40_000, memory=budget)
     assert tight.rows * tight.runs < free.rows * free.runs

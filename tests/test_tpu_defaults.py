@@ -7,7 +7,7 @@ import pytest
 from bertjax import BertConfig, BertForSequenceClassification
 from bertjax.engine.packing import LANES, STEP, choose_row_length
 from bertjax.engine.sizes import choose_sizes
-from bertjax.engine.sweep_input import make_job
+from bertjax.engine.sweep_input import make_sweep_input
 from bertjax.interventions import readouts
 from bertjax.interventions.ablations import single_heads
 from bertjax.study.settings import Settings, for_this_device
@@ -39,8 +39,8 @@ def test_rows_are_as_wide_as_its_registers(rng, longest):
 def test_the_engine_takes_such_rows(rng, platform):
     config = BertConfig(**{**SIZES["three heads"], "max_position_embeddings": 64})
     model, texts = random_model(BertForSequenceClassification, config), encodings(config, rng, [9, 30, 5])
-    job = make_job(model, texts, single_heads(config), readouts.logits)
-    sizes = choose_sizes(job, memory=10**10)
+    sweep_input = make_sweep_input(model, texts, single_heads(config), readouts.logits)
+    sizes = choose_sizes(sweep_input, memory=10**10)
     assert (sizes.row_length % 128 == 0) == (platform == "tpu")
 
 

@@ -25,7 +25,7 @@ from bertjax.engine.sizes import (
     peak_memory,
     sweep_bytes,
 )
-from bertjax.engine.sweep_input import Combine, choose_attention, make_job
+from bertjax.engine.sweep_input import Combine, choose_attention, make_sweep_input
 
 __all__ = [
     "AXIS",
@@ -62,10 +62,10 @@ __all__ = [
     "gather",
     "is_unfinished",
     "list_differences",
-    "make_job",
     "make_mesh",
     "make_plan",
     "make_runner",
+    "make_sweep_input",
     "measure_rate",
     "memory_in_use",
     "peak_memory",

@@ -19,7 +19,7 @@ from bertjax.engine.packing import Packed
 from bertjax.engine.plan import Node
 from bertjax.engine.sharding import make_mesh, place_on_mesh
 from bertjax.engine.sizes import Blocks
-from bertjax.engine.sweep_input import Job
+from bertjax.engine.sweep_input import SweepInput
 from bertjax.errors import InputError
 from bertjax.interventions import Change
 from bertjax.model import Changes, Inputs, PretrainedModel, Recipe, prepare_inputs
@@ -59,7 +59,7 @@ class Step:
 
 
 class BlockRunner:
-    """The compiled steps for one job and one packing of its texts and donors.
+    """The compiled steps for one sweep and one packing of its texts and donors.
 
     Args:
         devices: share the rows of each chunk; default all of this process.
@@ -67,14 +67,14 @@ class BlockRunner:
 
     def __init__(
         self,
-        job: Job,
+        sweep_input: SweepInput,
         packed: Packed,
         donors: Packed | None,
         blocks: Blocks,
         devices: Sequence[jax.Device] | None = None,
     ):
-        model, config, numerics = job.model, job.model.config, job.numerics
-        self.plan, self.blocks, self.config, self.layers = job.plan, blocks, config, config.num_hidden_layers
+        model, config, numerics = sweep_input.model, sweep_input.model.config, sweep_input.numerics
+        self.plan, self.blocks, self.config, self.layers = sweep_input.plan, blocks, config, config.num_hidden_layers
         self.recipe = Recipe(config.hidden_act, config.layer_norm_eps, numerics)
         self.mesh = make_mesh(devices, blocks.rows)
         several = [steps.layer_weights(layer, numerics) for layer in model.body.encoder.layers]
@@ -87,9 +87,13 @@ class BlockRunner:
         self.donated: list[Array] = []
         self.first_donated = 0
         self.chunks = self.packed.rows // blocks.rows
-        self.replacements = job.plan.replacements()
-        self.means = None if job.means is None else jnp.asarray(job.means, numerics.wide)
-        self.readout, self.positions, self.first_only = job.readout, job.positions, job.first_only
+        self.replacements = sweep_input.plan.replacements()
+        self.means = None if sweep_input.means is None else jnp.asarray(sweep_input.means, numerics.wide)
+        self.readout, self.positions, self.first_only = (
+            sweep_input.readout,
+            sweep_input.positions,
+            sweep_input.first_only,
+        )
         self.longest = int(packed.lengths.max())
 
     @property

@@ -19,7 +19,7 @@ from bertjax.engine.blocks import BlockRunner, Slot, Step, is_worth_branching
 from bertjax.engine.plan import Plan
 from bertjax.engine.run import make_runner, runner_bytes
 from bertjax.engine.sizes import Blocks, choose_sizes, memory_in_use
-from bertjax.engine.sweep_input import Combine, Examples, make_job, read_texts
+from bertjax.engine.sweep_input import Combine, Examples, make_sweep_input, read_texts
 from bertjax.interventions import Ablation, Readout
 from bertjax.machine import read_budget, use_compile_cache
 from bertjax.model import PretrainedModel
@@ -206,11 +206,11 @@ def estimate(
     examples = read_texts(examples, tokenizer)
     zeros = np.zeros((model.config.num_hidden_layers, model.config.num_attention_heads, model.config.head_dim))
     means = zeros.astype(model.numerics.wide)
-    job = make_job(
+    sweep_input = make_sweep_input(
         model, examples, ablations, readout, combine=combine, means=means, donors=examples, attention=attention
     )
-    config, sizes = model.config, choose_sizes(job, memory=read_budget(memory))
-    runner, texts, plan = make_runner(job, sizes), job.texts, job.plan
+    config, sizes = model.config, choose_sizes(sweep_input, memory=read_budget(memory))
+    runner, texts, plan = make_runner(sweep_input, sizes), sweep_input.texts, sweep_input.plan
     packed = runner.packed
     lengths = [len(text) for several in texts for text in several]
     cost = price(
@@ -233,8 +233,8 @@ def estimate(
         row_length=sizes.row_length,
         filled=packed.filled,
         blocks=sizes.blocks,
-        peak_bytes=memory_in_use() + runner_bytes(runner, job) + 2 * job.output_bytes,
-        output_bytes=job.output_bytes,
+        peak_bytes=memory_in_use() + runner_bytes(runner, sweep_input) + 2 * sweep_input.output_bytes,
+        output_bytes=sweep_input.output_bytes,
         rate=rate,
         seconds=cost.flops / rate,
         plain_seconds=cost.plain / rate,

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from bertjax.checkpoints import hash_weights
-from bertjax.engine.sweep_input import Job, Texts
+from bertjax.engine.sweep_input import SweepInput, Texts
 from bertjax.errors import InputError
 from bertjax.machine import package_version
 from bertjax.model import PretrainedModel
@@ -19,16 +19,16 @@ from bertjax.model import PretrainedModel
 PACKAGES = ("bertjax", "jax", "jaxlib", "numpy")
 
 
-def facts_of(job: Job, examples: str | None = None) -> dict[str, str]:
+def facts_of(sweep_input: SweepInput, examples: str | None = None) -> dict[str, str]:
     """All that a sweep's outputs depend on, by names that tell a user what differs.
 
     Args:
-        examples: what tells the examples from others, where the job does not hold them.
+        examples: what tells the examples from others, where the input does not hold them.
 
     Raises:
         InputError: the readout or the combination is something that cannot be told from another.
     """
-    model, plan, means = job.model, job.plan, job.means
+    model, plan, means = sweep_input.model, sweep_input.plan, sweep_input.means
     parameters = {name: np.asarray(value) for name, value in model.parameters().items()}
     # What sets and modes are called changes no output.
     changes = [
@@ -40,14 +40,14 @@ def facts_of(job: Job, examples: str | None = None) -> dict[str, str]:
         "model": f"{type(model).__name__} {_options(model)}".strip(),
         "config": _digest(repr(model.config.to_dict())),
         "weights": hash_weights(parameters)[:16],
-        "examples": examples or f"{len(job.texts)}, {_tokens(job.texts)}",
+        "examples": examples or f"{len(sweep_input.texts)}, {_tokens(sweep_input.texts)}",
         "ablations": f"{len(plan.ablations)} sets, {modes}, {_digest(repr(changes))}",
         "means": "none" if means is None else _digest(np.ascontiguousarray(means).tobytes()),
-        "donors": "none" if job.donors is None else _tokens(job.donors),
-        "readout": _describe(job.readout),
-        "positions": "all" if job.positions is None else _digest(repr(job.positions.tolist())),
-        "combination": _describe(job.combine),
-        "attention": job.attention,
+        "donors": "none" if sweep_input.donors is None else _tokens(sweep_input.donors),
+        "readout": _describe(sweep_input.readout),
+        "positions": "all" if sweep_input.positions is None else _digest(repr(sweep_input.positions.tolist())),
+        "combination": _describe(sweep_input.combine),
+        "attention": sweep_input.attention,
         "precision": f"{model.numerics.dtype}, {model.numerics.precision}",
         "device": jax.devices()[0].device_kind,
     }

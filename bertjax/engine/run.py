@@ -29,7 +29,7 @@ from bertjax.engine.sizes import (
     memory_in_use,
     sweep_bytes,
 )
-from bertjax.engine.sweep_input import Combine, Examples, Job, make_job
+from bertjax.engine.sweep_input import Combine, Examples, SweepInput, make_sweep_input
 from bertjax.errors import InputError, SweepInterrupted
 from bertjax.formatting import format_bytes
 from bertjax.interventions import Ablation, Readout
@@ -104,7 +104,7 @@ def sweep(
     """
     started = time.monotonic()
     use_compile_cache()
-    job = make_job(
+    sweep_input = make_sweep_input(
         model,
         examples,
         ablations,
@@ -126,29 +126,31 @@ def sweep(
         arguments.function(progress, "progress", "True, False, or a function of work done and work in all")
     memory, devices = read_budget(memory), _devices(devices)
     sizes = choose_sizes(
-        job,
+        sweep_input,
         row_length=row_length,
         one_per_row=one_per_row,
         tokens_at_once=tokens_at_once,
         memory=memory,
         devices=devices,
     )
-    runner = make_runner(job, sizes, devices)  # what cannot run is refused before a journal is touched
+    runner = make_runner(sweep_input, sizes, devices)  # what cannot run is refused before a journal is touched
     with contextlib.ExitStack() as opened:
         notes = None
         if journal is not None:
             notes = opened.enter_context(
-                open_journal(Path(journal), facts_of(job), sizes.to_dict(), settings=settings, replace=replace_journal)
+                open_journal(
+                    Path(journal), facts_of(sweep_input), sizes.to_dict(), settings=settings, replace=replace_journal
+                )
             )
             begun = Sizes.from_dict(notes.sizes)
             if begun != sizes:
-                sizes, runner = begun, _runner_of(job, begun, notes, memory, devices)
+                sizes, runner = begun, _runner_of(sweep_input, begun, notes, memory, devices)
             if notes.found:
                 say(f"{notes.found} finished parts in {notes.directory.parent}, going on from there")
         bar = opened.enter_context(ProgressBar("sweep"))
         report = (bar if progress else silent) if isinstance(progress, bool) else progress
-        base, outputs = _run(job, runner, sizes, notes, report)
-    return SweepResult(base, outputs, tuple(ablations), job.attention, time.monotonic() - started)
+        base, outputs = _run(sweep_input, runner, sizes, notes, report)
+    return SweepResult(base, outputs, tuple(ablations), sweep_input.attention, time.monotonic() - started)
 
 
 def _devices(devices: Sequence[jax.Device] | None) -> tuple[jax.Device, ...] | None:
@@ -160,23 +162,23 @@ def _devices(devices: Sequence[jax.Device] | None) -> tuple[jax.Device, ...] | N
     return found
 
 
-def run_job(
-    job: Job, sizes: Sizes, progress: Progress
+def run_with_sizes(
+    sweep_input: SweepInput, sizes: Sizes, progress: Progress
 ) -> tuple[Shaped[np.ndarray, "examples *readout"], Shaped[np.ndarray, "ablations examples *readout"]]:
-    """A job in pieces of known sizes (`choose_sizes`), on all devices of the process: outputs of base and ablations."""
-    return _run(job, make_runner(job, sizes), sizes, None, progress)
+    """Outputs of base and ablations, in pieces of known sizes (`choose_sizes`), on all devices of the process."""
+    return _run(sweep_input, make_runner(sweep_input, sizes), sizes, None, progress)
 
 
 def _run(
-    job: Job, runner: BlockRunner, sizes: Sizes, journal: Journal | None, progress: Progress
+    sweep_input: SweepInput, runner: BlockRunner, sizes: Sizes, journal: Journal | None, progress: Progress
 ) -> tuple[np.ndarray, np.ndarray]:
-    parts = split_into_parts(job.plan, runner.chunks, sizes.runs, sizes.steps_of_part * sizes.runs)
-    outputs = _Outputs(job, runner, journal)
+    parts = split_into_parts(sweep_input.plan, runner.chunks, sizes.runs, sizes.steps_of_part * sizes.runs)
+    outputs = _Outputs(sweep_input, runner, journal)
     _run_parts(runner, parts, outputs, progress)
     return outputs.arrays()
 
 
-def make_runner(job: Job, sizes: Sizes, devices: Sequence[jax.Device] | None = None) -> BlockRunner:
+def make_runner(sweep_input: SweepInput, sizes: Sizes, devices: Sequence[jax.Device] | None = None) -> BlockRunner:
     """Pack the examples, and their donors alike, and make the steps ready.
 
     Raises:
@@ -184,20 +186,20 @@ def make_runner(job: Job, sizes: Sizes, devices: Sequence[jax.Device] | None = N
     """
     packed, donors = (
         None if texts is None else pack(texts, sizes.row_length, one_per_row=sizes.one_per_row, places=sizes.places)
-        for texts in (job.texts, job.donors)
+        for texts in (sweep_input.texts, sweep_input.donors)
     )
     assert packed is not None
-    return BlockRunner(job, packed, donors, sizes.blocks, devices)
+    return BlockRunner(sweep_input, packed, donors, sizes.blocks, devices)
 
 
 def _runner_of(
-    job: Job, sizes: Sizes, journal: Journal, memory: int | None, devices: Sequence[jax.Device] | None
+    sweep_input: SweepInput, sizes: Sizes, journal: Journal, memory: int | None, devices: Sequence[jax.Device] | None
 ) -> BlockRunner:
     """The steps with which a sweep was begun. Raises `InputError` where they need more memory than there may be now."""
-    runner = make_runner(job, sizes, devices)
+    runner = make_runner(sweep_input, sizes, devices)
     if memory is None and runner.devices < sizes.devices:  # each has more rows now
         memory = default_budget()
-    needed = memory_in_use() + 2 * job.output_bytes + runner_bytes(runner, job)
+    needed = memory_in_use() + 2 * sweep_input.output_bytes + runner_bytes(runner, sweep_input)
     if memory is not None and needed > SLACK * memory:
         raise InputError(
             f"the unfinished sweep in {journal.directory.parent} was begun with steps that need about "
@@ -206,10 +208,10 @@ def _runner_of(
     return runner
 
 
-def runner_bytes(runner: BlockRunner, job: Job) -> int:
+def runner_bytes(runner: BlockRunner, sweep_input: SweepInput) -> int:
     """Bytes that a sweep takes at most beside the model and the outputs, of the process (on CPUs) or of each device."""
-    packed, itemsize = runner.packed, np.dtype(job.model.numerics.dtype).itemsize
-    row_bytes = job.row_bytes(packed.starts.shape[1], AHEAD)
+    packed, itemsize = runner.packed, np.dtype(sweep_input.model.numerics.dtype).itemsize
+    row_bytes = sweep_input.row_bytes(packed.starts.shape[1], AHEAD)
     here = Blocks(runner.blocks.rows // runner.devices, runner.blocks.runs)
     needed = sweep_bytes(runner.config, itemsize, packed.row_length, here, row_bytes)
     return needed * (runner.devices if jax.default_backend() == "cpu" else 1)
@@ -240,9 +242,9 @@ def _run_parts(runner: BlockRunner, parts: Sequence[Part], outputs: "_Outputs", 
 class _Outputs:
     """The outputs, filled in as readouts arrive or from a journal, and written down part by part."""
 
-    def __init__(self, job: Job, runner: BlockRunner, journal: Journal | None):
-        self.size = (len(job.plan.ablations) + 1, len(job.texts))
-        self.runner, self.combine, self.journal = runner, job.combine, journal
+    def __init__(self, sweep_input: SweepInput, runner: BlockRunner, journal: Journal | None):
+        self.size = (len(sweep_input.plan.ablations) + 1, len(sweep_input.texts))
+        self.runner, self.combine, self.journal = runner, sweep_input.combine, journal
         self.waiting: deque[tuple[Array, list[tuple[Node, int]]] | Part] = deque()
         self.outputs: Any = None
         self.finished = 0

@@ -13,7 +13,7 @@ from jaxtyping import Int32
 from bertjax import arguments
 from bertjax.checkpoints import BertConfig
 from bertjax.engine.packing import LANES, STEP, choose_row_length, first_fit, total_lengths
-from bertjax.engine.sweep_input import Job
+from bertjax.engine.sweep_input import SweepInput
 from bertjax.errors import InputError
 from bertjax.formatting import format_bytes
 from bertjax.machine import SHARE, UNKNOWN, free_memory, peak_resident, resident_memory
@@ -75,7 +75,8 @@ class Sizes:
     @classmethod
     def from_dict(cls, found: Mapping[str, int]) -> "Sizes":
         """As `to_dict` gave it."""
-        return cls(**{**found, "one_per_row": bool(found["one_per_row"])})
+        numbers = {name: value for name, value in found.items() if name != "one_per_row"}
+        return cls(one_per_row=bool(found["one_per_row"]), **numbers)
 
 
 def choose_blocks(rows: int, row_length: int, heads: int, tokens: int) -> Blocks:
@@ -91,7 +92,7 @@ def choose_blocks(rows: int, row_length: int, heads: int, tokens: int) -> Blocks
 
 
 def choose_sizes(
-    job: Job,
+    sweep_input: SweepInput,
     *,
     row_length: int | None = None,
     one_per_row: bool = False,
@@ -104,7 +105,7 @@ def choose_sizes(
     Raises:
         InputError: too little memory, or an example longer than a row.
     """
-    config, numerics, lengths = job.model.config, job.model.numerics, total_lengths(job.texts)
+    config, numerics, lengths = sweep_input.model.config, sweep_input.model.numerics, total_lengths(sweep_input.texts)
     for name, value in (("row_length", row_length), ("tokens_at_once", tokens_at_once), ("memory", memory)):
         if value is not None:
             arguments.whole_number(value, name, 1)
@@ -113,7 +114,7 @@ def choose_sizes(
     if length < lengths.max():
         raise InputError(f"an example has {lengths.max()} tokens, but a row only {length}")
     rows = [[number] for number in range(len(lengths))] if one_per_row else first_fit(lengths, length)
-    row_bytes = job.row_bytes(max(sum(len(job.texts[one]) for one in row) for row in rows), AHEAD)
+    row_bytes = sweep_input.row_bytes(max(sum(len(sweep_input.texts[one]) for one in row) for row in rows), AHEAD)
     tokens, itemsize = tokens_at_once or default_tokens(config), np.dtype(numerics.dtype).itemsize
     count = len(jax.local_devices() if devices is None else devices)
     blocks = fit_blocks(
@@ -122,7 +123,7 @@ def choose_sizes(
         rows=len(rows),
         row_length=length,
         tokens=tokens,
-        output_bytes=job.output_bytes,
+        output_bytes=sweep_input.output_bytes,
         budget=memory,
         row_bytes=row_bytes,
         devices=count,

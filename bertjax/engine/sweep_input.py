@@ -30,7 +30,7 @@ EXPECTED = "a list of tokenised texts (Tokenizer.encode), a batch, or with token
 
 
 @dataclass(frozen=True)
-class Job:
+class SweepInput:
     """What a sweep computes.
 
     Args:
@@ -89,7 +89,7 @@ class Job:
         return (len(self.plan.ablations) + 1) * len(self.texts) * one.nbytes
 
 
-def make_job(
+def make_sweep_input(
     model: PretrainedModel,
     examples: Examples,
     ablations: Sequence[Ablation],
@@ -101,7 +101,7 @@ def make_job(
     at: Sequence[Sequence[int]] | Int[np.ndarray, "examples wanted"] | None = None,
     attention: str = "auto",
     tokenizer: Tokenizer | None = None,
-) -> Job:
+) -> SweepInput:
     """Check what a sweep is to compute; the arguments are those of `engine.sweep`.
 
     Raises:
@@ -130,7 +130,7 @@ def make_job(
         check_at_positions(model, reading)
     if combine is not None:
         _check_combine(combine, len(texts[0]), reading.given)
-    return Job(model, plan, texts, readout, combine or only_text, means, given, positions, reading, form)
+    return SweepInput(model, plan, texts, readout, combine or only_text, means, given, positions, reading, form)
 
 
 def choose_attention(asked: str, numerics: Numerics | None = None) -> str:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, DTypeLike
+from jaxtyping import Array, DTypeLike, PyTree
 
 from bertjax import arguments
 from bertjax.checkpoints import (
@@ -34,7 +34,7 @@ from bertjax.paths import user_path
 M = TypeVar("M", bound="PretrainedModel")
 # A module as `nnx.split` takes it apart: what it is, and its parameters.
 Graph: TypeAlias = nnx.GraphDef[Any]
-State: TypeAlias = nnx.State
+State: TypeAlias = PyTree[Array]
 
 
 class PretrainedModel(nnx.Module):

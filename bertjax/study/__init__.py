@@ -3,6 +3,7 @@
 from bertjax.study import parity
 from bertjax.study.conclusion import conclude
 from bertjax.study.encoding import Encoded, batch_rows, encode_examples, label_order
+from bertjax.study.job import Job
 from bertjax.study.outputs import cosine, mean_outputs, metrics_of, positive_label, sweep_examples
 from bertjax.study.parity import check_model
 from bertjax.study.provenance import command_line, versions, where_from
@@ -13,6 +14,7 @@ from bertjax.study.tables import parity_table, plan_table
 __all__ = [
     "COLLECTIONS",
     "Encoded",
+    "Job",
     "Settings",
     "ablate",
     "available_modes",

@@ -4,19 +4,16 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from bertjax.data import Examples
 from bertjax.engine import SweepResult
 from bertjax.errors import InputError, some_of
 from bertjax.evidence import predictions_from_logits
 from bertjax.formatting import count_of, finite
 from bertjax.interventions import Ablation, find_mode, to_overrides
-from bertjax.model import BertForSentenceEmbedding, PretrainedModel, load
 from bertjax.progress import Progress, silent
 from bertjax.results import (
     InMemory,
@@ -28,10 +25,11 @@ from bertjax.results import (
     write_results,
 )
 from bertjax.study.encoding import Encoded
-from bertjax.study.outputs import metrics_of, positive_label, sampled_attention, sweep_examples
+from bertjax.study.job import Job, load_model
+from bertjax.study.outputs import sampled_attention, sweep_examples
 from bertjax.study.provenance import provenance
-from bertjax.study.scoring import score_ablations, weigh_outputs
-from bertjax.study.settings import Settings, place
+from bertjax.study.scoring import weigh_outputs
+from bertjax.study.settings import Settings
 
 SAMPLED_EXAMPLES, SAMPLED_ABLATIONS = 8, 5
 ATTENTION_BYTES = 2 << 30  # of the weights that are kept, at most: long texts must not end a job that is done
@@ -42,15 +40,11 @@ class NoEffectWarning(UserWarning):
 
 
 def conclude(
-    settings: Settings,
-    model: PretrainedModel,
-    directory: Path,
-    examples: Examples,
-    encoded: Encoded,
-    ablations: Sequence[Ablation],
+    job: Job,
     means: Float[np.ndarray, "layers heads head_dim"] | None,
-    swept: SweepResult,
+    result: SweepResult,
     seconds: float,
+    *,
     say: Callable[[str], None] = lambda line: None,
     weighing: Progress = silent,
     keep: bool = True,
@@ -58,54 +52,41 @@ def conclude(
     """Score and weigh all ablations, and write the directory of results.
 
     Args:
-        settings: for this device; they say where the results go.
-        directory: the model's.
-        encoded: the examples as the model reads them.
+        job: what was run.
         means: the heads' mean outputs, where mode 'mean' occurs.
-        swept: outputs of the base and of all ablations.
+        result: outputs of the base and of all ablations.
         seconds: how long all of that took.
-        say: is told each step in a line.
-        weighing: is told how far the statistics are.
+        say: called with a line at each step.
+        weighing: called with how far the statistics are.
         keep: whether anything is written.
 
     Raises:
         OutputError: something cannot be written.
     """
-    places = [place(one, model.config, settings.mode) for one in ablations]
-    outputs, described = output_arrays(swept.base, swept.outputs, examples, places), describe_examples(examples)
+    settings, model, examples, ablations = job.settings, job.model, job.examples, job.ablations
+    outputs, described = output_arrays(result.base, result.outputs, examples, job.places), describe_examples(examples)
     if keep:
         write_outputs(settings.directory, outputs, described)
-    entries, base = score_ablations(encoded.kind, examples, swept, ablations, places, settings.metric)
+    entries, base = job.score(result)
     say(f"weighing {count_of(len(entries), 'effect')}")
-    positive = positive_label(encoded.kind, examples.task)
-    metrics = metrics_of(encoded.kind, examples.task, settings.metric)
-    evidence = weigh_outputs(metrics, positive, swept, examples.labels, settings.seed, progress=weighing)
+    evidence = weigh_outputs(job.metrics, job.positive, result, examples.labels, seed=settings.seed, progress=weighing)
     largest = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
-    some = [ablations[number] for number in largest]
-    chosen = choose_examples(encoded.kind, SweepResult(swept.base, swept.outputs[largest]))
-    weights = (1 + len(some)) * model.config.num_hidden_layers * model.config.num_attention_heads
-    chosen = those_that_fit(chosen, encoded, 4 * weights)
-    attention = _sample_attention(model, encoded, chosen, some, means)
+    some = replace(job, ablations=[ablations[number] for number in largest])
+    coarse = SweepResult(result.base, result.outputs[largest])
+    weights = (1 + len(largest)) * model.config.num_hidden_layers * model.config.num_attention_heads
+    chosen = those_that_fit(choose_examples(job.encoded.kind, coarse), job.encoded, 4 * weights)
     summary = {
-        **provenance(model, directory, settings.model, examples, encoded, settings.metric),
+        **provenance(job),
         **_how(settings, keep),
         "seconds": round(seconds, 3),
-        "without_effect": _warn_if_silent(swept, ablations),
+        "without_effect": _warn_if_silent(result, ablations),
         "base": base,
     }
+    attention = _sample_attention(some, chosen, means)
     if settings.precision == "bfloat16":
-        coarse = SweepResult(swept.base, swept.outputs[largest])
-        deviation = partial(_deviation, settings, directory, examples, encoded, some, means, coarse)
-        summary |= _compare_precisions(deviation, say)
+        summary |= _compare_precisions(partial(_deviation, some, means, coarse), say)
     results = make_results(summary, entries, evidence, InMemory(outputs, attention, described))
     return write_results(settings.directory, results) if keep else results
-
-
-def load_model(settings: Settings, directory: Path) -> PretrainedModel:
-    """The model with what reads out what the settings ask for."""
-    if settings.readout == "similarity":
-        return BertForSentenceEmbedding.from_pretrained(directory, dtype=settings.precision)
-    return load(directory, dtype=settings.precision)
 
 
 def _how(settings: Settings, keep: bool) -> dict[str, Any]:
@@ -128,25 +109,23 @@ def _compare_precisions(deviation: Callable[[], dict[str, Any]], say: Callable[[
 
 
 def _deviation(
-    settings: Settings,
-    directory: Path,
-    examples: Examples,
-    encoded: Encoded,
-    some: Sequence[Ablation],
-    means: Float[np.ndarray, "layers heads head_dim"] | None,
-    coarse: SweepResult,
+    job: Job, means: Float[np.ndarray, "layers heads head_dim"] | None, coarse: SweepResult
 ) -> dict[str, Any]:
-    """How far outputs and main scores in bfloat16 are from float32: of the base run, and of some ablations."""
-    model = load_model(replace(settings, precision="float32"), directory)
-    wide = None if means is None else means.astype(np.float32)
-    options: dict[str, Any] = {"memory": settings.memory_budget, "attention": settings.attention}
-    exact = sweep_examples(model, encoded, some, means=wide, **options)
-    places = [(one.name, None, None) for one in some]
-    found = [score_ablations(encoded.kind, examples, one, some, places, settings.metric) for one in (coarse, exact)]
-    scores = [[next(iter(base.values())), *(entry.score for entry in entries)] for entries, base in found]
+    """How far outputs and main scores in bfloat16 are from float32, of the base run and a job's ablations."""
+    settings = replace(job.settings, precision="float32")
+    exact = sweep_examples(
+        load_model(settings, job.directory),
+        job.encoded,
+        job.ablations,
+        means=None if means is None else means.astype(np.float32),
+        memory=settings.memory_budget,
+        attention=settings.attention,
+    )
+    scored = [job.score(result) for result in (coarse, exact)]
+    scores = [[next(iter(base.values())), *(entry.score for entry in entries)] for entries, base in scored]
     apart = np.abs(np.array(scores[0]) - np.array(scores[1]))
     return {
-        "runs": ["base", *(one.name for one in some)],
+        "runs": ["base", *(ablation.name for ablation in job.ablations)],
         "scores": [finite(value) for value in scores[1]],
         "scores_in_bfloat16": [finite(value) for value in scores[0]],
         "largest_score_difference": finite(float(np.max(apart))),
@@ -203,14 +182,10 @@ def those_that_fit(chosen: Sequence[int], encoded: Encoded, pair_bytes: int) -> 
 
 
 def _sample_attention(
-    model: PretrainedModel,
-    encoded: Encoded,
-    chosen: list[int],
-    largest: Sequence[Ablation],
-    means: Float[np.ndarray, "layers heads head_dim"] | None,
+    job: Job, chosen: Sequence[int], means: Float[np.ndarray, "layers heads head_dim"] | None
 ) -> dict[str, Shaped[np.ndarray, "..."]]:
-    """Attention of some examples: base, and the ablations with the largest effects."""
-    runs = [Ablation("base", ()), *largest]
-    overrides = [to_overrides(model.config, one, means) for one in runs]
-    arrays = sampled_attention(model, encoded, chosen, overrides)
-    return {"examples": np.array(chosen), "runs": np.array([one.name for one in runs]), **arrays}
+    """Attention of some examples: of the base, and of a job's ablations."""
+    runs = [Ablation("base", ()), *job.ablations]
+    overrides = [to_overrides(job.model.config, ablation, means) for ablation in runs]
+    arrays = sampled_attention(job.model, job.encoded, chosen, overrides)
+    return {"examples": np.array(chosen), "runs": np.array([ablation.name for ablation in runs]), **arrays}

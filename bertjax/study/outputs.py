@@ -61,22 +61,58 @@ def sweep_examples(
     Returns: logits `[ablations, examples, labels]` in the task's order of labels, or similarities
         `[ablations, examples]` in [-1, 1].
     """
-    options: dict[str, Any] = {"means": means, "progress": progress, "say": say}
-    options |= {"memory": memory, "attention": attention}
-    options |= {"journal": journal, "replace_journal": replace_journal, "settings": settings}
     readout, combine = how_to_run(encoded)
-    found = sweep(model, encoded.texts, ablations, readout, combine=combine, **options)
-    return _in_order(encoded, found)
+    result = sweep(
+        model,
+        encoded.texts,
+        ablations,
+        readout,
+        combine=combine,
+        means=means,
+        memory=memory,
+        attention=attention,
+        journal=journal,
+        replace_journal=replace_journal,
+        settings=settings,
+        progress=progress,
+        say=say,
+    )
+    return _in_order(encoded, result)
 
 
 def sweep_together(
-    model: PretrainedModel, encoded: Encoded, ablations: Sequence[Ablation], **options: Any
+    model: PretrainedModel,
+    encoded: Encoded,
+    ablations: Sequence[Ablation],
+    *,
+    means: Float[np.ndarray, "layers heads head_dim"] | None = None,
+    memory: int | None = None,
+    attention: str = "auto",
+    journal: Path | None = None,
+    replace_journal: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    progress: Progress = silent,
+    say: Callable[[str], None] = lambda line: None,
 ) -> SweepResult | None:
-    """`sweep_examples` by several processes (`distributed.sweep`), with its options; None on all but the first."""
+    """`sweep_examples` by several processes; None on all but the first."""
     readout, combine = how_to_run(encoded)
     assert isinstance(encoded.rows, SharedRows)
-    found = sweep_distributed(model, encoded.rows, ablations, readout, combine=combine, **options)
-    return None if found is None else _in_order(encoded, found)
+    result = sweep_distributed(
+        model,
+        encoded.rows,
+        ablations,
+        readout,
+        combine=combine,
+        means=means,
+        memory=memory,
+        attention=attention,
+        journal=journal,
+        replace_journal=replace_journal,
+        settings=settings,
+        progress=progress,
+        say=say,
+    )
+    return None if result is None else _in_order(encoded, result)
 
 
 def _in_order(encoded: Encoded, result: SweepResult) -> SweepResult:

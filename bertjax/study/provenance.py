@@ -9,33 +9,18 @@ from typing import Any
 import jax
 
 from bertjax.checkpoints import hash_weights, read_weights
-from bertjax.data import Examples
-from bertjax.evidence import METRICS, Metric
+from bertjax.evidence import METRICS
 from bertjax.machine import package_version
 from bertjax.model import PretrainedModel
-from bertjax.study.encoding import Encoded
-from bertjax.study.outputs import metrics_of, positive_label
+from bertjax.study.job import Job
 
 
-def provenance(
-    model: PretrainedModel,
-    directory: Path,
-    name: str,
-    examples: Examples,
-    encoded: Encoded,
-    metric: Metric | str | None = None,
-) -> dict[str, Any]:
-    """Command, model, data, outputs, versions and device, for `summary.json`.
-
-    Args:
-        directory: the model's; the hash is of all weights in its files.
-        name: what the user called the model.
-        metric: the main one; default the task's own.
-    """
-    metrics = metrics_of(encoded.kind, examples.task, metric)
-    own = {one.name: one.describe() for one in metrics if METRICS.get(one.name) is not one}
+def provenance(job: Job) -> dict[str, Any]:
+    """Command, model, data, outputs, versions and device, for `summary.json`."""
+    examples, encoded, metrics = job.examples, job.encoded, job.metrics
+    own = {metric.name: metric.describe() for metric in metrics if METRICS.get(metric.name) is not metric}
     return {
-        **where_from(model, directory, name),
+        **where_from(job.model, job.directory, job.settings.model),
         "data": {
             "task": examples.task.name,
             "label_names": list(examples.task.label_names or ()),
@@ -46,8 +31,8 @@ def provenance(
             "sha256": examples.sha256,
         },
         "outputs": encoded.kind,
-        "metrics": [one.name for one in metrics],
-        "positive": positive_label(encoded.kind, examples.task),
+        "metrics": [metric.name for metric in metrics],
+        "positive": job.positive,
         "metric": {"name": metrics[0].name, "label": metrics[0].label},
         **({"own_metrics": own} if own else {}),
     }

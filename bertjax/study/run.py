@@ -13,38 +13,32 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bertjax.checkpoints import DEFAULT_MODEL, locate
-from bertjax.data import CUSTOM, Examples, Tokenizer, load_examples
+from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.engine import (
     Estimate,
     SweepResult,
-    budget_of_texts,
     discard_journal,
     estimate,
     is_unfinished,
     processes,
 )
 from bertjax.errors import InputError, OutputError, some_of
-from bertjax.evidence import Metric, check_labels, check_weighable
+from bertjax.evidence import Metric
 from bertjax.formatting import count_of
-from bertjax.interventions import Ablation, Change, to_overrides
-from bertjax.model import PretrainedModel
+from bertjax.interventions import Ablation, to_overrides
 from bertjax.progress import Progress, ProgressBar, silent
 from bertjax.results import Results, check_directory
-from bertjax.study.conclusion import conclude, load_model
-from bertjax.study.encoding import Encoded, encode_examples, is_regression
+from bertjax.study.conclusion import conclude
+from bertjax.study.job import Job, check_scorable, load_job
 from bertjax.study.outputs import (
     how_to_run,
     mean_outputs,
     mean_outputs_together,
-    metrics_of,
-    positive_label,
     sweep_examples,
     sweep_plainly,
     sweep_together,
 )
-from bertjax.study.scoring import score_ablations
-from bertjax.study.settings import Settings, check_settings, for_this_device, list_ablations
+from bertjax.study.settings import Settings, check_settings, for_this_device
 
 # What one ablation of a collection is; of the others a set.
 NOUNS = {"heads": "head", "layers": "layer", "pairs": "pair of heads", "subsets": "subset"}
@@ -152,20 +146,18 @@ def run_job(
     settings = for_this_device(settings)
     if keep:
         _check_output(settings)
-    directory = locate(settings.model)
-    model, ablations, examples, encoded = _load_job(settings, directory)
-    _introduce(settings, model, len(ablations), examples, encoded, say)
-    _check_scorable(encoded, examples, settings.metric)
+    job = load_job(settings)
+    _introduce(job, say)
+    check_scorable(job)
     if keep:
         say(f"results go to {settings.directory}")
-    means = _means(settings, model, encoded, ablations)
-    swept = _sweep(settings, model, encoded, ablations, means, say, progress, settings.journal if keep else None)
-    if swept is None:
+    means = _means(job)
+    result = _sweep(job, means, say, progress, settings.journal if keep else None)
+    if result is None:
         processes.agree(WRITTEN)  # until the first process has written
         return None
-    _check_finite(ablations, swept, settings.journal if keep else None)
-    found = (examples, encoded, ablations, means, swept)
-    results = conclude(settings, model, directory, *found, time.time() - started, say, weighing, keep)
+    _check_finite(job.ablations, result, settings.journal if keep else None)
+    results = conclude(job, means, result, time.time() - started, say=say, weighing=weighing, keep=keep)
     if keep:
         discard_journal(settings.journal)
     if settings.distributed:
@@ -173,20 +165,14 @@ def run_job(
     return results
 
 
-def _introduce(
-    settings: Settings,
-    model: PretrainedModel,
-    ablations: int,
-    examples: Examples,
-    encoded: Encoded,
-    say: Callable[[str], None],
-) -> None:
+def _introduce(job: Job, say: Callable[[str], None]) -> None:
     """Say what is going to be done."""
+    settings, examples = job.settings, job.examples
     how = f"mode {settings.mode}, attention {settings.attention}"
-    what = count_of(ablations, NOUNS.get(settings.ablate, "set"))
+    what = count_of(len(job.ablations), NOUNS.get(settings.ablate, "set"))
     called = "" if settings.ablate in NOUNS else f" ({settings.ablate})"
-    say(f"{type(model).__name__} {settings.model}: {what}{called}, {how}")
-    counted = f"{count_of(len(examples), 'example')}, {count_of(int(encoded.lengths.sum()), 'token')}"
+    say(f"{type(job.model).__name__} {settings.model}: {what}{called}, {how}")
+    counted = f"{count_of(len(examples), 'example')}, {count_of(int(job.encoded.lengths.sum()), 'token')}"
     say(f"{examples.task.name}: {counted} ({examples.source})")
 
 
@@ -203,10 +189,17 @@ def estimate_job(settings: Settings) -> Estimate:
     """
     check_settings(settings)
     settings = for_this_device(settings)
-    model, ablations, _, encoded = _load_job(settings, locate(settings.model))
-    readout, combine = how_to_run(encoded)
-    limits: dict[str, Any] = {"memory": settings.memory_budget, "attention": settings.attention}
-    return estimate(model, encoded.texts, ablations, readout, combine=combine, **limits)
+    job = load_job(settings)
+    readout, combine = how_to_run(job.encoded)
+    return estimate(
+        job.model,
+        job.encoded.texts,
+        job.ablations,
+        readout,
+        combine=combine,
+        memory=settings.memory_budget,
+        attention=settings.attention,
+    )
 
 
 def _check_output(settings: Settings) -> None:
@@ -235,31 +228,9 @@ def _check_directory(settings: Settings) -> None:
     check_directory(settings.directory, settings.overwrite or unfinished)
 
 
-def _load_job(settings: Settings, directory: Path) -> tuple[PretrainedModel, list[Ablation], Examples, Encoded]:
-    """Model, ablations, and examples as given and as the model reads them."""
-    model = load_model(settings, directory)
-    ablations = list_ablations(settings, model.config)
-    examples = _load_examples(settings, model)
-    tokenizer = Tokenizer.from_pretrained(directory)
-    length, room = settings.max_length, budget_of_texts(settings.memory_budget)
-    encoded = encode_examples(model, tokenizer, examples, length, together=settings.distributed, memory=room)
-    return model, ablations, examples, encoded
-
-
-def _check_scorable(encoded: Encoded, examples: Examples, metric: Metric | str | None) -> None:
-    """Score outputs that are all 0: what is wrong with labels or metrics comes out before the sweep, not after."""
-    shape = (1, len(examples), len(encoded.label_order)) if encoded.kind == "logits" else (1, len(examples))
-    nothing, ablations = SweepResult(np.zeros(shape[1:]), np.zeros(shape)), [Ablation("0.0", (Change(0, 0),))]
-    score_ablations(encoded.kind, examples, nothing, ablations, [("0.0", 0, 0)], metric)
-    metrics, positive = metrics_of(encoded.kind, examples.task, metric), positive_label(encoded.kind, examples.task)
-    check_labels(metrics[0], examples.labels, positive, examples.task.label_names or ())
-    for one in metrics:
-        check_weighable(one, examples.labels, positive)
-
-
-def _check_finite(ablations: Sequence[Ablation], swept: SweepResult, journal: Path | None) -> None:
+def _check_finite(ablations: Sequence[Ablation], result: SweepResult, journal: Path | None) -> None:
     """Raise `InputError` where an ablation has outputs that nothing can be made of; no journal brings them back."""
-    both = zip(ablations, swept.outputs, strict=True)
+    both = zip(ablations, result.outputs, strict=True)
     broken = [one.name for one, outputs in both if not np.isfinite(outputs).all()]
     if broken:
         if journal is not None:
@@ -268,55 +239,42 @@ def _check_finite(ablations: Sequence[Ablation], swept: SweepResult, journal: Pa
         raise InputError(f"outputs are not finite where {some_of(broken)} is ablated: {hint}")
 
 
-def _load_examples(settings: Settings, model: PretrainedModel) -> Examples:
-    """The examples; labels of a user's own file are numbers where the model gives one (`num_labels` 1)."""
-    names = settings.label_names
-    if names is None and settings.task.lower() == CUSTOM and is_regression(model):
-        names = ()
-    return load_examples(
-        settings.task,
-        split=settings.split,
-        data=settings.data,
-        data_dir=settings.data_dir,
-        text_columns=settings.text_columns,
-        label_column=settings.label_column,
-        label_names=names,
-        limit=settings.limit,
-        seed=settings.seed,
-        memory=budget_of_texts(settings.memory_budget),
-    )
-
-
-def _means(
-    settings: Settings, model: PretrainedModel, encoded: Encoded, ablations: Sequence[Ablation]
-) -> Float[np.ndarray, "layers heads head_dim"] | None:
-    """Where mode 'mean' occurs, the heads' mean outputs over all examples."""
-    if not any(change.replacement == "mean" for one in ablations for change in one.changes):
+def _means(job: Job) -> Float[np.ndarray, "layers heads head_dim"] | None:
+    """The heads' mean outputs over all examples, where an ablation puts them in heads' places."""
+    if not any(change.replacement == "mean" for ablation in job.ablations for change in ablation.changes):
         return None
-    mean = mean_outputs_together if settings.distributed else mean_outputs
-    return mean(model, encoded, settings.texts_at_once)
+    mean = mean_outputs_together if job.settings.distributed else mean_outputs
+    return mean(job.model, job.encoded, job.settings.texts_at_once)
 
 
 def _sweep(
-    settings: Settings,
-    model: PretrainedModel,
-    encoded: Encoded,
-    ablations: Sequence[Ablation],
+    job: Job,
     means: Float[np.ndarray, "layers heads head_dim"] | None,
     say: Callable[[str], None],
     progress: Progress,
     journal: Path | None,
 ) -> SweepResult | None:
+    settings, model = job.settings, job.model
     if settings.engine == "fast":
-        options: dict[str, Any] = {
-            "memory": settings.memory_budget,
-            "attention": settings.attention,
-            "journal": journal,
-            "replace_journal": settings.overwrite,
-            "settings": settings.compared(),
-        }
         sweep = sweep_together if settings.distributed else sweep_examples
-        return sweep(model, encoded, ablations, means=means, **options, say=say, progress=progress)
-    overrides = [to_overrides(model.config, one, means) for one in ablations]
-    options = {"batch_size": settings.texts_at_once, "chunk_size": settings.chunk_size}
-    return sweep_plainly(model, encoded, overrides, **options, progress=progress)
+        return sweep(
+            model,
+            job.encoded,
+            job.ablations,
+            means=means,
+            memory=settings.memory_budget,
+            attention=settings.attention,
+            journal=journal,
+            replace_journal=settings.overwrite,
+            settings=settings.compared(),
+            say=say,
+            progress=progress,
+        )
+    return sweep_plainly(
+        model,
+        job.encoded,
+        [to_overrides(model.config, ablation, means) for ablation in job.ablations],
+        batch_size=settings.texts_at_once,
+        chunk_size=settings.chunk_size,
+        progress=progress,
+    )

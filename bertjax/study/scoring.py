@@ -1,47 +1,51 @@
 """Scores of all ablations and what they are worth, from the outputs of a sweep."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeAlias
 
-from bertjax.data import Examples
+import numpy as np
+from jaxtyping import Num
+
 from bertjax.engine import SweepResult
 from bertjax.evidence import Evidence, Metric, find_metric, labelled, score, weigh
 from bertjax.interventions import Ablation
 from bertjax.progress import Progress, silent
 from bertjax.results import Entry, Place
-from bertjax.study.outputs import metrics_of, positive_label
 from bertjax.study.settings import head_names
+
+Labels: TypeAlias = Num[np.ndarray, " examples"]
 
 
 def score_ablations(
-    kind: str,
-    examples: Examples,
-    swept: SweepResult,
+    metrics: Sequence[Metric],
+    positive: int,
+    labels: Labels,
+    result: SweepResult,
     ablations: Sequence[Ablation],
     places: Sequence[Place],
-    metric: Metric | str | None = None,
 ) -> tuple[list[Entry], dict[str, float]]:
-    """Scores of all ablations by every metric of the task, and of the base run.
+    """Scores of all ablations by every metric, and of the base run.
 
     Args:
-        metric: the main one; default the task's own.
+        metrics: the main one first.
+        positive: the label that counts as yes.
+        labels: of the examples.
 
     Returns: one entry for each ablation, scored by the main metric with all metrics beside it; and the base's
         scores by metric, the main one first.
     """
-    task = examples.task
-    metrics, positive = metrics_of(kind, task, metric), positive_label(kind, task)
-    base = {one.name: float(score(one, swept.base[None], examples.labels, positive)[0]) for one in metrics}
-    scores = {one.name: score(one, swept.outputs, examples.labels, positive) for one in metrics}
+    base = {metric.name: float(score(metric, result.base[None], labels, positive)[0]) for metric in metrics}
+    scores = {metric.name: score(metric, result.outputs, labels, positive) for metric in metrics}
     entries = [
         Entry(
-            one.name,
-            head_names(one),
-            *places[number][1:],
-            {name: float(found[number]) for name, found in scores.items()},
-            base[metrics[0].name],
+            name=ablation.name,
+            heads=head_names(ablation),
+            layer=places[number][1],
+            head=places[number][2],
+            scores={name: float(values[number]) for name, values in scores.items()},
+            base=base[metrics[0].name],
         )
-        for number, one in enumerate(ablations)
+        for number, ablation in enumerate(ablations)
     ]
     return entries, base
 
@@ -49,14 +53,15 @@ def score_ablations(
 def weigh_outputs(
     metrics: Sequence[Metric | str],
     positive: int,
-    swept: SweepResult,
-    labels: Any,
+    result: SweepResult,
+    labels: Labels,
+    *,
     seed: int = 0,
     resamples: int | None = None,
     progress: Progress = silent,
 ) -> dict[str, Evidence]:
     """What the outputs are worth as evidence, by each metric; nothing where fewer than two examples have a label."""
-    found: dict[str, Evidence] = {}
+    evidence: dict[str, Evidence] = {}
     for number, metric in enumerate(metrics):
         if labelled(metric, labels).sum() < 2:
             continue
@@ -64,7 +69,7 @@ def weigh_outputs(
         def report(done: float, total: float, before: int = number) -> None:
             progress(before + done / total, float(len(metrics)))
 
-        found[find_metric(metric).name] = weigh(
-            metric, swept.base, swept.outputs, labels, positive, resamples=resamples, seed=seed, progress=report
+        evidence[find_metric(metric).name] = weigh(
+            metric, result.base, result.outputs, labels, positive, resamples=resamples, seed=seed, progress=report
         )
-    return found
+    return evidence

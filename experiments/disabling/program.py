@@ -23,6 +23,7 @@ from bertjax.interventions import Ablation
 from bertjax.results import NOT_COMPARED, Results, check_directory
 from bertjax.study import (
     Encoded,
+    Job,
     Settings,
     conclude,
     encode_examples,
@@ -80,7 +81,7 @@ def add_disabling_options(parser: Parser, modes: Sequence[str] = MODES) -> None:
 
 
 @dataclass(frozen=True)
-class Job:
+class Disabling:
     """What is disabled in which model on which examples."""
 
     run: Run
@@ -114,7 +115,7 @@ def compute_disabling(run: Run, kind: Kind) -> Outcome:
         length = min(TRAINING_LENGTH, run.model.config.max_position_embeddings)
         run = replace(run, options=Namespace(**vars(run.options) | {"max_length": length}))
     examples = labelled(read_examples(run.options))
-    job = Job(run, kind, examples, encode_examples(run.model, run.tokenizer, examples, run.options.max_length))
+    job = Disabling(run, kind, examples, encode_examples(run.model, run.tokenizer, examples, run.options.max_length))
     several = {mode: kind.ablations(run.model.config, mode) for mode in modes}
     means = mean_outputs(run.model, job.encoded, ROWS_AT_ONCE) if "mean" in modes else None
     options: dict[str, Any] = {"journal": run.journal, "replace_journal": run.options.overwrite}
@@ -135,18 +136,18 @@ def _place(run: Run, mode: str) -> Path:
     return (run.directory or Path()) / mode
 
 
-def _conclude(job: Job, ablations: list[Ablation], means: Any, swept: SweepResult, seconds: float) -> Results:
+def _conclude(job: Disabling, ablations: list[Ablation], means: Any, swept: SweepResult, seconds: float) -> Results:
     """Write what disabling gave in a mode as `bertjax ablate` does, for `bertjax report`, `show` and `compare`."""
     options, mode = split_named_task(job.run.options), ablations[0].changes[0].mode
     shared = {name: getattr(options, name) for name in ("model", "task", "split", "data", "data_dir", "limit", "seed")}
     how: dict[str, Any] = {"mode": mode, "ablate": f"{job.kind.name}s", "max_length": options.max_length}
     settings = for_this_device(Settings(**shared, **how, precision="float32", output=str(job.place(mode))))
     weighing, directory = partial(job.run.report, note=f"weighing {mode}"), locate(options.model)
-    found = (job.examples, job.encoded, ablations, means, swept)
-    return conclude(settings, job.run.model, directory, *found, seconds, weighing=weighing)
+    one_mode = Job(settings, job.run.model, directory, ablations, job.examples, job.encoded)
+    return conclude(one_mode, means, swept, seconds, weighing=weighing)
 
 
-def _weigh(job: Job, results: Results, swept: SweepResult) -> dict[str, Effects]:
+def _weigh(job: Disabling, results: Results, swept: SweepResult) -> dict[str, Effects]:
     """Effects by metric. Accuracy is the main one where a task has it, as in the paper's figure 8."""
     every, options, effects = np.concatenate([swept.base[None], swept.outputs]), job.run.options, {}
     for name in sorted(results.summary["statistics"], key=lambda name: name != "accuracy"):
@@ -167,7 +168,7 @@ def labelled(examples: Examples) -> Examples:
     return examples if there.size == len(examples) else examples.take(there.tolist())
 
 
-def _outcome(job: Job, names: list[str], swept: SweepResult, weighed: dict[str, dict[str, Effects]]) -> Outcome:
+def _outcome(job: Disabling, names: list[str], swept: SweepResult, weighed: dict[str, dict[str, Effects]]) -> Outcome:
     """The run's numbers, and what is said and drawn of them; swept are the places in one mode after another."""
     numbers, examples = _numbers(job, names, weighed), job.examples
     by_mode = swept.outputs.reshape(len(weighed), -1, *swept.base.shape)
@@ -186,7 +187,7 @@ def _outcome(job: Job, names: list[str], swept: SweepResult, weighed: dict[str, 
     return Outcome(numbers, values, pictures.pop("figure"), lines, pictures)
 
 
-def _numbers(job: Job, names: list[str], weighed: dict[str, dict[str, Effects]]) -> dict[str, Any]:
+def _numbers(job: Disabling, names: list[str], weighed: dict[str, dict[str, Effects]]) -> dict[str, Any]:
     """Everything that is said or drawn: per place, by metric and mode."""
     task, labels, options = job.examples.task, job.examples.task.label_names or (), job.run.options
     first = next(iter(weighed.values()))

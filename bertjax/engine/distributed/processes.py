@@ -35,7 +35,7 @@ def start(coordinator: str | None = None, processes: int | None = None, process:
         processes: how many there are.
         process: this one's number, from 0.
 
-    Returns: what hears of the others' end; `close` it when the job is done.
+    Returns: what hears of the others' end; `close` it when the sweep_input is done.
 
     Raises:
         InputError: nothing says who the others are, they cannot be reached, or the coordinator's port is taken.

@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from bertjax.engine import run as engine
 from bertjax.engine.distributed.processes import agree, check_alike, gather, is_first
@@ -25,7 +26,7 @@ from bertjax.engine.journal import Journal, open_journal
 from bertjax.engine.packing import pack, total_lengths
 from bertjax.engine.plain import SweepResult
 from bertjax.engine.sizes import Sizes, choose_length, choose_sizes, default_budget, memory_in_use
-from bertjax.engine.sweep_input import Job, make_job
+from bertjax.engine.sweep_input import SweepInput, make_sweep_input
 from bertjax.errors import SweepInterrupted
 from bertjax.interventions import Ablation, Readout
 from bertjax.machine import use_compile_cache
@@ -43,7 +44,7 @@ def sweep_distributed(
     readout: Readout,
     *,
     combine: engine.Combine | None = None,
-    means: Any = None,
+    means: Float[np.ndarray, "layers heads head_dim"] | None = None,
     memory: int | None = None,
     attention: str = "auto",
     journal: str | Path | None = None,
@@ -66,27 +67,29 @@ def sweep_distributed(
     """
     started = time.monotonic()
     use_compile_cache()
-    job = make_job(model, rows.blanks(), ablations, readout, combine=combine, means=means, attention=attention)
-    facts = facts_of(job, f"{rows.examples}, {rows.digest}")
+    sweep_input = make_sweep_input(
+        model, rows.blanks(), ablations, readout, combine=combine, means=means, attention=attention
+    )
+    facts = facts_of(sweep_input, f"{rows.examples}, {rows.digest}")
     check_alike({name: fact for name, fact in facts.items() if name != "device"})
     with contextlib.ExitStack() as opened:
         notes = None
         if journal is not None and is_first():
             facts |= {"shares": "of several processes"}
             there = open_journal(
-                Path(journal), facts, {"shares": _count_shares(job)}, settings=settings, replace=replace_journal
+                Path(journal), facts, {"shares": _count_shares(sweep_input)}, settings=settings, replace=replace_journal
             )
             notes = opened.enter_context(there)
             if notes.found:
                 say(f"{notes.found} finished shares in {notes.directory.parent}, going on from there")
-        wanted = notes.sizes["shares"] if notes else _count_shares(job)
-        shares = divide_examples(len(job.texts), int(agree(np.int32(wanted))))
-        found = _finished(job, shares, notes)
+        wanted = notes.sizes["shares"] if notes else _count_shares(sweep_input)
+        shares = divide_examples(len(sweep_input.texts), int(agree(np.int32(wanted))))
+        found = _finished(sweep_input, shares, notes)
         missing = np.flatnonzero(agree(np.array([number not in found for number in range(len(shares))]))).tolist()
-        sizes = _choose_sizes(job, shares, memory or _own_memory())
+        sizes = _choose_sizes(sweep_input, shares, memory or _own_memory())
 
         def run(share: range, report: Progress) -> np.ndarray:
-            base, outputs = engine.run_job(replace(job, texts=rows.texts_of(share)), sizes, report)
+            base, outputs = engine.run_with_sizes(replace(sweep_input, texts=rows.texts_of(share)), sizes, report)
             return np.concatenate([base[None], outputs])
 
         try:
@@ -98,7 +101,7 @@ def sweep_distributed(
     if not is_first():
         return None
     base, outputs = _put_together(shares, found)
-    return SweepResult(base, outputs, tuple(ablations), job.attention, time.monotonic() - started)
+    return SweepResult(base, outputs, tuple(ablations), sweep_input.attention, time.monotonic() - started)
 
 
 def divide_examples(examples: int, shares: int) -> list[range]:
@@ -110,20 +113,22 @@ def divide_examples(examples: int, shares: int) -> list[range]:
     return [range(number, examples, shares) for number in range(shares)]
 
 
-def _count_shares(job: Job) -> int:
+def _count_shares(sweep_input: SweepInput) -> int:
     """How many shares a sweep that begins has: as many for each process, unless there are fewer examples."""
-    processes, examples, runs = jax.process_count(), len(job.texts), len(job.plan.ablations) + 1
+    processes, examples, runs = jax.process_count(), len(sweep_input.texts), len(sweep_input.plan.ablations) + 1
     size = max(1, RUNS_OF_SHARE.get(jax.default_backend(), RUNS_OF_SHARE["other"]) // runs)
     return min(examples, -(-examples // (size * processes)) * processes)
 
 
-def _choose_sizes(job: Job, shares: Sequence[range], memory: int) -> Sizes:
+def _choose_sizes(sweep_input: SweepInput, shares: Sequence[range], memory: int) -> Sizes:
     """The sizes of all pieces, the same for all shares: each step is compiled once."""
-    config = job.model.config
-    length = choose_length(config, total_lengths(job.texts))
-    largest = max(shares, key=lambda share: sum(len(text) for place in share for text in job.texts[place]))
-    sizes = choose_sizes(replace(job, texts=[job.texts[place] for place in largest]), row_length=length, memory=memory)
-    places = [pack([job.texts[place] for place in share], length).starts.shape[1] for share in shares]
+    config = sweep_input.model.config
+    length = choose_length(config, total_lengths(sweep_input.texts))
+    largest = max(shares, key=lambda share: sum(len(text) for place in share for text in sweep_input.texts[place]))
+    sizes = choose_sizes(
+        replace(sweep_input, texts=[sweep_input.texts[place] for place in largest]), row_length=length, memory=memory
+    )
+    places = [pack([sweep_input.texts[place] for place in share], length).starts.shape[1] for share in shares]
     return replace(sizes, places=max(places))
 
 
@@ -135,13 +140,13 @@ def _own_memory() -> int:
     return used + max(0, default_budget() - used) // alike
 
 
-def _finished(job: Job, shares: Sequence[range], notes: Journal | None) -> dict[int, np.ndarray]:
+def _finished(sweep_input: SweepInput, shares: Sequence[range], notes: Journal | None) -> dict[int, np.ndarray]:
     """The outputs that the journal has, by share."""
     found: dict[int, np.ndarray] = {}
     if notes is not None:
         for number, share in enumerate(shares):
             part = notes.read(number)
-            if part is not None and part.shape[:2] == (len(job.plan.ablations) + 1, len(share)):
+            if part is not None and part.shape[:2] == (len(sweep_input.plan.ablations) + 1, len(share)):
                 found[number] = part
     return found
 

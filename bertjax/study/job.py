@@ -1,0 +1,112 @@
+"""The main job once it is loaded: model, data and ablations as values, checked before anything is computed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bertjax.checkpoints import locate
+from bertjax.data import CUSTOM, Examples, Tokenizer, load_examples
+from bertjax.engine import SweepResult, budget_of_texts
+from bertjax.evidence import Metric, check_labels, check_weighable
+from bertjax.interventions import Ablation, Change
+from bertjax.model import BertForSentenceEmbedding, PretrainedModel, load
+from bertjax.results import Entry, Place
+from bertjax.study.encoding import Encoded, encode_examples, is_regression
+from bertjax.study.outputs import metrics_of, positive_label
+from bertjax.study.scoring import score_ablations
+from bertjax.study.settings import Settings, list_ablations, place
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is ablated in which model on which examples.
+
+    Args:
+        settings: for this device; they say where the results go.
+        model: loaded from `directory`.
+        directory: the checkpoint's.
+        ablations: sets of heads.
+        examples: as they were read.
+        encoded: the examples as the model reads them.
+    """
+
+    settings: Settings
+    model: PretrainedModel
+    directory: Path
+    ablations: Sequence[Ablation]
+    examples: Examples
+    encoded: Encoded
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """What judges the outputs, the main one first."""
+        return metrics_of(self.encoded.kind, self.examples.task, self.settings.metric)
+
+    @property
+    def positive(self) -> int:
+        """The label that counts as yes."""
+        return positive_label(self.encoded.kind, self.examples.task)
+
+    @property
+    def places(self) -> list[Place]:
+        """Name, layer and head of each ablation."""
+        return [place(ablation, self.model.config, self.settings.mode) for ablation in self.ablations]
+
+    def score(self, result: SweepResult) -> tuple[list[Entry], dict[str, float]]:
+        """The scores of all ablations, and of the base run by metric."""
+        return score_ablations(self.metrics, self.positive, self.examples.labels, result, self.ablations, self.places)
+
+
+def load_job(settings: Settings) -> Job:
+    """Load model and data, and see that outputs of this kind can be scored by the labels.
+
+    Raises:
+        BertjaxError: whatever is wrong with model, data or settings.
+    """
+    directory = locate(settings.model)
+    model = load_model(settings, directory)
+    ablations = list_ablations(settings, model.config)
+    examples = _load_examples(settings, model)
+    tokenizer = Tokenizer.from_pretrained(directory)
+    length, room = settings.max_length, budget_of_texts(settings.memory_budget)
+    encoded = encode_examples(model, tokenizer, examples, length, together=settings.distributed, memory=room)
+    return Job(settings, model, directory, ablations, examples, encoded)
+
+
+def load_model(settings: Settings, directory: Path) -> PretrainedModel:
+    """The model with what reads out what the settings ask for."""
+    if settings.readout == "similarity":
+        return BertForSentenceEmbedding.from_pretrained(directory, dtype=settings.precision)
+    return load(directory, dtype=settings.precision)
+
+
+def _load_examples(settings: Settings, model: PretrainedModel) -> Examples:
+    """The examples; labels of a user's own file are numbers where the model gives one (`num_labels` 1)."""
+    names = settings.label_names
+    if names is None and settings.task.lower() == CUSTOM and is_regression(model):
+        names = ()
+    return load_examples(
+        settings.task,
+        split=settings.split,
+        data=settings.data,
+        data_dir=settings.data_dir,
+        text_columns=settings.text_columns,
+        label_column=settings.label_column,
+        label_names=names,
+        limit=settings.limit,
+        seed=settings.seed,
+        memory=budget_of_texts(settings.memory_budget),
+    )
+
+
+def check_scorable(job: Job) -> None:
+    """Score outputs that are all 0: what is wrong with labels or metrics comes out before the sweep, not after."""
+    examples, encoded = job.examples, job.encoded
+    shape = (1, len(examples), len(encoded.label_order)) if encoded.kind == "logits" else (1, len(examples))
+    nothing, ablation = SweepResult(np.zeros(shape[1:]), np.zeros(shape)), Ablation("0.0", (Change(0, 0),))
+    score_ablations(job.metrics, job.positive, examples.labels, nothing, [ablation], [("0.0", 0, 0)])
+    check_labels(job.metrics[0], examples.labels, job.positive, examples.task.label_names or ())
+    for metric in job.metrics:
+        check_weighable(metric, examples.labels, job.positive)
