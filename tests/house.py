@@ -30,7 +30,7 @@ FLAX = {
     *("bertjax/checkpoints/weight_files.py",),
     *("bertjax/engine/plain.py", "bertjax/engine/blocks.py", "bertjax/engine/compiled_steps.py"),
 }
-NNX = {"Module", "Param", "List", "split", "merge", "eval_shape"}
+NNX = {"Module", "Param", "List", "GraphDef", "split", "merge", "eval_shape"}
 MOST_MODULES = 13
 
 

@@ -35,7 +35,7 @@ def test_with_few_examples_all_swaps_are_tried_as_scipy_does(rng, metric):
     outputs, labels = draw_outputs(rng, metric, 3, 9, 2)
     labels[:2] = 0, 1
     observed = score(metric, outputs, labels)[1:] - score(metric, outputs, labels)[0]
-    found = significance.swap_test(metric, outputs[0], outputs[1:], labels, 1, observed, 1000, 0)
+    found = significance.swap_test(metric, outputs[0], outputs[1:], labels, 1, observed, draws=1000, seed=0)
     assert found.exact
     assert len(found.largest) == 2**9
 
@@ -86,7 +86,7 @@ def test_without_effects_false_discoveries_hold_their_level(metric):
         scores = score(metric, outputs, labels)
         observed = scores[1:] - scores[0]
         swapped = significance.swap_test(
-            metric, outputs[0], outputs[1:], labels, 1, observed, 999, int(rng.integers(99))
+            metric, outputs[0], outputs[1:], labels, 1, observed, draws=999, seed=int(rng.integers(99))
         )
         if metric == "accuracy":
             right = outputs.argmax(-1) == labels
@@ -171,7 +171,9 @@ def p_of_noise(metric, noise, repeats):
         labels = signal[0] if METRICS[metric].targets == "numbers" else (signal[0] > 0).astype(int)
         outputs = signal.sum(0) + noise * rng.normal(size=(2, 120))
         observed = np.diff(score(metric, outputs, labels))
-        found += significance.swap_test(metric, outputs[0], outputs[1:], labels, 1, observed, 199, number).p.tolist()
+        found += significance.swap_test(
+            metric, outputs[0], outputs[1:], labels, 1, observed, draws=199, seed=number
+        ).p.tolist()
     return np.array(found)
 
 

@@ -6,7 +6,7 @@ bootstrap is far too sure of itself: it draws nothing that was not seen. There a
 weights take the place of Tango's plus and minus one.
 """
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -23,6 +23,8 @@ FEWEST_PLACES = 10  # below which that interval is too sure: of 6 places it hold
 ROUNDING = 1e-12  # differences that are this close are the same
 
 Ends = Float[np.ndarray, "2 runs"]
+Runs = Float[np.ndarray, " runs"]
+Counts = Int[np.ndarray, " runs"]
 
 
 def percentile(resampled: Float[np.ndarray, "draws runs"], level: float = LEVEL) -> Ends:
@@ -90,7 +92,7 @@ def tango(
     return np.stack([low, _cross(gains, losses, examples, observed, edge, -wanted)])
 
 
-def _cross(gains: Any, losses: Any, examples: int, low: Any, high: Any, wanted: float) -> Float[np.ndarray, " runs"]:
+def _cross(gains: Counts, losses: Counts, examples: int, low: Runs, high: Runs, wanted: float) -> Runs:
     """Between these bounds the difference under which Tango's statistic is as wanted; it falls as that grows."""
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
@@ -110,6 +112,7 @@ def by_kinds_of_flips(
     labels: Int[np.ndarray, " examples"],
     positive: int,
     observed: Float[np.ndarray, " runs"],
+    *,
     level: float = LEVEL,
 ) -> Ends:
     """Score interval for a difference of scores where few predictions flip: Tango's, with flips of several weights.
@@ -170,7 +173,12 @@ def heaviest_flip(
 
 
 def weights_of_flips(
-    metric: Metric | str, base: Any, labels: Any, positive: int, classes: Any, kinds: list[Any]
+    metric: Metric | str,
+    base: Int[np.ndarray, " examples"],
+    labels: Int[np.ndarray, " examples"],
+    positive: int,
+    classes: Int[np.ndarray, " classes"],
+    kinds: Sequence[tuple[int, int, int]],
 ) -> Float[np.ndarray, " kinds"]:
     """By how much one flip of each kind changes the base's score; 0 where no example could flip so."""
     cells = [(label, prediction) for label in classes for prediction in classes]

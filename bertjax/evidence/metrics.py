@@ -35,6 +35,8 @@ UNLABELLED = -1
 Outputs = Int[np.ndarray, "ablations examples"] | Float[np.ndarray, "ablations examples"]
 Labels = Int[np.ndarray, " examples"] | Float[np.ndarray, " examples"]
 Scores = Float[np.ndarray, " ablations"]
+Runs = Float[np.ndarray, " runs"]
+Counts = Int[np.ndarray, " runs"]
 
 
 @dataclass(frozen=True)
@@ -44,24 +46,24 @@ class EffectSize:
     Attributes:
         text: what it is, for people.
         function: takes the base's score, the scores `[runs]`, the spread of one example's share in each difference,
-            and how many predictions each run gains and loses (None for values); gives `[runs]`.
+            and how many predictions each run gains and loses (0 for values); gives `[runs]`.
     """
 
     text: str
-    function: Callable[[float, Any, Any, Any, Any], Any]
+    function: Callable[[float, Runs, Runs, Counts, Counts], Runs]
 
 
-def _cohens_d(base: float, scores: Any, spread: Any, gains: Any, losses: Any) -> Any:
+def _cohens_d(base: float, scores: Runs, spread: Runs, gains: Counts, losses: Counts) -> Runs:
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(spread > 0, (scores - base) / spread, 0.0)
 
 
-def _cohens_q(base: float, scores: Any, spread: Any, gains: Any, losses: Any) -> Any:
+def _cohens_q(base: float, scores: Runs, spread: Runs, gains: Counts, losses: Counts) -> Runs:
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.arctanh(scores) - np.arctanh(base)
 
 
-def _cohens_g(base: float, scores: Any, spread: Any, gains: Any, losses: Any) -> Any:
+def _cohens_g(base: float, scores: Runs, spread: Runs, gains: Counts, losses: Counts) -> Runs:
     return np.where(gains + losses > 0, gains / np.maximum(gains + losses, 1) - 0.5, 0.0)
 
 
@@ -108,8 +110,8 @@ class Metric:
     function: Callable[[Outputs, Labels, int], Scores]
     lowest: float = 0.0
     needs: Literal["nothing", "two", "positive", "both"] = "nothing"
-    scorer: Callable[[Any, Any, int], Scorer] | None = None
-    swap_weights: Callable[[Any, Any], Any] | None = None
+    scorer: Callable[[Outputs, Labels, int], Scorer] | None = None
+    swap_weights: Callable[[Outputs, Bool[np.ndarray, " examples"]], Float[np.ndarray, "examples runs"]] | None = None
     effect_size: EffectSize = COHENS_D
     any_scale: bool = False
     ranks: bool = False
@@ -384,7 +386,9 @@ def _ranking(name: str, values: Outputs, labels: Labels, positive: int) -> Score
     return _undefined(values) if _constant(wanted) else _each(name, values, wanted)
 
 
-def _area_of_swaps(given: Float[np.ndarray, "runs examples"], wanted: Bool[np.ndarray, " examples"]) -> Any:
+def _area_of_swaps(
+    given: Float[np.ndarray, "runs examples"], wanted: Bool[np.ndarray, " examples"]
+) -> Float[np.ndarray, "examples _"]:
     """What swapping each example weighs in a difference of ROC AUC.
 
     An area is a mean over pairs of a positive and a negative example (Mann and Whitney 1947). With t = 1 where an

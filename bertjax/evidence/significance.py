@@ -15,7 +15,7 @@ from jaxtyping import Float, Int, Num
 from scipy.special import bdtr, ndtri
 
 from bertjax.evidence.metrics import Metric, find_metric, make_scorer
-from bertjax.evidence.resampling import score_draws, standardise, swaps
+from bertjax.evidence.resampling import Scorer, score_draws, standardise, swaps
 
 LEAST_DRAWS, DRAWS_PER_ABLATION = 9_999, 100
 # Products of a draw, an example and an ablation that a test takes at most: about a minute or two.
@@ -24,6 +24,7 @@ MOST_RANKED_WORK = 6.6e9  # where each draw makes ranks anew
 POWER = 0.8
 HALVES = 200  # of the examples, on which heads are chosen
 ROUNDING = 1e-12
+Runs = Float[np.ndarray, " runs"]
 # From which examples a draw swaps to the difference that these swaps make.
 Difference = Callable[[Num[np.ndarray, "draws examples"]], Float[np.ndarray, "draws runs"]]
 
@@ -97,6 +98,7 @@ def swap_test(
     labels: Num[np.ndarray, " examples"],
     positive: int,
     observed: Float[np.ndarray, " runs"],
+    *,
     draws: int,
     seed: int,
     advance: Callable[[int], None] = lambda draws: None,
@@ -188,7 +190,9 @@ def holm(p: Float[np.ndarray, " runs"]) -> Float[np.ndarray, " runs"]:
     return _where_known(p, adjust)
 
 
-def _where_known(p: Float[np.ndarray, " runs"], adjust: Any) -> Float[np.ndarray, " runs"]:
+def _where_known(
+    p: Float[np.ndarray, " runs"], adjust: Callable[[np.ndarray], np.ndarray]
+) -> Float[np.ndarray, " runs"]:
     known, found = np.isfinite(p), np.full(p.shape, np.nan)
     if known.any():
         found[known] = adjust(p[known])
@@ -214,7 +218,7 @@ def fewest_flips(tests: int, level: float = 0.05) -> int:
 
 
 def choose_on_half(
-    scorer: Any,
+    scorer: Scorer,
     examples: int,
     seed: int,
     halves: int = HALVES,

@@ -4,7 +4,7 @@ Differences are the ablated score less the base score, on the same examples, so 
 differences are as the metric defines them; 0.01 is one point.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -36,7 +36,10 @@ PARTS = 2000  # of the examples, one left out at a time, for the acceleration of
 GROUP = 256  # ablations whose draws are held together
 RANKED = 700_000  # outputs that are ranked together: about 64 MB for each thread, 130 MB where they are swapped
 
+Outputs = Float[np.ndarray, "runs examples *labels"]
+Labels = Num[np.ndarray, " examples"]
 Runs = Float[np.ndarray, " runs"]
+Counts = Int[np.ndarray, " runs"]
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,15 @@ def weigh(
     if examples < 2:
         raise DataError(f"{examples} example has a label: intervals and tests need two at least")
     resamples = resamples or RESAMPLES
-    task = _Task(metric, every[0], scores, labels, positive, resamples, seed)
+    task = _Task(
+        metric=metric,
+        base=every[0],
+        scores=scores,
+        labels=labels,
+        positive=positive,
+        resamples=resamples,
+        seed=seed,
+    )
     swaps = draws or count_draws(metric, len(outputs), examples)
     size = GROUP if metric.reads == "predictions" else max(1, min(GROUP, RANKED // examples))
     groups = [range(start, min(start + size, len(outputs))) for start in range(0, len(outputs), size)]
@@ -195,7 +206,7 @@ class _Pace:
         self.progress(self.total, self.total)
 
 
-def _put_together(task: "_Task", every: Any, found: list["_Group"], halves: dict[str, Any]) -> Evidence:
+def _put_together(task: "_Task", every: Outputs, found: Sequence["_Group"], halves: dict[str, Any]) -> Evidence:
     """All groups of ablations, and what depends on how many there are."""
     metric, scores, swapped = task.metric, task.scores, reduce(Swapped.join, (one.swapped for one in found))
     gains, losses = _flips(metric, every, task.labels)
@@ -216,8 +227,8 @@ def _put_together(task: "_Task", every: Any, found: list["_Group"], halves: dict
         holm=holm(p),
         best=swapped.best(observed),
         best_raw=swapped.best(observed, ratio=False),
-        gains=gains,
-        losses=losses,
+        gains=gains if metric.reads == "predictions" else None,
+        losses=losses if metric.reads == "predictions" else None,
         effect_size=metric.effect_size.function(
             float(scores[0]), scores[1:], error * np.sqrt(len(task.labels)), gains, losses
         ),
@@ -236,9 +247,9 @@ class _Task:
     """What all groups of ablations have in common."""
 
     metric: Metric
-    base: Any
-    scores: Runs
-    labels: Any
+    base: Float[np.ndarray, "examples *labels"]
+    scores: Float[np.ndarray, " 1+runs"]
+    labels: Labels
     positive: int
     resamples: int
     seed: int
@@ -257,7 +268,7 @@ class _Group:
     swapped: Swapped
 
 
-def _weigh_group(task: _Task, outputs: Any, group: range, draws: int, pace: "_Pace") -> _Group:
+def _weigh_group(task: _Task, outputs: Outputs, group: range, draws: int, pace: "_Pace") -> _Group:
     """Some ablations: the draws of all of them at once would not fit into memory."""
     every, examples = np.concatenate([task.base[None], outputs]), len(task.labels)
     observed = task.scores[1 + group.start : 1 + group.stop] - task.scores[0]
@@ -268,11 +279,20 @@ def _weigh_group(task: _Task, outputs: Any, group: range, draws: int, pace: "_Pa
     left_out = _differences(score_draws(scorer, _leave_out(examples), advance))
     both = intervals.percentile(resampled), intervals.bca(observed, resampled, left_out)
     low, high, method = choose_intervals(
-        task.metric, every, task.labels, task.positive, observed, both, float(task.scores[0])
+        task.metric, every, task.labels, task.positive, observed, both, base=float(task.scores[0])
     )
-    how: dict[str, Any] = {"draws": draws, "seed": task.seed, "advance": pace.of_draws(len(group), pace.swap)}
-    swapped = swap_test(task.metric, task.base, outputs, task.labels, task.positive, observed, **how)
-    return _Group(low, high, method, *both, _spread(resampled), swapped)
+    swapped = swap_test(
+        task.metric,
+        task.base,
+        outputs,
+        task.labels,
+        task.positive,
+        observed,
+        draws=draws,
+        seed=task.seed,
+        advance=pace.of_draws(len(group), pace.swap),
+    )
+    return _Group(low, high, method, both[0], both[1], _spread(resampled), swapped)
 
 
 def _differences(scores: Float[np.ndarray, "draws runs"]) -> Float[np.ndarray, "draws ablations"]:
@@ -287,15 +307,24 @@ def _leave_out(examples: int) -> list[Num[np.ndarray, "_ examples"]]:
     return [(part != numbers[start : start + size, None]).astype(np.uint16) for start in range(0, len(numbers), size)]
 
 
-def _flips(metric: Metric, outputs: Any, labels: Any) -> tuple[Any, Any]:
+def _flips(metric: Metric, outputs: Outputs, labels: Labels) -> tuple[Counts, Counts]:
+    """How many predictions each run gains and loses; none of values."""
     if metric.reads != "predictions":
-        return None, None
+        none = np.zeros(len(outputs) - 1, int)
+        return none, none
     right = predictions_from_logits(outputs) == labels
     return (right[1:] & ~right[0]).sum(1), (~right[1:] & right[0]).sum(1)
 
 
 def choose_intervals(
-    metric: Metric, outputs: Any, labels: Any, positive: int, observed: Runs, both: Any, base: float
+    metric: Metric,
+    outputs: Outputs,
+    labels: Labels,
+    positive: int,
+    observed: Runs,
+    both: tuple[Float[np.ndarray, "2 runs"], Float[np.ndarray, "2 runs"]],
+    *,
+    base: float,
 ) -> tuple[Runs, Runs, tuple[str, ...]]:
     """BCa, or percentiles where that is undefined, or a score interval where few predictions flip."""
     percentile, bca = both
@@ -303,10 +332,11 @@ def choose_intervals(
     low, high = np.where(usable, bca, percentile)
     method = np.where(usable, "bca", "percentile").astype(object)
     if metric.reads == "predictions":
-        predictions, gains_losses = predictions_from_logits(outputs), _flips(metric, outputs, labels)
-        few = (_count_flips(metric, predictions, positive, gains_losses) < intervals.FEW_FLIPS) & np.isfinite(observed)
+        predictions, (gains, losses) = predictions_from_logits(outputs), _flips(metric, outputs, labels)
+        flips = _count_flips(metric, predictions, positive, gains, losses)
+        few = (flips < intervals.FEW_FLIPS) & np.isfinite(observed)
         if metric.flips_alone:
-            ends = intervals.tango(gains_losses[0][few], gains_losses[1][few], len(labels))
+            ends = intervals.tango(gains[few], losses[few], len(labels))
         else:
             ends = intervals.by_kinds_of_flips(
                 metric, predictions[0], predictions[1:][few], labels, positive, observed[few]
@@ -318,13 +348,14 @@ def choose_intervals(
     return low, high, tuple(method.tolist())
 
 
-def _count_flips(metric: Metric, predictions: Any, positive: int, gains_losses: Any) -> Int[np.ndarray, " runs"]:
+def _count_flips(
+    metric: Metric, predictions: Int[np.ndarray, "1+runs examples"], positive: int, gains: Counts, losses: Counts
+) -> Int[np.ndarray, " runs"]:
     """How many predictions flip in a way that the metric sees."""
     if metric.flips_alone:
-        return gains_losses[0] + gains_losses[1]
-    if metric.of_one_label:
-        predictions = predictions == positive
-    return (predictions[1:] != predictions[0]).sum(1)
+        return gains + losses
+    seen = predictions == positive if metric.of_one_label else predictions
+    return (seen[1:] != seen[0]).sum(1)
 
 
 def _spread(resampled: Float[np.ndarray, "draws runs"]) -> Runs:
@@ -336,7 +367,7 @@ def _spread(resampled: Float[np.ndarray, "draws runs"]) -> Runs:
     return np.where(count > 1, np.sqrt(variance), np.nan)
 
 
-def _detectable(task: "_Task", every: Any, swapped: Swapped, gains: Any, losses: Any) -> Runs:
+def _detectable(task: "_Task", every: Outputs, swapped: Swapped, gains: Counts, losses: Counts) -> Runs:
     """By the spread under the null; never less than the fewest flips that could show anything, of the heaviest kind."""
     tests, examples = len(swapped.p), len(task.labels)
     spread = np.sqrt(gains + losses) / examples if task.metric.flips_alone else swapped.spread
