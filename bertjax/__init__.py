@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bertjax.engine import Estimate, SweepResult, estimate, plain, sweep
     from bertjax.evidence import METRICS, Metric, weigh
     from bertjax.interventions import ablations, overrides, readouts
+    from bertjax.machine import use_compile_cache
     from bertjax.model import (
         BertForMaskedLM,
         BertForNextSentencePrediction,
@@ -47,6 +48,7 @@ _ROOM_OF = {
     ),
     **dict.fromkeys(["Results", "read_results"], "results"),
     **dict.fromkeys(["ablate"], "study"),
+    **dict.fromkeys(["use_compile_cache"], "machine"),
 }
 
 __all__ = [
@@ -79,6 +81,7 @@ __all__ = [
     "read_results",
     "readouts",
     "sweep",
+    "use_compile_cache",
     "weigh",
 ]
 

@@ -1,7 +1,6 @@
 """What the commands do once their options are read; each returns the exit code."""
 
 import argparse
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -115,10 +114,10 @@ def run_plan(options: argparse.Namespace) -> int:
 
 
 def _choose_cache(options: argparse.Namespace) -> None:
-    from bertjax.machine import SWITCH
+    from bertjax.machine import use_compile_cache
 
-    if options.no_compile_cache:
-        os.environ[SWITCH] = "off"
+    if not options.no_compile_cache:
+        use_compile_cache()
 
 
 def _settings(options: argparse.Namespace) -> Any:

@@ -18,10 +18,7 @@ from bertjax.errors import InputError, MissingDependencyError
 SHARE = 0.8
 UNKNOWN = 2**62  # bytes, where the system does not say
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-# Compiled steps are kept between processes, so that a sweep of known shapes begins at once. The environment variable
-# names another directory, or is `off`.
-SWITCH = "BERTJAX_COMPILE_CACHE"
-LARGEST = 2 * 1024**3  # bytes that are kept; what was used longest ago goes first
+LARGEST = 2 * 1024**3  # bytes of compiled steps that are kept; what was used longest ago goes first
 
 
 def parse_bytes(text: str) -> int:
@@ -95,22 +92,26 @@ def _free_in_group() -> int | None:
         return None
 
 
-def use_compile_cache() -> Path | None:
-    """Let JAX keep what it compiles in the user's cache directory, unless the user has chosen otherwise.
+def use_compile_cache(directory: str | Path | None = None) -> Path | None:
+    """Let JAX keep what it compiles for the next process, so that a sweep of known shapes begins at once.
 
-    The environment variable `BERTJAX_COMPILE_CACHE` names another directory, or is `off`. A cache that JAX has been
-    given already (`jax_compilation_cache_dir`, `JAX_COMPILATION_CACHE_DIR`) stays.
+    This changes `jax.config` for the whole process: bertjax's commands call it, its functions do not. A cache that JAX
+    has been given already (`jax_compilation_cache_dir`, `JAX_COMPILATION_CACHE_DIR`) stays.
 
-    Returns: the directory in use, or None.
+    Args:
+        directory: in which a folder is made for this kind of machine; default one in the user's cache directory.
+
+    Returns: the directory in use, or None where none can be written.
     """
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
-    wanted, given = os.environ.get(SWITCH, ""), getattr(jax.config, "jax_compilation_cache_dir", None)
-    if given or wanted == "off":
-        return Path(given) if given else None
+    given = getattr(jax.config, "jax_compilation_cache_dir", None)
+    if given:
+        return Path(given)
     try:
-        directory = (Path(wanted).expanduser() if wanted else _user_cache() / "bertjax" / "compiled") / _machine()
+        parent = _user_cache() / "bertjax" / "compiled" if directory is None else Path(directory).expanduser()
+        directory = parent / _machine()
         str(directory).encode()  # XLA takes no other name
         directory.mkdir(parents=True, exist_ok=True)
         _remove_unfinished(directory)

@@ -29,7 +29,9 @@ if os.environ["XLA_FLAGS"] == FAST_COMPILATION:
 
 # What was compiled once serves the later tests of this process, and apart from them the commands that they start.
 COMPILED = tempfile.TemporaryDirectory(prefix="bertjax-compiled-")
-os.environ["BERTJAX_COMPILE_CACHE"] = COMPILED.name
+os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.join(COMPILED.name, "commands")
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 jax.config.update("jax_compilation_cache_dir", os.path.join(COMPILED.name, "tests"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 jnp.ones(3) + 1  # something was compiled before bertjax chose a cache
 from bertjax.machine import use_compile_cache
-if len(sys.argv) > 1:
-    jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+if "given" in sys.argv:
+    jax.config.update("jax_compilation_cache_dir", sys.argv[-1])
 hits = []
 jax.monitoring.register_event_listener(lambda event, **rest: hits.append(event) if "cache_hits" in event else None)
-directory = use_compile_cache()
+directory = use_compile_cache(*sys.argv[2:] if "chosen" in sys.argv else ())
 jax.jit(lambda x: jnp.sin(x) * 3)(jnp.arange(7.0)).block_until_ready()
 print(directory, len(hits) > 0)
 """
@@ -25,8 +25,8 @@ print(directory, len(hits) > 0)
 @pytest.fixture
 def run(tmp_path):
     def child(*arguments, **environment):
-        variables = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "BERTJAX_COMPILE_CACHE": "", **environment}
-        variables.pop("JAX_COMPILATION_CACHE_DIR", None)
+        variables = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), **environment}
+        variables = {name: value for name, value in variables.items() if not name.startswith("JAX_")}
         command = [sys.executable, "-c", CHILD, *arguments]
         return subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
 
@@ -57,9 +57,8 @@ def test_what_a_killed_process_left_half_written_is_compiled_anew(run, tmp_path)
 
 
 def test_the_user_decides(run, tmp_path):
-    assert run(BERTJAX_COMPILE_CACHE="off").stdout.split() == ["None", "False"]
-    assert run(str(tmp_path / "mine")).stdout.split()[0] == str(tmp_path / "mine")
-    assert run(BERTJAX_COMPILE_CACHE=str(tmp_path / "there")).stdout.startswith(str(tmp_path / "there"))
+    assert run("given", str(tmp_path / "mine")).stdout.split()[0] == str(tmp_path / "mine")
+    assert run("chosen", str(tmp_path / "there")).stdout.startswith(str(tmp_path / "there"))
     (tmp_path / "file").write_text("")
     assert run(XDG_CACHE_HOME=str(tmp_path / "file")).stdout.split() == ["None", "False"]
 
@@ -72,4 +71,4 @@ def test_a_process_without_a_home_has_no_cache(run, monkeypatch):
 
 def test_a_name_that_is_no_utf8_is_no_cache(run, tmp_path):
     name = os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe")
-    assert run(BERTJAX_COMPILE_CACHE=name).stdout.split() == ["None", "False"]
+    assert run("chosen", name).stdout.split() == ["None", "False"]

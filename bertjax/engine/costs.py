@@ -21,7 +21,7 @@ from bertjax.engine.run import make_runner, runner_bytes
 from bertjax.engine.sizes import Blocks, choose_sizes, memory_in_use
 from bertjax.engine.sweep_input import Combine, Examples, make_sweep_input, read_texts
 from bertjax.interventions import Ablation, Readout
-from bertjax.machine import read_budget, use_compile_cache
+from bertjax.machine import read_budget
 from bertjax.model import PretrainedModel
 
 
@@ -201,7 +201,6 @@ def estimate(
         InputError: examples that do not fit the model, or too little memory.
         OverrideError: a head that the model does not have.
     """
-    use_compile_cache()
     arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
     examples = read_texts(examples, tokenizer)
     zeros = np.zeros((model.config.num_hidden_layers, model.config.num_attention_heads, model.config.head_dim))

@@ -33,7 +33,7 @@ from bertjax.engine.sweep_input import Combine, Examples, SweepInput, make_sweep
 from bertjax.errors import InputError, SweepInterrupted
 from bertjax.formatting import format_bytes
 from bertjax.interventions import Ablation, Readout
-from bertjax.machine import read_budget, use_compile_cache
+from bertjax.machine import read_budget
 from bertjax.model import PretrainedModel
 from bertjax.paths import user_path
 from bertjax.progress import Progress, ProgressBar, silent
@@ -103,7 +103,6 @@ def sweep(
             any override.
     """
     started = time.monotonic()
-    use_compile_cache()
     sweep_input = make_sweep_input(
         model,
         examples,

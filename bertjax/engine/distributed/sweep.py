@@ -29,7 +29,6 @@ from bertjax.engine.sizes import Sizes, choose_length, choose_sizes, default_bud
 from bertjax.engine.sweep_input import SweepInput, make_sweep_input
 from bertjax.errors import SweepInterrupted
 from bertjax.interventions import Ablation, Readout
-from bertjax.machine import use_compile_cache
 from bertjax.model import PretrainedModel
 from bertjax.progress import Progress, silent
 
@@ -66,7 +65,6 @@ def sweep_distributed(
         BertjaxError: as `engine.sweep`; or the processes were given something else each.
     """
     started = time.monotonic()
-    use_compile_cache()
     sweep_input = make_sweep_input(
         model, rows.blanks(), ablations, readout, combine=combine, means=means, attention=attention
     )
