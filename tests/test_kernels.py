@@ -49,7 +49,7 @@ def mask_of(segments):
 def attend(form, queries, keys, values, segments, gates, numerics):
     """One attention by any form, for packed segments."""
     if form == "kernel":
-        return kernels.attend(queries, keys, values, (segments, segments), gates, numerics, PLACES)
+        return kernels.attend(queries, keys, values, (segments, segments), gates, numerics, places=PLACES)
     if form == "blocks":
         return kernels.attend_by_blocks(queries, keys, values, (segments, segments), gates, numerics)
     keep = mask_of(segments)

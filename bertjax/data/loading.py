@@ -82,7 +82,16 @@ def load_examples(
         return _limited(tfds_glue.read(chosen, split_named(chosen, split), data_dir, memory_left(memory)), limit, seed)
     path, part = _file_and_split(user_path(data), chosen, split)
     infer = own and label_names is None
-    examples = read_examples(path, chosen, part, text_columns, label_column, id_column, infer, memory_left(memory))
+    examples = read_examples(
+        path,
+        chosen,
+        part,
+        text_columns=text_columns,
+        label_column=label_column,
+        id_column=id_column,
+        infer_labels=infer,
+        room=memory_left(memory),
+    )
     return _limited(examples, limit, seed)
 
 

@@ -88,6 +88,7 @@ def read_examples(
     path: Path,
     task: Task,
     split: str,
+    *,
     text_columns: Sequence[str] | None = None,
     label_column: str | None = None,
     id_column: str | None = None,

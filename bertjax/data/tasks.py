@@ -77,13 +77,15 @@ _MNLI = Task(
     _S12,
     "gold_label",
     _THREE_WAY,
-    ("accuracy",),
-    "MNLI",
-    "mnli",
-    ("premise", "hypothesis"),
-    "matched",
+    metrics=("accuracy",),
+    folder="MNLI",
+    config="mnli",
+    renamed=("premise", "hypothesis"),
+    section="matched",
 )
-_QNLI = Task("qnli", ("question", "sentence"), "label", _ENTAILMENT, ("accuracy",), "QNLI", "qnli")
+_QNLI = Task(
+    "qnli", ("question", "sentence"), "label", _ENTAILMENT, metrics=("accuracy",), folder="QNLI", config="qnli"
+)
 
 TASKS: dict[str, Task] = {
     task.name: task
@@ -94,19 +96,35 @@ TASKS: dict[str, Task] = {
             ("#1 String", "#2 String"),
             "Quality",
             ("not_equivalent", "equivalent"),
-            _BINARY,
-            "MRPC",
-            "mrpc",
-            _S12,
+            metrics=_BINARY,
+            folder="MRPC",
+            config="mrpc",
+            renamed=_S12,
         ),
-        Task("stsb", _S12, "score", None, ("pearson", "spearman"), "STS-B", "stsb"),
-        Task("sst2", ("sentence",), "label", ("negative", "positive"), ("accuracy",), "SST-2", "sst2"),
-        Task("qqp", _Q12, "is_duplicate", ("not_duplicate", "duplicate"), _BINARY, "QQP", "qqp"),
-        Task("rte", _S12, "label", _ENTAILMENT, ("accuracy",), "RTE", "rte"),
+        Task("stsb", _S12, "score", None, metrics=("pearson", "spearman"), folder="STS-B", config="stsb"),
+        Task(
+            "sst2",
+            ("sentence",),
+            "label",
+            ("negative", "positive"),
+            metrics=("accuracy",),
+            folder="SST-2",
+            config="sst2",
+        ),
+        Task("qqp", _Q12, "is_duplicate", ("not_duplicate", "duplicate"), metrics=_BINARY, folder="QQP", config="qqp"),
+        Task("rte", _S12, "label", _ENTAILMENT, metrics=("accuracy",), folder="RTE", config="rte"),
         _QNLI,
         _MNLI,
         replace(_MNLI, name="mnli-mm", section="mismatched"),
-        Task("cola", ("sentence",), "label", ("unacceptable", "acceptable"), ("matthews",), "CoLA", "cola"),
+        Task(
+            "cola",
+            ("sentence",),
+            "label",
+            ("unacceptable", "acceptable"),
+            metrics=("matthews",),
+            folder="CoLA",
+            config="cola",
+        ),
         replace(_QNLI, name=SAMPLE, folder="", config=""),
     )
 }

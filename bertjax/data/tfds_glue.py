@@ -143,7 +143,7 @@ def _examples(task: Task, split: str, rows: Sequence[Mapping[str, Any]], source:
     if not task.label_names and split.startswith("test"):
         labels = np.where(labels < 0, np.float32(np.nan), labels)
     second = texts[1] if len(texts) > 1 else None
-    return Examples(task, tuple(ids), texts[0], second, labels, source, split)
+    return Examples(task, tuple(ids), texts[0], second, labels, source=source, split=split)
 
 
 def prepare(

@@ -108,7 +108,16 @@ def _empty(rows: int, row_length: int, places: int) -> Packed:
     tokens = np.zeros((4, rows, row_length), np.int32)
     starts, lengths, texts = np.zeros((3, rows, places), np.int32)
     examples = np.full((rows, places), -1, np.int32)
-    return Packed(tokens[0], tokens[1], tokens[2], tokens[3], starts, lengths, examples, texts)
+    return Packed(
+        input_ids=tokens[0],
+        token_type_ids=tokens[1],
+        position_ids=tokens[2],
+        segments=tokens[3],
+        starts=starts,
+        lengths=lengths,
+        examples=examples,
+        texts=texts,
+    )
 
 
 def _put(packed: Packed, row: int, place: int, start: int, encoding: Encoding) -> None:

@@ -130,7 +130,18 @@ def make_sweep_input(
         check_at_positions(model, reading)
     if combine is not None:
         _check_combine(combine, len(texts[0]), reading.given)
-    return SweepInput(model, plan, texts, readout, combine or only_text, means, given, positions, reading, form)
+    return SweepInput(
+        model=model,
+        plan=plan,
+        texts=texts,
+        readout=readout,
+        combine=combine or only_text,
+        means=means,
+        donors=given,
+        positions=positions,
+        reading=reading,
+        attention=form,
+    )
 
 
 def choose_attention(asked: str, numerics: Numerics | None = None) -> str:

@@ -292,7 +292,15 @@ def _weigh_group(task: _Task, outputs: Outputs, group: range, draws: int, pace: 
         seed=task.seed,
         advance=pace.of_draws(len(group), pace.swap),
     )
-    return _Group(low, high, method, both[0], both[1], _spread(resampled), swapped)
+    return _Group(
+        low=low,
+        high=high,
+        method=method,
+        percentile=both[0],
+        bca=both[1],
+        error=_spread(resampled),
+        swapped=swapped,
+    )
 
 
 def _differences(scores: Float[np.ndarray, "draws runs"]) -> Float[np.ndarray, "draws ablations"]:

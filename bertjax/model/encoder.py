@@ -94,7 +94,7 @@ class Attention(nnx.Module):
         """The sum of all heads' outputs in wide floats, and all that happened inside."""
         queries, keys, values = self.project(hidden)
         if self.numerics.attention != "explicit" and dropout is None:
-            outputs = fused.attend(queries, keys, values, keep, overrides, layer, self.numerics)
+            outputs = fused.attend(queries, keys, values, keep, overrides, layer, numerics=self.numerics)
             return self.merge(outputs), AttentionRecord(queries, keys, values, None, outputs)
         edges = None if overrides is None else overrides.edges
         share = ops.override_keep(keep, edges, layer, self.heads, hidden.shape[1])

@@ -30,6 +30,7 @@ def attend(
     keep: Float[Array, "batch #query key"],
     overrides: Overrides | None,
     layer: ArrayLike,
+    *,
     numerics: Numerics,
 ) -> Float[Array, "batch query heads head_dim"]:
     """Each head's outputs after overrides, in wide floats; 0 for a query that may attend to no key.
@@ -74,7 +75,9 @@ def attend_in_rows(
 
         return kernels.attend(queries, keys, values, (segments, segments), None, numerics)
     implementation: Implementation = "cudnn" if has_cudnn(numerics, queries.shape[-1]) else "xla"
-    return _jax(queries, keys, values, ops.same_segment(segments, numerics.wide), None, numerics, implementation)
+    return _jax(
+        queries, keys, values, ops.same_segment(segments, numerics.wide), None, numerics, implementation=implementation
+    )
 
 
 def has_cudnn(numerics: Numerics, head_dim: int) -> bool:
@@ -92,6 +95,7 @@ def _jax(
     keep: Array,
     gates: Gates,
     numerics: Numerics,
+    *,
     implementation: Implementation = "xla",
 ) -> Array:
     # Inside, jax.nn mixes dtypes of its own, which a caller's strict promotion would refuse.

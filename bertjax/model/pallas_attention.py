@@ -41,6 +41,7 @@ def attend(
     segments: tuple[Int[Array, "batch query"], Int[Array, "batch key"]],
     gates: HeadGates | None,
     numerics: Numerics,
+    *,
     places: int = 1,
 ) -> Float[Array, "batch query heads head_dim"]:
     """Each head's outputs, in wide floats; 0 for a query whose segment has no key.

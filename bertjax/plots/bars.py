@@ -80,6 +80,7 @@ def make_sets(
     title: str,
     subtitle: str = "",
     metric_label: str = "Score",
+    *,
     weighed: Weighed | None = None,
 ) -> "Figure":
     """What ablating sets of heads does: a bar for each of the sets that change most, at most 24.

@@ -91,7 +91,7 @@ def make_heads(
         if found is not None:
             _mark(axes, found, changes, wide)
             _draw_means(figure, axes, changes, limit, heads * wide)
-        _draw_colour_bar(figure, axes, changes, limit, base, metric_label, beside)
+        _draw_colour_bar(figure, axes, changes, limit, base, metric_label, beside=beside)
         _draw_legend(figure, entries)
     return figure
 
@@ -155,7 +155,7 @@ def _frame(axes: "Axes", changes: Map, outlines: list[Outline]) -> None:
 
 
 def _draw_colour_bar(
-    figure: "Figure", axes: "Axes", changes: Map, limit: float, base: float, metric_label: str, beside: float
+    figure: "Figure", axes: "Axes", changes: Map, limit: float, base: float, metric_label: str, *, beside: float
 ) -> None:
     """The scale beside the map: scores in points, the base among them with a line across."""
     from matplotlib.cm import ScalarMappable

@@ -35,6 +35,7 @@ def make_ranking(
     found: Bool[np.ndarray, " ablations"],
     title: str,
     subtitle: str,
+    *,
     metric_label: str,
 ) -> "Figure":
     """Changes with their 95 % intervals, the largest loss first; undefined ones are left out and counted.

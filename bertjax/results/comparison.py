@@ -123,7 +123,18 @@ def _pair(first: str, second: str, here: Sequence[Row], there: Sequence[Row], co
     sizes = int(found[0].sum()), int(found[1].sum())
     chance = float(hypergeom.sf(together.sum() - 1, common, *sizes))
     both, opposite = int((together & same).sum()), int((together & ~same).sum())
-    return Pair(first, second, common, correlation, low, high, sizes, both, opposite, chance)
+    return Pair(
+        first=first,
+        second=second,
+        common=common,
+        correlation=correlation,
+        low=low,
+        high=high,
+        found=sizes,
+        both=both,
+        opposite=opposite,
+        chance=chance,
+    )
 
 
 def share_examples(several: Sequence[Contents]) -> bool:

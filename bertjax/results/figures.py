@@ -86,7 +86,7 @@ def _overview(saved: Contents, rows: Sequence[Row], label: str, figure: str) -> 
         if figure == "layers":
             raise InputError(f"{saved.source} has no layers, but sets of heads: --figure ranking")
         title = f"{label} with sets of heads {_what(saved)}"
-        return make_sets(saved.names, scores, base, title, _where(saved), label, _weighed(rows))
+        return make_sets(saved.names, scores, base, title, _where(saved), label, weighed=_weighed(rows))
     if saved.kind == "layer":
         title, weighed = f"{label} with all heads of one layer {_what(saved)}", _weighed(rows)
         places, layers = column(rows, "layer").astype(int), saved.summary["model"]["layers"]
@@ -123,7 +123,13 @@ def _ranking(saved: Contents, rows: Sequence[Row], label: str) -> "Figure":
     ends = _ends(rows)
     title = f"{label} with each {saved.kind} {_what(saved)}"
     return make_ranking(
-        saved.names, 100 * column(rows, "difference"), ends, significant(rows), title, _where(saved), label
+        saved.names,
+        100 * column(rows, "difference"),
+        ends,
+        significant(rows),
+        title,
+        _where(saved),
+        metric_label=label,
     )
 
 
