@@ -130,7 +130,18 @@ def make_jax(parts: list[np.ndarray], keep: np.ndarray, dtype: str) -> list[Time
             run = partial(compiled, *given, jnp.asarray(keep), one)
             memory = getattr(compiled.memory_analysis(), "temp_size_in_bytes", None)
             error = float(np.abs(np.asarray(run(), np.float64)[-1] - reference(parts, keep, one)).max())
-            found.append(Timed(name, dtype, batch, length, one is not None, run, memory, error))
+            found.append(
+                Timed(
+                    form=name,
+                    dtype=dtype,
+                    batch=batch,
+                    length=length,
+                    overridden=one is not None,
+                    run=run,
+                    memory=memory,
+                    error=error,
+                )
+            )
     return found
 
 
@@ -165,7 +176,11 @@ def make_torch(parts: list[np.ndarray], keep: np.ndarray, dtype: str) -> list[Ti
         error = float(np.abs(last - reference(parts, keep, None)).max())
         batch, length = parts[0].shape[:2]
         label = name if device == "cpu" else f"{name} ({device})"
-        found.append(Timed(label, dtype, batch, length, False, run, None, error))
+        found.append(
+            Timed(
+                form=label, dtype=dtype, batch=batch, length=length, overridden=False, run=run, memory=None, error=error
+            )
+        )
     return found
 
 

@@ -56,7 +56,14 @@ def torch_batches(examples: Sequence[Encoding], size: int, width: int | None) ->
 
 
 def torch_rival(
-    name: str, directory: Path, attention: str, dtype: torch.dtype, batches: list[dict[str, Any]], runs: int, timed: int
+    name: str,
+    directory: Path,
+    attention: str,
+    dtype: torch.dtype,
+    batches: list[dict[str, Any]],
+    *,
+    runs: int,
+    timed: int,
 ) -> Rival:
     """`transformers`' BERT, one pass for each run."""
     model = BertForSequenceClassification.from_pretrained(directory, attn_implementation=attention, dtype=dtype).eval()

@@ -111,12 +111,12 @@ def make_rivals(names: list[str], directory: Path, examples: list[Encoding], tim
     if "torch_padded" in names:
         batches = torch_batches(examples, BATCH, PADDED)
         name = f"PyTorch eager, padded {PADDED}, batch {BATCH}"
-        rivals["torch_padded"] = torch_rival(name, directory, "eager", torch.float32, batches, runs, timed)
+        rivals["torch_padded"] = torch_rival(name, directory, "eager", torch.float32, batches, runs=runs, timed=timed)
     for key, dtype in (("torch_sorted_sdpa", torch.float32), ("torch_sorted_sdpa_bfloat16", torch.bfloat16)):
         for size in (8, 32) if key in names else ():
             label = f"PyTorch SDPA, sorted, batch {size}" + (", bfloat16" if dtype == torch.bfloat16 else "")
             batches = torch_batches(examples, size, None)
-            rivals[f"{key}_{size}"] = torch_rival(label, directory, "sdpa", dtype, batches, runs, timed)
+            rivals[f"{key}_{size}"] = torch_rival(label, directory, "sdpa", dtype, batches, runs=runs, timed=timed)
     if "plain" in names:
         rivals["plain"] = plain_rival(model, examples, timed)
     if "torch_vmap" in names:

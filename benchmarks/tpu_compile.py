@@ -99,7 +99,16 @@ def compile_program(name: str, lower: Lower, chip: Chip, passes: int) -> Compile
     held = sum(getattr(memory, part) for part in parts) - getattr(memory, "alias_size_in_bytes", 0)
     seconds = max(flops * passes / chip.flops, moved / chip.bandwidth)
     exchanges, took = count_collectives(program.as_text() or ""), time.perf_counter() - started
-    return Compiled(name, "", flops, moved, held, seconds, took, exchanges)
+    return Compiled(
+        name=name,
+        error="",
+        flops=flops,
+        moved=moved,
+        memory=held,
+        seconds=seconds,
+        compiling=took,
+        collectives=exchanges,
+    )
 
 
 def count_collectives(text: str) -> int:

@@ -288,7 +288,15 @@ def _outcome(run: Run, results: Sequence[Result], others: int) -> Outcome:
 def _trained(found: Result) -> Trained:
     facts, examples = found.facts, (found.data["train"]["examples"], found.data["validation"]["examples"])
     data = f"{facts['train_sha256']} {facts['validation_sha256']}"
-    return Trained(facts["task"], facts["init"], facts["seed"], examples, tuple(found.epochs), facts["published"], data)
+    return Trained(
+        task=facts["task"],
+        init=facts["init"],
+        seed=facts["seed"],
+        examples=examples,
+        epochs=tuple(found.epochs),
+        published=facts["published"],
+        data=data,
+    )
 
 
 def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:

@@ -157,7 +157,7 @@ def compute(run: Run) -> Outcome:
         more["against_the_authors_sentences"] = compare_with_authors(run, corrected, theirs, links, published)
     values = {"ids": np.array(corrected.ids), "both": links.both, "published": published}
     values["published_ids"] = np.array(theirs.ids)
-    return _outcome(run, links, published, nulls, controls, values, more)
+    return _outcome(run, links, published, nulls, controls, values=values, more=more)
 
 
 def compare_with_authors(
@@ -205,6 +205,7 @@ def _outcome(
     published: Float[np.ndarray, "examples layers heads"],
     nulls: Mapping[str, Chance],
     controls: Mapping[str, Contrast],
+    *,
     values: Mapping[str, np.ndarray],
     more: Mapping[str, Any],
 ) -> Outcome:

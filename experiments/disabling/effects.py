@@ -122,18 +122,18 @@ def make_effects(results: Results, metric: str, mean_draws: Float[np.ndarray, " 
     change = 100 * found["difference"]
     low, high = 100 * percentile(mean_draws[:, None])[:, 0]
     return Effects(
-        metric,
-        float(column(rows[:1], "base")[0]),
-        change,
-        100 * found["low"],
-        100 * found["high"],
-        found["p"],
-        found["q"],
-        mean_of(change),
-        (float(low), float(high)),
-        gains,
-        losses,
-        results.least_p(metric),
+        metric=metric,
+        base=float(column(rows[:1], "base")[0]),
+        change=change,
+        low=100 * found["low"],
+        high=100 * found["high"],
+        p=found["p"],
+        q=found["q"],
+        mean=mean_of(change),
+        mean_interval=(float(low), float(high)),
+        gains=gains,
+        losses=losses,
+        least_p=results.least_p(metric),
     )
 
 

@@ -137,7 +137,7 @@ def _draw_scale(figure: Any, place: tuple[float, float, float], limit: float, la
 
 
 def draw_effect_bars(
-    path: Path, panels: Sequence[EffectPanel], names: Sequence[str], title: str, subtitle: str, label: str, what: str
+    path: Path, panels: Sequence[EffectPanel], names: Sequence[str], title: str, subtitle: str, *, label: str, what: str
 ) -> None:
     """Draw a bar for each place with its interval, panel beside panel.
 

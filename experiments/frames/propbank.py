@@ -68,7 +68,16 @@ def _annotations(text: str | None, tokens: Sequence[Token], columns: Sequence[st
         elements = tuple((spans[part[0]][0], spans[part[-1]][1]) for part in parts)
         whole = all(part[-1] - part[0] + 1 == len(part) for part in parts)
         tags = tuple(token["upos"] or "" for token in words)
-        yield Annotation(text, tuple(spans), (spans[predicate],), elements, elements, whole, tags, "UPOS")
+        yield Annotation(
+            text=text,
+            words=tuple(spans),
+            predicate=(spans[predicate],),
+            elements=elements,
+            core=elements,
+            whole=whole,
+            tags=tags,
+            tagset="UPOS",
+        )
 
 
 def covered_words(heads: Sequence[int], marks: Sequence[bool], argument: int, predicate: int) -> list[int]:

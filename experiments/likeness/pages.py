@@ -102,7 +102,7 @@ def _draw_disabled(path: Path, results: Numbers) -> None:
     names = ["+".join(one) + "; " + "+".join(other) for one, other in pairs]
     title = f"Two heads disabled, beyond the sum of what each changes ({found['mode']})"
     label = f"{found['metric']}, {found['examples']:,} examples"
-    draw_effect_bars(path, panels, names, title, _what(results), label, "pair; its control")
+    draw_effect_bars(path, panels, names, title, _what(results), label=label, what="pair; its control")
 
 
 def _what(results: Numbers) -> str:

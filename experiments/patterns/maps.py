@@ -206,7 +206,16 @@ def _read_rows(path: Path) -> tuple[MapRow, ...]:
 
 def _read_row(row: dict[str, str]) -> MapRow:
     layer, head, first, second = (int(row[name]) for name in ("layer", "head", "first", "second"))
-    return MapRow(row["task"], row["example"], layer, head, first, second, row["label"], row["again"])
+    return MapRow(
+        task=row["task"],
+        example=row["example"],
+        layer=layer,
+        head=head,
+        first=first,
+        second=second,
+        label=row["label"],
+        again=row["again"],
+    )
 
 
 def with_label(row: MapRow, label: str, again: bool) -> MapRow:

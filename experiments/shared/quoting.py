@@ -58,7 +58,15 @@ def read_quoted(path: Path, task: Task, split: str) -> Examples:
         labels[:] = [_label(row.fields[place], task) if _has(row.fields, place) else labels[0] for row in whole]
     labels = labels.astype(np.float32 if task.label_names is None else np.int32)
     source = f"{path}, read with quote handling"
-    return Examples(task, _ids(header, whole), first, second[0] if second else None, labels, source, split)
+    return Examples(
+        task=task,
+        ids=_ids(header, whole),
+        first=first,
+        second=second[0] if second else None,
+        labels=labels,
+        source=source,
+        split=split,
+    )
 
 
 def _read(path: Path) -> tuple[list[str], list[_Row]]:

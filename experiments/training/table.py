@@ -128,7 +128,17 @@ def summarise(runs: Sequence[Trained]) -> list[Row]:
                 for chosen in ([(run, -1) for run in several], [(run, run.best) for run in several])
             )
             if several:
-                rows.append(Row(task, metric, init, points, best, examples, published))
+                rows.append(
+                    Row(
+                        task=task,
+                        metric=metric,
+                        init=init,
+                        points=points,
+                        best=best,
+                        examples=examples,
+                        published=published,
+                    )
+                )
     return rows
 
 
