@@ -9,13 +9,14 @@ import reprlib
 import sys
 from collections.abc import Collection, Mapping
 from operator import index
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import ml_dtypes
 import numpy as np
 
 from bertjax.errors import InputError, some_of
 
+T = TypeVar("T")
 LONGEST_NUMBER = 200  # bits; a longer one is not written out
 LARGEST_INTEGER = 2**63 - 1  # of a NumPy array and of a Parquet column
 
@@ -97,14 +98,14 @@ def switch(value: Any, name: str, error: type[Exception] = InputError) -> bool:
     return bool(value)
 
 
-def instance(value: Any, name: str, kind: type, expected: str, error: type[Exception] = InputError) -> Any:
+def instance(value: Any, name: str, kind: type[T], expected: str, error: type[Exception] = InputError) -> T:
     """A value of a class; `expected` says where to get one."""
     if not isinstance(value, kind):
         refuse(name, expected, value, error)
     return value
 
 
-def function(value: Any, name: str, expected: str, error: type[Exception] = InputError) -> Any:
+def function(value: T, name: str, expected: str, error: type[Exception] = InputError) -> T:
     """A function; `expected` says of what."""
     if not callable(value):
         refuse(name, expected, value, error)

@@ -124,7 +124,7 @@ def _parser(command: str | None = None) -> Parser:
     return parser
 
 
-def _add_ablate(commands: Any, with_settings: bool) -> None:
+def _add_ablate(commands: "argparse._SubParsersAction[Parser]", with_settings: bool) -> None:
     text = (
         "Ablate every head (or other sets of heads) of a model in turn, score it on a task, write what came out. On "
         "two CPU cores the default takes about three minutes, all 1,500 pairs of STS-B six; `bertjax plan` with the "
@@ -145,7 +145,7 @@ def _add_ablate(commands: Any, with_settings: bool) -> None:
     add("--process", type=whole, metavar="I", help="the number of this one, from 0 (default likewise)")
 
 
-def _add_plan(commands: Any, with_settings: bool) -> None:
+def _add_plan(commands: "argparse._SubParsersAction[Parser]", with_settings: bool) -> None:
     text = "What `bertjax ablate` with the same options would cost: work, memory and time on this device."
     parser = commands.add_parser("plan", help="what a sweep will cost before it runs", description=text)
     parser.set_defaults(run=run_plan, distributed=False)
@@ -226,7 +226,7 @@ def _add_output(add: Callable[..., None]) -> None:
     add("resume", "go on with an unfinished sweep in DIR; the same command alone does so too", action="store_true")
 
 
-def _add_saved(commands: Any) -> None:
+def _add_saved(commands: "argparse._SubParsersAction[Parser]") -> None:
     """The commands that read a directory of results, without the model."""
 
     def command(name: str, run: Callable[..., int], help: str, text: str) -> Parser:
@@ -267,7 +267,7 @@ def _add_saved(commands: Any) -> None:
     plot.add_argument("--run", dest="run_name", metavar="NAME", help="of 'change': the ablation (default the largest)")
 
 
-def _add_parity(commands: Any) -> None:
+def _add_parity(commands: "argparse._SubParsersAction[Parser]") -> None:
     from bertjax.checkpoints import DEFAULT_MODEL
 
     text = "Compare a checkpoint with PyTorch, component by component; exit code 1 if any difference is too large."
@@ -278,7 +278,7 @@ def _add_parity(commands: Any) -> None:
     parser.add_argument("--examples", type=positive, default=8, metavar="N", help="real sentence pairs (default 8)")
 
 
-def _add_data(commands: Any) -> None:
+def _add_data(commands: "argparse._SubParsersAction[Parser]") -> None:
     parser = commands.add_parser("data", help="prepare data sets", description="Prepare data sets.")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=Parser)
     text = "Build the TensorFlow Datasets copy of GLUE tasks from GLUE's own TSV files, without network."

@@ -5,14 +5,18 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from bertjax.console import say
 from bertjax.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, BertjaxError, InputError
 from bertjax.formatting import count_of, one_line, to_json
-from bertjax.progress import ProgressBar, Report
+from bertjax.progress import ProgressBar
+
+if TYPE_CHECKING:
+    from bertjax.results import Results
+    from bertjax.study import Settings
 
 
 def run_ablate(options: argparse.Namespace) -> int:
@@ -29,25 +33,20 @@ def run_ablate(options: argparse.Namespace) -> int:
     if settings.resume and _show_complete(settings):
         return 0
     with ProgressBar("ablating") as advance:
-        results = run_job(settings, **_reporting(advance))
+        results = run_job(settings, say=say, progress=advance, weighing=partial(advance, note="weighing"))
     assert results is not None
     _show_results(settings, results)
     return 0
 
 
-def _reporting(advance: Report) -> dict[str, Any]:
-    """What tells the user of a job's steps, and shows on a bar how far it is."""
-    return {"say": say, "progress": advance, "weighing": partial(advance, note="weighing")}
-
-
-def _show_results(settings: Any, results: Any) -> None:
+def _show_results(settings: "Settings", results: "Results") -> None:
     _show_scores(results.summary["ablations"], results.base, results.summary["metric"]["label"])
     say(results.sentence, wrap=True)
     say(f"results in {settings.directory}, picture in {settings.directory / results.picture}")
     say(f"a page to look at: bertjax report {shlex.quote(str(settings.directory))}")
 
 
-def _run_distributed(options: argparse.Namespace, settings: Any) -> int:
+def _run_distributed(options: argparse.Namespace, settings: "Settings") -> int:
     """One of several processes; the first one speaks. An unfinished sweep goes on as without `--resume`."""
     from bertjax.engine import processes
     from bertjax.study import run_job
@@ -59,7 +58,10 @@ def _run_distributed(options: argparse.Namespace, settings: Any) -> int:
     try:
         if not _agree_that_complete(settings):
             with ProgressBar("ablating") as advance:
-                results = run_job(settings, **(_reporting(advance) if processes.is_first() else {}))
+                if processes.is_first():
+                    results = run_job(settings, say=say, progress=advance, weighing=partial(advance, note="weighing"))
+                else:
+                    run_job(settings)
     except (BertjaxError, KeyboardInterrupt) as ending:
         leave(ending)
     watch.close()
@@ -68,7 +70,7 @@ def _run_distributed(options: argparse.Namespace, settings: Any) -> int:
     return 0
 
 
-def _agree_that_complete(settings: Any) -> bool:
+def _agree_that_complete(settings: "Settings") -> bool:
     """Whether `--resume` finds all done; the first process looks, and says so, and the others hear of it."""
     from bertjax.engine import processes
 
@@ -76,7 +78,7 @@ def _agree_that_complete(settings: Any) -> bool:
     return bool(processes.agree(np.int32(complete)))
 
 
-def _show_complete(settings: Any) -> bool:
+def _show_complete(settings: "Settings") -> bool:
     """Whether `--resume` finds a directory that is complete; if so, show it."""
     from bertjax.engine import is_unfinished
     from bertjax.results import read_complete
@@ -120,7 +122,7 @@ def _choose_cache(options: argparse.Namespace) -> None:
         use_compile_cache()
 
 
-def _settings(options: argparse.Namespace) -> Any:
+def _settings(options: argparse.Namespace) -> "Settings":
     """`ablate.Settings` of the options, lists as tuples."""
     from bertjax.study import Settings
 
@@ -182,15 +184,16 @@ def run_plot(options: argparse.Namespace) -> int:
     from bertjax.results import make_figure, read_results
 
     saved = read_results(options.directory)
-    chosen = {
-        "example": options.example,
-        "text": options.text,
-        "head": options.head,
-        "run": options.run_name,
-        "metric": options.metric,
-    }
-    given = {name: value for name, value in chosen.items() if value is not None}
-    save_page(make_figure(saved, options.figure, **given), options.output)
+    figure = make_figure(
+        saved,
+        options.figure,
+        metric=options.metric,
+        head=options.head,
+        example=options.example,
+        text=options.text,
+        run=options.run_name,
+    )
+    save_page(figure, options.output)
     say(f"picture in {options.output}")
     return 0
 

@@ -40,7 +40,7 @@ class BlockRows:
 def embed(graphdef: Graph, state: State, inputs: Any, mesh: Mesh | None) -> Block:
     """Embeddings of the rows of a block. The arrays of `inputs` are those of `Inputs`, for each slot."""
 
-    def local(inputs: Any, state: Any) -> Array:
+    def local(inputs: Any, state: State) -> Array:
         hidden = nnx.merge(graphdef, state)(Inputs(*(_flat(part) for part in vars(inputs).values())))
         return hidden.reshape(*inputs.input_ids.shape[:2], *hidden.shape[1:])
 
@@ -186,7 +186,7 @@ def read_first(
 ) -> Shaped[Array, "runs rows places *readout"]:
     """The readout of a block that holds [CLS] alone."""
 
-    def local(hidden: FirstTokens, state: Any) -> Array:
+    def local(hidden: FirstTokens, state: State) -> Array:
         model = nnx.merge(graphdef, state)
         first = hidden.reshape(-1, 1, hidden.shape[-1])
         found = readout(model.finish(first, jnp.ones((first.shape[0], 1, 1), model.numerics.wide)))
@@ -209,7 +209,7 @@ def read(
 ) -> Shaped[Array, "runs rows places *readout"]:
     """The readout of a block, each example apart."""
 
-    def local(hidden: Block, rows: BlockRows, lengths: Array, state: Any) -> Array:
+    def local(hidden: Block, rows: BlockRows, lengths: Array, state: State) -> Array:
         model = nnx.merge(graphdef, state)
         apart, keep = steps.examples_apart(_flat(hidden), rows.flat(), _flat(lengths), longest)
         found = readout(model.finish(apart, keep.astype(model.numerics.wide)))
@@ -231,7 +231,7 @@ def read_at(
 ) -> Shaped[Array, "runs rows places *readout"]:
     """The readout at some tokens of each example."""
 
-    def local(hidden: Block, rows: BlockRows, positions: Array, state: Any) -> Array:
+    def local(hidden: Block, rows: BlockRows, positions: Array, state: State) -> Array:
         model = nnx.merge(graphdef, state)
         found = steps.tokens_at(_flat(hidden), rows.flat(), _flat(positions))
         found = readout(model.finish(found, jnp.ones((found.shape[0], 1, found.shape[1]), model.numerics.wide)))

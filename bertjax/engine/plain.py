@@ -9,7 +9,7 @@ unablated run (`share_prefix=False` starts all of them at layer 0).
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,9 @@ from bertjax.interventions import READOUT, Ablation, Readout, read, stack
 from bertjax.machine import import_pandas
 from bertjax.model import EncoderRecord, Graph, Inputs, Overrides, PretrainedModel, State, check_overrides, check_stack
 from bertjax.progress import Progress, silent
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class SweepResult:
     attention: str = "explicit"
     seconds: float = 0.0
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> "pandas.DataFrame":
         """A `pandas.DataFrame` with a row for each ablation and example, in their orders.
 
         Columns: `ablation`, its name; `heads`, its heads, apart by spaces; `example`, its place from 0; `base` and
@@ -54,7 +57,8 @@ class SweepResult:
         Raises:
             MissingDependencyError: pandas is not installed.
         """
-        pandas, (ablations, examples, *axes) = import_pandas(), self.outputs.shape
+        dataframes = import_pandas()
+        ablations, examples, *axes = self.outputs.shape
         names = [ablation.name for ablation in self.ablations] or [str(number) for number in range(ablations)]
         heads = [" ".join(f"{change.layer}.{change.head}" for change in one.changes) for one in self.ablations]
         columns: dict[str, Any] = {
@@ -66,7 +70,7 @@ class SweepResult:
         for name, values in (("base", np.broadcast_to(self.base, outputs.shape)), ("output", outputs)):
             for place in np.ndindex(*axes):
                 columns["_".join([name, *map(str, place)])] = values[:, :, *place].ravel().astype(outputs.dtype)
-        return pandas.DataFrame(columns)
+        return dataframes.DataFrame(columns)
 
     def _repr_html_(self) -> str:
         """For notebooks: what was run, and how."""
@@ -143,8 +147,8 @@ def sweep(
     batches = _check_batches(batches)
     done, total = 0.0, float(sum(depth - start for start in starts) * sum(len(indices) for indices, _ in batches))
     examples = 1 + max(max(indices) for indices, _ in batches)
-    base: Any = None
-    outputs: Any = None
+    base: np.ndarray | None = None
+    outputs = np.zeros(0)
     for indices, batch in batches:
         inputs = model.inputs(batch)
         if len(indices) != len(inputs.input_ids):
@@ -173,6 +177,7 @@ def sweep(
             outputs[np.asarray(members)[:, None], np.asarray(indices)[None]] = found
             done += len(members) * (depth - start) * len(indices)
             progress(done, total)
+    assert base is not None  # as `_check_batches` sees
     return SweepResult(base, outputs)
 
 

@@ -245,7 +245,7 @@ class _Outputs:
         self.size = (len(sweep_input.plan.ablations) + 1, len(sweep_input.texts))
         self.runner, self.combine, self.journal = runner, sweep_input.combine, journal
         self.waiting: deque[tuple[Array, list[tuple[Node, int]]] | Part] = deque()
-        self.outputs: Any = None
+        self.outputs: np.ndarray | None = None
         self.finished = 0
 
     def add(self, found: Array, runs: list[tuple[Node, int]]) -> None:
@@ -278,7 +278,7 @@ class _Outputs:
         if not isinstance(oldest, Part):
             self._fill(*oldest)
         elif self.journal is not None:
-            self.journal.write(oldest.number, self.outputs[self._places(oldest)])
+            self.journal.write(oldest.number, self._filled()[self._places(oldest)])
             self.finished += 1
 
     def _fill(self, found: Array, runs: list[tuple[Node, int]]) -> None:
@@ -306,4 +306,9 @@ class _Outputs:
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """Outputs of the base run and of the ablations."""
-        return self.outputs[0], self.outputs[1:]
+        outputs = self._filled()
+        return outputs[0], outputs[1:]
+
+    def _filled(self) -> np.ndarray:
+        assert self.outputs is not None  # a readout was added
+        return self.outputs

@@ -6,12 +6,14 @@ each fall as 1/n.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeVar
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, PyTree
 
+T = TypeVar("T")
 AXIS = "data"
 # Blocks have the axes runs, rows, and others; all else is whole on every device.
 SPLIT, WHOLE = PartitionSpec(None, AXIS), PartitionSpec()
@@ -31,12 +33,14 @@ def make_mesh(devices: Sequence[jax.Device] | None, rows: int) -> Mesh | None:
     return None if count == 1 and default else Mesh(np.array(several[:count]), (AXIS,))
 
 
-def place_on_mesh(tree: Any, mesh: Mesh | None, where: PartitionSpec = WHOLE) -> Any:
+def place_on_mesh(tree: T, mesh: Mesh | None, where: PartitionSpec = WHOLE) -> T:
     """Arrays on the devices of a mesh: on every one of them whole, or split as `where` says."""
     return tree if mesh is None else jax.device_put(tree, NamedSharding(mesh, where))
 
 
-def over_rows(step: Callable[..., Any], mesh: Mesh | None, split: Sequence[Any], whole: Sequence[Any] = ()) -> Any:
+def over_rows(
+    step: Callable[..., Array], mesh: Mesh | None, split: Sequence[PyTree], whole: Sequence[PyTree] = ()
+) -> Array:
     """`step(*split, *whole)`, on a mesh on the rows of each device apart.
 
     Args:

@@ -215,18 +215,14 @@ def _run(graphdef: Graph, state: State, inputs: Inputs, overrides: Overrides | N
 def check_config(config: Any) -> BertConfig:
     """Raise `ConfigError` where a config is none."""
     expected = "a BertConfig (from_pretrained loads a checkpoint with its own)"
-    checked: BertConfig = arguments.instance(config, "config", BertConfig, expected, ConfigError)
-    return checked
+    return arguments.instance(config, "config", BertConfig, expected, ConfigError)
 
 
 def check_numerics(numerics: Any) -> Numerics:
     """The numerics of a model, float32's by default. Raises `InputError` where they are none."""
     if numerics is None:
         return Numerics()
-    checked: Numerics = arguments.instance(
-        numerics, "numerics", Numerics, "bertjax.Numerics, e.g. Numerics('bfloat16')"
-    )
-    return checked
+    return arguments.instance(numerics, "numerics", Numerics, "bertjax.Numerics, e.g. Numerics('bfloat16')")
 
 
 def split_key(key: Array | None, count: int) -> Array:
@@ -263,7 +259,7 @@ def make_numerics(dtype: DTypeLike, precision: str | None = None, attention: str
     return Numerics(name, precision, attention)
 
 
-def build(create: Callable[[Array], Any], weights: dict[str, np.ndarray], config: BertConfig, seed: int) -> Any:
+def build(create: Callable[[Array], M], weights: dict[str, np.ndarray], config: BertConfig, seed: int) -> M:
     """A model whose parameters are those of a checkpoint; what the checkpoint lacks is initialised anew.
 
     Raises:

@@ -24,15 +24,17 @@ from bertjax.plots.canvas import (
 from bertjax.plots.cells import Map, colour_cells, write_changes
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
 
 HATCHED: dict[str, Any] = {"facecolor": PALE, "edgecolor": "#a0a0a0", "hatch": "/////", "linewidth": 0}
 MEANS = 0.72  # inches beside the map, for the means of layers
 ALIKE = 0.0025  # points: changes that differ by less are printed alike
 OUTLIER = 3.0  # times the 90th percentile of the changes: the scale ends there at the latest
 
-Outline = tuple[int, int, Any]
+Outline = tuple[int, int, "Rectangle"]
 
 
 def make_heads(
@@ -198,7 +200,7 @@ def _outlines(changes: Map) -> list[Outline]:
     return found
 
 
-def _notes(changes: Map, limit: float, found: Bool[np.ndarray, "layers heads"] | None) -> list[Any]:
+def _notes(changes: Map, limit: float, found: Bool[np.ndarray, "layers heads"] | None) -> list["Artist"]:
     """Legend entries for what the colours cannot show."""
     import matplotlib
     from matplotlib.lines import Line2D
@@ -207,7 +209,7 @@ def _notes(changes: Map, limit: float, found: Bool[np.ndarray, "layers heads"] |
     darkest = matplotlib.colormaps[COLOURS]([0.0, 1.0])
     below, above = int((changes < -limit).sum()), int((changes > limit).sum())
     undefined = int(np.isnan(changes).sum())
-    notes: list[Any] = []
+    notes: list[Artist] = []
     if found is not None:
         sure = int((found & np.isfinite(changes)).sum())
         look: dict[str, Any] = {"marker": "o", "markersize": 5, "linestyle": "none"}
@@ -226,7 +228,7 @@ def _notes(changes: Map, limit: float, found: Bool[np.ndarray, "layers heads"] |
     return notes
 
 
-def _draw_legend(figure: "Figure", entries: list[Any]) -> None:
+def _draw_legend(figure: "Figure", entries: list["Artist"]) -> None:
     """Two columns, read row by row (matplotlib fills column by column)."""
     handles = entries[::2] + entries[1::2]
     look: dict[str, Any] = {"frameon": False, "fontsize": 8.5, "labelcolor": INK, "columnspacing": 2.5}

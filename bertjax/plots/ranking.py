@@ -1,7 +1,7 @@
 """All effects from the largest loss to the largest gain, with their intervals."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -20,6 +20,7 @@ from bertjax.plots.canvas import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 LEFT, RIGHT, BOTTOM, HEIGHT = 0.7, 0.3, 0.95, 3.2  # inches
@@ -74,7 +75,7 @@ def make_ranking(
     return figure
 
 
-def _name(axes: Any, names: Sequence[str], found: Bool[np.ndarray, " ablations"]) -> None:
+def _name(axes: "Axes", names: Sequence[str], found: Bool[np.ndarray, " ablations"]) -> None:
     """Names below the marks: of all where they fit, else of the extremes and of what was found, as far as they fit."""
     count = len(names)
     wanted = list(range(count))

@@ -15,13 +15,14 @@ from bertjax.results.summary import Entry, make_summary
 from bertjax.results.table import make_rows, to_frame
 
 if TYPE_CHECKING:
+    import pandas
     from matplotlib.figure import Figure
 
 
 class Results(Contents):
     """What `bertjax ablate` found: read from a directory (`read_results`), or just computed (`bertjax.ablate`)."""
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> "pandas.DataFrame":
         """A `pandas.DataFrame` with a row for each ablation and metric.
 
         Its columns are those of `results.parquet`, described in docs/results.md: `name`, `layer`, `head`, `heads`,
@@ -33,23 +34,36 @@ class Results(Contents):
         return to_frame(self.rows)
 
     @property
-    def frame(self) -> Any:
+    def frame(self) -> "pandas.DataFrame":
         """`to_pandas()`."""
         return self.to_pandas()
 
-    def plot(self, figure: str = "auto", **options: Any) -> "Figure":
+    def plot(
+        self,
+        figure: str = "auto",
+        *,
+        metric: str | None = None,
+        head: str | None = None,
+        example: int | str | None = None,
+        text: int | None = None,
+        run: str | None = None,
+    ) -> "Figure":
         """A picture; in a notebook it shows itself.
 
         Args:
             figure: 'map' of single heads; 'ranking' of all effects with intervals; 'layers', their mean effects or
                 those of whole layers; 'attention' of a head; 'change', of a head before and after an ablation; 'auto'
                 what suits these ablations.
-            options: `metric`, `head`, `example`, `text`, `run`: see `figures.make_figure`.
+            metric: default the main one.
+            head: of attention, such as '3.0'; default that of the largest effect.
+            example: of attention, the id of one of those kept (`kept`); default the first.
+            text: of attention, 2 for the second of a pair whose texts the model reads one by one; default 1.
+            run: of 'change', the ablation; default that of the largest effect.
 
         Raises:
             InputError: there is no such figure, metric, head, example, text or run, or the figure does not take one.
         """
-        return make_figure(self, figure, **options)
+        return make_figure(self, figure, metric=metric, head=head, example=example, text=text, run=run)
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write one HTML file that needs no network; returns its path.

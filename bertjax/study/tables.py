@@ -1,7 +1,6 @@
 """Tables for a terminal: what a sweep will cost, and how far bertjax and PyTorch are apart."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.text import Text
@@ -9,6 +8,7 @@ from rich.text import Text
 from bertjax.console import PlainTable
 from bertjax.engine import Estimate
 from bertjax.formatting import count_of, format_bytes, format_duration
+from bertjax.study.parity import Difference
 
 
 def plan_table(found: Estimate) -> PlainTable:
@@ -49,7 +49,7 @@ def plan_table(found: Estimate) -> PlainTable:
     return table
 
 
-def parity_table(rows: Sequence[Any]) -> PlainTable:
+def parity_table(rows: Sequence[Difference]) -> PlainTable:
     """The differences to PyTorch, one row for each component.
 
     Args:

@@ -4,7 +4,7 @@ import hashlib
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -14,6 +14,7 @@ from jaxtyping import Shaped
 from bertjax.engine.distributed.watch import Watch, end_process
 from bertjax.errors import EXIT_MISTAKE, InputError, ProcessLostError
 
+T = TypeVar("T")
 # Seconds without a sign of life after which a process counts as lost.
 HEARTBEAT, FAREWELL = 50, 30
 LONGEST_HOST = 255  # bytes of a host's name
@@ -104,7 +105,7 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def agree(value: Any) -> Any:
+def agree(value: T) -> T:
     """What process 0 has, on all; all give arrays of one shape. Raises `ProcessLostError`."""
     return value if jax.process_count() == 1 else _together(multihost_utils.broadcast_one_to_all, value)
 
@@ -118,7 +119,7 @@ def gather(values: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "processes .
     return found.view(values.dtype).reshape(len(found), *values.shape)
 
 
-def _together(action: Callable[[Any], Any], value: Any) -> Any:
+def _together(action: Callable[[T], T], value: T) -> T:
     try:
         return action(value)
     except (RuntimeError, ValueError) as error:
