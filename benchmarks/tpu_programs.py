@@ -81,6 +81,11 @@ class Target:
         place = NamedSharding(self.mesh, where)
         return jax.tree.map(lambda one: jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=place), tree)
 
+    def split(self, module: nnx.Module) -> tuple[Any, Any]:
+        """A module's graph, and its parameters on this target."""
+        graph, state = nnx.split(module)
+        return graph, self.given(state)
+
     def array(self, shape: tuple[int, ...], dtype: Any, where: PartitionSpec = WHOLE) -> Any:
         """The shape of one array on the chips."""
         return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(self.mesh, where))
@@ -175,11 +180,11 @@ def sweep_programs(config: BertConfig, sizes: Sizes, target: Target) -> Iterator
 
     recipe = Recipe(config.hidden_act, config.layer_norm_eps, numerics)
     here, index = where(runs), target.array((), jnp.int32)
-    graph_embed, state_embed = nnx.split(model.bert.embeddings)
+    graph_embed, state_embed = target.split(model.bert.embeddings)
     texts = [target.array((runs, rows, tokens), jnp.int32, SPLIT) for _ in range(3)]
     keep = target.array((runs, rows, 1, tokens), numerics.wide, SPLIT)
     inputs = _record(Inputs, input_ids=texts[0], keep=keep, token_type_ids=texts[1], position_ids=texts[2])
-    yield "embed", partial(_lower, compiled.embed, graph_embed, target.given(state_embed), inputs, mesh)
+    yield "embed", partial(_lower, compiled.embed, graph_embed, state_embed, inputs, mesh)
     yield "gather", partial(_lower, compiled.gather, [block] * runs, target.array((runs,), jnp.int32))
     for name, step in (("advance", compiled.advance), ("last advance", compiled.last_advance)):
         yield name, partial(_lower, step, weights, block, here, changes, None, recipe=recipe, mesh=mesh)
@@ -189,12 +194,10 @@ def sweep_programs(config: BertConfig, sizes: Sizes, target: Target) -> Iterator
     for short, name in enumerate(("donors", "last donors")):
         static = {"numerics": numerics, "short": bool(short), "mesh": mesh}
         yield name, partial(_lower, compiled.head_outputs, weights, block, here, **static)
-    whole, values = nnx.split(model)
-    pooled = target.given(values)
-    yield "read first", partial(_lower, compiled.read_first, whole, pooled, first, readout=readouts.logits, mesh=mesh)
-    embedder, own = nnx.split(abstract(BertForSentenceEmbedding, config, numerics))
+    whole, values = target.split(model)
+    yield "read first", partial(_lower, compiled.read_first, whole, values, first, readout=readouts.logits, mesh=mesh)
+    parts = (*target.split(abstract(BertForSentenceEmbedding, config, numerics)), block, here)
     counts = target.array((runs, rows, PLACES), jnp.int32, SPLIT)
-    parts = (embedder, target.given(own), block, here)
     static = {"longest": tokens, "readout": readouts.sentence_embedding, "mesh": mesh}
     yield "read", partial(_lower, compiled.read, *parts, counts, **static)
     wanted = target.array((runs, rows, PLACES, 1), jnp.int32, SPLIT)

@@ -139,7 +139,7 @@ def run(arguments: Sequence[str], encoding: str = "utf-8", sweeps: bool = True) 
             stack.enter_context(contextlib.redirect_stdout(streams[0]))
             stack.enter_context(contextlib.redirect_stderr(streams[1]))
             for name in () if sweeps else ("sweep_examples", "sweep_plainly"):
-                stack.enter_context(mock.patch(f"bertjax.ablate.{name}", _stop))
+                stack.enter_context(mock.patch(f"bertjax.study.run.{name}", _stop))
             try:
                 code = main(arguments)
             except SystemExit as end:

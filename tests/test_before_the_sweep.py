@@ -5,7 +5,6 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bertjax import BertForSequenceClassification
@@ -39,7 +38,7 @@ def write_labels(path: Path, labels) -> dict:
 def assert_refused(settings, monkeypatch, error: type[BertjaxError], message: str, **changes):
     """A job is refused before its sweep, and leaves nothing."""
     for name in ("sweep_examples", "sweep_plainly"):
-        monkeypatch.setattr(f"bertjax.ablate.{name}", lambda *given, **more: pytest.fail("the sweep began"))
+        monkeypatch.setattr(f"bertjax.study.run.{name}", lambda *given, **more: pytest.fail("the sweep began"))
     with pytest.raises(error, match=message):
         run_job(replace(settings, **changes))
     assert not (settings.directory / "journal").exists()
@@ -146,7 +145,7 @@ def test_a_model_of_one_label_takes_whole_ratings(settings, tmp_path):
     found = run_job(replace(settings, model=str(model), **own))
     assert found.summary["metrics"] == ["pearson", "spearman"]
     assert found.summary["data"]["label_names"] == []
-    assert np.array_equal(found.examples.labels, np.arange(6.0))
+    assert [example["label"] for example in found.examples] == list(range(6))
 
 
 def test_label_names_with_nothing_behind_it_make_ratings(settings, embedder, tmp_path, capsys):

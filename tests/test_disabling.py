@@ -15,6 +15,7 @@ from bertjax.errors import OutputError
 from bertjax.evidence.weighing import weigh
 from bertjax.interventions import overrides
 from bertjax.results.directory import read_results
+from bertjax.results.table import make_rows
 from bertjax.study.encoding import encode_examples
 from bertjax.study.outputs import mean_outputs
 from experiments import head_ablation, layer_ablation
@@ -62,7 +63,10 @@ def run_main(program, folder, model, task, output, *more):
 def effects_of(metric, outputs, labels, positive=1):
     """The first run is the base."""
     evidence = weigh(metric, outputs[0], outputs[1:], labels, positive, resamples=200)
-    return make_effects(evidence, draw_means(draw_changes(metric, outputs, labels, positive, 50, 0)))
+    runs = [{"name": "", "layer": None, "head": None, "heads": []} for _ in outputs[1:]]
+    rows = make_rows(runs, {metric: evidence.base}, {metric: evidence})
+    draws = draw_means(draw_changes(metric, outputs, labels, positive, 50, 0))
+    return make_effects(rows, draws, evidence.least_p)
 
 
 def answers(right):

@@ -26,7 +26,9 @@ def coverage(rng, metric, examples, gain, loss, repeats):
         resampled = np.diff(score_draws(scorer, bootstrap_counts(examples, DRAWS, int(rng.integers(1 << 30)))))
         left_out = np.diff(scorer(1 - np.eye(examples, dtype=int)))
         ends = intervals.percentile(resampled), intervals.bca(np.diff(scores), resampled, left_out)
-        low, high, _ = ev.choose_intervals(metric, both, labels, 1, np.diff(scores), ends, base=float(scores[0]))
+        low, high, _ = ev.choose_intervals(
+            METRICS[metric], both, labels, 1, np.diff(scores), ends, base=float(scores[0])
+        )
         hits += low[0] <= truth <= high[0]
     return hits / repeats
 

@@ -1,15 +1,24 @@
-"""A part of one's own: a metric given to the main job has all that bertjax's own have."""
+"""A metric, a mode and a task of one's own are one entry each, and have all that bertjax's own have."""
 
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 
 import bertjax
+from bertjax import ablations, overrides, readouts
+from bertjax.data import Task
+from bertjax.data.tasks import TASKS
 from bertjax.errors import DataError, InputError
 from bertjax.evidence.weighing import weigh
+from bertjax.interventions import MODES, Mode, to_overrides
+from bertjax.model import HeadOutputs
 from bertjax.results import show_table, show_text
 from tests.drawn import DRAWS, draw_outputs
-from tests.tiny import largest_difference
+from tests.tiny import encodings, largest_difference, random_model
 from tests.workshop import make_classifier, write_pairs
 
 
@@ -92,3 +101,94 @@ def test_one_that_does_not_fit_is_refused_before_the_sweep(tmp_path):
         bertjax.ablate(model, "mrpc", data=pairs, metric=ERROR, progress=False)
     with pytest.raises(DataError, match="no metric is called 'nonsense'"):
         bertjax.ablate(model, "mrpc", data=pairs, metric="nonsense", progress=False)
+
+
+MODES_OF_ONES_OWN = {
+    "half": Mode("the head's output times 1/2", "halved", share=0.5),
+    "flattened": Mode("30 % of uniform weights", "made more even", "uniform", 0.3),
+    "overshot": Mode("beyond the mean", "pushed beyond its mean", "mean", 1.5),
+    "leaning": Mode("a fifth from another text", "leaning to its donor", "donor", 0.2),
+}
+
+
+@pytest.mark.parametrize("name", MODES_OF_ONES_OWN)
+def test_a_mode_of_ones_own_is_the_same_in_the_oracle_and_in_the_engine(name, small, rng, monkeypatch):
+    """And both are what the definition says, put in place by hand."""
+    mode = MODES_OF_ONES_OWN[name]
+    monkeypatch.setitem(MODES, name, mode)
+    with jax.enable_x64(True):
+        model = random_model(bertjax.BertForSequenceClassification, small, "float64")
+        texts, donors = (encodings(small, rng, [7, 4, 9]) for _ in range(2))
+        means, heads = rng.normal(size=(2, 3, 4)), ablations.single_heads(small, name)
+        options = {"means": means, "donors": donors} if mode.replacement in ("mean", "donor") else {}
+        found = bertjax.sweep(model, texts, heads, readouts.logits, **options, progress=False)
+        batch, donor = bertjax.collate(texts), model(**bertjax.collate(donors))
+        run, real = model(**batch), batch["attention_mask"][..., None, None].astype(float)
+        values = np.asarray(run.record.values)
+        replacements = {
+            "nothing": np.zeros_like(run.record.head_outputs),
+            "uniform": np.broadcast_to(
+                ((values * real).sum(2) / real.sum(1))[:, :, None], run.record.head_outputs.shape
+            ),
+            "mean": np.broadcast_to(means[:, None, None], run.record.head_outputs.shape),
+            "donor": donor.record.head_outputs,
+        }
+        for number, one in enumerate(heads):
+            (change,) = one.changes
+            by_plain = model(**batch, overrides=to_overrides(small, one, means, donor)).logits
+            own, other = (
+                np.asarray(outputs[change.layer, :, :, change.head])
+                for outputs in (run.record.head_outputs, replacements[mode.replacement])
+            )
+            by_hand = replaced(small, change, (1 - mode.share) * own + mode.share * other)
+            expected = model(**batch, overrides=by_hand).logits
+            assert largest_difference(by_plain, expected) < 1e-12
+            assert largest_difference(found.outputs[number], expected) < 1e-12
+    assert largest_difference(found.outputs, found.base[None]) > 1e-4
+
+
+def replaced(config, change, values):
+    """Overrides that put given outputs in place of one head's."""
+    gates = overrides.identity(config)
+    place = jnp.array([change.layer]), jnp.array([change.head])
+    outputs = HeadOutputs(*place, jnp.asarray(values)[None], -jnp.ones((1, 1, 1), int))
+    return replace(gates, output_gate=gates.output_gate.at[place].set(0), outputs=outputs)
+
+
+def test_the_main_job_takes_a_mode_of_ones_own(tmp_path, monkeypatch):
+    model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
+    given = {"model": model, "task": "mrpc", "data": pairs, "progress": False}
+    with pytest.raises(InputError, match="mode 'half' is not one of uniform, zero, mean"):
+        bertjax.ablate(**given, mode="half")
+    monkeypatch.setitem(MODES, "half", MODES_OF_ONES_OWN["half"])
+    results = bertjax.ablate(**given, mode="half", output=tmp_path / "results")
+    monkeypatch.undo()
+    again = bertjax.read_results(tmp_path / "results")
+    assert again.summary["mode"] == {"name": "half", "definition": "the head's output times 1/2", "title": "halved"}
+    assert "one head halved" in again.plot().texts[0].get_text()
+    assert "half" in again.report().read_text()
+    assert largest_difference(results.outputs["outputs"], results.outputs["base"][None]) > 1e-5
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"replacement": "noise"}, "replacement 'noise' is not one of nothing, uniform, mean, donor"),
+        ({"share": 0.0}, "share must be a finite number other than 0, found 0.0"),
+        ({"share": float("nan")}, "share must be a finite number other than 0, found nan"),
+    ],
+)
+def test_a_mode_that_is_none_is_refused(wrong, message):
+    with pytest.raises(InputError, match=message):
+        Mode("a definition", "a title", **wrong)
+
+
+def test_a_task_of_ones_own_has_its_name_and_metrics(tmp_path, monkeypatch):
+    """One entry: which columns, which classes, which metrics."""
+    own = Task("paraphrase", ("#1 String", "#2 String"), "Quality", ("no", "yes"), metrics=("matthews", "accuracy"))
+    monkeypatch.setitem(TASKS, own.name, own)
+    model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
+    results = bertjax.ablate(model, "paraphrase", data=pairs, progress=False)
+    assert results.summary["metrics"] == ["matthews", "accuracy"]
+    assert results.summary["data"]["task"] == "paraphrase"
+    assert results.summary["data"]["label_names"] == ["no", "yes"]

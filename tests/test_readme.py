@@ -39,7 +39,7 @@ def desk(tmp_path_factory):
 
 def test_the_snippets_run_one_after_another(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert len(SNIPPETS) == 6
+    assert len(SNIPPETS) == 7
     names: dict = {}
     for snippet in SNIPPETS:
         exec(snippet, names)

@@ -365,9 +365,9 @@ def test_scores_that_make_no_picture_are_an_error(make, scores, words):
 
 def test_the_heavy_libraries_load_when_needed_and_pyplot_never(tmp_path):
     code = """
-import sys, numpy, bertjax.metrics, bertjax.figures, bertjax.page, bertjax.report
+import sys, numpy, bertjax.evidence, bertjax.plots, bertjax.results, bertjax.study
 assert not {"matplotlib", "sklearn", "scipy.stats"} & set(sys.modules)
-bertjax.plots.canvas.save_page(bertjax.results.figures.make_heads(numpy.full((2, 3), 0.5), 0.5, "Title"), sys.argv[1])
+bertjax.plots.save_page(bertjax.plots.make_heads(numpy.full((2, 3), 0.5), 0.5, "Title"), sys.argv[1])
 assert "matplotlib.pyplot" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "heads.png")], check=True)

@@ -67,5 +67,5 @@ def test_swaps_are_fair_and_those_of_their_seed():
 
 
 def test_other_metrics_are_refused():
-    with pytest.raises(DataError, match="not known for 'bleu'"):
+    with pytest.raises(DataError, match="no metric is called 'bleu': choose one of accuracy"):
         make_scorer("bleu", np.ones((1, 2)), np.ones(2))

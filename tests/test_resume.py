@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bertjax.cli import main
-from bertjax.engine import run as engine
+from bertjax.engine import sizes
 from bertjax.engine.journal import count_parts
 from bertjax.errors import OutputError, SweepInterrupted
 from bertjax.study.run import run_job
@@ -34,8 +34,8 @@ def arguments_of(settings):
 
 
 def test_the_command_says_what_is_saved_and_goes_on(settings, monkeypatch, capsys):
-    monkeypatch.setattr(engine, "STEPS_OF_PART", TINY_PARTS)
-    monkeypatch.setattr(engine, "CACHED_FLOATS", 700)
+    monkeypatch.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)
+    monkeypatch.setattr(sizes, "CACHED_FLOATS", 700)
     monkeypatch.setattr("bertjax.progress.ProgressBar._advance", lambda self, done, total: StopAfter(0.5)(done, total))
     assert main(arguments_of(settings)) == 130
     assert "parts are saved: the same command goes on from there" in capsys.readouterr().err
@@ -103,8 +103,8 @@ def test_killed_twenty_times(settings, tmp_path):
 
 
 def test_the_plain_form_does_not_discard_what_is_unfinished(settings, monkeypatch, capsys):
-    monkeypatch.setattr(engine, "STEPS_OF_PART", TINY_PARTS)
-    monkeypatch.setattr(engine, "CACHED_FLOATS", 700)
+    monkeypatch.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)
+    monkeypatch.setattr(sizes, "CACHED_FLOATS", 700)
     with pytest.raises(SweepInterrupted):
         run_job(settings, progress=StopAfter(0.5))
     saved = count_parts(settings.journal)
@@ -127,8 +127,8 @@ def test_a_file_of_sets_that_was_edited_is_another_job(settings, tmp_path, capsy
 
 
 def test_sets_may_be_renamed_in_an_unfinished_sweep(settings, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(engine, "STEPS_OF_PART", TINY_PARTS)
-    monkeypatch.setattr(engine, "CACHED_FLOATS", 700)
+    monkeypatch.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)
+    monkeypatch.setattr(sizes, "CACHED_FLOATS", 700)
     sets = tmp_path / "sets.txt"
     sets.write_text("a: 0.0\nb: 1.1 1.2\n0.1 1.0\n")
     chosen = replace(settings, ablate=str(sets))

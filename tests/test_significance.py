@@ -1,5 +1,7 @@
 """Tests hold their level, and are SciPy's and statsmodels' where those have them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -158,9 +160,13 @@ def test_swapped_areas_are_those_of_swapped_outputs(rng):
     """The sum over examples against the scores of what each swap makes, ties among them."""
     given, wanted = rng.normal(size=(4, 60)).round(1), rng.random(60) < 0.4
     swapped = rng.integers(0, 2, (50, 60))
-    scores = significance._swapped_scores("roc_auc", given, wanted.astype(int), 1)(swapped)
-    assert np.ptp(scores) > 0.01
-    assert largest_difference(significance._swapped_area(given, wanted)(swapped), scores) < 1e-12
+    area = METRICS["roc_auc"]
+    by_sums, by_scores = (
+        significance._swapped_scores(metric, given, wanted.astype(int), 1)(swapped)
+        for metric in (area, replace(area, swap_weights=None))
+    )
+    assert np.ptp(by_scores) > 0.01
+    assert largest_difference(by_sums, by_scores) < 1e-12
 
 
 def p_of_noise(metric, noise, repeats):

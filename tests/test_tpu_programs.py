@@ -36,9 +36,9 @@ def test_steps_are_counted_as_the_engine_takes_them(rng, examples, monkeypatch):
     for words, name in STEPS.items():
         step = getattr(compiled, name)
 
-        def counted(*given, step=step, words=words):
+        def counted(*given, step=step, words=words, **static):
             taken[words] += 1
-            return step(*given)
+            return step(*given, **static)
 
         monkeypatch.setattr(compiled, name, counted)
     sizes = SweepSizes(12, blocks.rows, blocks.runs, tpu_programs.STEPS_OF_PART)

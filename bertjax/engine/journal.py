@@ -274,7 +274,7 @@ def _hash(content: Mapping[str, Any]) -> str:
 def describe_settings(settings: Mapping[str, Any]) -> dict[str, str]:
     """Settings as texts: `default` for None.
 
-    >>> describe({"limit": None, "seed": 3})
+    >>> describe_settings({"limit": None, "seed": 3})
     {'limit': 'default', 'seed': '3'}
     """
     return {name: "default" if value is None else str(value) for name, value in settings.items()}

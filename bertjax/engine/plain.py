@@ -155,9 +155,7 @@ def sweep(
             raise InputError(f"there are {len(indices)} numbers for the {len(inputs.input_ids)} examples of a batch")
         for one in overrides if base is None else [one for one in overrides if one.edges is not None]:
             _check_for_all(model.config, one, inputs)
-        prefixes = [_embed(*embeddings, inputs)]
-        for graphdef, state in layers:
-            prefixes.append(_layer(graphdef, state, prefixes[-1], inputs.keep))
+        prefixes = _run_base(embeddings, layers, inputs)
         first = np.asarray(_read(*head, prefixes[-1][None], inputs.keep, readout))[0]
         if not np.isfinite(first).all():
             raise InputError("the model's own outputs are not finite: look for NaN or infinity in its weights")
@@ -179,6 +177,16 @@ def sweep(
             progress(done, total)
     assert base is not None  # as `_check_batches` sees
     return SweepResult(base, outputs)
+
+
+def _run_base(
+    embeddings: tuple[Graph, State], layers: Sequence[tuple[Graph, State]], inputs: Inputs
+) -> list[Float[Array, "batch token embed"]]:
+    """Hidden states without overrides, before the first layer and after each."""
+    prefixes = [_embed(*embeddings, inputs)]
+    for graphdef, state in layers:
+        prefixes.append(_layer(graphdef, state, prefixes[-1], inputs.keep))
+    return prefixes
 
 
 def _check_sweep(model: PretrainedModel, overrides: Any, readout: Readout, progress: Any) -> tuple[Overrides, ...]:

@@ -115,14 +115,8 @@ def sweep(
         attention=attention,
         tokenizer=tokenizer,
     )
-    if journal is not None:
-        journal = user_path(journal, InputError)
-    arguments.switch(replace_journal, "replace_journal")
-    if settings is not None:
-        arguments.instance(settings, "settings", Mapping, "a dict of what was chosen, by name")
-    arguments.function(say, "say", "a function of a line")
-    if not isinstance(progress, bool):
-        arguments.function(progress, "progress", "True, False, or a function of work done and work in all")
+    path = None if journal is None else user_path(journal, InputError)
+    _check_reporting(replace_journal, settings, progress, say)
     memory, devices = read_budget(memory), _devices(devices)
     sizes = choose_sizes(
         sweep_input,
@@ -135,12 +129,10 @@ def sweep(
     runner = make_runner(sweep_input, sizes, devices)  # what cannot run is refused before a journal is touched
     with contextlib.ExitStack() as opened:
         notes = None
-        if journal is not None:
-            notes = opened.enter_context(
-                open_journal(
-                    Path(journal), facts_of(sweep_input), sizes.to_dict(), settings=settings, replace=replace_journal
-                )
-            )
+        if path is not None:
+            facts = facts_of(sweep_input)
+            there = open_journal(path, facts, sizes.to_dict(), settings=settings, replace=replace_journal)
+            notes = opened.enter_context(there)
             begun = Sizes.from_dict(notes.sizes)
             if begun != sizes:
                 sizes, runner = begun, _runner_of(sweep_input, begun, notes, memory, devices)
@@ -150,6 +142,21 @@ def sweep(
         report = (bar if progress else silent) if isinstance(progress, bool) else progress
         base, outputs = _run(sweep_input, runner, sizes, notes, report)
     return SweepResult(base, outputs, tuple(ablations), sweep_input.attention, time.monotonic() - started)
+
+
+def _check_reporting(
+    replace_journal: bool,
+    settings: Mapping[str, Any] | None,
+    progress: Progress | bool,
+    say: Callable[[str], None],
+) -> None:
+    """Raise `InputError` where what a sweep tells, and to whom, is not of the right kind."""
+    arguments.switch(replace_journal, "replace_journal")
+    if settings is not None:
+        arguments.instance(settings, "settings", Mapping, "a dict of what was chosen, by name")
+    arguments.function(say, "say", "a function of a line")
+    if not isinstance(progress, bool):
+        arguments.function(progress, "progress", "True, False, or a function of work done and work in all")
 
 
 def _devices(devices: Sequence[jax.Device] | None) -> tuple[jax.Device, ...] | None:

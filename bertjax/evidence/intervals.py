@@ -125,7 +125,7 @@ def by_kinds_of_flips(
         base: predictions of the first run.
         observed: the differences.
     """
-    classes = np.unique(np.concatenate([labels, base, predictions.ravel()]))
+    classes = np.unique(np.concatenate([labels, base, predictions.ravel()])).tolist()
     kinds = [(t, a, b) for t in classes for a in classes for b in classes if a != b]
     if not kinds:  # all of one class: nothing flips
         return np.stack([observed, observed])
@@ -166,7 +166,7 @@ def heaviest_flip(
     metric: Metric | str, base: Int[np.ndarray, " examples"], labels: Int[np.ndarray, " examples"], positive: int
 ) -> float:
     """By how much one flip changes a score at most."""
-    classes = np.unique(np.concatenate([labels, base]))
+    classes = np.unique(np.concatenate([labels, base])).tolist()
     kinds = [(t, a, b) for t in classes for a in classes for b in classes if a != b]
     weights = weights_of_flips(metric, base, labels, positive, classes, kinds) if kinds else np.zeros(1)
     return float(np.abs(weights).max())
@@ -177,7 +177,7 @@ def weights_of_flips(
     base: Int[np.ndarray, " examples"],
     labels: Int[np.ndarray, " examples"],
     positive: int,
-    classes: Int[np.ndarray, " classes"],
+    classes: Sequence[int],
     kinds: Sequence[tuple[int, int, int]],
 ) -> Float[np.ndarray, " kinds"]:
     """By how much one flip of each kind changes the base's score; 0 where no example could flip so."""
@@ -190,7 +190,7 @@ def weights_of_flips(
         moved[cells.index((label, before))] -= possible
         moved[cells.index((label, after))] += possible
         rows.append(moved)
-    outputs = np.eye(max(2, int(classes.max()) + 1))[[prediction for _, prediction in cells]][None]
+    outputs = np.eye(max(2, max(classes) + 1))[[prediction for _, prediction in cells]][None]
     scorer = make_scorer(metric, outputs, np.array([label for label, _ in cells]), positive)
     scores = scorer(np.stack(rows))[:, 0]
     return np.nan_to_num(scores[1:] - scores[0])

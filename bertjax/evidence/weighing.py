@@ -36,7 +36,7 @@ PARTS = 2000  # of the examples, one left out at a time, for the acceleration of
 GROUP = 256  # ablations whose draws are held together
 RANKED = 700_000  # outputs that are ranked together: about 64 MB for each thread, 130 MB where they are swapped
 
-Outputs = Float[np.ndarray, "runs examples *labels"]
+Outputs = Float[np.ndarray, "every examples *labels"]  # of the base first, then of the runs
 Labels = Num[np.ndarray, " examples"]
 Runs = Float[np.ndarray, " runs"]
 Counts = Int[np.ndarray, " runs"]
@@ -248,7 +248,7 @@ class _Task:
 
     metric: Metric
     base: Float[np.ndarray, "examples *labels"]
-    scores: Float[np.ndarray, " 1+runs"]
+    scores: Float[np.ndarray, " scores"]
     labels: Labels
     positive: int
     resamples: int
@@ -268,7 +268,9 @@ class _Group:
     swapped: Swapped
 
 
-def _weigh_group(task: _Task, outputs: Outputs, group: range, draws: int, pace: "_Pace") -> _Group:
+def _weigh_group(
+    task: _Task, outputs: Float[np.ndarray, "runs examples *labels"], group: range, draws: int, pace: "_Pace"
+) -> _Group:
     """Some ablations: the draws of all of them at once would not fit into memory."""
     every, examples = np.concatenate([task.base[None], outputs]), len(task.labels)
     observed = task.scores[1 + group.start : 1 + group.stop] - task.scores[0]
@@ -357,7 +359,7 @@ def choose_intervals(
 
 
 def _count_flips(
-    metric: Metric, predictions: Int[np.ndarray, "1+runs examples"], positive: int, gains: Counts, losses: Counts
+    metric: Metric, predictions: Int[np.ndarray, "every examples"], positive: int, gains: Counts, losses: Counts
 ) -> Int[np.ndarray, " runs"]:
     """How many predictions flip in a way that the metric sees."""
     if metric.flips_alone:

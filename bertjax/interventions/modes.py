@@ -37,9 +37,7 @@ class Mode:
     def __post_init__(self) -> None:
         arguments.one_of(self.replacement, "replacement", REPLACEMENTS)
         if not (isinstance(self.share, float | int) and math.isfinite(self.share) and self.share):
-            raise InputError(
-                f"the share of a head that a mode replaces must be a finite number other than 0: {self.share!r}"
-            )
+            arguments.refuse("share", "a finite number other than 0", self.share)
 
 
 # By name; add your own.

@@ -18,7 +18,7 @@ from bertjax.evidence import (
     score_draws,
 )
 from bertjax.formatting import format_change, format_p, is_bound
-from bertjax.results import NOTHING, Results, column
+from bertjax.results import NOTHING, Row, column
 
 Places = Float[np.ndarray, " places"]
 PARTS = ("change", "low", "high", "p", "q")
@@ -106,14 +106,14 @@ def read_effects(metric: str, base: float | None, found: dict[str, Any]) -> Effe
     )
 
 
-def make_effects(results: Results, metric: str, mean_draws: Float[np.ndarray, " draws"]) -> Effects:
+def make_effects(rows: Sequence[Row], mean_draws: Float[np.ndarray, " draws"], least_p: float | None = None) -> Effects:
     """The effects by one metric.
 
     Args:
-        results: of all places in one mode.
+        rows: of all places in one mode (`Results.rows_of`).
         mean_draws: their mean change on drawn examples (`draw_means`).
+        least_p: the least p that the metric's test can give (`Results.least_p`).
     """
-    rows = results.rows_of(metric)
     found = {name: column(rows, name) for name in ("difference", "low", "high", "p", "q")}
     gains, losses = (
         None if getattr(rows[0], name) is None else np.array([getattr(row, name) for row in rows])
@@ -122,7 +122,7 @@ def make_effects(results: Results, metric: str, mean_draws: Float[np.ndarray, " 
     change = 100 * found["difference"]
     low, high = 100 * percentile(mean_draws[:, None])[:, 0]
     return Effects(
-        metric=metric,
+        metric=rows[0].metric,
         base=float(column(rows[:1], "base")[0]),
         change=change,
         low=100 * found["low"],
@@ -133,7 +133,7 @@ def make_effects(results: Results, metric: str, mean_draws: Float[np.ndarray, " 
         mean_interval=(float(low), float(high)),
         gains=gains,
         losses=losses,
-        least_p=results.least_p(metric),
+        least_p=least_p,
     )
 
 

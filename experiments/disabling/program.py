@@ -152,7 +152,7 @@ def _weigh(job: Disabling, results: Results, swept: SweepResult) -> dict[str, Ef
     every, options, effects = np.concatenate([swept.base[None], swept.outputs]), job.run.options, {}
     for name in sorted(results.summary["statistics"], key=lambda name: name != "accuracy"):
         drawn = draw_changes(name, every, job.examples.labels, job.positive, options.resamples, options.seed)
-        effects[name] = make_effects(results, name, draw_means(drawn))
+        effects[name] = make_effects(results.rows_of(name), draw_means(drawn), results.least_p(name))
     return effects
 
 

@@ -27,7 +27,6 @@ from bertjax.engine import discard_journal, peak_memory
 from bertjax.errors import OutputError
 from bertjax.formatting import format_bytes
 from bertjax.machine import package_version, use_compile_cache
-from bertjax.model import PretrainedModel
 from bertjax.paths import user_path
 from bertjax.progress import ProgressBar, Report, say
 from bertjax.results import check_directory
@@ -65,7 +64,7 @@ class Run:
     """
 
     options: argparse.Namespace
-    model: PretrainedModel
+    model: Any
     tokenizer: bertjax.Tokenizer
     report: Report
     directory: Path | None = None
