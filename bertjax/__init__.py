@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from bertjax.data import Tokenizer, collate
     from bertjax.engine import Estimate, SweepResult, estimate, plain, sweep
     from bertjax.evidence import METRICS, Metric, weigh
-    from bertjax.interventions import ablations, overrides, readouts
+    from bertjax.interventions import ablations, mean_head_outputs, overrides, readouts
     from bertjax.machine import use_compile_cache
     from bertjax.model import (
         BertForMaskedLM,
@@ -40,7 +40,7 @@ _ROOM_OF = {
     **dict.fromkeys(["Tokenizer", "collate"], "data"),
     **dict.fromkeys(["Estimate", "SweepResult", "estimate", "plain", "sweep"], "engine"),
     **dict.fromkeys(["METRICS", "Metric", "weigh"], "evidence"),
-    **dict.fromkeys(["ablations", "overrides", "readouts"], "interventions"),
+    **dict.fromkeys(["ablations", "mean_head_outputs", "overrides", "readouts"], "interventions"),
     **dict.fromkeys(["BertForMaskedLM", "BertForNextSentencePrediction", "BertForPreTraining"], "model"),
     **dict.fromkeys(["BertForQuestionAnswering", "BertForSentenceEmbedding", "BertForSequenceClassification"], "model"),
     **dict.fromkeys(
@@ -76,6 +76,7 @@ __all__ = [
     "errors",
     "estimate",
     "load",
+    "mean_head_outputs",
     "overrides",
     "plain",
     "read_results",

@@ -32,6 +32,7 @@ FLAX = {
 }
 NNX = {"Module", "Param", "List", "GraphDef", "split", "merge", "eval_shape"}
 MOST_MODULES = 13
+BY_PLACE = 6  # arguments at most; Pallas hands its references to a kernel, and JAX to a custom derivative, by place
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,12 @@ def violations(files: Mapping[str, File]) -> list[str]:
     for file in files.values():
         found += [
             f"{file.path}: {line}"
-            for line in (*_wrong_place(file), *_wrong_imports(file, files), *_wrong_libraries(file))
+            for line in (
+                *_wrong_place(file),
+                *_wrong_imports(file, files),
+                *_wrong_libraries(file),
+                *_long_signatures(file),
+            )
         ]
     return found + _cycles(files) + _shadowed(files) + _crowded(files)
 
@@ -155,6 +161,15 @@ def _wrong_libraries(file: File) -> Iterator[str]:
     }
     if wrong := used - NNX:
         yield f"uses nnx.{', nnx.'.join(sorted(wrong))}"
+
+
+def _long_signatures(file: File) -> Iterator[str]:
+    for node in ast.walk(file.tree) if file.parts[0] == "bertjax" else ():
+        if isinstance(node, ast.FunctionDef) and not node.name.endswith("_kernel"):
+            names = [one.arg for one in (*node.args.posonlyargs, *node.args.args) if one.arg not in ("self", "cls")]
+            derived = any("custom_vjp" in ast.unparse(one) for one in node.decorator_list)
+            if len(names) > BY_PLACE and not derived:
+                yield f"{node.name} takes {len(names)} arguments by place"
 
 
 def _cycles(files: Mapping[str, File]) -> list[str]:

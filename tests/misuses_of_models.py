@@ -170,7 +170,7 @@ MISUSES = {
     "to_overrides, name": (lambda d: ab.to_overrides(CONFIG, "0.1"), "Ablation.*found the string"),
     "to_overrides, means": (
         lambda d: ab.to_overrides(CONFIG, ab.ablation(CONFIG, ["0.1"], "mean")),
-        "plain.mean_head_outputs",
+        "bertjax.mean_head_outputs",
     ),
     "to_overrides, donor": (lambda d: ab.to_overrides(CONFIG, ab.ablation(CONFIG, ["0.1"], "patched")), "give donor"),
     # overrides

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from bertjax.engine import plain
+import bertjax
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.interventions import readouts
@@ -71,7 +71,7 @@ MISUSES = {
     "sweep, unequal texts": (lambda d: d.sweep(examples=[d.texts[:2], d.texts[:1]]), "equally many"),
     "sweep, means missing": (
         lambda d: d.sweep(ablations=[ab.ablation(CONFIG, ["0.1"], "mean")]),
-        "plain.mean_head_outputs",
+        "bertjax.mean_head_outputs",
     ),
     "sweep, means word": (lambda d: d.sweep(means="zero"), "means.*found the string"),
     "sweep, means shape": (lambda d: d.sweep(means=[1.0, 2.0]), r"means have shape \(2,\)"),
@@ -126,10 +126,10 @@ MISUSES = {
     "plain.sweep, chunk_size": (lambda d: d.plain_sweep(chunk_size=0), "chunk_size.*at least 1"),
     "plain.sweep, chunk_size word": (lambda d: d.plain_sweep(chunk_size="a"), "chunk_size.*found the string"),
     "plain.sweep, progress": (lambda d: d.plain_sweep(progress=None), "progress.*found None"),
-    "mean_head_outputs, model": (lambda d: plain.mean_head_outputs(None, [BATCH]), "model.*found None"),
-    "mean_head_outputs, texts": (lambda d: plain.mean_head_outputs(d.model, d.texts), "batch|input_ids"),
-    "mean_head_outputs, []": (lambda d: plain.mean_head_outputs(d.model, []), "at least one real token"),
-    "mean_head_outputs, None": (lambda d: plain.mean_head_outputs(d.model, None), "batches.*found None"),
+    "mean_head_outputs, model": (lambda d: bertjax.mean_head_outputs(None, [BATCH]), "model.*found None"),
+    "mean_head_outputs, texts": (lambda d: bertjax.mean_head_outputs(d.model, d.texts), "batch|input_ids"),
+    "mean_head_outputs, []": (lambda d: bertjax.mean_head_outputs(d.model, []), "at least one real token"),
+    "mean_head_outputs, None": (lambda d: bertjax.mean_head_outputs(d.model, None), "batches.*found None"),
     "random_arguments, config": (lambda d: parity.random_arguments(None, 2, 3), "config.*found None"),
     "random_arguments, batch": (lambda d: parity.random_arguments(CONFIG, 0, 3), "batch.*at least 1"),
     "compare_overrides, mode": (lambda d: parity.compare_overrides(d.model, None, BATCH, "half"), "mode 'half'"),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import bertjax
 from bertjax import (
     BertConfig,
     BertForMaskedLM,
@@ -351,3 +352,16 @@ def test_a_sweep_is_a_data_frame(small, rng):
         values.pivot(index="ablation", columns="example", values="output").loc["0.1"].tolist()
         == outputs[1, :, 0].tolist()
     )
+
+
+def test_a_sweep_changes_no_setting_of_jax(small, rng):
+    model, examples = model_of("three heads", "logits", "float32"), encodings(small, rng, [3, 9])
+    given = jax.config.values["jax_compilation_cache_dir"]
+    jax.config.update("jax_compilation_cache_dir", None)  # as users have it
+    try:
+        before = dict(jax.config.values)
+        bertjax.sweep(model, examples, ab.single_heads(small), READOUTS["logits"][1], progress=False)
+        bertjax.estimate(model, examples, ab.single_heads(small), READOUTS["logits"][1])
+        assert dict(jax.config.values) == before
+    finally:
+        jax.config.update("jax_compilation_cache_dir", given)

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,9 +13,10 @@ import bertjax
 from bertjax.checkpoints.location import locate
 from bertjax.checkpoints.weight_files import read_weights
 from bertjax.cli import main
-from bertjax.interventions import overrides
+from bertjax.data import TASKS
+from bertjax.interventions import MODES, overrides
 from bertjax.study import parity
-from tests.workshop import SENTENCES, write_pairs
+from tests.workshop import SENTENCES, make_classifier, write_pairs
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -37,12 +39,20 @@ def desk(tmp_path_factory):
     return directory
 
 
-def test_the_snippets_run_one_after_another(tmp_path, monkeypatch, capsys):
+def test_the_snippets_run_one_after_another(desk, tmp_path, monkeypatch, capsys):
+    shutil.copytree(desk / "GLUE_DIR", tmp_path / "GLUE_DIR")
+    make_classifier(tmp_path / "classifier")
+    rows = [f"{SENTENCES[i]}\t{SENTENCES[-i]}\t{i % 2}" for i in range(1, 6)]
+    (tmp_path / "paws.tsv").write_text("\n".join(["sentence1\tsentence2\tlabel", *rows]) + "\n")
     monkeypatch.chdir(tmp_path)
-    assert len(SNIPPETS) == 7
+    modes, tasks = dict(MODES), dict(TASKS)
+    assert len(SNIPPETS) == 10
     names: dict = {}
     for snippet in SNIPPETS:
         exec(snippet, names)
+    assert set(MODES) - set(modes) == {"half"}
+    assert set(TASKS) - set(tasks) == {"paws"}
+    del MODES["half"], TASKS["paws"]
     printed = capsys.readouterr().out
     assert "(6, 2, 12," in printed
     assert "(72, 2, 384)" in printed

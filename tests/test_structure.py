@@ -68,6 +68,7 @@ def test_a_small_house_keeps_the_rules():
         ({"model__ops": "from flax import nnx"}, "ops.py: imports flax, but holds no parameters"),
         ({"model__encoder": "from flax import nnx\nnnx.jit"}, "encoder.py: uses nnx.jit"),
         ({"model__ops": "from jax._src import core"}, "ops.py: imports jax._src"),
+        ({"model__ops": "def f(a, b, c, d, e, g, h): pass"}, "ops.py: f takes 7 arguments by place"),
         ({"engine__sweep": ""}, "exports sweep, and a module beside it has that name"),
         ({"helpers": ""}, "bertjax/helpers.py: is in no room"),
         ({"kitchen__x": ""}, "bertjax/kitchen/x.py: kitchen is no room"),

@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jaxtyping import Array, ArrayLike, Float, Shaped
@@ -22,7 +21,7 @@ from bertjax.checkpoints import BertConfig
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import READOUT, Ablation, Readout, read, stack
 from bertjax.machine import import_pandas
-from bertjax.model import EncoderRecord, Graph, Inputs, Overrides, PretrainedModel, State, check_overrides, check_stack
+from bertjax.model import Graph, Inputs, Overrides, PretrainedModel, State, check_overrides, check_stack
 from bertjax.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -296,40 +295,3 @@ def _read(
 ) -> Shaped[Array, "ablations batch *readout"]:
     model = nnx.merge(graphdef, state)
     return jax.vmap(lambda own: read(readout, model.finish(own, keep)))(hidden)
-
-
-def mean_head_outputs(
-    model: PretrainedModel, batches: Sequence[Mapping[str, np.ndarray]]
-) -> Float[np.ndarray, "layers heads head_dim"]:
-    """Mean output of each head over the real tokens of all examples: the reference of `overrides.mean`.
-
-    Raises:
-        InputError: there is no real token.
-    """
-    total, count = sum_head_outputs(model, batches)
-    if count == 0:
-        raise InputError("the mean of the heads' outputs needs at least one real token")
-    return total / count
-
-
-def sum_head_outputs(
-    model: PretrainedModel, batches: Sequence[Mapping[str, np.ndarray]]
-) -> tuple[Float[np.ndarray, "layers heads head_dim"], float]:
-    """Sum of each head's outputs over the real tokens of all examples, in float64, and how many tokens these are."""
-    arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
-    batches = arguments.several([batches] if isinstance(batches, Mapping) else batches, "batches", "a list of batches")
-    config, count = model.config, 0.0
-    total = np.zeros((config.num_hidden_layers, config.num_attention_heads, config.head_dim))
-    for batch in batches:
-        inputs = model.inputs(batch)
-        part, tokens = _sum_head_outputs(*nnx.split(model), inputs)
-        total += np.asarray(part, np.float64)
-        count += float(tokens)
-    return total, count
-
-
-@partial(jax.jit, static_argnums=0)
-def _sum_head_outputs(graphdef: Graph, state: State, inputs: Inputs) -> tuple[Array, Array]:
-    inside: EncoderRecord = nnx.merge(graphdef, state).forward(inputs).inside
-    real = jnp.max(inside.keep, axis=1)
-    return jnp.einsum("lbqhd,bq->lhd", inside.head_outputs, real, precision="highest"), jnp.sum(real)

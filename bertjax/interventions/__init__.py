@@ -16,6 +16,7 @@ from bertjax.interventions.ablations import (
     to_overrides,
     whole_layers,
 )
+from bertjax.interventions.means import mean_head_outputs, sum_head_outputs
 from bertjax.interventions.modes import MODES, Mode, find_mode
 from bertjax.interventions.overrides import every_head, heads_of_layer, parse_head, stack
 from bertjax.interventions.readouts import READOUT, Inspected, Readout, check_at_positions, inspect_readout, read
@@ -40,6 +41,7 @@ __all__ = [
     "head_pairs",
     "heads_of_layer",
     "inspect_readout",
+    "mean_head_outputs",
     "overrides",
     "parse_head",
     "random_subsets",
@@ -48,6 +50,7 @@ __all__ = [
     "readouts",
     "single_heads",
     "stack",
+    "sum_head_outputs",
     "to_overrides",
     "whole_layers",
 ]

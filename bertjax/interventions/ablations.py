@@ -31,7 +31,7 @@ SET_BYTES, HEAD_BYTES = 600, 320  # of memory that a set takes with its place in
 MOST_BYTES = 1 << 26  # of a file of sets
 
 # What the errors about mode 'mean' tell to do.
-GIVE_MEANS = "give means=plain.mean_head_outputs(model, batches)"
+GIVE_MEANS = "give means=bertjax.mean_head_outputs(model, batches)"
 
 
 @dataclass(frozen=True, order=True)

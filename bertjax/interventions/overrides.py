@@ -152,7 +152,7 @@ def mean(
     """Replace the heads' outputs by one vector for each head, the same at every token.
 
     Args:
-        means: usually the mean output over the real tokens of all examples (`plain.mean_head_outputs`).
+        means: usually the mean output over the real tokens of all examples (`bertjax.mean_head_outputs`).
         gate: share of the heads' own outputs that is left, 0 to 1: for all, one for each, or `[layers, heads]`.
     """
     values = _floats(means, "means")

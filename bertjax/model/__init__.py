@@ -17,7 +17,7 @@ from bertjax.model.models import (
 )
 from bertjax.model.packed_layer import Changes, LayerWeights, Rows, layer_weights
 from bertjax.model.pallas_statistics import measure
-from bertjax.model.pretrained import Graph, PretrainedModel, State, make_numerics
+from bertjax.model.pretrained import Graph, PretrainedModel, State, compute, make_numerics
 from bertjax.model.types import (
     Edges,
     EncoderRecord,
@@ -59,6 +59,7 @@ __all__ = [
     "State",
     "check_overrides",
     "check_stack",
+    "compute",
     "fused_attention",
     "layer_weights",
     "load",

@@ -31,6 +31,7 @@ from bertjax.model.encoder import Body
 from bertjax.model.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides, SavedTokenizer
 from bertjax.paths import user_path
 
+T = TypeVar("T")
 M = TypeVar("M", bound="PretrainedModel")
 # A module as `nnx.split` takes it apart: what it is, and its parameters.
 Graph: TypeAlias = nnx.GraphDef[Any]
@@ -210,6 +211,22 @@ class PretrainedModel(nnx.Module):
 @partial(jax.jit, static_argnums=0)
 def _run(graphdef: Graph, state: State, inputs: Inputs, overrides: Overrides | None) -> ModelOutput:
     return nnx.merge(graphdef, state).forward(inputs, overrides)
+
+
+def compute(function: Callable[[ModelOutput], T], model: PretrainedModel, inputs: Inputs) -> T:
+    """A function of a model's output, compiled with the model: what it leaves out is not kept.
+
+    Args:
+        function: defined once; each new one is compiled anew.
+    """
+    graph, state = nnx.split(model)
+    found: T = _compute(graph, state, inputs, function)
+    return found
+
+
+@partial(jax.jit, static_argnums=(0, 3))
+def _compute(graphdef: Graph, state: State, inputs: Inputs, function: Callable[[ModelOutput], T]) -> T:
+    return function(nnx.merge(graphdef, state).forward(inputs))
 
 
 def check_config(config: Any) -> BertConfig:

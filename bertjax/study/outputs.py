@@ -26,7 +26,7 @@ from bertjax.engine import (
 )
 from bertjax.errors import DataError, InputError, some_of
 from bertjax.evidence import METRICS, Metric, find_metric
-from bertjax.interventions import Ablation, Readout, readouts, stack
+from bertjax.interventions import Ablation, Readout, mean_head_outputs, readouts, stack, sum_head_outputs
 from bertjax.model import ModelOutput, Overrides, PretrainedModel
 from bertjax.progress import Progress, silent
 from bertjax.study.encoding import Encoded, batch_rows, plain_label
@@ -169,7 +169,7 @@ def mean_outputs(
         batch_size: texts computed together.
         examples: of the first so many; default all.
     """
-    return plain.mean_head_outputs(model, _unrepeated(model, encoded, batch_size, range(examples or encoded.examples)))
+    return mean_head_outputs(model, _unrepeated(model, encoded, batch_size, range(examples or encoded.examples)))
 
 
 def mean_outputs_together(
@@ -184,7 +184,7 @@ def mean_outputs_together(
     config, rounds = model.config, -(-len(blocks) // processes)
     found = np.zeros((rounds, config.num_hidden_layers, config.num_attention_heads, config.head_dim + 1))
     for number, block in enumerate(blocks[own::processes]):
-        total, count = plain.sum_head_outputs(model, _unrepeated(model, encoded, batch_size, block))
+        total, count = sum_head_outputs(model, _unrepeated(model, encoded, batch_size, block))
         found[number] = np.concatenate([total, np.full((*total.shape[:2], 1), count)], axis=-1)
     sums = gather(found).swapaxes(0, 1).reshape(-1, *found.shape[1:])[: len(blocks)].sum(axis=0)
     return np.asarray(sums[..., :-1] / sums[..., -1:])

@@ -1,0 +1,49 @@
+"""The heads' mean outputs, which mode 'mean' puts in place of their own."""
+
+from collections.abc import Mapping, Sequence
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from bertjax import arguments
+from bertjax.errors import InputError
+from bertjax.model import ModelOutput, PretrainedModel, compute
+
+
+def mean_head_outputs(
+    model: PretrainedModel, batches: Mapping[str, np.ndarray] | Sequence[Mapping[str, np.ndarray]]
+) -> Float[np.ndarray, "layers heads head_dim"]:
+    """Mean output of each head over the real tokens of all examples: the reference of `overrides.mean`.
+
+    Args:
+        batches: one, or several, as tokenizers make them.
+
+    Raises:
+        InputError: there is no real token.
+    """
+    total, count = sum_head_outputs(model, batches)
+    if count == 0:
+        raise InputError("the mean of the heads' outputs needs at least one real token")
+    return total / count
+
+
+def sum_head_outputs(
+    model: PretrainedModel, batches: Mapping[str, np.ndarray] | Sequence[Mapping[str, np.ndarray]]
+) -> tuple[Float[np.ndarray, "layers heads head_dim"], float]:
+    """Sum of each head's outputs over the real tokens of all examples, in float64, and how many tokens these are."""
+    arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
+    batches = arguments.several([batches] if isinstance(batches, Mapping) else batches, "batches", "a list of batches")
+    config, count = model.config, 0.0
+    total = np.zeros((config.num_hidden_layers, config.num_attention_heads, config.head_dim))
+    for batch in batches:
+        part, tokens = compute(_sum_over_tokens, model, model.inputs(batch))
+        total += np.asarray(part, np.float64)
+        count += float(tokens)
+    return total, count
+
+
+def _sum_over_tokens(output: ModelOutput) -> tuple[Float[Array, "layers heads head_dim"], Float[Array, ""]]:
+    inside = output.inside
+    real = jnp.max(inside.keep, axis=1)
+    return jnp.einsum("lbqhd,bq->lhd", inside.head_outputs, real, precision="highest"), jnp.sum(real)
