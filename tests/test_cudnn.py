@@ -24,7 +24,7 @@ def pretend_cudnn(monkeypatch):
 
 
 def padded(part, keep):
-    return fused.attend(part, part, part, keep, None, 0, HALF).sum()
+    return fused.attend(part, part, part, keep, None, 0, numerics=HALF).sum()
 
 
 @pytest.mark.parametrize("tokens", [1, 33, 512])

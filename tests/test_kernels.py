@@ -54,7 +54,7 @@ def attend(form, queries, keys, values, segments, gates, numerics):
         return kernels.attend_by_blocks(queries, keys, values, (segments, segments), gates, numerics)
     keep = mask_of(segments)
     if form == "fused":
-        return fused.attend(queries, keys, values, keep, as_overrides(gates), 0, numerics)
+        return fused.attend(queries, keys, values, keep, as_overrides(gates), 0, numerics=numerics)
     weights = ops.attention_weights(ops.attention_scores(queries, keys, numerics), keep[:, None])
     if gates is None:
         return ops.mix(weights, values, numerics)
@@ -259,7 +259,7 @@ def test_the_kernels_lower_for_accelerators(platform):
     gates = kernels.HeadGates(ones, ones, ones)
 
     def kernel(part, marks, gates):
-        return kernels.attend(part, part, part, (marks, marks), gates, Numerics(), PLACES)
+        return kernels.attend(part, part, part, (marks, marks), gates, Numerics(), places=PLACES)
 
     def statistics(part, marks, gates):
         return kernel_statistics.measure(part, part, marks, jnp.ones((2, 130, 5)), gates, Numerics())
