@@ -1,11 +1,11 @@
 """How fast are the forms of attention, how exact, and how much memory do they take?
 
 Each form x length x batch x dtype, alone and with overrides (gates and uniform weights, of all heads): median time, the
-rate of the two matrix products (4 x batch x heads x length^2 x head_dim FLOPs) and of what must be read and written
-(queries, keys, values, outputs), memory beside inputs and outputs as the compiler says, and the largest error against
-float64 NumPy on one example. Peaks of the device are measured: a large matrix product, a large copy. Where PyTorch is
-installed, its eager attention and SDPA are timed in the same rounds (without overrides, which they do not have). The
-Pallas kernel is timed on GPU and TPU; elsewhere it is interpreted and left out.
+rate of the two matrix products (4 x batch x heads x length^2 x head_dim FLOPs) and of the necessary reads and writes
+(queries, keys, values, outputs), memory beside inputs and outputs as reported by the compiler, and the largest error
+against float64 NumPy on one example. The device's peaks are measured with a large matrix product and a large copy.
+Where PyTorch is installed, its eager attention and SDPA are timed in the same rounds (without overrides, which they do
+not have). The Pallas kernel is timed on GPU and TPU; elsewhere it would be interpreted and is left out.
 
     python -m benchmarks.attention --output attention        two minutes on two CPU cores
 
@@ -40,14 +40,14 @@ from bertjax.model import pallas_attention as kernels
 from bertjax.plots import INK, PALE, WIDTH, add_axes, save_page, start_page
 
 LENGTHS = (32, 64, 128, 256, 512)
-AT_LEAST = 0.05  # seconds that a timed loop takes
+AT_LEAST = 0.05  # least seconds of a timed loop
 COLOURS = {"explicit": "#999999", "fused": "#e69f00", "blocks": "#56b4e9", "pallas": "#0072b2"}
 COLOURS |= {"PyTorch eager": "#cc79a7", "PyTorch SDPA": "#d55e00"}
 
 
 @dataclass
 class Timed:
-    """A form at one size, and what was measured of it; memory in bytes, None where nothing says."""
+    """A form at one size, and its measurements; memory in bytes, None where unknown."""
 
     form: str
     dtype: str
@@ -68,7 +68,7 @@ class Timed:
 def explicit(
     queries: Any, keys: Any, values: Any, keep: Any, change: Overrides | None, layer: int, numerics: Numerics
 ) -> Any:
-    """The model's own form, which has the weights."""
+    """The model's own form, which computes the weights."""
     weights = ops.attention_weights(ops.attention_scores(queries, keys, numerics), keep[:, None])
     if change is not None:
         weights = ops.override_weights(weights, keep, change, layer)
@@ -118,31 +118,31 @@ def make_jax(parts: list[np.ndarray], keep: np.ndarray, dtype: str) -> list[Time
     numerics = Numerics(dtype, "highest" if dtype == "float32" else "default")
     names = {"explicit": explicit, "fused": None, "blocks": in_blocks}
     names |= {"pallas": None} if jax.default_backend() in ("gpu", "tpu") else {}
-    given = [jnp.asarray(part).astype(dtype) for part in parts]
-    rng, found = np.random.default_rng(0), []
+    inputs = [jnp.asarray(part).astype(dtype) for part in parts]
+    rng, forms = np.random.default_rng(0), []
     gates = [jnp.asarray(rng.uniform(size=(1, heads)), jnp.float32) for _ in range(2)]
     change = Overrides(gates[0], jnp.ones_like(gates[0]), gates[1])
     for name, function in names.items():
-        own = numerics if function else Numerics(numerics.dtype, numerics.precision, name)
-        for one in (None, change):
-            form = partial(function or fused.attend, layer=0, numerics=own)
-            compiled = jax.jit(form).lower(*given, jnp.asarray(keep), one).compile()
-            run = partial(compiled, *given, jnp.asarray(keep), one)
+        form_numerics = numerics if function else Numerics(numerics.dtype, numerics.precision, name)
+        for overrides in (None, change):
+            call = partial(function or fused.attend, layer=0, numerics=form_numerics)
+            compiled = jax.jit(call).lower(*inputs, jnp.asarray(keep), overrides).compile()
+            run = partial(compiled, *inputs, jnp.asarray(keep), overrides)
             memory = getattr(compiled.memory_analysis(), "temp_size_in_bytes", None)
-            error = float(np.abs(np.asarray(run(), np.float64)[-1] - reference(parts, keep, one)).max())
-            found.append(
+            error = float(np.abs(np.asarray(run(), np.float64)[-1] - reference(parts, keep, overrides)).max())
+            forms.append(
                 Timed(
                     form=name,
                     dtype=dtype,
                     batch=batch,
                     length=length,
-                    overridden=one is not None,
+                    overridden=overrides is not None,
                     run=run,
                     memory=memory,
                     error=error,
                 )
             )
-    return found
+    return forms
 
 
 def make_torch(parts: list[np.ndarray], keep: np.ndarray, dtype: str) -> list[Timed]:
@@ -170,30 +170,30 @@ def make_torch(parts: list[np.ndarray], keep: np.ndarray, dtype: str) -> list[Ti
         with torch.inference_mode():
             return finish(torch.nn.functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask))
 
-    found = []
+    forms = []
     for name, run in (("PyTorch eager", eager), ("PyTorch SDPA", sdpa)):
         last = run()[-1].transpose(0, 1).float().cpu().numpy()
         error = float(np.abs(last - reference(parts, keep, None)).max())
         batch, length = parts[0].shape[:2]
         label = name if device == "cpu" else f"{name} ({device})"
-        found.append(
+        forms.append(
             Timed(
                 form=label, dtype=dtype, batch=batch, length=length, overridden=False, run=run, memory=None, error=error
             )
         )
-    return found
+    return forms
 
 
 def time_once(run: Callable[[], Any]) -> float:
-    """Seconds of one call, over as many as take long enough to be timed."""
+    """Seconds of one call, averaged over enough calls to be timed."""
     calls, started = 0, time.perf_counter()
     while True:
-        found = run()
-        if isinstance(found, jax.Array):
-            found.block_until_ready()
+        result = run()
+        if isinstance(result, jax.Array):
+            result.block_until_ready()
         calls += 1
-        if (spent := time.perf_counter() - started) > AT_LEAST:
-            return spent / calls
+        if (elapsed := time.perf_counter() - started) > AT_LEAST:
+            return elapsed / calls
 
 
 def measure_peaks(dtype: str, rounds: int) -> dict[str, float]:
@@ -201,20 +201,20 @@ def measure_peaks(dtype: str, rounds: int) -> dict[str, float]:
     side = 2048 if jax.default_backend() == "cpu" else 8192
     square, long = jnp.ones((side, side), dtype), jnp.ones(side * side * 4, jnp.float32)
     precision = "highest" if dtype == "float32" else "default"
-    product = jax.jit(lambda one: jnp.matmul(one, one, precision=precision))
-    copy = jax.jit(lambda one: one + 1)
+    product = jax.jit(lambda x: jnp.matmul(x, x, precision=precision))
+    copy = jax.jit(lambda x: x + 1)
     _ = product(square).block_until_ready(), copy(long).block_until_ready()
     seconds = [min(time_once(run) for _ in range(rounds)) for run in (lambda: product(square), lambda: copy(long))]
     return {"flops": 2 * side**3 / seconds[0], "bytes": 2 * long.nbytes / seconds[1]}
 
 
-def describe(one: Timed, heads: int, head_dim: int) -> dict[str, Any]:
-    """What the table and the file say of a form at one size."""
-    work = 4 * one.batch * heads * one.length**2 * head_dim
-    moved = 4 * one.batch * heads * one.length * head_dim * (2 if one.dtype == "bfloat16" else 4)
-    kept = {name: value for name, value in asdict(one).items() if name != "run"}
-    rates = {"flops_per_second": work / one.median, "bytes_per_second": moved / one.median}
-    return kept | {"median": one.median, "flops_per_byte": work / moved} | rates
+def describe(timed: Timed, heads: int, head_dim: int) -> dict[str, Any]:
+    """The entries of table and file for a form at one size."""
+    work = 4 * timed.batch * heads * timed.length**2 * head_dim
+    moved = 4 * timed.batch * heads * timed.length * head_dim * (2 if timed.dtype == "bfloat16" else 4)
+    fields = {name: value for name, value in asdict(timed).items() if name != "run"}
+    rates = {"flops_per_second": work / timed.median, "bytes_per_second": moved / timed.median}
+    return fields | {"median": timed.median, "flops_per_byte": work / moved} | rates
 
 
 def make_table(rows: list[dict[str, Any]], peaks: dict[str, dict[str, float]], title: str) -> Table:
@@ -248,13 +248,13 @@ def make_table(rows: list[dict[str, Any]], peaks: dict[str, dict[str, float]], t
 
 
 def draw_roofline(path: Path, rows: list[dict[str, Any]], peaks: dict[str, dict[str, float]], title: str) -> None:
-    """Rates of the forms without overrides by length against what the peaks allow, one drawing for each dtype.
+    """Rates of the forms without overrides by length, against the limit set by the peaks, one plot for each dtype.
 
-    Of several batches the largest of each length.
+    Of several batches, the largest of each length is shown.
     """
     from matplotlib.ticker import FixedLocator, LogLocator, NullLocator, StrMethodFormatter
 
-    largest = {row["length"]: max(one["batch"] for one in rows if one["length"] == row["length"]) for row in rows}
+    largest = {row["length"]: max(peer["batch"] for peer in rows if peer["length"] == row["length"]) for row in rows}
     rows = [row for row in rows if row["batch"] == largest[row["length"]]]
     high, bottom = 2.6, 1.0
     figure = start_page("Attention against the roofline", title, bottom, high + 0.25)
@@ -263,12 +263,12 @@ def draw_roofline(path: Path, rows: list[dict[str, Any]], peaks: dict[str, dict[
         axes = add_axes(figure, 0.7 + number * (width + 0.5), bottom, width, high)
         chosen = [row for row in rows if row["dtype"] == dtype and not row["overridden"]]
         density = {row["length"]: row["flops_per_byte"] for row in chosen}
-        limit = [min(peak["flops"], one * peak["bytes"]) / 1e9 for one in density.values()]
+        limit = [min(peak["flops"], intensity * peak["bytes"]) / 1e9 for intensity in density.values()]
         axes.plot(list(density), limit, color=INK, linewidth=1.2, label="what the peaks allow")
         for form in dict.fromkeys(row["form"] for row in chosen):
             points = [(row["length"], row["flops_per_second"] / 1e9) for row in chosen if row["form"] == form]
-            look: dict[str, Any] = {"marker": "o", "markersize": 4, "linewidth": 1}
-            axes.plot(*zip(*points, strict=True), color=COLOURS[form.partition(" (")[0]], label=form, **look)
+            style: dict[str, Any] = {"marker": "o", "markersize": 4, "linewidth": 1}
+            axes.plot(*zip(*points, strict=True), color=COLOURS[form.partition(" (")[0]], label=form, **style)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.xaxis.set_major_locator(FixedLocator(list(density)))
@@ -281,8 +281,8 @@ def draw_roofline(path: Path, rows: list[dict[str, Any]], peaks: dict[str, dict[
         axes.set_title(dtype, fontsize=9, color=INK, pad=4)
         if number == 0:
             axes.set_ylabel("GFLOP/s", fontsize=9, color=INK)
-            look = {"loc": "lower left", "ncols": 4, "frameon": False, "fontsize": 8.5, "labelcolor": INK}
-            figure.legend(*axes.get_legend_handles_labels(), **look)
+            style = {"loc": "lower left", "ncols": 4, "frameon": False, "fontsize": 8.5, "labelcolor": INK}
+            figure.legend(*axes.get_legend_handles_labels(), **style)
     save_page(figure, path)
 
 
@@ -303,28 +303,28 @@ def main() -> None:
         for length, batch in product(options.lengths, options.batches or [None]):
             batch = batch or max(2, options.tokens // length)
             parts, keep = make_inputs(batch, options.heads, length, options.head_dim)
-            several = [*make_jax(parts, keep, dtype), *make_torch(parts, keep, dtype)]
+            timed = [*make_jax(parts, keep, dtype), *make_torch(parts, keep, dtype)]
             for _ in range(options.rounds):
-                for one in several:
-                    one.seconds.append(time_once(one.run))
+                for form in timed:
+                    form.seconds.append(time_once(form.run))
             print(f"{dtype}, {length} tokens, batch {batch} done", file=sys.stderr)
-            forms += several
-            for one in several:
-                one.run = _spent
+            forms += timed
+            for form in timed:
+                form.run = _spent
     peaks = {dtype: measure_peaks(dtype, options.rounds) for dtype in options.dtypes}
-    rows = [describe(one, options.heads, options.head_dim) for one in forms]
+    rows = [describe(form, options.heads, options.head_dim) for form in forms]
     title = f"{options.heads} heads x {options.head_dim}; {describe_machine()}"
     console = Console(width=max(130, Console().width))
     console.print(make_table(rows, peaks, title))
-    for dtype, found in peaks.items():
-        console.print(f"{dtype}: {found['flops'] / 1e9:.0f} GFLOP/s, {found['bytes'] / 1e9:.1f} GB/s measured at most")
+    for dtype, peak in peaks.items():
+        console.print(f"{dtype}: {peak['flops'] / 1e9:.0f} GFLOP/s, {peak['bytes'] / 1e9:.1f} GB/s measured at most")
     folder = Path(options.output)
     write_json(folder / "attention.json", {"title": title, "peaks": peaks, "rows": rows})
     draw_roofline(folder / "attention.png", rows, peaks, title)
 
 
 def _spent() -> None:
-    """Stands where a form's arrays were, which are let go."""
+    """Replaces a form's `run`, so that its arrays are released."""
 
 
 if __name__ == "__main__":

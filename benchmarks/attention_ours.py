@@ -1,4 +1,4 @@
-"""bertjax's side of `attention_statistics.py`, in a process of its own: see `attention_torch.py`."""
+"""The bertjax side of `attention_statistics.py`, in its own process: see `attention_torch.py`."""
 
 import sys
 import time

@@ -1,10 +1,10 @@
-"""How long do the statistics of attention take, against PyTorch, and how much memory?
+"""How much time and memory do the statistics of attention take, compared with PyTorch?
 
 The statistics of section 4.3 (similarity of two models' maps) and 4.4 (largest column mean of each feature) of
-`experiments/`, for BERT-base-sized models with random weights on random texts of real lengths. Each side runs in a
-process of its own on as many threads; rounds of all sides in turn, medians. PyTorch: transformers, eager attention,
-sorted by length; and as the paper's authors do it, one example at a time, padded to 200 (some examples, scaled to all:
-they all cost the same). The numbers must agree, to 1e-4 (4.3) and 1e-5 (4.4).
+`experiments/`, for BERT-base-sized models with random weights on random texts of real lengths. Each side runs in its
+own process on the same number of threads; all sides take turns in each round, and medians are shown. PyTorch:
+transformers, eager attention, sorted by length; and as the paper's authors do it, one example at a time, padded to 200
+(some examples, scaled to all, since all cost the same). The numbers must agree to 1e-4 (4.3) and 1e-5 (4.4).
 
     python -m benchmarks.attention_statistics --examples 1000        half an hour on two CPU cores
 """
@@ -33,7 +33,7 @@ FEATURES, PADDED = 8, 200
 
 @dataclass
 class Side:
-    """A process that computes statistics when told to."""
+    """A process that computes statistics on request."""
 
     name: str
     key: str
@@ -43,7 +43,7 @@ class Side:
     process: Any = None
 
     def start(self) -> None:
-        """Start it; models are loaded before the clock runs."""
+        """Start the process; it loads the models before the clock runs."""
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self.process = subprocess.Popen([sys.executable, "-m", *self.command], **pipes)
 
@@ -57,11 +57,11 @@ class Side:
         return self.seconds[statistic][-1]
 
     def peak(self) -> int:
-        """Most bytes that were resident; 0 where the system does not say."""
+        """Peak resident bytes; 0 where the system does not report them."""
         return peak_resident(self.process.pid) or 0
 
     def stop(self) -> None:
-        """End it."""
+        """End the process."""
         if self.process is not None:
             self.process.stdin.close()
             self.process.wait()
@@ -74,7 +74,7 @@ def make_inputs(folder: Path, size: str, lengths: list[int]) -> None:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    # Wide weights: with the usual 0.02 random heads attend almost evenly, and any numbers would agree.
+    # Wide weights: with the usual 0.02, random heads attend almost evenly, and any numbers would agree.
     config = BertConfig(**SIZES[size], initializer_range=0.06)
     for seed, name in enumerate(("base", "tuned")):
         torch.manual_seed(seed)
@@ -87,22 +87,22 @@ def make_inputs(folder: Path, size: str, lengths: list[int]) -> None:
 
 
 def check_agreement(folder: Path, sides: list[Side], padded: int) -> dict[str, float]:
-    """The largest difference of each statistic between bertjax and PyTorch; ends the program where it is too large."""
-    found: dict[str, float] = {}
+    """The largest difference of each statistic between bertjax and PyTorch; exits if one is too large."""
+    largest: dict[str, float] = {}
     for name, allowed in ALLOWED.items():
         ours = np.load(folder / f"bertjax-{name}.npy")
         for side in sides[1:]:
             count = padded if side.share < 1 else len(ours)
             theirs = np.load(folder / f"{side.key}-{name}.npy")
-            apart = float(np.abs(ours[:count] - theirs[:count]).max())
-            found[name] = max(found.get(name, 0.0), apart)
-            if not apart <= allowed:
-                raise SystemExit(f"{name}: {side.name} differs from bertjax by {apart:.1e}, more than {allowed:.0e}")
-    return found
+            gap = float(np.abs(ours[:count] - theirs[:count]).max())
+            largest[name] = max(largest.get(name, 0.0), gap)
+            if not gap <= allowed:
+                raise SystemExit(f"{name}: {side.name} differs from bertjax by {gap:.1e}, more than {allowed:.0e}")
+    return largest
 
 
-def show(sides: list[Side], options: argparse.Namespace, apart: dict[str, float], threads: int) -> None:
-    """The table."""
+def show(sides: list[Side], options: argparse.Namespace, differences: dict[str, float], threads: int) -> None:
+    """Print the table."""
     console = Console(width=max(110, Console().width))
     torch_version = f"torch {version('torch')}, transformers {version('transformers')}"
     title = f"{options.examples} examples of {options.lengths}'s lengths, BERT {options.size}, {threads} threads"
@@ -121,7 +121,7 @@ def show(sides: list[Side], options: argparse.Namespace, apart: dict[str, float]
         "first: seconds of the first round, with compilation; median of the others; ratio to bertjax's median;"
     )
     console.print("peak: resident memory of the process, both statistics and both models")
-    console.print("largest differences: " + ", ".join(f"{name} {value:.1e}" for name, value in apart.items()))
+    console.print("largest differences: " + ", ".join(f"{name} {value:.1e}" for name, value in differences.items()))
 
 
 def main() -> None:

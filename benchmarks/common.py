@@ -1,4 +1,4 @@
-"""What the benchmarks share: where they ran, and what they run on."""
+"""Shared by the benchmarks: the machine they run on, and their inputs."""
 
 import importlib.util
 import json
@@ -31,12 +31,12 @@ def describe_machine() -> str:
 
 def draw_lengths(task: str, count: int) -> list[int]:
     """Lengths of a task's validation pairs in word pieces of bert-base-uncased, drawn with seed 0."""
-    every = json.loads((Path(__file__).parent / "lengths.json").read_text())[task]
-    return np.random.default_rng(0).choice(every, count, replace=count > len(every)).tolist()
+    lengths = json.loads((Path(__file__).parent / "lengths.json").read_text())[task]
+    return np.random.default_rng(0).choice(lengths, count, replace=count > len(lengths)).tolist()
 
 
 def random_examples(lengths: Sequence[int], vocabulary: int) -> list[Encoding]:
     """Texts of random tokens."""
     rng = np.random.default_rng(0)
-    drawn = [tuple(rng.integers(0, vocabulary, length).tolist()) for length in lengths]
-    return [Encoding(ids, (0,) * len(ids), ("",) * len(ids), ((0, 0),) * len(ids), False) for ids in drawn]
+    texts = [tuple(rng.integers(0, vocabulary, length).tolist()) for length in lengths]
+    return [Encoding(ids, (0,) * len(ids), ("",) * len(ids), ((0, 0),) * len(ids), False) for ids in texts]

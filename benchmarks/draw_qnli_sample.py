@@ -1,9 +1,9 @@
-"""Draw the sample of QNLI that bertjax ships, bertjax/data/samples/qnli_sample.tsv, again.
+"""Redraw the sample of QNLI that bertjax ships, bertjax/data/samples/qnli_sample.tsv.
 
 Command: python benchmarks/draw_qnli_sample.py QNLI/dev.tsv TOKENIZER_DIR OUTPUT.tsv
     with GLUE's QNLI/dev.tsv (5,463 pairs) and the directory of all-MiniLM-L6-v2's tokenizer files.
 Run time: about 2 s on two CPU cores.
-Outcome: the shipped file, byte for byte; prints its SHA-256. Why drawn so: bertjax/data/samples/README.md.
+Outcome: the shipped file, byte for byte; prints its SHA-256. For the reasons see bertjax/data/samples/README.md.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""How long does weighing the effects of a sweep take, and how much memory? (10,000 draws of 145 runs)
+"""How much time and memory does weighing the effects of a sweep take? (10,000 draws of 145 runs)
 
-Made-up outputs of a base run and 144 ablations; each metric at the size of its largest GLUE task. Bootstrap and
-everything (bootstrap, jackknife, swaps, corrections, halves) are timed apart. Beside them `scipy.stats.bootstrap` with
-scikit-learn's and SciPy's scores, as one would write it for a single ablation: 200 draws of one are timed, and what
-10,000 draws of 144 would take is said.
+Made-up outputs of a base run and 144 ablations; each metric at the size of its largest GLUE task. The bootstrap alone
+and everything (bootstrap, jackknife, swaps, corrections, halves) are timed separately. For comparison,
+`scipy.stats.bootstrap` with scikit-learn's and SciPy's scores, as you would write it for a single ablation: 200 draws
+of one are timed and scaled to 10,000 draws of 144.
 
     python -m benchmarks.evidence --output evidence        three minutes on two CPU cores
 """
@@ -24,7 +24,7 @@ from bertjax.engine import memory_in_use
 from bertjax.evidence import METRICS, RESAMPLES, bootstrap_counts, make_scorer, score_draws, weigh
 from bertjax.machine import peak_resident
 
-# Examples of MNLI's, QQP's, CoLA's and STS-B's validation sets (QQP's cut to MNLI's).
+# Sizes of the validation sets of MNLI, QQP, CoLA and STS-B (QQP's cut to MNLI's).
 EXAMPLES = {"accuracy": 9815, "f1": 9815, "matthews": 1043, "pearson": 1500, "spearman": 1500}
 EXAMPLES |= {"roc_auc": 1500, "average_precision": 1500}
 RUNS = 145
@@ -32,7 +32,7 @@ SCIPY_DRAWS = 200
 
 
 def make_outputs(metric: str, examples: int) -> tuple[np.ndarray, np.ndarray]:
-    """Outputs of a base run and of ablations that differ from it by more and more, and labels."""
+    """Outputs of a base run and of ablations that differ from it increasingly, and labels."""
     rng = np.random.default_rng(0)
     classes = METRICS[metric].targets == "classes"
     labels = rng.integers(0, 2, examples) if classes else rng.normal(size=examples)
@@ -44,7 +44,7 @@ def make_outputs(metric: str, examples: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def time_scipy(metric: str, outputs: np.ndarray, labels: np.ndarray) -> float:
-    """Seconds for one draw of one ablation and the base."""
+    """Seconds for one draw of one ablation and the base run."""
     from scipy import stats
     from sklearn import metrics as rival
 
@@ -63,8 +63,8 @@ def time_scipy(metric: str, outputs: np.ndarray, labels: np.ndarray) -> float:
         return float(scores[metric](labels, second) - scores[metric](labels, first))
 
     started = time.perf_counter()
-    given: dict[str, Any] = {"paired": True, "vectorized": False, "method": "percentile", "n_resamples": SCIPY_DRAWS}
-    stats.bootstrap((labels, first, second), difference, **given, rng=np.random.default_rng(0))
+    options: dict[str, Any] = {"paired": True, "vectorized": False, "method": "percentile", "n_resamples": SCIPY_DRAWS}
+    stats.bootstrap((labels, first, second), difference, **options, rng=np.random.default_rng(0))
     return (time.perf_counter() - started) / SCIPY_DRAWS
 
 
@@ -82,10 +82,10 @@ def main(arguments: list[str] | None = None) -> None:
         started = time.perf_counter()
         score_draws(make_scorer(metric, outputs, labels), bootstrap_counts(examples, RESAMPLES, 0, RUNS))
         middle = time.perf_counter()
-        found = weigh(metric, outputs[0], outputs[1:], labels)
+        evidence = weigh(metric, outputs[0], outputs[1:], labels)
         ended = time.perf_counter()
-        rival = time_scipy(metric, outputs, labels) * RESAMPLES * (RUNS - 1)
-        row = {"metric": metric, "examples": examples, "swaps": found.draws, "scipy_seconds": rival}
+        scipy_seconds = time_scipy(metric, outputs, labels) * RESAMPLES * (RUNS - 1)
+        row = {"metric": metric, "examples": examples, "swaps": evidence.draws, "scipy_seconds": scipy_seconds}
         times = {"bootstrap_seconds": middle - started, "seconds": ended - middle}
         rows.append({**row, **times, "peak_bytes": peak_resident()})
     table = Table(title=describe_machine(), title_justify="left")

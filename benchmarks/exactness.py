@@ -1,7 +1,7 @@
-"""Are the engine's predictions those of the simple form, a full forward pass for each ablation?
+"""Do the engine's predictions equal those of the simple form, a full forward pass for each ablation?
 
 BERT-base sizes with random weights, real lengths from MRPC, float32: all 144 heads and the base run on each example.
-Counts the predictions that differ, and apart from them those whose margin between the two labels is so small that
+Counts the predictions that differ, and counts separately those whose margin between the two labels is so small that
 rounding may decide.
 
     python -m benchmarks.exactness                  100 examples; about 40 minutes on two CPU cores
@@ -20,7 +20,7 @@ from bertjax.data import batches_by_length, collate
 from bertjax.engine import plain
 from bertjax.interventions import readouts, single_heads, to_overrides
 
-MARGIN = 4e-5  # twice the largest difference that is allowed in float32
+MARGIN = 4e-5  # twice the largest difference allowed in float32
 
 
 def main() -> None:
@@ -33,14 +33,14 @@ def main() -> None:
         make_checkpoint(Path(folder), {})
         model = bertjax.load(folder)
     examples, ablations = random_examples(lengths, model.config.vocab_size), single_heads(model.config)
-    found = bertjax.sweep(model, examples, ablations, readouts.logits)
+    swept = bertjax.sweep(model, examples, ablations, readouts.logits)
     batches = [
-        (places, collate([examples[place] for place in places], length))
-        for places, length in batches_by_length(lengths, 4)
+        (indices, collate([examples[index] for index in indices], length))
+        for indices, length in batches_by_length(lengths, 4)
     ]
-    overrides = [to_overrides(model.config, one) for one in ablations]
+    overrides = [to_overrides(model.config, ablation) for ablation in ablations]
     expected = plain.sweep(model, batches, overrides, readouts.logits, share_prefix=False)
-    ours, theirs = (np.concatenate([one.base[None], one.outputs]) for one in (found, expected))
+    ours, theirs = (np.concatenate([result.base[None], result.outputs]) for result in (swept, expected))
     margins = np.abs(theirs[..., 1] - theirs[..., 0])
     differing = ours.argmax(-1) != theirs.argmax(-1)
     print(describe_machine())

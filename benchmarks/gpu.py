@@ -1,8 +1,8 @@
-"""All that is to be measured on a GPU, in one go: parity, sweep, forms of attention, kernel times (`make bench-gpu`).
+"""Run all GPU measurements in one go: parity, sweep, forms of attention, kernel times (`make bench-gpu`).
 
-Each program runs in a process of its own, prints as it goes and leaves its output in DIR: DIR/NAME.txt, and its own
-JSON and pictures. What fails does not stop the others. DIR/summary.md at the end holds the device, the versions, what
-each program said and how long it took: that, after a look, is what goes into RESULTS.md.
+Each program runs in its own process, prints as it goes and leaves its output in DIR: DIR/NAME.txt, and its own JSON and
+pictures. A failure does not stop the others. At the end DIR/summary.md holds the device, the versions, each program's
+output and its run time: review it, and copy it into RESULTS.md.
 
     python -m benchmarks.gpu --output bench-gpu        about half an hour on a large GPU
     python -m benchmarks.gpu --small                   everything at toy sizes, on any device: does it run?
@@ -24,7 +24,7 @@ from benchmarks.common import describe_machine
 from bertjax.atomic_files import atomic_write
 from bertjax.checkpoints import DEFAULT_MODEL
 
-# At most so much of each program's output goes into the summary.
+# The most lines of each program's output that go into the summary.
 KEPT_LINES = 200
 RIVALS = (
     *("torch_sorted_sdpa", "torch_sorted_sdpa_bfloat16", "engine_bfloat16"),
@@ -43,7 +43,7 @@ class Run:
 
 
 def list_runs(directory: Path, small: bool) -> list[Run]:
-    """What is run, in this order."""
+    """The programs to run, in order."""
 
     def into(name: str) -> str:
         return str(directory / name)
@@ -52,7 +52,7 @@ def list_runs(directory: Path, small: bool) -> list[Run]:
     forms = "--lengths 16 --tokens 64 --heads 2 --head-dim 16 --rounds 1" if small else "--rounds 9"
     traced = "--size minilm --examples 2" if small else "--examples 408"
     rivals = SMALL_RIVALS if small else RIVALS
-    found = [
+    runs = [
         Run("parity", "bertjax.cli", ("parity", "--model", DEFAULT_MODEL, "--examples", "2" if small else "8")),
         Run("attention", "benchmarks.attention", (*forms.split(), "--output", into("attention"))),
         Run("sweep", "benchmarks.sweep", (*sizes.split(), "--only", *rivals, "--json", into("sweep.json"))),
@@ -61,12 +61,12 @@ def list_runs(directory: Path, small: bool) -> list[Run]:
     for precision, form in itertools.product(("float32", "bfloat16"), forms_traced):
         name = f"kernel_times_{precision}_{form}"
         options = (*traced.split(), "--precision", precision, "--attention", form, "--output", into(name))
-        found.append(Run(name, "benchmarks.kernel_times", options))
-    return found
+        runs.append(Run(name, "benchmarks.kernel_times", options))
+    return runs
 
 
 def run_one(run: Run, directory: Path) -> tuple[int, float, list[str]]:
-    """Run a program, show what it says while it does. Returns its exit code, seconds and lines."""
+    """Run a program, echoing its output as it comes. Returns its exit code, seconds and lines."""
     command = [sys.executable, "-m", run.module, *run.options]
     print(f"== {run.name}: {' '.join(command[1:])}", flush=True)
     started, lines = time.monotonic(), []
@@ -85,8 +85,8 @@ def run_one(run: Run, directory: Path) -> tuple[int, float, list[str]]:
 def describe(run: Run, code: int, seconds: float, lines: list[str]) -> str:
     """A program's part of the summary."""
     ending = f"{seconds:.0f} s" if code == 0 else f"failed with exit code {code} after {seconds:.0f} s"
-    kept = "".join(lines[-KEPT_LINES:])
-    return f"## {run.name} ({ending})\n\n`python -m {run.module} {' '.join(run.options)}`\n\n```\n{kept}```\n"
+    tail = "".join(lines[-KEPT_LINES:])
+    return f"## {run.name} ({ending})\n\n`python -m {run.module} {' '.join(run.options)}`\n\n```\n{tail}```\n"
 
 
 def _torch_has_gpu() -> bool:
@@ -98,7 +98,7 @@ def _torch_has_gpu() -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run everything; the exit code is 1 where something failed."""
+    """Run everything; return exit code 1 if anything failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", default="bench-gpu", metavar="DIR")
     parser.add_argument("--small", action="store_true", help="toy sizes, on any device")

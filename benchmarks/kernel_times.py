@@ -1,8 +1,8 @@
-"""What does the device do during a sweep? Time by kernel, and how long the device stands idle.
+"""What does the device do during a sweep? Time by kernel, and the device's idle time.
 
 A sweep of all single heads of a BERT with random weights on examples of real lengths, run once to compile and once
-under JAX's profiler. A GPU or TPU names its kernels; a CPU's are what XLA's threads ran. The trace stays in DIR, for
-https://ui.perfetto.dev.
+under JAX's profiler. On a GPU or TPU, kernels have names of their own; on a CPU they are what XLA's threads ran. The
+trace stays in DIR, for https://ui.perfetto.dev.
 
     python -m benchmarks.kernel_times --output kernel-times        a minute on two CPU cores
 """
@@ -31,18 +31,18 @@ from bertjax.interventions import readouts, single_heads
 from bertjax.model import PretrainedModel
 
 SHOWN = 20
-# What a CPU's threads say of themselves around the work that they do.
+# Events of a CPU's threads that enclose the work itself.
 FRAMES = ("ThunkExecutor", "ThreadpoolListener", "CommonPjRt", "TfrtCpu", "SlinkyThreadPool", "end: ", "Handle inputs")
 
 
 @dataclass(frozen=True)
 class KernelTimes:
-    """What a trace says.
+    """The times in a trace.
 
     Args:
-        seconds: by kernel, of all its runs on all lanes.
-        runs: by kernel.
-        busy: of the busiest lane (a GPU's stream, a CPU's thread).
+        seconds: by kernel, over all its runs on all lanes.
+        runs: number of runs by kernel.
+        busy: seconds that the busiest lane (a GPU's stream, a CPU's thread) was busy.
     """
 
     seconds: dict[str, float]
@@ -51,18 +51,18 @@ class KernelTimes:
 
 
 def read_trace(events: list[dict[str, Any]]) -> KernelTimes:
-    """Kernels of the devices in a trace; of a CPU, which has no device, those of XLA's threads."""
+    """The kernels of the devices in a trace; for a CPU, which has no device, those of XLA's threads."""
     names = {
         (event["name"], event["pid"], event.get("tid")): event["args"]["name"]
         for event in events
         if event.get("ph") == "M" and event["name"] in ("process_name", "thread_name")
     }
     devices = {pid for (kind, pid, _), name in names.items() if kind == "process_name" and "/device:" in name}
-    ours = ("Stream", "XLA Ops") if devices else ("tf_XLA",)
+    lane_names = ("Stream", "XLA Ops") if devices else ("tf_XLA",)
     lanes = {
         (pid, tid)
         for (kind, pid, tid), name in names.items()
-        if kind == "thread_name" and name.startswith(ours) and (pid in devices or not devices)
+        if kind == "thread_name" and name.startswith(lane_names) and (pid in devices or not devices)
     }
     seconds, runs, busy = Counter[str](), Counter[str](), Counter[Any]()
     for event in events:
@@ -75,7 +75,7 @@ def read_trace(events: list[dict[str, Any]]) -> KernelTimes:
 
 
 def trace_sweep(model: PretrainedModel, texts: list[Any], directory: Path, attention: str) -> tuple[KernelTimes, float]:
-    """Run a sweep under the profiler. Returns what the trace says and the sweep's seconds."""
+    """Run a sweep under the profiler. Returns the times in the trace and the sweep's seconds."""
 
     def run() -> float:
         started = time.perf_counter()
@@ -93,25 +93,25 @@ def trace_sweep(model: PretrainedModel, texts: list[Any], directory: Path, atten
 
 
 def show(console: Console, times: KernelTimes, seconds: float) -> None:
-    """The kernels that took longest."""
-    whole = sum(times.seconds.values())
-    if not whole:
+    """Print the kernels that took longest."""
+    total = sum(times.seconds.values())
+    if not total:
         raise SystemExit("the trace names no kernel: the profiler could not see this device")
     console.print(describe_machine())
     table = Table()
     for column in ("kernel", "runs", "seconds", "share"):
         table.add_column(column, justify="left" if column == "kernel" else "right", overflow="fold")
-    for name, spent in list(times.seconds.items())[:SHOWN]:
-        table.add_row(name, f"{times.runs[name]:,}", f"{spent:.3f}", f"{spent / whole:.3f}")
+    for name, kernel_seconds in list(times.seconds.items())[:SHOWN]:
+        table.add_row(name, f"{times.runs[name]:,}", f"{kernel_seconds:.3f}", f"{kernel_seconds / total:.3f}")
     console.print(table)
     console.print(
-        f"sweep {seconds:.2f} s; all kernels {whole:.2f} s; the busiest lane (stream or thread) is idle for "
+        f"sweep {seconds:.2f} s; all kernels {total:.2f} s; the busiest lane (stream or thread) is idle for "
         f"{max(0.0, 1 - times.busy / seconds):.0%} of the sweep"
     )
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Print the table, and write trace and JSON."""
+    """Print the table; write trace and JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=list(SIZES), default="base")
     parser.add_argument("--lengths", choices=TASKS, default="mrpc")

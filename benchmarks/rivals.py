@@ -1,7 +1,7 @@
-"""The sweep as its rivals do it: in PyTorch, one pass for each head, and all masks at once with `torch.func.vmap`.
+"""The sweep as its rivals do it in PyTorch: one pass for each head, or all masks at once with `torch.func.vmap`.
 
-A rival's passes are all alike, whichever head is disabled, so some are timed and scaled to all. The passes that are
-timed disable no head: a head mask costs a rival nothing worth counting.
+A rival's passes cost the same whichever head is disabled, so some are timed and scaled to all. The timed passes of
+`torch_rival` disable no head: a head mask costs a rival nothing worth counting.
 """
 
 import time
@@ -19,7 +19,7 @@ from bertjax import collate
 from bertjax.data import Encoding
 
 PADDED, BATCH = 128, 32
-# PyTorch's device: a GPU where JAX has one too.
+# PyTorch's device: a GPU only where JAX has one too.
 DEVICE = "cuda" if torch.cuda.is_available() and jax.default_backend() == "gpu" else "cpu"
 
 
@@ -29,9 +29,9 @@ class Rival:
 
     Args:
         name: for the table.
-        timed: how many runs (of all) one call of `run` times.
-        run: does that many, and returns the seconds that all would take.
-        warm: whatever must be done once before.
+        timed: how many of all runs one call of `run` times.
+        run: performs that many and returns the seconds that all would take.
+        warm: whatever must be done once beforehand.
     """
 
     name: str
@@ -41,17 +41,18 @@ class Rival:
 
 
 def wait() -> None:
-    """Until PyTorch's GPU, if any, has done what it was told."""
+    """Wait until PyTorch's GPU, if any, has finished."""
     if DEVICE == "cuda":
         torch.cuda.synchronize()
 
 
 def torch_batches(examples: Sequence[Encoding], size: int, width: int | None) -> list[dict[str, torch.Tensor]]:
-    """Batches in the given order (padded to `width`), or sorted by length and padded to each batch's longest."""
+    """Batches in the given order and padded to `width`, or sorted by length and padded to each batch's longest."""
     ordered = examples if width else sorted(examples, key=len)
-    cut = [ordered[start : start + size] for start in range(0, len(ordered), size)]
+    chunks = [ordered[start : start + size] for start in range(0, len(ordered), size)]
     return [
-        {name: torch.as_tensor(array).long().to(DEVICE) for name, array in collate(some, width).items()} for some in cut
+        {name: torch.as_tensor(array).long().to(DEVICE) for name, array in collate(chunk, width).items()}
+        for chunk in chunks
     ]
 
 
@@ -99,7 +100,7 @@ def vmap_rival(directory: Path, batches: list[dict[str, Any]], runs: int, timed:
     for number in range(timed):
         stack[number, number // config.num_attention_heads, number % config.num_attention_heads] = 0
 
-    def one(mask: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    def run_masked(mask: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         masks[:] = [mask]
         keep = batch["attention_mask"][:, None, None].to(mask.dtype)
         return model(**{**batch, "attention_mask": (1 - keep) * -1e9}).logits
@@ -108,7 +109,7 @@ def vmap_rival(directory: Path, batches: list[dict[str, Any]], runs: int, timed:
         started = time.perf_counter()
         with torch.no_grad():
             for batch in batches:
-                torch.func.vmap(one, in_dims=(0, None))(stack, batch)
+                torch.func.vmap(run_masked, in_dims=(0, None))(stack, batch)
             wait()
         return (time.perf_counter() - started) / timed * runs
 

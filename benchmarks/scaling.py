@@ -1,8 +1,8 @@
 """Does the cost of a sweep grow as its plan says: linearly in examples, and in layers and heads as the FLOPs do?
 
-Single-head ablations with the engine in float32 on random weights and MRPC's lengths, all sizes in turn, several rounds
-of them, medians. FLOPs are those that the engine computes, filled-up slots too; were a size's GFLOP/s to fall far below
-the others', its cost would grow faster than its plan.
+Single-head ablations with the engine in float32 on random weights and MRPC's lengths; all sizes take turns in several
+rounds, and medians are shown. FLOPs are those that the engine computes, padding slots included. If a size's GFLOP/s
+fell far below the others', its cost would grow faster than its plan.
 
     python -m benchmarks.scaling                    about 10 minutes on two CPU cores
 """
@@ -20,13 +20,13 @@ import bertjax
 from benchmarks.common import SIZES, describe_machine, draw_lengths, random_examples
 from bertjax.interventions import Ablation, readouts, single_heads
 
-# Layers, heads and examples, one of them changed at a time.
+# Layers, heads and examples, changed one at a time.
 GRID = ((6, 12, 16), (6, 12, 32), (6, 12, 64), (6, 12, 128), (3, 12, 32), (12, 12, 32), (6, 4, 32), (6, 24, 32))
 
 
 @dataclass(frozen=True)
 class Sized:
-    """A sweep of one size: what it will cost, and how to run it, which gives its seconds."""
+    """A sweep of one size: its predicted cost, and a function that runs it and returns its seconds."""
 
     flops: float
     tokens: int
@@ -40,8 +40,8 @@ def make_sized(layers: int, heads: int, examples: int) -> Sized:
     lengths, ablations = draw_lengths("mrpc", examples), single_heads(config)
     texts = random_examples(lengths, config.vocab_size)
 
-    def run(some: list[Ablation]) -> float:
-        return bertjax.sweep(model, texts, some, readouts.logits, progress=False).seconds
+    def run(subset: list[Ablation]) -> float:
+        return bertjax.sweep(model, texts, subset, readouts.logits, progress=False).seconds
 
     run(ablations[-2 * heads :])  # the heads of two layers need all kinds of steps
     cost = bertjax.estimate(model, texts, ablations, readouts.logits).cost
@@ -56,16 +56,16 @@ def main() -> None:
     sweeps = {size: make_sized(*size) for size in GRID}
     seconds: dict[tuple[int, ...], list[float]] = {size: [] for size in GRID}
     for _ in range(options.rounds):
-        for size, one in sweeps.items():
-            seconds[size].append(one.run())
+        for size, sized in sweeps.items():
+            seconds[size].append(sized.run())
     table = Table(title=describe_machine())
     for column in ("layers", "heads", "examples", "tokens", "TFLOP", "seconds", "spread", "GFLOP/s"):
         table.add_column(column, justify="right")
-    for size, one in sweeps.items():
-        found = statistics.median(seconds[size])
+    for size, sized in sweeps.items():
+        median = statistics.median(seconds[size])
         spread = f"{min(seconds[size]):.1f}-{max(seconds[size]):.1f}"
-        work = (f"{one.flops / 1e12:.2f}", f"{found:.1f}", spread, f"{one.flops / found / 1e9:.0f}")
-        table.add_row(*map(str, size), f"{one.tokens:,}", *work)
+        work = (f"{sized.flops / 1e12:.2f}", f"{median:.1f}", spread, f"{sized.flops / median / 1e9:.0f}")
+        table.add_row(*map(str, size), f"{sized.tokens:,}", *work)
     Console().print(table)
 
 

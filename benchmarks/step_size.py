@@ -1,7 +1,7 @@
 """How many tokens should one step of the sweep hold on this device?
 
 Times the engine's layer on BERT-base sizes, random weights and MRPC's lengths, for blocks of several sizes. Rates count
-the matrix products alone (2 FLOPs for each multiply-add), filled-up slots too.
+only the matrix products (2 FLOPs for each multiply-add), padding slots included.
 
     python -m benchmarks.step_size        about a minute on two CPU cores
 """
@@ -36,11 +36,11 @@ def main() -> None:
     table = Table(title=f"{describe_machine()}; default {default_tokens(config):,} tokens")
     for name in ("runs", "rows", "slots of a row", "tokens", "GFLOP/s", "spread"):
         table.add_column(name, justify="right")
-    for runner, several in zip(runners, zip(*rates, strict=True), strict=True):
+    for runner, runner_rates in zip(runners, zip(*rates, strict=True), strict=True):
         sizes = (runner.blocks.runs, runner.blocks.rows, runner.packed.row_length)
         tokens = sizes[0] * sizes[1] * sizes[2]
-        spread = f"{min(several):.0f}-{max(several):.0f}"
-        table.add_row(*map(str, sizes), f"{tokens:,}", f"{statistics.median(several):.0f}", spread)
+        spread = f"{min(runner_rates):.0f}-{max(runner_rates):.0f}"
+        table.add_row(*map(str, sizes), f"{tokens:,}", f"{statistics.median(runner_rates):.0f}", spread)
     Console().print(table)
 
 

@@ -1,9 +1,9 @@
-"""How fast is the sweep, against its rivals, on the same data and the same machine?
+"""How fast is the sweep compared with its rivals on the same data and the same machine?
 
 Single-head ablations of a BERT with random weights (speed does not depend on them) on examples of real lengths:
-MRPC's or QNLI's (validation sets, word pieces of bert-base-uncased, `lengths.json`). All rivals are timed in turn,
-several rounds of them, and the table shows medians. The runs of a rival are all alike, so some of them are timed and
-scaled to all; "timed" says how many.
+MRPC's or QNLI's (validation sets, word pieces of bert-base-uncased, `lengths.json`). All rivals take turns in several
+rounds, and the table shows medians. A rival's runs all cost the same, so some of them are timed and scaled to all;
+"timed" says how many.
 
     python -m benchmarks.sweep                      BERT-base, 32 MRPC pairs; about 20 minutes on two CPU cores
     python -m benchmarks.sweep --json sweep.json --only torch_padded torch_sorted_sdpa
@@ -50,12 +50,12 @@ RIVALS = (
     "torch_vmap",
     "engine_bfloat16",
 )
-# The engine's other forms of attention; timed where they are asked for (the kernel is interpreted on a CPU: slow).
+# The engine's other forms of attention, timed on request (on a CPU the kernel is interpreted, which is slow).
 FORMS = ("engine_fused", "engine_pallas", "engine_bfloat16_fused", "engine_bfloat16_pallas")
 
 
 def matmul_rate(size: int = 2048, repeats: int = 20) -> float:
-    """FLOP/s of a large float32 matrix product by XLA: the best of some."""
+    """FLOP/s of a large float32 matrix product by XLA: the best of several."""
     x = jax.random.normal(jax.random.key(0), (size, size))
     product = jax.jit(lambda left, right: jnp.matmul(left, right, precision="highest"))
     best = float("inf")
@@ -67,7 +67,7 @@ def matmul_rate(size: int = 2048, repeats: int = 20) -> float:
 
 
 def forget_peak() -> None:
-    """Let `peak_resident` start anew."""
+    """Reset the peak that `peak_resident` reports."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
@@ -75,33 +75,37 @@ def forget_peak() -> None:
 def engine_rival(name: str, model: PretrainedModel, examples: list[Encoding], attention: str = "explicit") -> Rival:
     """The engine: the whole sweep. Heads of the last two layers are enough to compile all steps."""
     ablations = single_heads(model.config)
-    few = [one for one in ablations if one.changes[0].layer >= model.config.num_hidden_layers - 2]
+    last_layers = [
+        ablation for ablation in ablations if ablation.changes[0].layer >= model.config.num_hidden_layers - 2
+    ]
 
-    def run(some: list[Ablation]) -> float:
-        return sweep(model, examples, some, readouts.logits, attention=attention).seconds
+    def run(subset: list[Ablation]) -> float:
+        return sweep(model, examples, subset, readouts.logits, attention=attention).seconds
 
-    return Rival(name, len(ablations) + 1, lambda: run(ablations), lambda: run(few))
+    return Rival(name, len(ablations) + 1, lambda: run(ablations), lambda: run(last_layers))
 
 
 def plain_rival(model: PretrainedModel, examples: list[Encoding], timed: int) -> Rival:
     """Plain `jax.vmap`: a full forward pass for each run, batches sorted by length."""
-    every = single_heads(model.config)
-    overrides = [to_overrides(model.config, one) for one in every[:: max(1, len(every) // timed)][:timed]]
+    ablations = single_heads(model.config)
+    overrides = [
+        to_overrides(model.config, ablation) for ablation in ablations[:: max(1, len(ablations) // timed)][:timed]
+    ]
     batches = [
-        (places, bertjax.collate([examples[place] for place in places], length))
-        for places, length in batches_by_length([len(one) for one in examples], 8)
+        (indices, bertjax.collate([examples[index] for index in indices], length))
+        for indices, length in batches_by_length([len(example) for example in examples], 8)
     ]
 
     def run() -> float:
         started = time.perf_counter()
         plain.sweep(model, batches, overrides, readouts.logits, share_prefix=False)
-        return (time.perf_counter() - started) / (len(overrides) + 1) * (len(every) + 1)
+        return (time.perf_counter() - started) / (len(overrides) + 1) * (len(ablations) + 1)
 
     return Rival("plain jax.vmap, batch 8", len(overrides), run, run)
 
 
 def make_rivals(names: list[str], directory: Path, examples: list[Encoding], timed: int) -> dict[str, Rival]:
-    """All rivals that were asked for, by key."""
+    """All requested rivals, by key."""
     import torch
 
     model = bertjax.load(directory)
@@ -133,25 +137,25 @@ def make_rivals(names: list[str], directory: Path, examples: list[Encoding], tim
 
 
 def time_all(rivals: dict[str, Rival], rounds: int, say: Callable[[str], None]) -> dict[str, dict[str, Any]]:
-    """Seconds of every rival in every round, after one that is not counted (it compiles), and peak memory."""
-    found: dict[str, dict[str, Any]] = {key: {"seconds": [], "peak_bytes": None} for key in rivals}
+    """Seconds of every rival in every round, after `warm_up`, and peak memory. Removes rivals that do not run."""
+    results: dict[str, dict[str, Any]] = {key: {"seconds": [], "peak_bytes": None} for key in rivals}
     for number in range(rounds):
         for key, rival in list(rivals.items()):
             forget_peak()
             try:
                 seconds = rival.run()
-            except RuntimeError as error:  # what a PyTorch without that kind of vmap raises
+            except RuntimeError as error:  # raised by a PyTorch without that kind of vmap
                 say(f"{rival.name} does not run: {str(error).splitlines()[0]}")
-                del rivals[key], found[key]
+                del rivals[key], results[key]
                 continue
-            found[key]["seconds"].append(seconds)
-            found[key]["peak_bytes"] = peak_resident()
+            results[key]["seconds"].append(seconds)
+            results[key]["peak_bytes"] = peak_resident()
             say(f"round {number + 1}: {rival.name}: {seconds:.1f} s")
-    return found
+    return results
 
 
 def warm_up(rivals: dict[str, Rival]) -> float:
-    """Compile and load. Returns the seconds that XLA compiled for the engine in float32."""
+    """Compile and load. Returns the seconds that XLA spent compiling for the engine in float32."""
     compiling: list[float] = []
 
     def listen(event: str, duration_secs: float, **_: str | int) -> None:
@@ -166,30 +170,30 @@ def warm_up(rivals: dict[str, Rival]) -> float:
     return spent
 
 
-def ratios(found: dict[str, dict[str, Any]]) -> dict[str, float]:
-    """Each rival's median over the engine's; of two batch sizes the faster."""
-    medians = {key: statistics.median(one["seconds"]) for key, one in found.items()}
+def ratios(results: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """Each rival's median over the engine's; of two batch sizes, the faster."""
+    medians = {key: statistics.median(result["seconds"]) for key, result in results.items()}
     for key in ("torch_sorted_sdpa", "torch_sorted_sdpa_bfloat16"):
-        both = [medians.pop(f"{key}_{size}") for size in (8, 32) if f"{key}_{size}" in medians]
-        if both:
-            medians[key] = min(both)
+        variants = [medians.pop(f"{key}_{size}") for size in (8, 32) if f"{key}_{size}" in medians]
+        if variants:
+            medians[key] = min(variants)
     ours = medians.pop("engine")
     return {key: seconds / ours for key, seconds in medians.items()}
 
 
 def show(
-    console: Console, rivals: dict[str, Rival], found: dict[str, dict[str, Any]], necessary: float, rate: float
+    console: Console, rivals: dict[str, Rival], results: dict[str, dict[str, Any]], necessary: float, rate: float
 ) -> None:
-    """The table."""
+    """Print the table."""
     table = Table(title=describe_machine())
     for column in ("", "timed", "seconds", "spread", "ratio", "GFLOP/s", "share", "GB"):
         table.add_column(column, justify="left" if not column else "right")
-    ours = statistics.median(found["engine"]["seconds"])
-    for key, one in found.items():
-        seconds = statistics.median(one["seconds"])
-        spread = f"{min(one['seconds']):.0f}-{max(one['seconds']):.0f}"
-        peak = "-" if one["peak_bytes"] is None else f"{one['peak_bytes'] / 1e9:.1f}"
-        timed = f"{rivals[key].timed}x{len(one['seconds'])}"
+    ours = statistics.median(results["engine"]["seconds"])
+    for key, result in results.items():
+        seconds = statistics.median(result["seconds"])
+        spread = f"{min(result['seconds']):.0f}-{max(result['seconds']):.0f}"
+        peak = "-" if result["peak_bytes"] is None else f"{result['peak_bytes'] / 1e9:.1f}"
+        timed = f"{rivals[key].timed}x{len(result['seconds'])}"
         speed = necessary / seconds
         speeds = (f"{speed / 1e9:.0f}", f"{speed / rate:.2f}") if key.startswith("engine") else ("", "")
         table.add_row(rivals[key].name, timed, f"{seconds:.1f}", spread, f"{seconds / ours:.2f}", *speeds, peak)
@@ -207,8 +211,8 @@ def main() -> None:
     parser.add_argument("--examples", type=positive, default=32)
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--timed", type=positive, default=10, help="runs of a rival that are timed in each round")
-    help = "beside the engine in float32; its other forms of attention only where named here"
-    parser.add_argument("--only", nargs="+", choices=RIVALS + FORMS, default=list(RIVALS), help=help)
+    text = "beside the engine in float32; its other forms of attention only where named here"
+    parser.add_argument("--only", nargs="+", choices=RIVALS + FORMS, default=list(RIVALS), help=text)
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     console = Console()
@@ -221,23 +225,23 @@ def main() -> None:
         examples = random_examples(lengths, model.config.vocab_size)
         rivals = make_rivals(options.only, Path(folder), examples, options.timed)
         compiling = warm_up(rivals)
-        found = time_all(rivals, options.rounds, console.print)
+        results = time_all(rivals, options.rounds, console.print)
     plan = make_plan(model.config, single_heads(model.config))
     blocks = Blocks(1, model.config.num_attention_heads)
     cost = price(plan, model.config, blocks, rows=1, row_length=1, lengths=lengths, first_only=True)
     necessary = cost.necessary
     rate = matmul_rate()
-    show(console, rivals, found, necessary, rate)
+    show(console, rivals, results, necessary, rate)
     console.print(f"{options.examples} examples, {sum(lengths):,} tokens; necessary work {necessary / 1e12:.1f} TFLOP;")
     console.print(f"matmul rate {rate / 1e9:.0f} GFLOP/s; compiling {compiling:.1f} s")
     if options.json:
         facts = {
             "machine": describe_machine(),
             "options": {**vars(options), "json": str(options.json)},
-            "ratios": ratios(found),
+            "ratios": ratios(results),
         }
-        more = {"necessary_flops": necessary, "matmul_flops_per_second": rate, "compile_seconds": compiling}
-        write_json(options.json, {**facts, **more, "rivals": found})
+        measurements = {"necessary_flops": necessary, "matmul_flops_per_second": rate, "compile_seconds": compiling}
+        write_json(options.json, {**facts, **measurements, "rivals": results})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Are the ablated scores those of a loop in PyTorch, and how long does each take?
+"""Do the ablated scores equal those of a loop in PyTorch, and how long does each take?
 
 Every head of the default model is disabled on pairs of a task (STS-B by default), once by `bertjax` and once by a
 loop over `transformers` with a patched eager attention, sorted by length, batch 32. Prints the largest difference
@@ -40,21 +40,21 @@ BATCH = 32
 def torch_similarities(reference: Any, encoded: Encoded, head: tuple[int, int] | None, mode: str) -> np.ndarray:
     """Cosine similarities of all pairs, mean pooling, in PyTorch; one head disabled, or none."""
     vectors = np.zeros((len(encoded.rows), reference.config.hidden_size), np.float32)
-    for places, call in batch_rows(encoded, range(len(encoded.rows)), BATCH, 512):
-        real = call["attention_mask"].astype(bool)
+    for indices, inputs in batch_rows(encoded, range(len(encoded.rows)), BATCH, 512):
+        real = inputs["attention_mask"].astype(bool)
         if head is None:
-            hidden = parity.run_torch(reference, call).last_hidden_state.numpy()
+            hidden = parity.run_torch(reference, inputs).last_hidden_state.numpy()
         else:
             with parity.patched_attention(reference, head, mode, real):
-                hidden = parity.run_torch(reference, call).last_hidden_state.numpy()
-        vectors[list(places)] = (hidden * real[..., None]).sum(1) / real.sum(1, keepdims=True)
+                hidden = parity.run_torch(reference, inputs).last_hidden_state.numpy()
+        vectors[list(indices)] = (hidden * real[..., None]).sum(1) / real.sum(1, keepdims=True)
     return cosine(*np.split(vectors, 2))
 
 
 def run_both(
     model: PretrainedModel, reference: Any, encoded: Encoded, mode: str
 ) -> tuple[SweepResult, SweepResult, float, float]:
-    """Outputs and seconds of both."""
+    """Outputs and seconds of both sides."""
     heads = overrides.every_head(model.config)
     start = time.perf_counter()
     ours = sweep_examples(model, encoded, single_heads(model.config, mode))
@@ -86,8 +86,8 @@ def main() -> None:
         bases = [score(metric, swept.base[None], examples.labels, positive)[0] for swept in (ours, theirs)]
         table.add_row(metric.name, *(f"{base:.6f}" for base in bases), f"{np.abs(scores[0] - scores[1]).max():.1e}")
     Console().print(table)
-    apart = max(np.abs(ours.outputs - theirs.outputs).max(), np.abs(ours.base - theirs.base).max())
-    print(f"largest difference of one of {ours.outputs.shape[0] + 1} x {len(examples)} similarities: {apart:.1e}")
+    difference = max(np.abs(ours.outputs - theirs.outputs).max(), np.abs(ours.base - theirs.base).max())
+    print(f"largest difference of one of {ours.outputs.shape[0] + 1} x {len(examples)} similarities: {difference:.1e}")
     ratio = their_time / our_time
     print(f"bertjax {our_time:.0f} s with compilation, PyTorch loop {their_time:.0f} s: {ratio:.2f} times")
 

@@ -1,17 +1,17 @@
-"""Does everything compile for TPU, and how fast would it be at best? Needs no TPU: the compiler alone (`libtpu`).
+"""Does everything compile for TPU, and how fast would it be at best? Needs no TPU, only the compiler (`libtpu`).
 
 Compiles ahead of time for a topology of chips: the model's forward pass, every step of the sweep, a step of
-fine-tuning, and the Pallas kernels, examples shared by all chips. For each: compiled, or the compiler's error; FLOPs
-and bytes of one chip as the compiler counts them; its memory against the chip's; and the roofline time, the larger of
-FLOPs over peak and bytes over bandwidth. Then the predicted time of all single heads on MRPC's 408 validation pairs:
-the engine's own schedule says how often it takes each step. That leaves out the host, and what the chip does not reach
-of either peak: a bound, not a measurement. (The compiler does not count what a Pallas kernel does.)
+fine-tuning, and the Pallas kernels, with the examples split over all chips. For each: compiled, or the compiler's
+error; FLOPs and bytes of one chip as the compiler counts them; its memory against the chip's; and the roofline time,
+the larger of FLOPs over peak and bytes over bandwidth. Then the predicted time of all single heads on MRPC's 408
+validation pairs, from how often the engine's own schedule takes each step. This ignores the host and assumes that the
+chip reaches its peaks: a bound, not a measurement. (The compiler does not count the work of a Pallas kernel.)
 
     make test-tpu-aot                                                   the environment, and a small model, in minutes
     .venv-tpu/bin/python -m benchmarks.tpu_compile --topology v5e:2x2   BERT-base and BERT-large
 
-`libtpu` is large and talks at its start: keep it in an environment of its own. Peaks are those of Google's
-documentation ("TPU v5e", "TPU v6e"): bfloat16; float32 products of full precision take six passes.
+`libtpu` is large and prints messages at start-up: keep it in its own environment. Peaks are from Google's documentation
+("TPU v5e", "TPU v6e") and are for bfloat16; float32 products of full precision take six passes.
 """
 
 import argparse
@@ -48,12 +48,12 @@ from bertjax.model import make_numerics
 
 EXAMPLES = 408  # of MRPC's validation set
 PREDICTED = ("v5e:2x2", "v5e:4x4", "v6e:2x2")
-FULL_PRECISION = 6  # products of bfloat16 for one of float32
+FULL_PRECISION = 6  # bfloat16 products for one float32 product
 
 
 @dataclass(frozen=True)
 class Chip:
-    """What a chip has: bfloat16 FLOP/s, bytes/s and bytes of its memory."""
+    """A chip's bfloat16 FLOP/s, its memory's bytes/s and bytes."""
 
     flops: float
     bandwidth: float
@@ -65,15 +65,15 @@ CHIPS = {"v5e": Chip(197e12, 819e9, 16 * 10**9), "v6e": Chip(918e12, 1600e9, 32 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the compiler says of a program, for one chip.
+    """The compiler's report on a program, for one chip.
 
     Args:
-        error: why it could not be compiled; the numbers are 0 then.
+        error: why it could not be compiled; all numbers are then 0.
         flops, moved: operations, and bytes read and written.
-        memory: bytes of arguments, results and all between.
+        memory: bytes of arguments, results and temporaries.
         seconds: the roofline time.
         compiling: seconds that the compiler took.
-        collectives: how often chips exchange something.
+        collectives: how often chips exchange data.
     """
 
     name: str
@@ -87,27 +87,27 @@ class Compiled:
 
 
 def compile_program(name: str, lower: Lower, chip: Chip, passes: int) -> Compiled:
-    """Lower and compile; whatever goes wrong is the result."""
+    """Lower and compile; an error becomes part of the result."""
     started = time.perf_counter()
     try:
         program = lower().compile()
-    except Exception as error:  # of many kinds, and none may keep the rest from being tried
+    except Exception as error:  # of many kinds; none may stop the rest from being tried
         return Compiled(name, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
     cost, memory = program.cost_analysis() or {}, program.memory_analysis()
     flops, moved = float(cost.get("flops", 0)), float(cost.get("bytes accessed", 0))
     parts = ("argument_size_in_bytes", "output_size_in_bytes", "temp_size_in_bytes")
-    held = sum(getattr(memory, part) for part in parts) - getattr(memory, "alias_size_in_bytes", 0)
+    memory_bytes = sum(getattr(memory, part) for part in parts) - getattr(memory, "alias_size_in_bytes", 0)
     seconds = max(flops * passes / chip.flops, moved / chip.bandwidth)
-    exchanges, took = count_collectives(program.as_text() or ""), time.perf_counter() - started
+    collectives, compiling = count_collectives(program.as_text() or ""), time.perf_counter() - started
     return Compiled(
         name=name,
         error="",
         flops=flops,
         moved=moved,
-        memory=held,
+        memory=memory_bytes,
         seconds=seconds,
-        compiling=took,
-        collectives=exchanges,
+        compiling=compiling,
+        collectives=collectives,
     )
 
 
@@ -118,28 +118,28 @@ def count_collectives(text: str) -> int:
     1
     """
     kinds = ("all-reduce(", "all-gather(", "all-to-all(", "reduce-scatter(", "collective-permute(")
-    started = (kind.replace("(", "-start(") for kind in kinds)
-    return sum(text.count(kind) for kind in (*kinds, *started))
+    starts = (kind.replace("(", "-start(") for kind in kinds)
+    return sum(text.count(kind) for kind in (*kinds, *starts))
 
 
 def predict(sizes: Sizes, programs: Sequence[Compiled]) -> float | None:
-    """Seconds of a sweep: each step's roofline time as often as it is taken; None where one was not compiled."""
-    known = {one.name: one for one in programs}
-    if any(known[name].error for name in sizes.steps):
+    """Seconds of a sweep: each step's roofline time times its count, summed; None where a step was not compiled."""
+    by_name = {program.name: program for program in programs}
+    if any(by_name[name].error for name in sizes.steps):
         return None
-    return sum(count * known[name].seconds for name, count in sizes.steps.items())
+    return sum(count * by_name[name].seconds for name, count in sizes.steps.items())
 
 
 def make_target(topology: str, precision: str) -> tuple[Target, Chip]:
-    """The chips of a topology, as the compiler knows them."""
+    """The chips of a topology, as the compiler describes them."""
     from jax.experimental import topologies
 
     try:
-        found = topologies.get_topology_desc(platform="tpu", topology_name=topology)
+        description = topologies.get_topology_desc(platform="tpu", topology_name=topology)
     except (RuntimeError, ValueError) as error:
         raise SystemExit(f"topology {topology!r} is none ({' '.join(str(error).split())[:200]})") from error
     chip = CHIPS[topology.partition(":")[0]]
-    return Target(Mesh(np.array(found.devices), (AXIS,)), make_numerics(precision), chip.memory), chip
+    return Target(Mesh(np.array(description.devices), (AXIS,)), make_numerics(precision), chip.memory), chip
 
 
 def make_table(programs: Sequence[Compiled], chip: Chip, title: str, steps: dict[str, int]) -> Table:
@@ -149,34 +149,34 @@ def make_table(programs: Sequence[Compiled], chip: Chip, title: str, steps: dict
         table.add_column(name, overflow="fold")
     for name in ("GFLOP", "MB", "memory MB", "of chip", "roofline ms", "exchanges", "in a sweep"):
         table.add_column(name, justify="right")
-    for one in programs:
-        if one.error:
-            table.add_row(one.name, one.error)
+    for program in programs:
+        if program.error:
+            table.add_row(program.name, program.error)
             continue
-        share = f"{100 * one.memory / chip.memory:.1f} %"
-        numbers = [f"{one.flops / 1e9:.2f}", f"{one.moved / 1e6:.1f}", f"{one.memory / 1e6:.1f}", share]
-        often = str(steps.get(one.name, "")) if steps else ""
-        row = [*numbers, f"{1e3 * one.seconds:.3f}", str(one.collectives), often]
-        table.add_row(one.name, f"yes, {one.compiling:.0f} s", *row)
+        share = f"{100 * program.memory / chip.memory:.1f} %"
+        numbers = [f"{program.flops / 1e9:.2f}", f"{program.moved / 1e6:.1f}", f"{program.memory / 1e6:.1f}", share]
+        count = str(steps.get(program.name, "")) if steps else ""
+        row = [*numbers, f"{1e3 * program.seconds:.3f}", str(program.collectives), count]
+        table.add_row(program.name, f"yes, {program.compiling:.0f} s", *row)
     return table
 
 
 def compile_all(config: BertConfig, target: Target, chip: Chip, sizes: Sizes, only_sweep: bool) -> Iterator[Compiled]:
-    """Every program for a topology, or those alone that the sweep of all single heads takes."""
+    """Every program for a topology, or only those that the sweep of all single heads takes."""
     passes = FULL_PRECISION if target.numerics.precision == "highest" else 1
-    several = list(sweep_programs(config, sizes, target))
+    programs = list(sweep_programs(config, sizes, target))
     if only_sweep:
-        several = [(name, lower) for name, lower in several if name in sizes.steps]
+        programs = [(name, lower) for name, lower in programs if name in sizes.steps]
     else:
-        several += [*model_programs(config, target), *kernel_programs(config, target)]
-    for name, lower in several:
-        found = compile_program(name, lower, chip, passes)
-        print(f"{name}: {'failed' if found.error else 'compiled'}", file=sys.stderr)
-        yield found
+        programs += [*model_programs(config, target), *kernel_programs(config, target)]
+    for name, lower in programs:
+        compiled = compile_program(name, lower, chip, passes)
+        print(f"{name}: {'failed' if compiled.error else 'compiled'}", file=sys.stderr)
+        yield compiled
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compile, print the tables, write the file. Returns 1 if anything did not compile."""
+    """Compile, print the tables, write the file. Returns 1 if anything failed to compile."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--topology", default="v5e:2x2", help="chips that everything is compiled for")
     parser.add_argument("--predict", nargs="*", default=list(PREDICTED), metavar="T", help="topologies of the sweep")
@@ -187,7 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if importlib.util.find_spec("libtpu") is None:
         parser.error("libtpu is not installed here; `make test-tpu-aot` makes an environment that has it")
-    if unknown := [one for one in (options.topology, *options.predict) if one.partition(":")[0] not in CHIPS]:
+    if unknown := [name for name in (options.topology, *options.predict) if name.partition(":")[0] not in CHIPS]:
         parser.error(f"{unknown[0]}: chips are {', '.join(CHIPS)}, such as v5e:2x2")
     os.environ |= {"TPU_SKIP_MDS_QUERY": "1", "TPU_MIN_LOG_LEVEL": "3", "TPU_STDERR_LOG_LEVEL": "3"}
     jax.config.update("jax_platforms", "cpu")
@@ -200,19 +200,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             target, chip = make_target(topology, options.precision)
             sizes = choose_sizes(config, "mrpc", EXAMPLES, target)
             programs = list(compile_all(config, target, chip, sizes, topology != options.topology))
-            failed += sum(bool(one.error) for one in programs)
+            failed += sum(bool(program.error) for program in programs)
             block = f"{sizes.blocks.runs} runs x {sizes.blocks.rows} rows x {sizes.row_length} tokens"
             title = f"{size}, {options.precision}, {topology}, blocks of {block}"
             console.print(make_table(programs, chip, title, sizes.steps))
             seconds = predict(sizes, programs)
-            told = "not known" if seconds is None else f"{seconds:.3f} s at best"
+            bound = "not known" if seconds is None else f"{seconds:.3f} s at best"
             if topology in options.predict:
                 heads = config.num_hidden_layers * config.num_attention_heads
-                console.print(f"all {heads} heads on {EXAMPLES} examples of MRPC, {target.mesh.size} chips: {told}\n")
-            found = {"size": size, "topology": topology, "sizes": asdict(sizes), "predicted_seconds": seconds}
-            results.append(found | {"programs": [asdict(one) for one in programs]})
-    made = {"precision": options.precision, "machine": describe_machine(), "libtpu": version("libtpu")}
-    write_json(Path(options.output) / "tpu_compile.json", {**made, "results": results})
+                console.print(f"all {heads} heads on {EXAMPLES} examples of MRPC, {target.mesh.size} chips: {bound}\n")
+            result = {"size": size, "topology": topology, "sizes": asdict(sizes), "predicted_seconds": seconds}
+            results.append(result | {"programs": [asdict(program) for program in programs]})
+    facts = {"precision": options.precision, "machine": describe_machine(), "libtpu": version("libtpu")}
+    write_json(Path(options.output) / "tpu_compile.json", {**facts, "results": results})
     return min(1, failed)
 
 

@@ -1,4 +1,4 @@
-"""Everything that runs on a TPU, lowered for chips that are not there: shapes stand for arrays."""
+"""Everything that runs on a TPU, lowered for absent chips: shapes stand for arrays."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -42,15 +42,15 @@ from bertjax.model import Changes, Inputs, Numerics, Recipe, layer_weights, meas
 from bertjax.model import pallas_attention as kernels
 from experiments.training.trainer import Skeleton, dropout_key, make_optimizer, train_step
 
-STEPS_OF_PART, TOKENS = 2048, 65536  # of an accelerator, as the engine has them
-MEMORY_SHARE = 0.8  # of a chip's, for the sweep
+STEPS_OF_PART, TOKENS = 2048, 65536  # the engine's values for an accelerator
+MEMORY_SHARE = 0.8  # of a chip's memory, for the sweep
 BATCH_OF_CHIP, LENGTH = 32, 128  # of the forward pass and of fine-tuning
-PLACES = 8  # examples of a row at most
+PLACES = 8  # most examples in a row
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of a model, a data set and a number of chips: how the engine would cut a sweep into steps.
+    """How the engine would cut a sweep into steps, for a model, a data set and a number of chips.
 
     Args:
         steps: how often each step runs in the whole sweep.
@@ -64,12 +64,12 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Target:
-    """What programs are compiled for.
+    """The target that programs are compiled for.
 
     Args:
         mesh: the chips.
-        numerics: of the models.
-        memory: bytes of a chip.
+        numerics: the models' numerics.
+        memory: bytes of a chip's memory.
     """
 
     mesh: Mesh
@@ -79,7 +79,7 @@ class Target:
     def given(self, tree: Any, where: PartitionSpec = WHOLE) -> Any:
         """Shapes of arrays on the chips."""
         place = NamedSharding(self.mesh, where)
-        return jax.tree.map(lambda one: jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=place), tree)
+        return jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=place), tree)
 
     def split(self, module: nnx.Module) -> tuple[Any, Any]:
         """A module's graph, and its parameters on this target."""
@@ -92,14 +92,14 @@ class Target:
 
 
 class Counted(BlockRunner):
-    """A `BlockRunner` that counts steps instead of running them; its blocks are a number."""
+    """A `BlockRunner` that counts steps instead of running them; its blocks hold a single number."""
 
     def __init__(self, plan: Plan, blocks: Blocks):
         self.plan, self.blocks, self.layers, self.first_only = plan, blocks, plan.layers, True
         self.taken, self.block = Counter[str](), jnp.zeros((1, 1, 1, 1))
 
     def take_donors(self, chunks: range) -> None:
-        """None are."""
+        """Take none."""
 
     def _count(self, name: str, layer: int | None = None) -> Array:
         self.taken["last " * (layer == self.layers - 1) + name] += 1
@@ -110,7 +110,7 @@ class Counted(BlockRunner):
         return self._count("embed")
 
     def advance(self, layer: int, several: Sequence[Step]) -> Array:
-        """Two: the slots are gathered before."""
+        """Two steps: the slots are gathered first."""
         self._count("gather")
         return self._count("advance", layer)
 
@@ -124,25 +124,25 @@ class Counted(BlockRunner):
 
 
 def choose_sizes(config: BertConfig, task: str, count: int, target: Target) -> Sizes:
-    """How the engine would run all single heads on so many examples of a task, [CLS] read alone."""
+    """How the engine would run all single heads on `count` examples of a task, with only [CLS] read."""
     lengths, chips = np.array(draw_lengths(task, count), np.int32), target.mesh.size
     length = choose_row_length(lengths, config.hidden_size, config.intermediate_size, step=LANES)
     rows, tokens = len(first_fit(lengths, length)), TOKENS
     itemsize = np.dtype(target.numerics.dtype).itemsize
     while True:
-        own = choose_blocks(-(-rows // chips), length, config.num_attention_heads, tokens)
-        if sweep_bytes(config, itemsize, length, own) <= MEMORY_SHARE * target.memory or tokens <= length:
+        chip_blocks = choose_blocks(-(-rows // chips), length, config.num_attention_heads, tokens)
+        if sweep_bytes(config, itemsize, length, chip_blocks) <= MEMORY_SHARE * target.memory or tokens <= length:
             break
         tokens = tokens * 3 // 4
-    blocks = Blocks(own.rows * chips, own.runs)
+    blocks = Blocks(chip_blocks.rows * chips, chip_blocks.runs)
     plan = make_plan(config, single_heads(config))
     return Sizes(rows, length, blocks, count_steps(plan, -(-rows // blocks.rows), blocks))
 
 
 def count_steps(plan: Plan, chunks: int, blocks: Blocks) -> dict[str, int]:
-    """How often the engine takes each step, by the engine's own schedule."""
+    """How often the engine's own schedule takes each step."""
     runner, pace = Counted(plan, blocks), Pace(0, 1, lambda done, total: None)
-    schedule = Schedule(runner, lambda found, runs: None, pace)
+    schedule = Schedule(runner, lambda values, runs: None, pace)
     base: list[Array] = []
     group = range(0)
     for part in split_into_parts(plan, chunks, blocks.runs, STEPS_OF_PART * blocks.runs):
@@ -161,7 +161,7 @@ Lower = Callable[[], jax.stages.Lowered]
 
 
 def sweep_programs(config: BertConfig, sizes: Sizes, target: Target) -> Iterator[tuple[str, Lower]]:
-    """Every step of a sweep. `compiled.py` says what each one does."""
+    """Every step of a sweep. `compiled_steps.py` documents them."""
     numerics, mesh = target.numerics, target.mesh
     runs, rows, tokens, embed = sizes.blocks.runs, sizes.blocks.rows, sizes.row_length, config.hidden_size
     model = abstract(BertForSequenceClassification, config, numerics)
@@ -170,16 +170,16 @@ def sweep_programs(config: BertConfig, sizes: Sizes, target: Target) -> Iterator
     block = target.array((runs, rows, tokens, embed), numerics.dtype, SPLIT)
     first = target.array((runs, rows, PLACES, embed), numerics.wide, SPLIT)
     share = target.array((runs, config.num_attention_heads), numerics.wide)
-    others = dict.fromkeys(("removed", "mean", "patched", "means", "donors"))
-    changes = _record(Changes, uniform=share, **others)
+    absent = dict.fromkeys(("removed", "mean", "patched", "means", "donors"))
+    changes = _record(Changes, uniform=share, **absent)
 
-    def where(slots: int) -> compiled.BlockRows:
+    def block_rows(slots: int) -> compiled.BlockRows:
         segments, starts = (target.array((slots, rows, size), jnp.int32, SPLIT) for size in (tokens, PLACES))
-        found: compiled.BlockRows = _record(compiled.BlockRows, segments=segments, starts=starts)
-        return found
+        record: compiled.BlockRows = _record(compiled.BlockRows, segments=segments, starts=starts)
+        return record
 
     recipe = Recipe(config.hidden_act, config.layer_norm_eps, numerics)
-    here, index = where(runs), target.array((), jnp.int32)
+    all_rows, index = block_rows(runs), target.array((), jnp.int32)
     graph_embed, state_embed = target.split(model.bert.embeddings)
     texts = [target.array((runs, rows, tokens), jnp.int32, SPLIT) for _ in range(3)]
     keep = target.array((runs, rows, 1, tokens), numerics.wide, SPLIT)
@@ -187,21 +187,21 @@ def sweep_programs(config: BertConfig, sizes: Sizes, target: Target) -> Iterator
     yield "embed", partial(_lower, compiled.embed, graph_embed, state_embed, inputs, mesh)
     yield "gather", partial(_lower, compiled.gather, [block] * runs, target.array((runs,), jnp.int32))
     for name, step in (("advance", compiled.advance), ("last advance", compiled.last_advance)):
-        yield name, partial(_lower, step, weights, block, here, changes, None, recipe=recipe, mesh=mesh)
+        yield name, partial(_lower, step, weights, block, all_rows, changes, None, recipe=recipe, mesh=mesh)
     for name, step in (("branch", compiled.branch), ("last branch", compiled.last_branch)):
-        given = (weights, block, index, where(1), changes, None)
-        yield name, partial(_lower, step, *given, recipe=recipe, mesh=mesh)
+        arguments = (weights, block, index, block_rows(1), changes, None)
+        yield name, partial(_lower, step, *arguments, recipe=recipe, mesh=mesh)
     for short, name in enumerate(("donors", "last donors")):
         static = {"numerics": numerics, "short": bool(short), "mesh": mesh}
-        yield name, partial(_lower, compiled.head_outputs, weights, block, here, **static)
+        yield name, partial(_lower, compiled.head_outputs, weights, block, all_rows, **static)
     whole, values = target.split(model)
     yield "read first", partial(_lower, compiled.read_first, whole, values, first, readout=readouts.logits, mesh=mesh)
-    parts = (*target.split(abstract(BertForSentenceEmbedding, config, numerics)), block, here)
+    parts = (*target.split(abstract(BertForSentenceEmbedding, config, numerics)), block, all_rows)
     counts = target.array((runs, rows, PLACES), jnp.int32, SPLIT)
     static = {"longest": tokens, "readout": readouts.sentence_embedding, "mesh": mesh}
     yield "read", partial(_lower, compiled.read, *parts, counts, **static)
-    wanted = target.array((runs, rows, PLACES, 1), jnp.int32, SPLIT)
-    yield "read at", partial(_lower, compiled.read_at, *parts, wanted, readout=_hidden, mesh=mesh)
+    positions = target.array((runs, rows, PLACES, 1), jnp.int32, SPLIT)
+    yield "read at", partial(_lower, compiled.read_at, *parts, positions, readout=_hidden, mesh=mesh)
 
 
 def _hidden(output: Any) -> Any:
@@ -209,15 +209,15 @@ def _hidden(output: Any) -> Any:
 
 
 def _record(cls: Any, **fields: Any) -> Any:
-    """A record of shapes, which its own checks would refuse."""
-    found = cls.__new__(cls)
+    """A record of shapes, made without the class's own checks, which would reject them."""
+    record = cls.__new__(cls)
     for name, value in fields.items():
-        object.__setattr__(found, name, value)
-    return found
+        object.__setattr__(record, name, value)
+    return record
 
 
 def model_programs(config: BertConfig, target: Target) -> Iterator[tuple[str, Lower]]:
-    """The model's forward pass, and a step of fine-tuning."""
+    """The model's forward pass and a step of fine-tuning."""
     numerics, batch = target.numerics, BATCH_OF_CHIP * target.mesh.size
     model = abstract(BertForSequenceClassification, config, numerics)
     graph, state = nnx.split(model)
@@ -230,10 +230,13 @@ def model_programs(config: BertConfig, target: Target) -> Iterator[tuple[str, Lo
     parameters = dict(zip(skeleton.names, jax.tree.leaves(state), strict=True))
     optimizer = make_optimizer(0.01, 1.0)
     memory = jax.eval_shape(optimizer.init, parameters)
-    given = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), ids)
-    given |= {"labels": target.array((batch,), jnp.int32, BATCH), "share": target.array((batch,), jnp.float32, BATCH)}
+    examples = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), ids)
+    examples |= {
+        "labels": target.array((batch,), jnp.int32, BATCH),
+        "share": target.array((batch,), jnp.float32, BATCH),
+    }
     key, rate = jax.eval_shape(lambda: dropout_key(0, "tpu")), target.array((), jnp.float32)
-    options = target.given(parameters), target.given(memory), given, target.given(key), rate
+    options = target.given(parameters), target.given(memory), examples, target.given(key), rate
     yield "train step", partial(_lower, train_step, skeleton, optimizer, *options)
 
 
@@ -242,13 +245,13 @@ def _paths(state: Any) -> list[str]:
 
 
 def kernel_programs(config: BertConfig, target: Target) -> Iterator[tuple[str, Lower]]:
-    """The Pallas kernels on each chip's share of a batch: attention, overridden, its gradient, and statistics."""
+    """The Pallas kernels on each chip's share of a batch: attention, overridden attention, gradient, statistics."""
     numerics, heads = target.numerics, config.num_attention_heads
     queries = target.array((BATCH_OF_CHIP * target.mesh.size, LENGTH, heads, config.head_dim), numerics.dtype, BATCH)
     marks = target.array(queries.shape[:2], jnp.int32, BATCH)
     columns = target.array((*queries.shape[:2], 8), jnp.float32, BATCH)
-    each = target.array((heads,), jnp.float32)
-    gates = _record(kernels.HeadGates, weights=each, uniform=each, output=each)
+    per_head = target.array((heads,), jnp.float32)
+    gates = _record(kernels.HeadGates, weights=per_head, uniform=per_head, output=per_head)
 
     def attend(queries: Any, marks: Any, gates: Any) -> Any:
         return kernels.attend(queries, queries, queries, (marks, marks), gates, numerics)
@@ -265,11 +268,11 @@ def kernel_programs(config: BertConfig, target: Target) -> Iterator[tuple[str, L
     def on_chips(step: Any, inputs: Sequence[PartitionSpec], result: PartitionSpec = BATCH) -> Any:
         return jax.jit(jax.shard_map(step, mesh=target.mesh, in_specs=tuple(inputs), out_specs=result, check_vma=False))
 
-    three = (BATCH, BATCH, WHOLE)
-    yield "kernel", partial(_lower, on_chips(plain, three), queries, marks, gates)
-    yield "kernel, overridden", partial(_lower, on_chips(attend, three), queries, marks, gates)
-    yield "kernel's gradient", partial(_lower, on_chips(gradient, three), queries, marks, gates)
-    yield "kernel's statistics", partial(_lower, on_chips(statistics, (*three, BATCH)), queries, marks, gates, columns)
+    specs = (BATCH, BATCH, WHOLE)
+    yield "kernel", partial(_lower, on_chips(plain, specs), queries, marks, gates)
+    yield "kernel, overridden", partial(_lower, on_chips(attend, specs), queries, marks, gates)
+    yield "kernel's gradient", partial(_lower, on_chips(gradient, specs), queries, marks, gates)
+    yield "kernel's statistics", partial(_lower, on_chips(statistics, (*specs, BATCH)), queries, marks, gates, columns)
 
 
 def _lower(step: Any, *arguments: Any, **static: Any) -> jax.stages.Lowered:

@@ -128,13 +128,13 @@ def several(
     if isinstance(values, str | bytes | Mapping):
         refuse(name, expected, values, error)
     try:
-        found = tuple(values)
+        items = tuple(values)
     except TypeError:
         refuse(name, expected, values, error)
-    for number, value in enumerate(found):
+    for number, value in enumerate(items):
         if not isinstance(value, kind):
             raise error(f"{name} must be {expected}, but number {number} (from 0) is {describe(value)}")
-    return found
+    return items
 
 
 def array(values: Any, name: str, error: type[Exception] = InputError) -> Any:
@@ -145,16 +145,16 @@ def array(values: Any, name: str, error: type[Exception] = InputError) -> Any:
     if hasattr(values, "detach"):  # a tensor of PyTorch, which may want gradients or lie on another device
         values = values.detach().cpu()
     try:
-        found = np.asarray(values)
+        converted = np.asarray(values)
     except (ValueError, TypeError) as problem:
         if jax is not None and isinstance(problem, jax.errors.TracerArrayConversionError):  # in a list
             return jax.numpy.asarray(values)
         if isinstance(values, list | tuple):
             raise error(f"{name} has rows of different lengths: pad them (bertjax.collate)") from problem
         refuse(name, "an array of numbers", values, error)
-    if found.dtype.kind not in "biufc" and not hasattr(ml_dtypes, found.dtype.name):  # bfloat16 and the like
+    if converted.dtype.kind not in "biufc" and not hasattr(ml_dtypes, converted.dtype.name):  # bfloat16 and the like
         refuse(name, "an array of numbers", values, error)
-    return found
+    return converted
 
 
 def parse_head_name(name: str) -> tuple[int, int] | None:
@@ -163,5 +163,5 @@ def parse_head_name(name: str) -> tuple[int, int] | None:
     >>> parse_head_name("3.0")
     (3, 0)
     """
-    found = re.fullmatch(r"(\d{1,9})\.(\d{1,9})", name.strip())
-    return None if found is None else (int(found[1]), int(found[2]))
+    matched = re.fullmatch(r"(\d{1,9})\.(\d{1,9})", name.strip())
+    return None if matched is None else (int(matched[1]), int(matched[2]))

@@ -61,7 +61,7 @@ def guarded(name: str, program: Callable[[], int]) -> int:
         print(f"{name}: error: {one_line(error)}", file=sys.stderr)
         return EXIT_MISTAKE
     except Interrupted as interruption:
-        print(f"{name}: interrupted; {interruption}: the same command goes on from there", file=sys.stderr)
+        print(f"{name}: interrupted; {interruption}: the same command resumes there", file=sys.stderr)
         return EXIT_INTERRUPTED
     except KeyboardInterrupt:
         print(f"{name}: interrupted; no unfinished file was left", file=sys.stderr)
@@ -138,7 +138,7 @@ def _add_ablate(commands: "argparse._SubParsersAction[Parser]", with_settings: b
     add(
         "--distributed",
         action="store_true",
-        help="share the examples; process 0 writes, and goes on with what is there",
+        help="share the examples; process 0 writes, and resumes what is there",
     )
     add("--coordinator", metavar="HOST:PORT", help="of process 0 (default what a TPU pod, Slurm or Open MPI says)")
     add("--processes", type=positive, metavar="N", help="how many there are (default likewise)")
@@ -223,7 +223,7 @@ def _add_output(add: Callable[..., None]) -> None:
     text = "directory for the results (default bertjax-qnli-sample-uniform-heads, or what is chosen otherwise)"
     add("output", text, metavar="DIR")
     add("overwrite", "replace results that are in DIR", action="store_true")
-    add("resume", "go on with an unfinished sweep in DIR; the same command alone does so too", action="store_true")
+    add("resume", "resume an unfinished sweep in DIR; the same command alone does so too", action="store_true")
 
 
 def _add_saved(commands: "argparse._SubParsersAction[Parser]") -> None:

@@ -47,7 +47,7 @@ def _show_results(settings: "Settings", results: "Results") -> None:
 
 
 def _run_distributed(options: argparse.Namespace, settings: "Settings") -> int:
-    """One of several processes; the first one speaks. An unfinished sweep goes on as without `--resume`."""
+    """One of several processes; the first one speaks. An unfinished sweep resumes as without `--resume`."""
     from bertjax.engine import processes
     from bertjax.study import run_job
 
@@ -102,7 +102,7 @@ def leave(ending: BaseException) -> NoReturn:
 
     if isinstance(ending, BertjaxError):
         end_process(EXIT_MISTAKE, f"bertjax: error: {one_line(ending)}")
-    saved = f"{ending}: the same command goes on from there" if str(ending) else "what the first process saved stays"
+    saved = f"{ending}: the same command resumes there" if str(ending) else "what the first process saved stays"
     end_process(EXIT_INTERRUPTED, f"bertjax: interrupted; {saved}")
 
 

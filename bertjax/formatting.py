@@ -27,7 +27,7 @@ def visible(text: str, allowed: str = "") -> str:
     >>> print(visible("red\x1b[31m\n"))
     red\x1b[31m\n
     """
-    return HIDDEN.sub(lambda found: found[0] if found[0] in allowed else _escape(found[0]), text)
+    return HIDDEN.sub(lambda matched: matched[0] if matched[0] in allowed else _escape(matched[0]), text)
 
 
 def _escape(character: str) -> str:
@@ -66,7 +66,7 @@ def to_json(value: Any, **layout: Any) -> str:
     """
     written = json.dumps(value, ensure_ascii=False, allow_nan=False, **layout)
     # Inside strings `json` has escaped line feeds: those that are there are its own.
-    return HIDDEN.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", written)
+    return HIDDEN.sub(lambda matched: matched[0] if matched[0] == "\n" else f"\\u{ord(matched[0]):04x}", written)
 
 
 def to_cell(value: Any) -> Any:
@@ -83,9 +83,9 @@ def to_cell(value: Any) -> Any:
 def finite(value: Any) -> Any:
     """JSON has no NaN: null stands for it, also inside lists and mappings."""
     if isinstance(value, dict):
-        return {name: finite(one) for name, one in value.items()}
+        return {name: finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(one) for one in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

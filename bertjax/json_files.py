@@ -117,14 +117,14 @@ def _check(value: Any, halves: bool) -> None:
     layer, depth = [value], 0
     while layer:
         inner: list[Any] = []
-        for one in layer:
-            if isinstance(one, dict | list):
-                inner += one if isinstance(one, list) else [*one, *one.values()]
-            elif isinstance(one, str) and not (halves or one.isascii()):
-                _check_text(one)
-            elif isinstance(one, int) and abs(one) > _SURELY_A_FLOAT:
-                _check_integer(one)
-        depth += any(isinstance(one, dict | list) for one in layer)
+        for item in layer:
+            if isinstance(item, dict | list):
+                inner += item if isinstance(item, list) else [*item, *item.values()]
+            elif isinstance(item, str) and not (halves or item.isascii()):
+                _check_text(item)
+            elif isinstance(item, int) and abs(item) > _SURELY_A_FLOAT:
+                _check_integer(item)
+        depth += any(isinstance(item, dict | list) for item in layer)
         if depth > DEEPEST:
             raise JsonError(f"nested deeper than {DEEPEST} lists and objects")
         layer = inner

@@ -30,8 +30,8 @@ def parse_bytes(text: str) -> int:
     >>> parse_bytes("1.5GB")
     1500000000
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)B?\s*", text, re.IGNORECASE | re.ASCII)
-    size = math.nan if found is None else float(found[1]) * UNITS[found[2].upper()]
+    matched = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)B?\s*", text, re.IGNORECASE | re.ASCII)
+    size = math.nan if matched is None else float(matched[1]) * UNITS[matched[2].upper()]
     if not 1 <= size <= UNKNOWN:
         raise InputError(f"{text[:40]!r} is no amount of memory: write 8GB or 500MB")
     return int(size)

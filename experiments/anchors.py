@@ -1,31 +1,33 @@
-"""Does this reproduction give the numbers that the authors got from bert-base-uncased alone? (Kovaleva et al. 2019)
+"""Does this reproduction give the authors' numbers for bert-base-uncased without fine-tuning? (Kovaleva et al. 2019)
 
-Whoever has that model runs one command; what the authors' code computes is held against what they published:
+Anyone who has that model can check with one command, which compares what the authors' code computes with what they
+published:
 
 - two rows of attention maps, of the query "he" in "He was becoming agitated .": each weight to 0.005;
-- the map over their 473 FrameNet sentences (4.2: of each sentence the largest weight of its pairs): each head to 0.002.
-  It was read from a picture, to 0.001: how many heads are within 0.002 and within 0.003 is said beside the verdict;
+- the map over their 473 FrameNet sentences (4.2: for each sentence the largest weight of its pairs): each head to
+  0.002. It was read from a picture, to 0.001; the number of heads within 0.002 and within 0.003 is printed beside the
+  verdict;
 - the maps over 1,000 examples of QQP (4.4, 4.5) of [CLS], [SEP] and negation, with --data, and of parts of speech,
-  subjects, objects and what links them, with --data and --spacy. These were read from pictures too, and one number of
-  each picture is unknown: the value of its lowest colour. So the lowest head of a map is held to 0.03, one of the
-  highest colour to no more than a step of the colours (1/256 of the range), those between in proportion. (The highest
-  colour is known: the highest head before or after fine-tuning has it.) To each, four standard errors of a difference
-  are added, since both are random samples.
+  subjects, objects and the links between them, with --data and --spacy. These were read from pictures too, and one
+  number of each picture is unknown: the value of its lowest colour. The lowest head of a map is therefore held to 0.03,
+  one of the highest colour to one step of the colours (1/256 of the range), and those between in proportion. (The
+  highest colour is known: it is that of the highest head before or after fine-tuning.) Four standard errors of a
+  difference are added to each tolerance, since both sides are random samples.
 
-That lower bound stretches a map and leaves the order of its heads as it is. So each map of QQP must also have a rank
-correlation (Spearman) of at least 0.9 with the published one, and the layers' means of [SEP] likewise. (Two samples of
-1,000 examples have .98 where a weight's standard deviation is its mean, .93 where it is twice that.) And the highest
-head must be the paper's: 1.6 for [CLS], 10.1 for [SEP]. Maps that are 0, the same everywhere or shuffled fail each.
+The unknown lower bound stretches a map but keeps the order of its heads. Each map of QQP must therefore also have a
+rank correlation (Spearman) of at least 0.9 with the published one, and so must the layers' means of [SEP]. (Two samples
+of 1,000 examples reach .98 where a weight's standard deviation equals its mean, .93 where it is twice the mean.) The
+highest head must be the paper's: 1.6 for [CLS], 10.1 for [SEP]. Maps that are 0, constant or shuffled all fail.
 
-The table shows of each anchor the number that is the furthest off, and the rank correlation of all its numbers; below
-it stands what else an anchor fails by. What cannot be run is reported as not run. The exit code is 1 if any anchor
+For each anchor the table shows the number that is furthest off and the rank correlation of all its numbers; other
+reasons for failing are listed below it. What cannot be run is reported as not run. The exit code is 1 if any anchor
 fails, 0 if all that ran pass.
 
     python -m experiments.anchors                                        with bert-base-uncased of the hub
     python -m experiments.anchors --model DIR --data GLUE --spacy en_core_web_sm
 
-Without bert-base-uncased the machinery is tested on small models with made-up anchors, and what is asked of the maps of
-QQP on these maps with noise, and on others that should fail. `RESULTS.md` says what was run.
+Without bert-base-uncased the code is tested on small models with made-up anchors, and the requirements on the maps of
+QQP are tested on these maps with noise and on others that should fail. `RESULTS.md` says what was run.
 """
 
 import json
@@ -56,25 +58,25 @@ from experiments.words.relations import RELATIONS
 
 ANCHORS = Path(__file__).parent / "data" / "anchors.json"
 MODEL = "bert-base-uncased"
-STANDARD_ERRORS = 4  # of some 1,700 values, one in ten runs has one that far off by chance
-WITHOUT_WORDS = ("negation", "[CLS]", "[SEP]")  # the authors look for negation as a part of the text
+STANDARD_ERRORS = 4  # among some 1,700 values, one run in ten has one this far off by chance
+WITHOUT_WORDS = ("negation", "[CLS]", "[SEP]")  # the authors look for negation as a substring of the text
 VERDICTS = ("pass", "FAIL", "not run")
-ROUNDING = 1e-6  # so that 0.005 is not more than 0.005
+ROUNDING = 1e-6  # so that 0.005 does not exceed 0.005
 
 
 @dataclass(frozen=True)
 class Check:
-    """Numbers that were published, and those that were found.
+    """Published numbers, and the numbers found here.
 
     Args:
-        name: what they are.
-        places: what each of them is.
-        published: the numbers.
+        name: what the numbers are.
+        places: what each number is.
+        published: the published numbers.
         allowed: how far each may be off.
-        found: None where the check was not run.
-        reason: why it was not.
-        ranks: the least rank correlation, or None if any will do.
-        highest: which place has to have the largest number, if one has to.
+        found: the numbers found; None where the check was not run.
+        reason: why it was not run.
+        ranks: the least rank correlation required, or None for no requirement.
+        highest: the place that must have the largest number, if any.
     """
 
     name: str
@@ -88,42 +90,42 @@ class Check:
 
     @property
     def verdict(self) -> str:
-        """Whether all are as near as they should be, and in order; what is no number is not."""
+        """Whether all numbers are within tolerance and in order; NaN never is."""
         if self.found is None:
             return "not run"
         return "pass" if self.within() == len(self.places) and not list(self.disorder()) else "FAIL"
 
-    def within(self, more: float = 0) -> int:
-        """How many numbers are as near as they should be, or off by so much more."""
-        return int((np.abs(self.found - self.published) <= self.allowed + more + ROUNDING).sum())
+    def within(self, slack: float = 0) -> int:
+        """How many numbers are within tolerance, widened by `slack`."""
+        return int((np.abs(self.found - self.published) <= self.allowed + slack + ROUNDING).sum())
 
     @property
     def rank_correlation(self) -> float | None:
-        """Of what was found with what was published; None where it has none."""
+        """Rank correlation of the found with the published numbers; None where it is undefined."""
         if self.found is None or not np.isfinite(self.found).all():
             return None
         return compare_maps(self.found, self.published)["rank_correlation"]
 
     def disorder(self) -> Iterator[str]:
-        """What is wrong with the order of the numbers, each in words."""
+        """What is wrong with the order of the numbers, one message for each fault."""
         ranks = self.rank_correlation
         if self.ranks is not None and (ranks is None or ranks < self.ranks):
-            said = "no rank correlation" if ranks is None else f"a rank correlation of {ranks:.2f}"
-            yield f"{said}, {self.ranks} is asked for"
+            message = "no rank correlation" if ranks is None else f"a rank correlation of {ranks:.2f}"
+            yield f"{message}, {self.ranks} is asked for"
         highest = self.places[int(np.asarray(self.found).argmax())]
         if self.highest and highest != self.highest:
             yield f"{highest} is highest, not {self.highest}"
 
     @property
     def worst(self) -> int:
-        """Which number is the furthest beyond what is allowed, or the nearest to it."""
+        """The index of the number furthest beyond its tolerance, or else nearest to it."""
         return int(np.argmax(np.nan_to_num(np.abs(self.found - self.published) - self.allowed, nan=np.inf)))
 
 
 def check_rows(
     tokens: Sequence[str], maps: Float[np.ndarray, "layers heads query key"], anchors: Mapping[str, Any]
 ) -> Iterator[Check]:
-    """The rows of attention maps that are printed in the paper and the notebook."""
+    """The rows of attention maps printed in the paper and the notebook."""
     for name, row in anchors["rows"].items():
         layer, head = map(int, name.split("."))
         found = maps[layer, head, tokens.index(anchors["query"])]
@@ -134,7 +136,7 @@ def check_rows(
 def read_sentence(
     run: Run, anchors: Mapping[str, Any]
 ) -> tuple[list[str], Float[np.ndarray, "layers heads query key"]]:
-    """The tokens of the paper's sentence and its maps; `ConfigError` where the model has other tokens."""
+    """The tokens of the paper's sentence and its maps; `ConfigError` where the model tokenises it differently."""
     tokens, maps = attend(run, anchors["sentence"])
     if tokens != anchors["tokens"]:
         raise ConfigError(f"{run.options.model} reads {anchors['sentence']!r} as {' '.join(tokens)}; is it {MODEL}?")
@@ -142,16 +144,16 @@ def read_sentence(
 
 
 def check_framenet(published: Float[np.ndarray, "examples layers heads"], anchors: Mapping[str, Any]) -> Check:
-    """The map over the authors' FrameNet sentences, as their code has it."""
+    """The map over the authors' FrameNet sentences, as their code computes it."""
     found = published.mean(0, dtype=np.float64)
     return _check_map("FrameNet", np.array(anchors["map"]), np.array(anchors["allowed"]), found)
 
 
 def check_qqp(values: Mapping[str, np.ndarray], anchors: Mapping[str, Any]) -> Iterator[Check]:
-    """The maps of features and relations over examples of QQP, and the layers' means of [SEP]'s.
+    """The maps of features and relations over examples of QQP, and the layers' means of the [SEP] map.
 
     Args:
-        values: what `measure_qqp` gives, as far as there are data.
+        values: what `measure_qqp` returns, as far as there are data.
     """
     for name, rows in anchors["maps"].items():
         published = np.array(rows)
@@ -174,9 +176,9 @@ def check_qqp(values: Mapping[str, np.ndarray], anchors: Mapping[str, Any]) -> I
 def reading_error(
     published: Float[np.ndarray, "layers heads"], uppermost: float, anchors: Mapping[str, Any]
 ) -> Float[np.ndarray, "layers heads"]:
-    """How far each number of a map may be off since it was read from a picture.
+    """How far each number of a map may be off because it was read from a picture.
 
-    By a step of its colours, and by what their unknown lower bound does: all of it at the lowest number, none at the
+    By one step of its colours, plus the effect of their unknown lower bound: full at the lowest number, zero at the
     value of the uppermost colour.
 
     >>> reading_error(np.array([[0.1, 0.2, 0.3]]), 0.3, {"allowed": 0.03, "steps": 100}).round(3)
@@ -187,29 +189,29 @@ def reading_error(
 
 
 def measure_qqp(run: Run) -> dict[str, Float[np.ndarray, "examples layers heads"]]:
-    """What the authors' code takes of each example that counts, for each feature and relation."""
+    """The authors' value of each example that counts, for each feature and relation."""
     sample = read_qqp(run)
     values = measure_columns(run, run.model, sample.texts, published_masks(sample, run.tokenizer)).largest
     counted = dict(zip(FEATURES, counted_as_published(sample).T, strict=True))
     names = [name for name in FEATURES if counted[name].any()]
-    found = {name: values[counted[name], FEATURES.index(name)].astype(np.float64) for name in names}
+    measures = {name: values[counted[name], FEATURES.index(name)].astype(np.float64) for name in names}
     if run.options.spacy:
         values = follow_published(run, run.model, sample)[2]
-        found |= {name: values[:, number].astype(np.float64) for number, name in enumerate(RELATIONS)}
-    return found
+        measures |= {name: values[:, number].astype(np.float64) for number, name in enumerate(RELATIONS)}
+    return measures
 
 
 def read_qqp(run: Run) -> AnnotatedSample:
-    """Examples of QQP as the authors' code reads them; without --spacy little is known of their words."""
-    wanted: dict[str, Any] = {"task": "qqp", "split": "validation", "data_dir": None, "conllu": None, "tagger": None}
-    wanted["max_length"] = PUBLISHED_LENGTH
-    return read_annotated(replace(run, options=Namespace(**{**vars(run.options), **wanted})), published=True)
+    """Examples of QQP as the authors' code reads them; without --spacy they have few annotations."""
+    settings: dict[str, Any] = {"task": "qqp", "split": "validation", "data_dir": None, "conllu": None, "tagger": None}
+    settings["max_length"] = PUBLISHED_LENGTH
+    return read_annotated(replace(run, options=Namespace(**{**vars(run.options), **settings})), published=True)
 
 
 def _mean_and_error(
     values: Float[np.ndarray, "examples ..."], examples: int
 ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
-    """The mean, and how far that of another sample of so many examples may be off. NaN where fewer than two count."""
+    """The mean (NaN for fewer than two values), and how far the mean of another sample of `examples` may differ."""
     if len(values) < 2:
         return np.full(values.shape[1:], np.nan), np.zeros(values.shape[1:])
     error = values.std(0, ddof=1) * np.sqrt(1 / len(values) + 1 / examples)
@@ -223,8 +225,8 @@ def _check_map(
     found: Float[np.ndarray, "layers heads"] | None,
 ) -> Check:
     places = [f"{layer}.{head}" for layer, head in np.ndindex(*published.shape)]
-    spread = np.broadcast_to(allowed, published.shape).ravel()
-    return Check(name, places, published.ravel(), spread, None if found is None else found.ravel())
+    tolerances = np.broadcast_to(allowed, published.shape).ravel()
+    return Check(name, places, published.ravel(), tolerances, None if found is None else found.ravel())
 
 
 def compute(run: Run) -> Outcome:
@@ -249,7 +251,7 @@ def compute(run: Run) -> Outcome:
         "FrameNet": frames,
         **{f"QQP {name}": qqp[name] for name in anchors["qqp"]["maps"] if name in qqp},
     }
-    each = {f"{name} of each example": found for name, found in examples.items()}
+    by_example = {f"{name} of each example": array for name, array in examples.items()}
     published = np.array(anchors["framenet"]["map"])
     panels = [Panel("published", published), Panel("found", values["FrameNet"].reshape(published.shape))]
 
@@ -263,19 +265,19 @@ def compute(run: Run) -> Outcome:
         )
 
     lines: list[str | Table] = [make_table(checks), say_framenet(framenet, reading), *_say(checks)]
-    return Outcome(numbers, values | each, draw, lines, {"examples": draw_maps_of_example})
+    return Outcome(numbers, values | by_example, draw, lines, {"examples": draw_maps_of_example})
 
 
 def require_size(run: Run, shape: tuple[int, ...]) -> None:
-    """Raises `ConfigError` for a model that has not as many layers and heads as the published one."""
-    found = (run.model.config.num_hidden_layers, run.model.config.num_attention_heads)
-    if found != shape:
-        sizes = [f"{layers} layers x {heads} heads" for layers, heads in (found, shape)]
+    """Raises `ConfigError` for a model without the published number of layers and heads."""
+    size = (run.model.config.num_hidden_layers, run.model.config.num_attention_heads)
+    if size != shape:
+        sizes = [f"{layers} layers x {heads} heads" for layers, heads in (size, shape)]
         raise ConfigError(f"{run.options.model} has {sizes[0]}, and the anchors are those of {MODEL}, {sizes[1]}")
 
 
 def make_table(checks: Sequence[Check]) -> Table:
-    """A row for each anchor: of its numbers the one that is the furthest off, by what is allowed."""
+    """A row for each anchor, showing the number furthest off relative to its tolerance."""
     table = Table("anchor", "furthest off", "published", "found", "allowed", "ranks", "", box=None, pad_edge=False)
     for column in table.columns:
         column.no_wrap = True
@@ -292,17 +294,17 @@ def make_table(checks: Sequence[Check]) -> Table:
 
 
 def say_framenet(check: Check, reading: float) -> str:
-    """How many heads hold, how many would but for reading the map from a picture, and the largest difference."""
-    allowed, apart = check.allowed.max(), np.abs(check.found - check.published).max()
+    """How many heads are within tolerance, with and without the reading error, and the largest difference."""
+    allowed, largest = check.allowed.max(), np.abs(check.found - check.published).max()
     return (
         f"{check.name}: {check.within()} of {len(check.places)} heads are within {allowed:.3f}, "
         f"{check.within(reading)} within {allowed + reading:.3f} (the map was read from a picture, to {reading:.3f}); "
-        f"at most {apart:.4f} off"
+        f"at most {largest:.4f} off"
     )
 
 
 def _say(checks: Sequence[Check]) -> Iterator[str]:
-    """How many anchors hold, and what was not run for want of what."""
+    """How many anchors hold, which were not run, and why."""
     verdicts = [check.verdict for check in checks]
     counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts]
     yield f"{len(checks)} anchors: {', '.join(counts)}"
@@ -314,17 +316,17 @@ def _say(checks: Sequence[Check]) -> Iterator[str]:
 
 
 def _report(check: Check) -> dict[str, Any]:
-    found: dict[str, Any] = {"anchor": check.name, "verdict": check.verdict}
+    report: dict[str, Any] = {"anchor": check.name, "verdict": check.verdict}
     if check.found is None:
-        return found | {"reason": check.reason}
-    exact = [None if np.isnan(number) else round(number, 6) for number in check.found.tolist()]
-    found |= {"within_allowed": check.within(), "disorder": list(check.disorder())}
-    found |= {"rank_correlation": check.rank_correlation, "places": list(check.places), "found": exact}
-    return found | {"published": check.published.tolist(), "allowed": check.allowed.round(6).tolist()}
+        return report | {"reason": check.reason}
+    rounded = [None if np.isnan(number) else round(number, 6) for number in check.found.tolist()]
+    report |= {"within_allowed": check.within(), "disorder": list(check.disorder())}
+    report |= {"rank_correlation": check.rank_correlation, "places": list(check.places), "found": rounded}
+    return report | {"published": check.published.tolist(), "allowed": check.allowed.round(6).tolist()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line: 0 if all anchors that ran pass, 1 if one fails, 2 for a mistake."""
+    """The command line. Return 0 if all anchors that ran pass, 1 if one fails, 2 for a user error."""
     parser = make_parser("anchors", __doc__, published=False)
     parser.add_argument("--data", metavar="PATH", help="GLUE directory or file with QQP's validation set")
     parser.add_argument("--spacy", metavar="NAME", help="a model of spaCy for the words of QQP")

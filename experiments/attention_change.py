@@ -1,20 +1,21 @@
 """Where does fine-tuning change attention? (Kovaleva et al. 2019, section 4.3, figure 5)
 
 For each head and example: the cosine similarity of the base model's attention map and the fine-tuned model's, both
-flattened, over the real tokens; averaged over the examples, with a 95 % interval (normal theory). For scale, beside
-each: how similar the base head's map is to the fine-tuned maps of the layer's other heads; heads that are less like
-themselves than like these have a dot. The maps of both models come from one pass on the device and are reduced there.
---tuned given more than once names models of other seeds: all is shown as the mean over seeds, and layers of each seed.
+flattened, over the real tokens; averaged over the examples, with a 95 % interval (normal theory). For scale, the
+similarity of the base head's map to the fine-tuned maps of the layer's other heads is given beside it; a dot marks
+heads less similar to themselves than to these. The maps of both models come from one pass on the device and are reduced
+there. Repeat --tuned to name models of other seeds: everything is then the mean over seeds, and layers are also shown
+for each seed.
 
---as-published also takes what the authors' code takes and shows that: whole maps of 200 x 200 tokens, in which padding
-tokens are no keys but are queries; a task's TSV file read with quote handling.
+--as-published also computes, and shows, what the authors' code does: whole maps of 200 x 200 tokens, in which padding
+tokens serve as queries but not as keys; a task's TSV file read with quote handling.
 
     python -m experiments.finetune --task mrpc stsb --init pretrained --seeds 0 1 --data GLUE --output DIR
     python -m experiments.attention_change --task mrpc stsb --data GLUE \\
         --tuned DIR/runs/mrpc-pretrained-0/last DIR/runs/stsb-pretrained-0/last \\
         --tuned DIR/runs/mrpc-pretrained-1/last DIR/runs/stsb-pretrained-1/last
 
-A task of 1,000 examples takes a minute for each seed on all-MiniLM-L6-v2 and two CPU cores. What came out is in
+A task of 1,000 examples takes a minute for each seed on all-MiniLM-L6-v2 and two CPU cores. For the results see
 `RESULTS.md`.
 """
 
@@ -42,7 +43,7 @@ from experiments.shared.samples import (
 )
 from experiments.shared.tuned import add_tuned_option, check_tuned, tell_tuned, tuned_runs
 
-SAME = 1 - 1e-6  # a cosine similarity of equal maps, but for rounding
+SAME = 1 - 1e-6  # cosine similarity of equal maps, allowing for rounding
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,12 @@ class Similarity:
 
     @property
     def means(self) -> Float[np.ndarray, "layers heads"]:
-        """Over seeds and examples."""
+        """Mean of `own` over seeds and examples."""
         return self.own.astype(np.float64).mean((0, 1))
 
     @property
     def margins(self) -> Float[np.ndarray, "layers heads"]:
-        """Half the width of the means' 95 % intervals over the examples, for these seeds."""
+        """Half the width of the means' 95 % intervals over the examples, with the seeds taken as fixed."""
         return _margin(self.own.astype(np.float64).mean(0))
 
 
@@ -74,7 +75,7 @@ def compare_real(
 ) -> Float[Array, "batch 2 layers heads"]:
     """Cosine similarities of two models' maps over the real tokens: head by head, and to the layer's other heads.
 
-    Keys that are padding have no weight, so that the queries alone need to be chosen.
+    Padding keys have no weight, so only the queries need masking.
     """
     real = keep.astype(base.dtype)[None, :, None, :, None]
     return compare_whole(base * real, tuned * real, keep)
@@ -85,9 +86,9 @@ def compare_whole(
     tuned: Float[Array, "layers batch heads query key"],
     keep: Int[Array, "batch token"],
 ) -> Float[Array, "batch 2 layers heads"]:
-    """The same over all tokens, padding among the queries.
+    """As `compare_real`, but over all tokens, with padding among the queries.
 
-    The mean similarity to other heads is that to the sum of their maps, each of length 1, so that no pair is compared.
+    The mean similarity to other heads comes from the sum of their unit-length maps, so no pairs need comparing.
     """
     length = jnp.sqrt(jnp.square(base).sum((-2, -1)))
     unit = tuned / jnp.sqrt(jnp.square(tuned).sum((-2, -1), keepdims=True))
@@ -95,13 +96,13 @@ def compare_whole(
     all_heads = (base * unit.sum(2, keepdims=True)).sum((-2, -1)) / length
     heads = base.shape[2]
     others = (all_heads - own) / max(1, heads - 1)
-    both = jnp.stack([own, others if heads > 1 else jnp.full_like(own, jnp.nan)])
-    return jnp.moveaxis(both, 2, 0)
+    stacked = jnp.stack([own, others if heads > 1 else jnp.full_like(own, jnp.nan)])
+    return jnp.moveaxis(stacked, 2, 0)
 
 
 @dataclass(frozen=True)
 class Change:
-    """What was found for one task, by mode."""
+    """The results for one task, by mode."""
 
     similarity: dict[str, Similarity]
     samples: dict[str, Sample]
@@ -112,9 +113,9 @@ def compute(run: Run) -> Outcome:
     """The similarities of each task, in one mode or both. Raises as `tuned_runs`, `read_sample` and `check_tuned`."""
     runs = tuned_runs(run)
     samples = {task: read_sample(seeds[0]) for task, seeds in runs.items()}
-    # All of them before any work is done that a mistake in the last would lose.
+    # Check every path first, so that a mistake in the last one loses no work.
     paths = {
-        task: [check_tuned(one, examples.first, examples.second, examples.task) for one in seeds]
+        task: [check_tuned(seed_run, examples.first, examples.second, examples.task) for seed_run in seeds]
         for task, seeds in runs.items()
         for examples in [samples[task].examples]
     }
@@ -122,97 +123,99 @@ def compute(run: Run) -> Outcome:
 
 
 def compare_task(runs: Sequence[Run], sample: Sample, directories: Sequence[Path]) -> Change:
-    """The similarities of one task, whose fine-tuned models, a seed each, are in these directories."""
+    """The similarities of one task; `directories` hold its fine-tuned models, one for each seed."""
     run, published = runs[0], runs[0].options.as_published
-    samples, found = {"corrected": sample}, {}
+    samples, similarities = {"corrected": sample}, {}
     if published:
         samples["as_published"] = read_published_sample(run)
     length = min(PUBLISHED_LENGTH, run.model.config.max_position_embeddings)
-    for mode, read in samples.items():
-        given: dict[str, Any] = {"length": length} if mode == "as_published" else {}
+    for mode, mode_sample in samples.items():
+        padding: dict[str, Any] = {"length": length} if mode == "as_published" else {}
         statistic = compare_whole if mode == "as_published" else compare_real
         seeds = [
-            reduce_attention((run.model, bertjax.load(path)), read.texts, statistic, report=run.report, **given)
+            reduce_attention(
+                (run.model, bertjax.load(path)), mode_sample.texts, statistic, report=run.report, **padding
+            )
             for path in directories
         ]
-        found[mode] = Similarity(*np.moveaxis(np.stack(seeds), 2, 0))
-    numbers: dict[str, Any] = {"tuned": [tell_tuned(one.options.tuned) for one in runs]}
-    numbers |= {mode: _report(one, samples[mode]) for mode, one in found.items()}
+        similarities[mode] = Similarity(*np.moveaxis(np.stack(seeds), 2, 0))
+    numbers: dict[str, Any] = {"tuned": [tell_tuned(seed_run.options.tuned) for seed_run in runs]}
+    numbers |= {mode: _report(similarity, samples[mode]) for mode, similarity in similarities.items()}
     if published:
-        apart = compare_maps(found["as_published"].means, found["corrected"].means)
+        agreement = compare_maps(similarities["as_published"].means, similarities["corrected"].means)
         share = 1 - float(np.mean([len(text) for text in samples["as_published"].texts])) / length
-        numbers["published_against_corrected"] = apart | {"padding_queries": round(share, 4)}
-    return Change(found, samples, numbers)
+        numbers["published_against_corrected"] = agreement | {"padding_queries": round(share, 4)}
+    return Change(similarities, samples, numbers)
 
 
-def _report(found: Similarity, sample: Sample) -> dict[str, Any]:
-    """Maps, intervals, layers, and heads from the one that changed most."""
-    means, layers = found.means, found.own.astype(np.float64).mean((0, -1))
+def _report(similarity: Similarity, sample: Sample) -> dict[str, Any]:
+    """Maps, intervals, layers, and heads in order from the most changed."""
+    means, layers = similarity.means, similarity.own.astype(np.float64).mean((0, -1))
     order = np.argsort(means.ravel())
     return {
         **sample.told(),
         "similarity": means.round(5).tolist(),
-        "interval": _listed(found.margins),
-        "spread": _listed(found.own.astype(np.float64).mean(0).std(0)),
-        "seeds": found.own.astype(np.float64).mean(1).round(5).tolist(),
+        "interval": _listed(similarity.margins),
+        "spread": _listed(similarity.own.astype(np.float64).mean(0).std(0)),
+        "seeds": similarity.own.astype(np.float64).mean(1).round(5).tolist(),
         "layers": layers.mean(0).round(6).tolist(),
         "layers_interval": _listed(_margin(layers)),
-        "to_other_heads": _listed(found.others.astype(np.float64).mean((0, 1))),
+        "to_other_heads": _listed(similarity.others.astype(np.float64).mean((0, 1))),
         "layers_by_change": [int(layer) for layer in np.argsort(layers.mean(0))],
-        "heads_by_change": [f"{place // means.shape[1]}.{place % means.shape[1]}" for place in order.tolist()],
-        "all_the_same": bool((found.own > SAME).all()),
+        "heads_by_change": [f"{index // means.shape[1]}.{index % means.shape[1]}" for index in order.tolist()],
+        "all_the_same": bool((similarity.own > SAME).all()),
     }
 
 
 def _listed(values: Any) -> Any:
-    """As JSON has it: None for what is undefined."""
+    """Nested lists for JSON, with None for NaN."""
     return np.where(np.isnan(values), np.array(None, object), np.round(values, 5)).tolist()
 
 
-def _outcome(run: Run, found: dict[str, Change]) -> Outcome:
+def _outcome(run: Run, changes: dict[str, Change]) -> Outcome:
     numbers = {"program": run.options.name, "settings": tell_settings(run.options)}
-    numbers["results"] = {task: one.numbers for task, one in found.items()}
+    numbers["results"] = {task: change.numbers for task, change in changes.items()}
     values = {
         f"{task.replace(':', '_')}_{name}_{kind}": getattr(similarity, kind)
-        for task, one in found.items()
-        for name, similarity in one.similarity.items()
+        for task, change in changes.items()
+        for name, similarity in change.similarity.items()
         for kind in ("own", "others")
     }
     values |= {
         f"{task.replace(':', '_')}_{name}_ids": np.array(sample.examples.ids)
-        for task, one in found.items()
-        for name, sample in one.samples.items()
+        for task, change in changes.items()
+        for name, sample in change.samples.items()
     }
-    lines = [line for task, one in numbers["results"].items() for line in _summary(task, one)]
+    lines = [line for task, task_numbers in numbers["results"].items() for line in _summary(task, task_numbers)]
     return Outcome(numbers["results"], values, figures(numbers)["figure"], lines)
 
 
 def _mode(numbers: Mapping[str, Any]) -> str:
-    """Which form of a task's numbers is shown."""
+    """The form of a task's numbers to show."""
     return "as_published" if "as_published" in numbers else "corrected"
 
 
 def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
-    """What draws the figures, from a run's `numbers.json`; in both modes the first is as published."""
+    """Functions that draw the figures, from a run's `numbers.json`; in both modes the first is as published."""
     tasks = numbers["results"]
-    found = {"figure": _figure(numbers, {task: _mode(one) for task, one in tasks.items()})}
-    if any(_mode(one) == "as_published" for one in tasks.values()):
-        found["corrected"] = _figure(numbers, dict.fromkeys(tasks, "corrected"))
-    return found
+    pictures = {"figure": _figure(numbers, {task: _mode(task_numbers) for task, task_numbers in tasks.items()})}
+    if any(_mode(task_numbers) == "as_published" for task_numbers in tasks.values()):
+        pictures["corrected"] = _figure(numbers, dict.fromkeys(tasks, "corrected"))
+    return pictures
 
 
 def _figure(numbers: Mapping[str, Any], modes: Mapping[str, str]) -> Callable[[Path], None]:
-    """What draws each task in one mode."""
+    """A function that draws each task in one mode."""
     tasks, model = numbers["results"], numbers["settings"]["model"]
-    shown = {task: one[modes[task]] for task, one in tasks.items()}
-    seeds = max(len(one["tuned"]) for one in tasks.values())
+    shown = {task: task_numbers[modes[task]] for task, task_numbers in tasks.items()}
+    seeds = max(len(task_numbers["tuned"]) for task_numbers in tasks.values())
     published = "as_published" in modes.values()
     subtitle = f"{model} and its fine-tuned forms" + (f", mean of {seeds} seeds" if seeds > 1 else "")
     subtitle += ", as published" if published else ""
     panels = []
-    for task, one in shown.items():
-        means, others = np.array(one["similarity"]), np.array(one["to_other_heads"], float)
-        panels.append(Panel(f"{task}, {one['examples']:,} examples", means, means < others))
+    for task, task_numbers in shown.items():
+        means, others = np.array(task_numbers["similarity"]), np.array(task_numbers["to_other_heads"], float)
+        panels.append(Panel(f"{task}, {task_numbers['examples']:,} examples", means, means < others))
     low = float(np.floor(min(panel.values.min() for panel in panels) * 20) / 20)
     note = "Darker: changed more; mean over examples. Dot: less like itself than like the layer's other heads."
     title, label = "Attention before and after fine-tuning", "cosine similarity"
@@ -224,7 +227,7 @@ def tables(numbers: Mapping[str, Any]) -> str:
     """A line for each task and mode in Markdown, from a run's `numbers.json`."""
     tasks = numbers["results"]
     layers = len(next(iter(tasks.values()))["corrected"]["layers"])
-    head = [
+    header = [
         "",
         "examples",
         "seeds",
@@ -233,26 +236,26 @@ def tables(numbers: Mapping[str, Any]) -> str:
         "heads that changed most",
         "to other heads",
     ]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for task, one in tasks.items():
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    for task, task_numbers in tasks.items():
         for mode in ("corrected", "as_published"):
-            if mode in one:
+            if mode in task_numbers:
                 name = task if mode == "corrected" else f"{task}, as published"
-                seeds = str(len(one["tuned"]))
-                cells = [name, f"{one[mode]['examples']:,}", seeds, *_layer_cells(one[mode])]
-                cells += [_most_changed(one[mode], 3), f"{_mean(one[mode]['to_other_heads']):.2f}"]
+                seeds = str(len(task_numbers["tuned"]))
+                cells = [name, f"{task_numbers[mode]['examples']:,}", seeds, *_layer_cells(task_numbers[mode])]
+                cells += [_most_changed(task_numbers[mode], 3), f"{_mean(task_numbers[mode]['to_other_heads']):.2f}"]
                 lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _layer_cells(found: Mapping[str, Any]) -> list[str]:
-    """Each layer's mean, and of several seeds their range."""
-    seeds = np.array(found["seeds"]).mean(-1)
+def _layer_cells(result: Mapping[str, Any]) -> list[str]:
+    """Each layer's mean, followed by the range over seeds if there are several."""
+    seeds = np.array(result["seeds"]).mean(-1)
     lows, highs = seeds.min(0), seeds.max(0)
-    several = len(seeds) > 1
+    several_seeds = len(seeds) > 1
     return [
-        f"{mean:.3f}" + (f" ({low:.3f} to {high:.3f})" if several else "")
-        for mean, low, high in zip(found["layers"], lows, highs, strict=True)
+        f"{mean:.3f}" + (f" ({low:.3f} to {high:.3f})" if several_seeds else "")
+        for mean, low, high in zip(result["layers"], lows, highs, strict=True)
     ]
 
 
@@ -260,25 +263,25 @@ def _mean(values: Any) -> float:
     return float(np.mean(np.array(values, float)))
 
 
-def _most_changed(found: Mapping[str, Any], count: int) -> str:
-    means, margins = np.array(found["similarity"]), np.array(found["interval"], float)
-    places = [divmod(place, means.shape[1]) for place in np.argsort(means.ravel())[:count].tolist()]
-    return ", ".join(f"{layer}.{head} {means[layer, head]:.3f} ± {margins[layer, head]:.3f}" for layer, head in places)
+def _most_changed(result: Mapping[str, Any], count: int) -> str:
+    means, margins = np.array(result["similarity"]), np.array(result["interval"], float)
+    heads = [divmod(index, means.shape[1]) for index in np.argsort(means.ravel())[:count].tolist()]
+    return ", ".join(f"{layer}.{head} {means[layer, head]:.3f} ± {margins[layer, head]:.3f}" for layer, head in heads)
 
 
 def _summary(task: str, numbers: Mapping[str, Any]) -> list[str]:
     mode = _mode(numbers)
-    found = numbers[mode]
-    layers = ", ".join(f"{layer} {value:.3f}" for layer, value in enumerate(found["layers"]))
-    names = ", ".join(one["name"] for one in numbers["tuned"])
-    apart = f"for scale, to the layer's other heads {_mean(found['to_other_heads']):.3f}"
+    result = numbers[mode]
+    layers = ", ".join(f"{layer} {value:.3f}" for layer, value in enumerate(result["layers"]))
+    names = ", ".join(model["name"] for model in numbers["tuned"])
+    apart = f"for scale, to the layer's other heads {_mean(result['to_other_heads']):.3f}"
     lines = [
-        f"{task}: {found['examples']:,} examples ({found['source']}), fine-tuned {names}",
+        f"{task}: {result['examples']:,} examples ({result['source']}), fine-tuned {names}",
         f"  similarity by layer: {layers}",
-        f"  heads that changed most: {_most_changed(found, 5)}",
-        f"  all heads {_mean(found['similarity']):.3f}; {apart}",
+        f"  heads that changed most: {_most_changed(result, 5)}",
+        f"  all heads {_mean(result['similarity']):.3f}; {apart}",
     ]
-    if found["all_the_same"]:
+    if result["all_the_same"]:
         lines.append("  every map is the same before and after: does --tuned name another model than --model?")
     if mode == "as_published":
         apart = numbers["published_against_corrected"]

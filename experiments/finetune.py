@@ -1,25 +1,25 @@
 """What does fine-tuning add, and what pre-training? (Kovaleva et al. 2019, table 1)
 
-Trains a classifier (for STS-B a regression) on tasks of GLUE from three beginnings: the pre-trained weights; random
-weights N(0, 0.02); and "none", the pre-trained encoder with an untrained head, which is not trained at all. The head is
-always a new one, also where the checkpoint has one. The settings are the paper's: learning rate 5e-5 with 10 % warm-up
-and linear decay, 3 epochs, batches of 32, at most 128 tokens, dropout 0.1 (in training alone); AdamW. Each run is
-scored on the validation set after every epoch. The last epoch counts; the best one, which what judges it has chosen,
-stands beside it. The model after the last epoch is kept in DIR/runs/TASK-INIT-SEED/last for `transformers` and for the
-other experiments.
+Trains a classifier (for STS-B a regression) on tasks of GLUE from three initialisations: the pre-trained weights;
+random weights N(0, 0.02); and "none", the pre-trained encoder with an untrained head, which is not trained at all. The
+head is always new, even where the checkpoint has one. The settings are the paper's: learning rate 5e-5 with 10 %
+warm-up and linear decay, 3 epochs, batches of 32, at most 128 tokens, dropout 0.1 (only in training); AdamW. Each run
+is scored on the validation set after every epoch. The last epoch counts; the best one, chosen on the data that scores
+it, is listed beside it. The model after the last epoch is kept in DIR/runs/TASK-INIT-SEED/last for `transformers` and
+for the other experiments.
 
-A run that was killed goes on after its last full epoch, on a CPU to the same bytes (the same command without
---overwrite). Runs that DIR holds are not run again, so that tasks, beginnings and seeds can be added; table, values and
-figure are of all finished runs in DIR with the same settings. Several devices share each batch.
+A killed run resumes after its last full epoch, on a CPU to the same bytes (the same command without --overwrite). Runs
+already in DIR are not repeated, so tasks, initialisations and seeds can be added; table, values and figure cover all
+finished runs in DIR with the same settings. Several devices share each batch.
 
---as-published trains as the authors' program does (BertAdam: no correction of bias, epsilon 1e-6, the gradient of each
+--as-published trains as the authors' program does (BertAdam: no bias correction, epsilon 1e-6, the gradient of each
 parameter clipped by itself; plain random batches; rates counted over full batches; seed 42), in
-DIR/runs/TASK-INIT-SEED-published; the table has both kinds of runs that DIR holds, and how far they are apart.
+DIR/runs/TASK-INIT-SEED-published; the table has both kinds of runs that DIR holds, and their difference.
 
     python -m experiments.finetune --task mrpc --data GLUE --init pretrained        20 minutes on one CPU core
     python -m experiments.finetune --task qqp --data GLUE --hold-out 2000 --limit 2000 --seeds 0 1 2
 
-What came out is in `RESULTS.md`.
+For the results see `RESULTS.md`.
 """
 
 import argparse
@@ -69,26 +69,26 @@ from experiments.training.table import (
 )
 from experiments.training.trainer import Recipe, Trainer, predict
 
-PUBLISHED_SEED = 42  # of the authors' program
+PUBLISHED_SEED = 42  # the authors' program's seed
 
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """A task's examples to learn from and to be judged by."""
+    """A task's examples for training and for evaluation."""
 
     train: Examples
     validation: Examples
 
     def told(self) -> dict[str, dict[str, Any]]:
-        """What is said of the two parts in results."""
-        return {part: {"source": found.source, "examples": len(found)} for part, found in vars(self).items()}
+        """The description of the two parts in results."""
+        return {part: {"source": examples.source, "examples": len(examples)} for part, examples in vars(self).items()}
 
 
 def read_data(run: Run, task: str) -> Data:
     """The two parts of a task's data: GLUE's own, or with `--hold-out` a seeded split of its training data.
 
     Raises:
-        DataError: they cannot be found, read or understood, there are too few, or both are the same file.
+        DataError: the data cannot be found, read or understood, are too few, or both parts are the same file.
     """
     options = run.options
     train = _read(run, task, "train")
@@ -111,7 +111,7 @@ def _read(run: Run, task: str, split: str) -> Examples:
 
 
 def make_model(run: Run, data: Data, init: str, seed: int) -> BertForSequenceClassification:
-    """A classifier for a task at one of the three beginnings; `seed` is of what is random in it."""
+    """A classifier for a task from one of the three initialisations; `seed` is for its random parts."""
     options, directory = run.options, locate(run.options.model)
     names = data.train.task.label_names or ("LABEL_0",)
     config = dataclasses.replace(
@@ -126,7 +126,7 @@ def make_model(run: Run, data: Data, init: str, seed: int) -> BertForSequenceCla
     model = BertForSequenceClassification(config, jax.random.key(seed), make_numerics(options.precision))
     if init != "random":
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CheckpointWarning)  # of heads that are not taken over
+            warnings.simplefilter("ignore", CheckpointWarning)  # about heads that are not used
             model.bert = BertModel.from_pretrained(directory, config=config, dtype=options.precision, seed=seed)
     return model
 
@@ -134,33 +134,35 @@ def make_model(run: Run, data: Data, init: str, seed: int) -> BertForSequenceCla
 def train_one(
     run: Run, data: Data, settings: dict[str, Any], init: str, seed: int, advance: Callable[[float, str], None]
 ) -> None:
-    """One run, or what is left of it; its results are in its directory.
+    """Perform one run, or what is left of it, and write its results to its directory.
 
     Args:
-        settings: what all runs of the command have in common.
-        advance: is told the share that is done, and a note.
+        settings: those that all runs of the command share.
+        advance: called with the share done and a note.
 
     Raises:
         OutputError: its directory holds another run, or cannot be written.
     """
     assert run.directory is not None
-    chosen = {name: getattr(run.options, name) for name in ("limit", "hold_out", "seed", "data")}
+    choices = {name: getattr(run.options, name) for name in ("limit", "hold_out", "seed", "data")}
     recipe = make_recipe(run, seed)
     facts = _facts(data, settings, init, recipe)
-    directory = RunDirectory(run.directory / "runs" / run_name(facts), facts, chosen)
+    directory = RunDirectory(run.directory / "runs" / run_name(facts), facts, choices)
     if run.options.overwrite:
         directory.discard()
     if directory.is_finished():
         return
     model = make_model(run, data, init, seed)
     length = min(run.options.max_length, model.config.max_position_embeddings)
-    encoded, judged = (encode_examples(model, run.tokenizer, part, length) for part in (data.train, data.validation))
+    encoded, validation = (
+        encode_examples(model, run.tokenizer, part, length) for part in (data.train, data.validation)
+    )
     if init == "none":
         epochs: list[Epoch] = []
-        _judge(data, model, judged, None, epochs, directory)
+        _judge(data, model, validation, None, epochs, directory)
     else:
         trainer = Trainer(model, encoded, data.train.labels, recipe)
-        epochs = _train(trainer, data, judged, directory, advance)
+        epochs = _train(trainer, data, validation, directory, advance)
         directory.save_model(trainer.model, run.tokenizer)
     directory.finish(data.told(), epochs)
 
@@ -172,11 +174,11 @@ def _train(
     directory: RunDirectory,
     advance: Callable[[float, str], None],
 ) -> list[Epoch]:
-    """Train from the last checkpoint on; keep one after each epoch."""
-    kept = directory.load_state((trainer.parameters, trainer.memory))
+    """Train from the last checkpoint; save one after each epoch."""
+    saved_state = directory.load_state((trainer.parameters, trainer.memory))
     epochs: list[Epoch] = []
-    if kept is not None:
-        (trainer.parameters, trainer.memory), epochs = kept
+    if saved_state is not None:
+        (trainer.parameters, trainer.memory), epochs = saved_state
         say(f"{directory.path.name}: {len(epochs)} of {trainer.recipe.epochs} epochs are there, going on from them")
     for epoch in range(len(epochs), trainer.recipe.epochs):
         losses: list[float] = []
@@ -184,11 +186,11 @@ def _train(
             for loss in trainer.run_epoch(epoch):
                 losses.append(loss)
                 share = (epoch + len(losses) / trainer.steps) / trainer.recipe.epochs
-                told = f"{epoch + 1}/{trainer.recipe.epochs} loss {np.mean(losses[-20:]):.2f}{_last(epochs)}"
-                advance(share, told)
+                note = f"{epoch + 1}/{trainer.recipe.epochs} loss {np.mean(losses[-20:]):.2f}{_last(epochs)}"
+                advance(share, note)
         except KeyboardInterrupt as interruption:
-            saved = f"{epoch} of {trainer.recipe.epochs} epochs of {directory.path.name} are saved"
-            raise Interrupted(saved) from interruption
+            message = f"{epoch} of {trainer.recipe.epochs} epochs of {directory.path.name} are saved"
+            raise Interrupted(message) from interruption
         _judge(data, trainer.model, judged, float(np.mean(losses)), epochs, directory)
         directory.save_state((trainer.parameters, trainer.memory), epochs)
     return epochs
@@ -202,7 +204,7 @@ def _judge(
     epochs: list[Epoch],
     directory: RunDirectory,
 ) -> None:
-    """Score a model, add that to the epochs, and keep its logits in place of those of the epoch before."""
+    """Score a model, append the scores to `epochs`, and save its logits over those of the previous epoch."""
     logits, labels = predict(model, judged), data.validation.labels
     scores = {name: float(score(name, logits[None], labels)[0]) for name in data.train.task.metrics}
     epochs.append(Epoch(loss, {name: None if np.isnan(value) else value for name, value in scores.items()}))
@@ -211,19 +213,19 @@ def _judge(
 
 def _last(epochs: Sequence[Epoch]) -> str:
     """The validation scores after the last epoch, in points, for the progress bar."""
-    found = epochs[-1].scores if epochs else {}
-    return "".join(f" {name} {100 * value:.1f}" for name, value in found.items() if value is not None)
+    scores = epochs[-1].scores if epochs else {}
+    return "".join(f" {name} {100 * value:.1f}" for name, value in scores.items() if value is not None)
 
 
 def make_recipe(run: Run, seed: int) -> Recipe:
-    """The options that are the recipe's."""
+    """The recipe from the options."""
     names = [field.name for field in dataclasses.fields(Recipe) if field.name not in ("seed", "published")]
     numbers = {name: getattr(run.options, name) for name in names}
     return Recipe(**numbers, seed=seed, published=run.options.as_published)
 
 
 def _settings(run: Run) -> dict[str, Any]:
-    """What all runs of a table have in common."""
+    """The settings that all runs of a table share."""
     options = run.options
     model = {"model": options.model, "weights_sha256": hash_weights(read_weights(locate(options.model)))}
     settings = {name: getattr(options, name) for name in ("dropout", "max_length", "precision")}
@@ -233,74 +235,77 @@ def _settings(run: Run) -> dict[str, Any]:
 
 
 def _facts(data: Data, settings: dict[str, Any], init: str, recipe: Recipe) -> dict[str, Any]:
-    """What makes a run what it is; one without training is of no recipe."""
+    """The facts that identify a run; a run without training does not count as published."""
     parts = {f"{name}_sha256": getattr(data, name).sha256 for name in ("train", "validation")}
     published = recipe.published and init != "none"
-    own = {"task": data.train.task.name, "init": init, "seed": recipe.seed, "published": published}
-    return {**own, **settings, **parts}
+    identity = {"task": data.train.task.name, "init": init, "seed": recipe.seed, "published": published}
+    return {**identity, **settings, **parts}
 
 
 def compute(run: Run) -> Outcome:
-    """All runs that are asked for, and the table of them and of the others that the directory holds."""
+    """Perform all requested runs; the table covers them and the other runs in the directory."""
     options = run.options
     assert run.directory is not None
     options.precision = options.precision or ("float32" if jax.default_backend() == "cpu" else "bfloat16")
     if named := [name for name in options.task if ":" in name]:
         raise DataError(f"--task {named[0]}: name no split; a task is learnt from and judged by its own")
-    several = {name: read_data(run, name) for name in dict.fromkeys(known_task(name).name for name in options.task)}
+    data = {name: read_data(run, name) for name in dict.fromkeys(known_task(name).name for name in options.task)}
     seeds = options.seeds or [PUBLISHED_SEED if options.as_published else 0]
-    wanted = [(seed, init, name) for seed in seeds for init in options.init for name in several]
-    wanted = list(dict.fromkeys(wanted))
+    planned = [(seed, init, name) for seed in seeds for init in options.init for name in data]
+    planned = list(dict.fromkeys(planned))
     settings = _settings(run)
-    for number, (seed, init, name) in enumerate(wanted):
+    for number, (seed, init, name) in enumerate(planned):
 
         def advance(share: float, note: str, number: int = number, name: str = name, init: str = init) -> None:
-            run.report(number + share, float(len(wanted)), f"{name} {init} {note}")
+            run.report(number + share, float(len(planned)), f"{name} {init} {note}")
 
-        train_one(run, several[name], settings, init, seed, advance)
-    results, others = finished_runs(run.directory / "runs", settings)
-    tasks = list(dict.fromkeys([*several, *(one.facts["task"] for one in results)]))
+        train_one(run, data[name], settings, init, seed, advance)
+    results, skipped = finished_runs(run.directory / "runs", settings)
+    tasks = list(dict.fromkeys([*data, *(result.facts["task"] for result in results)]))
 
-    def order(found: Result) -> tuple[int, int, bool, int]:
-        facts = found.facts
+    def order(result: Result) -> tuple[int, int, bool, int]:
+        facts = result.facts
         return tasks.index(facts["task"]), INITS.index(facts["init"]), facts["published"], facts["seed"]
 
     results.sort(key=order)
-    return _outcome(run, results, others)
+    return _outcome(run, results, skipped)
 
 
-def _outcome(run: Run, results: Sequence[Result], others: int) -> Outcome:
+def _outcome(run: Run, results: Sequence[Result], skipped: int) -> Outcome:
     assert run.directory is not None
-    runs = [_trained(one) for one in results]
+    runs = [_trained(result) for result in results]
     rows = summarise(runs)
-    kept = {"data": {one.name: one.data for one in results}, "runs": [dataclasses.asdict(one) for one in runs]}
-    numbers = {"program": run.options.name, "settings": tell_settings(run.options), "results": kept}
+    record = {
+        "data": {result.name: result.data for result in results},
+        "runs": [dataclasses.asdict(trained) for trained in runs],
+    }
+    numbers = {"program": run.options.name, "settings": tell_settings(run.options), "results": record}
     values: dict[str, np.ndarray] = {}
-    for one in results:
-        found = read_logits(run.directory / "runs" / one.name)
-        values |= {f"{part}_{one.name.replace('-', '_')}": found[part] for part in ("logits", "labels")}
-    which = "of other settings, or that cannot be read, are not in the table"
-    left = [f"{others} results in {run.directory / 'runs'} {which}"] if others else []
-    lines: list[str | Table] = [make_table(rows), *gain_lines(rows), *recipe_lines(rows), *left]
-    return Outcome(kept, values, figures(numbers)["figure"], lines)
+    for result in results:
+        arrays = read_logits(run.directory / "runs" / result.name)
+        values |= {f"{part}_{result.name.replace('-', '_')}": arrays[part] for part in ("logits", "labels")}
+    reason = "of other settings, or that cannot be read, are not in the table"
+    notes = [f"{skipped} results in {run.directory / 'runs'} {reason}"] if skipped else []
+    lines: list[str | Table] = [make_table(rows), *gain_lines(rows), *recipe_lines(rows), *notes]
+    return Outcome(record, values, figures(numbers)["figure"], lines)
 
 
-def _trained(found: Result) -> Trained:
-    facts, examples = found.facts, (found.data["train"]["examples"], found.data["validation"]["examples"])
+def _trained(result: Result) -> Trained:
+    facts, examples = result.facts, (result.data["train"]["examples"], result.data["validation"]["examples"])
     data = f"{facts['train_sha256']} {facts['validation_sha256']}"
     return Trained(
         task=facts["task"],
         init=facts["init"],
         seed=facts["seed"],
         examples=examples,
-        epochs=tuple(found.epochs),
+        epochs=tuple(result.epochs),
         published=facts["published"],
         data=data,
     )
 
 
 def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
-    """What draws the figure, from a run's `numbers.json`."""
+    """The function that draws the figure, from a run's `numbers.json`."""
     settings, rows = numbers["settings"], summarise(read_runs(numbers["results"]))
     subtitle = f"{settings['model']}; after {settings['epochs']} epochs"
     return {"figure": partial(draw_scores, rows=rows, title="What pre-training and fine-tuning add", subtitle=subtitle)}

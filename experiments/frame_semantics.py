@@ -1,36 +1,36 @@
 """Do heads link a predicate with its core frame elements? (Kovaleva et al. 2019, section 4.2, figure 3)
 
-Sentences with a predicate and its core elements marked: the authors' own, FrameNet's, or PropBank's. For each head: the
-weight between a predicate's and its elements' word pieces, the largest of all pairs, averaged over the sentences; from
-the elements to the predicate and back.
+Sentences with a predicate and its core elements marked come from the authors, FrameNet or PropBank. For each head: the
+largest weight over all pairs of a predicate's and its elements' word pieces, averaged over the sentences; from the
+elements to the predicate and back.
 
-A head is held against two nulls (`frames/null.py`): the links are moved to random places of their sentence, as far
-apart as the sentences were chosen to have them; and they are taken where the links of other sentences are. Both move
-the predicate too, so that a head passes that looks at predicates from everywhere. Therefore three controls keep one end
-of each link (`frames/controls.py`): the same key from other words of the sentence; from words of all sentences that are
-as far before or behind it; and other keys of its word class from the same query. The class of a word is its part of
-speech where the source has them; the authors' sentences have none, and there a list of function words and pronouns
-tells these from all other words.
+A head is compared with two nulls (`frames/null.py`): the links are moved to random places of their sentence, no closer
+together than the choice of sentences allows; or they are put where the links of other sentences are. Both move the
+predicate too, so a head that looks at predicates from everywhere passes. Three controls therefore keep one end of each
+link (`frames/controls.py`): the same key from other words of the sentence; the same key from words of all sentences at
+the same distance before or after it; and other keys of its word class from the same query. The class of a word is its
+part of speech where the source has one; the authors' sentences have none, and a list of function words and pronouns
+separates these from all other words.
 
 p-values are (1 + hits) / (1 + draws), corrected over all heads and both directions (Benjamini and Hochberg 1995). A
 head is left if it is above both nulls and all controls (q < 0.05 for the largest of its p-values) and has at least a
 quarter more weight than each control, by at least a quarter of what uniform attention gives a token. In the picture a
-dot marks it; heads that are no more than chance by a null are pale and struck through. The results also have each
-null's mean and the point below which 95 % of its draws are, each control's means with interval, and the numbers of the
-sentences: from 0, of those of the source that pass the filters. A second picture shows two heads on one sentence: those
-that are left, or the highest.
+dot marks it; heads not above chance by a null are pale and struck through. The results also hold each null's mean and
+the 95th percentile of its draws, each control's means with interval, and the numbers of the sentences, counted from 0
+among those of the source that pass the filters. A second picture shows two heads on one sentence: those that are left,
+or the highest.
 
---as-published takes what the authors' code takes: element to predicate only; the pieces of all elements one after
+--as-published computes what the authors' code does: element to predicate only; the pieces of all elements one after
 another, paired in order with those of the predicate, each piece where it first occurs in the sentence; the largest
-weight of the pairs; and of FrameNet the sentences that pass filters which compare words, not their places. There
-"above the 99th percentile" marked the two highest heads, which is true of any 144 values; so nothing is marked.
+weight of the pairs; and, of FrameNet, the sentences that pass filters which compare words, not their places. There
+"above the 99th percentile" marked the two highest heads, which holds for any 144 values; so nothing is marked.
 
     python -m experiments.frame_semantics                                   the authors' 473 sentences (they come along)
     python -m experiments.frame_semantics --source framenet                 FrameNet 1.7 or 1.5, through nltk
     python -m experiments.frame_semantics --source propbank --conllu F.conllu with PropBank's columns, through conllu
 
-`across_tasks.py --frames` joins the results with those of disabling heads; `anchors.py` holds bert-base-uncased against
-the published map. What came out: `RESULTS.md`.
+`across_tasks.py --frames` joins the results with those of disabling heads; `anchors.py` compares bert-base-uncased with
+the published map. For the results see `RESULTS.md`.
 """
 
 from argparse import SUPPRESS, ArgumentTypeError, Namespace
@@ -84,12 +84,12 @@ NO_FRAMES = f"GLUE's tasks have no frames annotated; say --source {' or '.join(S
 
 @dataclass(frozen=True)
 class Sentences:
-    """Sentences of a source, as one mode takes them.
+    """Sentences of a source, as one mode selects them.
 
     Args:
         found: the sentences.
-        ids: their numbers, of those that pass the filters.
-        counts: how many annotations were kept or dropped by which filter; none where nothing was filtered.
+        ids: their numbers among those that pass the filters.
+        counts: how many annotations each filter kept or dropped; empty where nothing was filtered.
     """
 
     found: list[Sentence]
@@ -98,13 +98,13 @@ class Sentences:
 
 
 def read_source(run: Run) -> tuple[Sentences, Sentences]:
-    """The sentences that the options ask for, and those that the authors' filters let pass.
+    """The sentences that the options select, and those that pass the authors' filters.
 
-    The two differ for FrameNet alone: the authors' sentences come filtered, and PropBank's they never took.
+    The two differ only for FrameNet: the authors' sentences come filtered, and the authors did not use PropBank's.
 
     Raises:
-        DataError: they cannot be found or read, or none passes the filters.
-        MissingDependencyError: what reads the source is not installed.
+        DataError: the sentences cannot be found or read, or none passes the filters.
+        MissingDependencyError: the reader of the source is not installed.
     """
     options = run.options
     if options.conllu and options.source != "propbank":
@@ -116,21 +116,21 @@ def read_source(run: Run) -> tuple[Sentences, Sentences]:
             )
         corrected = _choose(run, read_published(PUBLISHED), {})
         return corrected, corrected
-    marked = list(read_framenet(options.data, run.report) if options.source == "framenet" else _propbank(options))
-    most = options.max_words or MOST_WORDS
-    corrected = _choose(run, *filter_annotations(marked, most))
+    annotations = list(read_framenet(options.data, run.report) if options.source == "framenet" else _propbank(options))
+    max_words = options.max_words or MOST_WORDS
+    corrected = _choose(run, *filter_annotations(annotations, max_words))
     if options.source == "propbank":
         return corrected, corrected
-    return corrected, _choose(run, *filter_annotations(marked, most, published_reason_against))
+    return corrected, _choose(run, *filter_annotations(annotations, max_words, published_reason_against))
 
 
-def _choose(run: Run, found: list[Sentence], counts: Mapping[str, int]) -> Sentences:
-    """As many as the options ask for."""
-    if not found:
-        where = run.options.conllu or run.options.data or "FrameNet"
-        raise DataError(f"{where}: no sentence passes the filters ({count_kept(counts)})")
-    ids = draw_sample(len(found), run.options)
-    return Sentences([found[number] for number in ids], ids, dict(counts))
+def _choose(run: Run, sentences: list[Sentence], counts: Mapping[str, int]) -> Sentences:
+    """A sample of the sentences, of the size that the options ask for."""
+    if not sentences:
+        source = run.options.conllu or run.options.data or "FrameNet"
+        raise DataError(f"{source}: no sentence passes the filters ({count_kept(counts)})")
+    ids = draw_sample(len(sentences), run.options)
+    return Sentences([sentences[number] for number in ids], ids, dict(counts))
 
 
 def _propbank(options: Namespace) -> Iterable[Annotation]:
@@ -142,60 +142,67 @@ def _propbank(options: Namespace) -> Iterable[Annotation]:
 
 
 def compute(run: Run) -> Outcome:
-    """The maps of both modes, and how far they are apart; what the nulls and controls leave."""
-    corrected, theirs = read_source(run)
+    """The maps of both modes and their difference, and the heads that nulls and controls leave."""
+    corrected, as_published = read_source(run)
     links = measure_links(run, corrected.found)
-    published = measure_published(run, theirs.found)
+    published = measure_published(run, as_published.found)
     nulls = draw_nulls(run, links, corrected.found)
     plans = plan_controls(links, corrected.found)
     controls = measure_controls(run, links, plans)
-    more: dict[str, Any] = {"annotations_by_filter": corrected.counts} if corrected.counts else {}
-    more |= {"as_published": {"examples": len(theirs.found)}, "distances": mean_distances(plans)}
-    if theirs.counts:
-        more["as_published"]["annotations_by_filter"] = theirs.counts
+    extra: dict[str, Any] = {"annotations_by_filter": corrected.counts} if corrected.counts else {}
+    extra |= {"as_published": {"examples": len(as_published.found)}, "distances": mean_distances(plans)}
+    if as_published.counts:
+        extra["as_published"]["annotations_by_filter"] = as_published.counts
     if run.options.source == "framenet":
-        more["against_the_authors_sentences"] = compare_with_authors(run, corrected, theirs, links, published)
+        extra["against_the_authors_sentences"] = compare_with_authors(run, corrected, as_published, links, published)
     values = {"ids": np.array(corrected.ids), "both": links.both, "published": published}
-    values["published_ids"] = np.array(theirs.ids)
-    return _outcome(run, links, published, nulls, controls, values=values, more=more)
+    values["published_ids"] = np.array(as_published.ids)
+    return _outcome(run, links, published, nulls, controls, values=values, more=extra)
 
 
 def compare_with_authors(
     run: Run,
     corrected: Sentences,
-    theirs: Sentences,
+    as_published: Sentences,
     links: Links,
     published: Float[np.ndarray, "examples layers heads"],
 ) -> dict[str, Any]:
-    """How many sentences the authors have too, and how close the maps are: of all sentences, and of the shared ones.
+    """How many sentences the authors share, and how close the maps are: over all sentences and over the shared ones.
 
-    On the shared ones only places can differ: the authors' are those of the first occurrence.
+    On the shared sentences only places can differ: the authors use the first occurrence.
     """
     authors = read_published(PUBLISHED)
-    place = {_key(sentence): number for number, sentence in enumerate(authors)}
-    own = measure_links(run, authors)
+    positions = {_key(sentence): number for number, sentence in enumerate(authors)}
+    authors_links = measure_links(run, authors)
     literal = {"as_published": published}, {"as_published": measure_published(run, authors)}
-    both = [dict(zip(DIRECTIONS, np.moveaxis(one.both, 1, 0), strict=True)) for one in (links, own)]
-    found: dict[str, Any] = {}
-    for name, sentences, (ours, others) in (("corrected", corrected, both), ("as_published", theirs, literal)):
-        shared = [number for number, sentence in enumerate(sentences.found) if _key(sentence) in place]
-        same = [place[_key(sentences.found[number])] for number in shared]
-        found[name] = {"shared": len(shared), "sentences": len(sentences.found), "authors": len(authors)}
-        found[name]["maps_of_all"] = _apart(ours, others, slice(None), slice(None))
+    maps = [dict(zip(DIRECTIONS, np.moveaxis(measured.both, 1, 0), strict=True)) for measured in (links, authors_links)]
+    report: dict[str, Any] = {}
+    for name, sentences, (selected, reference) in (
+        ("corrected", corrected, maps),
+        ("as_published", as_published, literal),
+    ):
+        shared = [number for number, sentence in enumerate(sentences.found) if _key(sentence) in positions]
+        matches = [positions[_key(sentences.found[number])] for number in shared]
+        report[name] = {"shared": len(shared), "sentences": len(sentences.found), "authors": len(authors)}
+        report[name]["maps_of_all"] = _apart(selected, reference, slice(None), slice(None))
         if shared:
-            found[name]["maps_of_the_shared"] = _apart(ours, others, shared, same)
-    return found
+            report[name]["maps_of_the_shared"] = _apart(selected, reference, shared, matches)
+    return report
 
 
 def _key(sentence: Sentence) -> tuple[str, str]:
     return " ".join(sentence.text.split()), sentence.text[slice(*sentence.predicate)]
 
 
-def _apart(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], here: Any, there: Any) -> dict[str, Any]:
-    """How far the means over some examples are apart, by map."""
+def _apart(
+    maps: Mapping[str, np.ndarray], other_maps: Mapping[str, np.ndarray], rows: Any, other_rows: Any
+) -> dict[str, Any]:
+    """How far the means over selected examples differ, by map."""
     return {
-        name: compare_maps(found[here].mean(0, dtype=np.float64), theirs[name][there].mean(0, dtype=np.float64))
-        for name, found in ours.items()
+        name: compare_maps(
+            values[rows].mean(0, dtype=np.float64), other_maps[name][other_rows].mean(0, dtype=np.float64)
+        )
+        for name, values in maps.items()
     }
 
 
@@ -216,39 +223,39 @@ def _outcome(
         "examples": len(links.texts),
         "examples_of_a_shared_length": sum(count for count in lengths.values() if count > 1),
         **more,
-        "maps": {name: found.round(6).tolist() for name, found in maps.items()},
+        "maps": {name: array.round(6).tolist() for name, array in maps.items()},
         "nulls": {name: {"examples": null.examples, **_rounded(null, PARTS)} for name, null in nulls.items()},
         "controls": {name: _rounded(control, CONTRASTED) for name, control in controls.items()},
-        "q_values": {name: found.round(6).tolist() for name, found in scores.items()},
-        "significant_heads": {name: (found < LEVEL).sum((1, 2)).tolist() for name, found in scores.items()},
+        "q_values": {name: array.round(6).tolist() for name, array in scores.items()},
+        "significant_heads": {name: (array < LEVEL).sum((1, 2)).tolist() for name, array in scores.items()},
         "heads_left": _named(left),
         "heads_left_by_two_controls": _named(heads_left(scores, controls, LEVEL, "two_controls")),
         "published_against_corrected": compare_maps(maps["element_to_predicate"], maps["as_published"]),
         "example": _example(run, maps, left),
     }
     numbers = {"settings": tell_settings(run.options), "results": finite(results)}
-    every = {**values, **maps, "heads_left": left} | {f"q_values_{name}": found for name, found in scores.items()}
+    arrays = {**values, **maps, "heads_left": left} | {f"q_values_{name}": array for name, array in scores.items()}
     for name, null in nulls.items():
-        every |= {f"{name}_{part}": getattr(null, part) for part in PARTS}
+        arrays |= {f"{name}_{part}": getattr(null, part) for part in PARTS}
     for name, control in controls.items():
-        every |= {f"{name}_{part}": getattr(control, part) for part in CONTRASTED}
+        arrays |= {f"{name}_{part}": getattr(control, part) for part in CONTRASTED}
     pictures = figures(numbers)
     draw = pictures.pop("figure")
-    return Outcome(numbers["results"], every, draw, list(say_lines(numbers)), pictures)
+    return Outcome(numbers["results"], arrays, draw, list(say_lines(numbers)), pictures)
 
 
 def _named(left: np.ndarray) -> dict[str, list[str]]:
     """The names of heads by direction."""
-    return {name: head_names(one) for name, one in zip(DIRECTIONS, left, strict=True)}
+    return {name: head_names(marked) for name, marked in zip(DIRECTIONS, left, strict=True)}
 
 
-def _rounded(found: Chance | Contrast, parts: Sequence[str]) -> dict[str, Any]:
-    """Some of a dataclass's arrays as lists."""
-    return {part: getattr(found, part).round(6).tolist() for part in parts}
+def _rounded(record: Chance | Contrast, parts: Sequence[str]) -> dict[str, Any]:
+    """The named arrays of a dataclass, rounded, as lists."""
+    return {part: getattr(record, part).round(6).tolist() for part in parts}
 
 
 def _example(run: Run, maps: Mapping[str, np.ndarray], left: np.ndarray, count: int = 2) -> dict[str, Any]:
-    """Two heads on the paper's sentence: those of the highest weight that are left, then the highest others."""
+    """Two heads on the paper's sentence: first those left, by weight, then the highest others."""
     tokens, attention = attend(run, SENTENCE)
     if run.options.as_published:
         return tell_example(SENTENCE, tokens, attention, highest_heads(maps["as_published"], count))

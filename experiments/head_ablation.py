@@ -1,26 +1,26 @@
 """What does each head do for a task? (Kovaleva et al. 2019, section 4.6, figure 8)
 
-Every head alone is disabled, the model scores the task's validation set, and maps show the changes against the score
-with nothing disabled. How many heads raise, leave or lower the score, the largest gain and loss, and what a random head
-does. Three ways of disabling: uniform attention over the real tokens (the paper's), a head's output set to zero, and to
-its mean over the data; and how alike they rank the heads. --modes takes fewer.
+Disables each head alone, scores the model on the task's validation set, and maps the changes against the score with
+nothing disabled. Reports how many heads raise, keep or lower the score, the largest gain and loss, and the effect of a
+random head. There are three ways of disabling: uniform attention over the real tokens (the paper's), the head's output
+set to zero, and to its mean over the data; their rankings of the heads are compared. --modes selects fewer.
 
 The evidence is that of `bertjax ablate`: 10,000 draws of examples for intervals, paired tests (McNemar's for accuracy,
-swaps for other metrics), and q-values over all heads. What is called found has q < 0.05; all else is pale in the maps.
-That is for one fine-tuned model: `python -m experiments.across_tasks DIR DIR ...` joins several seeds, and tasks.
+swaps for other metrics), and q-values over all heads. "Found" means q < 0.05; all else is pale in the maps. That is for
+one fine-tuned model: `python -m experiments.across_tasks DIR DIR ...` joins several seeds and tasks.
 
 Takes a checkpoint with a classifier fine-tuned on the task, or a sentence embedder (cosine similarity of pairs; where
-labels are classes, as MRPC's, that is scored by ROC AUC and average precision in place of accuracy and F1).
+labels are classes, as in MRPC, scored by ROC AUC and average precision in place of accuracy and F1).
 
 DIR/uniform, DIR/zero and DIR/mean hold the results of each mode as `bertjax ablate` writes them: `bertjax report
 DIR/uniform` shows them, `bertjax compare` says whether they are the same heads.
 
---as-published is the same but for the length after which texts are cut (128 tokens): the authors' program disables
-heads as this one does, and reads all rows of GLUE's files. It prints that, and one block.
+--as-published differs only in the length at which texts are cut (128 tokens): the authors' program disables heads as
+this one does, and reads all rows of GLUE's files. It prints that, and one block.
 
     python -m experiments.head_ablation --task stsb --data GLUE_DIR
 
-A sweep that was killed goes on with the same command. What came out, and how long it took: `RESULTS.md`, 4.6.
+A killed sweep resumes with the same command. For results and run times see `RESULTS.md`, 4.6.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,16 +37,18 @@ from experiments.shared.program import make_parser, run_program
 
 
 def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
-    """The pictures of a run by name, from its `numbers.json` alone: a map for each mode, and all modes as strips."""
-    results, found = numbers["results"], main_effects(numbers["results"])
+    """The pictures of a run by name, from its `numbers.json` alone: a map for each mode, and strips of all modes."""
+    results, effects = numbers["results"], main_effects(numbers["results"])
     shape = results["layers"], results["heads"]
-    panels = [EffectPanel(mode, one.change.reshape(shape), one.found.reshape(shape)) for mode, one in found.items()]
+    panels = [
+        EffectPanel(mode, effect.change.reshape(shape), effect.found.reshape(shape)) for mode, effect in effects.items()
+    ]
     title, subtitle, label, _ = texts = texts_of(results)
     maps = partial(draw_effect_maps, panels=panels, title=title, subtitle=subtitle, label=label)
-    drawn: dict[str, Callable[[Path], None]] = {"figure": maps}
-    if len(found) > 1:
-        drawn["modes"] = partial(draw_strips, effects=found, names=results["names"], texts=texts)
-    return drawn
+    pictures: dict[str, Callable[[Path], None]] = {"figure": maps}
+    if len(effects) > 1:
+        pictures["modes"] = partial(draw_strips, effects=effects, names=results["names"], texts=texts)
+    return pictures
 
 
 def tables(numbers: Mapping[str, Any]) -> str:
@@ -54,9 +56,9 @@ def tables(numbers: Mapping[str, Any]) -> str:
     return tables_of_run(numbers["results"])
 
 
-def overview(several: Mapping[str, Mapping[str, Any]]) -> str:
-    """Several runs in one table, from their `numbers.json` alone."""
-    return overview_of_runs(several)
+def overview(runs: Mapping[str, Mapping[str, Any]]) -> str:
+    """The table of several runs, from their `numbers.json` alone."""
+    return overview_of_runs(runs)
 
 
 HEADS = Kind("head", single_heads, figures)

@@ -2,15 +2,15 @@
 
 As `head_ablation.py`, but all heads of a layer are disabled together, one layer after another: uniform attention over
 the real tokens (the paper's), outputs set to zero, and to their means. A layer's feed-forward part stays. Bars have
-95 % intervals; those that cannot be told from 0 (q >= 0.05 over the layers) are hollow. `layer_sets.py` disables
-several layers at once.
+95 % intervals; those indistinguishable from 0 (q >= 0.05 over the layers) are hollow. `layer_sets.py` disables several
+layers at once.
 
 DIR/uniform, DIR/zero and DIR/mean hold what `bertjax report`, `show` and `compare` read. --as-published: see
 `head_ablation.py`.
 
     python -m experiments.layer_ablation --task stsb --data GLUE_DIR
 
-What came out, and how long it took: `RESULTS.md`, 4.6.
+For results and run times see `RESULTS.md`, 4.6.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,16 +29,19 @@ from experiments.shared.program import make_parser, run_program
 
 
 def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
-    """The pictures of a run by name, from its `numbers.json` alone: bars for each mode, and all modes as strips."""
-    results, found = numbers["results"], main_effects(numbers["results"])
-    panels = [EffectPanel(mode, one.change, one.found, np.stack([one.low, one.high])) for mode, one in found.items()]
+    """The pictures of a run by name, from its `numbers.json` alone: bars for each mode, and strips of all modes."""
+    results, effects = numbers["results"], main_effects(numbers["results"])
+    panels = [
+        EffectPanel(mode, effect.change, effect.found, np.stack([effect.low, effect.high]))
+        for mode, effect in effects.items()
+    ]
     title, subtitle, label, what = texts = texts_of(results)
     names = results["names"]
     bars = partial(draw_effect_bars, panels=panels, names=names, title=title, subtitle=subtitle, label=label, what=what)
-    drawn: dict[str, Callable[[Path], None]] = {"figure": bars}
-    if len(found) > 1:
-        drawn["modes"] = partial(draw_strips, effects=found, names=names, texts=texts)
-    return drawn
+    pictures: dict[str, Callable[[Path], None]] = {"figure": bars}
+    if len(effects) > 1:
+        pictures["modes"] = partial(draw_strips, effects=effects, names=names, texts=texts)
+    return pictures
 
 
 def tables(numbers: Mapping[str, Any]) -> str:
@@ -46,9 +49,9 @@ def tables(numbers: Mapping[str, Any]) -> str:
     return tables_of_run(numbers["results"])
 
 
-def overview(several: Mapping[str, Mapping[str, Any]]) -> str:
-    """Several runs in one table, from their `numbers.json` alone."""
-    return overview_of_runs(several)
+def overview(runs: Mapping[str, Mapping[str, Any]]) -> str:
+    """The table of several runs, from their `numbers.json` alone."""
+    return overview_of_runs(runs)
 
 
 LAYERS = Kind("layer", whole_layers, figures)

@@ -1,14 +1,14 @@
 """What do several layers do together? (Kovaleva et al. 2019, section 4.6 and the discussion: "several layers at once")
 
-As `layer_ablation.py`, but sets of layers: every pair, all layers up to and from each, all but one, and all. For each
-pair, whether both cost more together than the sum of what each costs alone (they stand in for each other, as long as
-one of them is there) or less (they do the same work one after the other, or there is nothing left to lose): with 95 %
-intervals over examples, and q over all pairs.
+As `layer_ablation.py`, but with sets of layers: every pair, all layers up to and from each, all but one, and all. For
+each pair, tells whether both together cost more than the sum of the two alone (each stands in for the other while it is
+there) or less (they do the same work one after the other, or nothing is left to lose), with 95 % intervals over
+examples and q over all pairs.
 
     python -m experiments.layer_sets --task stsb --data GLUE_DIR
 
-DIR/uniform holds what `bertjax report`, `show` and `compare` read. --modes takes others beside the paper's; what came
-out, and how long it took: `RESULTS.md`, 4.6.
+DIR/uniform holds what `bertjax report`, `show` and `compare` read. --modes takes others beside the paper's. For results
+and run times see `RESULTS.md`, 4.6.
 """
 
 from argparse import Namespace
@@ -34,38 +34,41 @@ from experiments.shared.program import make_parser, run_program
 
 
 def name_layers(layers: Iterable[int], total: int) -> str:
-    """What a set of layers is called.
+    """The name of a set of layers.
 
     >>> [name_layers(some, 6) for some in ([2], [1, 4], [0, 1, 2], [3, 4, 5], [0, 1, 3, 4, 5])]
     ['2', '1+4', '0 to 2', '3 to 5', 'all but 2']
     """
-    some = sorted(layers)
-    if len(some) < 3:
-        return "+".join(map(str, some))
-    if some == list(range(some[0], some[-1] + 1)):
-        return f"{some[0]} to {some[-1]}"
-    (left,) = set(range(total)) - set(some)
-    return f"all but {left}"
+    ordered = sorted(layers)
+    if len(ordered) < 3:
+        return "+".join(map(str, ordered))
+    if ordered == list(range(ordered[0], ordered[-1] + 1)):
+        return f"{ordered[0]} to {ordered[-1]}"
+    (missing,) = set(range(total)) - set(ordered)
+    return f"all but {missing}"
 
 
 def list_sets(total: int) -> list[tuple[int, ...]]:
     """Single layers, pairs, all up to and all from each, all but one; none twice."""
-    every = range(total)
-    found: list[tuple[int, ...]] = [(layer,) for layer in every]
-    found += combinations(every, 2)
-    found += [tuple(range(layer + 1)) for layer in every] + [tuple(range(layer, total)) for layer in every]
-    found += [tuple(other for other in every if other != layer) for layer in every]
-    return [layers for layers in dict.fromkeys(found) if layers]
+    all_layers = range(total)
+    sets: list[tuple[int, ...]] = [(layer,) for layer in all_layers]
+    sets += combinations(all_layers, 2)
+    sets += [tuple(range(layer + 1)) for layer in all_layers] + [tuple(range(layer, total)) for layer in all_layers]
+    sets += [tuple(other for other in all_layers if other != layer) for layer in all_layers]
+    return [layers for layers in dict.fromkeys(sets) if layers]
 
 
 def layer_sets(config: BertConfig, mode: str) -> list[Ablation]:
-    """All of them as ablations."""
+    """All sets as ablations."""
     total = config.num_hidden_layers
     return [
         ablation(
-            config, [head for layer in some for head in heads_of_layer(config, layer)], mode, name_layers(some, total)
+            config,
+            [head for layer in layers for head in heads_of_layer(config, layer)],
+            mode,
+            name_layers(layers, total),
         )
-        for some in list_sets(total)
+        for layers in list_sets(total)
     ]
 
 
@@ -76,17 +79,17 @@ def measure_pairs(
     labels: Num[np.ndarray, " examples"],
     options: Namespace,
 ) -> dict[str, Any]:
-    """Of each pair of layers what both change beyond the sum of what each changes, by the main metric."""
-    total, places = results["layers"], {name: place for place, name in enumerate(results["names"])}
-    drawn = 100 * draw_changes(results["metric"], outputs, labels, results["positive"], options.resamples, options.seed)
+    """For each pair of layers, the joint change minus the sum of the single changes, by the main metric."""
+    total, positions = results["layers"], {name: position for position, name in enumerate(results["names"])}
+    draws = 100 * draw_changes(results["metric"], outputs, labels, results["positive"], options.resamples, options.seed)
     change = main_effects(results)[mode].change
     pairs = list(combinations(range(total), 2))
     if not pairs:
         return {}
-    both = [places[name_layers(pair, total)] for pair in pairs]
-    first, second = ([places[str(pair[end])] for pair in pairs] for end in (0, 1))
-    found = measure_beyond(change, drawn, both, first, second)
-    return {"pairs": {"layers": [list(pair) for pair in pairs], **tell_beyond(found)}}
+    together = [positions[name_layers(pair, total)] for pair in pairs]
+    first, second = ([positions[str(pair[end])] for pair in pairs] for end in (0, 1))
+    beyond = measure_beyond(change, draws, together, first, second)
+    return {"pairs": {"layers": [list(pair) for pair in pairs], **tell_beyond(beyond)}}
 
 
 def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
@@ -100,14 +103,14 @@ def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
 
 
 def _draw_pairs(path: Path, results: Mapping[str, Any], mode: str, effects: Effects, texts: dict[str, str]) -> None:
-    """Both layers' change with single layers on the diagonal, and what it is beyond the sum."""
+    """The change by pairs of layers, with single layers on the diagonal, and the change beyond the sum."""
     total, names = results["layers"], results["names"]
-    change, found = np.full((total, total), np.nan), np.zeros((total, total), bool)
+    change, significant = np.full((total, total), np.nan), np.zeros((total, total), bool)
     for first in range(total):
         for second in range(total):
-            place = names.index(name_layers({first, second}, total))
-            change[first, second], found[first, second] = effects.change[place], effects.found[place]
-    panels = [EffectPanel("change; alone on the diagonal", change, found)]
+            index = names.index(name_layers({first, second}, total))
+            change[first, second], significant[first, second] = effects.change[index], effects.found[index]
+    panels = [EffectPanel("change; alone on the diagonal", change, significant)]
     if pairs := results.get("pairs", {}).get(mode):
         panels.append(EffectPanel("beyond the sum of both alone", *_square(pairs, total)))
     draw_effect_maps(path, panels, **texts, axis_names=("layer", "layer"))
@@ -116,29 +119,29 @@ def _draw_pairs(path: Path, results: Mapping[str, Any], mode: str, effects: Effe
 def _square(
     pairs: Mapping[str, Any], total: int
 ) -> tuple[Float[np.ndarray, "layers layers"], Bool[np.ndarray, "layers layers"]]:
-    values, found = np.full((total, total), np.nan), np.zeros((total, total), bool)
+    values, significant = np.full((total, total), np.nan), np.zeros((total, total), bool)
     for (first, second), beyond, q in zip(pairs["layers"], pairs["beyond"], pairs["q"], strict=True):
-        for place in ((first, second), (second, first)):
-            values[place], found[place] = np.nan if beyond is None else beyond, q is not None and q < Q
-    return values, found
+        for cell in ((first, second), (second, first)):
+            values[cell], significant[cell] = np.nan if beyond is None else beyond, q is not None and q < Q
+    return values, significant
 
 
 def _draw_growing(path: Path, results: Mapping[str, Any], effects: Effects, texts: dict[str, str]) -> None:
-    """From below, from above, and all but one."""
-    total, names, every = results["layers"], results["names"], range(results["layers"])
+    """The sets growing from below and from above, and all but one."""
+    total, names, all_layers = results["layers"], results["names"], range(results["layers"])
     kinds: dict[str, Sequence[Sequence[int]]] = {
-        "layers 0 to this": [range(layer + 1) for layer in every],
-        "layers from this on": [range(layer, total) for layer in every],
-        "all but this": [[other for other in every if other != layer] for layer in every],
+        "layers 0 to this": [range(layer + 1) for layer in all_layers],
+        "layers from this on": [range(layer, total) for layer in all_layers],
+        "all but this": [[other for other in all_layers if other != layer] for layer in all_layers],
     }
     panels = []
     for title, sets in kinds.items():
         if not all(sets):
-            continue  # a model of one layer has none but this
-        places = [names.index(name_layers(some, total)) for some in sets]
+            continue  # in a model of one layer "all but this" is empty
+        places = [names.index(name_layers(layers, total)) for layers in sets]
         ends = np.stack([effects.low[places], effects.high[places]])
         panels.append(EffectPanel(title, effects.change[places], effects.found[places], ends))
-    draw_effect_bars(path, panels, [str(layer) for layer in every], **texts, what="layer")
+    draw_effect_bars(path, panels, [str(layer) for layer in all_layers], **texts, what="layer")
 
 
 def say(results: Mapping[str, Any]) -> list[str]:
@@ -162,7 +165,7 @@ def _say_pair(pairs: Mapping[str, Any], place: int) -> str:
 
 
 def tables(numbers: Mapping[str, Any]) -> str:
-    """All sets with their changes, and of pairs what is beyond the sum, in Markdown, from `numbers.json` alone."""
+    """All sets with their changes, for pairs also beyond the sum, in Markdown, from `numbers.json` alone."""
     results = numbers["results"]
     mode, effects = next(iter(main_effects(results).items()))
     pairs = results.get("pairs", {}).get(mode, {"layers": []})

@@ -1,19 +1,18 @@
-"""Make the tables and figures of RESULTS.md again from the recorded numbers.
+"""Regenerate the tables and figures of RESULTS.md from the recorded numbers.
 
 Each directory NAME of `recorded/` holds the `numbers.json` of a run. Its program draws figures and tables from that
-file alone: figures that `RESULTS.md` shows are written to `figures/NAME.png` and `figures/NAME_WHICH.png`, and in it
-everything between these two lines is replaced by the run's tables (NAME:2 is the second of them alone, several names
-are the program's overview of these runs):
+file alone: figures that `RESULTS.md` shows are written to `figures/NAME.png` and `figures/NAME_WHICH.png`, and
+everything in it between these two lines is replaced by the run's tables (NAME:2 means only the second table; several
+names mean the program's overview of these runs):
 
     <!-- numbers: NAME [NAME ...] -->
     <!-- end -->
 
     python -m experiments.results                     20 s on one CPU core
     python -m experiments.results --check             writes nothing; exit code 1 where a table differs
-    python -m experiments.results --keep DIR NAME     takes the numbers of a run in DIR over as NAME
+    python -m experiments.results --keep DIR NAME     records the numbers of the run in DIR as NAME
 
-Only runs are taken over whose numbers name no absolute path: run from a directory where data and models have short
-names.
+Only runs whose numbers name no absolute path are recorded: run from a directory where data and models have short names.
 """
 
 import importlib
@@ -39,19 +38,19 @@ Numbers = Mapping[str, Any]
 
 
 def read_recorded() -> dict[str, Numbers]:
-    """The numbers of all recorded runs by name. Raises `DataError` for a file that cannot be read."""
+    """The numbers of all recorded runs, by name. Raises `DataError` for a file that cannot be read."""
     return {path.parent.name: read_numbers(path) for path in sorted(PLACE.glob("recorded/*/numbers.json"))}
 
 
 def read_numbers(path: Path) -> Numbers:
     """A run's `numbers.json`. Raises `DataError` where it cannot be read, or does not say which program made it."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        numbers = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read ({error})") from error
-    if not isinstance(found, dict) or not {"program", "settings", "results"} <= found.keys():
+    if not isinstance(numbers, dict) or not {"program", "settings", "results"} <= numbers.keys():
         raise DataError(f"{path}: is not what an experiment writes (program, settings, results)")
-    return found
+    return numbers
 
 
 def program_of(numbers: Numbers) -> ModuleType:
@@ -62,40 +61,40 @@ def program_of(numbers: Numbers) -> ModuleType:
     return importlib.import_module(f"experiments.{name}")
 
 
-def tables_of(several: Mapping[str, Numbers]) -> str:
-    """The tables of one run, or of several side by side, in Markdown."""
-    programs = {numbers["program"] for numbers in several.values()}
+def tables_of(runs: Mapping[str, Numbers]) -> str:
+    """The tables of one run, or of several runs side by side, in Markdown."""
+    programs = {numbers["program"] for numbers in runs.values()}
     if len(programs) > 1:
-        raise DataError(f"{', '.join(several)}: runs of several programs have no table in common")
-    numbers = next(iter(several.values()))
+        raise DataError(f"{', '.join(runs)}: runs of several programs have no table in common")
+    numbers = next(iter(runs.values()))
     program = program_of(numbers)
-    return str(program.tables(numbers) if len(several) == 1 else program.overview(several)).strip()
+    return str(program.tables(numbers) if len(runs) == 1 else program.overview(runs)).strip()
 
 
 def fill_in(text: str, recorded: Mapping[str, Numbers]) -> str:
-    """The text with every block replaced by the tables of the runs that it names.
+    """The text with every block replaced by the tables of the runs it names.
 
     Raises:
         DataError: a block names a run that is not recorded.
     """
 
-    def replaced(block: re.Match[str]) -> str:
+    def replacement(block: re.Match[str]) -> str:
         names, _, number = block[2].partition(":")
         if missing := [name for name in names.split() if name not in recorded]:
             raise DataError(f"RESULTS.md names {missing[0]}, which is not in recorded/")
         tables = tables_of({name: recorded[name] for name in names.split()})
         if number:
-            several = tables.split("\n\n")
-            if not (number.isdecimal() and 1 <= int(number) <= len(several)):
-                raise DataError(f"RESULTS.md names {block[2]}, but there are {len(several)} tables")
-            tables = several[int(number) - 1]
+            parts = tables.split("\n\n")
+            if not (number.isdecimal() and 1 <= int(number) <= len(parts)):
+                raise DataError(f"RESULTS.md names {block[2]}, but there are {len(parts)} tables")
+            tables = parts[int(number) - 1]
         return f"{block[1]}{tables}\n{block[3]}"
 
-    return BLOCK.sub(replaced, text)
+    return BLOCK.sub(replacement, text)
 
 
 def figures_of(name: str, numbers: Numbers) -> dict[str, Callable[[Path], None]]:
-    """What draws each figure of a recorded run, by file name.
+    """The function that draws each figure of a recorded run, by file name.
 
     >>> def draw(path): ...
     >>> from unittest.mock import patch
@@ -104,27 +103,27 @@ def figures_of(name: str, numbers: Numbers) -> dict[str, Callable[[Path], None]]
     ...     list(figures_of("run", {}))
     ['run.png', 'run_layers.png']
     """
-    drawn = program_of(numbers).figures(numbers)
-    return {f"{name}.png" if which == "figure" else f"{name}_{which}.png": draw for which, draw in drawn.items()}
+    drawings = program_of(numbers).figures(numbers)
+    return {f"{name}.png" if figure == "figure" else f"{name}_{figure}.png": draw for figure, draw in drawings.items()}
 
 
 def keep(directory: Path, name: str) -> Path:
-    """Take a run's numbers over, without the indentation, which is most of a long file.
+    """Record a run's numbers, without the indentation, which is most of a long file.
 
     Raises:
-        DataError: they cannot be read, are too large, or name an absolute path.
+        DataError: the numbers cannot be read, are too large, or name an absolute path.
     """
     path = directory / "numbers.json"
     text = to_json(read_numbers(path), separators=(",", ":")) + "\n"
     if len(text) > LARGEST:
         raise DataError(f"{path}: {len(text):,} bytes, more than {LARGEST:,}: not what is kept for good")
-    if found := ABSOLUTE.search(text):
+    if match := ABSOLUTE.search(text):
         hint = "run again from a directory where data and models have short names"
-        raise DataError(f"{path}: names a place of this machine ({found[0]}): {hint}")
-    kept = PLACE / "recorded" / name / "numbers.json"
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write(kept, text.encode())
-    return kept
+        raise DataError(f"{path}: names a place of this machine ({match[0]}): {hint}")
+    target = PLACE / "recorded" / name / "numbers.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    atomic_write(target, text.encode())
+    return target
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

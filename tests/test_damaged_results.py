@@ -126,7 +126,7 @@ def test_spaces_in_the_summary_change_nothing(some, whole):
 
 @warned
 def test_results_without_hashes_are_read_with_a_warning(older, whole, capsys):
-    with pytest.warns(UnsealedWarning, match="a number that was changed since could not be told"):
+    with pytest.warns(UnsealedWarning, match="numbers changed since then cannot be detected"):
         saved = read_results(older)
     assert saved.rows == read_results(whole).rows
     assert saved.positive_of() == "equivalent"

@@ -128,7 +128,7 @@ def test_the_sentence():
     )
     assert "for 0.1; by chance the best of 3 would stand out as much with p ≤ 0.0001" in text
     assert "the largest loss is −5.00 points (95 % CI −11.2 to " in text
-    assert "2 cannot be told from zero with 100 examples" in text
+    assert "2 cannot be distinguished from zero with 100 examples" in text
     assert describe_statistics(found, ["0.0", "0.1", "1.0"], "head")["test"] == "McNemar, exact"
     none = weigh("accuracy", logits(base), logits(outputs[2:]), labels, resamples=99)
     assert "there is no gain" in summarise(none, ["0"], "layer")

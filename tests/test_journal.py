@@ -207,7 +207,7 @@ def test_a_sweep_that_was_begun_with_more_memory_is_not_gone_on_with_in_less(job
     monkeypatch.setattr(engine, "memory_in_use", lambda: 0)
     monkeypatch.setattr(sizes, "memory_in_use", lambda: 0)
     monkeypatch.setattr(engine, "SLACK", 1)
-    with pytest.raises(InputError, match=r"begun with steps that need about .*: give more to go on"):
+    with pytest.raises(InputError, match=r"begun with steps that need about .*: give more to resume"):
         job(memory=sizes.COMPILER_BYTES + 100_000)
     job(memory=sizes.COMPILER_BYTES + 10**6)
 

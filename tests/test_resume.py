@@ -38,13 +38,13 @@ def test_the_command_says_what_is_saved_and_goes_on(settings, monkeypatch, capsy
     monkeypatch.setattr(sizes, "CACHED_FLOATS", 700)
     monkeypatch.setattr("bertjax.progress.ProgressBar._advance", lambda self, done, total: StopAfter(0.5)(done, total))
     assert main(arguments_of(settings)) == 130
-    assert "parts are saved: the same command goes on from there" in capsys.readouterr().err
+    assert "parts are saved: the same command resumes there" in capsys.readouterr().err
     assert [path.name for path in settings.directory.iterdir()] == ["journal"]
     monkeypatch.undo()
     assert main([*arguments_of(settings), "--mode", "zero"]) == 2
     assert "other settings: mode (uniform there, zero here); ablations. Give" in capsys.readouterr().err
     assert main([*arguments_of(settings), "--resume"]) == 0
-    assert "going on from there" in capsys.readouterr().out
+    assert "resuming there" in capsys.readouterr().out
     assert not settings.journal.exists()
     assert main([*arguments_of(settings), "--resume"]) == 0
     assert "complete already" in capsys.readouterr().out
@@ -108,7 +108,7 @@ def test_the_plain_form_does_not_discard_what_is_unfinished(settings, monkeypatc
     with pytest.raises(SweepInterrupted):
         run_job(settings, progress=StopAfter(0.5))
     saved = count_parts(settings.journal)
-    with pytest.raises(OutputError, match="an unfinished sweep, which --engine plain cannot go on with"):
+    with pytest.raises(OutputError, match="an unfinished sweep, which --engine plain cannot resume"):
         run_job(replace(settings, engine="plain"))
     assert count_parts(settings.journal) == saved > 0
     said = []
@@ -137,7 +137,7 @@ def test_sets_may_be_renamed_in_an_unfinished_sweep(settings, tmp_path, monkeypa
     sets.write_text("# better names\none: 0.0\ntwo: 1.2, 1.1\nthree: 0.1 1.0\n")
     said = []
     results = run_job(chosen, say=said.append)
-    assert any("going on from there" in line for line in said)
+    assert any("resuming there" in line for line in said)
     assert results.names == ["one", "two", "three"]
     sets.write_text("0.0\n1.1 1.2\n1.0 0.1\n")
     assert main([*arguments_of(settings), "--ablate", str(sets), "--resume"]) == 0

@@ -115,9 +115,9 @@ def _modules(package: str) -> list[ModuleSpec]:
     def normal(name: str) -> str:
         return re.sub(r"[-_.]+", "_", name).lower()
 
-    found = _find_module(package) or _find_module(normal(package))
-    if found is not None:
-        return [found]
+    module = _find_module(package) or _find_module(normal(package))
+    if module is not None:
+        return [module]
     installed = importlib.metadata.packages_distributions().items()
     names = [module for module, brought_by in installed if normal(package) in map(normal, brought_by)]
     return [spec for spec in map(_find_module, sorted(names)) if spec is not None]
@@ -129,14 +129,14 @@ def _in_package(package: str) -> Path:
         raise CheckpointError(f"package:{package}: no installed package has this name; install it with pip")
     tops = [Path(top) for module in modules for top in module.submodule_search_locations or ()]
     depths = {file.parent: len(file.relative_to(top).parts) for top in tops for file in top.rglob("config.json")}
-    found = sorted(folder for folder, depth in depths.items() if depth == min(depths.values()))
-    if not found:
+    folders = sorted(folder for folder, depth in depths.items() if depth == min(depths.values()))
+    if not folders:
         raise CheckpointError(f"package:{package}: holds no model (there is no config.json in it)")
-    if len(found) > 1:
+    if len(folders) > 1:
         raise CheckpointError(
-            f"package:{package}: holds several models; give the path of one, e.g. {found[0]} or {found[1]}"
+            f"package:{package}: holds several models; give the path of one, e.g. {folders[0]} or {folders[1]}"
         )
-    return found[0]
+    return folders[0]
 
 
 def _wanted(files: Iterable[str]) -> list[str]:

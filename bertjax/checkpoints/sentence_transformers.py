@@ -196,17 +196,17 @@ def _is_inside(place: str) -> bool:
 
 def _read_pooling(path: Path) -> tuple[str, bool]:
     """The pooling's name, and whether a prompt's tokens count in it."""
-    found = read_json(path, ConfigError)
-    flags = {name: value for name, value in found.items() if name.startswith("pooling_mode_")}
-    rest = found.keys() - flags.keys() - {"pooling_mode", "include_prompt", "word_embedding_dimension"}
+    settings = read_json(path, ConfigError)
+    flags = {name: value for name, value in settings.items() if name.startswith("pooling_mode_")}
+    rest = settings.keys() - flags.keys() - {"pooling_mode", "include_prompt", "word_embedding_dimension"}
     if unknown := sorted(rest - {"embedding_dimension"}):
         raise ConfigError(f"{path}: bertjax does not know the key {show(unknown[0])}, which may change the vectors")
     wrong = [name for name, value in flags.items() if not isinstance(value, bool)]
-    include_prompt = found.get("include_prompt", True)
+    include_prompt = settings.get("include_prompt", True)
     if wrong or not isinstance(include_prompt, bool):
         name = wrong[0] if wrong else "include_prompt"
-        raise ConfigError(f"{path}: {name} must be true or false, found {show(found[name])}")
-    modes = _as_list(found["pooling_mode"]) if "pooling_mode" in found else _chosen(flags)
+        raise ConfigError(f"{path}: {name} must be true or false, found {show(settings[name])}")
+    modes = _as_list(settings["pooling_mode"]) if "pooling_mode" in settings else _chosen(flags)
     if len(modes) != 1 or modes[0] not in _POOLING.values():
         raise ConfigError(f"{path}: pooling {show(modes)} is not supported, only mean or CLS")
     return modes[0], include_prompt

@@ -79,11 +79,11 @@ def row_of_parameter(path: str) -> Row:
     >>> row_of_parameter("bert.encoder.layers.3.attention.query.kernel").tensor
     'bert.encoder.layer.3.attention.self.query.weight'
     """
-    found = re.search(r"(?<=\.layers\.)\d+", path)
-    if found is None:
+    number = re.search(r"(?<=\.layers\.)\d+", path)
+    if number is None:
         return _BY_PARAMETER[path]
-    row = _BY_PARAMETER[path.replace(f".layers.{found[0]}.", ".layers.{layer}.")]
-    return Row(row.tensor.replace("{layer}", found[0]), path, row.layout)
+    row = _BY_PARAMETER[path.replace(f".layers.{number[0]}.", ".layers.{layer}.")]
+    return Row(row.tensor.replace("{layer}", number[0]), path, row.layout)
 
 
 def is_known(tensor: str) -> bool:
@@ -160,12 +160,12 @@ def read_parameters(
                 f"tensor {row.tensor} has shape {weights[row.tensor].shape}, but the config asks for "
                 f"{tensor_shape(shapes[path], row.layout)}"
             )
-    found = {
+    parameters = {
         path: to_parameter(weights[row.tensor], row.layout, config)
         for path, row in rows.items()
         if row.tensor in weights
     }
-    return found, missing
+    return parameters, missing
 
 
 def check_layers(weights: Mapping[str, np.ndarray], config: BertConfig) -> None:
@@ -176,7 +176,7 @@ def check_layers(weights: Mapping[str, np.ndarray], config: BertConfig) -> None:
     Raises:
         CheckpointError: the file has more or fewer layers than the config.
     """
-    layers = {int(found[0]) for name in weights if (found := _LAYER_NUMBER.search(name))}
+    layers = {int(matched[0]) for name in weights if (matched := _LAYER_NUMBER.search(name))}
     wanted = config.num_hidden_layers
     if len(layers) != wanted or max(layers) >= wanted:
         held = max(layers, default=-1) + 1
@@ -270,10 +270,10 @@ def from_flax(tree: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return named
 
 
-def _check_family(named: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> None:
+def _check_family(named: Mapping[str, np.ndarray], parameters: Mapping[str, np.ndarray]) -> None:
     """Another family's weights may share enough names to look like a BERT with parts missing."""
     for start in ("bert.embeddings.", "bert.encoder.layer."):
         if not any(name.startswith(start) for name in named):
-            tops = Counter(name.removeprefix("module.").split(".")[0] for name in found)
+            tops = Counter(name.removeprefix("module.").split(".")[0] for name in parameters)
             listed = ", ".join(f"{top}." for top, _ in tops.most_common(4)) or "no tensors at all"
             raise CheckpointError(f"these are not the weights of a BERT: no {start}*, found {listed}")

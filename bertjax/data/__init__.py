@@ -1,4 +1,4 @@
-"""Data: examples of a task, from GLUE or from a file of one's own, as tokens."""
+"""Data: examples of a task, from GLUE or your own file, and their tokens."""
 
 from bertjax.data.loading import load_examples
 from bertjax.data.local_files import glue_file

@@ -1,6 +1,6 @@
-"""Task examples: GLUE by name, GLUE's TSV files, a file of one's own, or the sample that is shipped.
+"""Load task examples: GLUE by name, GLUE's TSV files, your own file, or the shipped sample.
 
-This is the public face of `tasks.py`, `local_files.py` and `tfds_glue.py`.
+This is the public interface to `tasks.py`, `local_files.py` and `tfds_glue.py`.
 """
 
 import importlib.resources
@@ -38,28 +38,28 @@ def load_examples(
     Args:
         task: the name of a task of GLUE in any common spelling, `qnli-sample` (shipped with bertjax),
             or `custom` or None for a file of your own.
-        split: `train`, `validation` or `test`; a test split may lack labels. Of a file, its own name
-            counts first.
-        data: a GLUE directory, a task's folder of it, or a `.tsv` or `.jsonl` file (also `.gz`); TSV is
-            read without quoting. Where None, TensorFlow Datasets is read.
-        data_dir: TensorFlow Datasets' directory; its own default where None.
+        split: `train`, `validation` or `test`; a test split may lack labels. If it is `validation`, a file whose
+            name states a split is read as that split.
+        data: a GLUE directory, a task's folder in it, or a `.tsv` or `.jsonl` file (also `.gz`); TSV is read
+            without quoting. Where None, TensorFlow Datasets is read.
+        data_dir: the directory of TensorFlow Datasets; its default where None.
         text_columns: one or two columns of your file, in place of the task's.
-        label_column: likewise; `label` for a custom task.
-        id_column: likewise; otherwise `index` or `idx` if it holds different whole numbers, else rows
-            are counted from 0.
-        label_names: the classes in the order of their numbers, in place of the task's. For a custom task
-            they are otherwise taken from the labels: names in alphabetical order, whole numbers in
-            ascending order; other numbers make a regression, as `()` does.
-        limit: take so many, the first or, with a seed, at random.
-        seed: of the random choice; without `limit` it does nothing.
-        memory: bytes that this process may hold while it reads; None for most of what is free.
+        label_column: the column of labels, in place of the task's; by default `label` for a custom task.
+        id_column: the column of ids; by default `index` or `idx` if it holds distinct whole numbers, else rows are
+            numbered from 0.
+        label_names: the classes in the order of their numbers, in place of the task's. For a custom task they are
+            otherwise taken from the labels: names in alphabetical order, whole numbers in ascending order; other
+            numbers make it a regression, as `()` does.
+        limit: the most examples to take: the first ones or, with a seed, a random choice.
+        seed: of the random choice; without `limit` it has no effect.
+        memory: bytes that this process may hold while reading; None for most of what is free.
 
     Returns:
         The examples; their `source` says where they came from.
 
     Raises:
-        DataError: they cannot be found, read or understood, or take more memory.
-        MissingDependencyError: TensorFlow Datasets is needed and not installed.
+        DataError: the examples cannot be found, read or parsed, or take more memory.
+        MissingDependencyError: TensorFlow Datasets is needed but not installed.
 
     >>> examples = load_examples("qnli-sample", limit=5, seed=0)
     >>> len(examples), examples.task.label_names
@@ -67,25 +67,27 @@ def load_examples(
     """
     if limit is not None and limit < 1:
         raise DataError(f"limit is {limit}; it must be at least 1")
-    own = task is None or task.lower() == CUSTOM
-    chosen = _custom(text_columns, label_column) if task is None or own else task_named(task)
+    is_custom = task is None or task.lower() == CUSTOM
+    chosen_task = _custom(text_columns, label_column) if task is None or is_custom else task_named(task)
     if label_names is not None:
         names = tuple(label_names) or None
-        same_kind = (names is None) == (chosen.label_names is None)
-        metrics = chosen.metrics if same_kind and not own else default_metrics(names)
-        chosen = replace(chosen, label_names=names, metrics=metrics)
-    if data is None and (own or text_columns or label_column or id_column or label_names is not None):
+        same_kind = (names is None) == (chosen_task.label_names is None)
+        metrics = chosen_task.metrics if same_kind and not is_custom else default_metrics(names)
+        chosen_task = replace(chosen_task, label_names=names, metrics=metrics)
+    if data is None and (is_custom or text_columns or label_column or id_column or label_names is not None):
         raise DataError("columns or label names are of your own file; give the .tsv or .jsonl file as data")
-    if chosen.name == SAMPLE:
-        return _limited(_shipped(chosen, split, data), limit, seed)
+    if chosen_task.name == SAMPLE:
+        return _limited(_shipped(chosen_task, split, data), limit, seed)
     if data is None:
-        return _limited(tfds_glue.read(chosen, split_named(chosen, split), data_dir, memory_left(memory)), limit, seed)
-    path, part = _file_and_split(user_path(data), chosen, split)
-    infer = own and label_names is None
+        return _limited(
+            tfds_glue.read(chosen_task, split_named(chosen_task, split), data_dir, memory_left(memory)), limit, seed
+        )
+    path, split_name = _file_and_split(user_path(data), chosen_task, split)
+    infer = is_custom and label_names is None
     examples = read_examples(
         path,
-        chosen,
-        part,
+        chosen_task,
+        split_name,
         text_columns=text_columns,
         label_column=label_column,
         id_column=id_column,
@@ -97,8 +99,8 @@ def load_examples(
 
 def _custom(text_columns: Sequence[str] | None, label_column: str | None) -> Task:
     if not text_columns or len(text_columns) > 2:
-        found = ", ".join(text_columns or ("none",))
-        raise DataError(f"a custom task needs the names of one or two text columns; found {found}")
+        named = ", ".join(text_columns or ("none",))
+        raise DataError(f"a custom task needs the names of one or two text columns; found {named}")
     return Task(CUSTOM, tuple(text_columns), label_column or "label", None, default_metrics(None))
 
 
@@ -115,7 +117,7 @@ def _shipped(task: Task, split: str, data: str | Path | None) -> Examples:
 
 
 def _file_and_split(path: Path, task: Task, split: str) -> tuple[Path, str]:
-    """The file to read, and the split it holds: of a file given itself, its name may say that."""
+    """The file to read and the split it holds; where `path` is a file, its name may state the split."""
     if not is_there(path):
         raise DataError(f"{path}: no such file or directory; check the path")
     if is_directory(path):
@@ -123,17 +125,17 @@ def _file_and_split(path: Path, task: Task, split: str) -> tuple[Path, str]:
             raise DataError(f"{path}: is a directory; a custom task needs a .tsv or .jsonl file")
         split = split_named(task, split)
         return glue_file(path, task, split), split
-    found = re.match(r"(train|dev|validation|test)(_matched|_mismatched)?(?![a-zA-Z])", path.name)
-    if split != "validation" or found is None:
+    matched = re.match(r"(train|dev|validation|test)(_matched|_mismatched)?(?![a-zA-Z])", path.name)
+    if split != "validation" or matched is None:
         return path, split
-    return path, split_named(task, found[1] + (found[2] or "" if task.section else ""))
+    return path, split_named(task, matched[1] + (matched[2] or "" if task.section else ""))
 
 
 def _limited(examples: Examples, limit: int | None, seed: int | None) -> Examples:
     if limit is None or limit >= len(examples):
         return examples
     if seed is None:
-        taken, how = examples.head(limit), f"the first {limit} taken"
+        subset, selection = examples.head(limit), f"the first {limit} taken"
     else:
-        taken, how = examples.take(draw(len(examples), limit, seed)), f"{limit} drawn with seed {seed}"
-    return replace(taken, source=f"{examples.source}, {how}")
+        subset, selection = examples.take(draw(len(examples), limit, seed)), f"{limit} drawn with seed {seed}"
+    return replace(subset, source=f"{examples.source}, {selection}")

@@ -1,7 +1,7 @@
-"""Examples from local files: GLUE's folders of TSV files, or a single file of one's own.
+"""Examples from local files: GLUE's folders of TSV files, or a single file of your own.
 
-`read_examples` takes texts, labels and ids from a table and says in one line, with the line number, what
-is wrong with them.
+`read_examples` takes texts, labels and ids from a table, and reports what is wrong with them in one line with the line
+number.
 """
 
 import math
@@ -22,31 +22,31 @@ from bertjax.machine import memory_left
 from bertjax.paths import is_directory, listing
 
 _GLUE_FOLDERS = {plain_name(task.folder) for task in TASKS.values() if task.folder}
-LARGEST_ID = 2**63 - 1  # as a number; beyond it ids are texts
-_ID_COLUMNS = ("index", "idx")  # GLUE's files count their rows in these
+LARGEST_ID = 2**63 - 1  # as a number; larger ids are kept as texts
+_ID_COLUMNS = ("index", "idx")  # GLUE's files number their rows in these
 
 
 def glue_file(directory: Path, task: Task, split: str) -> Path:
-    """The file of a split in a GLUE directory, or in the task's own folder of it.
+    """The file of a split in a GLUE directory, or in the task's folder in it.
 
     Args:
         directory: holds folders such as `MRPC`, or is one.
-        task: whose file it is.
+        task: the task the file belongs to.
         split: its full name, such as `validation` or `validation_matched`.
 
     Raises:
         DataError: there is no such folder or file.
     """
     folder = glue_folder(directory, task) or directory
-    itself = plain_name(Path(os.path.realpath(folder)).name)
-    if itself != plain_name(task.folder) and itself in _GLUE_FOLDERS:
+    folder_name = plain_name(Path(os.path.realpath(folder)).name)
+    if folder_name != plain_name(task.folder) and folder_name in _GLUE_FOLDERS:
         raise DataError(f"{directory}: the folder of another task than {task.name}; expected {task.folder}")
     path = split_file(folder, split)
     if path is None:
         names = [path.name for path in listing(folder) if path.name.endswith(SUFFIXES)]
-        found = f"found {some_of(names)}" if names else "found no .tsv file"
-        nor = f" nor a folder {task.folder}" if folder == directory and task.folder else ""
-        raise DataError(f"{folder}: no {_stem(split)}.tsv for {task.name} {split}{nor}; {found}")
+        contents = f"found {some_of(names)}" if names else "found no .tsv file"
+        alternative = f" nor a folder {task.folder}" if folder == directory and task.folder else ""
+        raise DataError(f"{folder}: no {_stem(split)}.tsv for {task.name} {split}{alternative}; {contents}")
     return path
 
 
@@ -54,7 +54,7 @@ def glue_folder(directory: Path, task: Task) -> Path | None:
     """The task's folder in a GLUE directory, or the directory itself if it is that folder, else None.
 
     Raises:
-        DataError: the directory is not there or cannot be listed.
+        DataError: the directory does not exist or cannot be listed.
     """
     for path in [*listing(directory), Path(os.path.realpath(directory))]:
         if task.folder and plain_name(path.name) == plain_name(task.folder) and is_directory(path):
@@ -68,7 +68,7 @@ def split_file(folder: Path, split: str, parts: bool = False) -> Path | None:
     Args:
         folder: the task's folder.
         split: its full name.
-        parts: where the whole is not there, take a part such as `dev_matched_first3000.tsv`.
+        parts: if the whole is missing, take a part such as `dev_matched_first3000.tsv`.
 
     Raises:
         DataError: the folder cannot be listed.
@@ -99,22 +99,22 @@ def read_examples(
 
     Args:
         path: a `.tsv` or `.jsonl` file, compressed with gzip or not.
-        task: what they are examples of; its columns are taken under GLUE's names or, where the file
-            has those, under the HuggingFace hub's.
-        split: recorded; the label may be missing from a test split.
+        task: the task of the examples; its columns are looked up under GLUE's names or, if the file has those
+            instead, under the HuggingFace hub's.
+        split: the split to record; a test split may lack labels.
         text_columns: one or two names, in place of the task's.
         label_column: a name, in place of the task's.
-        id_column: a name; otherwise a column `index` or `idx` of different whole numbers if there is
-            one (GLUE's files count their rows in it), else the row's number.
-        infer_labels: take the classes, or that there are none, from the labels found.
-        room: bytes of memory that they may take; None for most of what is free.
+        id_column: a name; by default a column `index` or `idx` of distinct whole numbers if there is one (GLUE's
+            files number their rows in it), else the row's number.
+        infer_labels: infer the classes, or that there are none, from the labels.
+        room: bytes of memory that the examples may take; None for most of what is free.
 
     Raises:
-        DataError: the file cannot be read or understood, with the line number, or takes more memory.
+        DataError: the file cannot be read or parsed, with the line number, or takes more memory.
     """
-    given = [*(text_columns or (*task.text_columns, *task.renamed)), label_column or task.label_column, "label"]
-    known = (id_column,) if id_column else _ID_COLUMNS
-    table = read_table(path, task, {*given, *known}, memory_left() if room is None else room)
+    data_columns = [*(text_columns or (*task.text_columns, *task.renamed)), label_column or task.label_column, "label"]
+    id_columns = (id_column,) if id_column else _ID_COLUMNS
+    table = read_table(path, task, {*data_columns, *id_columns}, memory_left() if room is None else room)
     texts = tuple(text_columns) if text_columns else _known(table, task.text_columns, task.renamed)
     label = label_column or _known(table, (task.label_column,), ("label",))[0]
     unlabelled = split.startswith("test") and label not in table.columns and label_column is None
@@ -136,11 +136,11 @@ def read_examples(
     )
 
 
-def _known(table: Table, names: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
-    """The names under which the file has the columns; where it has neither, the first."""
+def _known(table: Table, names: tuple[str, ...], alternatives: tuple[str, ...]) -> tuple[str, ...]:
+    """Whichever of `names` and `alternatives` the file has as columns; `names` if it has neither."""
     columns = set(table.columns)
-    renamed = bool(others) and columns.issuperset(others) and not columns.issuperset(names)
-    return others if renamed else names
+    renamed = bool(alternatives) and columns.issuperset(alternatives) and not columns.issuperset(names)
+    return alternatives if renamed else names
 
 
 def _labelled_rows(table: Table, label: str) -> Table:
@@ -159,9 +159,9 @@ def _texts(table: Table, name: str) -> tuple[str, ...]:
 
 def _ids(table: Table, name: str | None) -> tuple[int | str, ...]:
     if name is None:
-        for known in _ID_COLUMNS:
-            if known in table.columns:
-                ids = [_whole_id(value) for value in table.column(known)]
+        for column in _ID_COLUMNS:
+            if column in table.columns:
+                ids = [_whole_id(value) for value in table.column(column)]
                 whole = tuple(number for number in ids if number is not None)
                 if len(set(whole)) == len(ids):
                     return whole
@@ -171,16 +171,16 @@ def _ids(table: Table, name: str | None) -> tuple[int | str, ...]:
     for row, value in enumerate(values):
         if HALF_CHARACTER.search(str(value)):
             raise table.error(row, f"column {name!r} holds half a character (a lone surrogate)")
-        before = seen.setdefault(str(value), row)
-        if before != row:
-            raise table.error(row, f"id {brief(value)} of column {name!r} was already on line {table.lines[before]}")
+        first_row = seen.setdefault(str(value), row)
+        if first_row != row:
+            raise table.error(row, f"id {brief(value)} of column {name!r} was already on line {table.lines[first_row]}")
     numbers = [_whole_id(value) for value in values]
     whole = tuple(number for number in numbers if number is not None)
     return whole if len(whole) == len(values) else tuple(str(value) for value in values)
 
 
 def _whole_id(value: object) -> int | None:
-    """An id as a whole number that an array of numbers holds, or None."""
+    """An id as a whole number that fits into an integer array, or None."""
     number = _integer(value)
     return number if number is not None and abs(number) <= LARGEST_ID else None
 
@@ -201,13 +201,13 @@ def _integer(value: object) -> int | None:
     if not isinstance(value, str | int | float) or number is None or not number.is_integer():
         return None
     try:
-        return int(value)  # a float would round what is beyond 2^53
+        return int(value)  # a float would round numbers beyond 2^53
     except ValueError:  # '1e3', '3.0'
         return int(number)
 
 
 def _class(value: object, names: tuple[str, ...]) -> int | None:
-    """The number of a class given by its name or, where names are not numbers themselves, its number."""
+    """The number of a class, from its name or, unless class names are numbers themselves, its number; else None."""
     whole = _integer(value)
     for name in (value, whole):
         if str(name) in names:
@@ -227,14 +227,14 @@ def _labels(
         if may_lack and value in ("", None, -1, "-1"):
             number = math.nan if names is None else -1
         if number is None:
-            wanted = "a number" if names is None else f"one of {some_of(names)}, or its number from 0"
-            raise table.error(row, f"label {brief(value)} is not {wanted}")
+            expected = "a number" if names is None else f"one of {some_of(names)}, or its number from 0"
+            raise table.error(row, f"label {brief(value)} is not {expected}")
         labels.append(number)
     return np.asarray(labels, dtype=np.float32 if names is None else np.int32)
 
 
 def _with_inferred_labels(task: Task, values: Sequence[object], table: Table) -> Task:
-    """Numbers that are not all whole make a regression; else each different label is a class."""
+    """The task as a regression if labels are numbers and not all whole, else with each distinct label as a class."""
     names: tuple[str, ...] | None
     if all(_number(value) is not None for value in values):
         whole = {number for value in values if (number := _integer(value)) is not None}

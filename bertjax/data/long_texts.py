@@ -1,4 +1,4 @@
-"""Tokenising within a memory: what a text costs is known before; of a very long one the beginning is enough."""
+"""Tokenise within a memory limit: a text's cost is known beforehand, and a very long text needs only its beginning."""
 
 import itertools
 import re
@@ -8,25 +8,25 @@ from dataclasses import dataclass
 from bertjax.errors import InputError
 from bertjax.formatting import format_bytes
 
-Texts = tuple[str, ...]  # one, or a pair
+Texts = tuple[str, ...]  # one text, or a pair
 
-# Bytes that the library takes for a character while it tokenises; up to 712 were measured, 200 for English.
+# Bytes that the library uses per character while tokenising; up to 712 were measured, 200 for English.
 CHARACTER_BYTES = 720
-# Bytes that are kept of a text, of each of its tokens, and of each different token and place.
+# Bytes kept per text, per token, and per distinct token or offset.
 TEXT_BYTES, TOKEN_BYTES, DIFFERENT_BYTES = 600, 32, 250
 TEXTS_AT_ONCE, CHARACTERS_AT_ONCE = 1_000, 200_000
-LONG = 20_000  # characters; longer texts are taken piece by piece
-_SPACE = re.compile(r"[ \t\n\r]")  # where a BERT's words end for sure
+LONG = 20_000  # characters; longer texts are processed piece by piece
+_SPACE = re.compile(r"[ \t\n\r]")  # where a BERT's words always end
 
 
 @dataclass
 class Meter:
-    """What tokenising takes, held against what it may take.
+    """The memory that tokenising takes, checked against a limit.
 
     Args:
-        room: bytes.
-        texts: how many there are.
-        characters: in all of them.
+        room: the limit in bytes.
+        texts: the number of texts.
+        characters: the number of characters in all texts.
     """
 
     room: int
@@ -37,7 +37,7 @@ class Meter:
     seen: int = 0
 
     def check(self, characters: int) -> None:
-        """Raise `InputError` where texts of so many characters cannot be tokenised at once."""
+        """Raise `InputError` if texts with this many characters cannot be tokenised at once."""
         if self.taken + CHARACTER_BYTES * characters > self.room:
             if self.taken > self.room // 2:
                 raise self._full(self.taken)
@@ -48,34 +48,34 @@ class Meter:
             )
 
     def chunks(self, texts: Sequence[Texts]) -> Iterator[list[Texts]]:
-        """Texts that are tokenised together. Raises `InputError` where they cannot be."""
+        """Split texts into lists to tokenise together. Raises `InputError` if one cannot be tokenised."""
         chunk: list[Texts] = []
         size = 0
-        for several in texts:
-            more = sum(map(len, several))
-            most = min(CHARACTERS_AT_ONCE, (self.room - self.taken) // CHARACTER_BYTES)
-            if chunk and (len(chunk) == TEXTS_AT_ONCE or size + more > most):
+        for text_pair in texts:
+            characters = sum(map(len, text_pair))
+            limit = min(CHARACTERS_AT_ONCE, (self.room - self.taken) // CHARACTER_BYTES)
+            if chunk and (len(chunk) == TEXTS_AT_ONCE or size + characters > limit):
                 yield chunk
                 chunk, size = [], 0
-            self.check(more)
-            chunk.append(several)
-            size += more
+            self.check(characters)
+            chunk.append(text_pair)
+            size += characters
         if chunk:
             yield chunk
 
     def add(self, texts: Sequence[Texts], tokens: int, different: int) -> None:
-        """Count what is kept of some texts. Raises `InputError` as soon as all of them will not have room.
+        """Count what is kept of tokenised texts. Raises `InputError` as soon as all texts are not going to fit.
 
         Args:
-            texts: that were tokenised.
-            tokens: of these.
-            different: tokens and places so far, of all texts.
+            texts: the texts that were tokenised.
+            tokens: the number of their tokens.
+            different: the number of distinct tokens and offsets so far, over all texts.
         """
         self.done += len(texts)
-        self.seen += sum(len(text) for several in texts for text in several)
+        self.seen += sum(len(text) for text_pair in texts for text in text_pair)
         self.taken += TEXT_BYTES * len(texts) + TOKEN_BYTES * tokens
         taken = self.taken + DIFFERENT_BYTES * different
-        needed = max(taken, taken * self.characters // max(1, self.seen) // 2)  # texts to come may be shorter
+        needed = max(taken, taken * self.characters // max(1, self.seen) // 2)  # the remaining texts may be shorter
         if needed > self.room:
             raise self._full(taken)
 
@@ -87,23 +87,23 @@ class Meter:
 
 
 def shorten(texts: Texts, most: int, count: Callable[[str], int]) -> Texts:
-    """Beginnings of very long texts that give the same tokens, cut after `most` of them, as the whole texts.
+    """Beginnings of very long texts that, truncated to `most` tokens, give the same tokens as the whole texts.
 
     Args:
-        texts: one, or a pair, of which tokens are cut from the longer one: the longer one stays so.
-        most: tokens.
-        count: the number of a piece's tokens; words end at white space.
+        texts: one text, or a pair. Truncation cuts the longer text of a pair, so the longer one must stay the longer.
+        most: the number of tokens.
+        count: returns the number of a piece's tokens; words end at white space.
     """
     if max(map(len, texts)) <= LONG:
         return texts
     if len(texts) == 1:
         return (_beginning(texts[0], most, count),)
-    sums = [list(itertools.accumulate(count(piece) for piece in _pieces(text))) or [0] for text in texts]
-    totals = [several[-1] for several in sums]
-    ends = [next((place for place, total in enumerate(several) if total > most), len(several) - 1) for several in sums]
-    while totals[0] > totals[1] and sums[0][ends[0]] <= sums[1][ends[1]]:
+    running_totals = [list(itertools.accumulate(count(piece) for piece in _pieces(text))) or [0] for text in texts]
+    totals = [sums[-1] for sums in running_totals]
+    ends = [next((place for place, total in enumerate(sums) if total > most), len(sums) - 1) for sums in running_totals]
+    while totals[0] > totals[1] and running_totals[0][ends[0]] <= running_totals[1][ends[1]]:
         ends[0] += 1
-    while totals[0] <= totals[1] and sums[0][ends[0]] > sums[1][ends[1]]:
+    while totals[0] <= totals[1] and running_totals[0][ends[0]] > running_totals[1][ends[1]]:
         ends[1] += 1
     return tuple("".join(itertools.islice(_pieces(text), end + 1)) for text, end in zip(texts, ends, strict=True))
 
@@ -118,10 +118,10 @@ def _beginning(text: str, most: int, count: Callable[[str], int]) -> str:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """A text in pieces of about `LONG` characters, each up to white space."""
+    """A text in pieces of about `LONG` characters, split at white space."""
     start = 0
     while start < len(text):
-        found = _SPACE.search(text, start + LONG)
-        end = len(text) if found is None else found.start()
+        space = _SPACE.search(text, start + LONG)
+        end = len(text) if space is None else space.start()
         yield text[start:end]
         start = end

@@ -1,7 +1,7 @@
-"""Tables in local files: `.tsv` without quoting and `.jsonl`, also compressed with gzip.
+"""Tables in local files: `.tsv` without quoting and `.jsonl`, optionally compressed with gzip.
 
-A file becomes a `Table` of columns that know their line numbers, so that an error can name the line. It is read as a
-stream, of which only the columns that are asked for are kept, and no more than there is room for.
+A file becomes a `Table` that knows the line number of each row, so that an error can name the line. It is read as a
+stream, keeping only the requested columns and no more than the available memory.
 """
 
 import difflib
@@ -20,18 +20,18 @@ from bertjax.json_files import JsonError, parse_json
 from bertjax.machine import resident_memory
 from bertjax.paths import open_data
 
-# GLUE's own loaders drop the few rows of QQP that lack fields or the label (line breaks inside
-# questions); so do we, or counts would differ from everybody's. In all other tasks it is an error.
+# GLUE's own loaders drop the few rows of QQP that lack fields or the label (line breaks inside questions). So do we, to
+# get the same counts as everybody else. In all other tasks such rows are an error.
 DROPS_MALFORMED = ("qqp",)
 
 _COLA_COLUMNS = ("source", "label", "star", "sentence")
 SUFFIXES = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
 
 
-# Bytes of memory that a byte of a line takes while it is taken apart, at most (characters of four bytes, all columns
-# beside the line), that a list, object or value of JSON takes, and that a row takes beside its values.
+# Bytes of memory taken at most per byte of a line while it is split (four-byte characters, all columns besides the
+# line), per list, object or value of JSON, and per row besides its values.
 LINE_BYTES, JSON_BYTES, ROW_BYTES = 16, 160, 400
-MOST_BLANK = 1_000_000  # lines, one after the other
+MOST_BLANK = 1_000_000  # consecutive lines
 _NEVER = object()  # the value of a column that a row does not have
 
 
@@ -42,10 +42,10 @@ class Table:
     Args:
         path: the file.
         columns: the names of its columns, kept or not.
-        values: those that were kept, by name.
-        lines: each row's line in the file, from 1.
-        numbers: each row's number among the file's rows, from 0; rows that were dropped count too.
-        dropped: how many rows were dropped.
+        values: the kept columns, by name.
+        lines: each row's line number in the file, from 1.
+        numbers: each row's index among the file's rows, from 0, counting dropped rows too.
+        dropped: the number of dropped rows.
     """
 
     path: Path
@@ -59,49 +59,49 @@ class Table:
         return len(self.lines)
 
     def error(self, row: int, problem: str) -> DataError:
-        """A DataError that names the file and the row's line."""
+        """A `DataError` that names the file and the row's line."""
         return DataError(f"{self.path}, line {self.lines[row]}: {problem}")
 
     def column(self, name: str) -> Sequence[object]:
         """All values of a column.
 
         Raises:
-            DataError: a row lacks it.
+            DataError: the file has no such column, or a row lacks it.
         """
         if name not in self.columns:
-            near = difflib.get_close_matches(name, [column for column in self.columns if len(column) < 100], n=1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
-            there = some_of([brief(column) for column in self.columns], most=20)
-            raise DataError(f"{self.path}, line 1: no column {brief(name)}{hint}; there are {there}")
+            matches = difflib.get_close_matches(name, [column for column in self.columns if len(column) < 100], n=1)
+            hint = f" (did you mean {matches[0]!r}?)" if matches else ""
+            available = some_of([brief(column) for column in self.columns], most=20)
+            raise DataError(f"{self.path}, line 1: no column {brief(name)}{hint}; there are {available}")
         for row, value in enumerate(self.values[name]):
             if value is _NEVER:
                 raise self.error(row, f"lacks {brief(name)}, which the first line has")
         return self.values[name]
 
     def take(self, rows: Sequence[int]) -> "Table":
-        """Some of the rows; the others count as dropped."""
+        """The table with only these rows; the rest count as dropped."""
         values = {name: [column[row] for row in rows] for name, column in self.values.items()}
-        lines, numbers = ([several[row] for row in rows] for several in (self.lines, self.numbers))
+        lines, numbers = ([sequence[row] for row in rows] for sequence in (self.lines, self.numbers))
         return Table(self.path, self.columns, values, lines, numbers, self.dropped + len(self) - len(rows))
 
 
 def brief(value: object, most: int = 60) -> str:
-    """A value for a message.
+    """A value shortened for a message.
 
     >>> brief("cats and dogs", most=9)
     "'cats and..."
     """
-    shown = repr(value[: most + 1] if isinstance(value, str) else value)
-    return shown if len(shown) <= most else shown[:most] + "..."
+    text = repr(value[: most + 1] if isinstance(value, str) else value)
+    return text if len(text) <= most else text[:most] + "..."
 
 
 @dataclass
 class _Kept:
-    """What is kept of a file's rows.
+    """The kept part of a file's rows.
 
     Args:
         path: the file.
-        room: bytes that may be taken.
+        room: bytes of memory that it may take.
         names: the columns to keep.
     """
 
@@ -114,11 +114,11 @@ class _Kept:
     numbers: array = field(default_factory=lambda: array("q"))
 
     def begin(self, columns: Sequence[str]) -> None:
-        """Keep those of a file's columns that were asked for."""
+        """Choose the requested columns among those of the file."""
         self.values = {name: [] for name in columns if name in self.names}
 
     def add(self, line: int, number: int, row: Mapping[str, object]) -> None:
-        """Keep a row. Raises `DataError` where there is no room."""
+        """Keep a row. Raises `DataError` if there is no room."""
         for name, column in self.values.items():
             value = row.get(name, _NEVER)
             column.append(value)
@@ -130,27 +130,27 @@ class _Kept:
             raise self.refusal(line, "there is no room for this row")
 
     def refusal(self, line: int, problem: str) -> DataError:
-        """There is no room."""
-        left = (
+        """The error for a line that does not fit into memory."""
+        budget = (
             f"{format_bytes(self.room)} of memory are left to read with, {format_bytes(self.taken)} of it taken by now"
         )
-        return DataError(f"{self.path}, line {line}: {problem}, but only {left}: give fewer texts, or more memory")
+        return DataError(f"{self.path}, line {line}: {problem}, but only {budget}: give fewer texts, or more memory")
 
     def table(self, columns: tuple[str, ...], dropped: int = 0) -> Table:
-        """All that was kept."""
+        """The table of everything kept."""
         return Table(self.path, columns, self.values, self.lines, self.numbers, dropped)
 
     def lines_of(self, file: io.BufferedReader) -> Iterator[tuple[int, str]]:
-        """The file's lines that are not blank, each with its number from 1; split at line feeds only, as texts hold
-        other characters that Python counts as line ends."""
+        """The file's non-blank lines, each with its number from 1; split at line feeds only, because texts may hold
+        other characters that Python treats as line ends."""
         number, blank, content = 0, 0, b"?"
         while content:
             number += 1
-            most = max(0, self.room - self.taken) // LINE_BYTES
-            content = file.readline(most + 1)
-            if len(content) > most and content:
+            limit = max(0, self.room - self.taken) // LINE_BYTES
+            content = file.readline(limit + 1)
+            if len(content) > limit and content:
                 raise self.refusal(
-                    number, f"a line of more than {most:,} bytes takes up to {LINE_BYTES} times that to read"
+                    number, f"a line of more than {limit:,} bytes takes up to {LINE_BYTES} times that to read"
                 )
             if number == 1:
                 content = content.removeprefix(b"\xef\xbb\xbf")
@@ -169,7 +169,7 @@ class _Kept:
 
 
 def _read_tsv(file: io.BufferedReader, kept: _Kept, task: Task) -> Table:
-    """Fields between tabs, quotation marks being text; CoLA's files may lack the header."""
+    """Read tab-separated fields; quotation marks are ordinary text, and CoLA's files may lack the header."""
     lines = kept.lines_of(file)
     first = next(lines, None)
     columns = tuple(first[1].split("\t")) if first else ()
@@ -185,8 +185,8 @@ def _read_tsv(file: io.BufferedReader, kept: _Kept, task: Task) -> Table:
         if len(fields) < len(columns) and lenient:
             continue
         if len(fields) != len(columns) and not lenient:
-            found = f"{len(fields)} fields between tabs, not the {len(columns)} of {_names(columns)}"
-            raise DataError(f"{kept.path}, line {line}: {found}")
+            difference = f"{len(fields)} fields between tabs, not the {len(columns)} of {_names(columns)}"
+            raise DataError(f"{kept.path}, line {line}: {difference}")
         kept.add(line, number, dict(zip(columns, fields, strict=False)))
     return kept.table(columns, number + 1 - len(kept.lines))
 
@@ -219,18 +219,18 @@ def read_table(path: Path, task: Task, names: Collection[str], room: int) -> Tab
 
     Args:
         path: the file.
-        task: whose file it is; CoLA's has no header, and QQP's malformed rows are dropped.
-        names: the columns that are kept.
-        room: bytes of memory that it may take.
+        task: the task the file belongs to; CoLA's may lack a header, and QQP's malformed rows are dropped.
+        names: the columns to keep.
+        room: bytes of memory that the table may take.
 
     Raises:
-        DataError: the file cannot be read or understood, holds no row, or takes more memory.
+        DataError: the file cannot be read or parsed, holds no row, or takes more memory.
     """
     if not path.name.endswith(SUFFIXES):
         raise DataError(f"{path}: not a file that can be read; give one that ends in {', '.join(SUFFIXES)}")
     if not room:
-        held = format_bytes(resident_memory())
-        raise DataError(f"{path}: no memory is left to read it with: this process holds {held} already; allow more")
+        resident = format_bytes(resident_memory())
+        raise DataError(f"{path}: no memory is left to read it with: this process holds {resident} already; allow more")
     kept = _Kept(path, room, names)
     with open_data(path) as file:
         try:

@@ -1,7 +1,7 @@
 """The tasks that examples belong to, and the examples themselves.
 
-A `Task` says which columns hold texts and labels and which metrics judge it; `Examples` are texts with
-labels, wherever they came from. The public face is `bertjax.data`.
+A `Task` defines which columns hold texts and labels and which metrics judge it; `Examples` are texts with labels,
+wherever they came from. The public interface is `bertjax.data`.
 """
 
 import difflib
@@ -30,18 +30,18 @@ _THREE_WAY = ("entailment", "neutral", "contradiction")
 
 @dataclass(frozen=True)
 class Task:
-    """What a task's columns are called and how its outputs are judged.
+    """A task: the names of its columns and the metrics that judge its outputs.
 
     Args:
         name: the name on the command line and in results.
-        text_columns: one or two columns of texts, as GLUE's own TSV files call them.
-        label_column: the column of labels, likewise.
+        text_columns: one or two text columns, as named in GLUE's TSV files.
+        label_column: the column of labels, as named there.
         label_names: the classes, in the order of their numbers; None for regression.
         metrics: names of metrics, the main one first.
-        folder: GLUE's folder; empty where GLUE has none.
-        config: the configuration of TensorFlow Datasets' `glue`; empty where there is none.
+        folder: its folder in GLUE; empty where there is none.
+        config: its configuration in TensorFlow Datasets' `glue`; empty where there is none.
         renamed: the text columns in TensorFlow Datasets and on the HuggingFace hub.
-        section: `matched` or `mismatched` where the evaluation splits are named so.
+        section: `matched` or `mismatched` where the names of evaluation splits carry it.
 
     Source: Wang et al. 2018, GLUE, table 1 (metrics); the class numbers are those of GLUE's loaders.
 
@@ -61,7 +61,7 @@ class Task:
 
     def __post_init__(self) -> None:
         for name in self.label_names or ():
-            if HALF_CHARACTER.search(name):  # no file of UTF-8 could hold it
+            if HALF_CHARACTER.search(name):  # cannot be written as UTF-8
                 raise DataError(f"label {name!r} holds half a character (a lone surrogate)")
 
     @property
@@ -133,17 +133,17 @@ _OTHER_SPELLINGS = {"mnlim": "mnli", "mnlimatched": "mnli", "mnlimismatched": "m
 
 
 def default_metrics(label_names: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The metrics of a custom task: those of GLUE's tasks of its kind."""
+    """The metrics of a custom task, as in GLUE's tasks of the same kind."""
     return ("pearson", "spearman") if label_names is None else ("accuracy",)
 
 
 def plain_name(text: str) -> str:
-    """A name without capitals and punctuation: `STS-B` and `sts_b` become `stsb`."""
+    """A name in lower case without punctuation: `STS-B` and `sts_b` become `stsb`."""
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
 def task_named(name: str) -> Task:
-    """The task of that name, in any common spelling.
+    """The task with this name, in any common spelling.
 
     Args:
         name: such as `mrpc`, `MRPC`, `sts-b`, `glue/sst2` or `mnli_mismatched`.
@@ -155,11 +155,11 @@ def task_named(name: str) -> Task:
     ('stsb', 'mnli-mm')
     """
     plain = plain_name(name.lower().removeprefix("glue/"))
-    known = {plain_name(key): key for key in TASKS} | _OTHER_SPELLINGS
-    if plain in known:
-        return TASKS[known[plain]]
-    near = difflib.get_close_matches(plain, known, n=1)
-    hint = f"; did you mean {known[near[0]]}?" if near else "."
+    spellings = {plain_name(key): key for key in TASKS} | _OTHER_SPELLINGS
+    if plain in spellings:
+        return TASKS[spellings[plain]]
+    matches = difflib.get_close_matches(plain, spellings, n=1)
+    hint = f"; did you mean {spellings[matches[0]]}?" if matches else "."
     raise DataError(f"no task is called {name!r}{hint} Known: {', '.join(TASKS)}; {CUSTOM} for your own file")
 
 
@@ -167,8 +167,8 @@ def split_named(task: Task, split: str) -> str:
     """The split's full name in GLUE: `dev` is `validation`, and MNLI's carries the task's section.
 
     Args:
-        task: whose split it is.
-        split: `train`, `validation` (or `dev`) or `test`; for MNLI also such as `validation_matched`.
+        task: the task the split belongs to.
+        split: `train`, `validation` (or `dev`) or `test`; for MNLI also names such as `validation_matched`.
 
     Raises:
         DataError: there is no such split.
@@ -191,16 +191,16 @@ class Examples:
     """Texts with their labels, in the order of their source.
 
     Args:
-        task: what they are examples of.
-        ids: one per example: the row number that GLUE's loaders call `idx`, or the source's own.
+        task: the task of the examples.
+        ids: one per example: the row number that GLUE's loaders call `idx`, or the id in the source.
         first: the texts, or the first of each pair.
         second: the second of each pair, or None.
         labels: class numbers (int32, -1 where unlabelled) or scores (float32, NaN where unlabelled).
-        source: one line that says where they came from.
-        split: which part of the task's data.
+        source: one line saying where they came from.
+        split: the part of the task's data.
 
     Raises:
-        DataError: the columns are not equally long.
+        DataError: the columns differ in length.
 
     >>> from bertjax.data.loading import load_examples
     >>> examples = load_examples("qnli-sample").head(2)
@@ -227,11 +227,11 @@ class Examples:
 
     @cached_property
     def sha256(self) -> str:
-        """A hash of ids, texts and labels: the same for the same data from any source."""
+        """A hash of ids, texts and labels; equal for equal data from any source."""
         digest = hashlib.sha256()
         second = self.second or (None,) * len(self)
         for row in zip(self.ids, self.first, second, self.labels.tolist(), strict=True):
-            # NaN is written as a string: json has no number for it.
+            # NaN is written as a string, because JSON has no number for it.
             line = json.dumps([*row[:3], row[3] if row[3] == row[3] else "unlabelled"])
             digest.update(line.encode() + b"\n")
         return digest.hexdigest()
@@ -248,20 +248,20 @@ class Examples:
         return replace(self, ids=ids, first=first, second=second, labels=labels)
 
     def head(self, count: int) -> "Examples":
-        """The first `count` examples, or all where there are fewer."""
+        """The first `count` examples, or all if there are fewer."""
         return self.take(range(min(count, len(self))))
 
 
 def draw(count: int, size: int, seed: int) -> list[int]:
-    """Draw `size` of `count` positions at random without repetition, in ascending order.
+    """Draw `size` of `count` positions at random without replacement, in ascending order.
 
-    Each position gets a number from Python's `random.random`, the one stream of random numbers that
-    is promised to stay the same from version to version; the smallest numbers are drawn.
+    Each position gets a number from Python's `random.random`, the one random stream guaranteed to stay the same across
+    versions; the positions with the smallest numbers are drawn.
 
     Args:
-        count: how many there are.
-        size: how many to draw; all are drawn where there are fewer.
-        seed: same seed, same draw.
+        count: the number of positions.
+        size: the number to draw; all are drawn if there are fewer.
+        seed: the same seed gives the same draw.
 
     >>> draw(10, 3, seed=1)
     [0, 8, 9]

@@ -1,8 +1,8 @@
-"""GLUE through TensorFlow Datasets, without TensorFlow: reading a prepared copy, and preparing one.
+"""Read and prepare a copy of GLUE for TensorFlow Datasets, without TensorFlow.
 
-TensorFlow Datasets cannot download GLUE by itself where TensorFlow is missing (it unpacks archives with
-TensorFlow), so a copy is prepared from GLUE's own TSV files. It has the name, configurations, version
-and features of the official one, and `tfds.data_source("glue/mrpc", data_dir=...)` reads it too.
+TensorFlow Datasets cannot download GLUE without TensorFlow, which it uses to unpack archives, so a copy is prepared
+from GLUE's own TSV files. It has the name, configurations, version and features of the official copy, and
+`tfds.data_source("glue/mrpc", data_dir=...)` reads it too.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from bertjax.formatting import format_bytes
 from bertjax.machine import memory_left
 from bertjax.paths import is_there, user_path
 
-ROW_BYTES = 2_000  # of memory for a row while it is read, beside its texts
+ROW_BYTES = 2_000  # of memory for a row while it is read, besides its texts
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Prepared:
     Args:
         task: the configuration's name, such as `mrpc` or `mnli`.
         split: such as `train` or `validation_matched`.
-        rows: how many examples.
-        note: where they came from, or that they were there already.
+        rows: the number of examples.
+        note: where they came from, or that they existed already.
     """
 
     task: str
@@ -46,7 +46,7 @@ class Prepared:
 def _tfds() -> Any:
     try:
         import tensorflow_datasets as tfds
-        import tensorflow_datasets.text.glue  # registers the builder; without TensorFlow nothing else does
+        import tensorflow_datasets.text.glue  # registers the builder; nothing else does without TensorFlow
     except ImportError as error:
         raise MissingDependencyError(
             f"reading GLUE by name needs tensorflow-datasets ({error}); install it or give local files"
@@ -58,19 +58,19 @@ def read(task: Task, split: str, data_dir: str | Path | None = None, room: int |
     """Examples from a prepared copy of `glue`, in their original order.
 
     Args:
-        task: one of GLUE's.
+        task: a task of GLUE.
         split: its full name, such as `validation` or `validation_matched`.
-        data_dir: TensorFlow Datasets' directory; its own default where None.
-        room: bytes of memory that they may take; None for most of what is free.
+        data_dir: the directory of TensorFlow Datasets; its default where None.
+        room: bytes of memory that the examples may take; None for most of what is free.
 
     Raises:
-        DataError: the copy is not there, lacks the split, cannot be read or takes more memory.
+        DataError: the copy does not exist, lacks the split, cannot be read or takes more memory.
         MissingDependencyError: tensorflow-datasets is not installed.
     """
     tfds = _tfds()
-    given = {} if data_dir is None else {"data_dir": str(user_path(data_dir))}
+    builder_options = {} if data_dir is None else {"data_dir": str(user_path(data_dir))}
     with _reading(f"glue/{task.config}", data_dir):
-        builder = tfds.builder(f"glue/{task.config}", **given)
+        builder = tfds.builder(f"glue/{task.config}", **builder_options)
         splits = {name: int(info.num_examples) for name, info in builder.info.splits.items()}
         files = dict((builder.info.metadata or {}).items()).get("prepared_from", {})
     if split not in splits:
@@ -80,24 +80,24 @@ def read(task: Task, split: str, data_dir: str | Path | None = None, room: int |
         rows = sorted(_rows(builder, split), key=lambda row: int(row["idx"]))
         if len(rows) != splits[split]:
             raise ValueError(f"{len(rows)} rows of {split}, not {splits[split]}")
-        made = f", prepared from {files[split]}" if split in files else ""
+        origin = f", prepared from {files[split]}" if split in files else ""
         where = f"{builder.info.full_name} {split} in {builder.data_dir}"
-        source = f"TensorFlow Datasets {where} ({len(rows)} rows{made})"
+        source = f"TensorFlow Datasets {where} ({len(rows)} rows{origin})"
         return _examples(task, split, rows, source)
 
 
 @contextlib.contextmanager
-def _reading(what: object, data_dir: str | Path | None) -> Iterator[None]:
-    """One line for whatever damaged files make TensorFlow Datasets and array_record raise."""
+def _reading(subject: object, data_dir: str | Path | None) -> Iterator[None]:
+    """Turn whatever TensorFlow Datasets and array_record raise on damaged files into a one-line `DataError`."""
     from google.protobuf.json_format import ParseError  # type: ignore[import-untyped]
 
-    known = (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, AssertionError)
+    reading_errors = (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, AssertionError)
     try:
         yield
-    except (*known, ParseError) as error:
-        reason = (str(error).splitlines() or [""])[0].rpartition('}": ')[2][:120]  # less the builder's arguments
+    except (*reading_errors, ParseError) as error:
+        reason = (str(error).splitlines() or [""])[0].rpartition('}": ')[2][:120]  # without the builder's arguments
         raise DataError(
-            f"{what}: cannot be read ({type(error).__name__}: {reason}); prepare it again with bertjax data "
+            f"{subject}: cannot be read ({type(error).__name__}: {reason}); prepare it again with bertjax data "
             f"prepare --from GLUE_DIR --data-dir {data_dir or 'DIR'} --overwrite"
         ) from error
 
@@ -136,8 +136,8 @@ def _absent(task: Task, split: str, builder: Any, splits: list[str]) -> DataErro
 def _examples(task: Task, split: str, rows: Sequence[Mapping[str, Any]], source: str) -> Examples:
     columns = task.renamed or task.text_columns
     texts = [tuple(row[name].decode() for row in rows) for name in columns]
-    # TensorFlow Datasets counts MRPC's rows over the undivided training file, GLUE's own dev.tsv counts
-    # its own rows: the position in the split is the number on which all sources agree.
+    # TensorFlow Datasets numbers MRPC's rows over the undivided training file, GLUE's dev.tsv numbers its own: only the
+    # position in the split is the same in all sources.
     ids = range(len(rows)) if task.name == "mrpc" else (int(row["idx"]) for row in rows)
     labels = np.asarray([row["label"] for row in rows], np.int32 if task.label_names else np.float32)
     if not task.label_names and split.startswith("test"):
@@ -154,30 +154,30 @@ def prepare(
 ) -> list[Prepared]:
     """Build TensorFlow Datasets' copy of GLUE from local TSV files.
 
-    Each task is written under a temporary name and renamed when complete. A part of a split, in a file
-    such as `train_sample.tsv.gz` or `dev_matched_first3000.tsv`, is taken where the whole is not
-    there; the note and the `source` of the examples then name that file.
+    Each task is written under a temporary name and renamed when complete. Where a whole split is missing, a part of it
+    is used, in a file such as `train_sample.tsv.gz` or `dev_matched_first3000.tsv`; the note and the `source` of the
+    examples then name that file.
 
     Args:
         glue_dir: holds GLUE's folders, such as `MRPC`, or is one of them.
-        data_dir: where to write, TensorFlow Datasets' own directory where None; `load_examples(..., data_dir=...)`
-            reads it.
-        tasks: names of tasks; those of which any file is found where None.
-        overwrite: replace a copy that is already there, once the new one is complete.
+        data_dir: where to write; the default directory of TensorFlow Datasets where None.
+            `load_examples(..., data_dir=...)` reads it.
+        tasks: names of tasks; where None, all tasks with at least one file.
+        overwrite: replace an existing copy once the new one is complete.
 
     Returns:
-        A line for each split that is there now.
+        An entry for each split that now exists.
 
     Raises:
-        DataError: nothing was found to prepare, or a file is wrong.
+        DataError: there is nothing to prepare, or a file is invalid.
         OutputError: `data_dir` cannot be written.
     """
     tfds, root = _tfds(), user_path(glue_dir)
     target = user_path(tfds.core.constants.DATA_DIR if data_dir is None else data_dir, OutputError)
-    named = [task_named(name) for name in tasks] if tasks else list(TASKS.values())
+    selected_tasks = [task_named(name) for name in tasks] if tasks else list(TASKS.values())
     prepared: list[Prepared] = []
     # MNLI's two sections are one configuration: it is prepared once.
-    for config in dict.fromkeys(task.config for task in named if task.config):
+    for config in dict.fromkeys(task.config for task in selected_tasks if task.config):
         files = _files(root, TASKS[config])
         if tasks and not files:
             raise DataError(f"{root}: no TSV files of {config} found; expected {TASKS[config].folder}/dev.tsv")
@@ -190,12 +190,12 @@ def prepare(
 
 
 def _files(root: Path, task: Task) -> dict[str, Path]:
-    """The file of each split that is there."""
+    """The file of each split that exists."""
     folder = glue_folder(root, task)
     sections = ("_matched", "_mismatched") if task.section else ("",)
     splits = ["train", *(base + section for base in ("validation", "test") for section in sections)]
-    found = {split: split_file(folder, split, parts=True) for split in splits} if folder else {}
-    return {split: path for split, path in found.items() if path is not None}
+    files = {split: split_file(folder, split, parts=True) for split in splits} if folder else {}
+    return {split: path for split, path in files.items() if path is not None}
 
 
 def _prepare(tfds: Any, task: Task, files: dict[str, Path], data_dir: Path, overwrite: bool) -> list[Prepared]:
@@ -203,16 +203,16 @@ def _prepare(tfds: Any, task: Task, files: dict[str, Path], data_dir: Path, over
     path = data_dir / "glue" / task.config / str(tfds.builder_cls("glue").BUILDER_CONFIGS[0].version)
     if is_there(path / "dataset_info.json", OutputError) and not overwrite:
         return _already_there(tfds, task, path, data_dir)
-    # All files are read before anything is written: a mistake in one must not cost the others' work.
+    # Read all files before writing anything, so that an error in one does not waste the work on the others.
     splits = {split: read_examples(file, task, split) for split, file in files.items()}
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="incomplete.", dir=data_dir) as temporary:
-            made = _write(tfds, task, splits, {split: file.name for split, file in files.items()}, temporary)
+            built = _write(tfds, task, splits, {split: file.name for split, file in files.items()}, temporary)
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists():
                 os.replace(path, Path(temporary) / "replaced")  # deleted with the temporary directory
-            os.replace(made, path)
+            os.replace(built, path)
     except OSError as error:
         raise OutputError(f"{data_dir}: cannot be written ({error.strerror or error}); give another") from error
     return [Prepared(task.name, split, len(rows), f"from {rows.source}") for split, rows in splits.items()]
@@ -227,11 +227,11 @@ def _already_there(tfds: Any, task: Task, path: Path, data_dir: Path) -> list[Pr
 
 
 def _write(tfds: Any, task: Task, splits: dict[str, Examples], files: dict[str, str], directory: str) -> Path:
-    """Let TensorFlow Datasets write the splits, in its own format, below `directory`."""
+    """Have TensorFlow Datasets write the splits in its own format below `directory`."""
     from tensorflow_datasets.text.glue import Glue
 
     class LocalGlue(Glue, skip_registration=True):  # type: ignore[call-arg]
-        """The official builder with rows from memory in place of downloads."""
+        """The official builder, with rows from memory in place of downloads."""
 
         name = "glue"
 
@@ -253,17 +253,17 @@ def _write(tfds: Any, task: Task, splits: dict[str, Examples], files: dict[str, 
 
     builder = LocalGlue(config=task.config, data_dir=directory)
     tfds.disable_progress_bar()
-    with contextlib.redirect_stdout(io.StringIO()):  # it reports a download, which there is not
+    with contextlib.redirect_stdout(io.StringIO()):  # it reports a download that does not happen
         builder.download_and_prepare(file_format="array_record", download_dir=directory)
-    made = Path(builder.data_dir)
-    for file in made.iterdir():
+    built = Path(builder.data_dir)
+    for file in built.iterdir():
         with file.open("rb") as written:
             os.fsync(written.fileno())
-    return made
+    return built
 
 
 def _records(task: Task, examples: Examples) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows as the official builder makes them, unlabelled ones with -1."""
+    """The rows as the official builder yields them, with -1 for unlabelled ones."""
     columns = task.renamed or task.text_columns
     labels = np.where(np.isnan(examples.labels), -1, examples.labels).astype(examples.labels.dtype)
     texts = (examples.first,) if examples.second is None else (examples.first, examples.second)

@@ -1,4 +1,4 @@
-"""Texts to token ids, and token ids to padded batches."""
+"""Turn texts into token ids, and token ids into padded batches."""
 
 import hashlib
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ from bertjax.formatting import format_bytes
 from bertjax.machine import memory_left
 from bertjax.paths import user_path
 
-# Padded lengths. Each is a compilation of about a second, so there are few; the step grows with the length,
-# which keeps padding near a tenth of what is computed, for short texts as for long ones.
+# Padded lengths. Each costs a compilation of about a second, so there are few. The step grows with the length, which
+# keeps padding near a tenth of the computation for short and long texts alike.
 BUCKETS = (
     *range(8, 32, 4),
     *range(32, 64, 8),
@@ -38,8 +38,8 @@ class Encoding:
         input_ids: the tokens' numbers, with [CLS] first and [SEP] after each text.
         token_type_ids: 0 for the first text and its special tokens, 1 for the second.
         tokens: the word pieces themselves.
-        offsets: each token's first character and one past its last, counted in its own text; (0, 0)
-            for special tokens.
+        offsets: each token's first character and one past its last, as positions in its own text; (0, 0) for
+            special tokens.
         truncated: whether tokens were cut off.
     """
 
@@ -58,14 +58,14 @@ class Tokenizer:
 
     Args:
         backend: the tokenizer of the `tokenizers` library; its padding and truncation are switched off.
-        names: what the special tokens are called, where not [PAD], [CLS], [SEP], [MASK] and [UNK].
-        max_length: the most tokens that the model was made for; `encode` does not cut there by itself.
+        names: names of the special tokens, where they differ from [PAD], [CLS], [SEP], [MASK] and [UNK].
+        max_length: the most tokens the model was made for; `encode` does not truncate to it by itself.
         truncation_side: where `encode` cuts long texts, 'right' or 'left'.
-        prompt: what `encode` puts before each text (each first text of pairs).
+        prompt: text that `encode` puts before each text (the first text of each pair).
 
     Raises:
-        DataError: a special token is not in the vocabulary, or a number of a token is beyond 32 bits.
-        InputError: another side.
+        DataError: a special token is not in the vocabulary, or a token's number does not fit in 32 bits.
+        InputError: `truncation_side` is neither 'right' nor 'left', or `backend` is not a tokenizer.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class Tokenizer:
         self._backend, self._names = backend, TOKEN_NAMES | (names or {})
         self.max_length, self.truncation_side, self.prompt = max_length, truncation_side, prompt
         ids = {key: backend.token_to_id(self._names[key]) for key in ("pad_token", "cls_token", "sep_token")}
-        found = [number for number in ids.values() if number is not None]
-        if len(found) < len(ids):
+        token_ids = [number for number in ids.values() if number is not None]
+        if len(token_ids) < len(ids):
             missing = ", ".join(self._names[key] for key, number in ids.items() if number is None)
             raise DataError(f"the tokenizer's vocabulary lacks {missing}; is this a BERT's?")
-        self.pad_id, self.cls_id, self.sep_id = found
+        self.pad_id, self.cls_id, self.sep_id = token_ids
         self._largest_id = max(backend.get_vocab(with_added_tokens=True).values())
         if self._largest_id > LARGEST_ID:
             raise DataError(f"the tokenizer numbers a token {self._largest_id}; numbers go to {LARGEST_ID}")
@@ -99,14 +99,14 @@ class Tokenizer:
         """The tokenizer of a checkpoint, as `transformers.AutoTokenizer` reads it.
 
         Args:
-            name_or_path: as for a model. The directory holds `tokenizer.json`, or `vocab.txt`; settings in
-                `tokenizer_config.json`, such as `do_lower_case`, hold for both. What sentence-transformers says of
-                texts (lower-casing, the default prompt) holds too.
+            name_or_path: as for a model. The directory holds `tokenizer.json` or `vocab.txt`; settings in
+                `tokenizer_config.json`, such as `do_lower_case`, apply to both. So do text settings of
+                sentence-transformers (lower-casing, the default prompt).
             hub: `revision`, `local_files_only`, `cache_dir`, `token`, as for a model.
 
         Raises:
-            DataError: neither file is there, one is damaged, or says what bertjax does not support.
-            ConfigError: sentence-transformers' files say of texts what bertjax does not support.
+            DataError: neither file exists, or one is damaged or asks for something bertjax does not support.
+            ConfigError: sentence-transformers' files ask for text settings that bertjax does not support.
         """
         directory = locate(name_or_path, **hub)
         parts = read_tokenizer(directory)
@@ -119,10 +119,10 @@ class Tokenizer:
     def save_pretrained(self, directory: str | Path) -> None:
         """Write `tokenizer.json` and `tokenizer_config.json`, which transformers and bertjax read alike.
 
-        A prompt belongs to a sentence embedder, whose `save_pretrained` writes it: see there.
+        The prompt belongs to a sentence embedder and is written by its `save_pretrained`.
 
         Raises:
-            OutputError: the directory cannot be written; what was there before stays.
+            OutputError: the directory cannot be written; its earlier content is kept.
         """
         self._backend.no_truncation()
         write_tokenizer(
@@ -132,15 +132,15 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """How many rows of embeddings the tokens need: one more than the largest number, added ones included."""
+        """The number of embedding rows the tokens need: one more than the largest id, added tokens included."""
         return int(self._largest_id) + 1
 
     @property
     def digest(self) -> str:
-        """A hash of all that tokens depend on beside the texts."""
+        """A hash of everything besides the texts that determines the tokens."""
         self._backend.no_truncation()
-        others = [] if (self.truncation_side, self.prompt) == ("right", "") else [self.truncation_side, self.prompt]
-        return hashlib.sha256("\0".join([self._backend.to_str(), *others]).encode()).hexdigest()
+        settings = [] if (self.truncation_side, self.prompt) == ("right", "") else [self.truncation_side, self.prompt]
+        return hashlib.sha256("\0".join([self._backend.to_str(), *settings]).encode()).hexdigest()
 
     def encode(
         self,
@@ -155,13 +155,13 @@ class Tokenizer:
         Args:
             first: the texts, or the first of each pair.
             second: the second of each pair.
-            max_length: cut what is longer, special tokens included, as HuggingFace's `longest_first`
-                does: of a pair, from the longer text; at the tokenizer's `truncation_side`. None for no cut.
-            room: bytes of memory that they may take; None for most of what is free.
+            max_length: truncate to this many tokens, special tokens included, as HuggingFace's `longest_first` does:
+                from the longer text of a pair, at the tokenizer's `truncation_side`. None does not truncate.
+            room: bytes of memory that the encodings may take; None for most of what is free.
 
         Raises:
-            InputError: no list of texts, texts unequal in number, no room for the special tokens, something that the
-                tokenizer cannot read as text, or too little memory.
+            InputError: not a list of texts, unequal numbers of first and second texts, a `max_length` too small for
+                the special tokens, something the tokenizer cannot read as text, or too little memory.
         """
         first = arguments.several(first, "texts", "a list of texts", str)
         second = None if second is None else arguments.several(second, "second texts", "a list of texts", str)
@@ -169,15 +169,17 @@ class Tokenizer:
             max_length = arguments.whole_number(max_length, "max_length")
         if second is not None and len(first) != len(second):
             raise InputError(f"there are {len(first)} first texts and {len(second)} second ones; give equally many")
-        special = self._backend.num_special_tokens_to_add(is_pair=second is not None)
-        if max_length is not None and max_length < special:
-            raise InputError(f"max_length is {max_length}; the special tokens alone are {special}")
-        known: dict[Any, Any] = {}
+        special_count = self._backend.num_special_tokens_to_add(is_pair=second is not None)
+        if max_length is not None and max_length < special_count:
+            raise InputError(f"max_length is {max_length}; the special tokens alone are {special_count}")
+        interned: dict[Any, Any] = {}
         encodings: list[Encoding] = []
         with library_errors("these texts cannot be tokenised", InputError):
             first = [self.prompt + text for text in first] if self.prompt else first
-            texts: list[Texts] = [(one,) for one in first] if second is None else list(zip(first, second, strict=True))
-            characters = sum(len(text) for some in texts for text in some)
+            texts: list[Texts] = (
+                [(text,) for text in first] if second is None else list(zip(first, second, strict=True))
+            )
+            characters = sum(len(text) for text_pair in texts for text in text_pair)
             meter = Meter(memory_left() if room is None else room, len(texts), characters)
             self._backend.no_truncation()
             if max_length is not None:
@@ -185,31 +187,33 @@ class Tokenizer:
                 limit = min(max_length, LARGEST_ID)
                 self._backend.enable_truncation(limit, strategy="longest_first", direction=self.truncation_side)
             for chunk in meter.chunks(texts):
-                found = self._backend.encode_batch([some[0] if len(some) == 1 else some for some in chunk])
-                made = [_encoding(one, known, len(self.prompt)) for one in found]
-                meter.add(chunk, sum(map(len, made)), len(known))
-                encodings += made
+                encoded = self._backend.encode_batch(
+                    [text_pair[0] if len(text_pair) == 1 else text_pair for text_pair in chunk]
+                )
+                chunk_encodings = [_encoding(encoding, interned, len(self.prompt)) for encoding in encoded]
+                meter.add(chunk, sum(map(len, chunk_encodings)), len(interned))
+                encodings += chunk_encodings
         return encodings
 
     def _shorten(self, texts: list[Texts], max_length: int, meter: Meter) -> list[Texts]:
-        """Very long texts without what is cut off anyway, where that is the end.
+        """Drop from very long texts an end that truncation would remove anyway.
 
-        Of other tokenizers than BERT's nobody knows what that is.
+        Only for BERT's tokenizer and truncation on the right; with others it is unclear what would be removed.
         """
-        plain = isinstance(self._backend.pre_tokenizer, tokenizers.pre_tokenizers.BertPreTokenizer)
-        if not plain or self.truncation_side != "right":
+        is_bert = isinstance(self._backend.pre_tokenizer, tokenizers.pre_tokenizers.BertPreTokenizer)
+        if not is_bert or self.truncation_side != "right":
             return texts
 
         def count(piece: str) -> int:
             meter.check(len(piece))
             return len(self._backend.encode(piece, add_special_tokens=False).ids)
 
-        return [shorten(some, max_length, count) for some in texts]
+        return [shorten(text_pair, max_length, count) for text_pair in texts]
 
     def __call__(
         self, first: str | Sequence[str], second: str | Sequence[str] | None = None, max_length: int | None = None
     ) -> dict[str, Int32[np.ndarray, "batch token"]]:
-        """Texts, or pairs of texts, as a padded batch: what a model takes.
+        """Texts, or pairs of texts, as a padded batch ready for a model.
 
         Args:
             first: the texts, or the first of each pair; one text is a batch of one.
@@ -219,7 +223,7 @@ class Tokenizer:
         Returns: `input_ids`, `attention_mask` and `token_type_ids` (`collate`).
 
         Raises:
-            InputError: as `encode`, or no text at all.
+            InputError: as for `encode`, or there is no text.
         """
         first, second = (
             ([first] if isinstance(first, str) else first),
@@ -228,22 +232,22 @@ class Tokenizer:
         return collate(self.encode(first, second, max_length), pad_id=self.pad_id)
 
     def decode(self, ids: int | Sequence[int] | Int[np.ndarray, "token"], skip_special_tokens: bool = False) -> str:
-        """The text that some ids stand for, as near as they tell: capitals and spaces may be lost.
+        """The text that the ids stand for, as closely as they determine it: capitals and spaces may be lost.
 
         Args:
-            ids: of one text, or a single one.
-            skip_special_tokens: leave out [CLS], [SEP], [PAD] and their like.
+            ids: of one text, or a single id.
+            skip_special_tokens: leave out [CLS], [SEP], [PAD] and the like.
 
         Raises:
-            InputError: no whole numbers, several texts, or an id that the vocabulary lacks.
+            InputError: `ids` are not whole numbers, are of several texts, or include one the vocabulary lacks.
         """
         array = arguments.array(ids, "ids")
         if array.ndim > 1 or not (np.issubdtype(array.dtype, np.integer) or array.size == 0):
             arguments.refuse("ids", "the whole numbers of one text", ids)
         numbers = [int(number) for number in np.ravel(array)]
-        wrong = [number for number in numbers if not 0 <= number < self.vocab_size]
-        if wrong:
-            raise InputError(f"id {wrong[0]} is outside the vocabulary, 0 to {self.vocab_size - 1}")
+        unknown = [number for number in numbers if not 0 <= number < self.vocab_size]
+        if unknown:
+            raise InputError(f"id {unknown[0]} is outside the vocabulary, 0 to {self.vocab_size - 1}")
         skip = arguments.switch(skip_special_tokens, "skip_special_tokens")
         return str(self._backend.decode(numbers, skip_special_tokens=skip))
 
@@ -254,12 +258,12 @@ class Tokenizer:
 
     @property
     def cls_token_id(self) -> int:
-        """The id of [CLS], the first of a text."""
+        """The id of [CLS], which starts each text or pair."""
         return self.cls_id
 
     @property
     def sep_token_id(self) -> int:
-        """The id of [SEP], which ends each text of a pair."""
+        """The id of [SEP], which ends each text."""
         return self.sep_id
 
     @property
@@ -269,38 +273,38 @@ class Tokenizer:
 
     @property
     def unk_token_id(self) -> int:
-        """The id of [UNK], for words that cannot be taken apart. Raises `InputError` where the vocabulary has none."""
+        """The id of [UNK], for words that cannot be split. Raises `InputError` where the vocabulary has none."""
         return self._id_of("unk_token")
 
     def _id_of(self, key: str) -> int:
         name = self._names[key]
-        found = self._backend.token_to_id(name)
-        if found is None:
+        token_id = self._backend.token_to_id(name)
+        if token_id is None:
             raise InputError(f"the tokenizer's vocabulary has no {name}")
-        return int(found)
+        return int(token_id)
 
 
-def _encoding(found: tokenizers.Encoding, known: dict[Any, Any], prompt: int) -> Encoding:
-    """An encoding whose numbers, word pieces and offsets are the `known` ones: a large data set has few different.
+def _encoding(encoded: tokenizers.Encoding, interned: dict[Any, Any], prompt: int) -> Encoding:
+    """An encoding that shares numbers, word pieces and offsets through `interned`: a large data set has few distinct.
 
     Args:
-        prompt: letters before the first text, which offsets do not count.
+        prompt: characters of the prompt before the first text, which offsets do not count.
     """
 
     def shared(values: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(known.setdefault(value, value) for value in values)
+        return tuple(interned.setdefault(value, value) for value in values)
 
-    offsets = found.offsets
+    offsets = encoded.offsets
     if prompt:
-        shifts = [prompt if which == 0 else 0 for which in found.sequence_ids]
+        shifts = [prompt if sequence == 0 else 0 for sequence in encoded.sequence_ids]
         places = zip(offsets, shifts, strict=True)
         offsets = [(max(start - shift, 0), max(end - shift, 0)) for (start, end), shift in places]
     return Encoding(
-        input_ids=shared(found.ids),
-        token_type_ids=tuple(found.type_ids),
-        tokens=shared(found.tokens),
+        input_ids=shared(encoded.ids),
+        token_type_ids=tuple(encoded.type_ids),
+        tokens=shared(encoded.tokens),
         offsets=shared(offsets),
-        truncated=bool(found.overflowing),
+        truncated=bool(encoded.overflowing),
     )
 
 
@@ -311,8 +315,8 @@ def collate(
 
     Args:
         encodings: at least one.
-        length: tokens per row; the longest encoding's where None.
-        pad_id: the padding token's number; the mask is 0 there.
+        length: tokens per row; the length of the longest encoding where None.
+        pad_id: the padding token's id; the mask is 0 there.
 
     Returns:
         `input_ids`, `attention_mask` and `token_type_ids`, each [batch, token].
@@ -350,26 +354,24 @@ def collate(
 def batches_by_length(
     lengths: Sequence[int], batch_size: int, buckets: Sequence[int] = BUCKETS, max_length: int | None = None
 ) -> list[tuple[tuple[int, ...], int]]:
-    """Batches of examples of similar length, with few different shapes.
+    """Batches of examples of similar length, with few distinct shapes.
 
-    Examples are sorted by length and cut into batches from the longest down; each batch is padded to
-    the bucket of its longest. So only the batch of the shortest examples can be incomplete. It is filled
-    up by repeating its last example, so that every batch of one padded length has one shape: write
-    results by index, where a repeat writes the same again, and leave repeats out of sums over a batch.
-    Where there is only one batch, it stays as it is.
+    Examples are sorted by length and cut into batches from the longest down; each batch is padded to the bucket of its
+    longest example. So only the batch of the shortest examples can be incomplete. It is filled by repeating its last
+    example, so that all batches of one padded length have one shape: write results by index, where a repeat rewrites
+    the same value, and exclude repeats from sums over a batch. A single batch stays as it is.
 
     Args:
         lengths: tokens of each example.
         batch_size: examples in a batch.
-        buckets: padded lengths to choose from, ascending; what is longer than the last is padded to
-            the next multiple of it.
-        max_length: no batch is padded further than this (a model's number of positions).
+        buckets: padded lengths to choose from, ascending; longer examples are padded to the next multiple of the last.
+        max_length: the longest padded length allowed (a model's number of positions).
 
     Returns:
-        For each batch, the longest first: the examples' positions in `lengths`, and the padded length.
+        For each batch, longest first: the positions of its examples in `lengths`, and the padded length.
 
     Raises:
-        InputError: a length is below 1 or above `max_length`, or `batch_size` is below 1.
+        InputError: a length is below 1 or above `max_length`, `batch_size` is below 1, or `buckets` is empty.
 
     >>> batches_by_length([5, 30, 6, 28, 7], batch_size=2)
     [((1, 3), 32), ((4, 2), 8), ((0, 0), 8)]
@@ -378,9 +380,9 @@ def batches_by_length(
     if batch_size < 1 or not buckets:
         raise InputError(f"batch_size is {batch_size} with {len(buckets)} buckets; both must be at least 1")
     limit = max_length or max(lengths, default=1) + buckets[-1]
-    wrong = [length for length in lengths if not 1 <= length <= limit]
-    if wrong:
-        raise InputError(f"an example has {wrong[0]} tokens; there must be from 1 to {limit}")
+    invalid = [length for length in lengths if not 1 <= length <= limit]
+    if invalid:
+        raise InputError(f"an example has {invalid[0]} tokens; there must be from 1 to {limit}")
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     batches = []
     for start in range(0, len(order), batch_size):

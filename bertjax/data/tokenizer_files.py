@@ -1,12 +1,12 @@
-"""A checkpoint's tokenizer as its files describe it, read as `transformers.AutoTokenizer` reads them.
+"""Read a checkpoint's tokenizer from its files as `transformers.AutoTokenizer` does.
 
-tokenizer.json, or vocab.txt     the vocabulary, and for tokenizers other than BERT's all that there is
-tokenizer_config.json            settings, which overrule tokenizer.json
-special_tokens_map.json, added_tokens.json    what tokens are called and which were added, in older checkpoints
+tokenizer.json, or vocab.txt     the vocabulary, and for tokenizers other than BERT's everything
+tokenizer_config.json            settings, which override tokenizer.json
+special_tokens_map.json, added_tokens.json    names of special tokens, and added tokens, in older checkpoints
 
 For BERT's own tokenizer everything but the vocabulary follows from the settings and their defaults, so it is built here
-of the `tokenizers` library's parts. Any other is what its tokenizer.json says. A setting that would change tokens and
-that transformers has dropped (such as `do_basic_tokenize`) is refused by name.
+from parts of the `tokenizers` library. Any other is built from its tokenizer.json. A setting that would change tokens
+but that transformers has dropped (such as `do_basic_tokenize`) is refused by name.
 """
 
 import json
@@ -34,14 +34,14 @@ TOKEN_NAMES = {
 }
 SIDES = ("right", "left")
 LARGEST_ID = 2**31 - 1
-MOST_BYTES = 1 << 26  # of a tokenizer's file: four times the largest that a BERT was seen to have
-NO_LIMIT = 10**6  # transformers writes 10^30 for a text of any length
+MOST_BYTES = 1 << 26  # of a tokenizer's file: four times the largest seen for a BERT
+NO_LIMIT = 10**6  # transformers writes 10^30 for unlimited length
 
 _BERT_CLASSES = (None, "BertTokenizer", "BertTokenizerFast", "ElectraTokenizer", "ElectraTokenizerFast")
-_AS_IT_STANDS = "PreTrainedTokenizerFast"  # for transformers: all is in tokenizer.json
+_AS_IT_STANDS = "PreTrainedTokenizerFast"  # tells transformers that everything is in tokenizer.json
 _FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 
-# Settings that change nothing at these values, and are refused at any other.
+# Settings that have no effect at these values, and are refused at any other.
 _HARMLESS_ONLY_AT: dict[str, tuple[Any, ...]] = {
     "do_basic_tokenize": (True, None),
     "never_split": (None, [], {}),
@@ -57,14 +57,14 @@ _WORD_PIECE = {"continuing_subword_prefix": "##", "max_input_chars_per_word": 10
 
 @dataclass(frozen=True)
 class TokenizerParts:
-    """What a tokenizer's files say.
+    """The content of a tokenizer's files.
 
     Args:
         backend: the tokenizer of the `tokenizers` library.
-        names: what the special tokens are called.
-        max_length: the most tokens that the model was made for, or None.
+        names: names of the special tokens.
+        max_length: the most tokens the model was made for, or None.
         truncation_side: where long texts are cut.
-        prompt: what is put before each text.
+        prompt: text put before each text.
     """
 
     backend: tokenizers.Tokenizer
@@ -78,12 +78,12 @@ def read_tokenizer(directory: Path) -> TokenizerParts:
     """Read the tokenizer in a checkpoint's directory.
 
     Raises:
-        DataError: there is none, a file is damaged, or a setting is not supported.
-        ConfigError: what sentence-transformers says of texts is not supported.
+        DataError: there is no tokenizer, a file is damaged, or a setting is not supported.
+        ConfigError: text settings of sentence-transformers are not supported.
     """
     settings, declared = _read_settings(directory / CONFIG, directory)
     content = read_json(directory / FILE, DataError, most=MOST_BYTES) if is_there(directory / FILE) else None
-    text = read_text_settings(directory)
+    text_settings = read_text_settings(directory)
     names = TOKEN_NAMES | {key: token.content for key, token in _named(directory / CONFIG, settings).items()}
     is_bert = settings.get("tokenizer_class") in _BERT_CLASSES
     if content is not None:
@@ -110,17 +110,17 @@ def read_tokenizer(directory: Path) -> TokenizerParts:
             backend = tokenizers.Tokenizer.from_str(json.dumps(content))
         tokens = _named(directory / CONFIG, settings, TOKEN_NAMES if is_bert else {})
         _add_tokens(source, backend, declared, [*tokens.values(), *_extra(directory / CONFIG, settings)])
-        _finish(backend, text)
+        _finish(backend, text_settings)
     return TokenizerParts(
-        backend, names, _max_length(directory, settings), _side(directory, settings, content), text.prompt
+        backend, names, _max_length(directory, settings), _side(directory, settings, content), text_settings.prompt
     )
 
 
 def write_tokenizer(directory: Path, parts: TokenizerParts) -> None:
-    """Write tokenizer.json and tokenizer_config.json, which transformers and bertjax read alike; both or neither.
+    """Write tokenizer.json and tokenizer_config.json, both or neither; transformers and bertjax read them alike.
 
     Raises:
-        OutputError: the directory cannot be written; what was there before stays.
+        OutputError: the directory cannot be written; its earlier content is kept.
     """
     content = json.loads(parts.backend.to_str())
     names = {key: name for key, name in parts.names.items() if parts.backend.token_to_id(name) is not None}
@@ -146,34 +146,34 @@ def write_tokenizer(directory: Path, parts: TokenizerParts) -> None:
 
 
 def _read_settings(path: Path, directory: Path) -> tuple[dict[str, Any], dict[int, AddedToken] | None]:
-    """The settings, and the added tokens by number where tokenizer_config.json lists them.
+    """The settings, and the added tokens by number, or None where tokenizer_config.json does not list them.
 
-    Only where it does not, transformers looks into the older special_tokens_map.json.
+    Only in that case does transformers read the older special_tokens_map.json.
     """
     settings = _object(path)
     for key, allowed in _HARMLESS_ONLY_AT.items():
         if key in settings and settings[key] not in allowed:
             raise DataError(f"{path}: {key} is {show(settings[key])}; bertjax supports only {allowed[0]!r}")
-    listed = settings.get("added_tokens_decoder")
-    if listed is None:
+    added_tokens = settings.get("added_tokens_decoder")
+    if added_tokens is None:
         names = _object(older := directory / "special_tokens_map.json")
-        if others := [key for key in names if not key.endswith(("_token", "_tokens"))]:
-            raise DataError(f"{older}: holds {show(others[0])}, which is no name of a token")
+        if unknown := [key for key in names if not key.endswith(("_token", "_tokens"))]:
+            raise DataError(f"{older}: holds {show(unknown[0])}, which is no name of a token")
         settings |= names
     inputs = settings.get("model_input_names")
     if inputs is not None and not (isinstance(inputs, list) and "token_type_ids" in inputs):
         raise DataError(f"{path}: model_input_names has no token_type_ids, which bertjax always gives")
     if not isinstance(settings.get("tokenizer_class"), str | None):
         raise DataError(f"{path}: tokenizer_class must be a name, found {show(settings['tokenizer_class'])}")
-    if listed is None:
+    if added_tokens is None:
         return settings, None
-    if not isinstance(listed, dict) or not all(isinstance(token, dict) for token in listed.values()):
-        raise DataError(f"{path}: added_tokens_decoder must be a table of tokens, found {show(listed)}")
-    return settings, {_number(path, number): _added(path, "a token", token) for number, token in listed.items()}
+    if not isinstance(added_tokens, dict) or not all(isinstance(token, dict) for token in added_tokens.values()):
+        raise DataError(f"{path}: added_tokens_decoder must be a table of tokens, found {show(added_tokens)}")
+    return settings, {_number(path, number): _added(path, "a token", token) for number, token in added_tokens.items()}
 
 
 def _model_of(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
-    """The model in a tokenizer.json, its vocabulary checked."""
+    """The model in a tokenizer.json, with its vocabulary checked."""
     model = content.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict | list):
         raise DataError(f"{path}: holds no tokenizer model with a vocabulary; fetch the checkpoint again")
@@ -185,7 +185,7 @@ def _model_of(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
-    """One token a line, numbered from 0; space at a line's end, such as a carriage return, is no part of it."""
+    """One token per line, numbered from 0; trailing white space, such as a carriage return, is not part of it."""
     lines = read_text(path, DataError, MOST_BYTES).split("\n")
     return {token.rstrip(): number for number, token in enumerate(lines[:-1] if lines[-1] == "" else lines)}
 
@@ -209,22 +209,22 @@ def _declared_beside(directory: Path) -> dict[int, AddedToken]:
 
 
 def _named(path: Path, settings: Mapping[str, Any], default: Mapping[str, str] | None = None) -> dict[str, AddedToken]:
-    """The special tokens that the settings name, or that are called as by default."""
-    found = {**(default or {}), **{key: settings[key] for key in TOKEN_NAMES if settings.get(key) is not None}}
-    return {key: _added(path, key, token, special=True) for key, token in found.items()}
+    """The special tokens named by the settings, or else by `default`."""
+    named_tokens = {**(default or {}), **{key: settings[key] for key in TOKEN_NAMES if settings.get(key) is not None}}
+    return {key: _added(path, key, token, special=True) for key, token in named_tokens.items()}
 
 
 def _extra(path: Path, settings: Mapping[str, Any]) -> list[AddedToken]:
-    """Special tokens beside those with a name of their own."""
-    found = settings.get("extra_special_tokens") or settings.get("additional_special_tokens") or []
-    found = list(found.values()) if isinstance(found, dict) else found
-    if not isinstance(found, list):
-        raise DataError(f"{path}: additional_special_tokens must be a list of tokens, found {show(found)}")
-    return [_added(path, "a special token", token, special=True) for token in found]
+    """Special tokens besides those in `TOKEN_NAMES`."""
+    extra = settings.get("extra_special_tokens") or settings.get("additional_special_tokens") or []
+    extra = list(extra.values()) if isinstance(extra, dict) else extra
+    if not isinstance(extra, list):
+        raise DataError(f"{path}: additional_special_tokens must be a list of tokens, found {show(extra)}")
+    return [_added(path, "a special token", token, special=True) for token in extra]
 
 
 def _added(path: Path, what: str, token: Any, special: bool | None = None) -> AddedToken:
-    """A token as the library takes it, from its text or from an object with its text as content."""
+    """A token for the library, from its text or from an object with the text as `content`."""
     flags = {} if special is None else {"special": special}
     if isinstance(token, dict):
         content = token.get("content")
@@ -239,20 +239,20 @@ def _added(path: Path, what: str, token: Any, special: bool | None = None) -> Ad
 def _add_tokens(
     path: Path, backend: tokenizers.Tokenizer, declared: Mapping[int, AddedToken], special: list[AddedToken]
 ) -> None:
-    """Add tokens in order of their numbers, then special ones that are not among them; each gets the number it has."""
-    known = {token.content for token in backend.get_added_tokens_decoder().values()}
+    """Add declared tokens in order of their numbers, then the other special ones; each must get its declared number."""
+    existing = {token.content for token in backend.get_added_tokens_decoder().values()}
     names = {token.content for token in special}
     for _, token in sorted(declared.items()):
         token.special = token.special or token.content in names
-    tokens = [token for _, token in sorted(declared.items()) if token.content not in known]
+    tokens = [token for _, token in sorted(declared.items()) if token.content not in existing]
     backend.add_tokens(tokens)
     for token in special:
-        if token.content not in known | {one.content for one in declared.values()}:
+        if token.content not in existing | {declared_token.content for declared_token in declared.values()}:
             backend.add_tokens([token])
     for number, token in declared.items():
-        if (found := backend.token_to_id(token.content)) != number:
+        if (token_id := backend.token_to_id(token.content)) != number:
             raise DataError(
-                f"{path}: the added token {show(token.content)} is said to be number {number}, but is {found}"
+                f"{path}: the added token {show(token.content)} is said to be number {number}, but is {token_id}"
             )
 
 
@@ -263,7 +263,7 @@ def _make_bert(
     settings: Mapping[str, Any],
     names: Mapping[str, str],
 ) -> tokenizers.Tokenizer:
-    """BERT's tokenizer of a vocabulary and settings."""
+    """Build BERT's tokenizer from a vocabulary and settings."""
     needed = [names[key] for key in ("unk_token", "sep_token", "pad_token", "cls_token")]
     missing = [name for name in needed if name not in model["vocab"]]
     if missing or not isinstance(model["vocab"], dict):
@@ -279,17 +279,17 @@ def _make_bert(
 
 
 def _normalizer(path: Path, settings: Mapping[str, Any]) -> normalizers.BertNormalizer:
-    """Lower-casing and the like, as the settings say."""
-    chosen: dict[str, Any] = {"do_lower_case": True, "tokenize_chinese_chars": True, "strip_accents": None}
-    chosen |= {key: settings[key] for key in chosen if key in settings}
-    for key, value in chosen.items():
+    """The normaliser with lower-casing and so on as in the settings."""
+    options: dict[str, Any] = {"do_lower_case": True, "tokenize_chinese_chars": True, "strip_accents": None}
+    options |= {key: settings[key] for key in options if key in settings}
+    for key, value in options.items():
         if not isinstance(value, bool) and not (key == "strip_accents" and value is None):
             raise DataError(f"{path}: {key} must be true or false, found {show(value)}")
     return normalizers.BertNormalizer(
         clean_text=True,
-        lowercase=chosen["do_lower_case"],
-        strip_accents=chosen["strip_accents"],
-        handle_chinese_chars=chosen["tokenize_chinese_chars"],
+        lowercase=options["do_lower_case"],
+        strip_accents=options["strip_accents"],
+        handle_chinese_chars=options["tokenize_chinese_chars"],
     )
 
 
@@ -302,37 +302,46 @@ def _template(backend: tokenizers.Tokenizer, names: Mapping[str, str]) -> proces
     )
 
 
-def _compare(path: Path, content: Mapping[str, Any], made: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Refuse a tokenizer.json that says it is another one than the settings make, which then would count.
+def _compare(path: Path, content: Mapping[str, Any], reference: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Refuse a tokenizer.json that contradicts the tokenizer built from the settings, which would take precedence.
 
-    Versions of transformers differ in which of both they take.
+    Versions of transformers differ in which of the two they use.
     """
     model = {key: content["model"].get(key, value) for key, value in _WORD_PIECE.items()}
-    found, wanted = content.get("normalizer"), made["normalizer"]
-    if isinstance(found, dict) and found.get("type") == "BertNormalizer":
+    normalizer, expected = content.get("normalizer"), reference["normalizer"]
+    if isinstance(normalizer, dict) and normalizer.get("type") == "BertNormalizer":
         overruled = {"do_lower_case": "lowercase", "strip_accents": "strip_accents"}
         overruled["tokenize_chinese_chars"] = "handle_chinese_chars"
-        found = found | {there: wanted[there] for here, there in overruled.items() if here in settings}
-    others = [("normalizer", found, wanted), ("pre_tokenizer", content.get("pre_tokenizer"), made["pre_tokenizer"])]
-    others += [(f"model.{key}", model[key], value) for key, value in _WORD_PIECE.items()]
-    for name, theirs, ours in others:
-        if theirs != ours:
+        normalizer = normalizer | {
+            option: expected[option] for setting, option in overruled.items() if setting in settings
+        }
+    comparisons = [
+        ("normalizer", normalizer, expected),
+        ("pre_tokenizer", content.get("pre_tokenizer"), reference["pre_tokenizer"]),
+    ]
+    comparisons += [(f"model.{key}", model[key], value) for key, value in _WORD_PIECE.items()]
+    for name, stated, built in comparisons:
+        if stated != built:
             raise DataError(
-                f"{path}: its {name} is {show(theirs, 120)}, but a BertTokenizer has {show(ours, 120)}: say in "
+                f"{path}: its {name} is {show(stated, 120)}, but a BertTokenizer has {show(built, 120)}: say in "
                 f'{CONFIG} which counts ("do_lower_case" and the like, or "tokenizer_class": "{_AS_IT_STANDS}")'
             )
 
 
-def _finish(backend: tokenizers.Tokenizer, text: TextSettings) -> None:
-    """Lower-casing before all else, where sentence-transformers asks for it and the tokenizer does not do it."""
-    if not text.do_lower_case or '"lowercase":true' in (state := backend.to_str()) or '"type":"Lowercase"' in state:
+def _finish(backend: tokenizers.Tokenizer, text_settings: TextSettings) -> None:
+    """Lower-case first, where sentence-transformers asks for it and the tokenizer does not do it."""
+    if (
+        not text_settings.do_lower_case
+        or '"lowercase":true' in (state := backend.to_str())
+        or '"type":"Lowercase"' in state
+    ):
         return
-    before = [] if backend.normalizer is None else [backend.normalizer]
-    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *before])
+    existing = [] if backend.normalizer is None else [backend.normalizer]
+    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *existing])
 
 
 def _max_length(directory: Path, settings: Mapping[str, Any]) -> int | None:
-    """`model_max_length`, by its old name too; None where it is no limit."""
+    """`model_max_length`, or `max_len` as it used to be called; None where there is no limit."""
     length = settings.get("model_max_length", settings.get("max_len"))
     if length is None:
         return None
@@ -342,7 +351,7 @@ def _max_length(directory: Path, settings: Mapping[str, Any]) -> int | None:
 
 
 def _side(directory: Path, settings: Mapping[str, Any], content: Mapping[str, Any] | None) -> str:
-    """Where texts are cut: as the settings say, else as tokenizer.json does."""
+    """Where texts are cut: as the settings say, else as tokenizer.json says."""
     side = settings.get("truncation_side")
     if side is None:
         truncation = (content or {}).get("truncation")
@@ -354,7 +363,7 @@ def _side(directory: Path, settings: Mapping[str, Any], content: Mapping[str, An
 
 
 def _is_bert(content: Mapping[str, Any], parts: TokenizerParts) -> bool:
-    """Whether BERT's tokenizer, made of the vocabulary and the settings alone, is this one."""
+    """Whether this tokenizer is BERT's, reproducible from the vocabulary and the settings alone."""
     model, normalizer = content["model"], content["normalizer"] or {}
     return (
         model["type"] == "WordPiece"

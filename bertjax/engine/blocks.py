@@ -127,7 +127,10 @@ class BlockRunner:
         if self.donors is None:
             return
         layers = [
-            change.layer for one in self.plan.ablations for change in one.changes if change.replacement == "donor"
+            change.layer
+            for ablation in self.plan.ablations
+            for change in ablation.changes
+            if change.replacement == "donor"
         ]
         filled = self._filled(chunks)
         hidden, rows = self._embed(self.donors, filled), self.rows(filled)

@@ -189,8 +189,8 @@ def read_first(
     def local(hidden: FirstTokens, state: State) -> Array:
         model = nnx.merge(graphdef, state)
         first = hidden.reshape(-1, 1, hidden.shape[-1])
-        found = readout(model.finish(first, jnp.ones((first.shape[0], 1, 1), model.numerics.wide)))
-        return found.reshape(*hidden.shape[:3], *found.shape[1:])
+        outputs = readout(model.finish(first, jnp.ones((first.shape[0], 1, 1), model.numerics.wide)))
+        return outputs.reshape(*hidden.shape[:3], *outputs.shape[1:])
 
     return over_rows(local, mesh, [hidden], [state])
 
@@ -212,8 +212,8 @@ def read(
     def local(hidden: Block, rows: BlockRows, lengths: Array, state: State) -> Array:
         model = nnx.merge(graphdef, state)
         apart, keep = steps.examples_apart(_flat(hidden), rows.flat(), _flat(lengths), longest)
-        found = readout(model.finish(apart, keep.astype(model.numerics.wide)))
-        return found.reshape(*hidden.shape[:2], -1, *found.shape[1:])
+        outputs = readout(model.finish(apart, keep.astype(model.numerics.wide)))
+        return outputs.reshape(*hidden.shape[:2], -1, *outputs.shape[1:])
 
     return over_rows(local, mesh, [hidden, rows, lengths], [state])
 
@@ -233,9 +233,9 @@ def read_at(
 
     def local(hidden: Block, rows: BlockRows, positions: Array, state: State) -> Array:
         model = nnx.merge(graphdef, state)
-        found = steps.tokens_at(_flat(hidden), rows.flat(), _flat(positions))
-        found = readout(model.finish(found, jnp.ones((found.shape[0], 1, found.shape[1]), model.numerics.wide)))
-        return found.reshape(*hidden.shape[:2], -1, *found.shape[1:])
+        outputs = steps.tokens_at(_flat(hidden), rows.flat(), _flat(positions))
+        outputs = readout(model.finish(outputs, jnp.ones((outputs.shape[0], 1, outputs.shape[1]), model.numerics.wide)))
+        return outputs.reshape(*hidden.shape[:2], -1, *outputs.shape[1:])
 
     return over_rows(local, mesh, [hidden, rows, positions], [state])
 
@@ -248,7 +248,7 @@ def head_outputs(
     step = steps.first_head_outputs if short else steps.head_outputs
 
     def local(hidden: Block, rows: BlockRows, weights: LayerWeights) -> Array:
-        found = step(weights, _flat(hidden), rows.flat(), numerics)
-        return found.reshape(*hidden.shape[:2], *found.shape[1:])
+        outputs = step(weights, _flat(hidden), rows.flat(), numerics)
+        return outputs.reshape(*hidden.shape[:2], *outputs.shape[1:])
 
     return over_rows(local, mesh, [hidden, rows], [weights])

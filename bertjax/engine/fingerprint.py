@@ -26,14 +26,14 @@ def facts_of(sweep_input: SweepInput, examples: str | None = None) -> dict[str, 
         examples: what tells the examples from others, where the input does not hold them.
 
     Raises:
-        InputError: the readout or the combination is something that cannot be told from another.
+        InputError: the readout or the combination is something that cannot be distinguished from another.
     """
     model, plan, means = sweep_input.model, sweep_input.plan, sweep_input.means
     parameters = {name: np.asarray(value) for name, value in model.parameters().items()}
     # What sets and modes are called changes no output.
     changes = [
-        [(change.layer, change.head, change.replacement, change.replaced) for change in one.changes]
-        for one in plan.ablations
+        [(change.layer, change.head, change.replacement, change.replaced) for change in ablation.changes]
+        for ablation in plan.ablations
     ]
     modes = "/".join(sorted(plan.modes())) or "base"
     facts = {
@@ -85,18 +85,18 @@ def _content(value: Any, package: str, seen: list[Any]) -> Any:
     """
     if value is None or isinstance(value, str | bytes | int | float | complex | np.dtype | type | ModuleType):
         return repr(value) if not isinstance(value, ModuleType) else value.__name__
-    if any(value is one for one in seen):
+    if any(value is item for item in seen):
         return "itself"
     inside = partial(_content, package=package, seen=[*seen, value])
     if isinstance(value, np.ndarray | np.generic | jax.Array):
         array = np.asarray(value)
         return "array", array.dtype.name, array.shape, _digest(np.ascontiguousarray(array).tobytes())
     if isinstance(value, tuple | list):
-        return type(value).__name__, [inside(one) for one in value]
+        return type(value).__name__, [inside(item) for item in value]
     if isinstance(value, set | frozenset):
-        return type(value).__name__, sorted(repr(inside(one)) for one in value)
+        return type(value).__name__, sorted(repr(inside(item)) for item in value)
     if isinstance(value, dict):
-        return "dict", [(inside(key), inside(one)) for key, one in value.items()]
+        return "dict", [(inside(key), inside(item)) for key, item in value.items()]
     if isinstance(value, partial):
         return "partial", inside(value.func), inside(value.args), inside(value.keywords)
     if isinstance(value, MethodType):
@@ -137,10 +137,12 @@ def _package(function: Any) -> str:
 
 def _names(code: CodeType) -> set[str]:
     """Names that a function's code and the functions in it may look up in their module."""
-    inner = [_names(one) for one in code.co_consts if isinstance(one, CodeType)]
+    inner = [_names(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
     return set(code.co_names).union(*inner)
 
 
 def _code(code: CodeType) -> tuple[Any, ...]:
-    constants = tuple(_code(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts)
+    constants = tuple(
+        _code(constant) if isinstance(constant, CodeType) else repr(constant) for constant in code.co_consts
+    )
     return code.co_code, code.co_names, constants

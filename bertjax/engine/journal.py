@@ -6,7 +6,7 @@
     .lock          is locked while a process works here
 
 Every file appears whole or not at all. A part whose digest does not match is computed again. The sizes come from the
-journal when a sweep goes on, not from the memory that happens to be free: the same steps give the same bytes.
+journal when a sweep resumes, not from the memory that happens to be free: the same steps give the same bytes.
 """
 
 import contextlib
@@ -139,10 +139,10 @@ def open_journal(
     """
     with contextlib.ExitStack() as opened:
         lock = opened.enter_context(_claim(directory, replace))
-        told = describe_settings(settings or {})
-        if not _holds(directory, facts, told, replace):
+        texts = describe_settings(settings or {})
+        if not _holds(directory, facts, texts, replace):
             _remove(directory, (re.escape(FACTS), PART, TEMPORARY))
-            content = {"facts": dict(facts), "sizes": dict(sizes), "settings": told}
+            content = {"facts": dict(facts), "sizes": dict(sizes), "settings": texts}
             write_json(directory / FACTS, {**content, "sha256": _hash(content)})
         journal = Journal(directory, _read(directory / FACTS)["sizes"], lock)
         opened.pop_all()  # from here on the journal closes the lock
@@ -154,16 +154,20 @@ def _holds(directory: Path, facts: Mapping[str, str], settings: Mapping[str, str
     if not is_unfinished(directory):
         return False
     try:
-        found = _read(directory / FACTS)
-        differing = find_differences(found["facts"], facts)
+        recorded = _read(directory / FACTS)
+        differing = find_differences(recorded["facts"], facts)
         if differing and not count_parts(directory):
             return False  # nothing was finished: there is nothing to lose
         if differing:
-            chosen = [one for one in find_differences(found["settings"], settings) if one[0] in settings]
-            others = list_differences(chosen, differing)
+            chosen = [
+                difference
+                for difference in find_differences(recorded["settings"], settings)
+                if difference[0] in settings
+            ]
+            descriptions = list_differences(chosen, differing)
             raise OutputError(
-                f"{directory.parent} holds an unfinished sweep with other settings: {others}. "
-                "Give those to go on, another --output, or --overwrite to discard it"
+                f"{directory.parent} holds an unfinished sweep with other settings: {descriptions}. "
+                "Give those to resume, another --output, or --overwrite to discard it"
             )
     except OutputError:
         if not replace:
@@ -256,9 +260,9 @@ def _read(path: Path) -> dict[str, dict]:
     """What `journal.json` says. Its own digest tells damage, so that no size is taken that nobody chose."""
     advice = "--overwrite discards what was finished"
     try:
-        found = parse_json(read_text(path, OutputError))
-        content = {name: dict(found[name]) for name in ("facts", "sizes", "settings")}
-        if found["sha256"] != _hash(content):
+        parsed = parse_json(read_text(path, OutputError))
+        content = {name: dict(parsed[name]) for name in ("facts", "sizes", "settings")}
+        if parsed["sha256"] != _hash(content):
             raise ValueError("its digest does not match")
         return content
     except OutputError as error:
@@ -280,18 +284,18 @@ def describe_settings(settings: Mapping[str, Any]) -> dict[str, str]:
     return {name: "default" if value is None else str(value) for name, value in settings.items()}
 
 
-def find_differences(there: Mapping[str, str], here: Mapping[str, str]) -> list[tuple[str, str, str]]:
+def find_differences(recorded: Mapping[str, str], current: Mapping[str, str]) -> list[tuple[str, str, str]]:
     """Name, there, here, of all that is not the same."""
-    pairs = [(name, there.get(name, "none"), here.get(name, "none")) for name in {**there, **here}]
-    return [found for found in pairs if found[1] != found[2]]
+    pairs = [(name, recorded.get(name, "none"), current.get(name, "none")) for name in {**recorded, **current}]
+    return [pair for pair in pairs if pair[1] != pair[2]]
 
 
 def list_differences(chosen: Sequence[tuple[str, str, str]], differing: Sequence[tuple[str, str, str]]) -> str:
     """What the user chose otherwise, then the facts that differ: where a choice explains a digest, by name alone."""
-    told = [f"{name} ({there} there, {here} here)" for name, there, here in chosen]
-    for name, there, here in differing:
-        if (name, there, here) in chosen:  # a setting that is a fact as well
+    descriptions = [f"{name} ({recorded} there, {current} here)" for name, recorded, current in chosen]
+    for name, recorded, current in differing:
+        if (name, recorded, current) in chosen:  # a setting that is a fact as well
             continue
-        hidden = bool(chosen) and re.search(DIGEST, f"{there} {here}") is not None
-        told.append(name if hidden else f"{name} ({there} there, {here} here)")
-    return "; ".join(told)
+        hidden = bool(chosen) and re.search(DIGEST, f"{recorded} {current}") is not None
+        descriptions.append(name if hidden else f"{name} ({recorded} there, {current} here)")
+    return "; ".join(descriptions)

@@ -122,11 +122,11 @@ def _empty(rows: int, row_length: int, places: int) -> Packed:
 
 def _put(packed: Packed, row: int, place: int, start: int, encoding: Encoding) -> None:
     """Write a text into a row."""
-    here = (row, slice(start, start + len(encoding)))
-    packed.input_ids[here] = encoding.input_ids
-    packed.token_type_ids[here] = encoding.token_type_ids
-    packed.position_ids[here] = np.arange(len(encoding))
-    packed.segments[here] = place + 1
+    slots = (row, slice(start, start + len(encoding)))
+    packed.input_ids[slots] = encoding.input_ids
+    packed.token_type_ids[slots] = encoding.token_type_ids
+    packed.position_ids[slots] = np.arange(len(encoding))
+    packed.segments[slots] = place + 1
     packed.starts[row, place], packed.lengths[row, place] = start, len(encoding)
 
 

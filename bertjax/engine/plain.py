@@ -49,7 +49,7 @@ class SweepResult:
     def to_pandas(self) -> "pandas.DataFrame":
         """A `pandas.DataFrame` with a row for each ablation and example, in their orders.
 
-        Columns: `ablation`, its name; `heads`, its heads, apart by spaces; `example`, its place from 0; `base` and
+        Columns: `ablation`, its name; `heads`, its heads, separated by spaces; `example`, its place from 0; `base` and
         `output`, the readout without and with the ablation. Of a readout of several numbers each has a column of its
         own, `base_0` ..., `output_0` ..., of several axes `output_0_0` ...
 
@@ -59,7 +59,9 @@ class SweepResult:
         dataframes = import_pandas()
         ablations, examples, *axes = self.outputs.shape
         names = [ablation.name for ablation in self.ablations] or [str(number) for number in range(ablations)]
-        heads = [" ".join(f"{change.layer}.{change.head}" for change in one.changes) for one in self.ablations]
+        heads = [
+            " ".join(f"{change.layer}.{change.head}" for change in ablation.changes) for ablation in self.ablations
+        ]
         columns: dict[str, Any] = {
             "ablation": np.repeat(names, examples),
             "heads": np.repeat(heads or [""] * ablations, examples),
@@ -129,7 +131,7 @@ def sweep(
         chunk_size: at most so many ablations are computed at once; default by `tokens_at_once`.
         share_prefix: start each ablation from the base run's hidden states at its first overridden layer.
             Without it each ablation is a full forward pass.
-        progress: is told the work done and the work in all, in runs of one layer on one example.
+        progress: called with the work done and the total work, in runs of one layer on one example.
 
     Returns: base and ablated outputs, float32 (float64 for a float64 model).
 
@@ -141,7 +143,7 @@ def sweep(
     layers = [nnx.split(layer) for layer in model.body.encoder.layers]
     head, embeddings = nnx.split(model), nnx.split(model.body.embeddings)
     depth = len(layers)
-    starts = [first_layer(one, depth) if share_prefix else 0 for one in overrides]
+    starts = [first_layer(override, depth) if share_prefix else 0 for override in overrides]
     chunks: dict[int, list[tuple[list[int], int, Overrides]]] = {}
     batches = _check_batches(batches)
     done, total = 0.0, float(sum(depth - start for start in starts) * sum(len(indices) for indices, _ in batches))
@@ -152,8 +154,10 @@ def sweep(
         inputs = model.inputs(batch)
         if len(indices) != len(inputs.input_ids):
             raise InputError(f"there are {len(indices)} numbers for the {len(inputs.input_ids)} examples of a batch")
-        for one in overrides if base is None else [one for one in overrides if one.edges is not None]:
-            _check_for_all(model.config, one, inputs)
+        for override in (
+            overrides if base is None else [override for override in overrides if override.edges is not None]
+        ):
+            _check_for_all(model.config, override, inputs)
         prefixes = _run_base(embeddings, layers, inputs)
         first = np.asarray(_read(*head, prefixes[-1][None], inputs.keep, readout))[0]
         if not np.isfinite(first).all():
@@ -170,8 +174,8 @@ def sweep(
             for number in range(start, depth):
                 step = _branch if number == start else _continue
                 hidden = step(*layers[number], hidden, inputs.keep, stacked, number)
-            found = np.asarray(_read(*head, hidden, inputs.keep, readout))[: len(members)]
-            outputs[np.asarray(members)[:, None], np.asarray(indices)[None]] = found
+            ablated = np.asarray(_read(*head, hidden, inputs.keep, readout))[: len(members)]
+            outputs[np.asarray(members)[:, None], np.asarray(indices)[None]] = ablated
             done += len(members) * (depth - start) * len(indices)
             progress(done, total)
     assert base is not None  # as `_check_batches` sees
@@ -197,16 +201,16 @@ def _check_sweep(model: PretrainedModel, overrides: Any, readout: Readout, progr
 
 def _check_batches(batches: Any) -> list[tuple[tuple[int, ...], Mapping[str, Any]]]:
     """Batches whose examples are numbered 0, 1, 2 ... Raises `InputError` where they are not."""
-    expected, found = "a list of pairs: examples' numbers, and a batch", []
+    expected, checked = "a list of pairs: examples' numbers, and a batch", []
     for pair in arguments.several(batches, "batches", expected, tuple | list):
         if len(pair) != 2 or not isinstance(pair[1], Mapping):
             arguments.refuse("batches", expected, batches)
         numbers = arguments.several(pair[0], "the numbers of a batch's examples", "whole numbers")
-        found.append((tuple(arguments.whole_number(one, "an example's number", 0) for one in numbers), pair[1]))
-    named = {number for numbers, _ in found for number in numbers}
+        checked.append((tuple(arguments.whole_number(number, "an example's number", 0) for number in numbers), pair[1]))
+    named = {number for numbers, _ in checked for number in numbers}
     if not named or named != set(range(len(named))):
         raise InputError("the numbers of the batches' examples must be 0, 1, 2 ..., with none left out")
-    return found
+    return checked
 
 
 def _check_for_all(config: BertConfig, overrides: Overrides, inputs: Inputs) -> None:
@@ -221,11 +225,11 @@ def _check_for_all(config: BertConfig, overrides: Overrides, inputs: Inputs) -> 
 def first_layer(overrides: Overrides, layers: int) -> int:
     """The first layer in which an override may change anything (the last one for the identity)."""
     changed = [np.asarray(overrides.weights_gate) != 1, np.asarray(overrides.output_gate) != 1]
-    found = [int(layer) for layer in np.nonzero(np.any(changed, axis=(0, 2)))[0]]
+    changed_layers = [int(layer) for layer in np.nonzero(np.any(changed, axis=(0, 2)))[0]]
     for part in (overrides.weights, overrides.outputs, overrides.edges):
         if part is not None:
-            found += [int(layer) for layer in np.asarray(part.layer) if layer >= 0]
-    return min([*found, layers - 1])
+            changed_layers += [int(layer) for layer in np.asarray(part.layer) if layer >= 0]
+    return min([*changed_layers, layers - 1])
 
 
 def _chunks(
@@ -241,9 +245,9 @@ def _chunks(
         members = [number for number, start in enumerate(starts) if start == layer]
         size = -(-len(members) // -(-len(members) // chunk_size))
         for start in range(0, len(members), size):
-            some = members[start : start + size]
-            filled = [overrides[number] for number in some + some[-1:] * (size - len(some))]
-            chunks.append((some, layer, stack(filled)))
+            chunk = members[start : start + size]
+            filled = [overrides[number] for number in chunk + chunk[-1:] * (size - len(chunk))]
+            chunks.append((chunk, layer, stack(filled)))
     return chunks
 
 

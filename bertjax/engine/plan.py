@@ -77,11 +77,11 @@ class Plan:
 
     def modes(self) -> set[str]:
         """The modes that occur."""
-        return {change.mode for one in self.ablations for change in one.changes}
+        return {change.mode for ablation in self.ablations for change in ablation.changes}
 
     def replacements(self) -> set[str]:
         """What is put in heads' places: those of `modes.REPLACEMENTS` that occur."""
-        return {change.replacement for one in self.ablations for change in one.changes}
+        return {change.replacement for ablation in self.ablations for change in ablation.changes}
 
 
 def make_plan(config: BertConfig, ablations: Sequence[Ablation]) -> Plan:
@@ -100,25 +100,25 @@ def make_plan(config: BertConfig, ablations: Sequence[Ablation]) -> Plan:
     if not ablations:
         raise InputError("there is nothing to ablate")
     root = Node(-1, (), [-1])
-    found: dict[tuple[int, tuple[Change, ...]], Node] = {}
+    nodes: dict[tuple[int, tuple[Change, ...]], Node] = {}
     duplicates = 0
-    for number, one in enumerate(ablations):
+    for number, ablation in enumerate(ablations):
         node = root
-        for layer, changes in _by_layer(config, one):
+        for layer, changes in _by_layer(config, ablation):
             key = (id(node), changes)
-            if key not in found:
-                found[key] = Node(layer, changes)
-                node.children.setdefault(layer, []).append(found[key])
-            node = found[key]
+            if key not in nodes:
+                nodes[key] = Node(layer, changes)
+                node.children.setdefault(layer, []).append(nodes[key])
+            node = nodes[key]
         duplicates += bool(node.ablations)
         node.ablations.append(number)
     return Plan(root, tuple(ablations), config.num_hidden_layers, config.num_attention_heads, duplicates)
 
 
-def _by_layer(config: BertConfig, one: Ablation) -> list[tuple[int, tuple[Change, ...]]]:
+def _by_layer(config: BertConfig, ablation: Ablation) -> list[tuple[int, tuple[Change, ...]]]:
     """An ablation's changes, layer by layer; what changes nothing is left out."""
     layers: dict[int, list[Change]] = {}
-    for change in one.changes:
+    for change in ablation.changes:
         parse_head((change.layer, change.head), config)
         if change.share != 0:
             layers.setdefault(change.layer, []).append(change)

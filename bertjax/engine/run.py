@@ -87,13 +87,13 @@ def sweep(
         attention: 'explicit', 'fused' or 'pallas' (`Numerics.attention`); 'auto' is the model's own where that is not
             explicit, else what is fastest on this device. A last layer at [CLS] alone has a form of its own.
         tokenizer: for plain texts among examples and donors; it cuts none of them.
-        journal: a directory in which finished parts are kept, and from which a sweep goes on that was killed;
+        journal: a directory in which finished parts are kept, from which a killed sweep resumes;
             its outputs are then the same bytes as those of one that was not.
         replace_journal: discard the journal of another sweep that is there.
         settings: what the user chose, by name; the error about another sweep's journal names those that differ.
-        progress: True shows a bar in terminals and notebooks; or a function that is told the work done and the work
+        progress: True shows a bar in terminals and notebooks; or a function called with the work done and the total
             in all, in layers of one run on one chunk of rows.
-        say: is told in a line that an unfinished sweep goes on.
+        say: called with a line when an unfinished sweep resumes.
 
     Raises:
         OutputError: the journal is of another sweep, in use, or cannot be written.
@@ -131,13 +131,13 @@ def sweep(
         notes = None
         if path is not None:
             facts = facts_of(sweep_input)
-            there = open_journal(path, facts, sizes.to_dict(), settings=settings, replace=replace_journal)
-            notes = opened.enter_context(there)
+            opened_journal = open_journal(path, facts, sizes.to_dict(), settings=settings, replace=replace_journal)
+            notes = opened.enter_context(opened_journal)
             begun = Sizes.from_dict(notes.sizes)
             if begun != sizes:
                 sizes, runner = begun, _runner_of(sweep_input, begun, notes, memory, devices)
             if notes.found:
-                say(f"{notes.found} finished parts in {notes.directory.parent}, going on from there")
+                say(f"{notes.found} finished parts in {notes.directory.parent}, resuming there")
         bar = opened.enter_context(ProgressBar("sweep"))
         report = (bar if progress else silent) if isinstance(progress, bool) else progress
         base, outputs = _run(sweep_input, runner, sizes, notes, report)
@@ -162,10 +162,10 @@ def _check_reporting(
 def _devices(devices: Sequence[jax.Device] | None) -> tuple[jax.Device, ...] | None:
     if devices is None:
         return None
-    found = arguments.several(devices, "devices", "a list of JAX's devices (jax.devices())", jax.Device)
-    if not found:
+    checked = arguments.several(devices, "devices", "a list of JAX's devices (jax.devices())", jax.Device)
+    if not checked:
         raise InputError("devices is an empty list: leave it out for all devices of this process")
-    return found
+    return checked
 
 
 def run_with_sizes(
@@ -209,7 +209,7 @@ def _runner_of(
     if memory is not None and needed > SLACK * memory:
         raise InputError(
             f"the unfinished sweep in {journal.directory.parent} was begun with steps that need about "
-            f"{format_bytes(needed)} of memory, but the budget is {format_bytes(memory)}: give more to go on"
+            f"{format_bytes(needed)} of memory, but the budget is {format_bytes(memory)}: give more to resume"
         )
     return runner
 
@@ -218,15 +218,15 @@ def runner_bytes(runner: BlockRunner, sweep_input: SweepInput) -> int:
     """Bytes that a sweep takes at most beside the model and the outputs, of the process (on CPUs) or of each device."""
     packed, itemsize = runner.packed, np.dtype(sweep_input.model.numerics.dtype).itemsize
     row_bytes = sweep_input.row_bytes(packed.starts.shape[1], AHEAD)
-    here = Blocks(runner.blocks.rows // runner.devices, runner.blocks.runs)
-    needed = sweep_bytes(runner.config, itemsize, packed.row_length, here, row_bytes)
+    own_blocks = Blocks(runner.blocks.rows // runner.devices, runner.blocks.runs)
+    needed = sweep_bytes(runner.config, itemsize, packed.row_length, own_blocks, row_bytes)
     return needed * (runner.devices if jax.default_backend() == "cpu" else 1)
 
 
 def _run_parts(runner: BlockRunner, parts: Sequence[Part], outputs: "_Outputs", progress: Progress) -> None:
     """Run what is not finished yet, group by group."""
     missing = [part for part in parts if not outputs.restore(part)]
-    groups = {part.chunks: [one for one in missing if one.chunks == part.chunks] for part in missing}
+    groups = {part.chunks: [other for other in missing if other.chunks == part.chunks] for part in missing}
     total = sum(part.work for part in parts) + runner.layers * runner.chunks
     ahead = sum(part.work for part in missing) + runner.layers * sum(map(len, groups))
     pace = Pace(total - ahead, total, progress)
@@ -255,9 +255,9 @@ class _Outputs:
         self.outputs: np.ndarray | None = None
         self.finished = 0
 
-    def add(self, found: Array, runs: list[tuple[Node, int]]) -> None:
+    def add(self, readouts: Array, runs: list[tuple[Node, int]]) -> None:
         """A readout of a block whose slots are these runs on these chunks."""
-        self.waiting.append((found, runs))
+        self.waiting.append((readouts, runs))
         while len(self.waiting) > AHEAD:  # by then the device has come that far
             self._settle()
 
@@ -272,11 +272,11 @@ class _Outputs:
 
     def restore(self, part: Part) -> bool:
         """Take a part's outputs from the journal; whether they are there."""
-        found = None if self.journal is None else self.journal.read(part.number)
+        saved = None if self.journal is None else self.journal.read(part.number)
         places = self._places(part)
-        if found is None or found.shape[:2] != (places[0].size, places[1].size):
+        if saved is None or saved.shape[:2] != (places[0].size, places[1].size):
             return False
-        self._room(found.shape[2:], found.dtype)[places] = found
+        self._room(saved.shape[2:], saved.dtype)[places] = saved
         return True
 
     def _settle(self) -> None:
@@ -288,17 +288,17 @@ class _Outputs:
             self.journal.write(oldest.number, self._filled()[self._places(oldest)])
             self.finished += 1
 
-    def _fill(self, found: Array, runs: list[tuple[Node, int]]) -> None:
-        values = np.asarray(found)
+    def _fill(self, readouts: Array, runs: list[tuple[Node, int]]) -> None:
+        values = np.asarray(readouts)
         for slot, (node, chunk) in enumerate(runs):
             members, places = self.runner.examples(chunk)
             texts = values[slot].reshape(-1, *values.shape[3:])[places]
-            here = self.combine(*np.moveaxis(texts, 1, 0))
-            if -1 in node.ablations and not np.isfinite(here).all():
+            outputs = self.combine(*np.moveaxis(texts, 1, 0))
+            if -1 in node.ablations and not np.isfinite(outputs).all():
                 if self.journal is not None:
                     self.journal.discard()
                 raise InputError("the model's own outputs are not finite: look for NaN or infinity in its weights")
-            self._room(here.shape[1:], here.dtype)[np.array(node.ablations)[:, None] + 1, members[None]] = here
+            self._room(outputs.shape[1:], outputs.dtype)[np.array(node.ablations)[:, None] + 1, members[None]] = outputs
 
     def _room(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """The array of all outputs, made when the shape of one is known."""

@@ -41,11 +41,11 @@ class Part:
     @cached_property
     def ablations(self) -> list[int]:
         """Numbers of the ablations that are in it, -1 for the base; sorted."""
-        found = list(self.base)
+        numbers = list(self.base)
         for children in self.children.values():
             for child in children:
-                found += [number for node in child.subtree() for number in node.ablations]
-        return sorted(found)
+                numbers += [number for node in child.subtree() for number in node.ablations]
+        return sorted(numbers)
 
 
 def split_into_parts(plan: Plan, chunks: int, runs: int, work: int) -> list[Part]:
@@ -69,9 +69,9 @@ def _batches(plan: Plan, runs: int, most: int) -> Iterator[tuple[dict[int, list[
     """Children of the root in batches of about `most` layers of work; at least one batch."""
     batch: dict[int, list[Node]] = {}
     amount, given = 0, False
-    for layer, some in _slices(plan, runs, most):
-        batch.setdefault(layer, []).extend(some)
-        amount += sum(child.work(plan.layers) for child in some)
+    for layer, group in _slices(plan, runs, most):
+        batch.setdefault(layer, []).extend(group)
+        amount += sum(child.work(plan.layers) for child in group)
         if amount >= most:
             yield batch, amount
             batch, amount, given = {}, 0, True
@@ -83,9 +83,9 @@ def _slices(plan: Plan, runs: int, most: int) -> Iterator[tuple[int, list[Node]]
     """Children of the root that branch off together: as many as a block has slots, or one where one is work enough."""
     for layer, children in sorted(plan.root.children.items()):
         for start in range(0, len(children), runs):
-            some = children[start : start + runs]
-            large = sum(child.work(plan.layers) for child in some) > most
-            yield from ((layer, [child]) for child in some) if large else ((layer, some),)
+            batch = children[start : start + runs]
+            large = sum(child.work(plan.layers) for child in batch) > most
+            yield from ((layer, [child]) for child in batch) if large else ((layer, batch),)
 
 
 class Pace:
@@ -145,13 +145,13 @@ class Schedule:
             self._arrive(self.layers, base[-1], [(root, chunk) for chunk in part.chunks])
         while True:
             full = [layer for layer in range(self.layers) if len(self.steps[layer]) >= self.size]
-            some = [layer for layer in range(self.layers) if self.steps[layer]]
+            layers = [layer for layer in range(self.layers) if self.steps[layer]]
             if full:
                 self._advance(full[-1])
             elif self.branches:
                 self._branch(*self.branches.pop())
-            elif some:
-                self._advance(some[0])
+            elif layers:
+                self._advance(layers[0])
             else:
                 break
 

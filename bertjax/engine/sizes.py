@@ -73,10 +73,10 @@ class Sizes:
         return {name: int(value) for name, value in vars(self).items() if name != "places" or value}
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, int]) -> "Sizes":
+    def from_dict(cls, recorded: Mapping[str, int]) -> "Sizes":
         """As `to_dict` gave it."""
-        numbers = {name: value for name, value in found.items() if name != "one_per_row"}
-        return cls(one_per_row=bool(found["one_per_row"]), **numbers)
+        numbers = {name: value for name, value in recorded.items() if name != "one_per_row"}
+        return cls(one_per_row=bool(recorded["one_per_row"]), **numbers)
 
 
 def choose_blocks(rows: int, row_length: int, heads: int, tokens: int) -> Blocks:
@@ -114,7 +114,7 @@ def choose_sizes(
     if length < lengths.max():
         raise InputError(f"an example has {lengths.max()} tokens, but a row only {length}")
     rows = [[number] for number in range(len(lengths))] if one_per_row else first_fit(lengths, length)
-    row_bytes = sweep_input.row_bytes(max(sum(len(sweep_input.texts[one]) for one in row) for row in rows), AHEAD)
+    row_bytes = sweep_input.row_bytes(max(sum(len(sweep_input.texts[number]) for number in row) for row in rows), AHEAD)
     tokens, itemsize = tokens_at_once or default_tokens(config), np.dtype(numerics.dtype).itemsize
     count = len(jax.local_devices() if devices is None else devices)
     blocks = fit_blocks(
@@ -233,10 +233,10 @@ def fit_blocks(
     """
     budget = default_budget() if budget is None else budget
     taken = memory_in_use() + 2 * output_bytes  # twice: while they are written
-    here = devices if jax.default_backend() == "cpu" else 1  # of those in the memory that the budget is of
+    sharing = devices if jax.default_backend() == "cpu" else 1  # of those in the memory that the budget is of
     while True:
         blocks = choose_blocks(-(-rows // devices), row_length, config.num_attention_heads, tokens)
-        needed = taken + here * sweep_bytes(config, itemsize, row_length, blocks, row_bytes)
+        needed = taken + sharing * sweep_bytes(config, itemsize, row_length, blocks, row_bytes)
         if needed <= budget:
             return Blocks(blocks.rows * devices, blocks.runs)
         if blocks.rows * blocks.runs == 1:

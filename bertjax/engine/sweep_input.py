@@ -85,8 +85,8 @@ class SweepInput:
     def output_bytes(self) -> int:
         """Bytes of all outputs."""
         given = self.reading.given
-        one = self.combine(*np.ones((len(self.texts[0]), *given.shape), given.dtype))
-        return (len(self.plan.ablations) + 1) * len(self.texts) * one.nbytes
+        output = self.combine(*np.ones((len(self.texts[0]), *given.shape), given.dtype))
+        return (len(self.plan.ablations) + 1) * len(self.texts) * output.nbytes
 
 
 def make_sweep_input(
@@ -180,33 +180,35 @@ def _check_means(model: PretrainedModel, means: Any) -> Float[np.ndarray, "layer
 def _check_donors(texts: Texts, donors: Texts) -> None:
     if len(donors) != len(texts):
         raise InputError(f"there are {len(donors)} donors for {len(texts)} examples")
-    for number, (here, there) in enumerate(zip(texts, donors, strict=True)):
-        ours, theirs = ([len(text) for text in several] for several in (here, there))
-        if ours != theirs:
-            raise InputError(f"donor {number} has {theirs} tokens, its example {ours}: patching needs them alike")
+    for number, (texts_of_example, texts_of_donor) in enumerate(zip(texts, donors, strict=True)):
+        lengths, donor_lengths = ([len(text) for text in several] for several in (texts_of_example, texts_of_donor))
+        if lengths != donor_lengths:
+            raise InputError(
+                f"donor {number} has {donor_lengths} tokens, its example {lengths}: patching needs them alike"
+            )
 
 
 def _check_combine(combine: Combine, texts: int, given: jax.ShapeDtypeStruct) -> None:
     """Raise `InputError` where it does not make one array, with an output for each example."""
     arguments.function(combine, "combine", "a function of the readouts of an example's texts")
-    found = combine(*np.ones((texts, 2, *given.shape[1:]), given.dtype))
-    if not isinstance(found, np.ndarray | np.generic | jax.Array) or found.shape[:1] != (2,):
-        arguments.refuse("what combine returns for 2 examples", "an array [examples, ...]", found)
+    combined = combine(*np.ones((texts, 2, *given.shape[1:]), given.dtype))
+    if not isinstance(combined, np.ndarray | np.generic | jax.Array) or combined.shape[:1] != (2,):
+        arguments.refuse("what combine returns for 2 examples", "an array [examples, ...]", combined)
 
 
 def _check_positions(
     texts: Texts, at: Sequence[Sequence[int]] | Int[np.ndarray, "examples wanted"]
 ) -> Int[np.ndarray, "examples wanted"]:
     expected = "for each example a list of positions"
-    given = (arguments.several(some, "`at`", expected) for some in arguments.several(at, "`at`", expected))
-    rows = [[arguments.whole_number(position, "a position of `at`") for position in some] for some in given]
-    if len(rows) != len(texts) or len({len(some) for some in rows}) != 1 or not rows[0]:
+    given = (arguments.several(wanted, "`at`", expected) for wanted in arguments.several(at, "`at`", expected))
+    rows = [[arguments.whole_number(position, "a position of `at`") for position in wanted] for wanted in given]
+    if len(rows) != len(texts) or len({len(wanted) for wanted in rows}) != 1 or not rows[0]:
         raise InputError("`at` needs equally many positions for each example, at least one")
     if any(len(several) != 1 for several in texts):
         raise InputError("`at` is for examples of a single text")
-    for number, (some, (text,)) in enumerate(zip(rows, texts, strict=True)):
-        if not all(0 <= position < len(text) for position in some):
-            asked = some_of([*map(str, some)])
+    for number, (wanted, (text,)) in enumerate(zip(rows, texts, strict=True)):
+        if not all(0 <= position < len(text) for position in wanted):
+            asked = some_of([*map(str, wanted)])
             raise InputError(f"example {number} has tokens 0 to {len(text) - 1}, but `at` asks for {asked}")
     return np.array(rows, np.int32)
 
@@ -225,7 +227,7 @@ def read_texts(examples: Examples, tokenizer: Tokenizer | None = None, name: str
         texts: Texts = [(text,) for text in _rows_of(examples)]
     else:
         given = arguments.several([examples] if isinstance(examples, str) else examples, name, EXPECTED)
-        texts = _tokenised([(one,) if isinstance(one, str | Encoding) else one for one in given], tokenizer, name)
+        texts = _tokenised([(text,) if isinstance(text, str | Encoding) else text for text in given], tokenizer, name)
     total_lengths(texts)
     counts = sorted({len(several) for several in texts})
     if len(counts) > 1:
@@ -236,10 +238,12 @@ def read_texts(examples: Examples, tokenizer: Tokenizer | None = None, name: str
 def _tokenised(examples: Sequence[Any], tokenizer: Tokenizer | None, name: str) -> Texts:
     """Examples with their plain texts tokenised, all at once."""
     texts = []
-    for number, one in enumerate(examples):
-        if not isinstance(one, list | tuple) or not all(isinstance(text, str | Encoding) for text in one):
-            raise InputError(f"{name} must be {EXPECTED}, but number {number} (from 0) is {arguments.describe(one)}")
-        texts.append(tuple(one))
+    for number, example in enumerate(examples):
+        if not isinstance(example, list | tuple) or not all(isinstance(text, str | Encoding) for text in example):
+            raise InputError(
+                f"{name} must be {EXPECTED}, but number {number} (from 0) is {arguments.describe(example)}"
+            )
+        texts.append(tuple(example))
     plain = [text for several in texts for text in several if isinstance(text, str)]
     if not plain:
         return texts
@@ -265,8 +269,8 @@ def _rows_of(batch: Mapping[str, Any]) -> list[Encoding]:
         length = int((masks[number] != 0).sum())
         if not masks[number][:length].all():
             raise InputError(f"row {number} of the batch is padded on the left or within: pad it on the right")
-        some = slice(0, length)
-        encodings.append(Encoding(tuple(row[some].tolist()), tuple(types[number][some].tolist()), (), (), False))
+        real = slice(0, length)
+        encodings.append(Encoding(tuple(row[real].tolist()), tuple(types[number][real].tolist()), (), (), False))
     return encodings
 
 

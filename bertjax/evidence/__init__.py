@@ -1,4 +1,4 @@
-"""Evidence: scores of saved outputs, and which of their differences are more than chance."""
+"""Evidence: scores of saved outputs, and which differences between them are more than chance."""
 
 from bertjax.evidence.intervals import FEWEST_PLACES, LEVEL, percentile, rank_correlation
 from bertjax.evidence.metrics import (

@@ -1,10 +1,9 @@
-"""The scores of a sweep, computed from its saved outputs: no model is needed.
+"""The scores of a sweep, computed from its saved outputs without a model.
 
-A metric is a value in the table `METRICS`; `score` applies one to all ablations at once. Scores are
-as the metric defines them (accuracy in [0, 1], correlations in [-1, 1]); reports print points, 100
-times that. A score that is undefined is NaN: a correlation with outputs or labels that are all equal,
-Matthews, ROC AUC and average precision with labels of one class only, F1 where the positive class is
-neither among the labels nor predicted.
+A metric is a value in the table `METRICS`; `score` applies one to all ablations at once. Scores are as the metric
+defines them (accuracy in [0, 1], correlations in [-1, 1]); reports print points, 100 times that. An undefined score is
+NaN: a correlation whose outputs or labels are all equal; Matthews, ROC AUC and average precision with labels of one
+class only; F1 where the positive class is neither among the labels nor predicted.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +29,7 @@ from bertjax.evidence.resampling import (
 from bertjax.formatting import count_of
 
 UNLABELLED = -1
-"""The class of an example that has none, as in GLUE's test sets; NaN means the same, and alone does so for numbers."""
+"""The class of an unlabelled example, as in GLUE's test sets. NaN means the same, and for numbers only NaN does."""
 
 Outputs = Int[np.ndarray, "ablations examples"] | Float[np.ndarray, "ablations examples"]
 Labels = Int[np.ndarray, " examples"] | Float[np.ndarray, " examples"]
@@ -41,12 +40,12 @@ Counts = Int[np.ndarray, " runs"]
 
 @dataclass(frozen=True)
 class EffectSize:
-    """What makes effects of one metric comparable with those of other data.
+    """A standardised effect of a metric, comparable with effects on other data.
 
     Attributes:
-        text: what it is, for people.
+        text: its description, for people.
         function: takes the base's score, the scores `[runs]`, the spread of one example's share in each difference,
-            and how many predictions each run gains and loses (0 for values); gives `[runs]`.
+            and the numbers of predictions each run gains and loses (0 for values); returns `[runs]`.
     """
 
     text: str
@@ -76,31 +75,31 @@ COHENS_Q = EffectSize("Cohen's q: the difference of Fisher's z", _cohens_q)
 
 @dataclass(frozen=True)
 class Metric:
-    """One way to score the outputs of a sweep, and all that intervals, tests, tables and pictures need to know of it.
+    """A way to score the outputs of a sweep, with all that intervals, tests, tables and pictures need to know about it.
 
-    One of your own needs the first five; the others make it faster or its statistics sharper.
+    Your own metric needs the first five attributes; the rest make it faster or its statistics sharper.
 
     Attributes:
         name: its key in `METRICS`, as written on the command line and in files.
         label: its name for people.
-        reads: what it needs of each output: "predictions" (class ids, the argmax of logits) or
+        reads: what it reads from each output: "predictions" (class ids, the argmax of logits) or
             "values" (one real number: a regression or a similarity).
         targets: what the labels are: "classes" (whole numbers from 0) or "numbers".
         function: takes outputs `[ablations, examples]`, labels `[examples]` and the positive class
-            (ignored where none is singled out), and returns one score per ablation.
-        lowest: the least that it can be; the most is 1.
-        needs: what the labels must hold, or it is undefined (or always 0) whatever the outputs: two different labels,
-            the positive one, or that and another one.
-        scorer: the same as a function of how often each example counts: takes what `function` takes, and gives a
-            `resampling.Scorer`. Without it `function` is called once for each draw.
-        swap_weights: where a random swap of base and ablated outputs changes the difference by a sum over examples:
-            takes base and ablated outputs `[runs, examples]` and which examples are positive, and gives that sum's
-            weights `[examples, runs]`.
+            (ignored by metrics that single out none), and returns one score per ablation.
+        lowest: the lowest possible score; the highest is 1.
+        needs: what the labels must contain; without it the score is undefined (or always 0) for any outputs: two
+            different labels, the positive label, or both the positive label and another.
+        scorer: the metric as a function of how often each example counts: takes the arguments of `function` and
+            returns a `resampling.Scorer`. None means that `function` is called once per draw.
+        swap_weights: for metrics whose difference, after swapping base and ablated outputs at random, is a weighted
+            sum over examples: takes base and ablated outputs `[runs, examples]` and a mask of the positive examples,
+            and returns the weights `[examples, runs]`.
         effect_size: how effects are standardised.
-        any_scale: whether outputs may be shifted and stretched without a change of the score.
-        ranks: whether a draw is sorted, so that fewer of them are affordable.
-        flips_alone: whether the difference is that of gained and lost predictions, so that McNemar's and Tango's
-            exact forms hold.
+        any_scale: whether shifting and scaling the outputs leaves the score unchanged.
+        ranks: whether each draw is ranked anew, so that fewer draws are affordable.
+        flips_alone: whether the difference depends only on gained and lost predictions, so that McNemar's and Tango's
+            exact forms apply.
     """
 
     name: str
@@ -119,11 +118,11 @@ class Metric:
 
     @property
     def of_one_label(self) -> bool:
-        """Whether it is about the positive class alone."""
+        """Whether it concerns the positive class alone."""
         return self.needs in ("positive", "both")
 
     def describe(self) -> dict[str, Any]:
-        """What a summary says of it, for those who read it without this Metric."""
+        """Its description in a summary, for readers without this Metric."""
         return {"label": self.label, "reads": self.reads, "of_one_label": self.of_one_label}
 
 
@@ -133,25 +132,25 @@ def score(
     labels: Num[np.ndarray, "..."],
     positive: int = 1,
 ) -> Scores:
-    """Scores every ablation of a sweep; NaN where the score is undefined (see the module's text).
+    """Score every ablation of a sweep; NaN where the score is undefined (see the module's docstring).
 
-    Examples without a label (NaN, or -1 for a class) are left out. All sums are in float64.
+    Examples without a label (NaN, or -1 for a class) are left out. All sums are computed in float64.
 
     Args:
         metric: a name in `METRICS`, or a Metric of your own.
         outputs: logits `[ablations, examples, labels]`, or one value for each example,
-            `[ablations, examples]` or `[ablations, examples, 1]`. Of equal logits the first counts.
+            `[ablations, examples]` or `[ablations, examples, 1]`. Among equal logits the first wins.
         labels: `[examples]`, class ids or real numbers.
         positive: the label that counts as "yes" for f1, roc_auc and average_precision: high values
-            should go with it. 1 for MRPC and QQP (paraphrase); 0 for QNLI, RTE and MNLI (entailment)
+            should indicate it. 1 for MRPC and QQP (paraphrase); 0 for QNLI, RTE and MNLI (entailment)
             where pairs are scored by similarity. The other metrics ignore it.
 
     Returns:
         `[ablations]`, as the metric defines it: not in points.
 
     Raises:
-        DataError: the metric is unknown, the shapes don't fit together or to the metric, an output
-            is not finite, a label is none that the metric takes, or no example has a label.
+        DataError: the metric is unknown, the shapes don't fit each other or the metric, an output
+            is not finite, the metric does not accept a label, or no example has a label.
 
     >>> outputs = np.array([[0.1, 0.7, 0.9], [0.9, 0.2, 0.4]])  # two ablations, three pairs
     >>> score("spearman", outputs, np.array([0.0, 2.5, 5.0])).round(6).tolist()
@@ -162,32 +161,34 @@ def score(
     _check_finite(outputs)
     read = predictions_from_logits if metric.reads == "predictions" else _values
     readings = read(outputs)
-    numbers, known = np.asarray(labels, dtype=np.float64), labelled(metric, labels)
-    if not known.any():
+    numbers, has_label = np.asarray(labels, dtype=np.float64), labelled(metric, labels)
+    if not has_label.any():
         raise DataError(f"none of the {len(numbers)} examples has a label: {metric.label} needs labelled examples")
     if metric.targets == "classes":
-        numbers = _classes(metric, numbers, known, outputs)
-    elif not np.isfinite(numbers[known]).all():
-        place = np.flatnonzero(np.isinf(numbers))[0]
-        raise DataError(f"the label of example {place} is {numbers[place]}: give a number, or NaN for none")
-    return metric.function(readings[:, known], numbers[known], positive)
+        numbers = _classes(metric, numbers, has_label, outputs)
+    elif not np.isfinite(numbers[has_label]).all():
+        index = np.flatnonzero(np.isinf(numbers))[0]
+        raise DataError(f"the label of example {index} is {numbers[index]}: give a number, or NaN for none")
+    return metric.function(readings[:, has_label], numbers[has_label], positive)
 
 
 def labelled(metric: Metric | str, labels: Num[np.ndarray, " examples"]) -> Bool[np.ndarray, " examples"]:
-    """Which examples have a label that the metric takes."""
+    """Which examples have a label that counts for the metric."""
     numbers = np.asarray(labels, dtype=np.float64)
-    known = ~np.isnan(numbers)
-    return known & (numbers != UNLABELLED) if find_metric(metric).targets == "classes" else known  # -1 may be a number
+    defined = ~np.isnan(numbers)
+    return (
+        defined & (numbers != UNLABELLED) if find_metric(metric).targets == "classes" else defined
+    )  # -1 may be a value
 
 
 def check_labels(
     metric: Metric | str, labels: Num[np.ndarray, " examples"], positive: int = 1, names: Sequence[str] = ()
 ) -> None:
-    """See before there are outputs that a metric can judge them by these labels.
+    """Check, before there are outputs, that a metric can score them with these labels.
 
     Args:
         positive: as in `score`.
-        names: of the classes.
+        names: the names of the classes.
 
     Raises:
         DataError: no example has a label, or the labels leave the metric undefined.
@@ -197,25 +198,25 @@ def check_labels(
     bertjax.errors.DataError: ROC AUC cannot be computed: of 3 labelled examples all have the label 'yes'...
     """
     metric = find_metric(metric)
-    known = np.asarray(labels)[labelled(metric, labels)]
-    if not len(known):
+    valid_labels = np.asarray(labels)[labelled(metric, labels)]
+    if not len(valid_labels):
         raise DataError(f"none of the {len(labels)} examples has a label: {metric.label} needs labelled examples")
 
-    def called(label: Any) -> str:
+    def name_of(label: Any) -> str:
         return repr(str(names[int(label)])) if 0 <= label < len(names) else f"{label:g}"
 
-    counted = f"{metric.label} cannot be computed: of {count_of(len(known), 'labelled example')}"
-    if metric.needs in ("two", "both") and _constant(known):
-        raise DataError(f"{counted} all have the label {called(known[0])}; give examples of other labels too")
-    if metric.needs in ("positive", "both") and not (known == positive).any():
-        raise DataError(f"{counted} none has the label {called(positive)}; give examples of that too")
+    problem = f"{metric.label} cannot be computed: of {count_of(len(valid_labels), 'labelled example')}"
+    if metric.needs in ("two", "both") and _constant(valid_labels):
+        raise DataError(f"{problem} all have the label {name_of(valid_labels[0])}; give examples of other labels too")
+    if metric.needs in ("positive", "both") and not (valid_labels == positive).any():
+        raise DataError(f"{problem} none has the label {name_of(positive)}; give examples of that too")
 
 
 def find_metric(metric: Metric | str) -> Metric:
-    """The metric of that name in `METRICS`; a Metric is returned as it is.
+    """The metric of this name in `METRICS`; a Metric is returned unchanged.
 
     Raises:
-        DataError: there is none of that name.
+        DataError: no metric has this name.
 
     >>> find_metric("f1").label
     'F1'
@@ -237,12 +238,12 @@ def make_scorer(
 
     Args:
         metric: a name in `METRICS`, or a Metric of your own.
-        outputs: of each run, logits or one value for each example, finite.
-        labels: of each example; every example must have one.
-        positive: the label that counts as yes, where the metric has one.
+        outputs: each run's logits, or its value for each example; all finite.
+        labels: one for each example; none may be missing.
+        positive: the label that counts as "yes", for metrics that have one.
 
     Raises:
-        DataError: there is no such metric, or there are too many examples for it.
+        DataError: the metric is unknown, or there are too many examples for it.
 
     >>> outputs, labels = np.array([[[0.0, 1.0], [1.0, 0.0]]]), np.array([1, 1])
     >>> make_scorer("accuracy", outputs, labels)(np.array([[2, 0], [1, 1]])).tolist()
@@ -257,7 +258,7 @@ def make_scorer(
 
 
 def predictions_from_logits(logits: Float[np.ndarray, "..."]) -> Int[np.ndarray, "..."]:
-    """The predicted class ids: the place of the largest logit, the first of equal ones.
+    """The predicted class ids: the index of the largest logit, the first among equal ones.
 
     Args:
         logits: `[ablations, examples, labels]`, two labels or more.
@@ -266,7 +267,7 @@ def predictions_from_logits(logits: Float[np.ndarray, "..."]) -> Int[np.ndarray,
         `[ablations, examples]`.
 
     Raises:
-        DataError: these are no logits.
+        DataError: `logits` does not have this shape.
 
     >>> predictions_from_logits(np.array([[[0.2, 1.5], [3.0, -1.0]]])).tolist()
     [[1, 0]]
@@ -310,18 +311,18 @@ def _check_finite(outputs: Float[np.ndarray, "..."]) -> None:
 def _classes(
     metric: Metric,
     labels: Float[np.ndarray, " examples"],
-    labelled: Bool[np.ndarray, " examples"],
+    has_label: Bool[np.ndarray, " examples"],
     outputs: Float[np.ndarray, "ablations ..."],
 ) -> Int[np.ndarray, " examples"]:
-    """The labels as class ids, once each that counts is known to be one."""
+    """The labels as class ids; raises `DataError` unless each label that counts is one."""
     whole = np.isfinite(labels) & (labels == np.floor(labels)) & (labels >= 0)
-    wrong = np.flatnonzero(labelled & ~whole)
+    wrong = np.flatnonzero(has_label & ~whole)
     if wrong.size:
         raise DataError(
             f"{metric.label} needs class ids 0, 1, ... as labels (-1 for none), found {labels[wrong[0]]}"
             f" at example {wrong[0]}: for real-valued labels choose pearson or spearman"
         )
-    classes = np.where(labelled, labels, UNLABELLED).astype(np.int64)
+    classes = np.where(has_label, labels, UNLABELLED).astype(np.int64)
     if metric.reads == "predictions" and classes.max() >= outputs.shape[-1]:
         raise DataError(
             f"label {classes.max()} at example {classes.argmax()} is beyond the {outputs.shape[-1]} labels"
@@ -344,7 +345,7 @@ def _each(
     labels: Shaped[np.ndarray, " examples"],
     **options: float,
 ) -> Scores:
-    """One call of scikit-learn's metric of that name per ablation (about 1 to 7 ms on 9,815 examples)."""
+    """One call of scikit-learn's metric of this name per ablation (about 1 to 7 ms on 9,815 examples)."""
     import sklearn.metrics
 
     function = getattr(sklearn.metrics, name)
@@ -360,17 +361,17 @@ def _f1(predictions: Outputs, labels: Labels, positive: int) -> Scores:
 
 
 def _matthews(predictions: Outputs, labels: Labels, positive: int) -> Scores:
-    """0 by convention where the predictions, but not the labels, are all of one class."""
+    """0 by convention where all predictions, but not all labels, are of one class."""
     return _undefined(predictions) if _constant(labels) else _each("matthews_corrcoef", predictions, labels)
 
 
 def _pearson(values: Outputs, labels: Labels, positive: int) -> Scores:
     from scipy.stats import pearsonr
 
-    found, varied = _undefined(values), np.ptp(values, axis=1) > 0
+    correlations, varied = _undefined(values), np.ptp(values, axis=1) > 0
     if varied.any() and not _constant(labels):
-        found[varied] = pearsonr(values[varied], labels[None], axis=1).statistic
-    return found
+        correlations[varied] = pearsonr(values[varied], labels[None], axis=1).statistic
+    return correlations
 
 
 def _spearman(values: Outputs, labels: Labels, positive: int) -> Scores:
@@ -382,28 +383,29 @@ def _spearman(values: Outputs, labels: Labels, positive: int) -> Scores:
 
 def _ranking(name: str, values: Outputs, labels: Labels, positive: int) -> Scores:
     """A metric of how well high values single out the positive class."""
-    wanted = labels == positive
-    return _undefined(values) if _constant(wanted) else _each(name, values, wanted)
+    is_positive = labels == positive
+    return _undefined(values) if _constant(is_positive) else _each(name, values, is_positive)
 
 
 def _area_of_swaps(
-    given: Float[np.ndarray, "runs examples"], wanted: Bool[np.ndarray, " examples"]
+    outputs: Float[np.ndarray, "runs examples"], positive: Bool[np.ndarray, " examples"]
 ) -> Float[np.ndarray, "examples _"]:
-    """What swapping each example weighs in a difference of ROC AUC.
+    """The weight of swapping each example in a difference of ROC AUC.
 
-    An area is a mean over pairs of a positive and a negative example (Mann and Whitney 1947). With t = 1 where an
-    example is as it was and -1 where it is swapped, a pair's share is c0 + c1 t + c2 t' + c3 t t' in the second run,
-    and the same with both signs turned in the first: in the difference only c1 and c2 are left.
+    The area is a mean over pairs of a positive and a negative example (Mann and Whitney 1947). Let t be 1 where an
+    example keeps its outputs and -1 where they are swapped. A pair contributes c0 + c1 t + c2 t' + c3 t t' to the
+    second run, and the same with the signs of t and t' reversed to the first, so only c1 and c2 remain in the
+    difference.
     """
-    weights = np.zeros((given.shape[1], len(given) - 1))
-    for run, after in enumerate(given[1:]):
-        for one, other, sign in ((wanted, ~wanted, 1), (~wanted, wanted, -1)):
-            among = np.sort(np.concatenate([given[0, other], after[other]]))
+    weights = np.zeros((outputs.shape[1], len(outputs) - 1))
+    for run, after in enumerate(outputs[1:]):
+        for group, opposite, sign in ((positive, ~positive, 1), (~positive, positive, -1)):
+            ordered = np.sort(np.concatenate([outputs[0, opposite], after[opposite]]))
             above = sum(
-                np.searchsorted(among, after[one], side) - np.searchsorted(among, given[0, one], side)
+                np.searchsorted(ordered, after[group], side) - np.searchsorted(ordered, outputs[0, group], side)
                 for side in ("left", "right")
             )
-            weights[one, run] = sign * above / (4 * max(wanted.sum() * (~wanted).sum(), 1))
+            weights[group, run] = sign * above / (4 * max(positive.sum() * (~positive).sum(), 1))
     return weights
 
 

@@ -1,9 +1,9 @@
-"""Could a difference between two runs on the same examples be chance, and could the best of many be?
+"""Could a difference between two runs on the same examples be chance, and could the best of many?
 
-Under the null hypothesis it does not matter which of two outputs for an example came from which run, so they may be
-swapped. McNemar's exact test (1947) for accuracy depends on the flips alone; for all other metrics outputs are swapped
-at random (Good 2005), with the same swaps for all ablations, so that the largest gain of each draw says what the best
-of so many would gain by chance (Westfall and Young 1993).
+Under the null hypothesis it does not matter which run produced which of the two outputs for an example, so they may be
+swapped. For accuracy, McNemar's exact test (1947) depends on the flips alone. For all other metrics, outputs are
+swapped at random (Good 2005), with the same swaps for all ablations; the largest gain of each draw then shows what the
+best of that many ablations would gain by chance (Westfall and Young 1993).
 """
 
 from collections.abc import Callable
@@ -18,27 +18,27 @@ from bertjax.evidence.metrics import Metric, find_metric, make_scorer
 from bertjax.evidence.resampling import Scorer, score_draws, standardise, swaps
 
 LEAST_DRAWS, DRAWS_PER_ABLATION = 9_999, 100
-# Products of a draw, an example and an ablation that a test takes at most: about a minute or two.
+# The most work of a test, in draws times examples times ablations: about a minute or two.
 MOST_WORK = {"predictions": 4e11, "values": 2e11}
-MOST_RANKED_WORK = 6.6e9  # where each draw makes ranks anew
+MOST_RANKED_WORK = 6.6e9  # where each draw is ranked anew
 POWER = 0.8
-HALVES = 200  # of the examples, on which heads are chosen
+HALVES = 200  # random halves of the examples on which heads are chosen
 ROUNDING = 1e-12
 Runs = Float[np.ndarray, " runs"]
-# From which examples a draw swaps to the difference that these swaps make.
+# Maps the examples that each draw swaps to the resulting differences.
 Difference = Callable[[Num[np.ndarray, "draws examples"]], Float[np.ndarray, "draws runs"]]
 
 
 @dataclass(frozen=True)
 class Swapped:
-    """What swapping outputs at random says.
+    """The result of swapping outputs at random.
 
     Args:
-        p: of each ablation's difference, two-sided.
+        p: the two-sided p-value of each ablation's difference.
         spread: standard deviation of each difference under the null hypothesis.
-        largest: of each draw, the largest difference of all ablations.
-        largest_ratio: of each draw, the largest of all differences over their spreads.
-        exact: whether these are all swaps that there are.
+        largest: each draw's largest difference over all ablations.
+        largest_ratio: each draw's largest ratio of a difference to its spread.
+        exact: whether these are all possible swaps.
     """
 
     p: Float[np.ndarray, " runs"]
@@ -48,7 +48,7 @@ class Swapped:
     exact: bool
 
     def join(self, other: "Swapped") -> "Swapped":
-        """With further ablations, whose outputs went through the same swaps."""
+        """The result with further ablations, whose outputs went through the same swaps."""
         return Swapped(
             np.concatenate([self.p, other.p]),
             np.concatenate([self.spread, other.spread]),
@@ -58,20 +58,20 @@ class Swapped:
         )
 
     def best(self, observed: Float[np.ndarray, " runs"], ratio: bool = True) -> Float[np.ndarray, " runs"]:
-        """Of each ablation's gain, how probable it is that the largest gain of all is as large by chance.
+        """For each ablation's gain, the probability that the largest gain of all is as large by chance.
 
         Args:
             observed: the differences.
-            ratio: of differences over their spreads (Westfall and Young's maxT), so that an ablation with a wide
-                spread does not hide what the others do; or of the differences themselves.
+            ratio: compare differences over their spreads (Westfall and Young's maxT), so that an ablation with a wide
+                spread does not hide the effects of the others; False compares the differences themselves.
         """
         with np.errstate(invalid="ignore", divide="ignore"):
-            size = np.where(self.spread > 0, observed / self.spread, 0.0) if ratio else observed
-        ranked = np.sort(self.largest_ratio if ratio else self.largest)
-        least = size - ROUNDING * (1 + np.abs(size))
-        hits = len(ranked) - np.searchsorted(ranked, least)
-        found = hits / len(ranked) if self.exact else (1 + hits) / (1 + len(ranked))
-        return np.where(np.isfinite(observed), found, np.nan)
+            statistic = np.where(self.spread > 0, observed / self.spread, 0.0) if ratio else observed
+        sorted_largest = np.sort(self.largest_ratio if ratio else self.largest)
+        threshold = statistic - ROUNDING * (1 + np.abs(statistic))
+        hits = len(sorted_largest) - np.searchsorted(sorted_largest, threshold)
+        probabilities = hits / len(sorted_largest) if self.exact else (1 + hits) / (1 + len(sorted_largest))
+        return np.where(np.isfinite(observed), probabilities, np.nan)
 
 
 def mcnemar(gains: Int[np.ndarray, " runs"], losses: Int[np.ndarray, " runs"]) -> Float[np.ndarray, " runs"]:
@@ -84,11 +84,11 @@ def mcnemar(gains: Int[np.ndarray, " runs"], losses: Int[np.ndarray, " runs"]) -
 
 
 def count_draws(metric: Metric | str, ablations: int, examples: int) -> int:
-    """How many swaps: enough for p-values that stay small after correction, no more than take a minute or two."""
+    """The number of swaps: enough for p-values to stay small after correction, at most a minute or two of work."""
     metric = find_metric(metric)
     work = MOST_RANKED_WORK if metric.ranks else MOST_WORK[metric.reads]
-    most = work / (ablations * examples)
-    return int(max(999, min(max(LEAST_DRAWS, DRAWS_PER_ABLATION * ablations - 1), most)))
+    affordable = work / (ablations * examples)
+    return int(max(999, min(max(LEAST_DRAWS, DRAWS_PER_ABLATION * ablations - 1), affordable)))
 
 
 def swap_test(
@@ -103,42 +103,42 @@ def swap_test(
     seed: int,
     advance: Callable[[int], None] = lambda draws: None,
 ) -> Swapped:
-    """Swap base and ablated outputs of examples, made `comparable`, at random; all swaps if there are no more of them.
+    """Swap base and ablated outputs, made `comparable`, at random; try all swaps if there are no more than `draws`.
 
     Args:
-        observed: the differences, ablated less base.
-        advance: is told how many draws are done, as in `score_draws`.
+        observed: the differences, ablated minus base.
+        advance: called with the number of draws just done, as in `score_draws`.
 
-    Returns: p-values `(1 + hits) / (1 + draws)`, or `hits / draws` of all swaps; NaN where a difference is.
+    Returns: p-values `(1 + hits) / (1 + draws)`, or `hits / draws` for all swaps; NaN where a difference is NaN.
     """
     metric, (runs, examples) = find_metric(metric), outputs.shape[:2]
-    given = comparable(metric, np.concatenate([base[None], outputs]))
-    difference = _swapped_scores(metric, given, labels, positive)
+    swappable = comparable(metric, np.concatenate([base[None], outputs]))
+    difference = _swapped_scores(metric, swappable, labels, positive)
     exact = examples < 63 and 2**examples <= draws
-    every = (np.arange(2**examples)[:, None] >> np.arange(examples)) & 1 if exact else None
-    chunks = [every] if every is not None else swaps(examples, draws, seed, 4 * (examples + runs))
-    found = score_draws(difference, chunks, advance)
-    known = np.isfinite(observed)
-    found = np.where(np.isfinite(found) & known, found, 0.0)
-    hits = (np.abs(found) >= np.abs(observed) * (1 - ROUNDING) - ROUNDING).sum(0)
-    p = hits / len(found) if exact else (1 + hits) / (1 + len(found))
-    spread = np.sqrt((found**2).mean(0))
-    ratios = found / np.where(spread > 0, spread, 1)
-    return Swapped(np.where(known, p, np.nan), spread, found.max(1), ratios.max(1), exact)
+    all_swaps = (np.arange(2**examples)[:, None] >> np.arange(examples)) & 1 if exact else None
+    chunks = [all_swaps] if all_swaps is not None else swaps(examples, draws, seed, 4 * (examples + runs))
+    differences = score_draws(difference, chunks, advance)
+    defined = np.isfinite(observed)
+    differences = np.where(np.isfinite(differences) & defined, differences, 0.0)
+    hits = (np.abs(differences) >= np.abs(observed) * (1 - ROUNDING) - ROUNDING).sum(0)
+    p = hits / len(differences) if exact else (1 + hits) / (1 + len(differences))
+    spread = np.sqrt((differences**2).mean(0))
+    ratios = differences / np.where(spread > 0, spread, 1)
+    return Swapped(np.where(defined, p, np.nan), spread, differences.max(1), ratios.max(1), exact)
 
 
 def _swapped_scores(
     metric: Metric,
-    given: Float[np.ndarray, "runs examples ..."],
+    outputs: Float[np.ndarray, "runs examples ..."],
     labels: Num[np.ndarray, " examples"],
     positive: int,
 ) -> Difference:
-    """Scores of what swaps make of each run and the first, second less first."""
+    """The difference of scores between each run and the base, after swaps of their outputs."""
     if metric.swap_weights is not None:
-        weights = metric.swap_weights(given, labels == positive)
+        weights = metric.swap_weights(outputs, labels == positive)
         return lambda swapped: (1.0 - 2.0 * swapped) @ weights
-    both = np.concatenate([np.broadcast_to(given[0], given[1:].shape), given[1:]], axis=1)
-    scorer = make_scorer(metric, both, np.concatenate([labels, labels]), positive)
+    doubled = np.concatenate([np.broadcast_to(outputs[0], outputs[1:].shape), outputs[1:]], axis=1)
+    scorer = make_scorer(metric, doubled, np.concatenate([labels, labels]), positive)
 
     def difference(swapped: Num[np.ndarray, "draws examples"]) -> Float[np.ndarray, "draws runs"]:
         kept = 1 - swapped
@@ -152,10 +152,10 @@ def _swapped_scores(
 def comparable(
     metric: Metric, outputs: Float[np.ndarray, "runs examples *labels"]
 ) -> Float[np.ndarray, "runs examples ..."]:
-    """Outputs that may be swapped between runs: where a metric sees neither mean nor spread of values, standardised.
+    """Outputs that may be swapped between runs; standardised where a metric ignores the mean and spread of values.
 
-    Else a run that shifts or stretches all outputs would spread the null distribution for no reason. Ranks would not
-    do: where two examples change places, swapping one of them alone makes a tie, and the null distribution is too
+    Otherwise a run that shifts or scales all outputs would widen the null distribution for no reason. Ranks would not
+    work: where two examples change places, swapping only one of them makes a tie, and the null distribution is too
     narrow (ROC AUC of 200 examples, noise of 0.01 of the signal: p < 0.05 in 9.5 of 100).
     """
     if metric.reads == "predictions" or not metric.any_scale:
@@ -164,9 +164,9 @@ def comparable(
 
 
 def benjamini_hochberg(p: Float[np.ndarray, " runs"]) -> Float[np.ndarray, " runs"]:
-    """q-values: the share of false discoveries among all that are at least as sure (Benjamini and Hochberg 1995).
+    """q-values: the share of false discoveries among all effects at least as significant (Benjamini and Hochberg 1995).
 
-    Undefined p-values are no tests and stay undefined.
+    Undefined p-values do not count as tests and stay undefined.
     """
     from scipy.stats import false_discovery_control  # scipy.stats takes half a second to load
 
@@ -174,18 +174,18 @@ def benjamini_hochberg(p: Float[np.ndarray, " runs"]) -> Float[np.ndarray, " run
 
 
 def holm(p: Float[np.ndarray, " runs"]) -> Float[np.ndarray, " runs"]:
-    """p-values such that even one false discovery among all is no more probable (Holm 1979).
+    """p-values corrected so that even one false discovery among all is no more probable than that (Holm 1979).
 
     >>> holm(np.array([0.01, 0.04, 0.03])).tolist()
     [0.03, 0.06, 0.06]
     """
 
-    def adjust(known: Float[np.ndarray, " known"]) -> Float[np.ndarray, " known"]:
-        order = np.argsort(known, kind="stable")
-        raised = np.maximum.accumulate(known[order] * np.arange(len(known), 0, -1))
-        found = np.empty_like(known)
-        found[order] = np.minimum(raised, 1.0)
-        return found
+    def adjust(values: Float[np.ndarray, " known"]) -> Float[np.ndarray, " known"]:
+        order = np.argsort(values, kind="stable")
+        raised = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
+        adjusted = np.empty_like(values)
+        adjusted[order] = np.minimum(raised, 1.0)
+        return adjusted
 
     return _where_known(p, adjust)
 
@@ -193,10 +193,10 @@ def holm(p: Float[np.ndarray, " runs"]) -> Float[np.ndarray, " runs"]:
 def _where_known(
     p: Float[np.ndarray, " runs"], adjust: Callable[[np.ndarray], np.ndarray]
 ) -> Float[np.ndarray, " runs"]:
-    known, found = np.isfinite(p), np.full(p.shape, np.nan)
-    if known.any():
-        found[known] = adjust(p[known])
-    return found
+    defined, adjusted = np.isfinite(p), np.full(p.shape, np.nan)
+    if defined.any():
+        adjusted[defined] = adjust(p[defined])
+    return adjusted
 
 
 def detectable(spread: Float[np.ndarray, " runs"], tests: int, level: float = 0.05) -> Float[np.ndarray, " runs"]:
@@ -209,7 +209,7 @@ def detectable(spread: Float[np.ndarray, " runs"], tests: int, level: float = 0.
 
 
 def fewest_flips(tests: int, level: float = 0.05) -> int:
-    """Flips, all in one direction, without which McNemar's exact test cannot fall below a level divided by `tests`.
+    """The fewest flips, all in one direction, that bring McNemar's exact test below a level divided by `tests`.
 
     >>> fewest_flips(1), fewest_flips(144)
     (6, 13)
@@ -227,32 +227,33 @@ def choose_on_half(
     """Choose the ablation with the largest gain on a random half of the examples, and score it on the other half.
 
     Args:
-        advance: is told how many draws are done, as in `score_draws`; both halves are draws.
+        advance: called with the number of draws just done, as in `score_draws`; both halves are draws.
 
-    Returns: `chosen`: how often each ablation was chosen, the most frequent first, as pairs of number and share;
-        `on_chosen`, `on_other`: its mean difference on the half that chose it, and on the other; `interval`: the middle
-        95 % of the latter over the halves; `halves`: how many. Differences are None where none is defined.
+    Returns: `chosen`: the five ablations chosen most often, the most frequent first, as pairs of number and share;
+        `on_chosen`, `on_other`: the chosen one's mean difference on the half that chose it and on the other half;
+        `interval`: the middle 95 % of the latter over the halves; `halves`: their number. Differences are None where
+        none is defined.
     """
     generator = np.random.default_rng(seed)
     masks = np.zeros((halves, examples), np.uint16)
     for row in masks:
         row[generator.permutation(examples)[: examples // 2]] = 1
-    scores = [score_draws(scorer, [some], advance) for some in (masks, 1 - masks)]
-    here, there = (one[:, 1:] - one[:, :1] for one in scores)
-    usable = np.isfinite(here).any(1)
-    here, there = here[usable], there[usable]
-    if not len(here):
+    scores = [score_draws(scorer, [half], advance) for half in (masks, 1 - masks)]
+    on_half, on_other = (drawn[:, 1:] - drawn[:, :1] for drawn in scores)
+    usable = np.isfinite(on_half).any(1)
+    on_half, on_other = on_half[usable], on_other[usable]
+    if not len(on_half):
         return {"chosen": [], "on_chosen": None, "on_other": None, "interval": [None, None], "halves": 0}
-    choice = np.nanargmax(here, axis=1)
+    choice = np.nanargmax(on_half, axis=1)
     rows = np.arange(len(choice))
-    other = there[rows, choice]
-    known = other[np.isfinite(other)]
+    chosen_on_other = on_other[rows, choice]
+    defined = chosen_on_other[np.isfinite(chosen_on_other)]
     numbers, counts = np.unique(choice, return_counts=True)
     order = np.argsort(-counts, kind="stable")
     return {
         "chosen": [(int(numbers[place]), float(counts[place] / len(choice))) for place in order[:5]],
-        "on_chosen": float(here[rows, choice].mean()),
-        "on_other": float(known.mean()) if known.size else None,
-        "interval": np.percentile(known, [2.5, 97.5]).tolist() if known.size else [None, None],
+        "on_chosen": float(on_half[rows, choice].mean()),
+        "on_other": float(defined.mean()) if defined.size else None,
+        "interval": np.percentile(defined, [2.5, 97.5]).tolist() if defined.size else [None, None],
         "halves": len(choice),
     }

@@ -190,7 +190,7 @@ def random_subsets(
 def read_sets(path: Path, config: BertConfig, mode: str = "uniform") -> list[Ablation]:
     """Sets of heads from a text file.
 
-    Each line is a set: heads as LAYER.HEAD, apart by spaces or commas; '3.0=zero' gives one a mode of its own. What
+    Each line is a set: heads as LAYER.HEAD, separated by spaces or commas; '3.0=zero' gives one a mode of its own. What
     stands before a colon is the set's name. Empty lines and what follows a # are skipped.
 
     Args:
@@ -232,13 +232,13 @@ def hash_sets(path: Path) -> str | None:
 
 def _set_lines(path: Path) -> list[tuple[int, str, list[str]]]:
     """Number, name and heads of each line of a file that holds a set. Raises `InputError` where it cannot be read."""
-    found = []
+    set_lines = []
     for number, line in enumerate(read_text(path, InputError, MOST_BYTES).split("\n"), start=1):
         content = line.split("#")[0].strip()
         if content:
             name, _, heads = content.rpartition(":")
-            found.append((number, name.strip(), heads.replace(",", " ").split()))
-    return found
+            set_lines.append((number, name.strip(), heads.replace(",", " ").split()))
+    return set_lines
 
 
 def _parse_set(name: str, heads: Sequence[str], config: BertConfig, mode: str) -> Ablation:

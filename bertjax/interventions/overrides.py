@@ -62,10 +62,10 @@ def parse_head(head: Head, config: BertConfig) -> tuple[int, int]:
     """
     layers, heads = _sizes(config)
     if isinstance(head, str):
-        found = parse_head_name(head)
-        if found is None:
+        parsed = parse_head_name(head)
+        if parsed is None:
             raise OverrideError(f"{arguments.brief(head)} names no head: write LAYER.HEAD, e.g. 3.0")
-        head = found
+        head = parsed
     try:
         layer, number = (index(part) for part in head)
     except (TypeError, ValueError) as error:
@@ -246,22 +246,22 @@ def _floats(values: Any, name: str) -> Float[Array, "..."]:
         arguments.refuse(name, "real numbers", values, OverrideError)
     # As floats first: without x64, JAX keeps of an integer the lower 32 bits.
     with np.errstate(over="ignore"):  # what float32 has not is infinite, and refused
-        found = jnp.asarray(given if jnp.issubdtype(given.dtype, jnp.floating) else given.astype(float))
-    _require_finite(found, name)
-    return found
+        floats = jnp.asarray(given if jnp.issubdtype(given.dtype, jnp.floating) else given.astype(float))
+    _require_finite(floats, name)
+    return floats
 
 
 def _gates(config: BertConfig, heads: list[tuple[int, int]], values: Any, name: str) -> Float[Array, "..."]:
     """A gate for all the heads that are named, or one for each of them."""
-    found = _floats(values, name).astype(float)
-    if found.shape == _sizes(config):
-        return found[_indices(heads)]
-    if found.shape not in ((), (len(heads),)):
+    gates = _floats(values, name).astype(float)
+    if gates.shape == _sizes(config):
+        return gates[_indices(heads)]
+    if gates.shape not in ((), (len(heads),)):
         raise OverrideError(
-            f"{name} has shape {found.shape}, expected one number, one for each of the {len(heads)} heads that are "
+            f"{name} has shape {gates.shape}, expected one number, one for each of the {len(heads)} heads that are "
             f"named, or [layers, heads] {_sizes(config)}"
         )
-    return found
+    return gates
 
 
 def _require_finite(value: Array, what: str) -> None:
@@ -276,9 +276,9 @@ def _mask_of(donor: ModelOutput) -> Array:
 def _check_donor(config: BertConfig, donor: ModelOutput) -> None:
     arguments.instance(donor, "donor", ModelOutput, "what a model returned for another text", OverrideError)
     outputs = donor.inside.head_outputs
-    found, expected = (outputs.shape[0], *outputs.shape[3:]), (*_sizes(config), config.head_dim)
-    if found != expected:
-        raise OverrideError(f"the donor has [layers, heads, head_dim] {found}, the model {expected}")
+    sizes, expected = (outputs.shape[0], *outputs.shape[3:]), (*_sizes(config), config.head_dim)
+    if sizes != expected:
+        raise OverrideError(f"the donor has [layers, heads, head_dim] {sizes}, the model {expected}")
 
 
 def _entry_indices(
@@ -376,8 +376,13 @@ def stack(overrides: Sequence[Overrides]) -> Overrides:
     Shorter lists of entries are filled up with entries that do nothing (layer -1).
     """
     overrides = _check_together(overrides, "stack")
-    columns = {name: _align([getattr(one, name) for one in overrides]) for name in ("weights", "outputs", "edges")}
-    aligned = [replace(one, **{name: column[i] for name, column in columns.items()}) for i, one in enumerate(overrides)]
+    columns = {
+        name: _align([getattr(override, name) for override in overrides]) for name in ("weights", "outputs", "edges")
+    }
+    aligned = [
+        replace(override, **{name: column[i] for name, column in columns.items()})
+        for i, override in enumerate(overrides)
+    ]
     return jax.tree.map(lambda *arrays: jnp.stack(arrays), *aligned)
 
 
@@ -386,7 +391,7 @@ def _check_together(overrides: Sequence[Overrides], name: str) -> tuple[Override
     given = arguments.several(overrides, f"what {name} takes", "several Overrides", Overrides, OverrideError)
     if not given:
         raise OverrideError(f"{name} needs at least one override")
-    sizes = sorted({np.shape(one.weights_gate) for one in given})
+    sizes = sorted({np.shape(override.weights_gate) for override in given})
     if len(sizes) > 1:
         raise OverrideError(f"{name} takes overrides of one model, found heads {sizes[0]} and {sizes[-1]}")
     return given
@@ -397,8 +402,8 @@ def _combine_two(first: Overrides, second: Overrides) -> Overrides:
         _refuse_clash(first, second)
     parts = {}
     for name in ("weights", "outputs", "edges"):
-        both = [part for part in (getattr(first, name), getattr(second, name)) if part is not None]
-        parts[name] = _concatenate(both) if len(both) == 2 else (both or [None])[0]
+        present = [part for part in (getattr(first, name), getattr(second, name)) if part is not None]
+        parts[name] = _concatenate(present) if len(present) == 2 else (present or [None])[0]
     return Overrides(
         first.weights_gate * second.weights_gate,
         first.uniform + second.uniform,
@@ -407,11 +412,11 @@ def _combine_two(first: Overrides, second: Overrides) -> Overrides:
     )
 
 
-def _heads_changed(one: Overrides) -> tuple[np.ndarray, np.ndarray]:
+def _heads_changed(override: Overrides) -> tuple[np.ndarray, np.ndarray]:
     """Which heads' weights, and which heads' outputs, an override takes for itself, whatever its gates are."""
-    weights = (np.asarray(one.weights_gate) != 1) | (np.asarray(one.uniform) != 0)
-    outputs = np.asarray(one.output_gate) != 1
-    for taken, entries in ((weights, one.weights), (outputs, one.outputs)):
+    weights = (np.asarray(override.weights_gate) != 1) | (np.asarray(override.uniform) != 0)
+    outputs = np.asarray(override.output_gate) != 1
+    for taken, entries in ((weights, override.weights), (outputs, override.outputs)):
         if entries is not None:
             used = np.asarray(entries.layer) >= 0
             taken[np.asarray(entries.layer)[used], np.asarray(entries.head)[used]] = True
@@ -420,11 +425,13 @@ def _heads_changed(one: Overrides) -> tuple[np.ndarray, np.ndarray]:
 
 def _refuse_clash(first: Overrides, second: Overrides) -> None:
     """Two overrides may not change the same weights, the same output or the same edge."""
-    for mine, other, what in zip(_heads_changed(first), _heads_changed(second), ("weights", "output"), strict=True):
-        if (mine & other).any():
-            layer, head = np.argwhere(mine & other)[0]
+    for first_heads, second_heads, what in zip(
+        _heads_changed(first), _heads_changed(second), ("weights", "output"), strict=True
+    ):
+        if (first_heads & second_heads).any():
+            layer, head = np.argwhere(first_heads & second_heads)[0]
             raise OverrideError(f"two overrides change the {what} of head {layer}.{head}")
-    places = [() if one.edges is None else _places(one.edges) for one in (first, second)]
+    places = [() if override.edges is None else _places(override.edges) for override in (first, second)]
     for layer, head, query, key, example in places[0]:
         for rival in places[1]:
             if rival[:4] == (layer, head, query, key) and (example == rival[4] or -1 in (example, rival[4])):

@@ -41,9 +41,9 @@ def read_batch(given: Mapping[str, Any], tokenizer: Any = None) -> dict[str, Any
             [first] if isinstance(first, str) else first
         )
     if isinstance(first, Mapping):
-        others = [name for name in FIELDS[1:] if given.get(name) is not None]
-        if others:
-            raise InputError(f"a batch was given, and {', '.join(others)} beside it: put them into the batch")
+        separate = [name for name in FIELDS[1:] if given.get(name) is not None]
+        if separate:
+            raise InputError(f"a batch was given, and {', '.join(separate)} beside it: put them into the batch")
         given = first
     unknown = [str(name) for name in given if name not in FIELDS]
     if unknown:
@@ -178,14 +178,15 @@ def _check_entries(
     _check_array(entries.values, f"{name}.values")
     _check_indices(entries.layer, "layer", heads[0], unused=1)
     _check_indices(entries.head, "head", heads[1])
-    found = entries.values.shape[1:]
+    entry_shape = entries.values.shape[1:]
     free = 1 if name == "weights" else 2  # how many leading axes may be 1 and shared
-    fits = len(found) == 3 and all(
-        have == want or (have == 1 and axis < free) for axis, (have, want) in enumerate(zip(found, shape, strict=True))
+    fits = len(entry_shape) == 3 and all(
+        have == want or (have == 1 and axis < free)
+        for axis, (have, want) in enumerate(zip(entry_shape, shape, strict=True))
     )
     if not fits:
         raise OverrideError(
-            f"overrides.{name} were given for [batch, query, {'key' if free == 1 else 'head_dim'}] {found}, "
+            f"overrides.{name} were given for [batch, query, {'key' if free == 1 else 'head_dim'}] {entry_shape}, "
             f"but the input asks for {shape}: donor and receiver need equally many tokens"
         )
     if not (is_traced(entries.donor_mask) or is_traced(inputs.keep)):

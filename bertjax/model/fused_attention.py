@@ -105,8 +105,8 @@ def _jax(
         else:
             mask = (keep > 0)[:, None]
             learned = jax.nn.dot_product_attention(queries, keys, values, mask=mask, implementation=implementation)
-    some = jnp.max(keep, axis=-1) > 0  # without keys it would be the mean over padding
-    learned = jnp.where(some[:, :, None, None], learned, 0).astype(numerics.wide)
+    has_keys = jnp.max(keep, axis=-1) > 0  # without keys it would be the mean over padding
+    learned = jnp.where(has_keys[:, :, None, None], learned, 0).astype(numerics.wide)
     if gates is None:
         return learned
     gate, share = (part[None, None, :, None].astype(learned.dtype) for part in gates)
@@ -173,8 +173,8 @@ def _batchable(function: Callable[..., Any]) -> Callable[..., Any]:
             part if several else jnp.broadcast_to(part, (size, *part.shape))
             for part, several in zip(parts, batched, strict=True)
         ]
-        found = _batchable(function)(*(part.reshape(-1, *part.shape[2:]) for part in every))
-        apart = jax.tree.map(lambda part: part.reshape(size, -1, *part.shape[1:]), found)
+        outputs = _batchable(function)(*(part.reshape(-1, *part.shape[2:]) for part in every))
+        apart = jax.tree.map(lambda part: part.reshape(size, -1, *part.shape[1:]), outputs)
         return apart, jax.tree.map(lambda _: True, apart)
 
     return batchable

@@ -379,15 +379,15 @@ def load(name_or_path: str | Path, **options: Unpack[LoadOptions]) -> Pretrained
     Raises:
         ConfigError: the config names no class of bertjax's, or says what bertjax does not support.
         CheckpointError: no such checkpoint, or missing, damaged or unfitting weights.
-        InputError: an option that there is not.
+        InputError: an unknown option.
     """
     hub: Any = {name: value for name, value in options.items() if name in HubOptions.__annotations__}
     directory = locate(name_or_path, **hub)
-    others: Any = {name: value for name, value in options.items() if name not in hub}
+    rest: Any = {name: value for name, value in options.items() if name not in hub}
     if is_sentence_directory(directory):
-        return BertForSentenceEmbedding.from_pretrained(directory, **others)
+        return BertForSentenceEmbedding.from_pretrained(directory, **rest)
     names = BertConfig.from_directory(directory).architectures or ("BertModel",)
     for name in names:
         if name in CLASSES:
-            return CLASSES[name].from_pretrained(directory, **others)
+            return CLASSES[name].from_pretrained(directory, **rest)
     raise ConfigError(f"architectures {list(names)} in {directory}: none is one of {', '.join(CLASSES)}")

@@ -216,8 +216,8 @@ def _place(
 ) -> Float[Array, "batch heads query _"]:
     """Add the entries of this layer to their heads."""
     values = jnp.moveaxis(entries.values.astype(into.dtype), 0, 1)
-    here = (entries.layer == layer)[None, :, None, None]
-    return into.at[:, entries.head].add(jnp.where(here, values, 0), mode="drop")
+    in_layer = (entries.layer == layer)[None, :, None, None]
+    return into.at[:, entries.head].add(jnp.where(in_layer, values, 0), mode="drop")
 
 
 def _active(edges: Edges, layer: ArrayLike, batch: int) -> Array:

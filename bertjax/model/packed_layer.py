@@ -156,14 +156,14 @@ def tokens_at(
     """Hidden states at some tokens of each example, counted from its own first."""
     batch, tokens, embed = hidden.shape
     places = jnp.minimum(rows.starts[:, :, None] + positions, tokens - 1)
-    found = jnp.take_along_axis(hidden, places.reshape(batch, -1)[:, :, None], axis=1)
-    return found.reshape(-1, positions.shape[2], embed)
+    chosen = jnp.take_along_axis(hidden, places.reshape(batch, -1)[:, :, None], axis=1)
+    return chosen.reshape(-1, positions.shape[2], embed)
 
 
 def examples_apart(
     hidden: Float[Array, "batch token embed"], rows: Rows, lengths: Int[Array, "batch places"], longest: int
 ) -> tuple[Float[Array, "examples longest embed"], Float[Array, "examples 1 longest"]]:
-    """Packed hidden states as one padded example after another, and what of them is real.
+    """Packed hidden states as one padded example after another, and a mask of the real tokens.
 
     Args:
         lengths: tokens of each place, 0 where a row has fewer examples.

@@ -112,8 +112,8 @@ def attend_by_blocks(
         return mixed if gates is None else mixed * gates.output[None, None, :, None].astype(mixed.dtype)
 
     blocks = [cut(pad(part, 1), size) for part in (queries, segments[0])]
-    found = jax.lax.map(one, tuple(blocks)).swapaxes(0, 1)
-    return found.reshape(found.shape[0], -1, *found.shape[3:])[:, : queries.shape[1]]
+    outputs = jax.lax.map(one, tuple(blocks)).swapaxes(0, 1)
+    return outputs.reshape(outputs.shape[0], -1, *outputs.shape[3:])[:, : queries.shape[1]]
 
 
 def _call_attend(
@@ -151,24 +151,24 @@ def _attend_kernel(
 
     def step(number: Array, carry: Any) -> Any:
         highest, total, mixed = carry
-        here = pl.ds(number * block, block)
-        scores, allowed = score_block(query, keys[0, 0, here], mark, asked[0, :, here], scale, numerics)
+        window = pl.ds(number * block, block)
+        scores, allowed = score_block(query, keys[0, 0, window], mark, asked[0, :, window], scale, numerics)
         peak = jnp.maximum(highest, scores.max(-1, keepdims=True))
         share = jnp.where(allowed, jnp.exp(scores - peak), 0)
         shrink = jnp.exp(highest - peak)
-        added = product(share.astype(numerics.dtype), values[0, 0, here], 0, numerics)
+        added = product(share.astype(numerics.dtype), values[0, 0, window], 0, numerics)
         return peak, total * shrink + share.sum(-1, keepdims=True), mixed * shrink + added
 
     mixed = jnp.zeros(query.shape, numerics.wide)
     _, total, mixed = jax.lax.fori_loop(0, keys.shape[2] // block, step, (*start, mixed))
-    found = mixed / jnp.where(total > 0, total, 1)
+    outputs = mixed / jnp.where(total > 0, total, 1)
     *shares, output = rest
     if shares:
         gate, uniform, factor, means = (part[0] for part in shares)
         places = jax.lax.broadcasted_iota(jnp.int32, (1, means.shape[1]), 1) + 1
         mean = product((mark == places).astype(numerics.wide), means[0], 0, numerics)
-        found = factor * (gate * found + (1 - gate) * uniform * mean)
-    output[0, 0] = found
+        outputs = factor * (gate * outputs + (1 - gate) * uniform * mean)
+    output[0, 0] = outputs
 
 
 def _shares(gates: HeadGates, values: Array, marks: Array, numerics: Numerics, places: int) -> list[Array]:

@@ -75,7 +75,7 @@ def _call_measure(*arrays: Array, block: int, scale: float, numerics: Numerics, 
     batch, heads, tokens, width = queries.shape
     own = pl.BlockSpec((1, 1, block, width), lambda b, h, i: (b, h, i, 0))
     every = pl.BlockSpec((1, 1, tokens, width), lambda b, h, i: (b, h, 0, 0))
-    one = pl.BlockSpec((1, 1, 1), lambda b, h, i: (h, 0, 0))
+    head_block = pl.BlockSpec((1, 1, 1), lambda b, h, i: (h, 0, 0))
     row, rows = (pl.BlockSpec((1, size, 1), _at(size == block)) for size in (block, tokens))
     line = pl.BlockSpec((1, 1, tokens), lambda b, h, i: (b, 0, 0))
     piece = pl.BlockSpec((1, 1, block), lambda b, h, i: (b, 0, i))
@@ -88,7 +88,7 @@ def _call_measure(*arrays: Array, block: int, scale: float, numerics: Numerics, 
         partial(_rows_kernel, **options),
         [jax.ShapeDtypeStruct((*shape, size), wide) for size in (1, columns.shape[2], 1)],
         grid=(batch, heads, tokens // block),
-        in_specs=[own, every, row, line, one, one, row, given],
+        in_specs=[own, every, row, line, head_block, head_block, row, given],
         out_specs=outputs,
         **settings,
     )(queries, keys, marks, asked, gate, uniform, equal, columns)
@@ -96,7 +96,7 @@ def _call_measure(*arrays: Array, block: int, scale: float, numerics: Numerics, 
         partial(_columns_kernel, **options),
         jax.ShapeDtypeStruct((batch, heads, 1, tokens), wide),
         grid=(batch, heads, tokens // block),
-        in_specs=[every, own, rows, piece, one, one, rows, sums_of_rows],
+        in_specs=[every, own, rows, piece, head_block, head_block, rows, sums_of_rows],
         out_specs=pl.BlockSpec((1, 1, 1, block), lambda b, h, i: (b, h, 0, i)),
         **settings,
     )(queries, keys, marks, asked, gate, uniform, equal, logs)
@@ -116,8 +116,8 @@ def _rows_kernel(
     query, mark, steps = queries[0, 0], asking[0], keys.shape[2] // block
 
     def scores_at(number: Array) -> tuple[Any, Array, Array]:
-        here = pl.ds(number * block, block)
-        return here, *score_block(query, keys[0, 0, here], mark, asked[0, :, here], scale, numerics)
+        window = pl.ds(number * block, block)
+        return window, *score_block(query, keys[0, 0, window], mark, asked[0, :, window], scale, numerics)
 
     def total(number: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         highest, summed = carry
@@ -130,12 +130,12 @@ def _rows_kernel(
     log = highest + jnp.log(jnp.where(summed > 0, summed, 1))
 
     def gather(number: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        here, scores, allowed = scores_at(number)
+        window, scores, allowed = scores_at(number)
         weights = _weights(scores, log, allowed, gate[0], uniform[0], equal[0])
         spread = -weights * jnp.log(jnp.where(weights > 0, weights, 1))
         return (
             carry[0] + spread.sum(-1, keepdims=True),
-            carry[1] + product(weights, columns[0, here], 0, numerics, jax.lax.Precision.HIGHEST),
+            carry[1] + product(weights, columns[0, window], 0, numerics, jax.lax.Precision.HIGHEST),
         )
 
     zeros = [jnp.zeros((query.shape[0], size), numerics.wide) for size in (1, columns.shape[2])]
@@ -151,9 +151,9 @@ def _columns_kernel(
     key, mark = keys[0, 0], asked[0]
 
     def add(number: Array, carry: Array) -> Array:
-        here = pl.ds(number * block, block)
-        scores, allowed = score_block(queries[0, 0, here], key, asking[0, here], mark, scale, numerics)
-        weights = _weights(scores, logs[0, 0, here], allowed, gate[0], uniform[0], equal[0, here])
+        window = pl.ds(number * block, block)
+        scores, allowed = score_block(queries[0, 0, window], key, asking[0, window], mark, scale, numerics)
+        weights = _weights(scores, logs[0, 0, window], allowed, gate[0], uniform[0], equal[0, window])
         return carry + weights.sum(0, keepdims=True)
 
     start = jnp.zeros((1, key.shape[0]), numerics.wide)

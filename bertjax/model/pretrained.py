@@ -220,8 +220,8 @@ def compute(function: Callable[[ModelOutput], T], model: PretrainedModel, inputs
         function: defined once; each new one is compiled anew.
     """
     graph, state = nnx.split(model)
-    found: T = _compute(graph, state, inputs, function)
-    return found
+    value: T = _compute(graph, state, inputs, function)
+    return value
 
 
 @partial(jax.jit, static_argnums=(0, 3))
@@ -288,12 +288,14 @@ def build(create: Callable[[Array], M], weights: dict[str, np.ndarray], config: 
         _warn(f"tensors that no BERT class knows were not used: {some_of(unknown)}")
     graphdef, state = nnx.split(nnx.eval_shape(create, jax.random.key(0)))
     shapes = _by_path(state)
-    found, missing = checkpoint.read_parameters(weights, {p: v.shape for p, v in shapes.items()}, config)
+    loaded, missing = checkpoint.read_parameters(weights, {p: v.shape for p, v in shapes.items()}, config)
     fresh: dict[str, Any] = {}
     if missing:
         _warn(f"not in the checkpoint and initialised anew: {some_of(missing)}")
         fresh = _by_path(nnx.split(create(jax.random.key(seed)))[1])
-    leaves = [jnp.asarray(found[path], shape.dtype) if path in found else fresh[path] for path, shape in shapes.items()]
+    leaves = [
+        jnp.asarray(loaded[path], shape.dtype) if path in loaded else fresh[path] for path, shape in shapes.items()
+    ]
     return nnx.merge(graphdef, jax.tree.unflatten(jax.tree.structure(state), leaves))
 
 
@@ -308,8 +310,8 @@ def _by_path(state: Any) -> dict[str, Any]:
 
 def _untie_if_different(config: BertConfig, weights: dict[str, np.ndarray]) -> BertConfig:
     """A decoder that differs from the word embeddings is not tied, whatever the config says (as in transformers)."""
-    both = DECODER_WEIGHT in weights and WORD_EMBEDDINGS in weights
-    if not (config.tie_word_embeddings and both):
+    has_both = DECODER_WEIGHT in weights and WORD_EMBEDDINGS in weights
+    if not (config.tie_word_embeddings and has_both):
         return config
     if np.array_equal(weights[DECODER_WEIGHT], weights[WORD_EMBEDDINGS]):
         return config

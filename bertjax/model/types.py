@@ -88,7 +88,8 @@ class Numerics:
     dtype is.
 
     Raises:
-        InputError: a dtype, precision or form of attention that there is not, or float64 while JAX has it switched off.
+        InputError: a dtype, precision or form of attention that does not exist, or float64 while JAX has it
+            switched off.
 
     >>> Numerics("bfloat16").wide.name
     'float32'

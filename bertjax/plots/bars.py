@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_SETS, LONGEST_NAME = 24, 40  # of a picture of sets; characters
+MOST_SETS, LONGEST_NAME = 24, 40  # in a picture of sets; in characters
 
 
 @dataclass(frozen=True)
 class Weighed:
-    """How sure changes are.
+    """The certainty of changes.
 
     Args:
-        intervals: both ends of each change's, in points; NaN where there is none.
+        intervals: both ends of each change's interval, in points; NaN where there is none.
         found: which changes are more than chance.
     """
 
@@ -54,15 +54,15 @@ def make_layers(
     metric_label: str = "Score",
     weighed: Weighed | None = None,
 ) -> "Figure":
-    """What ablating each whole layer does: one bar per layer, left and right of the base score.
+    """The effect of ablating each whole layer: one bar per layer, left and right of the base score.
 
     Args:
         scores: `[layers]`, as the metric defines them (not in points); NaN where undefined.
         base, title, subtitle, metric_label: as in `heads_map.make_heads`.
-        weighed: intervals of the changes, and which of them are more than chance: the others' bars are hollow.
+        weighed: intervals of the changes, and which of them are more than chance; the others' bars are hollow.
 
     Raises:
-        DataError: `scores` is no list of layers.
+        DataError: `scores` is not a list of layers.
 
     >>> figure = make_layers(np.array([0.83, 0.87]), 0.86, "A model of two layers")
     >>> [text.get_text().strip() for text in figure.axes[0].texts]
@@ -83,16 +83,16 @@ def make_sets(
     *,
     weighed: Weighed | None = None,
 ) -> "Figure":
-    """What ablating sets of heads does: a bar for each of the sets that change most, at most 24.
+    """The effect of ablating sets of heads: a bar for each of the sets that change most, at most 24.
 
     Args:
-        names: of the sets; long ones are cut.
+        names: the sets' names; long ones are cut.
         scores: `[sets]`, as the metric defines them (not in points); NaN where undefined.
         base, title, subtitle, metric_label: as in `heads_map.make_heads`.
         weighed: as in `make_layers`.
 
     Raises:
-        DataError: `scores` is no list, or there are not as many names.
+        DataError: `scores` is not a list, or the number of names differs.
 
     >>> figure = make_sets(["0.1+1.2", "3.0"], np.array([0.83, 0.87]), 0.86, "Two sets")
     >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
@@ -102,14 +102,14 @@ def make_sets(
     if len(names) != len(changes):
         raise DataError(f"there are {len(changes)} sets, but {len(names)} names")
     order = np.argsort(-np.nan_to_num(np.abs(changes), nan=-1.0), kind="stable")[:MOST_SETS]
-    shown = sorted(order.tolist(), key=lambda number: -np.nan_to_num(changes[number]))
+    shown = sorted(order.tolist(), key=lambda index: -np.nan_to_num(changes[index]))
     if len(order) < len(changes):
         subtitle = f"{subtitle}; the {len(order)} of {len(changes):,} sets that change most".removeprefix("; ")
     labels = [shorten_name(name, LONGEST_NAME) for name in names]
-    some = [labels[number] for number in shown]
-    left = max(LEFT, 0.35 + 0.078 * max(map(len, some)))
-    part = None if weighed is None else Weighed(weighed.intervals[:, shown], weighed.found[shown])
-    return _make_page(changes[shown], some, base, (title, subtitle, metric_label, ""), left, part)
+    shown_labels = [labels[index] for index in shown]
+    left = max(LEFT, 0.35 + 0.078 * max(map(len, shown_labels)))
+    shown_weighed = None if weighed is None else Weighed(weighed.intervals[:, shown], weighed.found[shown])
+    return _make_page(changes[shown], shown_labels, base, (title, subtitle, metric_label, ""), left, shown_weighed)
 
 
 def _make_page(
@@ -120,21 +120,21 @@ def _make_page(
     left: float,
     weighed: Weighed | None,
 ) -> "Figure":
-    """The picture of a bar for each of some names; texts are title, subtitle, metric, and what the names name."""
+    """A picture with one bar per name; `texts` are title, subtitle, metric, and what the names stand for."""
     from matplotlib.style import context
 
-    title, subtitle, metric_label, what = texts
+    title, subtitle, metric_label, kind = texts
     height, bottom = max(len(changes) * 0.32, 0.7), 0.75 if weighed is None else 1.0
     ends = np.stack([changes, changes]) if weighed is None else np.where(np.isnan(changes), np.nan, weighed.intervals)
-    sure = np.ones(len(changes), np.bool_) if weighed is None else weighed.found
+    significant = np.ones(len(changes), np.bool_) if weighed is None else weighed.found
     with context("default"):
         figure = start_page(title, subtitle, bottom, height)
         axes = add_axes(figure, left, bottom, WIDTH - left - 0.35, height)
-        _draw_bars(axes, changes, ends, sure)
+        _draw_bars(axes, changes, ends, significant)
         axes.set_yticks(np.arange(len(changes)), names)
-        _label_bars(axes, changes, ends, (base, metric_label, what))
+        _label_bars(axes, changes, ends, (base, metric_label, kind))
         if weighed is not None:
-            add_note(figure, count_found(int((sure & np.isfinite(changes)).sum()), len(changes)))
+            add_note(figure, count_found(int((significant & np.isfinite(changes)).sum()), len(changes)))
     return figure
 
 
@@ -142,23 +142,23 @@ def _draw_bars(
     axes: "Axes",
     changes: Float[np.ndarray, " bars"],
     ends: Float[np.ndarray, "2 bars"],
-    sure: Bool[np.ndarray, " bars"],
+    significant: Bool[np.ndarray, " bars"],
 ) -> None:
-    """A bar for each change, with its interval, and its change written beyond both."""
+    """Draw a bar for each change, with its interval, and the change written beyond both."""
     import matplotlib
 
     loss, gain = matplotlib.colormaps[COLOURS]([0.12, 0.88])
     lengths = np.nan_to_num(changes)
     colours = [GREY if not length else loss if length < 0 else gain for length in lengths]
-    faces = [colour if one else "white" for colour, one in zip(colours, sure, strict=True)]
+    faces = [colour if filled else "white" for colour, filled in zip(colours, significant, strict=True)]
     places = np.arange(len(lengths))
     axes.barh(places, lengths, height=0.72, color=faces, edgecolor=colours, linewidth=1.1)
-    wide = ends[1] > ends[0]
-    axes.hlines(places[wide], ends[0, wide], ends[1, wide], color=INK, linewidth=1.1, zorder=3)
+    has_interval = ends[1] > ends[0]
+    axes.hlines(places[has_interval], ends[0, has_interval], ends[1, has_interval], color=INK, linewidth=1.1, zorder=3)
     for place, (length, undefined) in enumerate(zip(lengths, np.isnan(changes), strict=True)):
         text, ink = ("undefined", GREY) if undefined else (format_change(length), INK)
-        side, far = ("right", np.nanmin) if length < 0 else ("left", np.nanmax)
-        end = float(far([length, *ends[:, place]]))
+        side, extreme = ("right", np.nanmin) if length < 0 else ("left", np.nanmax)
+        end = float(extreme([length, *ends[:, place]]))
         axes.text(end, place, f" {text} ", ha=side, va="center_baseline", fontsize=8.5, color=ink)
     axes.axvline(0, color=INK, linewidth=1.6)
 
@@ -169,17 +169,17 @@ def _label_bars(
     ends: Float[np.ndarray, "2 bars"],
     texts: tuple[float, str, str],
 ) -> None:
-    """Bars from the top downwards; below, the scores in points with the changes they are."""
-    base, metric_label, what = texts
-    known = np.concatenate([changes, *ends, [0.0]])
-    low, high = float(np.nanmin(known)), float(np.nanmax(known))
-    room = 0.13 * max(high - low, 10 * SMALLEST_RANGE)  # for the numbers at the ends of the bars
-    low, high = low - room * (1 if low < 0 or high == 0 else 0.15), high + room
+    """Order the bars from the top downwards; label the axis below with scores in points and their changes."""
+    base, metric_label, kind = texts
+    values = np.concatenate([changes, *ends, [0.0]])
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    margin = 0.13 * max(high - low, 10 * SMALLEST_RANGE)  # for the numbers at the ends of the bars
+    low, high = low - margin * (1 if low < 0 or high == 0 else 0.15), high + margin
     ticks, labels = choose_ticks(low, high, base, most=6, separator="\n")
     axes.set_xlim(low, high)
     axes.set_xticks(ticks, labels)
     axes.set_ylim(len(changes) - 0.5, -0.5)
     axes.set_xlabel(f"{metric_label} in points (change)", fontsize=9.5, color=INK)
-    axes.set_ylabel(what, fontsize=9.5, color=INK)
+    axes.set_ylabel(kind, fontsize=9.5, color=INK)
     axes.grid(axis="x", color=PALE, linewidth=0.8)
     axes.set_axisbelow(True)

@@ -1,9 +1,9 @@
 """The page that every picture is drawn on: its style, headings, axes, scales and file.
 
-Scores come as metrics define them and are drawn in points, 100 times that. Colours: red where the score falls, blue
-where it rises, white at the base (ColorBrewer's RdBu, which colour-blind people can read); signs and numbers say the
-same, so nothing hangs on colour alone. Figures are made through matplotlib's object interface on the Agg canvas, in
-its default style whatever style the user has set: no window, no global figure, and equal input gives an equal file.
+Scores arrive as metrics define them and are drawn in points, 100 times that. Colours: red where the score falls, blue
+where it rises, white at the base (ColorBrewer's RdBu, which colour-blind people can read). Signs and numbers say the
+same, so nothing depends on colour alone. Figures use matplotlib's object interface on the Agg canvas, in its default
+style whatever style the user has set: no window, no global figure, and equal input gives an equal file.
 """
 
 import io
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 COLOURS = "RdBu"
 INK, GREY, PALE = "#1a1a1a", "#6b6b6b", "#e3e3e3"
-WIDTH, LEFT, RIGHT = 8.0, 0.62, 1.72  # inches; 8 inches are 800 pixels where 100 count as an inch
-PIXELS_PER_INCH = 200  # twice what a README shows, for fine screens
+WIDTH, LEFT, RIGHT = 8.0, 0.62, 1.72  # inches; 8 inches are 800 pixels at 100 pixels per inch
+PIXELS_PER_INCH = 200  # twice what a README shows, for high-resolution screens
 SMALLEST_RANGE = 0.05  # points: below this, colours would show nothing but rounding
 STEPS = [1, 2, 4, 5, 10]  # between ticks
-PDF_FONTS = 42  # TrueType, which journals ask for, in place of matplotlib's Type 3
+PDF_FONTS = 42  # TrueType, which journals require, instead of matplotlib's Type 3
 
 
 def changes_in_points(scores: Float[np.ndarray, "..."], base: float, ndim: int, axes: str) -> Float[np.ndarray, "..."]:
@@ -42,7 +42,7 @@ def changes_in_points(scores: Float[np.ndarray, "..."], base: float, ndim: int, 
 
 
 def start_page(title: str, subtitle: str, bottom: float, height: float) -> "Figure":
-    """A figure with its headings and room for a drawing of that height, that far above its lower edge."""
+    """A figure with its headings, and room for a drawing of `height`, `bottom` above its lower edge."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     from bertjax.plots.picture import Picture
@@ -53,15 +53,15 @@ def start_page(title: str, subtitle: str, bottom: float, height: float) -> "Figu
     total = bottom + height + title_height + subtitle_height + 0.32
     figure = Picture(figsize=(WIDTH, total), dpi=PIXELS_PER_INCH, facecolor="white")
     FigureCanvasAgg(figure)
-    look: dict[str, Any] = {"ha": "left", "va": "top"}
-    figure.text(0.2 / WIDTH, 1 - 0.16 / total, title, fontsize=13, weight="bold", color=INK, **look)
+    alignment: dict[str, Any] = {"ha": "left", "va": "top"}
+    figure.text(0.2 / WIDTH, 1 - 0.16 / total, title, fontsize=13, weight="bold", color=INK, **alignment)
     place = 1 - (0.2 + title_height) / total
-    figure.text(0.2 / WIDTH, place, subtitle, fontsize=9, color=GREY, **look)
+    figure.text(0.2 / WIDTH, place, subtitle, fontsize=9, color=GREY, **alignment)
     return figure
 
 
 def shorten_name(name: str, longest: int) -> str:
-    """A name as it is drawn: of visible characters, its end left out where it is long.
+    """A name as it is drawn: in visible characters, and cut if it is long.
 
     >>> shorten_name("heads of syntax", 9)
     'heads of…'
@@ -71,20 +71,20 @@ def shorten_name(name: str, longest: int) -> str:
 
 
 def _even_lines(text: str, width: int) -> str:
-    """As few lines of at most so many characters as will do, about equally long: no last word stands alone.
+    """The fewest lines of at most `width` characters, about equally long, so that no last word stands alone.
 
     >>> _even_lines("one two three four", 14)
     'one two\\nthree four'
     """
     most = fill(text, width).count("\n")
     widths = range(max(1, len(text) // (most + 1)), width + 1)
-    return next((lines for lines in (fill(text, one) for one in widths) if lines.count("\n") == most), text)
+    return next((lines for lines in (fill(text, limit) for limit in widths) if lines.count("\n") == most), text)
 
 
 def add_axes(figure: "Figure", left: float, bottom: float, width: float, height: float) -> "Axes":
-    """Axes at a place given in inches, without frame or tick marks."""
-    wide, high = figure.get_size_inches()
-    axes = figure.add_axes((left / wide, bottom / high, width / wide, height / high))
+    """Axes at a position in inches, without frame or tick marks."""
+    page_width, page_height = figure.get_size_inches()
+    axes = figure.add_axes((left / page_width, bottom / page_height, width / page_width, height / page_height))
     axes.tick_params(length=0, labelsize=8.5, colors=INK)
     for spine in axes.spines.values():
         spine.set_visible(False)
@@ -92,28 +92,28 @@ def add_axes(figure: "Figure", left: float, bottom: float, width: float, height:
 
 
 def draw_as_shapes(bar: Any) -> None:
-    """Draw a colour bar as shapes in SVG and PDF, where it would be a picture of pixels, without gaps between them."""
+    """Draw a colour bar in SVG and PDF as shapes without gaps between them, instead of as pixels."""
     bar.solids.set_rasterized(False)
     bar.solids.set_edgecolor("face")
     bar.outline.set_visible(False)
 
 
 def add_note(figure: "Figure", text: str) -> None:
-    """A grey line at the foot of the page."""
+    """Add a grey line at the foot of the page."""
     figure.text(0.2 / WIDTH, 0.15 / float(figure.get_size_inches()[1]), text, fontsize=8.5, color=GREY)
 
 
-def count_found(found: int, total: int) -> str:
-    """What filled marks and lines mean."""
-    return f"filled: more than chance (q < {Q}), {found} of {total}; lines: 95 % intervals"
+def count_found(significant: int, total: int) -> str:
+    """The note that explains filled marks and lines."""
+    return f"filled: more than chance (q < {Q}), {significant} of {total}; lines: 95 % intervals"
 
 
 def choose_ticks(low: float, high: float, base: float, most: int, separator: str) -> tuple[list[float], list[str]]:
-    """Places in points around the base, and for each the score there with the change or "base"."""
+    """Ticks in points around the base, and for each a label: the score there with the change or "base"."""
     from matplotlib.ticker import MaxNLocator
 
-    found = np.round(MaxNLocator(most, steps=STEPS).tick_values(low, high), 6)
-    ticks = [float(tick) for tick in found if low <= tick <= high]
+    candidates = np.round(MaxNLocator(most, steps=STEPS).tick_values(low, high), 6)
+    ticks = [float(tick) for tick in candidates if low <= tick <= high]
     digits = next(digits for digits in range(7) if np.allclose(np.round(ticks, digits), ticks, atol=1e-9))
     changes = ["base" if tick == 0 else f"{tick:+.{digits}f}".replace("-", "−") for tick in ticks]
     scores = [f"{100 * base + tick:.{max(2, digits)}f}" for tick in ticks]
@@ -123,21 +123,21 @@ def choose_ticks(low: float, high: float, base: float, most: int, separator: str
 
 
 def save_page(figure: "Figure", path: str | os.PathLike[str]) -> None:
-    """Writes a PNG, PDF or SVG by the path's suffix, whole or not at all, without version and date: they would differ.
+    """Write a PNG, PDF or SVG by the path's suffix, atomically, without version and date, which would differ.
 
     Raises:
-        OutputError: another suffix, or the file cannot be written.
+        OutputError: the suffix is another, or the file cannot be written.
     """
     path = user_path(path, OutputError)
     buffer, kind = io.BytesIO(), path.suffix.lstrip(".").lower()
-    nothing = {"png": ["Software"], "pdf": ["Creator", "Producer", "CreationDate"], "svg": ["Date"]}.get(kind)
-    if nothing is None:
+    omitted = {"png": ["Software"], "pdf": ["Creator", "Producer", "CreationDate"], "svg": ["Date"]}.get(kind)
+    if omitted is None:
         raise OutputError(f"cannot write {path}: a picture's name ends in .png, .pdf or .svg")
     from matplotlib.style import context
 
     with context(["default", {"svg.hashsalt": "bertjax", "svg.fonttype": "none", "pdf.fonttype": PDF_FONTS}]):
-        figure.savefig(buffer, format=kind, metadata=dict.fromkeys(nothing))
+        figure.savefig(buffer, format=kind, metadata=dict.fromkeys(omitted))
     content = buffer.getvalue()
-    if kind == "svg":  # XML may not hold control characters, however they came into a picture
+    if kind == "svg":  # XML may not contain control characters, wherever they came from
         content = visible(content.decode(), allowed="\n\t").encode()
     atomic_write(path, content)

@@ -1,4 +1,4 @@
-"""The map of heads: what ablating each one does, layers down and heads across."""
+"""The map of heads: the effect of ablating each one, layers down and heads across."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from matplotlib.patches import Rectangle
 
 HATCHED: dict[str, Any] = {"facecolor": PALE, "edgecolor": "#a0a0a0", "hatch": "/////", "linewidth": 0}
-MEANS = 0.72  # inches beside the map, for the means of layers
+MEANS = 0.72  # inches beside the map, for the layers' means
 ALIKE = 0.0025  # points: changes that differ by less are printed alike
-OUTLIER = 3.0  # times the 90th percentile of the changes: the scale ends there at the latest
+OUTLIER = 3.0  # times the 90th percentile of the changes: the colour scale extends no further
 
 Outline = tuple[int, int, "Rectangle"]
 
@@ -50,24 +50,24 @@ def make_heads(
     Layer 0 is at the top and head 0 at the left: the order of the array, of `summary.json` and of a
     printed table such as Michel et al. 2019, table 1, so that the picture can be read beside them.
     The numbers in the cells (where there is room) are changes in points. The colours are centred on
-    the base; where a few heads lie far beyond the rest the scale stops at 3 times the 90th percentile
-    of the changes, so that they do not bleach the others: the colour bar then ends in an arrow and
-    the legend says how many lie beyond.
+    the base. Where a few heads lie far beyond the rest, the scale stops at 3 times the 90th percentile
+    of the changes, so that they do not bleach the others; the colour bar then ends in an arrow, and
+    the legend gives the number of heads beyond.
 
     Args:
         scores: `[layers, heads]`, as the metric defines them (not in points); NaN where undefined
-            or not measured: those cells are grey and hatched.
-        base: the score without any ablation; NaN where undefined: then no cell has a colour.
+            or not measured; those cells are grey and hatched.
+        base: the score without any ablation; NaN where undefined, and then no cell has a colour.
         title: the picture's title, one line.
-        subtitle: smaller, below it; long ones are broken into lines.
+        subtitle: smaller, below the title; long ones are broken into lines.
         metric_label: what the score is, for the colour bar.
-        found: which effects are more than chance: these have a dot, the others are pale, and so are the means of
-            layers, which stand beside the map and are not tested.
+        found: which effects are more than chance: these have a dot. The others are pale, and so are the layers'
+            means beside the map, which are not tested.
 
     Raises:
-        DataError: `scores` is no map.
+        DataError: `scores` is not a map `[layers, heads]`.
 
-    Source: Kovaleva et al. 2019, section 4.6 and figure 8, which show scores in this way.
+    Source: Kovaleva et al. 2019, section 4.6 and figure 8, which show scores this way.
 
     >>> figure = make_heads(np.array([[0.86, 0.85, 0.87]]), 0.86, "A model of one layer")
     >>> [text.get_text() for text in figure.axes[0].texts]
@@ -78,48 +78,48 @@ def make_heads(
     changes = changes_in_points(scores, base, ndim=2, axes="[layers, heads]")
     layers, heads = changes.shape
     limit = _limit(changes)
-    beside = 0.0 if found is None else MEANS
-    wide = min((WIDTH - LEFT - RIGHT - beside) / heads, 1.1)
-    high = max(min(wide * 0.8, 0.5), 1.3 / layers)
+    means_width = 0.0 if found is None else MEANS
+    cell_width = min((WIDTH - LEFT - RIGHT - means_width) / heads, 1.1)
+    cell_height = max(min(cell_width * 0.8, 0.5), 1.3 / layers)
     with context("default"):
         outlines = _outlines(changes)
-        entries = [look for _, _, look in outlines] + _notes(changes, limit, found)
+        entries = [rectangle for _, _, rectangle in outlines] + _notes(changes, limit, found)
         bottom = 0.68 + 0.2 * ((len(entries) + 1) // 2)
-        figure = start_page(title, subtitle, bottom, layers * high)
-        axes = add_axes(figure, LEFT, bottom, heads * wide, layers * high)
-        sure = np.ones(changes.shape, np.bool_) if found is None else found
-        _colour(axes, changes, limit, sure, size=min(8.0, wide * 17) if wide >= 0.3 else None)
+        figure = start_page(title, subtitle, bottom, layers * cell_height)
+        axes = add_axes(figure, LEFT, bottom, heads * cell_width, layers * cell_height)
+        coloured = np.ones(changes.shape, np.bool_) if found is None else found
+        _colour(axes, changes, limit, coloured, size=min(8.0, cell_width * 17) if cell_width >= 0.3 else None)
         _frame(axes, changes, outlines)
         if found is not None:
-            _mark(axes, found, changes, wide)
-            _draw_means(figure, axes, changes, limit, heads * wide)
-        _draw_colour_bar(figure, axes, changes, limit, base, metric_label, beside=beside)
+            _mark(axes, found, changes, cell_width)
+            _draw_means(figure, axes, changes, limit, heads * cell_width)
+        _draw_colour_bar(figure, axes, changes, limit, base, metric_label, beside=means_width)
         _draw_legend(figure, entries)
     return figure
 
 
-def _mark(axes: "Axes", found: Bool[np.ndarray, "layers heads"], changes: Map, wide: float) -> None:
-    """A dot in the upper right corner of each cell whose effect is more than chance."""
-    layers, heads = np.nonzero(found & np.isfinite(changes))
-    look: dict[str, Any] = {"color": INK, "edgecolors": "white", "linewidths": 0.6, "zorder": 4}
-    axes.scatter(heads + 0.86, layers + 0.2, s=max(6.0, 30 * wide), **look)
+def _mark(axes: "Axes", significant: Bool[np.ndarray, "layers heads"], changes: Map, cell_width: float) -> None:
+    """Draw a dot in the upper right corner of each cell whose effect is more than chance."""
+    layers, heads = np.nonzero(significant & np.isfinite(changes))
+    style: dict[str, Any] = {"color": INK, "edgecolors": "white", "linewidths": 0.6, "zorder": 4}
+    axes.scatter(heads + 0.86, layers + 0.2, s=max(6.0, 30 * cell_width), **style)
 
 
 def _draw_means(figure: "Figure", axes: "Axes", changes: Map, limit: float, width: float) -> None:
-    """Each layer's mean change, in a column of its own beside the map."""
+    """Draw each layer's mean change in a separate column beside the map."""
     (wide, high), box = figure.get_size_inches(), axes.get_position()
-    beside = add_axes(figure, box.x0 * wide + width + 0.12, box.y0 * high, MEANS - 0.15, box.height * high)
-    known = np.isfinite(changes)
-    sums = np.where(known, changes, 0).sum(1)
-    means = np.where(known.any(1), sums / np.maximum(known.sum(1), 1), np.nan)
-    _colour(beside, means[:, None], limit, np.zeros((len(means), 1), np.bool_), size=8.0)
-    beside.set_ylim(len(means), 0)
-    beside.set_yticks([])
-    beside.set_xticks([0.5], ["mean"])
+    column = add_axes(figure, box.x0 * wide + width + 0.12, box.y0 * high, MEANS - 0.15, box.height * high)
+    defined = np.isfinite(changes)
+    sums = np.where(defined, changes, 0).sum(1)
+    means = np.where(defined.any(1), sums / np.maximum(defined.sum(1), 1), np.nan)
+    _colour(column, means[:, None], limit, np.zeros((len(means), 1), np.bool_), size=8.0)
+    column.set_ylim(len(means), 0)
+    column.set_yticks([])
+    column.set_xticks([0.5], ["mean"])
 
 
 def _limit(changes: Map) -> float:
-    """Where the colours end on both sides of the base, in points: at the largest change unless it is odd."""
+    """Where the colours end on both sides of the base, in points: at the largest change unless it is an outlier."""
     sizes = np.abs(changes[np.isfinite(changes)])
     if not sizes.size:
         return 1.0
@@ -128,25 +128,25 @@ def _limit(changes: Map) -> float:
 
 
 def _colour(
-    axes: "Axes", changes: Map, limit: float, found: Bool[np.ndarray, "layers heads"], size: float | None
+    axes: "Axes", changes: Map, limit: float, significant: Bool[np.ndarray, "layers heads"], size: float | None
 ) -> None:
-    """Cells in their colours, with the changes in them where letters have a size."""
-    colours = colour_cells(changes / (2 * limit) + 0.5, found)
+    """Draw the cells in their colours, with the changes written in them if `size` is given."""
+    colours = colour_cells(changes / (2 * limit) + 0.5, significant)
     axes.pcolormesh(colours, edgecolors="white", linewidth=0.8)
     if size is not None:
-        write_changes(axes, changes, colours, found, size)
+        write_changes(axes, changes, colours, significant, size)
 
 
 def _frame(axes: "Axes", changes: Map, outlines: list[Outline]) -> None:
-    """Cells without a result hatched, the extremes outlined, and the numbers of layers and heads."""
+    """Hatch cells without a result, outline the extremes, and number the layers and heads."""
     from matplotlib.patches import Rectangle
 
     layers, heads = changes.shape
     for layer, head in np.argwhere(np.isnan(changes)):
         axes.add_patch(Rectangle((head, layer), 1, 1, **HATCHED))
-    for layer, head, look in outlines:
+    for layer, head, style in outlines:
         outline = Rectangle((head, layer), 1, 1)
-        outline.update_from(look)
+        outline.update_from(style)
         outline.set(clip_on=False, zorder=3)
         axes.add_patch(outline)
     axes.set_xticks(np.arange(heads) + 0.5, [str(head) for head in range(heads)])
@@ -159,20 +159,20 @@ def _frame(axes: "Axes", changes: Map, outlines: list[Outline]) -> None:
 def _draw_colour_bar(
     figure: "Figure", axes: "Axes", changes: Map, limit: float, base: float, metric_label: str, *, beside: float
 ) -> None:
-    """The scale beside the map: scores in points, the base among them with a line across."""
+    """Draw the scale beside the map: scores in points, with a line across at the base."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
     box, (width, height) = axes.get_position(), figure.get_size_inches()
-    tall = box.height * height
+    bar_height = box.height * height
     left = box.x1 * width + beside + 0.2
-    bar_axes = add_axes(figure, left, box.y0 * height, 0.17, tall)
+    bar_axes = add_axes(figure, left, box.y0 * height, 0.17, bar_height)
     below, above = (changes < -limit).any(), (changes > limit).any()
     extend = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[int(below), int(above)]
     colours = ScalarMappable(norm=Normalize(-limit, limit), cmap=COLOURS)
     bar = figure.colorbar(colours, cax=bar_axes, extend=extend, extendfrac=0.06)
     draw_as_shapes(bar)
-    ticks, labels = choose_ticks(-limit, limit, base, most=max(4, min(10, int(2.6 * tall))), separator="  ")
+    ticks, labels = choose_ticks(-limit, limit, base, most=max(4, min(10, int(2.6 * bar_height))), separator="  ")
     bar.set_ticks(ticks, labels=labels)
     bar_axes.get_yticklabels()[ticks.index(0.0)].set_fontweight("bold")
     bar_axes.axhline(0, color=INK, linewidth=1.6)
@@ -181,26 +181,26 @@ def _draw_colour_bar(
 
 
 def _outlines(changes: Map) -> list[Outline]:
-    """Layer, head and outline of the largest loss (solid) and the largest gain (dashed), where there are."""
+    """Layer, head and outline of the largest loss (solid) and the largest gain (dashed), where they exist."""
     from matplotlib.patches import Rectangle
     from matplotlib.patheffects import withStroke
 
-    found: list[Outline] = []
-    known = np.nan_to_num(changes)  # an undefined head is neither a loss nor a gain
-    kinds = ((known.argmin(), "−", "largest loss", "-"), (known.argmax(), "+", "largest gain", (0, (2, 1))))
-    for place, sign, words, style in kinds:
+    outlines: list[Outline] = []
+    effects = np.nan_to_num(changes)  # an undefined head is neither a loss nor a gain
+    kinds = ((effects.argmin(), "−", "largest loss", "-"), (effects.argmax(), "+", "largest gain", (0, (2, 1))))
+    for place, sign, label, style in kinds:
         layer, head = divmod(int(place), changes.shape[1])
-        change = format_change(known[layer, head])
+        change = format_change(effects[layer, head])
         if change.startswith(sign):
-            look = Rectangle((0, 0), 1, 1, fill=False, edgecolor=INK, linewidth=1.7, linestyle=style)
-            look.set_path_effects([withStroke(linewidth=3.6, foreground="white")])  # seen on dark cells too
-            more = int((np.abs(changes - known[layer, head]) < ALIKE).sum()) - 1
-            look.set_label(f"{words}: head {layer}.{head}{f' and {more} more' if more else ''}, {change}")
-            found.append((layer, head, look))
-    return found
+            rectangle = Rectangle((0, 0), 1, 1, fill=False, edgecolor=INK, linewidth=1.7, linestyle=style)
+            rectangle.set_path_effects([withStroke(linewidth=3.6, foreground="white")])  # visible on dark cells too
+            ties = int((np.abs(changes - effects[layer, head]) < ALIKE).sum()) - 1
+            rectangle.set_label(f"{label}: head {layer}.{head}{f' and {ties} more' if ties else ''}, {change}")
+            outlines.append((layer, head, rectangle))
+    return outlines
 
 
-def _notes(changes: Map, limit: float, found: Bool[np.ndarray, "layers heads"] | None) -> list["Artist"]:
+def _notes(changes: Map, limit: float, significant: Bool[np.ndarray, "layers heads"] | None) -> list["Artist"]:
     """Legend entries for what the colours cannot show."""
     import matplotlib
     from matplotlib.lines import Line2D
@@ -210,11 +210,11 @@ def _notes(changes: Map, limit: float, found: Bool[np.ndarray, "layers heads"] |
     below, above = int((changes < -limit).sum()), int((changes > limit).sum())
     undefined = int(np.isnan(changes).sum())
     notes: list[Artist] = []
-    if found is not None:
-        sure = int((found & np.isfinite(changes)).sum())
-        look: dict[str, Any] = {"marker": "o", "markersize": 5, "linestyle": "none"}
-        notes.append(Line2D([], [], color=INK, label=f"full colour, dot: more than chance (q < {Q}): {sure}", **look))
-        pale = int(np.isfinite(changes).sum()) - sure
+    if significant is not None:
+        dots = int((significant & np.isfinite(changes)).sum())
+        style: dict[str, Any] = {"marker": "o", "markersize": 5, "linestyle": "none"}
+        notes.append(Line2D([], [], color=INK, label=f"full colour, dot: more than chance (q < {Q}): {dots}", **style))
+        pale = int(np.isfinite(changes).sum()) - dots
         colour = colour_cells(np.array([[0.12]]), np.zeros((1, 1), np.bool_))[0, 0]
         notes.append(Patch(facecolor=colour, label=f"pale: not told from 0: {pale}; means are not tested"))
     for count, side, marker, colour in ((below, "below", "v", darkest[0]), (above, "above", "^", darkest[1])):
@@ -229,8 +229,8 @@ def _notes(changes: Map, limit: float, found: Bool[np.ndarray, "layers heads"] |
 
 
 def _draw_legend(figure: "Figure", entries: list["Artist"]) -> None:
-    """Two columns, read row by row (matplotlib fills column by column)."""
+    """Draw the legend in two columns, read row by row (matplotlib fills column by column)."""
     handles = entries[::2] + entries[1::2]
-    look: dict[str, Any] = {"frameon": False, "fontsize": 8.5, "labelcolor": INK, "columnspacing": 2.5}
+    style: dict[str, Any] = {"frameon": False, "fontsize": 8.5, "labelcolor": INK, "columnspacing": 2.5}
     size = {"handlelength": 1.5, "handleheight": 1.0}
-    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.15 / WIDTH, 0), ncols=2, **size, **look)
+    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.15 / WIDTH, 0), ncols=2, **size, **style)

@@ -1,4 +1,4 @@
-"""A figure of which every text is shown as it stands, and which notebooks show without pyplot."""
+"""A figure that shows every text literally, and that notebooks display without pyplot."""
 
 import io
 from typing import Any
@@ -8,16 +8,16 @@ from matplotlib.text import Text
 
 
 class Picture(Figure):
-    """A matplotlib figure in which no text is a formula: names of sets, paths and tokens may hold dollar signs.
+    """A matplotlib figure in which no text is a formula: names of sets, paths and tokens may contain dollar signs.
 
-    It displays itself as the last value of a notebook's cell; pyplot would keep every figure in memory.
+    It displays itself as the last value of a notebook cell; pyplot would keep every figure in memory.
     """
 
     def draw(self, renderer: Any) -> None:
-        """As in matplotlib, which by default reads what stands between two dollar signs as TeX."""
+        """Draw as matplotlib does, but never parse text between two dollar signs as TeX."""
         for axes in self.axes:
             for axis in (axes.xaxis, axes.yaxis):
-                axis.get_ticklabels()  # makes the ticks, which matplotlib leaves until here
+                axis.get_ticklabels()  # creates the ticks, which matplotlib delays until drawing
         for text in self.findobj(Text):
             text.set_parse_math(False)
         super().draw(renderer)

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEFT, RIGHT, BOTTOM, HEIGHT = 0.7, 0.3, 0.95, 3.2  # inches
-NAMED = 90  # so many at most are all named below; of more, those found and the extremes
-UPRIGHT = 80  # letters that stand side by side
-LONGEST_NAME, LETTER, BELOW = 40, 0.056, 0.5  # characters; inches of one that stands upright, and below all of them
+NAMED = 90  # at most this many are all named below; of more, the significant ones and the extremes
+UPRIGHT = 80  # characters that fit side by side
+LONGEST_NAME, LETTER, BELOW = 40, 0.056, 0.5  # characters; inches per character of a vertical name, and below the names
 
 
 def make_ranking(
@@ -42,21 +42,21 @@ def make_ranking(
     """Changes with their 95 % intervals, the largest loss first; undefined ones are left out and counted.
 
     Args:
-        names: of the ablations; long ones are cut.
+        names: the ablations' names; long ones are cut.
         changes: in points.
         intervals: both ends, in points.
-        found: which are more than chance: their marks are filled.
+        found: which are more than chance; their marks are filled.
     """
     import matplotlib
     from matplotlib.style import context
 
-    known = np.flatnonzero(np.isfinite(changes))
-    order = known[np.argsort(changes[known], kind="stable")]
+    defined = np.flatnonzero(np.isfinite(changes))
+    order = defined[np.argsort(changes[defined], kind="stable")]
     loss, gain = matplotlib.colormaps[COLOURS]([0.12, 0.88])
     colours = [GREY if not changes[place] else loss if changes[place] < 0 else gain for place in order]
     names = [shorten_name(name, LONGEST_NAME) for name in names]
     bottom = max(BOTTOM, BELOW + LETTER * max(map(len, names)))
-    missing = len(changes) - len(known)
+    missing = len(changes) - len(defined)
     subtitle += f"; {missing} undefined" if missing else ""
     with context("default"):
         figure = start_page(title, subtitle, bottom, HEIGHT)
@@ -75,18 +75,18 @@ def make_ranking(
     return figure
 
 
-def _name(axes: "Axes", names: Sequence[str], found: Bool[np.ndarray, " ablations"]) -> None:
-    """Names below the marks: of all where they fit, else of the extremes and of what was found, as far as they fit."""
+def _name(axes: "Axes", names: Sequence[str], significant: Bool[np.ndarray, " ablations"]) -> None:
+    """Write names below the marks: all if they fit, else the significant ones and the extremes, as far as they fit."""
     count = len(names)
-    wanted = list(range(count))
+    named = list(range(count))
     if count > NAMED:
-        apart, first = count / NAMED, sorted(wanted, key=lambda rank: (not found[rank], min(rank, count - 1 - rank)))
-        wanted = []
-        for place in first:
-            if all(abs(place - other) >= apart for other in wanted):
-                wanted.append(place)
-    texts = [names[place] for place in wanted]
+        gap, order = count / NAMED, sorted(named, key=lambda i: (not significant[i], min(i, count - 1 - i)))
+        named = []
+        for place in order:
+            if all(abs(place - neighbour) >= gap for neighbour in named):
+                named.append(place)
+    texts = [names[place] for place in named]
     if sum(len(text) + 1 for text in texts) <= UPRIGHT:
-        axes.set_xticks(wanted, texts, fontsize=9)
+        axes.set_xticks(named, texts, fontsize=9)
     else:
-        axes.set_xticks(wanted, texts, rotation=90, fontsize=min(7.0, 420 / max(len(texts), 1)))
+        axes.set_xticks(named, texts, rotation=90, fontsize=min(7.0, 420 / max(len(texts), 1)))

@@ -1,4 +1,4 @@
-"""Results: what a sweep found, as a table, a directory, pictures, a comparison and a page; without the model."""
+"""Results: what a sweep found as a table, directory, pictures, comparison and page. No model is needed."""
 
 from bertjax.results.comparison import compare_data, compare_table
 from bertjax.results.contents import InMemory

@@ -1,6 +1,6 @@
-"""Arrays of an `.npz` file, whose names, kinds and shapes are looked at before any value is read.
+"""Arrays of an `.npz` file; their names, kinds and shapes are checked before any value is read.
 
-So a small file that unpacks to more than the memory is refused, and nothing in it is ever run.
+So a small file that unpacks to more than the free memory is refused, and nothing in it is ever executed.
 """
 
 import math
@@ -21,7 +21,7 @@ from bertjax.errors import InputError
 from bertjax.formatting import format_bytes
 from bertjax.machine import free_memory
 
-# What zipfile and NumPy were seen to raise on damaged files.
+# Errors that zipfile and NumPy have been seen to raise on damaged files.
 _DAMAGED = (
     OSError,
     EOFError,
@@ -30,7 +30,7 @@ _DAMAGED = (
     TypeError,
     ArithmeticError,
     SyntaxError,
-    RuntimeError,  # of an unknown compression, of encryption, of a header that is too deep
+    RuntimeError,  # unknown compression, encryption, or a header nested too deeply
     AttributeError,
     struct.error,
     tokenize.TokenError,
@@ -38,17 +38,17 @@ _DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
 )
-_KINDS = "biufU"  # truth values, numbers and texts
+_KINDS = "biufU"  # booleans, numbers and texts
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 @dataclass(frozen=True)
 class Header:
-    """What an array is before its values are read.
+    """The shape and type of an array, known before its values are read.
 
     Args:
-        shape: its axes.
-        dtype: of its values.
+        shape: the sizes of its axes.
+        dtype: the type of its values.
     """
 
     shape: tuple[int, ...]
@@ -56,11 +56,11 @@ class Header:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its values."""
+        """The size of its values in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def is_like(self, kinds: str, *shape: int) -> bool:
-        """Whether it has this shape, and is of one of these kinds (letters of `numpy.dtype.kind`)."""
+        """Whether it has this shape and one of these kinds (letters of `numpy.dtype.kind`)."""
         return self.dtype.kind in kinds and self.shape == shape
 
 
@@ -72,33 +72,34 @@ def read_arrays(
     Args:
         file: open for reading.
         path: its name, for messages.
-        problem: is given the headers, before any value is read, and says in half a line what is wrong with them.
+        problem: called with the headers before any value is read; returns a phrase saying what is wrong with them,
+            or None.
 
     Raises:
-        InputError: the file is damaged, or holds other arrays than it should, or more than the memory takes.
+        InputError: the file is damaged, holds the wrong arrays, or unpacks to more than the free memory.
     """
     try:
         with zipfile.ZipFile(file) as archive:
             members = {name.removesuffix(".npy"): name for name in archive.namelist()}
             headers = {name: _header(archive, member) for name, member in members.items()}
-            wrong = problem(headers) or _too_large(headers)
-            if wrong is None:
+            fault = problem(headers) or _too_large(headers)
+            if fault is None:
                 return {name: _values(archive, member) for name, member in members.items()}
-    except _DAMAGED as error:  # NumPy's own advice is to load pickles, which these are not
+    except _DAMAGED as error:  # NumPy's message would advise loading pickles, which these are not
         raise InputError(f"{path} cannot be read, it is damaged: run the ablation again") from error
-    raise InputError(f"{path} cannot be read, {wrong}: run the ablation again")
+    raise InputError(f"{path} cannot be read, {fault}: run the ablation again")
 
 
 def _header(archive: zipfile.ZipFile, member: str) -> Header:
-    """Shape and kind of an array; a `ValueError` where its bytes are not as many as these say."""
+    """Shape and kind of an array; raises `ValueError` where its size in bytes does not match them."""
     entry = archive.getinfo(member)
     if entry.compress_type not in _METHODS:
         raise ValueError(f"{member} is compressed in a way that NumPy does not use")
     with archive.open(entry) as stream:
         version = np.lib.format.read_magic(stream)
-        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-        with warnings.catch_warnings(category=UserWarning, action="error"):  # of a header that Python 2 wrote
-            shape, _, dtype = read(stream)
+        reader = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+        with warnings.catch_warnings(category=UserWarning, action="error"):  # for a header written by Python 2
+            shape, _, dtype = reader(stream)
         header = Header(shape, dtype)
         if dtype.kind not in _KINDS or min(shape, default=1) < 0 or stream.tell() + header.nbytes != entry.file_size:
             raise ValueError(f"{member} is no array of numbers or texts, or is cut off")
@@ -114,5 +115,5 @@ def _values(archive: zipfile.ZipFile, member: str) -> Shaped[np.ndarray, "..."]:
     with archive.open(member) as stream:
         values: Shaped[np.ndarray, "..."] = np.lib.format.read_array(stream, allow_pickle=False)
     if values.dtype.kind == "U":
-        "".join(values.ravel().tolist()).encode("utf-8", "surrogatepass")  # an error for what is no Unicode
+        "".join(values.ravel().tolist()).encode("utf-8", "surrogatepass")  # raises for invalid Unicode
     return values

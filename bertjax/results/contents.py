@@ -1,4 +1,4 @@
-"""What results hold, and plain questions to them: read from a directory, or just computed."""
+"""What results hold and simple queries on them, whether read from a directory or just computed."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,12 @@ from bertjax.evidence import METRICS
 from bertjax.formatting import count_of, format_change, format_p, is_bound
 from bertjax.results.table import Row, column, kind_of
 
-SHOWN = 10  # ablations in a notebook's table
+SHOWN = 10  # ablations in the notebook table
 Arrays = Mapping[str, Shaped[np.ndarray, "..."]]
 
 
 class Stored(ABC):
-    """Where results keep what is large."""
+    """Storage of the large parts of results."""
 
     directory: Path | None
 
@@ -36,7 +36,7 @@ class Stored(ABC):
     @property
     @abstractmethod
     def has_attention(self) -> bool:
-        """Whether there is any."""
+        """Whether attention was kept."""
 
     @property
     @abstractmethod
@@ -45,11 +45,11 @@ class Stored(ABC):
 
 
 class InMemory(Stored):
-    """What is large, of results that were just computed.
+    """The large parts of results that were just computed.
 
     Args:
         outputs, attention, examples: as in the files.
-        directory: into which they were written; None where they were not.
+        directory: where they were written; None if they were not.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class InMemory(Stored):
 
     @property
     def has_attention(self) -> bool:
-        """Whether there is any."""
+        """Whether attention was kept."""
         return bool(self._attention)
 
     @property
@@ -90,7 +90,7 @@ class Contents:
     Args:
         summary: as in `summary.json`.
         rows: as in `results.parquet`, one for each ablation and metric.
-        stored: what is large, read when it is asked for.
+        stored: the large parts, read on demand.
     """
 
     summary: dict[str, Any]
@@ -99,12 +99,12 @@ class Contents:
 
     @property
     def directory(self) -> Path | None:
-        """Where they are; None where they were not written."""
+        """The directory of the results; None if they were not written."""
         return self.stored.directory
 
     @property
     def source(self) -> str:
-        """What messages call them."""
+        """The name of the results in messages."""
         return "these results" if self.directory is None else str(self.directory)
 
     @property
@@ -118,7 +118,7 @@ class Contents:
 
     @property
     def attention(self) -> Arrays:
-        """The arrays of `attention.npz`: tokens and weights of a few examples, base and largest effects.
+        """The arrays of `attention.npz`: tokens and weights of a few examples, for the base and the largest effects.
 
         Raises:
             InputError: the file is missing, damaged or of other results.
@@ -127,7 +127,7 @@ class Contents:
 
     @property
     def has_attention(self) -> bool:
-        """Whether attention was kept; it is large, and a copy of the results may lack it."""
+        """Whether attention is available; it is large, so a copy of the results may lack it."""
         return self.stored.has_attention
 
     @property
@@ -141,12 +141,12 @@ class Contents:
 
     @property
     def kind(self) -> str:
-        """What an ablation is: 'head', 'layer' or 'set'."""
+        """The kind of ablation: 'head', 'layer' or 'set'."""
         return kind_of(self.summary["ablations"])
 
     @property
     def picture(self) -> str:
-        """The picture's name: a map of heads, a bar for each layer, or bars for the sets that change most."""
+        """The picture's file name: a map of heads, a bar for each layer, or bars for the most changing sets."""
         return f"{self.kind}s.png"
 
     @property
@@ -156,7 +156,7 @@ class Contents:
 
     @property
     def names(self) -> list[str]:
-        """Of all ablations, in order."""
+        """The names of all ablations, in order."""
         return [entry["name"] for entry in self.summary["ablations"]]
 
     def rows_of(self, metric: str | None = None) -> list[Row]:
@@ -165,43 +165,43 @@ class Contents:
         Raises:
             InputError: the results have no such metric.
         """
-        wanted = metric or self.metric
-        if wanted not in self.summary["metrics"]:
-            raise InputError(f"{self.source} has no metric {wanted!r}: {', '.join(self.summary['metrics'])}")
-        return [row for row in self.rows if row.metric == wanted]
+        metric_name = metric or self.metric
+        if metric_name not in self.summary["metrics"]:
+            raise InputError(f"{self.source} has no metric {metric_name!r}: {', '.join(self.summary['metrics'])}")
+        return [row for row in self.rows if row.metric == metric_name]
 
     @property
     def base(self) -> float | None:
         """The main score without ablation; None where it is undefined."""
-        found: float | None = self.summary["base"]["score"]
-        return found
+        score: float | None = self.summary["base"]["score"]
+        return score
 
     @property
     def sentence(self) -> str:
-        """How many ablations matter for sure, the extremes, and what cannot be told."""
+        """How many ablations matter significantly, the extremes, and what is indistinguishable from noise."""
         return str(self.summary["sentence"])
 
     def sentence_of(self, metric: str | None = None) -> str:
-        """What was found by a metric, by default the main one."""
+        """The sentence on a metric, by default the main one."""
         statistics = self.summary["statistics"]
         return str(statistics[metric or self.metric]["sentence"] if statistics else self.summary["sentence"])
 
     def least_p(self, metric: str | None = None) -> float | None:
-        """The least p that a metric's test can give, by default the main one's; None where it can give any."""
+        """The smallest p that a metric's test can give, by default the main one's; None where there is no bound."""
         least = self.summary["statistics"].get(metric or self.metric, {}).get("least_p")
         return None if least is None else float(least)
 
     def describe_metric(self, name: str | None = None) -> dict[str, Any]:
-        """What is known of a metric, by default the main one: 'label', 'reads' and 'of_one_label'."""
+        """The description of a metric, by default the main one: 'label', 'reads' and 'of_one_label'."""
         return describe_metric(self.summary, name or self.metric)
 
     def positive_of(self, metric: str | None = None) -> str | None:
-        """The label that a metric is about, as F1 is; None where it is about all of them, or about numbers."""
+        """The label that a metric such as F1 is about; None where it is about all labels, or about numbers."""
         return positive_name(self.summary, [metric or self.metric])
 
     @property
     def texts(self) -> int:
-        """How many texts of each example the model read one by one."""
+        """The number of texts of each example that the model read one by one."""
         return sum(name.startswith("tokens_0_") for name in self.attention)
 
     @property
@@ -210,41 +210,41 @@ class Contents:
         return [self.examples[number]["id"] for number in self.attention["examples"].tolist()]
 
     def label_of(self, example: Mapping[str, Any]) -> str:
-        """An example's label as a text, a class by its name; 'none' where it has none."""
+        """An example's label as text, a class by its name; 'none' where it has no label."""
         names, label = self.summary["data"]["label_names"], example["label"]
         if label is None or (names and label < 0):
             return "none"
         return str(names[label]) if names and label < len(names) else f"{label:g}"
 
     def points(self, name: str = "difference", metric: str | None = None) -> Float[np.ndarray, " ablations"]:
-        """A column of a metric in points, 100 times what it holds; NaN where it is undefined."""
+        """A column of a metric in points, 100 times the stored values; NaN where undefined."""
         return 100 * column(self.rows_of(metric), name)
 
     @property
     def title(self) -> str:
-        """Model, data and mode in a line."""
+        """Model, data and mode in one line."""
         summary = self.summary
         data = f"{summary['data']['task']}, {count_of(summary['data']['examples'], 'example')}"
         return f"{summary['model']['name']} on {data}, mode {summary['mode']['name']}"
 
     def largest(self, count: int = SHOWN) -> list[tuple[str, ...]]:
-        """The ablations of the largest effects by the main metric, as texts: scores and changes in points."""
+        """The ablations with the largest effects on the main metric as texts, scores and changes in points."""
         rows = self.rows_of()
         order = np.argsort(-np.nan_to_num(np.abs(column(rows, "difference")), nan=-1.0), kind="stable")
         return [as_texts(rows[place], self.least_p()) for place in order[:count]]
 
 
 def describe_metric(summary: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A metric's label, what it reads, and whether it is about one label; a user's own is described in the summary."""
-    own: dict[str, Any] | None = summary.get("own_metrics", {}).get(name)
-    return METRICS[name].describe() if own is None else own
+    """A metric's label, what it reads, and whether it is about one label; the summary describes a user's own metric."""
+    description: dict[str, Any] | None = summary.get("own_metrics", {}).get(name)
+    return METRICS[name].describe() if description is None else description
 
 
 def positive_name(summary: Mapping[str, Any], metrics: Sequence[str]) -> str | None:
-    """The name of the label that some of these metrics are about; None where none of them is about one label.
+    """The name of the label that any of these metrics is about; None where none is about a single label.
 
     Args:
-        summary: as in `summary.json`, or what of it says where results come from.
+        summary: as in `summary.json`, or only its provenance.
     """
     if not any(describe_metric(summary, name)["of_one_label"] for name in metrics):
         return None
@@ -253,10 +253,12 @@ def positive_name(summary: Mapping[str, Any], metrics: Sequence[str]) -> str | N
 
 
 def as_texts(row: Row, least_p: float | None = None) -> tuple[str, ...]:
-    """Name, score, change, interval, p, q, gains, losses, scores and changes in points; a star after q: found.
+    """Name, score, change, interval, p, q, gains and losses as texts; scores and changes in points.
+
+    A star after q marks a significant effect.
 
     Args:
-        least_p: the least that the row's test can give (`Contents.least_p`).
+        least_p: the smallest p that the row's test can give (`Contents.least_p`).
     """
     ends = [end for end in (row.low, row.high) if end is not None]
     interval = " to ".join(format_change(100 * end) for end in ends) if len(ends) == 2 else ""

@@ -1,14 +1,14 @@
-"""What a sweep leaves behind: a directory from which everything can be computed and drawn again.
+"""The directory that a sweep leaves behind, from which everything can be recomputed and redrawn.
 
     summary.json    provenance, base scores, one entry for each ablation with layer, head, score, delta
     outputs.npz     base [examples(, labels)], outputs [ablations, examples(, labels)], names, layer and head
                     [ablations] (head -1: the whole layer; layer -1 too: a set), ids and labels [examples]
     examples.jsonl  id, label and texts of each example, in the same order
-    results.parquet one row for each ablation and metric: scores, intervals, tests (`rows.COLUMNS`)
+    results.parquet one row for each ablation and metric: scores, intervals, tests (`table.COLUMNS`)
     attention.npz   tokens and attention weights of a few examples, base and largest effects
     heads.png       the map (layers.png where whole layers were ablated, sets.png where other sets were)
 
-`summary.json` is written last, with the SHA-256 of each of the others: where it is, the rest is complete.
+`summary.json` is written last, with the SHA-256 of each other file: where it exists, the rest is complete.
 """
 
 import json
@@ -38,27 +38,27 @@ from bertjax.results.schema import load_schema, mismatch
 from bertjax.results.summary import AGAIN, UNSEALED, describe_files, read_summary, seal, verify
 from bertjax.results.table import SHORT, Row, column, read_parquet, to_parquet
 
-# Settings that say how to write results, not which.
+# Settings that affect how results are written, not what they are.
 NOT_COMPARED = ("output", "overwrite", "resume", "memory", "distributed")
 Place = tuple[str, int | None, int | None]
 OUTPUTS = ("outputs.npz", "examples.jsonl")
 DERIVED = ("summary.json", "results.parquet", "attention.npz", "heads.png", "layers.png", "sets.png")
 FILES = (*OUTPUTS, *DERIVED)
 WRITTEN = (*FILES, "report.html")
-CHECKED = 5  # ablations whose scores are computed again
+CHECKED = 5  # ablations whose scores are recomputed
 
 
 class UnsealedWarning(UserWarning):
-    """Results that were written without hashes: what was changed in their files since cannot be noticed."""
+    """Results were written without hashes, so later changes to their files cannot be detected."""
 
 
 class _Files(Stored):
-    """What is large in a directory of results, read when it is asked for, and seen to be what was written.
+    """The large parts of a results directory, read on demand and verified to be what was written.
 
     Args:
-        directory: where it is.
-        summary: `summary.json`.
-        rows: `results.parquet`.
+        directory: of the results.
+        summary: the content of `summary.json`.
+        rows: the content of `results.parquet`.
     """
 
     directory: Path
@@ -88,7 +88,7 @@ class _Files(Stored):
             return read_arrays(file, self.directory / name, problem)
 
     def _wrong_outputs(self, headers: Mapping[str, Header]) -> str | None:
-        """What is wrong with the arrays of `outputs.npz`, by their headers."""
+        """What is wrong with the arrays of `outputs.npz`, judged by their headers; None if nothing is."""
         examples, ablations = self.summary["data"]["examples"], len(self._names)
         labels = self.summary["data"]["label_names"]
         expected = {"names": ("U", ablations), "layer": ("iu", ablations), "head": ("iu", ablations)}
@@ -100,39 +100,39 @@ class _Files(Stored):
         return _unlike(headers, expected)
 
     def _check_scores(self, arrays: Arrays) -> None:
-        """Raise `InputError` where the outputs do not give the scores of the summary: base and some ablations."""
+        """Raise `InputError` if the outputs do not reproduce the summary's scores of the base and some ablations."""
         metric = self.summary["metric"]["name"]
         if metric in self.summary.get("own_metrics", {}):
-            return  # only who has the Metric could compute it again
+            return  # recomputing it needs the user's Metric
         rows = [row for row in self.rows if row.metric == metric]
-        some = np.linspace(0, len(rows) - 1, CHECKED).astype(int)
-        outputs = np.concatenate([arrays["base"][None], arrays["outputs"][some]])
+        chosen = np.linspace(0, len(rows) - 1, CHECKED).astype(int)
+        outputs = np.concatenate([arrays["base"][None], arrays["outputs"][chosen]])
         try:
-            found = score(metric, outputs, arrays["labels"], self.summary["positive"])
+            scores = score(metric, outputs, arrays["labels"], self.summary["positive"])
         except DataError as error:
             raise InputError(f"{self.directory}/outputs.npz is damaged ({error}): run the ablation again") from error
-        expected = np.array([column(rows[:1], "base")[0], *column([rows[place] for place in some], "score")])
-        if not np.allclose(found, expected, rtol=0, atol=1e-9, equal_nan=True):
+        expected = np.array([column(rows[:1], "base")[0], *column([rows[place] for place in chosen], "score")])
+        if not np.allclose(scores, expected, rtol=0, atol=1e-9, equal_nan=True):
             raise InputError(f"{self.directory}: summary.json and outputs.npz are of different results")
 
     @cached_property
     def attention(self) -> Arrays:
-        """The arrays of `attention.npz`: tokens and weights of a few examples, base and largest effects.
+        """The arrays of `attention.npz`: tokens and weights of a few examples, for the base and the largest effects.
 
         Raises:
             InputError: the file is missing, damaged or of other results.
         """
         arrays = self._read_arrays("attention.npz", self._wrong_attention)
-        runs, kept = arrays["runs"].tolist(), arrays["examples"].tolist()
+        runs, positions = arrays["runs"].tolist(), arrays["examples"].tolist()
         if runs != ["base", *self._largest_effects()[: len(runs) - 1]]:
             raise InputError(f"{self.directory}: summary.json and attention.npz are of different results")
-        sound = all(np.isfinite(array).all() for name, array in arrays.items() if name.startswith("weights_"))
-        if not sound or not all(0 <= number < self.summary["data"]["examples"] for number in kept):
+        all_finite = all(np.isfinite(array).all() for name, array in arrays.items() if name.startswith("weights_"))
+        if not all_finite or not all(0 <= number < self.summary["data"]["examples"] for number in positions):
             raise InputError(f"{self.directory}/attention.npz is damaged: {AGAIN}")
         return arrays
 
     def _wrong_attention(self, headers: Mapping[str, Header]) -> str | None:
-        """What is wrong with the arrays of `attention.npz`, by their headers."""
+        """What is wrong with the arrays of `attention.npz`, judged by their headers; None if nothing is."""
         model = self.summary["model"]
         sizes = [headers[name].shape for name in ("examples", "runs") if name in headers]
         if len(sizes) < 2 or any(len(size) != 1 or not size[0] for size in sizes):
@@ -149,14 +149,14 @@ class _Files(Stored):
         return _unlike(headers, expected)
 
     def _largest_effects(self) -> list[str]:
-        """The ablations from the largest effect by the main metric to the smallest."""
+        """Names of the ablations from the largest effect on the main metric to the smallest."""
         entries = self.summary["ablations"]
         sizes = [-1.0 if entry["delta"] is None else abs(entry["delta"]) for entry in entries]
         return [entries[place]["name"] for place in sorted(range(len(sizes)), key=lambda place: -sizes[place])]
 
     @property
     def has_attention(self) -> bool:
-        """Whether `attention.npz` is there; it is large, and a copy of the results may lack it."""
+        """Whether `attention.npz` exists; it is large, so a copy of the results may lack it."""
         return is_there(self.directory / "attention.npz", InputError)
 
     @cached_property
@@ -179,11 +179,11 @@ def read_results(directory: str | Path) -> Results:
     """Read what `bertjax ablate` wrote.
 
     Raises:
-        InputError: there are no results, they are damaged, were changed since they were written, or are of another
-            version of bertjax.
+        InputError: there are no results, or they are damaged, were changed since they were written, or come from
+            another version of bertjax.
 
     Warns:
-        UnsealedWarning: they are of a version that did not write hashes.
+        UnsealedWarning: they come from a version that did not write hashes.
     """
     directory = user_path(directory, InputError)
     if not is_there(directory / "summary.json", InputError):
@@ -193,22 +193,22 @@ def read_results(directory: str | Path) -> Results:
     summary = read_summary(directory)
     if summary["schema"] == UNSEALED:
         warnings.warn(
-            f"{directory} was written by an earlier bertjax, without the hashes of its files: a number that was "
-            "changed since could not be told from the others",
+            f"{directory} was written by an earlier bertjax, without the hashes of its files: "
+            "numbers changed since then cannot be detected",
             UnsealedWarning,
             stacklevel=2,
         )
     path, metrics, entries = directory / "results.parquet", summary["metrics"], summary["ablations"]
     with verify(directory, path.name, summary) as file:
         rows = read_parquet(file, path, len(metrics) * len(entries))
-    places = [(entry, metric) for entry in entries for metric in metrics]
-    if not all(_same(row, *place, summary) for row, place in zip(rows, places, strict=True)):
+    keys = [(entry, metric) for entry in entries for metric in metrics]
+    if not all(_same(row, *key, summary) for row, key in zip(rows, keys, strict=True)):
         raise InputError(f"{directory}: summary.json and results.parquet are of different results")
     return Results(summary, rows, _Files(directory, summary, rows))
 
 
 def _same(row: Row, entry: Mapping[str, Any], metric: str, summary: Mapping[str, Any]) -> bool:
-    """Whether a row of the table is of this ablation and metric, with the same numbers."""
+    """Whether a row of the table holds this ablation and metric with the same numbers."""
     main = metric == summary["metrics"][0]
     expected = {name: entry[name] for name in ("name", "layer", "head", "heads")}
     expected |= {"metric": metric, "main": main, "score": entry["scores"][metric]}
@@ -220,18 +220,18 @@ def _same(row: Row, entry: Mapping[str, Any], metric: str, summary: Mapping[str,
 
 
 def _inside(directory: Path) -> str:
-    """Which directories in this one hold results, as a hint; experiments leave one for each mode."""
+    """A hint naming subdirectories that hold results; experiments leave one for each mode."""
     try:
-        found = sorted(
+        directories = sorted(
             path.parent for path in directory.glob("*/summary.json") if (path.parent / "results.parquet").is_file()
         )
-    except OSError:  # no hint then
+    except OSError:  # then give no hint
         return ""
-    return f"; there are results in {', '.join(map(str, found[:3]))}" if found else ""
+    return f"; there are results in {', '.join(map(str, directories[:3]))}" if directories else ""
 
 
 def _unlike(headers: Mapping[str, Header], expected: Mapping[str, tuple[Any, ...]]) -> str | None:
-    """Which array has another shape than expected, or values of another kind."""
+    """The first array whose shape or kind is not the expected one, as a phrase; None if all match."""
     for name, (kinds, *shape) in expected.items():
         if not headers[name].is_like(kinds, *shape):
             return f"its array {name} is {headers[name].dtype} {list(headers[name].shape)}, not {shape}"
@@ -239,49 +239,49 @@ def _unlike(headers: Mapping[str, Header], expected: Mapping[str, tuple[Any, ...
 
 
 def _example(path: Path, number: int, line: bytes, classes: bool) -> dict[str, Any]:
-    """One line of `examples.jsonl`."""
+    """The example in one line of `examples.jsonl`."""
     try:
-        found = parse_json(line.decode(), halves=True)
-        wrong = mismatch(found, load_schema("example"))
+        example = parse_json(line.decode(), halves=True)
+        fault = mismatch(example, load_schema("example"))
     except (UnicodeDecodeError, JsonError) as error:
-        wrong = str(error)
-    if wrong is None and classes and not isinstance(found["label"], int | None):
-        wrong = "label must be the number of a class"
-    if wrong is not None:
-        raise InputError(f"{path}, line {number}: {wrong}: {AGAIN}")
-    return dict(found)
+        fault = str(error)
+    if fault is None and classes and not isinstance(example["label"], int | None):
+        fault = "label must be the number of a class"
+    if fault is not None:
+        raise InputError(f"{path}, line {number}: {fault}: {AGAIN}")
+    return dict(example)
 
 
 def check_directory(directory: Path, overwrite: bool, last: str = "summary.json", files: Sequence[str] = FILES) -> None:
-    """Make sure that results can be written, before anything is computed; the directory itself is made later.
+    """Check that results can be written, before anything is computed; the directory itself is made later.
 
     Args:
-        last: the file that is written last: where it is, there are results.
-        files: all that may be written or removed.
+        last: the file that is written last; it exists only if there are results.
+        files: all files that may be written or removed.
 
     Raises:
-        OutputError: it is no directory, cannot be written, holds a directory of the name of a file, or holds results
-            and `overwrite` is false.
+        OutputError: it is not a directory, cannot be written, holds a directory with the name of a file, or holds
+            results and `overwrite` is false.
     """
     try:
         with made_directory(directory):
             probe = directory / f".bertjax-{os.getpid()}"
             probe.touch()
             probe.unlink()
-            taken = [name for name in files if (directory / name).is_dir()]
+            blocked = [name for name in files if (directory / name).is_dir()]
     except (OSError, ValueError) as error:
         raise OutputError(f"cannot write to {directory}: {getattr(error, 'strerror', None) or error}") from error
-    if taken:
-        raise OutputError(f"cannot write to {directory}: {taken[0]} there is a directory; move it, or give --output")
+    if blocked:
+        raise OutputError(f"cannot write to {directory}: {blocked[0]} there is a directory; move it, or give --output")
     if (directory / last).exists() and not overwrite:
         raise OutputError(f"{directory} holds results already: give another --output, or --overwrite to replace them")
 
 
 def read_complete(directory: Path, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The summary of a directory that is complete; None where there is none.
+    """The summary of a complete directory; None where there is no summary.
 
     Args:
-        settings: that it must have been made with; how it was to be written does not count.
+        settings: the settings it must have been made with; those in `NOT_COMPARED` may differ.
 
     Raises:
         OutputError: it is unreadable, or was made with other settings.
@@ -293,12 +293,12 @@ def read_complete(directory: Path, settings: Mapping[str, Any]) -> dict[str, Any
         summary = read_summary(directory)
     except InputError as error:
         raise OutputError(f"{str(error).removesuffix(': run the ablation again')}: --overwrite replaces it") from error
-    there = summary["settings"]
-    here = json.loads(json.dumps(dict(settings)))
-    differing = [name for name in here if name not in NOT_COMPARED and there.get(name) != here[name]]
+    recorded = summary["settings"]
+    current = json.loads(json.dumps(dict(settings)))
+    differing = [name for name in current if name not in NOT_COMPARED and recorded.get(name) != current[name]]
     if differing:
-        what = "; ".join(f"{name} ({there.get(name)} there, {here[name]} here)" for name in differing)
-        raise OutputError(f"{directory} holds results with other settings: {what}")
+        differences = "; ".join(f"{name} ({recorded.get(name)} there, {current[name]} here)" for name in differing)
+        raise OutputError(f"{directory} holds results with other settings: {differences}")
     return summary
 
 
@@ -308,11 +308,11 @@ def output_arrays(
     examples: Examples,
     ablations: Sequence[Place],
 ) -> dict[str, Shaped[np.ndarray, "..."]]:
-    """What `outputs.npz` holds.
+    """The arrays of `outputs.npz`.
 
     Args:
         base, outputs: of a sweep.
-        ablations: name, layer and head of each, None where it is no single one.
+        ablations: name, layer and head of each; None where there is no single layer or head.
     """
     return {
         "base": base,
@@ -326,7 +326,7 @@ def output_arrays(
 
 
 def describe_examples(examples: Examples) -> list[dict[str, Any]]:
-    """What `examples.jsonl` holds: id, label and texts of each."""
+    """The content of `examples.jsonl`: id, label and texts of each example."""
     seconds = examples.second or (None,) * len(examples)
     rows = zip(examples.ids, examples.labels.tolist(), examples.first, seconds, strict=True)
     return [
@@ -336,9 +336,9 @@ def describe_examples(examples: Examples) -> list[dict[str, Any]]:
 
 
 def write_outputs(directory: Path, outputs: Arrays, examples: Sequence[Mapping[str, Any]]) -> None:
-    """Write `outputs.npz` and `examples.jsonl`: what took the time to compute is safe before anything is made of it.
+    """Write `outputs.npz` and `examples.jsonl`, so that what took long to compute is safe before any use of it.
 
-    Results that were there before are no longer complete then, so their `summary.json` goes first.
+    Earlier results in the directory are then no longer complete, so their `summary.json` is removed first.
 
     Raises:
         OutputError: they cannot be written.
@@ -352,22 +352,22 @@ def write_outputs(directory: Path, outputs: Arrays, examples: Sequence[Mapping[s
 
 
 def write_results(directory: Path, results: Results) -> Results:
-    """Write what is made of the outputs, each file whole or not at all; `summary.json` last.
+    """Write everything derived from the outputs, each file atomically, `summary.json` last.
 
-    Returns: the results, which know their directory and the hashes of its files.
+    Returns: the results with their directory and the hashes of its files.
 
     Raises:
-        OutputError: something cannot be written.
+        OutputError: a file cannot be written.
     """
     names = ("results.parquet", "attention.npz", results.picture, "summary.json")
-    earlier = {name: directory / name for name in OUTPUTS}
-    with staged(*(directory / name for name in names)) as (table, attention, drawn, summary):
-        with table.open("wb") as file:  # opened here: the library takes no name that is not UTF-8
+    output_paths = {name: directory / name for name in OUTPUTS}
+    with staged(*(directory / name for name in names)) as (table, attention, picture, summary):
+        with table.open("wb") as file:  # opened here: the library rejects file names that are not UTF-8
             to_parquet(results.rows, file)
         np.savez_compressed(attention, **results.attention)  # type: ignore[arg-type]
-        save_page(results.plot(), drawn)
-        written = dict(zip(names[:-1], (table, attention, drawn), strict=True))
-        sealed = seal(results.summary | {"files": describe_files(earlier | written)})
+        save_page(results.plot(), picture)
+        result_paths = dict(zip(names[:-1], (table, attention, picture), strict=True))
+        sealed = seal(results.summary | {"files": describe_files(output_paths | result_paths)})
         summary.write_bytes(encode_json(sealed))
     stored = InMemory(results.outputs, results.attention, results.examples, directory)
     return Results(sealed, results.rows, stored)

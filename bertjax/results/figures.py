@@ -1,4 +1,4 @@
-"""Pictures of saved results, by name: `bertjax plot`, and `plot` in notebooks."""
+"""Figures of saved results, by name: `bertjax plot`, and `plot` in notebooks."""
 
 import reprlib
 from collections.abc import Sequence
@@ -31,21 +31,21 @@ def make_figure(
     text: int | None = None,
     run: str | None = None,
 ) -> "Figure":
-    """A picture of results.
+    """A figure of results.
 
     Args:
-        saved: a `Contents`; `Results.plot` is this.
-        figure: one of `FIGURES`: 'map' of single heads; 'ranking' of all effects with intervals; 'layers', their mean
-            effects or those of whole layers; 'attention' of a head; 'change', of a head before and after an ablation;
-            'auto' the map, or layers, or the sets that change most.
-        metric: default the main one.
-        head: of attention, such as '3.0'; default that of the largest effect.
-        example: of attention, the id of one of those kept (`Contents.kept`); default the first.
-        text: of attention, 2 for the second of a pair whose texts the model reads one by one; default 1.
-        run: of 'change', the ablation; default that of the largest effect.
+        saved: the results; `Results.plot` calls this.
+        figure: one of `FIGURES`: 'map' of single heads; 'ranking' of all effects with intervals; 'layers', the mean
+            effect of each layer's heads or the effects of whole layers; 'attention' of a head; 'change', a head's
+            attention before and after an ablation; 'auto', the map, the layers, or the sets that change most.
+        metric: by default the main one.
+        head: for attention, such as '3.0'; by default the one with the largest effect.
+        example: for attention, the id of an example in `Contents.kept`; by default the first.
+        text: for attention, 2 for the second of a pair whose texts the model reads one by one; by default 1.
+        run: for 'change', the ablation; by default the one with the largest effect.
 
     Raises:
-        InputError: there is no such figure, metric, head, example, text or run, or the figure does not take one.
+        InputError: there is no such figure, metric, head, example, text or run, or the figure does not take it.
     """
     if figure not in FIGURES:
         raise InputError(f"figure {figure!r} is not one of {', '.join(FIGURES)}")
@@ -62,12 +62,12 @@ def make_figure(
 
 
 def _check_options(figure: str, options: dict[str, Any]) -> None:
-    """Raise `InputError` where an option would change nothing."""
-    maps = ("head", "example", "text")
-    taken = {"attention": maps, "change": (*maps, "run")}.get(figure, ("metric",))
+    """Raise `InputError` if an option would have no effect."""
+    attention_options = ("head", "example", "text")
+    accepted = {"attention": attention_options, "change": (*attention_options, "run")}.get(figure, ("metric",))
     for name, value in options.items():
-        if value is not None and name not in taken:
-            raise InputError(f"figure {figure!r} does not take {name}, but {', '.join(taken)}")
+        if value is not None and name not in accepted:
+            raise InputError(f"figure {figure!r} does not take {name}, but {', '.join(accepted)}")
 
 
 def _what(saved: Contents) -> str:
@@ -90,26 +90,32 @@ def _overview(saved: Contents, rows: Sequence[Row], label: str, figure: str) -> 
     if saved.kind == "layer":
         title, weighed = f"{label} with all heads of one layer {_what(saved)}", _weighed(rows)
         places, layers = column(rows, "layer").astype(int), saved.summary["model"]["layers"]
-        every, ends, found = np.full(layers, np.nan), np.full((2, layers), np.nan), np.zeros(layers, bool)
-        every[places] = scores
+        layer_scores, ends, are_significant = (
+            np.full(layers, np.nan),
+            np.full((2, layers), np.nan),
+            np.zeros(layers, bool),
+        )
+        layer_scores[places] = scores
         if weighed is not None:
-            ends[:, places], found[places] = weighed.intervals, weighed.found
-            weighed = Weighed(ends, found)
-        return make_layers(every, base, title, _where(saved), label, weighed)
+            ends[:, places], are_significant[places] = weighed.intervals, weighed.found
+            weighed = Weighed(ends, are_significant)
+        return make_layers(layer_scores, base, title, _where(saved), label, weighed)
     shape = saved.summary["model"]["layers"], saved.summary["model"]["heads"]
-    scored, found = np.full(shape, np.nan), np.zeros(shape, bool)
-    for row, score, sure in zip(rows, scores, significant(rows), strict=True):
-        scored[row.layer, row.head], found[row.layer, row.head] = score, sure
+    head_scores, are_significant = np.full(shape, np.nan), np.zeros(shape, bool)
+    for row, score, is_significant in zip(rows, scores, significant(rows), strict=True):
+        head_scores[row.layer, row.head], are_significant[row.layer, row.head] = score, is_significant
     if figure == "map":
-        return make_heads(scored, base, f"{label} with one head {_what(saved)}", _where(saved), label, found)
-    known = np.isfinite(scored)
-    means = np.where(known, scored, 0).sum(1) / np.where(known.any(1), known.sum(1), np.nan)
+        return make_heads(
+            head_scores, base, f"{label} with one head {_what(saved)}", _where(saved), label, are_significant
+        )
+    defined = np.isfinite(head_scores)
+    means = np.where(defined, head_scores, 0).sum(1) / np.where(defined.any(1), defined.sum(1), np.nan)
     title, note = f"{label} with one head {_what(saved)}, mean of each layer", "means are not weighed against chance"
     return make_layers(means, base, title, f"{_where(saved)}; {note}", label)
 
 
 def _weighed(rows: Sequence[Row]) -> Weighed | None:
-    """How sure changes are; None where there were too few labels to weigh them."""
+    """The certainty of the changes; None where there were too few labels to weigh them."""
     if all(row.q is None for row in rows):
         return None
     return Weighed(_ends(rows), significant(rows))
@@ -134,22 +140,22 @@ def _ranking(saved: Contents, rows: Sequence[Row], label: str) -> "Figure":
 
 
 def _attention(
-    saved: Contents, head: str | None, which: tuple[int | str | None, int], run: str | None, both: bool
+    saved: Contents, head: str | None, selection: tuple[int | str | None, int], run: str | None, both: bool
 ) -> "Figure":
-    arrays, (wanted, text) = saved.attention, which
-    runs, ids = arrays["runs"].tolist(), [str(one) for one in saved.kept]
-    if wanted is not None and str(wanted) not in ids:
-        raise InputError(f"attention of example {wanted} is not kept, but of {some_of(ids)}")
-    example = 0 if wanted is None else ids.index(str(wanted))
+    arrays, (example_id, text) = saved.attention, selection
+    runs, ids = arrays["runs"].tolist(), [str(kept_id) for kept_id in saved.kept]
+    if example_id is not None and str(example_id) not in ids:
+        raise InputError(f"attention of example {example_id} is not kept, but of {some_of(ids)}")
+    example = 0 if example_id is None else ids.index(str(example_id))
     if not 1 <= text <= saved.texts:
         raise InputError(f"there is no text {text}: of each example the model read {saved.texts}, counted from 1")
     if run is not None and run not in runs[1:]:
         raise InputError(f"the attention without {run} is not kept, but without {some_of(runs[1:])}")
     after = runs.index(run) if run is not None else min(1, len(runs) - 1)
-    layer, column_ = _place(saved, head or _first_head(saved, runs[after]))
-    weights = arrays[f"weights_{example}_{text - 1}"][:, layer, column_]
+    layer, head_index = _place(saved, head or _first_head(saved, runs[after]))
+    weights = arrays[f"weights_{example}_{text - 1}"][:, layer, head_index]
     tokens = [str(token) for token in arrays[f"tokens_{example}_{text - 1}"]]
-    title = f"Attention of head {layer}.{column_}"
+    title = f"Attention of head {layer}.{head_index}"
     subtitle = f"{saved.summary['model']['name']}, {_describe(saved, saved.examples[arrays['examples'][example]])}"
     if not both:
         return make_attention(tokens, [weights[0]], [""], title, subtitle)
@@ -158,7 +164,7 @@ def _attention(
 
 
 def _describe(saved: Contents, example: dict[str, Any]) -> str:
-    """An example's id, label and texts in a line."""
+    """An example's id, label and texts in one line."""
     texts = [shorten(example[name], 100, placeholder=" …") for name in ("first", "second") if name in example]
     return f"example {example['id']}, label {saved.label_of(example)}: {' / '.join(texts)}"
 

@@ -1,7 +1,7 @@
-"""One HTML file to look at: `bertjax report DIR`. It needs no network, and opens from disk.
+"""The report as a single HTML file: `bertjax report DIR`. It opens from disk and needs no network.
 
-The files in `html/` are its frame, style and program; the charts are plotly.js, as the Python package ships it. All
-that comes from data is text in a JSON element, which the program puts on the page as text, never as HTML.
+The files in `page_assets/` are its frame, style and program; charts are drawn with plotly.js as shipped in the Python
+package. Everything that comes from data is text in a JSON element; the program inserts it as text, never as HTML.
 """
 
 import base64
@@ -21,18 +21,18 @@ from bertjax.paths import user_path
 from bertjax.results.contents import Contents
 from bertjax.results.table import COLUMNS
 
-MOST_ABLATIONS = 2000  # on the page; the largest effects where there are more
+MOST_ABLATIONS = 2000  # on the page; beyond that, only those with the largest effects
 DIGITS = 12
 PARTS = {"STYLE": "page.css", "PLOTLY": None, "CHARTS": "charts.js", "PROGRAM": "page.js"}
 
 
 def write_page(saved: Contents, path: str | Path | None = None) -> Path:
-    """Write the page of some results, whole or not at all.
+    """Write the report page atomically.
 
     Args:
-        path: the file, default `report.html` in their directory.
+        path: the file; by default `report.html` in the directory of the results.
 
-    Returns: the file.
+    Returns: the path of the file.
 
     Raises:
         InputError: the results are damaged.
@@ -70,7 +70,7 @@ def _plotly() -> str:
 
 
 def page_data(saved: Contents) -> dict[str, Any]:
-    """All that the page shows, ready for JSON but for NaN."""
+    """Everything the page shows, ready for JSON except for NaN."""
     summary, kept = saved.summary, _kept(saved)
     names = [saved.names[number] for number in kept]
     return {
@@ -100,17 +100,19 @@ def _metric(saved: Contents, name: str) -> dict[str, Any]:
 
 
 def _kept(saved: Contents) -> list[int]:
-    """Numbers of the ablations on the page, in their order."""
+    """Indices of the ablations on the page, in ascending order."""
     sizes = [abs(row.difference or 0.0) for row in saved.rows_of()]
     largest = sorted(range(len(sizes)), key=lambda number: -sizes[number])[:MOST_ABLATIONS]
     return sorted(largest)
 
 
 def _columns(saved: Contents, metric: str, kept: list[int]) -> dict[str, list[Any]]:
-    """A metric's rows as columns; what the page knows already is left out."""
+    """A metric's rows as columns, without those the page already has."""
     rows = saved.rows_of(metric)
-    known = ("name", "layer", "head", "heads")
-    return {name: [_short(getattr(rows[number], name)) for number in kept] for name in COLUMNS if name not in known}
+    row_identity = ("name", "layer", "head", "heads")
+    return {
+        name: [_short(getattr(rows[number], name)) for number in kept] for name in COLUMNS if name not in row_identity
+    }
 
 
 def _short(value: Any) -> Any:
@@ -118,7 +120,7 @@ def _short(value: Any) -> Any:
 
 
 def _facts(saved: Contents) -> list[tuple[str, str]]:
-    """Settings, model, data and versions, as names and texts."""
+    """Settings, model, data and versions as (name, text) pairs."""
     summary = saved.summary
     model, data = summary["model"], summary["data"]
     settings = {name: value for name, value in summary["settings"].items() if value is not None}
@@ -141,13 +143,13 @@ BUDGET = 3_000_000  # characters
 
 
 def pack_attention(saved: Contents, budget: int = BUDGET) -> dict[str, Any]:
-    """Tokens and weights of the kept examples, base and ablated.
+    """Tokens and attention weights of the kept examples, base and ablated.
 
-    An ablated run is kept from the first layer in which it differs on: below, it is the base.
+    An ablated run is stored from the first layer where it differs from the base; below that layer they are equal.
 
-    Returns: `runs`: names, the base first; `first_layers`: of each run; `kept`: how many examples there are in the
-        files; `samples`: for each example its number, and for each of its texts tokens and packed weights
-        `[layers, heads, query, key]` of all runs, one after another; none where `attention.npz` is missing.
+    Returns: `runs`: names, the base first; `first_layers`: the first stored layer of each run; `kept`: the number of
+        examples in the file; `samples`: for each example its number, and for each of its texts the tokens and the
+        packed weights `[layers, heads, query, key]` of all runs, concatenated; empty without `attention.npz`.
     """
     if not saved.has_attention:
         return {"runs": ["base"], "first_layers": [0], "kept": 0, "samples": []}
@@ -155,19 +157,19 @@ def pack_attention(saved: Contents, budget: int = BUDGET) -> dict[str, Any]:
     numbers, runs = arrays["examples"].tolist(), arrays["runs"].tolist()
     first_layers = [0] * len(runs)
     for run in range(1, len(runs)):
-        same = [
+        equal_layers = [
             (arrays[name][run] == arrays[name][0]).all(axis=(1, 2, 3)) for name in arrays if name.startswith("weights_")
         ]
-        first_layers[run] = int(np.argmin(np.append(np.all(same, axis=0), False)))
+        first_layers[run] = int(np.argmin(np.append(np.all(equal_layers, axis=0), False)))
     samples: list[dict[str, Any]] = []
     for sample, number in enumerate(numbers):
         packed = {"example": number, "texts": []}
         for text in range(saved.texts):
             weights = arrays[f"weights_{sample}_{text}"]
-            parts = [_bytes(weights[run, first:]) for run, first in enumerate(first_layers)]
+            parts = [_bytes(weights[run, first_layer:]) for run, first_layer in enumerate(first_layers)]
             tokens = [str(token) for token in arrays[f"tokens_{sample}_{text}"]]
             packed["texts"].append({"tokens": tokens, "weights": _pack(b"".join(parts))})
-        size = sum(len(one["weights"]) for one in packed["texts"])
+        size = sum(len(packed_text["weights"]) for packed_text in packed["texts"])
         if samples and size > budget:
             break
         budget -= size
@@ -184,66 +186,71 @@ def _pack(content: bytes) -> str:
     return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
 
 
-SHOWN = 20  # examples of an ablation
+SHOWN = 20  # examples per ablation
 LONGEST = 500  # characters of a text
 
 
 def choose_examples(saved: Contents, kept: list[int]) -> dict[str, Any]:
-    """For each ablation the examples that it changes most: those whose prediction flips first.
+    """The examples that each ablation changes most, flipped predictions first.
 
     Args:
-        kept: numbers of the ablations.
+        kept: indices of the ablations.
 
-    Returns: `reads`: 'predictions' or 'values'; `changed`: for each ablation how many flip (None for values), and
-        examples as [place in `texts`, value before, value after, prediction before, after]; `texts`: id, label and
-        texts of those that occur. A value is the probability of the example's own label, or the output.
+    Returns: `reads`: 'predictions' or 'values'; `changed`: for each ablation the number of flips (None for values),
+        and its examples as [index into `texts`, value before, value after, prediction before, prediction after];
+        `texts`: id, label and texts of the examples that occur. A value is the probability of the example's label, or
+        the output.
     """
     arrays, reads = saved.outputs, saved.describe_metric()["reads"]
-    predicted = reads == "predictions"
+    reads_predictions = reads == "predictions"
     base, labels = arrays["base"], arrays["labels"]
     names = saved.summary["data"]["label_names"]
-    before = _values(base, labels) if predicted else base.reshape(-1)
-    first = predictions_from_logits(base[None])[0] if predicted else None
+    before = _values(base, labels) if reads_predictions else base.reshape(-1)
+    base_predictions = predictions_from_logits(base[None])[0] if reads_predictions else None
     chosen: list[tuple[int | None, list[list[Any]]]] = []
     for number in kept:
         outputs = arrays["outputs"][number]
-        after = _values(outputs, labels) if predicted else outputs.reshape(-1)
-        size = np.abs(after - before)
-        second, flips = None, None
-        if first is not None:
-            second = predictions_from_logits(outputs[None])[0]
-            flipped = second != first
+        after = _values(outputs, labels) if reads_predictions else outputs.reshape(-1)
+        sizes = np.abs(after - before)
+        predictions, flips = None, None
+        if base_predictions is not None:
+            predictions = predictions_from_logits(outputs[None])[0]
+            flipped = predictions != base_predictions
             flips = int(flipped.sum())
-            size = size + 2 * flipped  # a probability changes by 1 at most
-        order = np.argsort(-size, kind="stable")[:SHOWN]
+            sizes = sizes + 2 * flipped  # a probability changes by at most 1
+        order = np.argsort(-sizes, kind="stable")[:SHOWN]
         rows = [
             [int(place), _shown_number(before[place]), _shown_number(after[place])]
-            + ([] if first is None or second is None else [int(first[place]), int(second[place])])
+            + (
+                []
+                if base_predictions is None or predictions is None
+                else [int(base_predictions[place]), int(predictions[place])]
+            )
             for place in order.tolist()
-            if size[place] > 0
+            if sizes[place] > 0
         ]
         chosen.append((flips, rows))
     sampled = saved.attention["examples"].tolist() if saved.has_attention else []
     places = sorted({row[0] for _, rows in chosen for row in rows} | {*sampled})
-    where = {place: number for number, place in enumerate(places)}
-    changed = [[flips, [[where[row[0]], *row[1:]] for row in rows]] for flips, rows in chosen]
+    text_index = {place: number for number, place in enumerate(places)}
+    changed = [[flips, [[text_index[row[0]], *row[1:]] for row in rows]] for flips, rows in chosen]
     texts = [_text(saved.examples[place], saved.label_of(saved.examples[place])) for place in places]
     return {"reads": reads, "labels": names, "changed": changed, "places": places, "texts": texts}
 
 
 def _values(logits: Float[np.ndarray, "examples labels"], labels: Num[np.ndarray, " examples"]) -> np.ndarray:
-    """The probability of each example's label; of an example without one, of the likeliest."""
+    """The probability of each example's label, or of the likeliest label where an example has none."""
     shifted = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))
-    shares = shifted / shifted.sum(-1, keepdims=True)
-    known = np.nan_to_num(labels.astype(np.float64), nan=-1.0).astype(int)
-    column = np.where(known >= 0, known, logits.argmax(-1))
-    return np.take_along_axis(shares, column[:, None], axis=1)[:, 0]
+    probabilities = shifted / shifted.sum(-1, keepdims=True)
+    classes = np.nan_to_num(labels.astype(np.float64), nan=-1.0).astype(int)
+    column = np.where(classes >= 0, classes, logits.argmax(-1))
+    return np.take_along_axis(probabilities, column[:, None], axis=1)[:, 0]
 
 
 def _text(example: dict[str, Any], label: str) -> list[Any]:
     texts = [example[name] for name in ("first", "second") if name in example]
-    shown = [text if len(text) <= LONGEST else f"{text[:LONGEST]} …" for text in texts]
-    return [str(example["id"]), label, *shown]
+    shortened = [text if len(text) <= LONGEST else f"{text[:LONGEST]} …" for text in texts]
+    return [str(example["id"]), label, *shortened]
 
 
 def _shown_number(value: Any) -> float:

@@ -1,4 +1,4 @@
-"""What a job found, as people use it: shown in a notebook, drawn, compared, as a table and as a page."""
+"""The user-facing results of a job: displayed in a notebook, plotted, compared, as a table or as a page."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class Results(Contents):
-    """What `bertjax ablate` found: read from a directory (`read_results`), or just computed (`bertjax.ablate`)."""
+    """Results of `bertjax ablate`, read from a directory (`read_results`) or just computed (`bertjax.ablate`)."""
 
     def to_pandas(self) -> "pandas.DataFrame":
         """A `pandas.DataFrame` with a row for each ablation and metric.
 
-        Its columns are those of `results.parquet`, described in docs/results.md: `name`, `layer`, `head`, `heads`,
-        `metric`, `main`, `score`, `difference`, its interval `low` and `high`, `p`, `q` and others.
+        The columns are those of `results.parquet`, described in docs/results.md: `name`, `layer`, `head`, `heads`,
+        `metric`, `main`, `score`, `difference` with its interval `low` to `high`, `p`, `q` and others.
 
         Raises:
             MissingDependencyError: pandas is not installed.
@@ -35,7 +35,7 @@ class Results(Contents):
 
     @property
     def frame(self) -> "pandas.DataFrame":
-        """`to_pandas()`."""
+        """Same as `to_pandas()`."""
         return self.to_pandas()
 
     def plot(
@@ -48,49 +48,49 @@ class Results(Contents):
         text: int | None = None,
         run: str | None = None,
     ) -> "Figure":
-        """A picture; in a notebook it shows itself.
+        """A figure, which a notebook displays by itself.
 
         Args:
-            figure: 'map' of single heads; 'ranking' of all effects with intervals; 'layers', their mean effects or
-                those of whole layers; 'attention' of a head; 'change', of a head before and after an ablation; 'auto'
-                what suits these ablations.
-            metric: default the main one.
-            head: of attention, such as '3.0'; default that of the largest effect.
-            example: of attention, the id of one of those kept (`kept`); default the first.
-            text: of attention, 2 for the second of a pair whose texts the model reads one by one; default 1.
-            run: of 'change', the ablation; default that of the largest effect.
+            figure: 'map' of single heads; 'ranking' of all effects with intervals; 'layers', the mean effect of each
+                layer's heads or the effects of whole layers; 'attention' of a head; 'change', a head's attention
+                before and after an ablation; 'auto' picks what suits these ablations.
+            metric: by default the main one.
+            head: for attention, such as '3.0'; by default the one with the largest effect.
+            example: for attention, the id of an example in `kept`; by default the first.
+            text: for attention, 2 for the second of a pair whose texts the model reads one by one; by default 1.
+            run: for 'change', the ablation; by default the one with the largest effect.
 
         Raises:
-            InputError: there is no such figure, metric, head, example, text or run, or the figure does not take one.
+            InputError: there is no such figure, metric, head, example, text or run, or the figure does not take it.
         """
         return make_figure(self, figure, metric=metric, head=head, example=example, text=text, run=run)
 
     def report(self, path: str | Path | None = None) -> Path:
-        """Write one HTML file that needs no network; returns its path.
+        """Write a single HTML file that needs no network, and return its path.
 
         Args:
-            path: of the file, `.html`; default `report.html` in the directory of the results.
+            path: of the `.html` file; by default `report.html` in the directory of the results.
 
         Raises:
-            InputError: these results are in no directory, and no path is given.
-            OutputError: it cannot be written.
+            InputError: these results are in no directory and no path is given.
+            OutputError: the file cannot be written.
         """
         return write_page(self, path)
 
     def compare(self, *others: "Results", metric: str | None = None) -> Comparison:
-        """Do these and others show the same heads?
+        """Compare these results with others: do they show the same heads?
 
         Args:
             others: results of other seeds, tasks, checkpoints or modes.
-            metric: default the main one of each.
+            metric: by default the main one of each.
 
         Raises:
-            InputError: no other is given, they have fewer than two ablations in common, or one lacks the metric.
+            InputError: `others` is empty, the results share fewer than two ablations, or one lacks the metric.
         """
         return Comparison((self, *others), metric)
 
     def _repr_html_(self) -> str:
-        """For notebooks: the sentence, and the ablations of the largest effects."""
+        """The summary sentence and the ablations with the largest effects, for notebooks."""
         names = ("ablation", "score", "change", "95 % CI", "p", "q", "gains", "losses")
         head = "".join(f'<th style="text-align:right">{name}</th>' for name in names)
         lines = ["".join(f"<td>{escape(visible(cell))}</td>" for cell in cells) for cells in self.largest()]
@@ -113,9 +113,9 @@ def make_results(
     """Results that were just computed.
 
     Args:
-        provenance: where they come from, and the base's scores by metric under 'base'.
+        provenance: where the results come from, and the base's scores by metric under 'base'.
         entries: one for each ablation.
-        evidence: by metric, the main one first; none where fewer than two examples have a label.
+        evidence: by metric, the main one first; empty where fewer than two examples have a label.
         stored: outputs, attention and examples.
     """
     rows = make_rows([entry.to_dict() for entry in entries], provenance["base"], evidence)

@@ -1,7 +1,7 @@
-"""Values held against a JSON Schema: those keywords that the schemas in `schemas/` use, and no others.
+"""Validation against a JSON Schema, limited to the keywords that the schemas in `schemas/` use.
 
-The schemas are the one description of a file, for people, for other programs and for bertjax itself. A library for all
-of JSON Schema would come with a compiled extension, and would take 1.0 for an integer, which then is no index.
+Each schema is the single description of a file, for people, other programs and bertjax itself. A library for all of
+JSON Schema would bring a compiled extension, and would accept 1.0 as an integer, which cannot be used as an index.
 """
 
 import importlib.resources
@@ -34,12 +34,12 @@ def load_schema(name: str) -> dict[str, Any]:
 
 
 def mismatch(value: Any, schema: Schema, where: str = "") -> str | None:
-    """What is wrong with a value, in half a line; None where it is as the schema says.
+    """A phrase saying what is wrong with a value; None where it matches the schema.
 
     Args:
-        value: as JSON gives it.
-        schema: of the keywords in `_RULES`; an integer must be a whole number without a point that fits 64 bits.
-        where: the value's place, such as 'base.score', for the answer.
+        value: as parsed from JSON.
+        schema: with keywords in `_RULES`; an integer must be written without a decimal point and fit in 64 bits.
+        where: the value's location, such as 'base.score', for the message.
 
     >>> mismatch({"layer": "3"}, {"properties": {"layer": {"type": ["integer", "null"]}}})
     "layer must be an integer or null, found a text ('3')"
@@ -52,70 +52,70 @@ def _mismatches(value: Any, schema: Schema, where: str) -> Iterator[str]:
         if not schema:
             yield f"{where} must not be there"
         return
-    for keyword, given in schema.items():
+    for keyword, argument in schema.items():
         if keyword in _RULES:
-            yield from _RULES[keyword](value, given, where, schema)
+            yield from _RULES[keyword](value, argument, where, schema)
         elif keyword not in _NOTES:
             raise NotImplementedError(f"bertjax.schema does not know the keyword {keyword}")
 
 
-def _type(value: Any, given: str | list[str], where: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    kinds = [given] if isinstance(given, str) else given
+def _type(value: Any, allowed: str | list[str], where: str, schema: Mapping[str, Any]) -> Iterator[str]:
+    kinds = [allowed] if isinstance(allowed, str) else allowed
     if not any(_TYPES[kind](value) for kind in kinds):
         yield f"{_the(where)} must be {' or '.join(_WORDS.get(kind, kind) for kind in kinds)}, found {_shown(value)}"
 
 
-def _required(value: Any, given: list[str], where: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    missing = [name for name in given if name not in value] if isinstance(value, dict) else []
+def _required(value: Any, required: list[str], where: str, schema: Mapping[str, Any]) -> Iterator[str]:
+    missing = [name for name in required if name not in value] if isinstance(value, dict) else []
     if missing:
         yield f"{_the(where)} lacks {', '.join(missing)}"
 
 
-def _properties(value: Any, given: Mapping[str, Schema], where: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    for name in given if isinstance(value, dict) else ():
+def _properties(value: Any, properties: Mapping[str, Schema], where: str, schema: Mapping[str, Any]) -> Iterator[str]:
+    for name in properties if isinstance(value, dict) else ():
         if name in value:
-            yield from _mismatches(value[name], given[name], f"{where}.{name}" if where else name)
+            yield from _mismatches(value[name], properties[name], f"{where}.{name}" if where else name)
 
 
-def _additional(value: Any, given: Schema, where: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    known = schema.get("properties", {})
+def _additional(value: Any, extra_schema: Schema, where: str, schema: Mapping[str, Any]) -> Iterator[str]:
+    properties = schema.get("properties", {})
     for name in value if isinstance(value, dict) else ():
-        if name not in known:
-            yield from _mismatches(value[name], given, f"{where}.{_cut(name)}" if where else _cut(name))
+        if name not in properties:
+            yield from _mismatches(value[name], extra_schema, f"{where}.{_cut(name)}" if where else _cut(name))
 
 
-def _items(value: Any, given: Schema, where: str, schema: Mapping[str, Any]) -> Iterator[str]:
+def _items(value: Any, item_schema: Schema, where: str, schema: Mapping[str, Any]) -> Iterator[str]:
     for number, item in enumerate(value if isinstance(value, list) else ()):
-        yield from _mismatches(item, given, f"{where}[{number}]")
+        yield from _mismatches(item, item_schema, f"{where}[{number}]")
 
 
-def _least_items(value: Any, given: int, where: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    if isinstance(value, list) and len(value) < given:
-        yield f"{_the(where)} must have at least {given} items, found {len(value)}"
+def _least_items(value: Any, least: int, where: str, schema: Mapping[str, Any]) -> Iterator[str]:
+    if isinstance(value, list) and len(value) < least:
+        yield f"{_the(where)} must have at least {least} items, found {len(value)}"
 
 
-def _most_items(value: Any, given: int, where: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    if isinstance(value, list) and len(value) > given:
-        yield f"{_the(where)} must have at most {given} items, found {len(value)}"
+def _most_items(value: Any, most: int, where: str, schema: Mapping[str, Any]) -> Iterator[str]:
+    if isinstance(value, list) and len(value) > most:
+        yield f"{_the(where)} must have at most {most} items, found {len(value)}"
 
 
-def _minimum(value: Any, given: int | float, where: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    if _TYPES["number"](value) and value < given:
-        yield f"{_the(where)} must be at least {given}, found {_cut(repr(value))}"
+def _minimum(value: Any, minimum: int | float, where: str, schema: Mapping[str, Any]) -> Iterator[str]:
+    if _TYPES["number"](value) and value < minimum:
+        yield f"{_the(where)} must be at least {minimum}, found {_cut(repr(value))}"
 
 
-def _maximum(value: Any, given: int | float, where: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    if _TYPES["number"](value) and value > given:
-        yield f"{_the(where)} must be at most {given}, found {_cut(repr(value))}"
+def _maximum(value: Any, maximum: int | float, where: str, schema: Mapping[str, Any]) -> Iterator[str]:
+    if _TYPES["number"](value) and value > maximum:
+        yield f"{_the(where)} must be at most {maximum}, found {_cut(repr(value))}"
 
 
-def _enum(value: Any, given: list[Any], where: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    if not any(type(value) is type(one) and value == one for one in given):
-        yield f"{_the(where)} must be one of {', '.join(map(str, given))}, found {_shown(value)}"
+def _enum(value: Any, choices: list[Any], where: str, schema: Mapping[str, Any]) -> Iterator[str]:
+    if not any(type(value) is type(choice) and value == choice for choice in choices):
+        yield f"{_the(where)} must be one of {', '.join(map(str, choices))}, found {_shown(value)}"
 
 
-def _if(value: Any, given: Schema, where: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    fits = mismatch(value, given) is None
+def _if(value: Any, condition: Schema, where: str, schema: Mapping[str, Any]) -> Iterator[str]:
+    fits = mismatch(value, condition) is None
     yield from _mismatches(value, schema.get("then" if fits else "else", True), where)
 
 

@@ -1,7 +1,7 @@
-"""`summary.json`: sealed when it is written, and checked when it is read, before anything is shown of it.
+"""`summary.json`: sealed when written, and checked when read, before any of it is used.
 
-It names each file of its directory with its SHA-256, and has one of its own over all the rest of it: what changed
-after it was written, and what is of other results, is found before it is used.
+It lists each file of its directory with its SHA-256, and holds a SHA-256 over the rest of its own content. Later
+changes, and files that belong to other results, are detected before use.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from bertjax.results.schema import load_schema, mismatch
 from bertjax.results.table import SCHEMA, SHORT, kind_of, make_rows
 
 NAME = "summary.json"
-UNSEALED = 1  # the version that had no hashes
+UNSEALED = 1  # the schema version without hashes
 AGAIN = "run the ablation again"
 
 
@@ -32,18 +32,18 @@ def describe_files(paths: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
     """SHA-256 and size of each file, by its name in the directory.
 
     Args:
-        paths: where each of them is now.
+        paths: the current location of each file.
     """
-    found = {}
+    files = {}
     for name, path in paths.items():
         with open_file(path, InputError) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-            found[name] = {"sha256": digest, "bytes": file.tell()}
-    return found
+            files[name] = {"sha256": digest, "bytes": file.tell()}
+    return files
 
 
 def seal(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The summary with the SHA-256 of all that is in it.
+    """The summary with a SHA-256 of its content.
 
     >>> seal({"schema": 2})["sha256"][:8]
     'c2a8105a'
@@ -57,7 +57,7 @@ def read_summary(directory: Path) -> dict[str, Any]:
     """The `summary.json` of a directory, as it was written.
 
     Raises:
-        InputError: it is missing, damaged, was changed since, or is of another version of bertjax.
+        InputError: it is missing, damaged, changed since, or written by another version of bertjax.
     """
     path = directory / NAME
     try:
@@ -68,12 +68,12 @@ def read_summary(directory: Path) -> dict[str, Any]:
         raise InputError(f"{path} is damaged, it must hold an object, found {json_kind(summary)}: {AGAIN}")
     if summary.get("schema") not in (UNSEALED, SCHEMA):
         raise InputError(_of_another_version(path, summary))
-    wrong = mismatch(summary, load_schema("summary"))
-    if wrong is None and summary["schema"] != UNSEALED and seal(summary)["sha256"] != summary["sha256"]:
+    fault = mismatch(summary, load_schema("summary"))
+    if fault is None and summary["schema"] != UNSEALED and seal(summary)["sha256"] != summary["sha256"]:
         raise InputError(f"{path} was changed after it was written, its SHA-256 is another: {AGAIN}")
-    wrong = wrong or next(_contradictions(summary), None)
-    if wrong is not None:
-        raise InputError(f"{path} is damaged, {wrong}: {AGAIN}")
+    fault = fault or next(_contradictions(summary), None)
+    if fault is not None:
+        raise InputError(f"{path} is damaged, {fault}: {AGAIN}")
     return summary
 
 
@@ -87,38 +87,38 @@ def _of_another_version(path: Path, summary: Mapping[str, Any]) -> str:
 
 
 def verify(directory: Path, name: str, summary: Mapping[str, Any]) -> BinaryIO:
-    """Open a file of the results once it is seen to be the one that was written with this summary.
+    """Open a file of the results after checking that it is the one written with this summary.
 
     Args:
         directory: of the results.
         name: of the file.
-        summary: of the directory; of version 1, which has no hashes, any file is taken.
+        summary: of the directory; with version 1, which has no hashes, any file is accepted.
 
     Raises:
-        InputError: the file is missing, cannot be read, or is another one.
+        InputError: the file is missing, cannot be read, or is not the one that was written.
     """
-    path, written = directory / name, summary.get("files", {}).get(name)
+    path, recorded = directory / name, summary.get("files", {}).get(name)
     try:
         file = open_file(path, InputError)
     except InputError as error:
         if not os.path.lexists(path):
             raise InputError(f"{path} is missing: {AGAIN}") from error
         raise
-    if written is None:
+    if recorded is None:
         return file
     size = os.fstat(file.fileno()).st_size
-    if size == written["bytes"] and hashlib.file_digest(file, "sha256").hexdigest() == written["sha256"]:
+    if size == recorded["bytes"] and hashlib.file_digest(file, "sha256").hexdigest() == recorded["sha256"]:
         file.seek(0)
         return file
     file.close()
-    found = "its SHA-256 is another" if size == written["bytes"] else f"{size:,} bytes, not {written['bytes']:,}"
+    difference = "its SHA-256 is another" if size == recorded["bytes"] else f"{size:,} bytes, not {recorded['bytes']:,}"
     raise InputError(
-        f"{path} is not the file that {NAME} was written with ({found}): copy the results anew, or {AGAIN}"
+        f"{path} is not the file that {NAME} was written with ({difference}): copy the results anew, or {AGAIN}"
     )
 
 
 def _contradictions(summary: Mapping[str, Any]) -> Iterator[str]:
-    """What no schema can say of a summary: its parts contradict each other; half lines."""
+    """Contradictions between parts of a summary, which no schema can express, each as a phrase."""
     metrics, entries, base = summary["metrics"], summary["ablations"], summary["base"]
     statistics = summary["statistics"]
     if unknown := [name for name in metrics if name not in {**METRICS, **summary.get("own_metrics", {})}]:
@@ -130,17 +130,17 @@ def _contradictions(summary: Mapping[str, Any]) -> Iterator[str]:
     if statistics and set(statistics) != set(metrics):
         yield "statistics does not fit metrics"
     for number, entry in enumerate(entries):
-        if wrong := _wrong_entry(entry, summary):
-            yield f"ablations[{number}] {wrong}"
+        if fault := _wrong_entry(entry, summary):
+            yield f"ablations[{number}] {fault}"
 
 
 def _wrong_entry(entry: Mapping[str, Any], summary: Mapping[str, Any]) -> str | None:
-    """What is wrong with one ablation, next to the metrics and the model's sizes."""
+    """What is wrong with one ablation, given the metrics and the model's sizes; None if nothing is."""
     model, base, metrics = summary["model"], summary["base"]["score"], summary["metrics"]
     layer, head, score, delta = (entry[name] for name in ("layer", "head", "score", "delta"))
     heads = [re.fullmatch(r"(\d{1,4})\.(\d{1,4})(=[a-z]+)?", name, re.ASCII) for name in entry["heads"]]
     if not heads or any(
-        one is None or int(one[1]) >= model["layers"] or int(one[2]) >= model["heads"] for one in heads
+        matched is None or int(matched[1]) >= model["layers"] or int(matched[2]) >= model["heads"] for matched in heads
     ):
         return f"has heads that a model of {model['layers']} layers of {model['heads']} heads does not have"
     if (layer is None and head is not None) or not 0 <= (layer or 0) < model["layers"]:
@@ -162,8 +162,8 @@ class Entry:
     """The scores of one ablation.
 
     Args:
-        name: '3.0' for a head, '3' for a whole layer, for other sets what they are called.
-        heads: its heads, '3.0' or, where the mode is not the run's, '3.0=zero'.
+        name: '3.0' for a head, '3' for a whole layer, the set's name otherwise.
+        heads: its heads as '3.0', or as '3.0=zero' where the mode differs from the run's.
         layer: from 0; None for a set of heads.
         head: from 0; None for a whole layer or a set.
         scores: by metric, the main one first.
@@ -179,7 +179,7 @@ class Entry:
 
     @property
     def score(self) -> float:
-        """By the main metric; NaN where it is undefined."""
+        """The score by the main metric; NaN where undefined."""
         return next(iter(self.scores.values()))
 
     @property
@@ -189,33 +189,33 @@ class Entry:
 
     @property
     def effect(self) -> float:
-        """Size of the change, -1 where it is undefined: for sorting."""
+        """Size of the change, or -1 where undefined; a sort key."""
         return abs(self.delta) if math.isfinite(self.delta) else -1.0
 
     def to_dict(self) -> dict[str, Any]:
-        """As in `summary.json`, where an undefined number is null."""
-        place = {"name": self.name, "heads": list(self.heads), "layer": self.layer, "head": self.head}
+        """The entry as in `summary.json`, where an undefined number is null."""
+        identity = {"name": self.name, "heads": list(self.heads), "layer": self.layer, "head": self.head}
         scores = {name: finite(value) for name, value in self.scores.items()}
-        return {**place, "score": finite(self.score), "delta": finite(self.delta), "scores": scores}
+        return {**identity, "score": finite(self.score), "delta": finite(self.delta), "scores": scores}
 
 
 def make_summary(
     provenance: Mapping[str, Any], entries: Sequence[Entry], evidence: Mapping[str, Evidence]
 ) -> dict[str, Any]:
-    """What `summary.json` holds, but for the files: `schemas/summary.json`.
+    """The content of `summary.json` without the files, as described in `schemas/summary.json`.
 
     Args:
         provenance: where the results come from, and the base's scores by metric under 'base'.
         entries: one for each ablation.
-        evidence: by metric, the main one first; none where fewer than two examples have a label.
+        evidence: by metric, the main one first; empty where fewer than two examples have a label.
     """
-    described, main = [entry.to_dict() for entry in entries], provenance["metric"]["name"]
-    names, kind = [entry.name for entry in entries], kind_of(described)
-    statistics = {name: describe_statistics(one, names, kind) for name, one in evidence.items()}
+    ablations, main = [entry.to_dict() for entry in entries], provenance["metric"]["name"]
+    names, kind = [entry.name for entry in entries], kind_of(ablations)
+    statistics = {name: describe_statistics(weighed, names, kind) for name, weighed in evidence.items()}
     if main in evidence:
-        rows = make_rows(described, provenance["base"], evidence)
-        short = [{name: getattr(row, name) for name in SHORT} for row in rows if row.main]
-        described = [entry | {"evidence": weighed} for entry, weighed in zip(described, short, strict=True)]
+        rows = make_rows(ablations, provenance["base"], evidence)
+        columns = [{name: getattr(row, name) for name in SHORT} for row in rows if row.main]
+        ablations = [entry | {"evidence": weighed} for entry, weighed in zip(ablations, columns, strict=True)]
         sentence = summarise(evidence[main], names, kind)
     else:
         sentence = "fewer than two examples have a label: nothing can be said of chance."
@@ -227,5 +227,5 @@ def make_summary(
         "sentence": sentence,
         "statistics": statistics,
         "base": {"score": finite(float(provenance["base"][main])), "scores": base},
-        "ablations": described,
+        "ablations": ablations,
     }

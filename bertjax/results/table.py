@@ -1,6 +1,6 @@
-"""One row for each ablation and metric: what goes into `results.parquet`, CSV, JSON, Markdown and the page.
+"""One row for each ablation and metric: the content of `results.parquet`, CSV, JSON, Markdown and the page.
 
-The columns are documented in `docs/results.md`; a change of their meaning changes `SCHEMA`.
+The columns are documented in `docs/results.md`; changing their meaning requires a new `SCHEMA`.
 """
 
 import math
@@ -26,18 +26,18 @@ SCHEMA = 2
 
 
 def _column(kind: str) -> Any:
-    """A column of the table that every row has: its kind, as `pyarrow` names it."""
+    """A column that every row has; `kind` is its `pyarrow` type name."""
     return field(metadata={"kind": kind})
 
 
 def _optional(kind: str) -> Any:
-    """A column that may be missing."""
+    """A column whose value may be missing; `kind` is its `pyarrow` type name."""
     return field(default=None, metadata={"kind": kind})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One ablation by one metric; what is undefined, or does not apply, is None. docs/results.md says what each is."""
+    """One ablation by one metric; undefined or inapplicable values are None. docs/results.md describes each column."""
 
     name: str = _column("string")
     layer: int | None = _optional("int32")
@@ -71,29 +71,29 @@ class Row:
 
     @property
     def significant(self) -> bool:
-        """Whether the effect is more than chance: q < 0.05."""
+        """Whether the effect exceeds chance: q < 0.05."""
         return self.q is not None and self.q < Q
 
     def to_dict(self) -> dict[str, Any]:
-        """Every column by its name."""
+        """All columns by name."""
         return {name: getattr(self, name) for name in COLUMNS}
 
 
-# Every column with its kind, as `pyarrow` names it; all but the names may be missing (null).
+# The `pyarrow` type name of each column; values of all but the names may be missing (null).
 COLUMNS: dict[str, str] = {column.name: column.metadata["kind"] for column in fields(Row)}
-# What `summary.json` repeats of the main metric.
+# Columns that `summary.json` repeats for the main metric.
 SHORT = ("low", "high", "interval", "test", "p", "q", "holm", "best_p", "gains", "losses", "effect_size", "detectable")
 
 
 def make_rows(
     entries: Sequence[Mapping[str, Any]], base: Mapping[str, float], evidence: Mapping[str, Evidence]
 ) -> list[Row]:
-    """Rows in the order of the ablations, all metrics of one after another.
+    """Rows in the order of the ablations, with all metrics of an ablation together.
 
     Args:
-        entries: of each ablation 'name', 'layer', 'head', 'heads' and 'scores', as in `summary.json`.
+        entries: 'name', 'layer', 'head', 'heads' and 'scores' of each ablation, as in `summary.json`.
         base: scores without ablation by metric, the main one first.
-        evidence: by metric; where there is none, a row has scores alone.
+        evidence: by metric; for a metric without evidence, rows hold only the scores.
     """
     main = next(iter(base))
     return [
@@ -116,19 +116,19 @@ def make_rows(
 
 
 def _unweighed(score: float | None, base: float) -> dict[str, Any]:
-    """Scores alone: there are too few labels to weigh them."""
+    """The scores only, where too few labels exist to weigh them."""
     return {"base": finite(base), "score": score, "difference": None if score is None else finite(score - base)}
 
 
 def kind_of(entries: Sequence[Mapping[str, Any]]) -> str:
-    """What ablations are: 'head' where all are single heads, 'layer' where all are whole layers, else 'set'."""
+    """The kind of ablations: 'head' if all are single heads, 'layer' if all are whole layers, else 'set'."""
     if all(entry.get("head") is not None for entry in entries):
         return "head"
     return "layer" if all(entry["layer"] is not None and entry.get("head") is None for entry in entries) else "set"
 
 
 def _weighed(evidence: Evidence, number: int) -> dict[str, Any]:
-    """The columns that say what one ablation's evidence is."""
+    """The columns that hold one ablation's evidence."""
     numbers = {
         "score": evidence.score,
         "difference": evidence.difference,
@@ -160,7 +160,7 @@ def _weighed(evidence: Evidence, number: int) -> dict[str, Any]:
 
 
 def to_frame(rows: Sequence[Row]) -> "pandas.DataFrame":
-    """Rows as a `pandas.DataFrame`, as pandas reads `results.parquet`: the columns are `COLUMNS`.
+    """Rows as the `pandas.DataFrame` that pandas reads from `results.parquet`, with the columns `COLUMNS`.
 
     Raises:
         MissingDependencyError: pandas is not installed.
@@ -172,7 +172,7 @@ def to_frame(rows: Sequence[Row]) -> "pandas.DataFrame":
 
 
 def _kinds() -> "dict[str, pyarrow.DataType]":
-    """The columns' kinds as `pyarrow` has them."""
+    """The `pyarrow` type of each column."""
     import pyarrow as pa
 
     kinds = {"list<string>": pa.list_(pa.string()), "string": pa.string(), "bool": pa.bool_()}
@@ -187,7 +187,7 @@ def _table(rows: Sequence[Row], schema: "pyarrow.Schema") -> "pyarrow.Table":
 
 
 def to_parquet(rows: Sequence[Row], file: IO[bytes]) -> None:
-    """Write rows as Parquet; its metadata say the schema's version."""
+    """Write rows as Parquet, with the schema version in its metadata."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -196,43 +196,45 @@ def to_parquet(rows: Sequence[Row], file: IO[bytes]) -> None:
 
 
 def read_parquet(file: BinaryIO, path: Path, count: int) -> list[Row]:
-    """Rows as `to_parquet` wrote them; columns of later versions are left out.
+    """Rows written by `to_parquet`; columns added by later versions are dropped.
 
     Args:
         file: open for reading.
         path: its name, for messages.
-        count: how many rows there are.
+        count: the expected number of rows.
 
     Raises:
-        InputError: the file is damaged, or has other rows or columns than it should.
+        InputError: the file is damaged, or its rows or columns are not the expected ones.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         table = pq.ParquetFile(file)
-        wrong = _wrong_columns(table, count)
-        if wrong is None:
+        fault = _wrong_columns(table, count)
+        if fault is None:
             rows = [Row(**row) for row in table.read(list(COLUMNS)).to_pylist()]
-            wrong = _wrong_values(rows)
+            fault = _wrong_values(rows)
     except (OSError, ValueError, LookupError, OverflowError, pa.ArrowException) as error:
         raise InputError(f"{path} cannot be read ({' '.join(str(error).split())}): run the ablation again") from error
-    if wrong is not None:
-        raise InputError(f"{path} is damaged or of other results, {wrong}: run the ablation again")
+    if fault is not None:
+        raise InputError(f"{path} is damaged or of other results, {fault}: run the ablation again")
     return rows
 
 
 def _wrong_columns(table: "pyarrow.parquet.ParquetFile", count: int) -> str | None:
-    """What is wrong with a table before its values are read."""
+    """What is wrong with a table, before its values are read; None if nothing is."""
     if table.metadata.num_rows != count:
         return f"it has {table.metadata.num_rows} rows, not {count}"
-    there = {field.name: field.type for field in table.schema_arrow}
+    columns = {field.name: field.type for field in table.schema_arrow}
     for name, kind in _kinds().items():
-        if name not in there:
+        if name not in columns:
             return f"it has no column {name}"
-        values = [getattr(one, "value_type", one) for one in (kind, there[name])]  # lists name their items variously
-        if values[0] != values[1] or hasattr(kind, "value_type") != hasattr(there[name], "value_type"):
-            return f"its column {name} is of the type {there[name]}, not {COLUMNS[name]}"
+        element_types = [
+            getattr(column_type, "value_type", column_type) for column_type in (kind, columns[name])
+        ]  # writers name list items differently
+        if element_types[0] != element_types[1] or hasattr(kind, "value_type") != hasattr(columns[name], "value_type"):
+            return f"its column {name} is of the type {columns[name]}, not {COLUMNS[name]}"
     return None
 
 
@@ -250,5 +252,5 @@ def column(rows: Sequence[Row], name: str) -> Float[np.ndarray, " rows"]:
 
 
 def significant(rows: Sequence[Row]) -> Bool[np.ndarray, " rows"]:
-    """Which of them are more than chance."""
+    """Which rows show an effect that exceeds chance."""
     return np.array([row.significant for row in rows], bool)

@@ -1,8 +1,8 @@
-"""What a sweep found, for people to read, from its saved results: no model is needed.
+"""Human-readable tables of what a sweep found, made from its saved results without a model.
 
-The tables for the terminal are here; the pictures come from `figures.py`. Scores come as metrics
-define them and are shown in points, 100 times that. "Change" is always the score with the ablation
-less the base score: negative where ablation lowers the score (a loss), positive where it raises it (a gain).
+Terminal tables are here; pictures come from `figures.py`. Scores arrive as the metrics define them and are shown
+in points, 100 times that. "Change" is always the score with the ablation minus the base score: negative where
+ablation lowers the score (a loss), positive where it raises it (a gain).
 """
 
 import csv
@@ -27,14 +27,14 @@ from bertjax.results.contents import Contents, as_texts
 from bertjax.results.table import COLUMNS, Row, column, kind_of
 
 BAR_WIDTH = 30  # characters
-NOTHING = 0.005  # points: less is printed as 0.00
+NOTHING = 0.005  # points: anything smaller prints as 0.00
 FORMATS = ("table", "csv", "json", "md")
 HEADINGS = ("", "score", "change", "95 % CI", "p", "q", "gains", "losses")
 
 
 @dataclass(frozen=True)
 class _Row:
-    """One ablation: its name (`L.H`, `L`, or a set's), its score and its change, both in points."""
+    """One ablation: its name (`L.H`, `L`, or the set's name), and its score and change in points."""
 
     name: str
     score: float
@@ -44,22 +44,21 @@ class _Row:
 def ablation_table(
     entries: Sequence[Mapping[str, Any]], base: float | None, metric_label: str, count: int = 10
 ) -> PlainTable:
-    """The ablations that cost most and those that gain most, as two blocks to print with rich.
+    """The ablations that lower the score most and those that raise it most, as two blocks to print with rich.
 
-    An ablation is in the first block if the score falls with it, in the second if it rises, and in
-    neither if it changes nothing (within 0.005 points) or its change is undefined; a last line counts
-    those.
+    An ablation is in the first block if it lowers the score, in the second if it raises it, and in neither if it
+    changes nothing (within 0.005 points) or its change is undefined; a last line counts those.
 
     Args:
         entries: one for each ablation, as in `summary.json`: "layer" (None for a set), "head" (absent or
             None for a whole layer or a set), "name" (may be absent for heads and layers) and "score" as the
             metric defines it (not in points; None or NaN where it is undefined). Other keys are ignored.
-        base: the score without any ablation; None or NaN where undefined, as every change is then.
+        base: the score without any ablation; None or NaN where undefined, and then every change is undefined too.
         metric_label: what the score is, such as "Spearman correlation".
-        count: how many to show in each block at most.
+        count: most ablations to show in each block.
 
     Returns:
-        A table for a terminal or a text file of 80 columns.
+        A table for an 80-column terminal or text file.
 
     Raises:
         DataError: there are no entries, or one is incomplete.
@@ -81,8 +80,8 @@ def ablation_table(
     table.add_row(Text(f"{metric_label} without ablation: {_points(base)}"))
     table.add_row(Text("Change: the score with the ablation minus that, in points"))
     for verb, colour, block in (("lowers", "red", losses), ("raises", "bright_blue", gains)):
-        shown = f"{min(count, len(block))} of {len(block)}" if block else "none"
-        title = f"{kind.capitalize()}s whose ablation {verb} the score most ({shown})"
+        proportion = f"{min(count, len(block))} of {len(block)}" if block else "none"
+        title = f"{kind.capitalize()}s whose ablation {verb} the score most ({proportion})"
         table.add_row(Text(f"\n{title}", style="bold"))
         if block:
             table.add_row(_block(block[:count], kind, longest, colour))
@@ -106,7 +105,7 @@ def _row(entry: Mapping[str, Any], base: float) -> _Row:
 
 
 def _block(rows: Sequence[_Row], kind: str, longest: float, colour: str) -> PlainTable:
-    """One block of the table; bars of both blocks are to the same scale."""
+    """One block of the table; the bars of both blocks share a scale."""
     table = PlainTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for title in ("rank", kind, "score", "change"):
         table.add_column(title, justify="right")
@@ -118,93 +117,93 @@ def _block(rows: Sequence[_Row], kind: str, longest: float, colour: str) -> Plai
 
 
 def _left_out(rows: Sequence[_Row]) -> str:
-    """How many are in neither block, and why; nothing if there are none."""
-    same = sum(abs(row.change) < NOTHING for row in rows)
+    """A note on how many ablations are in neither block and why; empty if there are none."""
+    unchanged = sum(abs(row.change) < NOTHING for row in rows)
     undefined = sum(math.isnan(row.change) for row in rows)
-    reasons = ((same, "that left the score unchanged"), (undefined, "whose change is undefined"))
+    reasons = ((unchanged, "that left the score unchanged"), (undefined, "whose change is undefined"))
     counts = ", ".join(f"{number} {reason}" for number, reason in reasons if number)
     return f"In neither block, of {count_of(len(rows), 'ablation')}: {counts}" if counts else ""
 
 
 def rank(rows: Sequence[Row]) -> list[Row]:
-    """Rows from the largest loss to the largest gain; undefined changes last."""
+    """Rows sorted from the largest loss to the largest gain; undefined changes last."""
     return [rows[place] for place in np.argsort(column(rows, "difference"), kind="stable")]
 
 
 def _largest(rows: Sequence[Row], top: int | None) -> list[Row]:
-    """The rows of the largest effects, in the order of all; all where `top` is None."""
+    """The `top` rows with the largest effects, in their original order; all rows where `top` is None."""
     sizes = -np.nan_to_num(np.abs(column(rows, "difference")), nan=-1.0)
     return [rows[place] for place in sorted(np.argsort(sizes, kind="stable")[:top].tolist())]
 
 
 def show_table(saved: Contents, metric: str | None = None, top: int | None = None) -> Group:
-    """The sentence, and all ablations by their effect, or those of the largest effects.
+    """The summary sentence and all ablations sorted by effect, or only the `top` largest effects.
 
     Raises:
         InputError: there is no such metric.
     """
     rows = saved.rows_of(metric)
-    shown = rank(_largest(rows, top))
+    ranked = rank(_largest(rows, top))
     label, base = saved.describe_metric(metric)["label"], rows[0].base
     table = PlainTable(box=SIMPLE_HEAD, pad_edge=False)
     headings = _headings(rows)
     for number, name in enumerate(headings):
         table.add_column(name or saved.kind, justify="left" if not number else "right", no_wrap=True)
-    for row in shown:
+    for row in ranked:
         style = "" if not row.significant else "bold red" if (row.difference or 0) < 0 else "bold blue"
         cells = list(as_texts(row, saved.least_p(metric))[: len(headings)])
-        cells[5] += "" if row.significant else " "  # digits below digits
+        cells[5] += "" if row.significant else " "  # keeps the digits aligned
         table.add_row(*cells, style=style)
-    without = "undefined" if base is None else f"{100 * base:.2f} points"
-    lines = [Text(saved.title, style="bold"), Text(f"{label}{_about(saved, metric)} without ablation: {without}")]
+    base_score = "undefined" if base is None else f"{100 * base:.2f} points"
+    lines = [Text(saved.title, style="bold"), Text(f"{label}{_about(saved, metric)} without ablation: {base_score}")]
     lines.append(Text(saved.sentence_of(metric)))
-    note = f"{len(shown)} of {count_of(len(rows), saved.kind)}; change and interval in points; * q < {Q}"
+    note = f"{len(ranked)} of {count_of(len(rows), saved.kind)}; change and interval in points; * q < {Q}"
     return Group(*lines, table, Text(note))
 
 
 def _about(saved: Contents, metric: str | None) -> str:
-    """Which label a metric is about."""
+    """The phrase that names the label a metric is about; empty if there is none."""
     positive = saved.positive_of(metric)
     return "" if positive is None else f" of the label “{positive}”"
 
 
 def _headings(rows: Sequence[Row]) -> tuple[str, ...]:
-    """The columns that these rows have: values do not flip."""
+    """The headings that apply to these rows: metrics that read values have no flips."""
     return HEADINGS if rows[0].gains is not None else HEADINGS[:-2]
 
 
 def show_text(saved: Contents, form: str, metric: str | None = None, top: int | None = None) -> str:
-    """All columns of all metrics, or of one, as CSV or JSON; of one as Markdown.
+    """All columns of all metrics or of one, as CSV or JSON; or a table of one metric as Markdown.
 
     Args:
-        form: 'csv', 'json' or 'md' (with the sentence above).
+        form: 'csv', 'json' or 'md' (with the summary sentence above the table).
 
     Raises:
         InputError: there is no such metric.
     """
     metrics = saved.summary["metrics"] if metric is None and form != "md" else [metric]
-    rows = [row for one in metrics for row in _largest(saved.rows_of(one), top)]
+    rows = [row for name in metrics for row in _largest(saved.rows_of(name), top)]
     if form == "json":
         return to_json([row.to_dict() for row in rows], indent=1) + "\n"
     if form == "csv":
         return to_csv(rows)
     names = (saved.kind, *_headings(rows)[1:])
     lines = [names, ("---:",) * len(names), *(as_texts(row, saved.least_p(metric))[: len(names)] for row in rank(rows))]
-    about = _about(saved, metric)
-    note = f"{saved.describe_metric(metric)['label']}{_quoted(about)}. " if about else ""
+    positive_label = _about(saved, metric)
+    note = f"{saved.describe_metric(metric)['label']}{_quoted(positive_label)}. " if positive_label else ""
     table = "".join(f"| {' | '.join(_quoted(cell) for cell in cells)} |\n" for cells in lines)
     return f"{_quoted(saved.title)}\n\n{_quoted(saved.sentence_of(metric))}\n\n{table}\n{note}\\* q < {Q}\n"
 
 
 def _quoted(text: str) -> str:
-    """A text of which Markdown makes nothing else, on one line."""
+    """A text escaped for Markdown, on one line."""
     return re.sub(r"[\\|*_`\[]|<(?=[A-Za-z/!?])", r"\\\g<0>", visible(text))
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """Comma-separated, with a line of names; heads of a set are joined by spaces, what is undefined is empty.
+    """Rows as CSV with a header line; the heads of a set are joined by spaces, undefined values are empty.
 
-    A text that a spreadsheet would take for a formula has an apostrophe before it.
+    A text that a spreadsheet would read as a formula is prefixed with an apostrophe.
     """
     file = io.StringIO()
     writer = csv.DictWriter(file, list(COLUMNS), lineterminator="\n")

@@ -71,7 +71,7 @@ def conclude(
     say(f"weighing {count_of(len(entries), 'effect')}")
     evidence = weigh_outputs(job.metrics, job.positive, result, examples.labels, seed=settings.seed, progress=weighing)
     largest = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
-    some = replace(job, ablations=[ablations[number] for number in largest])
+    sampled = replace(job, ablations=[ablations[number] for number in largest])
     coarse = SweepResult(result.base, result.outputs[largest])
     weights = (1 + len(largest)) * model.config.num_hidden_layers * model.config.num_attention_heads
     chosen = those_that_fit(choose_examples(job.encoded.kind, coarse), job.encoded, 4 * weights)
@@ -82,9 +82,9 @@ def conclude(
         "without_effect": _warn_if_silent(result, ablations),
         "base": base,
     }
-    attention = _sample_attention(some, chosen, means)
+    attention = _sample_attention(sampled, chosen, means)
     if settings.precision == "bfloat16":
-        summary |= _compare_precisions(partial(_deviation, some, means, coarse), say)
+        summary |= _compare_precisions(partial(_deviation, sampled, means, coarse), say)
     results = make_results(summary, entries, evidence, InMemory(outputs, attention, described))
     return write_results(settings.directory, results) if keep else results
 
@@ -139,7 +139,7 @@ def _warn_if_silent(swept: SweepResult, ablations: Sequence[Ablation]) -> list[s
     """Name the ablations that changed no output by more than rounding: often a mistake, never silent."""
     scale = 64 * float(np.finfo(np.float32).eps) * max(1.0, float(np.abs(swept.base).max()))
     changes = np.abs(swept.outputs - swept.base[None]).reshape(len(ablations), -1).max(axis=1)
-    silent = [one.name for one, change in zip(ablations, changes, strict=True) if change <= scale]
+    silent = [ablation.name for ablation, change in zip(ablations, changes, strict=True) if change <= scale]
     if silent:
         warnings.warn(f"ablating {some_of(silent)} changed no output of any example", NoEffectWarning, stacklevel=4)
     return silent
@@ -175,9 +175,9 @@ def those_that_fit(chosen: Sequence[int], encoded: Encoded, pair_bytes: int) -> 
     Args:
         pair_bytes: of all weights between two tokens.
     """
-    pairs = {one: sum(int(encoded.lengths[row]) ** 2 for row in encoded.rows_of(one)) for one in chosen}
-    shortest = sorted(chosen, key=lambda one: pairs[one])
-    ends = np.cumsum([pair_bytes * pairs[one] for one in shortest])
+    pairs = {example: sum(int(encoded.lengths[row]) ** 2 for row in encoded.rows_of(example)) for example in chosen}
+    shortest = sorted(chosen, key=lambda example: pairs[example])
+    ends = np.cumsum([pair_bytes * pairs[example] for example in shortest])
     return sorted(shortest[: max(1, int((ends <= ATTENTION_BYTES).sum()))])
 
 

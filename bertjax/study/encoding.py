@@ -153,13 +153,13 @@ def label_order(id2label: Mapping[int, str], task: Task) -> tuple[int, ...]:
     generic = tuple(f"LABEL_{number}" for number in range(len(names)))
     if task.label_names is None or names in (generic, wanted):
         return tuple(range(len(wanted)))
-    theirs, ours = [plain_label(name) for name in names], [plain_label(name) for name in wanted]
-    if len(set(ours)) < len(ours) or sorted(theirs) != sorted(ours):
+    of_model, of_task = [plain_label(name) for name in names], [plain_label(name) for name in wanted]
+    if len(set(of_task)) < len(of_task) or sorted(of_model) != sorted(of_task):
         raise ConfigError(
             f"the model's labels {some_of(names)} are not {task.name}'s {some_of(wanted)}: "
             "name them alike in the model's config.json (id2label)"
         )
-    return tuple(theirs.index(name) for name in ours)
+    return tuple(of_model.index(name) for name in of_task)
 
 
 def plain_label(name: str) -> str:

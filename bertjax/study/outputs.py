@@ -56,7 +56,7 @@ def sweep_examples(
     Args:
         means: outputs that mode 'mean' puts in place of the heads' own.
         memory, attention, journal, replace_journal, settings, say: as in `engine.sweep`.
-        progress: is told the work done and the work in all.
+        progress: called with the work done and the total work.
 
     Returns: logits `[ablations, examples, labels]` in the task's order of labels, or similarities
         `[ablations, examples]` in [-1, 1].
@@ -141,17 +141,17 @@ def sweep_plainly(
     positions = model.config.max_position_embeddings
     if encoded.kind == "logits":
         batches = batch_rows(encoded, range(encoded.examples), batch_size, positions)
-        found = plain.sweep(model, batches, overrides, readouts.logits, chunk_size=chunk_size, progress=progress)
-        return _in_order(encoded, found)
+        result = plain.sweep(model, batches, overrides, readouts.logits, chunk_size=chunk_size, progress=progress)
+        return _in_order(encoded, result)
     pairs = max(1, VECTOR_BYTES // (8 * model.config.hidden_size * (len(overrides) + 1)))
     blocks = []
     for start in range(0, encoded.examples, pairs):
-        some = range(start, min(start + pairs, encoded.examples))
+        block = range(start, min(start + pairs, encoded.examples))
 
-        def report(done: float, total: float, before: int = start, here: int = len(some)) -> None:
-            progress(before + here * done / total, float(encoded.examples))
+        def report(done: float, total: float, before: int = start, count: int = len(block)) -> None:
+            progress(before + count * done / total, float(encoded.examples))
 
-        rows = [*some, *(example + encoded.examples for example in some)]
+        rows = [*block, *(example + encoded.examples for example in block)]
         batches = batch_rows(encoded, rows, batch_size, positions)
         kept = readouts.sentence_embedding
         vectors = plain.sweep(model, batches, overrides, kept, chunk_size=chunk_size, progress=report)
@@ -182,11 +182,11 @@ def mean_outputs_together(
     blocks = divide_examples(encoded.examples, min(MOST_BLOCKS, -(-encoded.examples // EXAMPLES_OF_BLOCK)))
     processes, own = jax.process_count(), jax.process_index()
     config, rounds = model.config, -(-len(blocks) // processes)
-    found = np.zeros((rounds, config.num_hidden_layers, config.num_attention_heads, config.head_dim + 1))
+    sums_and_counts = np.zeros((rounds, config.num_hidden_layers, config.num_attention_heads, config.head_dim + 1))
     for number, block in enumerate(blocks[own::processes]):
         total, count = sum_head_outputs(model, _unrepeated(model, encoded, batch_size, block))
-        found[number] = np.concatenate([total, np.full((*total.shape[:2], 1), count)], axis=-1)
-    sums = gather(found).swapaxes(0, 1).reshape(-1, *found.shape[1:])[: len(blocks)].sum(axis=0)
+        sums_and_counts[number] = np.concatenate([total, np.full((*total.shape[:2], 1), count)], axis=-1)
+    sums = gather(sums_and_counts).swapaxes(0, 1).reshape(-1, *sums_and_counts.shape[1:])[: len(blocks)].sum(axis=0)
     return np.asarray(sums[..., :-1] / sums[..., -1:])
 
 
@@ -291,8 +291,8 @@ def sampled_attention(
     per_example = len(rows) // len(examples)
     inputs = model.inputs(**collate([encoded.rows[row] for row in rows], None, encoded.pad_id))
     kept: dict[str, list[np.ndarray]] = {}
-    for one in overrides:  # one after another, each cut at once: uncut, all of them would not fit into memory
-        weights = np.asarray(plain.run(model, inputs, stack([one]), _attentions)[0])
+    for override in overrides:  # one after another, each cut at once: uncut, all of them would not fit into memory
+        weights = np.asarray(plain.run(model, inputs, stack([override]), _attentions)[0])
         for place, row in enumerate(rows):
             length = len(encoded.rows[row])
             name = f"weights_{place // per_example}_{place % per_example}"

@@ -79,10 +79,10 @@ def load_torch(model: PretrainedModel, directory: Path) -> Any:
     name = type(model).__name__
     cls = getattr(transformers, name if name != "BertForSentenceEmbedding" else "BertModel")
     try:
-        found = cls.from_pretrained(directory, attn_implementation="eager", local_files_only=True)
+        reference = cls.from_pretrained(directory, attn_implementation="eager", local_files_only=True)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"transformers cannot read {directory}: {str(error).splitlines()[0]}") from error
-    return found.eval().to(torch.float64 if model.numerics.dtype == "float64" else torch.float32)
+    return reference.eval().to(torch.float64 if model.numerics.dtype == "float64" else torch.float32)
 
 
 def compare(model: PretrainedModel, reference: Any, arguments: Arguments) -> list[Difference]:
@@ -191,10 +191,10 @@ def _last_hidden_state(output: ModelOutput) -> Float[Array, "batch token embed"]
     return output.last_hidden_state
 
 
-def _difference(component: str, ours: Any, theirs: Any, real: np.ndarray, tolerance: float) -> Difference:
+def _difference(component: str, computed: Any, expected: Any, real: np.ndarray, tolerance: float) -> Difference:
     """Compare where `real` is true (over the leading axes)."""
-    ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
-    apart = np.abs(ours - theirs)[real]
+    computed, expected = np.asarray(computed, np.float64), np.asarray(expected, np.float64)
+    apart = np.abs(computed - expected)[real]
     return Difference(component, float(apart.max()), float(apart.mean()), tolerance)
 
 

@@ -80,7 +80,7 @@ def ablate(
         mode: what takes a head's place: 'uniform' attention, 'zero', or its 'mean' output.
         ablate: 'heads' one by one, 'layers', 'pairs', 'all-but-one', 'cumulative', 'subsets', or a file of sets.
         heads: only these, such as ["3.0", "2.7"].
-        output: a directory to write to, in which an interrupted sweep goes on; None writes nothing.
+        output: a directory to write to, in which an interrupted sweep resumes; None writes nothing.
         overwrite: replace results that are there.
         metric: the main one, in place of the task's own: a name in `METRICS`, or a `Metric` of your own.
         limit: so many examples, drawn with `seed`.
@@ -96,7 +96,7 @@ def ablate(
 
     Raises:
         BertjaxError: whatever is wrong with model, data or settings; found before the sweep begins.
-        SweepInterrupted: Ctrl-C; with `output`, what is finished is kept, and the same call goes on.
+        SweepInterrupted: Ctrl-C; with `output`, what is finished is kept, and the same call resumes.
 
     >>> bertjax.ablate(limit=40, heads=["4.2", "5.5"]).names  # doctest: +SKIP
     ['4.2', '5.5']
@@ -130,15 +130,15 @@ def run_job(
     Args:
         settings: what to do.
         keep: whether anything is written.
-        say: is told each step in a line.
-        progress: is told work done and work in all of the sweep.
-        weighing: is told the same of the statistics.
+        say: called with a line at each step.
+        progress: called with the work done and the total work of the sweep.
+        weighing: called with the same for the statistics.
 
     Returns: the results as written; None on other processes than the first, where several share the job.
 
     Raises:
         OutputError: the directory cannot be written, holds results already, or an unfinished sweep of other settings.
-        SweepInterrupted: Ctrl-C; what is finished is kept, and the same call goes on.
+        SweepInterrupted: Ctrl-C; what is finished is kept, and the same call resumes.
         BertjaxError: whatever is wrong with model, data or settings; found before the sweep begins.
     """
     started = time.time()
@@ -222,7 +222,7 @@ def _check_directory(settings: Settings) -> None:
     unfinished = is_unfinished(settings.journal)
     if unfinished and settings.engine == "plain" and not settings.overwrite:
         raise OutputError(
-            f"{settings.directory} holds an unfinished sweep, which --engine plain cannot go on with: give another "
+            f"{settings.directory} holds an unfinished sweep, which --engine plain cannot resume: give another "
             "--output, or --overwrite to discard it"
         )
     check_directory(settings.directory, settings.overwrite or unfinished)
@@ -230,8 +230,8 @@ def _check_directory(settings: Settings) -> None:
 
 def _check_finite(ablations: Sequence[Ablation], result: SweepResult, journal: Path | None) -> None:
     """Raise `InputError` where an ablation has outputs that nothing can be made of; no journal brings them back."""
-    both = zip(ablations, result.outputs, strict=True)
-    broken = [one.name for one, outputs in both if not np.isfinite(outputs).all()]
+    runs = zip(ablations, result.outputs, strict=True)
+    broken = [ablation.name for ablation, outputs in runs if not np.isfinite(outputs).all()]
     if broken:
         if journal is not None:
             discard_journal(journal)

@@ -76,8 +76,8 @@ class Settings:
         seed: of the draw of examples, and of subsets.
         metric: the main one, in place of the task's own; a name in `metrics.METRICS`, or a Metric of your own.
         readout: 'auto' by the kind of checkpoint, or 'similarity' to treat any BERT as a sentence embedder.
-        overwrite: replace results that are there; an unfinished sweep with the same settings goes on all the same.
-        resume: go on with an unfinished sweep; a plain rerun does so too, but refuses a directory that is complete.
+        overwrite: replace results that are there; an unfinished sweep with the same settings resumes nevertheless.
+        resume: resume an unfinished sweep; a plain rerun does so too, but refuses a directory that is complete.
         distributed: the processes that `processes.start` has joined share the examples; the first one writes.
         split, data, data_dir, text_columns, label_column, label_names: as in `data.load_examples`.
     """
@@ -117,7 +117,7 @@ class Settings:
         data = None if self.data is None else _hash_file(user_path(self.data, InputError))
         digests = {"sets_sha256": sets, "data_sha256": data}
         named = replace(self, metric=None if self.metric is None else find_metric(self.metric).name)
-        return {**asdict(named), **{name: found for name, found in digests.items() if found}}
+        return {**asdict(named), **{name: digest for name, digest in digests.items() if digest}}
 
     def compared(self) -> dict[str, Any]:
         """What tells this job from another one: `describe` without how results are written."""
@@ -253,22 +253,22 @@ def list_ablations(settings: Settings, config: BertConfig) -> list[Ablation]:
     return read_sets(user_path(settings.ablate, InputError), config, mode)
 
 
-def place(one: Ablation, config: BertConfig, mode: str) -> tuple[str, int | None, int | None]:
+def place(ablation: Ablation, config: BertConfig, mode: str) -> tuple[str, int | None, int | None]:
     """Name, layer and head of an ablation; head None for a whole layer, layer None too for other sets.
 
     A head or layer counts as one where the job's mode does all of it; in another mode it is a set like any other.
     """
-    layers = {change.layer for change in one.changes}
-    if len(layers) == 1 and {change.mode for change in one.changes} == {mode}:
+    layers = {change.layer for change in ablation.changes}
+    if len(layers) == 1 and {change.mode for change in ablation.changes} == {mode}:
         (layer,) = layers
-        if len(one.changes) == config.num_attention_heads and one.name == str(layer):
-            return one.name, layer, None
-        if len(one.changes) == 1:
-            return one.name, layer, one.changes[0].head
-    return one.name, None, None
+        if len(ablation.changes) == config.num_attention_heads and ablation.name == str(layer):
+            return ablation.name, layer, None
+        if len(ablation.changes) == 1:
+            return ablation.name, layer, ablation.changes[0].head
+    return ablation.name, None, None
 
 
-def head_names(one: Ablation) -> tuple[str, ...]:
+def head_names(ablation: Ablation) -> tuple[str, ...]:
     """An ablation's heads, with their modes where those are not all the same."""
-    alike = len({change.mode for change in one.changes}) < 2
-    return tuple(f"{change.layer}.{change.head}" + ("" if alike else f"={change.mode}") for change in one.changes)
+    alike = len({change.mode for change in ablation.changes}) < 2
+    return tuple(f"{change.layer}.{change.head}" + ("" if alike else f"={change.mode}") for change in ablation.changes)

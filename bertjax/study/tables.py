@@ -11,16 +11,16 @@ from bertjax.formatting import count_of, format_bytes, format_duration
 from bertjax.study.parity import Difference
 
 
-def plan_table(found: Estimate) -> PlainTable:
+def plan_table(estimate: Estimate) -> PlainTable:
     """What a sweep will cost, a line for each thing that it needs.
 
     Args:
         found: as `estimate.estimate` gives it.
     """
-    cost, blocks = found.cost, found.blocks
+    cost, blocks = estimate.cost, estimate.blocks
     now, before = cost.necessary / 1e12, cost.plain / 1e12
-    twice = f", {found.duplicates:,} of them twice" if found.duplicates else ""
-    runs = f"{count_of(found.ablations, 'set')} of heads{twice}"
+    twice = f", {estimate.duplicates:,} of them twice" if estimate.duplicates else ""
+    runs = f"{count_of(estimate.ablations, 'set')} of heads{twice}"
     stored, rows = cost.state_bytes * sum(cost.states), count_of(blocks.rows, "row")
     states = ", ".join(str(number) for number in cost.states)
     table = PlainTable(box=None, show_header=False, pad_edge=False)
@@ -28,8 +28,8 @@ def plan_table(found: Estimate) -> PlainTable:
     table.add_column()
     for name, text in (
         ("ablations", runs),
-        ("examples", f"{found.examples:,}, {count_of(found.tokens, 'token')}"),
-        ("packed", f"{count_of(found.rows, 'row')} of {found.row_length}, {100 * found.filled:.1f} % filled"),
+        ("examples", f"{estimate.examples:,}, {count_of(estimate.tokens, 'token')}"),
+        ("packed", f"{count_of(estimate.rows, 'row')} of {estimate.row_length}, {100 * estimate.filled:.1f} % filled"),
         ("hidden states", f"runs with their own after each layer: {states}"),
         ("", f"{format_bytes(cost.state_bytes)} a run and layer, {format_bytes(stored)} if all were kept"),
         ("work", f"{now:.3g} TFLOP; a full pass for each: {before:.3g}, {before / now:.1f} times that"),
@@ -37,12 +37,13 @@ def plan_table(found: Estimate) -> PlainTable:
             "steps",
             f"{count_of(blocks.runs, 'run')} on {rows} at once; {cost.flops / 1e12:.3g} TFLOP with empty slots",
         ),
-        ("outputs", format_bytes(found.output_bytes)),
-        ("peak memory", f"{format_bytes(found.peak_bytes)} at most"),
-        ("rate", f"{found.rate / 1e9:,.0f} GFLOP/s, measured on this device"),
+        ("outputs", format_bytes(estimate.output_bytes)),
+        ("peak memory", f"{format_bytes(estimate.peak_bytes)} at most"),
+        ("rate", f"{estimate.rate / 1e9:,.0f} GFLOP/s, measured on this device"),
         (
             "time",
-            f"about {format_duration(found.seconds)}; a full pass for each: {format_duration(found.plain_seconds)}",
+            f"about {format_duration(estimate.seconds)}; "
+            f"a full pass for each: {format_duration(estimate.plain_seconds)}",
         ),
     ):
         table.add_row(name, text)

@@ -1,4 +1,4 @@
-"""What two places change together beyond the sum of what each changes alone."""
+"""Interaction of two places: the change from disabling both, less the sum of the changes from each alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,13 +16,14 @@ Pairs = Float[np.ndarray, " pairs"]
 
 @dataclass(frozen=True)
 class Beyond:
-    """Of each pair, in points.
+    """The interaction of each pair, in points.
 
     Args:
-        beyond: the sum of what each of the two changes.
-        low, high: ends of its 95 % interval over examples.
-        p, q: of its being 0, two-sided by normal theory, and after Benjamini and Hochberg over the pairs.
-        drawn: it on drawn examples.
+        beyond: the change from both, less the sum of the changes from each.
+        low, high: its 95 % interval over examples.
+        p, q: of the two-sided normal test that it is 0, before and after correction by Benjamini and Hochberg over the
+            pairs.
+        drawn: its value in each draw of examples.
     """
 
     beyond: Pairs
@@ -36,20 +37,20 @@ class Beyond:
 def measure_beyond(
     change: Float[np.ndarray, " places"],
     drawn: Float[np.ndarray, "draws places"],
-    both: Sequence[int],
+    joint: Sequence[int],
     first: Sequence[int],
     second: Sequence[int],
 ) -> Beyond:
-    """What both change less what each changes alone.
+    """The change from both less the changes from each alone.
 
     Args:
         change: of each place, in points.
-        drawn: the same on drawn examples.
-        both: which places are two together.
-        first, second: which places are these two alone.
+        drawn: the change in each draw of examples.
+        joint: indices of the places that disable two together.
+        first, second: indices of the places that disable either of the two alone.
     """
-    beyond = change[both] - change[first] - change[second]
-    beyond_drawn = drawn[:, both] - drawn[:, first] - drawn[:, second]
+    beyond = change[joint] - change[first] - change[second]
+    beyond_drawn = drawn[:, joint] - drawn[:, first] - drawn[:, second]
     low, high = percentile(beyond_drawn)
     spread = beyond_drawn.std(0, ddof=1)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -57,7 +58,7 @@ def measure_beyond(
     return Beyond(beyond, low, high, p, benjamini_hochberg(p), beyond_drawn)
 
 
-def tell_beyond(found: Beyond) -> dict[str, Any]:
-    """For `numbers.json`: points to 1/10,000, p and q in four digits, None for what is undefined."""
-    points = {name: [rounded_or_none(value) for value in getattr(found, name)] for name in ("beyond", "low", "high")}
-    return points | {name: [short_or_none(value) for value in getattr(found, name)] for name in ("p", "q")}
+def tell_beyond(beyond: Beyond) -> dict[str, Any]:
+    """For `numbers.json`: points to 1/10,000, p and q to four digits, None where undefined."""
+    points = {name: [rounded_or_none(value) for value in getattr(beyond, name)] for name in ("beyond", "low", "high")}
+    return points | {name: [short_or_none(value) for value in getattr(beyond, name)] for name in ("p", "q")}

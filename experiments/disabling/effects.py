@@ -1,4 +1,4 @@
-"""What disabling heads or layers does to a score: how many raise and lower it, by how much, and how sure that is."""
+"""Effects of disabling heads or layers on a score: how many raise or lower it, by how much, and with what certainty."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,18 +26,18 @@ PARTS = ("change", "low", "high", "p", "q")
 
 @dataclass(frozen=True)
 class Effects:
-    """What disabling each place (a head, a layer, a set of them) alone does to one score, in one mode.
+    """The effect on one score, in one mode, of disabling each place (a head, a layer, or a set of them) alone.
 
     Args:
-        metric: its name.
+        metric: name of the score.
         base: the score with nothing disabled, as the metric defines it.
-        change: against the base, in points; NaN where it is undefined.
-        low, high: ends of each change's 95 % interval over examples.
-        p, q: of the paired test, and after Benjamini and Hochberg over all places.
-        mean: of the changes: what a random place does.
+        change: from the base, in points; NaN where undefined.
+        low, high: the 95 % interval of each change over examples.
+        p, q: of the paired test, before and after correction by Benjamini and Hochberg over all places.
+        mean: of the changes: the effect of a random place.
         mean_interval: its 95 % interval over examples.
-        gains, losses: of a metric of predictions, how many examples become right and wrong.
-        least_p: the least that p can be with random swaps; None where it is exact.
+        gains, losses: for a metric of predictions, the number of examples that become right and wrong.
+        least_p: the smallest p that random swaps can give; None if the test is exact.
     """
 
     metric: str
@@ -55,28 +55,28 @@ class Effects:
 
     @property
     def label(self) -> str:
-        """The metric's name for people."""
+        """The display name of the metric."""
         return METRICS[self.metric].label
 
     @property
     def found(self) -> Bool[np.ndarray, " places"]:
-        """Which changes are more than chance, at the rate `evidence.Q` of false discoveries."""
+        """Which changes are significant at the false discovery rate `evidence.Q`."""
         return np.nan_to_num(self.q, nan=1.0) < Q
 
     @property
     def spread(self) -> float:
         """Standard deviation of the changes over places."""
-        known = self.change[np.isfinite(self.change)]
-        return float(known.std(ddof=1)) if known.size > 1 else float("nan")
+        defined = self.change[np.isfinite(self.change)]
+        return float(defined.std(ddof=1)) if defined.size > 1 else float("nan")
 
     def say_q(self, place: int) -> str:
-        """The q of a place in two digits; at most that where p is the least that it can be."""
+        """The q of a place in two digits, as an upper bound where p is the smallest possible."""
         value = float(self.q[place])
         bounded = is_bound(float(self.p[place]), self.least_p)
         return format_p(value, value if bounded else None) if np.isfinite(value) else "undefined"
 
     def to_dict(self) -> dict[str, Any]:
-        """For `numbers.json`: changes to 1/10,000 of a point, p and q in four digits, None for what is undefined."""
+        """For `numbers.json`: changes to 1/10,000 of a point, p and q to four digits, None where undefined."""
         exact = {name: [short_or_none(value) for value in getattr(self, name)] for name in ("p", "q")}
         rounded = {name: [rounded_or_none(value) for value in getattr(self, name)] for name in PARTS[:3]}
         flips = {name: getattr(self, name) for name in ("gains", "losses")}
@@ -90,45 +90,45 @@ class Effects:
         }
 
 
-def read_effects(metric: str, base: float | None, found: dict[str, Any]) -> Effects:
-    """The effects that `Effects.to_dict` wrote."""
-    parts = {name: np.array([_number(value) for value in found[name]]) for name in PARTS}
-    flips = {name: np.array(found[name]) for name in ("gains", "losses") if name in found}
-    low, high = (_number(end) for end in found["mean_interval"])
+def read_effects(metric: str, base: float | None, entry: dict[str, Any]) -> Effects:
+    """Read what `Effects.to_dict` wrote."""
+    parts = {name: np.array([_number(value) for value in entry[name]]) for name in PARTS}
+    flips = {name: np.array(entry[name]) for name in ("gains", "losses") if name in entry}
+    low, high = (_number(end) for end in entry["mean_interval"])
     return Effects(
         metric,
         _number(base),
         **parts,
         **flips,
-        mean=_number(found["mean"]),
+        mean=_number(entry["mean"]),
         mean_interval=(low, high),
-        least_p=found.get("least_p"),
+        least_p=entry.get("least_p"),
     )
 
 
 def make_effects(rows: Sequence[Row], mean_draws: Float[np.ndarray, " draws"], least_p: float | None = None) -> Effects:
-    """The effects by one metric.
+    """The effects on one metric.
 
     Args:
         rows: of all places in one mode (`Results.rows_of`).
-        mean_draws: their mean change on drawn examples (`draw_means`).
-        least_p: the least p that the metric's test can give (`Results.least_p`).
+        mean_draws: their mean change in each draw of examples (`draw_means`).
+        least_p: the smallest p that the test of the metric can give (`Results.least_p`).
     """
-    found = {name: column(rows, name) for name in ("difference", "low", "high", "p", "q")}
+    columns = {name: column(rows, name) for name in ("difference", "low", "high", "p", "q")}
     gains, losses = (
         None if getattr(rows[0], name) is None else np.array([getattr(row, name) for row in rows])
         for name in ("gains", "losses")
     )
-    change = 100 * found["difference"]
+    change = 100 * columns["difference"]
     low, high = 100 * percentile(mean_draws[:, None])[:, 0]
     return Effects(
         metric=rows[0].metric,
         base=float(column(rows[:1], "base")[0]),
         change=change,
-        low=100 * found["low"],
-        high=100 * found["high"],
-        p=found["p"],
-        q=found["q"],
+        low=100 * columns["low"],
+        high=100 * columns["high"],
+        p=columns["p"],
+        q=columns["q"],
         mean=mean_of(change),
         mean_interval=(float(low), float(high)),
         gains=gains,
@@ -145,47 +145,47 @@ def draw_changes(
     draws: int,
     seed: int,
 ) -> Float[np.ndarray, "draws places"]:
-    """Changes on examples drawn with replacement, as the metric defines scores; the first run is the base."""
+    """Changes of the metric on examples drawn with replacement; the first run is the base."""
     counts = bootstrap_counts(len(labels), draws, seed, len(outputs))
     drawn = score_draws(make_scorer(metric, outputs, labels, positive), counts)
     return drawn[:, 1:] - drawn[:, :1]
 
 
 def draw_means(changes: Float[np.ndarray, "draws places"]) -> Float[np.ndarray, " draws"]:
-    """Of each draw the mean change of the places where it is defined; NaN where it is nowhere."""
-    known = np.isfinite(changes)
-    sums, counts = np.where(known, changes, 0.0).sum(1), known.sum(1)
+    """The mean change in each draw over the places where it is defined; NaN if it is defined nowhere."""
+    defined = np.isfinite(changes)
+    sums, counts = np.where(defined, changes, 0.0).sum(1), defined.sum(1)
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
 def mean_of(values: Float[np.ndarray, "..."]) -> float:
-    """The mean of what is defined; NaN where nothing is."""
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if known.size else float("nan")
+    """The mean of the defined values; NaN if there are none."""
+    defined = values[np.isfinite(values)]
+    return float(defined.mean()) if defined.size else float("nan")
 
 
 def summarise(effects: Effects, names: Sequence[str]) -> dict[str, Any]:
-    """How many places raise, leave or lower the score when disabled, the extremes, and what a random one does.
+    """How many places raise, leave or lower the score when disabled, and the extremes.
 
     Args:
         names: of the places.
     """
-    change, found = effects.change, effects.found
-    known = change[np.isfinite(change)]
+    change, significant = effects.change, effects.found
+    defined = change[np.isfinite(change)]
     return {
-        "raise": int((known >= NOTHING).sum()),
-        "leave": int((np.abs(known) < NOTHING).sum()),
-        "lower": int((known <= -NOTHING).sum()),
-        "undefined": len(change) - len(known),
-        "raise_found": int((found & (change > 0)).sum()),
-        "lower_found": int((found & (change < 0)).sum()),
+        "raise": int((defined >= NOTHING).sum()),
+        "leave": int((np.abs(defined) < NOTHING).sum()),
+        "lower": int((defined <= -NOTHING).sum()),
+        "undefined": len(change) - len(defined),
+        "raise_found": int((significant & (change > 0)).sum()),
+        "lower_found": int((significant & (change < 0)).sum()),
         "largest_gain": _extreme(effects, names, 1),
         "largest_loss": _extreme(effects, names, -1),
     }
 
 
 def _extreme(effects: Effects, names: Sequence[str], sign: int) -> dict[str, Any] | None:
-    """The place with the largest change of that sign; None where there is none."""
+    """The place with the largest change of that sign; None if there is none."""
     changes = sign * effects.change
     if not (changes >= NOTHING).any():
         return None
@@ -205,10 +205,10 @@ def _extreme(effects: Effects, names: Sequence[str], sign: int) -> dict[str, Any
 def correlate_places(first: Places, second: Places, seed: int) -> dict[str, Any]:
     """Spearman's correlation over places, with a bootstrap interval over them.
 
-    None where it is undefined; the interval also for fewer than ten places.
+    Both are None where undefined; the interval is None for fewer than ten places too.
     """
-    found, *ends = rank_correlation(first, second, seed)
-    return {"spearman": rounded_or_none(found), "interval": [rounded_or_none(end) for end in ends]}
+    coefficient, *ends = rank_correlation(first, second, seed)
+    return {"spearman": rounded_or_none(coefficient), "interval": [rounded_or_none(end) for end in ends]}
 
 
 def say_change(value: float | None, ends: Sequence[float | None] = ()) -> str:
@@ -226,24 +226,24 @@ def say_change(value: float | None, ends: Sequence[float | None] = ()) -> str:
 
 
 def say_extreme(extreme: dict[str, Any] | None, say_place: Callable[[str], str] = str) -> str:
-    """An extreme as text: its name, change with interval, ties, flips and q."""
+    """An extreme as text: name, change with its interval, ties, flips and q."""
     if extreme is None:
         return "none"
-    inside = [f"{format_change(low)} to {format_change(high)}" for low, high in [extreme["interval"]] if low <= high]
-    inside += [f"{extreme['gains']} become right, {extreme['losses']} wrong"] if "gains" in extreme else []
+    details = [f"{format_change(low)} to {format_change(high)}" for low, high in [extreme["interval"]] if low <= high]
+    details += [f"{extreme['gains']} become right, {extreme['losses']} wrong"] if "gains" in extreme else []
     ties = f" and {extreme['ties']} more" if extreme["ties"] else ""
     change = format_change(extreme["change"])
-    facts = "; ".join([*inside, f"q {extreme['q']}"])
+    facts = "; ".join([*details, f"q {extreme['q']}"])
     return f"{say_place(extreme['name'])}{ties} {change} ({facts})"
 
 
 def rounded_or_none(value: Any) -> float | None:
-    """To 1/10,000; None where it is undefined, as JSON has it."""
+    """Rounded to 1/10,000; None, as JSON has it, where undefined."""
     return round(float(value), 4) if np.isfinite(value) else None
 
 
 def short_or_none(value: float) -> float | None:
-    """In four digits; None where it is undefined."""
+    """To four digits; None where undefined."""
     return float(f"{value:.4g}") if np.isfinite(value) else None
 
 

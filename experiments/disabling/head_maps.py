@@ -1,4 +1,4 @@
-"""Other measures of each head, from `numbers.json` of other experiments, to be held against what heads do for tasks."""
+"""Other measures of each head, from `numbers.json` of other experiments, to compare with its effect on tasks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from bertjax.json_files import read_json
 from bertjax.paths import user_path
 from experiments.disabling.runs import SIMILARITY
 
-TASK = "{task}"  # in a path, stands for the task's name
+TASK = "{task}"  # placeholder for the task's name in a path
 DIRECTIONS = {"element_to_predicate": "elements to predicate", "predicate_to_element": "predicate to elements"}
 
 
@@ -22,10 +22,10 @@ class HeadMap:
     """A number for each head.
 
     Args:
-        name: for tables.
-        values: by task, where each has its own; else of all under ''.
-        marked: heads that stand out by the measure's own test, where there is one.
-        least: heads with more stand out, where there is no such test.
+        name: shown in tables.
+        values: by task if they differ between tasks; otherwise under '', for all tasks.
+        marked: heads that stand out by the test of the measure itself, if it has one.
+        least: without such a test, heads with values above this stand out.
     """
 
     name: str
@@ -34,73 +34,77 @@ class HeadMap:
     least: float | None = None
 
     def of(self, task: str) -> Float[np.ndarray, " heads"] | None:
-        """The values for a task; None where there are none."""
+        """The values for a task; None if there are none."""
         return self.values.get("", self.values.get(task))
 
     def marks_of(self, task: str) -> Bool[np.ndarray, " heads"] | None:
-        """Which heads stand out for a task; None where that is not known."""
+        """Which heads stand out for a task; None if unknown."""
         values = self.of(task)
         return self.marked if self.least is None or values is None else values > self.least
 
 
-def read_map(given: str, tasks: Sequence[str], shape: tuple[int, int]) -> HeadMap:
-    """A map as `--map` names it: `NAME=FILE:PATH>LEAST`, the path's parts apart by dots, beginning below `results`.
+def read_map(argument: str, tasks: Sequence[str], shape: tuple[int, int]) -> HeadMap:
+    """Read a map named by `--map NAME=FILE:PATH>LEAST`. PATH starts below `results`; its parts are separated by dots.
 
     Args:
-        given: `>LEAST` may be left out; then no heads stand out.
-        tasks: for which a path with `{task}` is tried; for a part of a task's data, such as `qqp:train`, with its name
-            alone too.
+        argument: the value of the option; without `>LEAST`, no heads stand out.
+        tasks: the names to try for `{task}` in the path. For a part of a task's data, such as `qqp:train`, the task's
+            name alone is tried too.
         shape: layers and heads.
 
     Raises:
-        InputError: it is not written so, the file cannot be read, or holds no such map.
+        InputError: the value is malformed, the file cannot be read, or it holds no such map.
     """
-    name, equals, place = given.partition("=")
+    name, equals, place = argument.partition("=")
     file, colon, path = place.rpartition(":")
-    path, more, number = path.partition(">")
+    path, greater, threshold = path.partition(">")
     if not (equals and colon and name and file and path):
-        raise InputError(f"--map {given}: say NAME=FILE:PATH, such as 'frames=numbers.json:maps.element_to_predicate'")
+        raise InputError(
+            f"--map {argument}: say NAME=FILE:PATH, such as 'frames=numbers.json:maps.element_to_predicate'"
+        )
     try:
-        least = float(number) if more else None
+        least = float(threshold) if greater else None
     except ValueError as error:
-        raise InputError(f"--map {given}: {number!r} is not a number; heads with more than it stand out") from error
+        raise InputError(
+            f"--map {argument}: {threshold!r} is not a number; heads with more than it stand out"
+        ) from error
     results = _read(user_path(file, InputError), "--map")
     return replace(_find(name, results, path, tasks, shape, file), least=least)
 
 
 def read_frames(file: str, shape: tuple[int, int]) -> list[HeadMap]:
-    """The maps of `experiments.frame_semantics`, with the heads that its nulls and controls leave.
+    """Read the maps of `experiments.frame_semantics`, marking the heads that survive its nulls and controls.
 
-    For each direction the weights, and how far they are above the same key's from other words; and the larger weight of
-    both directions, with the heads that are left in either.
+    For each direction: the weights, and how far they exceed the weights from other words to the same key. Then the
+    larger weight of the two directions, marking the heads that survive in either.
 
     Raises:
-        InputError: the file cannot be read, or holds no such maps.
+        InputError: the file cannot be read or holds no such maps.
     """
     results = _read(user_path(file, InputError), "--frames")
     names = [f"{layer}.{head}" for layer in range(shape[0]) for head in range(shape[1])]
     weights, above, marks = [], [], []
     for number, (direction, name) in enumerate(DIRECTIONS.items()):
-        one, links, others = (
+        weight, links, other_words = (
             _find(name, results, path, (), shape, file).values[""]
             for path in (f"maps.{direction}", *(f"controls.same_key.{part}.{number}" for part in ("links", "others")))
         )
         try:
-            left = {str(head) for head in results["heads_left"][direction]}
+            remaining = {str(head) for head in results["heads_left"][direction]}
         except (KeyError, TypeError) as error:
             raise InputError(f"--frames {file} does not say which heads its controls leave: run it again") from error
-        marks.append(np.array([head in left for head in names]))
-        weights.append(HeadMap(name, {"": one}, marks[-1]))
-        above.append(HeadMap(f"{name}, above other words", {"": links - others}, marks[-1]))
-    larger = np.maximum(*(one.values[""] for one in weights))
+        marks.append(np.array([head in remaining for head in names]))
+        weights.append(HeadMap(name, {"": weight}, marks[-1]))
+        above.append(HeadMap(f"{name}, above other words", {"": links - other_words}, marks[-1]))
+    larger = np.maximum(*(weight.values[""] for weight in weights))
     return [*weights, *above, HeadMap("the larger of both, left in either", {"": larger}, marks[0] | marks[1])]
 
 
 def read_patterns(file: str, tasks: Sequence[str], shape: tuple[int, int]) -> list[HeadMap]:
-    """Each head's shares of the classes of `experiments.attention_patterns`, by task.
+    """Read each head's share of every class of `experiments.attention_patterns`, by task.
 
     Raises:
-        InputError: the file cannot be read, or holds no such shares.
+        InputError: the file cannot be read or holds no such shares.
     """
     results = _read(user_path(file, InputError), "--patterns")
     classes = results.get("classes", [])
@@ -121,13 +125,13 @@ def _read(path: Path, option: str) -> dict[str, Any]:
 def _find(
     name: str, results: Mapping[str, Any], path: str, tasks: Sequence[str], shape: tuple[int, int], file: str
 ) -> HeadMap:
-    """The map, or those of the tasks that have one."""
+    """The map for all tasks, or the maps of the tasks that have one."""
     values = {}
     for task in tasks if TASK in path else ("",):
-        called = task.removesuffix(SIMILARITY)
-        array = _values_at(results, path, called)
+        task_name = task.removesuffix(SIMILARITY)
+        array = _values_at(results, path, task_name)
         if array is None:
-            array = _values_at(results, path, called.partition(":")[0])
+            array = _values_at(results, path, task_name.partition(":")[0])
         if array is None:
             continue
         if array.size != shape[0] * shape[1] or (array.ndim == 2 and array.shape != shape):
@@ -142,12 +146,12 @@ def _find(
 
 
 def _values_at(results: Mapping[str, Any], path: str, task: str) -> Float[np.ndarray, "..."] | None:
-    """The numbers at a path, for a task; None where there are none."""
-    found: Any = results
+    """The numbers at a path, for a task; None if there are none."""
+    node: Any = results
     try:
         for part in path.split("."):
             part = task if part == TASK else part
-            found = found[int(part)] if isinstance(found, list) else found[part]
-        return np.array(found, np.float64)
+            node = node[int(part)] if isinstance(node, list) else node[part]
+        return np.array(node, np.float64)
     except (KeyError, IndexError, TypeError, ValueError):
         return None

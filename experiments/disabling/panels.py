@@ -1,6 +1,6 @@
-"""Effects of heads as maps and of layers as bars, panel beside panel on one scale: the paper's figures 8 and 9.
+"""Effects of heads as maps and of layers as bars, in panels side by side on one scale: the paper's figures 8 and 9.
 
-What cannot be told from chance is pale in a map and hollow among bars, so that noise does not look like a finding.
+Effects indistinguishable from chance are pale in maps and hollow in bars, so that noise does not look like a finding.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from bertjax.plots import (
 COLUMNS = 3
 LEFT, RIGHT, GAP, BOTTOM, CAPTION, AXIS = 0.62, 1.15, 0.4, 0.72, 0.28, 0.36  # inches
 LARGEST_CELL, CELL_WITH_NUMBER, HIGHEST_CELL = 0.52, 0.36, 0.4
-BAR, NUMBER_SPACE = 0.27, 0.28  # inches of a bar; share of a panel for the numbers at the ends of bars
+BAR, NUMBER_SPACE = 0.27, 0.28  # height of a bar in inches; share of a panel for the numbers at the ends of bars
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class EffectPanel:
     Args:
         title: above it.
         change: in points; NaN where undefined.
-        found: which of them are more than chance.
-        ends: of the intervals, of bars alone.
+        found: which changes are significant.
+        ends: of the intervals; for bars only.
     """
 
     title: str
@@ -61,54 +61,58 @@ def draw_effect_maps(
     label: str,
     axis_names: tuple[str, str] = ("layer", "head"),
 ) -> None:
-    """Draw layers x heads maps, layer 0 at the top; colours go with the root of a change, the same in all panels.
+    """Draw layers x heads maps, layer 0 at the top; colour follows the root of a change, on one scale for all panels.
 
     Args:
-        path: a PNG or PDF, by its suffix.
+        path: PNG or PDF, by its suffix.
         panels: at least one, all of one shape.
-        label: what changes.
-        axis_names: what rows and columns are.
+        label: the score that changes.
+        axis_names: of rows and columns.
     """
     from matplotlib.style import context
 
     (layers, heads), columns = panels[0].change.shape, min(COLUMNS, len(panels))
     rows, limit = -(-len(panels) // columns), _limit(panels)
-    wide = min((WIDTH - LEFT - RIGHT - GAP * (columns - 1)) / columns / heads, LARGEST_CELL)
-    high = min(wide, HIGHEST_CELL)
-    step = layers * high + CAPTION + AXIS
+    cell_width = min((WIDTH - LEFT - RIGHT - GAP * (columns - 1)) / columns / heads, LARGEST_CELL)
+    cell_height = min(cell_width, HIGHEST_CELL)
+    step = layers * cell_height + CAPTION + AXIS
     with context("default"):
         figure = start_page(title, subtitle, BOTTOM, rows * step - AXIS)
         for number, panel in enumerate(panels):
             row, column = divmod(number, columns)
-            left, below = LEFT + column * (heads * wide + GAP), BOTTOM + (rows - 1 - row) * step
-            axes = add_axes(figure, left, below, heads * wide, layers * high)
+            left, below = LEFT + column * (heads * cell_width + GAP), BOTTOM + (rows - 1 - row) * step
+            axes = add_axes(figure, left, below, heads * cell_width, layers * cell_height)
             colours = colour_cells(_shares(panel.change, limit), panel.found)
             _draw_cells(axes, panel, colours)
-            if wide >= CELL_WITH_NUMBER:
+            if cell_width >= CELL_WITH_NUMBER:
                 write_changes(axes, panel.change, colours, panel.found, size=7.5, middle=0.0)
-            axes.set_xticks(np.arange(0, heads, 1 if wide > 0.2 else 2))
-            axes.set_yticks(range(0, layers, 1 if high > 0.12 else 2))
+            axes.set_xticks(np.arange(0, heads, 1 if cell_width > 0.2 else 2))
+            axes.set_yticks(range(0, layers, 1 if cell_height > 0.12 else 2))
             axes.set_title(panel.title, fontsize=9.5, color=INK, pad=4)
             axes.set_xlabel(axis_names[1] if number + columns >= len(panels) else "", fontsize=9, color=INK)
             axes.set_ylabel("" if column else axis_names[0], fontsize=9, color=INK)
-        right = LEFT + columns * (heads * wide + GAP) - GAP
+        right = LEFT + columns * (heads * cell_width + GAP) - GAP
         _draw_scale(figure, (right + 0.15, BOTTOM, min(rows * step - AXIS - CAPTION, 3.2)), limit, label)
         add_note(figure, f"full colour and dot: more than chance (q < {Q}, over all of a map); pale: not told from 0")
         save_page(figure, path)
 
 
 def _limit(panels: Sequence[EffectPanel]) -> float:
-    """The largest change that is more than chance; where there is none, the largest."""
+    """The largest significant change; if there is none, the largest change."""
     sizes = np.concatenate([np.abs(panel.change).ravel() for panel in panels])
-    found = np.concatenate([panel.found.ravel() for panel in panels])
-    shown = sizes[found & np.isfinite(sizes)] if (found & np.isfinite(sizes)).any() else sizes[np.isfinite(sizes)]
+    significant = np.concatenate([panel.found.ravel() for panel in panels])
+    shown = (
+        sizes[significant & np.isfinite(sizes)]
+        if (significant & np.isfinite(sizes)).any()
+        else sizes[np.isfinite(sizes)]
+    )
     return max(float(shown.max(initial=0.0)), SMALLEST_RANGE)
 
 
 def _shares(change: Float[np.ndarray, "..."], limit: float) -> Float[np.ndarray, "..."]:
-    """Places on the scale of colours, from 0 to 1: the root of a change with its sign; NaN where it is undefined."""
-    known = np.clip(change / limit, -1, 1)
-    return 0.5 + np.sign(known) * np.sqrt(np.abs(known)) / 2
+    """Positions on the colour scale, from 0 to 1, by the signed root of each change; NaN where undefined."""
+    ratio = np.clip(change / limit, -1, 1)
+    return 0.5 + np.sign(ratio) * np.sqrt(np.abs(ratio)) / 2
 
 
 def _draw_cells(axes: Any, panel: EffectPanel, colours: Colours) -> None:
@@ -123,7 +127,7 @@ def _draw_cells(axes: Any, panel: EffectPanel, colours: Colours) -> None:
 
 
 def _draw_scale(figure: Any, place: tuple[float, float, float], limit: float, label: str) -> None:
-    """The scale of all panels; its ticks are even in the root of a change."""
+    """Draw the scale of all panels, linear in the root of a change."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
@@ -139,14 +143,14 @@ def _draw_scale(figure: Any, place: tuple[float, float, float], limit: float, la
 def draw_effect_bars(
     path: Path, panels: Sequence[EffectPanel], names: Sequence[str], title: str, subtitle: str, *, label: str, what: str
 ) -> None:
-    """Draw a bar for each place with its interval, panel beside panel.
+    """Draw a bar with its interval for each place, in panels side by side.
 
     Args:
-        path: a PNG or PDF, by its suffix.
+        path: PNG or PDF, by its suffix.
         panels: at least one, with `ends`, all of the same places.
         names: of the places, from the top.
-        label: what changes.
-        what: a place is.
+        label: the score that changes.
+        what: the kind of place.
     """
     from matplotlib.style import context
 
@@ -154,14 +158,14 @@ def draw_effect_bars(
     rows = -(-len(panels) // columns)
     longest = max(map(len, names))
     start = max(LEFT, 0.35 + 0.075 * longest)
-    wide, high = (WIDTH - start - 0.3 - GAP * (columns - 1)) / columns, BAR * len(names)
-    step = high + CAPTION + AXIS
+    panel_width, panel_height = (WIDTH - start - 0.3 - GAP * (columns - 1)) / columns, BAR * len(names)
+    step = panel_height + CAPTION + AXIS
     with context("default"):
         figure = start_page(title, f"{subtitle}; {label}", BOTTOM, rows * step - AXIS)
         for number, panel in enumerate(panels):
             row, column = divmod(number, columns)
-            place = start + column * (wide + GAP), BOTTOM + (rows - 1 - row) * step
-            axes = add_axes(figure, *place, wide, high)
+            place = start + column * (panel_width + GAP), BOTTOM + (rows - 1 - row) * step
+            axes = add_axes(figure, *place, panel_width, panel_height)
             _draw_bars(axes, panel, _reach(panels))
             axes.set_yticks(range(len(names)), [] if column else names)
             axes.set_ylim(len(names) - 0.5, -0.5)
@@ -174,11 +178,11 @@ def draw_effect_bars(
 
 
 def _reach(panels: Sequence[EffectPanel]) -> tuple[float, float]:
-    """From where to where all panels' bars and intervals go, with room for the numbers."""
-    known = np.concatenate([[0.0], *(np.ravel([panel.change, *_ends(panel)]) for panel in panels)])
-    low, high = float(np.nanmin(known)), float(np.nanmax(known))
-    room = NUMBER_SPACE * max(high - low, 10 * SMALLEST_RANGE)
-    return low - room, high + room
+    """The range of all bars and intervals in the panels, with room for the numbers."""
+    extent = np.concatenate([[0.0], *(np.ravel([panel.change, *_ends(panel)]) for panel in panels)])
+    low, high = float(np.nanmin(extent)), float(np.nanmax(extent))
+    margin = NUMBER_SPACE * max(high - low, 10 * SMALLEST_RANGE)
+    return low - margin, high + margin
 
 
 def _ends(panel: EffectPanel) -> Float[np.ndarray, "2 places"]:
@@ -197,9 +201,9 @@ def _draw_bars(axes: Any, panel: EffectPanel, reach: tuple[float, float]) -> Non
         colour = gain if change > 0 else loss
         axes.barh(place, change, height=0.7, color=colour if panel.found[place] else "white", edgecolor=colour)
         axes.hlines(place, ends[0, place], ends[1, place], color=INK, linewidth=1.0, zorder=3)
-        side, far = ("right", np.nanmin) if change < 0 else ("left", np.nanmax)
-        where = float(far([change, *ends[:, place]]))
-        axes.text(where, place, f" {format_change(change)} ", ha=side, va="center_baseline", fontsize=7.5, color=INK)
+        side, outermost = ("right", np.nanmin) if change < 0 else ("left", np.nanmax)
+        end = float(outermost([change, *ends[:, place]]))
+        axes.text(end, place, f" {format_change(change)} ", ha=side, va="center_baseline", fontsize=7.5, color=INK)
     axes.axvline(0, color=INK, linewidth=1.2)
     axes.set_xlim(*reach)
     axes.grid(axis="x", color=PALE, linewidth=0.7)

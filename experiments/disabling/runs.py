@@ -1,4 +1,4 @@
-"""Results of `head_ablation` and `layer_ablation` read back, and joined by task: several fine-tuned seeds of one."""
+"""Read results of `head_ablation` and `layer_ablation`, and join the fine-tuned seeds of each task."""
 
 import zipfile
 from collections.abc import Sequence
@@ -16,19 +16,19 @@ from bertjax.json_files import read_json
 from bertjax.paths import open_file
 from experiments.disabling.effects import Effects, draw_changes, read_effects
 
-SIMILARITY = ", similarity"  # of a task's name, where a model that is not tuned on it says how alike texts are
+SIMILARITY = ", similarity"  # ends a task's name if the outputs are similarities of texts by a model not tuned on it
 
 
 @dataclass(frozen=True)
 class DisablingRun:
-    """What one model said of one task's examples with nothing and with each place disabled.
+    """Outputs of one model for the examples of one task, with nothing disabled and with each place disabled.
 
     Args:
         results: of its `numbers.json`.
         outputs: of the base, then of each place.
         labels: of the examples.
         ids: of the examples.
-        effects: by the main metric, as the run weighed them.
+        effects: on the main metric, as the run tested them.
     """
 
     directory: Path
@@ -40,22 +40,22 @@ class DisablingRun:
 
     @property
     def task(self) -> str:
-        """The task's name, with its split and kind of outputs where these are not the usual ones."""
+        """The task's name, with its split and kind of outputs unless they are the usual ones."""
         usual = split_named(task_named(self.results["task"]), "validation")  # MNLI's is validation_matched
         split = "" if self.results["split"] in ("validation", usual) else f":{self.results['split']}"
         similarity = SIMILARITY if self.results["outputs"] == "similarity" else ""
         return f"{self.results['task']}{split}{similarity}"
 
     def scorer(self) -> Any:
-        """Scores of the base and of all places where examples count several times (`resampling.make_scorer`)."""
+        """A scorer of the base and all places that takes how often each example counts (`resampling.make_scorer`)."""
         return make_scorer(self.results["metric"], self.outputs, self.labels, self.results["positive"])
 
 
 def read_run(directory: Path, mode: str) -> DisablingRun:
-    """A directory of results, as far as it is about a mode.
+    """Read one mode from a directory of results.
 
     Raises:
-        InputError: it holds no such results, or they are damaged.
+        InputError: it holds no such results, or damaged ones.
     """
     try:
         results = read_json(directory / "numbers.json")["results"]
@@ -67,12 +67,12 @@ def read_run(directory: Path, mode: str) -> DisablingRun:
         with open_file(directory / "values.npz") as file, np.load(file) as values:
             base, outputs = values["base"], values["outputs"][list(values["modes"]).index(mode)]
             labels, ids = values["labels"], tuple(map(str, values["ids"]))
-        every = np.concatenate([base[None], outputs])
-        if every.shape[:2] != (1 + len(results["names"]), len(labels)) or len(ids) != len(labels):
+        with_base = np.concatenate([base[None], outputs])
+        if with_base.shape[:2] != (1 + len(results["names"]), len(labels)) or len(ids) != len(labels):
             raise ValueError("numbers.json and values.npz are not of one run")
         _ = [str.partition(name, ".") for name in results["names"]]
         _ = [results[name] for name in ("kind", "task", "split", "outputs", "layers", "heads", "positive", "model")]
-        return DisablingRun(directory, results, every, labels, ids, effects)
+        return DisablingRun(directory, results, with_base, labels, ids, effects)
     except (DataError, OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         why = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise InputError(
@@ -82,18 +82,20 @@ def read_run(directory: Path, mode: str) -> DisablingRun:
 
 
 def group_by_task(runs: Sequence[DisablingRun]) -> dict[str, list[DisablingRun]]:
-    """The runs of each task: models that were fine-tuned on it with different seeds, on the same examples.
+    """The runs of each task: models fine-tuned on it with different seeds, evaluated on the same examples.
 
     Raises:
-        InputError: they are of different kinds or sizes of model, one run is named twice, or runs of a task have
+        InputError: the runs differ in kind or in model size, one run is named twice, or runs of a task have
             different examples.
     """
     first = runs[0]
     for other in runs[1:]:
         for name in ("kind", "layers", "heads"):
-            here, there = first.results[name], other.results[name]
-            if here != there:
-                raise InputError(f"{other.directory} has {name} {there}, {first.directory} {here}: join what is alike")
+            expected, actual = first.results[name], other.results[name]
+            if expected != actual:
+                raise InputError(
+                    f"{other.directory} has {name} {actual}, {first.directory} {expected}: join what is alike"
+                )
     tasks: dict[str, list[DisablingRun]] = {}
     for run in runs:
         same = tasks.setdefault(run.task, [])
@@ -114,10 +116,10 @@ class TaskEffects:
     """The effects on one task, over the seeds of its fine-tuned models.
 
     Args:
-        runs: one for each seed.
-        change: of each seed and place in points.
-        drawn: the same on examples drawn with replacement, the same for all seeds.
-        halves: the same on random halves of the examples, each with its other half.
+        runs: one per seed.
+        change: of each seed and place, in points.
+        drawn: the change on examples drawn with replacement; all seeds share the draws.
+        halves: the change on random halves of the examples, each paired with the complementary half.
     """
 
     task: str
@@ -128,23 +130,23 @@ class TaskEffects:
 
     @property
     def mean(self) -> Float[np.ndarray, " places"]:
-        """Over seeds."""
+        """The mean change over seeds."""
         return self.change.mean(0)
 
     @property
     def drawn_mean(self) -> Float[np.ndarray, "draws places"]:
-        """Over seeds, of each draw."""
+        """The mean change over seeds in each draw."""
         return self.drawn.mean(1)
 
     @property
     def found_in(self) -> Bool[np.ndarray, "2 seeds places"]:
-        """Where each seed's own results find a gain, and where a loss."""
+        """Where the results of each seed alone find a gain, and where a loss."""
         q = np.stack([np.nan_to_num(run.effects.q, nan=1.0) for run in self.runs])
         return np.stack([(q < Q) & (self.change > 0), (q < Q) & (self.change < 0)])
 
 
 def measure_task(task: str, runs: list[DisablingRun], draws: int, splits: int, seed: int) -> TaskEffects:
-    """Draw the examples of a task again and again, and cut them in halves."""
+    """Measure the effects on resampled examples and on random halves of them."""
     examples = len(runs[0].labels)
     generator = np.random.default_rng(seed)
     masks = np.zeros((splits, examples), np.uint16)
@@ -153,10 +155,10 @@ def measure_task(task: str, runs: list[DisablingRun], draws: int, splits: int, s
     drawn, halves = [], []
     for run in runs:
         results = run.results
-        given = (results["metric"], run.outputs, run.labels, results["positive"])
-        drawn.append(draw_changes(*given, draws, seed))
+        arguments = (results["metric"], run.outputs, run.labels, results["positive"])
+        drawn.append(draw_changes(*arguments, draws, seed))
         scorer = run.scorer()
-        both = np.stack([scorer(masks), scorer(1 - masks)], axis=1)
-        halves.append(both[..., 1:] - both[..., :1])
+        scores = np.stack([scorer(masks), scorer(1 - masks)], axis=1)
+        halves.append(scores[..., 1:] - scores[..., :1])
     change = np.stack([run.effects.change for run in runs])
     return TaskEffects(task, runs, change, 100 * np.stack(drawn, 1), 100 * np.stack(halves, 2))

@@ -1,4 +1,4 @@
-"""What one run of disabling found, in lines for the terminal and in a table for RESULTS: from `numbers.json` alone."""
+"""The results of one disabling run as lines for the terminal and a table for RESULTS, from `numbers.json` alone."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,28 +6,30 @@ from typing import Any
 from bertjax.evidence import METRICS, Q
 from experiments.disabling.effects import Effects, read_effects, say_change, say_extreme, summarise
 
-DRAWN = ("head", "layer")  # kinds of which a random one means something
+DRAWN = ("head", "layer")  # kinds for which the effect of a random one is meaningful
 HEADINGS_OF_EXTREMES = ("largest_gain", "largest_loss")
 HEADINGS = ("raise", "leave", "lower", "largest gain", "largest loss")
 
 
 def main_effects(results: Mapping[str, Any]) -> dict[str, Effects]:
-    """By mode, of the main metric."""
+    """The effects on the main metric, by mode."""
     metric = results["metric"]
     base = results["base"][metric]
-    return {mode: read_effects(metric, base, found) for mode, found in results["effects"][metric].items()}
+    return {mode: read_effects(metric, base, entry) for mode, entry in results["effects"][metric].items()}
 
 
 def say_single(results: Mapping[str, Any]) -> list[str]:
-    """A run's results in lines."""
+    """The results of a run as lines."""
     bases = ", ".join(f"{METRICS[name].label} {say_score(base)}" for name, base in results["base"].items())
     yes = f" ({results['yes']} is yes)" if results["yes"] else ""
     lines = [f"as published, which is the default: {results['as_published']}"] if results["as_published"] else []
     lines.append(f"{results['examples']:,} examples ({results['source']}); nothing disabled: {bases}{yes}")
     lines += [_describe(results, mode, effects) for mode, effects in main_effects(results).items()]
     if results["rank_correlation"]:
-        between = [f"{name} {say_correlation(found)}" for name, found in results["rank_correlation"].items()]
-        lines.append("rank correlation of the modes: " + "; ".join(between))
+        correlations = [
+            f"{name} {say_correlation(correlation)}" for name, correlation in results["rank_correlation"].items()
+        ]
+        lines.append("rank correlation of the modes: " + "; ".join(correlations))
     return lines
 
 
@@ -40,24 +42,24 @@ def say_score(score: float | None) -> str:
     return "undefined" if score is None else f"{100 * score:.2f}"
 
 
-def say_correlation(found: Mapping[str, Any]) -> str:
+def say_correlation(correlation: Mapping[str, Any]) -> str:
     """A correlation with its interval, if it has one.
 
     >>> say_correlation({"spearman": -0.125, "interval": [-0.5, 0.25]})
     '−0.12 (−0.50 to 0.25)'
     """
-    if found["spearman"] is None:
+    if correlation["spearman"] is None:
         return "undefined"
-    low, high = found["interval"]
-    text = f"{found['spearman']:.2f}" + ("" if low is None else f" ({low:.2f} to {high:.2f})")
+    low, high = correlation["interval"]
+    text = f"{correlation['spearman']:.2f}" + ("" if low is None else f" ({low:.2f} to {high:.2f})")
     return text.replace("-", "−")
 
 
 def _describe(results: Mapping[str, Any], mode: str, effects: Effects) -> str:
-    found, kind = summarise(effects, results["names"]), results["kind"]
-    counts = f"{found['raise']} raise the score ({found['raise_found']} at q < {Q}), {found['leave']} leave it"
-    counts += f", {found['lower']} lower it ({found['lower_found']} at q < {Q})"
-    gain, loss = (say_extreme(found[name], lambda name: f"{kind} {name}") for name in HEADINGS_OF_EXTREMES)
+    summary, kind = summarise(effects, results["names"]), results["kind"]
+    counts = f"{summary['raise']} raise the score ({summary['raise_found']} at q < {Q}), {summary['leave']} leave it"
+    counts += f", {summary['lower']} lower it ({summary['lower_found']} at q < {Q})"
+    gain, loss = (say_extreme(summary[name], lambda name: f"{kind} {name}") for name in HEADINGS_OF_EXTREMES)
     mean = f"; a random {kind} {say_change(effects.mean, effects.mean_interval)}" if kind in DRAWN else ""
     return (
         f"{mode}: of {len(results['names'])} {kind}s disabled one at a time {counts}; largest gain {gain}; "
@@ -66,7 +68,7 @@ def _describe(results: Mapping[str, Any], mode: str, effects: Effects) -> str:
 
 
 def table_of(headings: list[str], rows: list[list[str]]) -> str:
-    """A table in Markdown.
+    """A Markdown table.
 
     >>> print(table_of(["mode", "raise"], [["uniform", "3"]]))
     | mode | raise |
@@ -83,15 +85,15 @@ def tables_of_run(results: Mapping[str, Any]) -> str:
     return table_of(["mode", *_columns(results["kind"])], list(_rows(results)))
 
 
-def overview_of_runs(several: Mapping[str, Mapping[str, Any]]) -> str:
+def overview_of_runs(runs: Mapping[str, Mapping[str, Any]]) -> str:
     """Runs side by side, from their `numbers.json`: a row for each run and mode."""
-    every = [numbers["results"] for numbers in several.values()]
+    all_results = [numbers["results"] for numbers in runs.values()]
     rows = [
-        [f"{one['task']} ({one['examples']:,}), {one['model']}", _main_score(one), *row]
-        for one in every
-        for row in _rows(one)
+        [f"{results['task']} ({results['examples']:,}), {results['model']}", _main_score(results), *row]
+        for results in all_results
+        for row in _rows(results)
     ]
-    return table_of(["task, model", "nothing disabled", "mode", *_columns(every[0]["kind"])], rows)
+    return table_of(["task, model", "nothing disabled", "mode", *_columns(all_results[0]["kind"])], rows)
 
 
 def _main_score(results: Mapping[str, Any]) -> str:
@@ -105,13 +107,13 @@ def _columns(kind: str) -> list[str]:
 
 def _rows(results: Mapping[str, Any]) -> Iterator[list[str]]:
     for mode, effects in main_effects(results).items():
-        found = summarise(effects, results["names"])
+        summary = summarise(effects, results["names"])
         mean = say_change(effects.mean, effects.mean_interval)
         yield [
             mode,
-            f"{found['raise']} ({found['raise_found']})",
-            f"{found['leave']}",
-            f"{found['lower']} ({found['lower_found']})",
-            *(say_extreme(found[name]) for name in HEADINGS_OF_EXTREMES),
+            f"{summary['raise']} ({summary['raise_found']})",
+            f"{summary['leave']}",
+            f"{summary['lower']} ({summary['lower_found']})",
+            *(say_extreme(summary[name]) for name in HEADINGS_OF_EXTREMES),
             f"{mean}; {effects.spread:.2f}",
         ]

@@ -1,16 +1,16 @@
 """Classes of words, so that a word is compared with others of its kind.
 
-Where a source has parts of speech they are the classes: noun, pronoun, verb, adjective, adverb, function. Where it has
-none (the authors' sentences), a list of English function words and pronouns tells them from all others, which are
-`content`: no tagger is needed, and nouns, verbs and adjectives are one class. What has neither letter nor digit is a
-mark, whatever its tag.
+Where a source has parts of speech, they are the classes: noun, pronoun, verb, adjective, adverb, function. Where it has
+none (the authors' sentences), a list of English function words and pronouns separates these from all other words, which
+are `content`: this needs no tagger, and nouns, verbs and adjectives form one class. A word with neither letter nor
+digit is a mark, whatever its tag.
 """
 
 from collections.abc import Mapping, Sequence
 
 MARK, CONTENT, FUNCTION, PRONOUN = "mark", "content", "function", "pronoun"
 
-# The first that a tag begins with counts, in lower case.
+# The first prefix of the tag in lower case decides.
 TAGSETS: Mapping[str, Mapping[str, str]] = {
     "BNC": {"n": "noun", "pn": PRONOUN, "v": "verb", "aj": "adjective", "av": "adverb"},  # CLAWS 5
     "PENN": {  # as TreeTagger writes it: NP for names, PP for pronouns
@@ -43,7 +43,7 @@ FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
 
 
 def class_of(word: str, tag: str = "", tagset: str = "") -> str:
-    """The class of a word by its tag, or, without one, by the list.
+    """The class of a word by its tag, or by the list if it has none.
 
     >>> [class_of(word) for word in ("He", "the", "stretched", ".")]
     ['pronoun', 'function', 'content', 'mark']
@@ -52,11 +52,11 @@ def class_of(word: str, tag: str = "", tagset: str = "") -> str:
     >>> [class_of("x", tag, "PENN") for tag in ("nns", "PP", "PP$", "in")]
     ['noun', 'pronoun', 'function', 'function']
     """
-    if not any(letter.isalnum() for letter in word):
+    if not any(character.isalnum() for character in word):
         return MARK
     if tag:
-        several = TAGSETS[tagset].items()
-        return next((name for begin, name in several if tag.lower().startswith(begin)), FUNCTION)
+        prefixes = TAGSETS[tagset].items()
+        return next((name for prefix, name in prefixes if tag.lower().startswith(prefix)), FUNCTION)
     lower = word.lower()
     return PRONOUN if lower in PRONOUNS else FUNCTION if lower in FUNCTION_WORDS else CONTENT
 

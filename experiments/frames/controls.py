@@ -1,26 +1,27 @@
-"""Is it the link that a head attends along, or only one of its ends?
+"""Does a head attend along the link, or only to or from one of its ends?
 
-The nulls (`null.py`) move both ends of a link, so that a head passes them that attends to predicates from everywhere.
-Three controls keep one end and replace the other:
+The nulls (`null.py`) move both ends of a link, so a head that attends to predicates from everywhere passes them. Three
+controls keep one end and replace the other:
 
 same key        The key stays. Queries are other words of the sentence.
 same query      The query stays. Keys are other words of the sentence, of the class of the key's word (`classes.py`).
-at distance     The key stays. Its weight from other words of all sentences that are as many words before it, or behind.
+at distance     The key stays. Its weight from other words, in all sentences, at the same distance before or behind it.
 
-Other words are those of neither predicate nor elements, without marks, and at least as far from the end that stays as
-the sentences were chosen to have elements and predicate: three words. Each pair of a link is compared with the mean of
-all that may replace it; a pair without any, and a sentence without any such pair, is left out. Weights are means over
+Other words are those of neither predicate nor elements, without marks, and at least three words from the end that
+stays, as elements are from the predicate in the chosen sentences. Each pair of a link is compared with the mean of all
+its replacements. A pair without any is left out, and so is a sentence that has no other pairs. Weights are means over
 pairs, not the largest of them, which would grow with their number.
 
-The third is needed where sentences are long, so that other words are farther away than elements are, and since most
-elements stand before their predicate, other words as often behind it, and many heads look to one side. (The first two
-alone were to decide. In PropBank's sentences of up to 30 words other words are half as far again as elements, and heads
-were left that look at what is near, so the third was added; which heads the two leave is told beside it.)
+The third is needed because in long sentences other words are farther away than elements are. Besides, most elements
+stand before their predicate, other words as often behind it, and many heads look to one side. (Originally the first two
+alone were to decide. In PropBank's sentences of up to 30 words, other words are half as far away again as elements, and
+the heads left included some that look at what is near, so the third was added; the heads that the first two leave are
+reported beside it.)
 
-A head is above a control if its mean difference is above 0 by random signs of the sentences, and not too small to speak
-of. The smallest effect was set before any head was looked at: a quarter more weight than the control has, and a quarter
-of what each token gets where attention is uniform (with 14 tokens, .018): less moves neither a head's attention nor a
-picture of it to be seen.
+A head is above a control if its mean difference is above 0 by random signs of the sentences, and is not negligible. The
+smallest effect was set before any head was looked at: a quarter more weight than the control has, and a quarter of what
+each token gets under uniform attention (.018 with 14 tokens). A smaller effect visibly changes neither a head's
+attention nor a picture of it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,9 +40,9 @@ from experiments.shared.signs import sign_test
 
 CONTROLS = ("same_key", "same_query")  # within a sentence
 AT_DISTANCE = "same_key_at_distance"
-RULES = {"all": (*CONTROLS, AT_DISTANCE), "two_controls": CONTROLS}  # what decides
+RULES = {"all": (*CONTROLS, AT_DISTANCE), "two_controls": CONTROLS}  # the controls that decide
 SMALLEST_RATIO, SMALLEST_SHARE = 1.25, 0.25  # of the control's weight; of uniform attention
-FEWEST_PAIRS = 20  # that tell what weight there is at a distance
+FEWEST_PAIRS = 20  # needed to estimate the weight at a distance
 LEVEL = 1.96  # standard errors on each side of a mean, in 95 % intervals
 
 Maps = Float[np.ndarray, "layers heads query key"]
@@ -49,14 +50,14 @@ Maps = Float[np.ndarray, "layers heads query key"]
 
 @dataclass(frozen=True)
 class Contrast:
-    """Links against what replaces one of their ends, from elements to the predicate and back.
+    """Links against replacements of one of their ends, from elements to the predicate and back.
 
     Args:
-        examples: how many sentences count.
+        examples: the number of sentences that count.
         links: mean weight of their links.
-        others: mean weight of what replaces them.
+        others: mean weight of the replacements.
         interval: half the width of the 95 % interval of the difference.
-        p_values: of the difference being at most 0, by random signs of the sentences, (1 + hits) / (1 + draws).
+        p_values: for the difference being at most 0, by random signs of the sentences, (1 + hits) / (1 + draws).
         smallest: the smallest difference that counts, a share of uniform attention.
     """
 
@@ -69,20 +70,20 @@ class Contrast:
 
     @property
     def large(self) -> Bool[np.ndarray, "directions layers heads"]:
-        """Where the difference is not smaller than the smallest that counts."""
-        enough = self.links - self.others >= self.smallest[:, None, None]
-        return enough & (self.links >= SMALLEST_RATIO * self.others)
+        """Where the difference is large enough to count."""
+        sizeable = self.links - self.others >= self.smallest[:, None, None]
+        return sizeable & (self.links >= SMALLEST_RATIO * self.others)
 
 
 @dataclass(frozen=True)
 class Replaced:
-    """The pairs of a sentence's links that can be replaced, and for each of them what replaces it."""
+    """The replaceable pairs of a sentence's links, and the replacements of each."""
 
     links: Pairs
     others: Sequence[Pairs]
 
     def weigh(self, maps: Maps) -> Float[np.ndarray, "ends layers heads"]:
-        """Mean weight of the links, and of what replaces them. NaN where nothing does."""
+        """Mean weight of the links, and of their replacements. NaN where there are none."""
         if not self.links:
             return np.full((2, *maps.shape[:2]), np.nan)
         share = np.concatenate([np.full(len(pairs), 1 / len(pairs)) for pairs in self.others]) / len(self.links)
@@ -91,7 +92,7 @@ class Replaced:
 
 
 def weights_at(maps: Maps, pairs: Sequence[tuple[int, int]]) -> Float[np.ndarray, "layers heads pairs"]:
-    """The weights at pairs of (query, key), in float64."""
+    """The weights at pairs (query, key), in float64."""
     query, key = np.array(pairs).T
     return maps[:, :, query, key].astype(np.float64)
 
@@ -99,7 +100,7 @@ def weights_at(maps: Maps, pairs: Sequence[tuple[int, int]]) -> Float[np.ndarray
 def replace_ends(
     links: Pairs, groups: Groups, words: Int[np.ndarray, " token"], classes: Sequence[str], keep: str
 ) -> Replaced:
-    """What may stand in the place of one end of each pair.
+    """The replacements of one end of each pair.
 
     Args:
         links: pairs (query, key) of pieces.
@@ -116,53 +117,55 @@ def replace_ends(
     """
     taken = {words[piece - 1] for group in groups for piece in group}
     free = [token + 1 for token, word in enumerate(words.tolist()) if word not in taken and classes[word] != MARK]
-    kept, several = [], []
+    kept, replacements = [], []
     for query, key in links:
-        stays = key if keep == "same_key" else query
-        far = [piece for piece in free if abs(words[piece - 1] - words[stays - 1]) > NEAR]
+        fixed = key if keep == "same_key" else query
+        far = [piece for piece in free if abs(words[piece - 1] - words[fixed - 1]) > NEAR]
         if keep == "same_key":
-            others = [(piece, key) for piece in far]
+            candidates = [(piece, key) for piece in far]
         else:
-            own = classes[words[key - 1]]
-            others = [(query, piece) for piece in far if classes[words[piece - 1]] == own]
-        if others:
+            key_class = classes[words[key - 1]]
+            candidates = [(query, piece) for piece in far if classes[words[piece - 1]] == key_class]
+        if candidates:
             kept.append((query, key))
-            several.append(others)
-    return Replaced(kept, several)
+            replacements.append(candidates)
+    return Replaced(kept, replacements)
 
 
 @dataclass
 class AtDistance:
-    """The mean weight to a key from other words that are so many words before or behind it, gathered by sentence."""
+    """The mean weight to a key from other words at each distance before or behind it, accumulated by sentence."""
 
     total: dict[int, Float[np.ndarray, "layers heads"]]
     count: dict[int, int]
 
     def add(self, maps: Maps, pairs: Sequence[tuple[int, int]], words: Int[np.ndarray, " token"]) -> None:
-        """Take in pairs (query, key) of a sentence."""
+        """Add pairs (query, key) of a sentence."""
         for query, key in sorted(set(pairs)):
-            apart = int(words[query - 1] - words[key - 1])
-            self.total[apart] = self.total.get(apart, 0) + maps[:, :, query, key].astype(np.float64)
-            self.count[apart] = self.count.get(apart, 0) + 1
+            distance = int(words[query - 1] - words[key - 1])
+            self.total[distance] = self.total.get(distance, 0) + maps[:, :, query, key].astype(np.float64)
+            self.count[distance] = self.count.get(distance, 0) + 1
 
     def expect(
         self, pairs: Pairs, words: Int[np.ndarray, " token"]
     ) -> tuple[Pairs, Float[np.ndarray, "layers heads"] | None]:
-        """The pairs whose distance was met often enough, and the mean weight at these distances, if there are any."""
-        known = {apart: self.total[apart] / count for apart, count in self.count.items() if count >= FEWEST_PAIRS}
-        found = [(pair, int(words[pair[0] - 1] - words[pair[1] - 1])) for pair in pairs]
-        kept = [(pair, known[apart]) for pair, apart in found if apart in known]
+        """The pairs whose distance occurred often enough, and the mean weight at those distances, None for no pairs."""
+        means = {
+            distance: self.total[distance] / count for distance, count in self.count.items() if count >= FEWEST_PAIRS
+        }
+        distances = [(pair, int(words[pair[0] - 1] - words[pair[1] - 1])) for pair in pairs]
+        kept = [(pair, means[distance]) for pair, distance in distances if distance in means]
         return [pair for pair, _ in kept], np.mean([mean for _, mean in kept], axis=0) if kept else None
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is weighed in one sentence.
+    """What to weigh in one sentence.
 
     Args:
         words: the word of each piece; piece 0 is token 1.
         links: pairs (query, key) from elements to the predicate, and back.
-        replaced: of each control and direction.
+        replaced: by control and direction.
     """
 
     words: Int[np.ndarray, " token"]
@@ -171,69 +174,72 @@ class Plan:
 
 
 def plan_controls(links: Links, sentences: Sequence[Sentence]) -> list[Plan]:
-    """What may replace the ends of each sentence's links."""
+    """The replacements for the ends of each sentence's links."""
     plans = []
     for text, groups, sentence in zip(links.texts, links.groups, sentences, strict=True):
-        words, both = word_numbers(text, sentence), link_pairs(groups)
+        words, directions = word_numbers(text, sentence), link_pairs(groups)
         replaced = {
-            name: [replace_ends(pairs, groups, words, sentence.classes, name) for pairs in both] for name in CONTROLS
+            name: [replace_ends(pairs, groups, words, sentence.classes, name) for pairs in directions]
+            for name in CONTROLS
         }
-        plans.append(Plan(words, both, replaced))
+        plans.append(Plan(words, directions, replaced))
     return plans
 
 
 def mean_distances(plans: Sequence[Plan]) -> dict[str, list[list[float | None]]]:
-    """Words between the ends of links, and of what replaces them: a pair of means by control, forth and back."""
+    """Mean number of words between the ends of links, and of their replacements: a pair by control, forth and back."""
 
-    def mean_of(several: Sequence[tuple[Plan, Pairs]]) -> float | None:
-        apart = [
+    def mean_of(planned: Sequence[tuple[Plan, Pairs]]) -> float | None:
+        distances = [
             np.mean([abs(int(plan.words[query - 1] - plan.words[key - 1])) for query, key in pairs])
-            for plan, pairs in several
+            for plan, pairs in planned
             if pairs
         ]
-        return float(np.mean(apart)) if apart else None
+        return float(np.mean(distances)) if distances else None
 
-    found = {}
+    means = {}
     for name in CONTROLS:
-        several = [[(plan, plan.replaced[name][direction]) for plan in plans] for direction in range(2)]
-        found[name] = [
+        by_direction = [[(plan, plan.replaced[name][direction]) for plan in plans] for direction in range(2)]
+        means[name] = [
             [
-                mean_of([(plan, one.links) for plan, one in own]),
-                mean_of([(plan, [pair for pairs in one.others for pair in pairs]) for plan, one in own]),
+                mean_of([(plan, replaced.links) for plan, replaced in side]),
+                mean_of([(plan, [pair for pairs in replaced.others for pair in pairs]) for plan, replaced in side]),
             ]
-            for own in several
+            for side in by_direction
         ]
-    return found
+    return means
 
 
 def measure_controls(run: Run, links: Links, plans: Sequence[Plan]) -> dict[str, Contrast]:
-    """Each control."""
+    """The contrast with each control."""
     names = (*CONTROLS, AT_DISTANCE)
     values = {name: np.full((2, 2, len(plans), *links.both.shape[2:]), np.nan) for name in names}  # ends, directions
     profiles = [AtDistance({}, {}) for _ in range(2)]
-    single: list[dict[tuple[int, int], np.ndarray]] = [{} for _ in plans]
-    for place, maps in _each(run, links):
-        plan = plans[place]
+    pair_weights: list[dict[tuple[int, int], np.ndarray]] = [{} for _ in plans]
+    for index, maps in _each(run, links):
+        plan = plans[index]
         for direction, pairs in enumerate(plan.links):
             for name, replaced in plan.replaced.items():
-                values[name][:, direction, place] = replaced[direction].weigh(maps)
+                values[name][:, direction, index] = replaced[direction].weigh(maps)
             others = plan.replaced["same_key"][direction].others
-            profiles[direction].add(maps, [pair for several in others for pair in several], plan.words)
-            single[place] |= dict(zip(pairs, np.moveaxis(weights_at(maps, pairs), -1, 0), strict=True))
-    for place, plan in enumerate(plans):
+            profiles[direction].add(maps, [pair for group in others for pair in group], plan.words)
+            pair_weights[index] |= dict(zip(pairs, np.moveaxis(weights_at(maps, pairs), -1, 0), strict=True))
+    for index, plan in enumerate(plans):
         for direction, profile in enumerate(profiles):
             pairs, expected = profile.expect(plan.links[direction], plan.words)
             if expected is not None:
-                values[AT_DISTANCE][0, direction, place] = np.mean([single[place][pair] for pair in pairs], axis=0)
-                values[AT_DISTANCE][1, direction, place] = expected
+                values[AT_DISTANCE][0, direction, index] = np.mean(
+                    [pair_weights[index][pair] for pair in pairs], axis=0
+                )
+                values[AT_DISTANCE][1, direction, index] = expected
     uniform = np.array([1 / len(text) for text in links.texts])
-    return {name: contrast(found[0], found[1], uniform, run) for name, found in values.items()}
+    return {name: contrast(ends[0], ends[1], uniform, run) for name, ends in values.items()}
 
 
 def _each(run: Run, links: Links) -> Iterator[tuple[int, Maps]]:
-    """The maps of each sentence: a batch of them is in memory, never all."""
-    for places, several in stream_attention(run.model, links.texts, whole_maps, report=run.report):
-        yield from zip(places.tolist(), several, strict=True)
+    """The maps of each sentence; no more than a batch of them is in memory."""
+    for places, batch in stream_attention(run.model, links.texts, whole_maps, report=run.report):
+        yield from zip(places.tolist(), batch, strict=True)
 
 
 def contrast(
@@ -242,45 +248,45 @@ def contrast(
     uniform: Float[np.ndarray, " examples"],
     run: Run,
 ) -> Contrast:
-    """Means, interval and p-values over the sentences that have a number in each direction.
+    """Means, intervals and p-values in each direction, over the sentences that have values in it.
 
     Args:
-        uniform: of each sentence, what a token gets where attention is uniform.
+        uniform: for each sentence, what a token gets under uniform attention.
     """
     rows = []
     for direction in range(2):
-        there = np.isfinite(links[direction]).all((1, 2))
-        own, other = links[direction][there], others[direction][there]
-        examples = len(own)
+        defined = np.isfinite(links[direction]).all((1, 2))
+        link_weights, other_weights = links[direction][defined], others[direction][defined]
+        examples = len(link_weights)
         if not examples:
-            nothing = np.zeros(links.shape[2:])
-            rows.append((0, nothing, nothing, nothing, np.ones_like(nothing), 0.0))
+            zeros = np.zeros(links.shape[2:])
+            rows.append((0, zeros, zeros, zeros, np.ones_like(zeros), 0.0))
             continue
-        apart = own - other
-        spread = apart.std(0, ddof=1) if examples > 1 else np.full(apart.shape[1:], np.inf)
-        p_values = sign_test(apart, run.options.draws, np.random.default_rng((run.options.seed, direction)))
-        smallest = SMALLEST_SHARE * uniform[there].mean()
+        differences = link_weights - other_weights
+        spread = differences.std(0, ddof=1) if examples > 1 else np.full(differences.shape[1:], np.inf)
+        p_values = sign_test(differences, run.options.draws, np.random.default_rng((run.options.seed, direction)))
+        smallest = SMALLEST_SHARE * uniform[defined].mean()
         interval = np.minimum(LEVEL * spread / np.sqrt(examples), 1.0)
-        rows.append((examples, own.mean(0), other.mean(0), interval, p_values, smallest))
+        rows.append((examples, link_weights.mean(0), other_weights.mean(0), interval, p_values, smallest))
     return Contrast(*(np.array(column) for column in zip(*rows, strict=True)))
 
 
 def score_all(
     nulls: Mapping[str, Chance], contrasts: Mapping[str, Contrast]
 ) -> dict[str, Float[np.ndarray, "directions layers heads"]]:
-    """q-values by each null and control, by `both` nulls, and by each rule: of the largest p-value of what decides.
+    """q-values by each null and control, by `both` nulls, and by each rule: of the largest p-value among what decides.
 
     Corrected over all heads and both directions (Benjamini and Hochberg 1995).
     """
-    p_values = {name: found.p_values for name, found in contrasts.items()}
+    p_values = {name: result.p_values for name, result in contrasts.items()}
     for rule, names in RULES.items():
         deciding = [*(null.p_values for null in nulls.values()), *(contrasts[name].p_values for name in names)]
         p_values[rule] = np.max(deciding, axis=0)
-    return score_nulls(nulls) | {name: correct(found) for name, found in p_values.items()}
+    return score_nulls(nulls) | {name: correct(values) for name, values in p_values.items()}
 
 
 def heads_left(
     q_values: Mapping[str, np.ndarray], contrasts: Mapping[str, Contrast], level: float, rule: str = "all"
 ) -> Bool[np.ndarray, "directions layers heads"]:
-    """The heads that both nulls and a rule's controls leave: q below the level, and no effect too small to speak of."""
+    """The heads that both nulls and a rule's controls leave: q below the level, and no effect too small to count."""
     return (q_values[rule] < level) & np.all([contrasts[name].large for name in RULES[rule]], axis=0)

@@ -28,17 +28,17 @@ def tell_example(
     sentence: str, tokens: Sequence[str], maps: Float[np.ndarray, "layers heads query key"], heads: Sequence[str]
 ) -> dict[str, Any]:
     """The maps of some heads, for `numbers.json`."""
-    several = {name: maps[tuple(map(int, name.split(".")))].round(4).tolist() for name in heads}
-    return {"sentence": sentence, "tokens": list(tokens), "maps": several}
+    chosen = {name: maps[tuple(map(int, name.split(".")))].round(4).tolist() for name in heads}
+    return {"sentence": sentence, "tokens": list(tokens), "maps": chosen}
 
 
 def draw_example(path: Path, example: Mapping[str, Any], title: str, subtitle: str, notes: Mapping[str, str]) -> None:
-    """Draw what `tell_example` gives.
+    """Draw what `tell_example` returns.
 
     Args:
         path: a PNG or PDF, by its suffix.
-        notes: what is said of a head, by its name.
+        notes: a remark on a head, by its name.
     """
     names = [f"{name}{f': {notes[name]}' if name in notes else ''}" for name in example["maps"]]
-    maps = [np.array(one) for one in example["maps"].values()]
+    maps = [np.array(weights) for weights in example["maps"].values()]
     save_page(make_attention(example["tokens"], maps, names, title, subtitle), path)

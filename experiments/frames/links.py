@@ -33,7 +33,7 @@ class Links:
     both: Float[np.ndarray, "examples directions layers heads"]
 
     def maps(self, chosen: Sequence[int] | slice = slice(None)) -> dict[str, Float[np.ndarray, "layers heads"]]:
-        """Means over the sentences, or over some of them."""
+        """Means over the sentences, or over the chosen ones."""
         return dict(zip(DIRECTIONS, self.both[chosen].mean(0, dtype=np.float64), strict=True))
 
 
@@ -48,17 +48,17 @@ def link_pairs(groups: Groups) -> tuple[Pairs, Pairs]:
     >>> link_pairs([[3], [1, 2]])
     ([(1, 3), (2, 3)], [(3, 1), (3, 2)])
     """
-    forth = [(element, predicate) for group in groups[1:] for element in group for predicate in groups[0]]
-    return forth, [(predicate, element) for element, predicate in forth]
+    forward = [(element, predicate) for group in groups[1:] for element in group for predicate in groups[0]]
+    return forward, [(predicate, element) for element, predicate in forward]
 
 
 def published_pairs(encoding: Encoding, groups: Groups) -> Pairs:
     """Pairs (query, key) as the authors' code forms them.
 
-    The pieces of all elements one after another, paired in order with those of the predicate; what is left over of
-    the longer is dropped; each piece is where it first occurs.
+    The pieces of all elements, one after another, are paired in order with those of the predicate; the rest of the
+    longer list is dropped; each piece is taken at its first occurrence.
     """
-    first = {piece: place for place, piece in reversed(list(enumerate(encoding.tokens)))}
+    first = {piece: index for index, piece in reversed(list(enumerate(encoding.tokens)))}
     elements = [piece for group in groups[1:] for piece in group]
     pairs = zip(elements, groups[0], strict=False)
     return [(first[encoding.tokens[element]], first[encoding.tokens[predicate]]) for element, predicate in pairs]
@@ -68,18 +68,23 @@ def measure_links(run: Run, sentences: Sequence[Sentence]) -> Links:
     """The weights at the links of sentences, in both directions."""
     texts = run.tokenizer.encode([sentence.text for sentence in sentences])
     groups = [group_pieces(text, sentence) for text, sentence in zip(texts, sentences, strict=True)]
-    linked = [stack_pairs([link_pairs(one) for one in groups])]
-    both = reduce_attention(run.model, texts, largest_of_pairs, linked, report=run.report)
-    return Links(texts, groups, both)
+    linked = [stack_pairs([link_pairs(sentence_groups) for sentence_groups in groups])]
+    weights = reduce_attention(run.model, texts, largest_of_pairs, linked, report=run.report)
+    return Links(texts, groups, weights)
 
 
 def measure_published(run: Run, sentences: Sequence[Sentence]) -> Float[np.ndarray, "examples layers heads"]:
-    """What the authors' code takes of each sentence: the largest weight of its pairs.
+    """The authors' value of each sentence: the largest weight of its pairs.
 
-    It cuts after 20 tokens. That is for sentences of 12 words; of longer ones nothing is cut, or links would be.
+    Their code cuts after 20 tokens, which suits sentences of 12 words. Longer ones are not cut, since that would cut
+    links.
     """
     short = all(len(sentence.words) <= MOST_WORDS for sentence in sentences)
     texts = run.tokenizer.encode([sentence.text for sentence in sentences], max_length=CUT if short else None)
     groups = [group_pieces(text, sentence) for text, sentence in zip(texts, sentences, strict=True)]
-    pairs = [stack_pairs([[published_pairs(text, one)] for text, one in zip(texts, groups, strict=True)])]
+    pairs = [
+        stack_pairs(
+            [[published_pairs(text, sentence_groups)] for text, sentence_groups in zip(texts, groups, strict=True)]
+        )
+    ]
     return reduce_attention(run.model, texts, largest_of_pairs, pairs, report=run.report)[:, 0]

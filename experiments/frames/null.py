@@ -1,16 +1,16 @@
 """What attention between a predicate and its elements would be by chance.
 
-Two nulls, each of which a head has to beat:
+A head has to beat two nulls:
 
-moved       The predicate and its elements are put at random places of their own sentence, each kept in one piece and no
-            two at one place. Sentences were chosen so that no element is within two words of the predicate; the draws
-            keep to that. Without it, many random places would be neighbours, to which many heads attend: such heads
-            would never be marked.
-swapped     The places of the links in one sentence are taken in another of equally many tokens. Of the authors' 473
+moved       The predicate and its elements are put at random places of their own sentence, each kept in one piece and
+            without overlap. Sentences were chosen so that no element is within two words of the predicate, and the
+            draws keep to that. Otherwise many random places would be neighbours, to which many heads attend, and such
+            heads would never be marked.
+swapped     The places of the links in one sentence are used in another of equally many tokens. In the authors' 473
             sentences, 92 % of the elements stand before the predicate, and 58 % are the first word; random places
-            that do not keep to that let a head pass that attends from anywhere to where subjects are.
+            that ignore this let a head pass that attends from anywhere to where subjects are.
 
-Both move the predicate too, so that a head passes them that attends to predicates from anywhere: `controls.py`.
+Both also move the predicate, so a head that attends to predicates from anywhere passes them: see `controls.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,10 +34,10 @@ class Chance:
     """Real links against random ones.
 
     Args:
-        examples: how many sentences count.
+        examples: the number of sentences that count.
         observed: mean weight of their real links.
-        mean: the mean weight of their random links, of all draws.
-        high: below which 95 % of the draws' mean weights are.
+        mean: mean weight of their random links over all draws.
+        high: the value below which 95 % of the draws' mean weights lie.
         p_values: how often random links have at least the weight of the real ones, (1 + hits) / (1 + draws).
     """
 
@@ -49,7 +49,7 @@ class Chance:
 
 
 def word_numbers(encoding: Encoding, sentence: Sentence) -> Int[np.ndarray, "token"]:
-    """The number of the word that each piece begins in, of all between [CLS] and [SEP]."""
+    """The index of the word that each piece begins in, for all pieces between [CLS] and [SEP]."""
     starts = np.array([start for start, _ in sentence.words])
     return np.searchsorted(starts, [start for start, _ in encoding.offsets[1:-1]], side="right") - 1
 
@@ -57,11 +57,11 @@ def word_numbers(encoding: Encoding, sentence: Sentence) -> Int[np.ndarray, "tok
 def nearest_element(
     starts: Int[np.ndarray, "draws groups"], sizes: Sequence[int], words: Int[np.ndarray, "token"]
 ) -> Int[np.ndarray, "draws"]:
-    """How many words lie from the predicate to the nearest element, 1 for neighbours.
+    """The distance in words from the predicate to the nearest element, 1 for neighbours.
 
     Args:
         starts: the first token of each group, the predicate's first.
-        sizes: tokens of each group.
+        sizes: the number of tokens in each group.
         words: the word of each piece; piece 0 is token 1.
 
     >>> nearest_element(np.array([[3, 1], [5, 1]]), [1, 2], np.array([0, 1, 2, 3, 4]))
@@ -73,79 +73,79 @@ def nearest_element(
 
 
 def place_groups(
-    sizes: Sequence[int], words: Int[np.ndarray, "token"], apart: int, draws: int, rng: np.random.Generator
+    sizes: Sequence[int], words: Int[np.ndarray, "token"], least_distance: int, draws: int, rng: np.random.Generator
 ) -> Int[np.ndarray, "draws groups"]:
     """Random places of the predicate and its elements in a sentence, each equally likely.
 
     Args:
-        sizes: tokens of each group, the predicate's first.
+        sizes: the number of tokens in each group, the predicate's first.
         words: the word of each piece; piece 0 is token 1.
-        apart: from the predicate to each element at least so many words, 1 for neighbours. There must be such places.
-        draws: how often.
-        rng: of what is random.
+        least_distance: in words, from the predicate to each element, 1 for neighbours. Such places must exist.
+        draws: the number of draws.
+        rng: the random generator.
 
     Returns: the first token of each group.
     """
     blocks = np.array([*sizes, *[1] * (len(words) - sum(sizes))])
-    several = np.empty((0, len(sizes)), int)
-    while len(several) < draws:
+    accepted = np.empty((0, len(sizes)), int)
+    while len(accepted) < draws:
         order = rng.permuted(np.tile(np.arange(len(blocks)), (2 * draws, 1)), axis=1)
         ends = np.empty_like(order)
         np.put_along_axis(ends, order, np.cumsum(blocks[order], axis=1), axis=1)
         starts = (ends - blocks + 1)[:, : len(sizes)]  # [CLS] is token 0
-        several = np.concatenate([several, starts[nearest_element(starts, sizes, words) >= apart]])
-    return several[:draws]
+        accepted = np.concatenate([accepted, starts[nearest_element(starts, sizes, words) >= least_distance]])
+    return accepted[:draws]
 
 
 def draw_pairs(
     groups: Groups, words: Int[np.ndarray, "token"], draws: int, rng: np.random.Generator
 ) -> Int[np.ndarray, "sets pairs 2"]:
-    """Pairs of random places, for each draw from elements to the predicate, then back."""
+    """Pairs at random places, for each draw from elements to the predicate, then back."""
     sizes = [len(group) for group in groups]
     real = np.array([[group[0] for group in groups]])
-    apart = min(NEAR + 1, int(nearest_element(real, sizes, words)[0]))
-    starts = place_groups(sizes, words, apart, draws, rng)
-    # The pairs of the groups side by side say which pieces of which groups are paired.
+    least_distance = min(NEAR + 1, int(nearest_element(real, sizes, words)[0]))
+    starts = place_groups(sizes, words, least_distance, draws, rng)
+    # Pairing the groups laid side by side shows which pieces of which groups are paired.
     begins = np.cumsum([0, *sizes])
     owner, piece = np.repeat(np.arange(len(sizes)), sizes), np.arange(begins[-1])
-    forth, _ = link_pairs(
+    forward, _ = link_pairs(
         [list(range(begin, begin + size)) for begin, size in zip(begins.tolist(), sizes, strict=False)]
     )
-    where = starts[:, owner] + piece - begins[owner]
-    pairs = where[:, np.array(forth)]
+    places = starts[:, owner] + piece - begins[owner]
+    pairs = places[:, np.array(forward)]
     return np.stack([pairs, pairs[..., ::-1]], axis=1).reshape(2 * draws, -1, 2)
 
 
 def fill_up(pairs: Int[np.ndarray, "sets pairs 2"], most: int) -> Int[np.ndarray, "sets most 2"]:
-    """Pairs with room for `most`, filled up with -1."""
-    found = np.full((len(pairs), most, 2), -1, np.int32)
-    found[:, : pairs.shape[1]] = pairs
-    return found
+    """Pairs padded with -1 up to `most`."""
+    padded = np.full((len(pairs), most, 2), -1, np.int32)
+    padded[:, : pairs.shape[1]] = pairs
+    return padded
 
 
 def draw_nulls(run: Run, links: Links, sentences: Sequence[Sentence]) -> dict[str, Chance]:
     """Both nulls.
 
-    Returns: `moved`, of random places in the sentence; `swapped`, of the places of links in other sentences of equally
-    many tokens, without the sentences that have no like (left out where none has).
+    Returns: `moved`, with random places in the sentence; `swapped`, with the places of links in other sentences of
+    equally many tokens, over the sentences that have such a partner (left out where none has).
     """
     texts, groups, draws = links.texts, links.groups, run.options.draws
     words = [word_numbers(text, sentence) for text, sentence in zip(texts, sentences, strict=True)]
-    stacked = stack_pairs([link_pairs(one) for one in groups])
+    stacked = stack_pairs([link_pairs(sentence_groups) for sentence_groups in groups])
     lengths = np.array([len(text) for text in texts])
-    like = [
-        np.flatnonzero((lengths == length) & (np.arange(len(texts)) != place)) for place, length in enumerate(lengths)
+    partners = [
+        np.flatnonzero((lengths == length) & (np.arange(len(texts)) != index)) for index, length in enumerate(lengths)
     ]
 
-    def moved(place: int, rng: np.random.Generator) -> np.ndarray:
-        return fill_up(draw_pairs(groups[place], words[place], draws, rng), stacked.shape[2])
+    def moved(index: int, rng: np.random.Generator) -> np.ndarray:
+        return fill_up(draw_pairs(groups[index], words[index], draws, rng), stacked.shape[2])
 
-    def swapped(place: int, rng: np.random.Generator) -> np.ndarray:
-        return stacked[rng.choice(like[place], draws)].reshape(2 * draws, *stacked.shape[2:])
+    def swapped(index: int, rng: np.random.Generator) -> np.ndarray:
+        return stacked[rng.choice(partners[index], draws)].reshape(2 * draws, *stacked.shape[2:])
 
-    everywhere = np.arange(len(texts))
-    nulls = {"moved": chance(run, links, everywhere, moved)}
-    if chosen := [place for place in everywhere.tolist() if len(like[place])]:
+    indices = np.arange(len(texts))
+    nulls = {"moved": chance(run, links, indices, moved)}
+    if chosen := [index for index in indices.tolist() if len(partners[index])]:
         nulls["swapped"] = chance(run, links, np.array(chosen), swapped)
     return nulls
 
@@ -160,7 +160,7 @@ def score_nulls(nulls: Mapping[str, Chance]) -> dict[str, Float[np.ndarray, "dir
     """
     p_values = {name: null.p_values for name, null in nulls.items()}
     p_values["both"] = np.max(list(p_values.values()), axis=0)
-    return {name: correct(found) for name, found in p_values.items()}
+    return {name: correct(values) for name, values in p_values.items()}
 
 
 def correct(p_values: Float[np.ndarray, "directions layers heads"]) -> Float[np.ndarray, "directions layers heads"]:
@@ -174,24 +174,24 @@ def chance(
     """Random links against the real ones.
 
     Args:
-        run: its options say how many draws, and the seed.
+        run: its options give the number of draws and the seed.
         links: the real links.
         chosen: the sentences that count.
-        draw: random pairs of a sentence, for each draw from elements to the predicate, then back.
+        draw: returns random pairs of a sentence, for each draw from elements to the predicate, then back.
     """
     draws, observed = run.options.draws, links.both[chosen].mean(0, dtype=np.float64)
 
     def extras(places: np.ndarray) -> list[np.ndarray]:
         return [
             np.stack(
-                [draw(place, np.random.default_rng((run.options.seed, place))) for place in chosen[places].tolist()]
+                [draw(index, np.random.default_rng((run.options.seed, index))) for index in chosen[places].tolist()]
             )
         ]
 
     most = max(len(link_pairs(group)[0]) for group in links.groups)
     size = 2 * draws * most * observed[0].size * 8
     total = np.zeros((draws, *observed.shape))
-    texts = [links.texts[place] for place in chosen.tolist()]
+    texts = [links.texts[index] for index in chosen.tolist()]
     for _, values in stream_attention(
         run.model, texts, largest_of_pairs, extras, example_bytes=size, report=run.report
     ):

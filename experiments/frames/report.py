@@ -1,4 +1,4 @@
-"""What a run of `frame_semantics` says, from its `numbers.json` alone: pictures, tables, lines."""
+"""What a run of `frame_semantics` reports, from its `numbers.json` alone: pictures, tables, lines."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -23,7 +23,7 @@ COMPARED = {
     "same_query": "other keys of the class, the same query",
     AT_DISTANCE: "other words at the same distance, the same key",
 }
-HIGHEST, FEW = 4, 6  # heads that are named where none is chosen, and where some are counted
+HIGHEST, FEW = 4, 6  # how many heads are named: where none is chosen, and at most where some are counted
 
 
 def head_names(chosen: Bool[np.ndarray, "layers heads"]) -> list[str]:
@@ -36,38 +36,38 @@ def head_names(chosen: Bool[np.ndarray, "layers heads"]) -> list[str]:
 
 
 def highest_heads(values: Float[np.ndarray, "layers heads"], count: int) -> list[str]:
-    """The names of the heads with the largest values, the largest first."""
-    places = np.argsort(-values, axis=None, kind="stable")[:count].tolist()
-    return [f"{place // values.shape[1]}.{place % values.shape[1]}" for place in places]
+    """The names of the heads with the largest values, largest first."""
+    indices = np.argsort(-values, axis=None, kind="stable")[:count].tolist()
+    return [f"{index // values.shape[1]}.{index % values.shape[1]}" for index in indices]
 
 
 def stages(results: Mapping[str, Any]) -> dict[str, list[list[str]]]:
-    """The heads of each direction that are above both nulls, then also above each control, and what is left."""
-    q_values = {name: np.array(found) for name, found in results["q_values"].items()}
+    """The heads of each direction that are above both nulls, those also above each control, and those left."""
+    q_values = {name: np.array(values) for name, values in results["q_values"].items()}
     above = q_values["both"] < LEVEL
-    found = {"both": above, **{name: above & (q_values[name] < LEVEL) for name in (*CONTROLS, AT_DISTANCE)}}
-    found["all"] = q_values["all"] < LEVEL
-    named = {name: [head_names(one) for one in several] for name, several in found.items()}
+    masks = {"both": above, **{name: above & (q_values[name] < LEVEL) for name in (*CONTROLS, AT_DISTANCE)}}
+    masks["all"] = q_values["all"] < LEVEL
+    heads = {name: [head_names(mask) for mask in directions] for name, directions in masks.items()}
     for name in ("heads_left", "heads_left_by_two_controls"):
-        named[name] = [results[name][direction] for direction in DIRECTIONS]
-    return named
+        heads[name] = [results[name][direction] for direction in DIRECTIONS]
+    return heads
 
 
 def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
     """The pictures of a run, each drawn by a function of its path (PNG or PDF).
 
     Args:
-        numbers: what `numbers.json` holds.
+        numbers: the contents of `numbers.json`.
     """
     return {"figure": partial(_draw_heads, numbers), "examples": partial(_draw_example, numbers)}
 
 
 def _draw_heads(numbers: Mapping[str, Any], path: Path) -> None:
     results, settings = numbers["results"], numbers["settings"]
-    maps = {name: np.array(found) for name, found in results["maps"].items()}
-    longest = "" if settings["source"] == "published" else f", at most {settings['max_words'] or MOST_WORDS} words"
+    maps = {name: np.array(rows) for name, rows in results["maps"].items()}
+    length_limit = "" if settings["source"] == "published" else f", at most {settings['max_words'] or MOST_WORDS} words"
     count = results["as_published"]["examples"] if settings["as_published"] else results["examples"]
-    subtitle = f"{settings['model']}, {count} sentences: {SOURCES[settings['source']]}{longest}"
+    subtitle = f"{settings['model']}, {count} sentences: {SOURCES[settings['source']]}{length_limit}"
     if settings["as_published"]:
         panels, note = [Panel("elements to predicate, as published", maps["as_published"])], ""
     else:
@@ -82,12 +82,12 @@ def _draw_heads(numbers: Mapping[str, Any], path: Path) -> None:
     draw_maps(path, panels, "Attention between predicates and their core elements", subtitle, "mean weight", note)
 
 
-def named(names: list[str], like: Float[np.ndarray, "layers heads"]) -> Bool[np.ndarray, "layers heads"]:
+def named(names: list[str], values: Float[np.ndarray, "layers heads"]) -> Bool[np.ndarray, "layers heads"]:
     """Which heads of a map have these names."""
-    found = np.zeros(like.shape, bool)
+    mask = np.zeros(values.shape, bool)
     for name in names:
-        found[tuple(map(int, name.split(".")))] = True
-    return found
+        mask[tuple(map(int, name.split(".")))] = True
+    return mask
 
 
 def _draw_example(numbers: Mapping[str, Any], path: Path) -> None:
@@ -97,9 +97,11 @@ def _draw_example(numbers: Mapping[str, Any], path: Path) -> None:
         for name in results["heads_left"][direction]:
             if name in left:
                 left[name].append(title)
-    notes = {name: ", ".join(several) for name, several in left.items() if several}
-    how = "of the highest weight as published" if settings["as_published"] else EXAMPLES[bool(notes)]
-    draw_example(path, results["example"], "Two heads on one sentence", f"{settings['model']}: heads {how}", notes)
+    notes = {name: ", ".join(titles) for name, titles in left.items() if titles}
+    description = "of the highest weight as published" if settings["as_published"] else EXAMPLES[bool(notes)]
+    draw_example(
+        path, results["example"], "Two heads on one sentence", f"{settings['model']}: heads {description}", notes
+    )
 
 
 EXAMPLES = {
@@ -109,17 +111,17 @@ EXAMPLES = {
 
 
 def tables(numbers: Mapping[str, Any]) -> str:
-    """Markdown: how many heads are left at each stage, and the numbers of those that are left or highest."""
+    """Markdown: how many heads are left at each stage, and the numbers of those left or highest."""
     return "\n".join([*_count_heads([numbers]), "", *_list_heads(numbers["results"])])
 
 
-def overview(several: Mapping[str, Mapping[str, Any]]) -> str:
+def overview(numbers_by_name: Mapping[str, Mapping[str, Any]]) -> str:
     """Markdown: runs side by side.
 
     Args:
-        several: what their `numbers.json` hold, by name.
+        numbers_by_name: the contents of their `numbers.json`, by name.
     """
-    runs = list(several.values())
+    runs = list(numbers_by_name.values())
     return "\n".join([*_describe(runs), *_count_heads(runs)[2:]])
 
 
@@ -135,67 +137,70 @@ def _row(title: str, cells: Iterable[str]) -> str:
 
 
 def _describe(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the runs are of, and the highest heads."""
-    several = [one["results"] for one in runs]
+    """What the runs cover, and their highest heads."""
+    results = [run["results"] for run in runs]
     rows = [_row("", map(_heading, runs)), f"|---|{'---|' * len(runs)}"]
-    rows.append(_row("sentences", [str(one["examples"]) for one in several]))
+    rows.append(_row("sentences", [str(result["examples"]) for result in results]))
     titles = {**dict(zip(DIRECTIONS, TITLES, strict=True)), "as_published": "elements to predicate as published"}
     for name, title in titles.items():
-        rows.append(_row(f"highest, {title}", [say_highest(one["maps"][name], 3) for one in several]))
-    apart = [say_apart(one["published_against_corrected"]) for one in several]
-    rows.append(_row("as published against corrected", apart))
-    for name, said in COMPARED.items():
-        counts = ["; ".join(map(str, one["controls"][name]["examples"])) for one in several]
-        rows.append(_row(f"sentences with {said}, forth; back", counts))
+        rows.append(_row(f"highest, {title}", [say_highest(result["maps"][name], 3) for result in results]))
+    cells = [say_apart(result["published_against_corrected"]) for result in results]
+    rows.append(_row("as published against corrected", cells))
+    for name, description in COMPARED.items():
+        counts = ["; ".join(map(str, result["controls"][name]["examples"])) for result in results]
+        rows.append(_row(f"sentences with {description}, forth; back", counts))
     for name in CONTROLS:
-        apart = [_say_distances(one["distances"][name]) for one in several]
-        rows.append(_row(f"words between the ends of links, and with {COMPARED[name]}, forth; back", apart))
+        cells = [_say_distances(result["distances"][name]) for result in results]
+        rows.append(_row(f"words between the ends of links, and with {COMPARED[name]}, forth; back", cells))
     return rows
 
 
-def _say_distances(found: Sequence[Sequence[float | None]]) -> str:
+def _say_distances(distances: Sequence[Sequence[float | None]]) -> str:
     def say(links: float | None, others: float | None) -> str:
         return "none" if links is None or others is None else f"{links:.1f} and {others:.1f}"
 
-    return "; ".join(say(*pair) for pair in found)
+    return "; ".join(say(*pair) for pair in distances)
 
 
 def _count_heads(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """How many heads are left at each stage, forth and back, in a column for each run."""
-    several = [one["results"] for one in runs]
-    total = np.array(several[0]["maps"]["as_published"]).size
-    said = {"both": "above both nulls", **{name: f"of these above {said}" for name, said in COMPARED.items()}}
-    said |= {"all": "above both nulls and all controls", "heads_left": "**left**: and by a quarter or more"}
-    said |= {"heads_left_by_two_controls": "left, were it not for the third control"}
+    """How many heads are left at each stage, forth and back, with a column for each run."""
+    results = [run["results"] for run in runs]
+    total = np.array(results[0]["maps"]["as_published"]).size
+    titles = {
+        "both": "above both nulls",
+        **{name: f"of these above {description}" for name, description in COMPARED.items()},
+    }
+    titles |= {"all": "above both nulls and all controls", "heads_left": "**left**: and by a quarter or more"}
+    titles |= {"heads_left_by_two_controls": "left, were it not for the third control"}
     rows = [_row(f"heads of {total}, forth; back", map(_heading, runs)), f"|---|{'---|' * len(runs)}"]
-    for name, text in said.items():
-        rows.append(_row(text, ["; ".join(map(_say_count, stages(one)[name])) for one in several]))
+    for name, text in titles.items():
+        rows.append(_row(text, ["; ".join(map(_say_count, stages(result)[name])) for result in results]))
     return rows
 
 
 def _say_count(heads: Sequence[str]) -> str:
-    """How many, and which, if they are few."""
+    """The number of heads, and their names if they are few."""
     return f"{len(heads)} ({', '.join(heads)})" if 0 < len(heads) <= FEW else str(len(heads))
 
 
 def _list_heads(results: Mapping[str, Any]) -> Iterator[str]:
     """A row for each head and direction that is left or among the highest."""
-    controls = " | ".join(said.replace(", the", ": the") for said in COMPARED.values())
+    controls = " | ".join(description.replace(", the", ": the") for description in COMPARED.values())
     yield f"| | head | weight | moved; swapped | {controls} | |"
     yield "|---|---|---|---|" + "---|" * (len(COMPARED) + 1)
-    for place, (title, name) in enumerate(zip(TITLES, DIRECTIONS, strict=True)):
+    for direction, (title, name) in enumerate(zip(TITLES, DIRECTIONS, strict=True)):
         values, left = np.array(results["maps"][name]), results["heads_left"][name]
         chosen = {*left, *highest_heads(values, HIGHEST)}
-        for head in [one for one in highest_heads(values, values.size) if one in chosen]:
+        for head in [candidate for candidate in highest_heads(values, values.size) if candidate in chosen]:
             layer, number = map(int, head.split("."))
-            nulls = [_three(null["mean"][place][layer][number]) for null in results["nulls"].values()]
-            cells = [_say_contrast(results["controls"][one], place, layer, number) for one in COMPARED]
+            nulls = [_three(null["mean"][direction][layer][number]) for null in results["nulls"].values()]
+            cells = [_say_contrast(results["controls"][control], direction, layer, number) for control in COMPARED]
             verdict = "left" if head in left else ""
             yield f"| {' | '.join([title, head, _three(values[layer, number]), '; '.join(nulls), *cells, verdict])} |"
 
 
 def _three(value: float) -> str:
-    """Three digits after the point.
+    """Three digits after the point, without a leading zero.
 
     >>> _three(0.1234)
     '.123'
@@ -203,48 +208,50 @@ def _three(value: float) -> str:
     return f"{value:.3f}".removeprefix("0")
 
 
-def _say_contrast(found: Mapping[str, Any], *place: int) -> str:
-    """A control's number of one head: the links against what replaces them, and their difference."""
-    if not found["examples"][place[0]]:
+def _say_contrast(control: Mapping[str, Any], *index: int) -> str:
+    """A control's numbers for one head: the links against their replacements, and the difference."""
+    if not control["examples"][index[0]]:
         return "none"
-    links, others, half = (np.array(found[name])[place] for name in ("links", "others", "interval"))
-    apart = f"{links - others:+.3f}".replace("0.", ".", 1).replace("-", "−")
-    return f"{_three(links)} against {_three(others)} ({apart} ± {_three(half)})"
+    links, others, half = (np.array(control[name])[index] for name in ("links", "others", "interval"))
+    difference = f"{links - others:+.3f}".replace("0.", ".", 1).replace("-", "−")
+    return f"{_three(links)} against {_three(others)} ({difference} ± {_three(half)})"
 
 
 def say_highest(rows: Any, count: int = HIGHEST) -> str:
-    """The heads with the largest values, and these.
+    """The heads with the largest values, and the values.
 
     >>> say_highest([[0.1, 0.2], [0.3, 0.05]], 2)
     '1.0 .300, 0.1 .200'
     """
     values = np.array(rows)
-    several = [(name, values[tuple(map(int, name.split(".")))]) for name in highest_heads(values, count)]
-    return ", ".join(f"{name} {value:.3f}".replace(" 0.", " .") for name, value in several)
+    highest = [(name, values[tuple(map(int, name.split(".")))]) for name in highest_heads(values, count)]
+    return ", ".join(f"{name} {value:.3f}".replace(" 0.", " .") for name, value in highest)
 
 
-def say_apart(apart: Mapping[str, Any]) -> str:
-    """How far two maps are apart.
+def say_apart(difference: Mapping[str, Any]) -> str:
+    """How far two maps differ.
 
     >>> say_apart({"rank_correlation": 0.987, "largest_difference": 0.0123})
     'rank correlation .99, largest difference .012'
     """
-    ranks = apart["rank_correlation"]
-    said = "undefined" if ranks is None else f"{ranks:.2f}"
-    return f"rank correlation {said}, largest difference {apart['largest_difference']:.3f}".replace(" 0.", " .")
+    ranks = difference["rank_correlation"]
+    correlation = "undefined" if ranks is None else f"{ranks:.2f}"
+    return f"rank correlation {correlation}, largest difference {difference['largest_difference']:.3f}".replace(
+        " 0.", " ."
+    )
 
 
 def say_lines(numbers: Mapping[str, Any]) -> Iterator[str]:
-    """What is printed."""
+    """The lines to print."""
     results, settings = numbers["results"], numbers["settings"]
     yield f"{results['examples']} sentences: {SOURCES[settings['source']]}; {settings['draws']} draws of each null"
     if counts := results.get("annotations_by_filter"):
         yield f"of {sum(counts.values())} annotations, {count_kept(counts)}"
     if counts := results["as_published"].get("annotations_by_filter"):
         yield f"by the authors' filters: {count_kept(counts)}"
-    for name, found in results["maps"].items():
+    for name, values in results["maps"].items():
         if name != "as_published" or settings["as_published"]:
-            yield f"{name.replace('_', ' ')}: {say_highest(found)}"
+            yield f"{name.replace('_', ' ')}: {say_highest(values)}"
     if "swapped" not in results["nulls"]:
         yield f"no two sentences are of one length, so that {NULLS['swapped']} were not drawn"
     total = np.array(results["maps"]["as_published"]).size
@@ -254,36 +261,39 @@ def say_lines(numbers: Mapping[str, Any]) -> Iterator[str]:
     for name, (forth, back) in results["significant_heads"].items():
         if name in NULLS:
             yield f"more than chance (q < {LEVEL}), {NULLS[name]}: {forth} and {back} of {total} heads"
-    for name, said in COMPARED.items():
+    for name, phrase in COMPARED.items():
         forth, back = stages(results)[name]
-        of = " and ".join(map(str, results["controls"][name]["examples"]))
-        yield f"  of those by both, above {said}: {len(forth)} and {len(back)} ({of} sentences have such words)"
+        examples = " and ".join(map(str, results["controls"][name]["examples"]))
+        yield f"  of those by both, above {phrase}: {len(forth)} and {len(back)} ({examples} sentences have such words)"
     for title, name in zip(TITLES, DIRECTIONS, strict=True):
         yield f"left by both nulls and all controls, {title}: {', '.join(results['heads_left'][name]) or 'none'}"
-        beside = results["heads_left_by_two_controls"][name]
-        yield f"  were it not for words at the same distance: {', '.join(beside) or 'none'}"
+        without_third = results["heads_left_by_two_controls"][name]
+        yield f"  were it not for words at the same distance: {', '.join(without_third) or 'none'}"
     yield f"as published against corrected: {say_apart(results['published_against_corrected'])}"
     if authors := results.get("against_the_authors_sentences"):
         yield from _say_authors(authors)
 
 
 def _say_authors(authors: Mapping[str, Any]) -> Iterator[str]:
-    for name, found in authors.items():
+    for name, overlap in authors.items():
         yield (
-            f"{name.replace('_', ' ')}: {found['shared']} of {found['sentences']} sentences are among the authors' "
-            f"{found['authors']}; against their maps"
+            f"{name.replace('_', ' ')}: {overlap['shared']} of {overlap['sentences']} sentences are among the authors' "
+            f"{overlap['authors']}; against their maps"
         )
         for part in ("maps_of_all", "maps_of_the_shared"):
-            if part in found:
-                said = "; ".join(f"{which.replace('_', ' ')} {say_apart(one)}" for which, one in found[part].items())
-                yield f"  {part.replace('_', ' ')}: {said}"
+            if part in overlap:
+                differences = "; ".join(
+                    f"{map_name.replace('_', ' ')} {say_apart(difference)}"
+                    for map_name, difference in overlap[part].items()
+                )
+                yield f"  {part.replace('_', ' ')}: {differences}"
 
 
 def count_kept(counts: Mapping[str, int]) -> str:
-    """How many annotations were kept, and how many dropped by which filter.
+    """How many annotations were kept, and how many each filter dropped.
 
     >>> count_kept({"kept": 2, "no core element": 1})
     '2 kept; 1 no core element'
     """
     dropped = sorted((item for item in counts.items() if item[0] != "kept"), key=lambda item: -item[1])
-    return "; ".join([f"{counts.get('kept', 0)} kept", ", ".join(f"{number} {why}" for why, number in dropped)])
+    return "; ".join([f"{counts.get('kept', 0)} kept", ", ".join(f"{count} {reason}" for reason, count in dropped)])

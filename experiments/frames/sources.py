@@ -1,9 +1,9 @@
 """Sentences in which a predicate and its core elements are marked: the authors' own, and FrameNet's.
 
-FrameNet is read through nltk (optional): version 1.7 or 1.5, of ICSI Berkeley, CC BY 3.0. What is kept of it is what
-the authors kept: sentences of at most 12 words, of all lexical units, in which the target is one span, every element
-has at most three words, none of these is within two words of the target, and at least one element is of the frame's
-core sets. The authors' code compares the words themselves, not their places (`published_reason_against`).
+FrameNet is read through nltk (optional): version 1.7 or 1.5, of ICSI Berkeley, CC BY 3.0. The authors' selection is
+kept: sentences of at most 12 words, of all lexical units, in which the target is one span, every element has at most
+three words, none of these is within two words of the target, and at least one element is of the frame's core sets. The
+authors' code compares the words themselves, not their places (`published_reason_against`).
 """
 
 import csv
@@ -30,9 +30,9 @@ MOST_WORDS, LONGEST, NEAR = 12, 3, 2
 
 @dataclass(frozen=True)
 class Sentence:
-    """A text, its words, where its predicate stands in it, and where its core elements.
+    """A text, its words, and the spans of its predicate and of its core elements.
 
-    `tags` are parts of speech, one for each word, of `tagset` (`classes.py`); none where the source has none.
+    `tags` are parts of speech, one for each word, of `tagset` (`classes.py`); empty where the source has none.
     """
 
     text: str
@@ -54,13 +54,13 @@ class Annotation:
 
     Args:
         text: the text.
-        words: in their order.
-        predicate: where it stands, in one span or several.
-        elements: where its elements stand.
-        core: those of them that count.
+        words: in order.
+        predicate: its span, or several.
+        elements: the spans of its elements.
+        core: the spans of its core elements.
         whole: whether each element is one stretch of words.
         tags: the part of speech of each word, or none.
-        tagset: whose names the tags are.
+        tagset: the tagset of the tags.
     """
 
     text: str
@@ -74,12 +74,12 @@ class Annotation:
 
 
 def split_words(text: str) -> tuple[Span, ...]:
-    """The words of a text whose words have spaces between them.
+    """The words of a text, separated by white space.
 
     >>> split_words("he ran .")
     ((0, 2), (3, 6), (7, 8))
     """
-    return tuple(found.span() for found in re.finditer(r"\S+", text))
+    return tuple(match.span() for match in re.finditer(r"\S+", text))
 
 
 def words_in(words: tuple[Span, ...], span: Span) -> list[int]:
@@ -88,40 +88,45 @@ def words_in(words: tuple[Span, ...], span: Span) -> list[int]:
     >>> words_in(((0, 2), (3, 6), (7, 8)), (3, 8))
     [1, 2]
     """
-    return [place for place, (start, end) in enumerate(words) if start < span[1] and span[0] < end]
+    return [index for index, (start, end) in enumerate(words) if start < span[1] and span[0] < end]
 
 
-def reason_against(found: Annotation, most_words: int = MOST_WORDS) -> str | None:
-    """Why a sentence is left out, by the first of the filters that does so, or None."""
-    if len(found.words) > most_words:
+def reason_against(annotation: Annotation, most_words: int = MOST_WORDS) -> str | None:
+    """Why a sentence is left out: the first filter that drops it, or None."""
+    if len(annotation.words) > most_words:
         return f"more than {most_words} words"
-    if len(found.predicate) != 1:
+    if len(annotation.predicate) != 1:
         return "not one target span"
-    if not found.whole:
+    if not annotation.whole:
         return "an element in several parts"
-    places = [words_in(found.words, span) for span in found.elements]
-    if any(len(element) > LONGEST for element in places):
+    elements = [words_in(annotation.words, span) for span in annotation.elements]
+    if any(len(element) > LONGEST for element in elements):
         return f"an element of more than {LONGEST} words"
-    target = words_in(found.words, found.predicate[0])
-    if any(abs(one - other) <= NEAR for element in places for one in element for other in target):
+    target = words_in(annotation.words, annotation.predicate[0])
+    if any(
+        abs(element_word - target_word) <= NEAR
+        for element in elements
+        for element_word in element
+        for target_word in target
+    ):
         return f"an element within {NEAR} words of the target"
-    return None if found.core else "no core element"
+    return None if annotation.core else "no core element"
 
 
-def published_reason_against(found: Annotation, most_words: int = MOST_WORDS) -> str | None:
-    """The same as the authors' code has it: words are looked up where a sentence has them first.
+def published_reason_against(annotation: Annotation, most_words: int = MOST_WORDS) -> str | None:
+    """The same as the authors' code has it: words are looked up at their first occurrence in a sentence.
 
-    So a target or an element that is part of a word, or is of several words, is none of the sentence's, and a word that
-    stands twice may be near though the one that is meant is far.
+    So a target or an element that is part of a word, or several words, is not among the sentence's words. A word that
+    occurs twice may count as near though the occurrence that is meant is far.
     """
-    words = [found.text[slice(*word)] for word in found.words]
+    words = [annotation.text[slice(*word)] for word in annotation.words]
     if len(words) > most_words:
         return f"more than {most_words} words"
-    if len(found.predicate) != 1:
+    if len(annotation.predicate) != 1:
         return "not one target span"
-    if (target := found.text[slice(*found.predicate[0])]) not in words:
+    if (target := annotation.text[slice(*annotation.predicate[0])]) not in words:
         return "a target that is not one word"
-    elements = [found.text[slice(*span)].split() for span in found.elements]
+    elements = [annotation.text[slice(*span)].split() for span in annotation.elements]
     if any(len(element) > LONGEST for element in elements):
         return f"an element of more than {LONGEST} words"
     parts = [word for element in elements for word in element]
@@ -129,48 +134,57 @@ def published_reason_against(found: Annotation, most_words: int = MOST_WORDS) ->
         return "an element of parts of words"
     if any(abs(words.index(word) - words.index(target)) <= NEAR for word in parts):
         return f"an element within {NEAR} words of the target"
-    return None if found.core else "no core element"
+    return None if annotation.core else "no core element"
 
 
 def filter_annotations(
-    several: Iterable[Annotation],
+    annotations: Iterable[Annotation],
     most_words: int = MOST_WORDS,
     reason: Callable[[Annotation, int], str | None] = reason_against,
 ) -> tuple[list[Sentence], Counter]:
-    """The sentences that no filter drops, and how many of all are kept or dropped by which."""
+    """The sentences that no filter drops, and how many are kept, or dropped by each filter."""
     kept, counts = [], Counter[str]()
-    for found in several:
-        why = reason(found, most_words)
-        counts[why or "kept"] += 1
-        if why is None:
-            kept.append(Sentence(found.text, found.words, found.predicate[0], found.core, found.tags, found.tagset))
+    for annotation in annotations:
+        objection = reason(annotation, most_words)
+        counts[objection or "kept"] += 1
+        if objection is None:
+            kept.append(
+                Sentence(
+                    annotation.text,
+                    annotation.words,
+                    annotation.predicate[0],
+                    annotation.core,
+                    annotation.tags,
+                    annotation.tagset,
+                )
+            )
     return kept, counts
 
 
 def read_published(path: Path) -> list[Sentence]:
-    """The authors' sentences: a TSV file of sentence, target and core elements, these with " | " between them.
+    """The authors' sentences: a TSV file of sentence, target and core elements, the latter separated by " | ".
 
-    It holds no places: words that stand in a sentence more than once are taken where they stand first.
+    It holds no places: words that occur more than once in a sentence are taken at their first occurrence.
     """
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    found = []
+    sentences = []
     for row in rows:
         text = row["sentence"].replace('\\"', '"')  # as FrameNet has it
         predicate = find_words(text, row["target"])
         elements: list[Span] = []
         for element in row["core_elements"].split(" | "):
             elements.append(find_words(text, element, [predicate, *elements]))
-        found.append(Sentence(text, split_words(text), predicate, tuple(elements)))
-    return found
+        sentences.append(Sentence(text, split_words(text), predicate, tuple(elements)))
+    return sentences
 
 
 def read_framenet(directory: str | None, report: Report = lambda done, total: None) -> Iterator[Annotation]:
-    """Every sentence that FrameNet has annotated for a lexical unit, in the order of the units.
+    """Every sentence that FrameNet annotates for a lexical unit, in the order of the units.
 
     Args:
-        directory: where its files are; default: where nltk finds them.
-        report: is told the units read and in all.
+        directory: where its files are; by default where nltk finds them.
+        report: called with the number of units read and their total.
 
     Raises:
         MissingDependencyError: nltk is not installed.
@@ -179,13 +193,13 @@ def read_framenet(directory: str | None, report: Report = lambda done, total: No
     corpus = open_framenet(directory)
     try:
         units = list(corpus.lus())
-        for number, unit in enumerate(units):
-            core = {element.name for some in unit.frame.FEcoreSets for element in some}
+        for index, unit in enumerate(units):
+            core = {element.name for core_set in unit.frame.FEcoreSets for element in core_set}
             for sentence in unit.exemplars:
                 yield _annotation(sentence, core)
             for name in ("exemplars", "subCorpus"):  # nltk would keep all of FrameNet in memory
                 unit.pop(name, None)
-            report(float(number + 1), float(len(units)))
+            report(float(index + 1), float(len(units)))
     except LookupError as error:
         raise _not_found(directory) from error
     except (OSError, ValueError, SyntaxError, AssertionError, NameError) as error:  # nltk raises all of these
@@ -193,7 +207,7 @@ def read_framenet(directory: str | None, report: Report = lambda done, total: No
 
 
 def open_framenet(directory: str | None) -> Any:
-    """nltk's reader of FrameNet; errors as in `read_framenet`."""
+    """nltk's reader of FrameNet. Raises as `read_framenet`."""
     nltk = import_optional("nltk", "pip install nltk")
     reader = import_optional("nltk.corpus.reader.framenet", "pip install nltk").FramenetCorpusReader
     if directory is None:
@@ -210,7 +224,7 @@ def open_framenet(directory: str | None) -> Any:
         raise _not_found(directory)
     if any(file.stat().st_mode & 0o022 for file in (path, path / "luIndex.xml")):
         raise DataError(f"{path}: nltk reads no corpus that others may write to (chmod -R go-w)")
-    nltk.data.path.append(str(path.parent))  # it reads none from elsewhere either
+    nltk.data.path.append(str(path.parent))  # nltk reads no corpus from elsewhere either
     return reader(str(path), INDEXES)
 
 
@@ -221,7 +235,7 @@ def _not_found(directory: str | None) -> DataError:
 
 
 def _annotation(sentence: Any, core: set[str]) -> Annotation:
-    """From nltk's form. Elements are those of the first layer; a span has its end behind it."""
+    """An annotation from nltk's form. Elements are those of the first layer; a span ends one past its last letter."""
     elements = [((start, end), name) for start, end, name in sentence.get("FE", ([], {}))[0]]
     words = split_words(sentence.text)
     tags = {start: tag for start, _, tag in sentence.get("POS", ())}

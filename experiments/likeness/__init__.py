@@ -1,1 +1,1 @@
-"""How alike the attention of two heads is: the parts of section 5's repeated patterns."""
+"""Similarity of heads by their attention: the parts of section 5 on repeated patterns."""

@@ -1,7 +1,7 @@
-"""The distance of two heads' attention on a text: the Jensen-Shannon divergence of their rows, mean over queries.
+"""The distance of two heads' attention on a text: the Jensen-Shannon divergence of their rows, averaged over queries.
 
-As in "What does BERT look at?" (Clark et al. 2019, section 6); in bits, so from 0 to 1. All pairs of heads at once, a
-head against all others at a time, so that nothing larger than the maps of two texts is in memory.
+As in "What does BERT look at?" (Clark et al. 2019, section 6), in bits and so from 0 to 1. All pairs of heads are
+compared, one head against all others at a time, so that nothing larger than the maps of two texts is in memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,18 +18,18 @@ from experiments.likeness.partners import Partners
 from experiments.shared.attention import WIDTHS, reduce_attention, whole_maps
 from experiments.shared.program import Run
 
-MAPS_BYTES = 128 * 10**6  # of texts and their partners together
+MAPS_BYTES = 128 * 10**6  # for texts and their partners together
 
 
 @dataclass(frozen=True)
 class Distances:
-    """Mean distances in bits, of each text.
+    """Mean distances in bits for each text.
 
     Args:
-        same: of each pair of heads, both on the text.
-        other: of each pair, one on the text and one on a partner; mean of both ways round and of all partners.
-        own: of each head on the text and itself on a partner; mean over partners.
-        heads: of a layer.
+        same: for each pair of heads, both on the text.
+        other: for each pair, one head on the text and one on a partner; mean over both orders and all partners.
+        own: for each head on the text and the same head on a partner; mean over partners.
+        heads: number per layer.
     """
 
     same: Float[np.ndarray, "texts pairs"]
@@ -39,34 +39,34 @@ class Distances:
 
     @property
     def names(self) -> list[str]:
-        """Of the heads."""
+        """The names of the heads."""
         return [f"{place // self.heads}.{place % self.heads}" for place in range(self.own.shape[1])]
 
 
 @jax.jit
 def compare_heads(
-    one: Float[Array, "places token token"], other: Float[Array, "places token token"], keep: Bool[Array, " token"]
+    first: Float[Array, "places token token"], second: Float[Array, "places token token"], keep: Bool[Array, " token"]
 ) -> Float[Array, "places places"]:
-    """The distance of each map of one text to each of another of the same number of tokens.
+    """The distance of each map of one text from each map of another with the same number of tokens.
 
-    JSD(p, q) = H((p + q) / 2) - (H(p) + H(q)) / 2, in bits; rows of tokens that are not kept do not count.
+    JSD(p, q) = H((p + q) / 2) - (H(p) + H(q)) / 2, in bits; rows of tokens not in `keep` do not count.
     """
 
-    real = keep.astype(one.dtype)
+    real = keep.astype(first.dtype)
 
     def information(rows: Array) -> Array:
         return (xlogy(rows, rows).sum(-1) * real[None]).sum(-1) / (real.sum() * jnp.log(2.0))
 
-    mixed = jax.lax.map(lambda rows: information((rows[None] + other) / 2), one)
-    both = (information(one)[:, None] + information(other)[None]) / 2
-    return jnp.maximum(both - mixed, 0.0)
+    mixed_information = jax.lax.map(lambda rows: information((rows[None] + second) / 2), first)
+    mean_information = (information(first)[:, None] + information(second)[None]) / 2
+    return jnp.maximum(mean_information - mixed_information, 0.0)
 
 
 def measure_distances(run: Run, texts: Sequence[Encoding], partners: Partners) -> Distances:
-    """The distances of all pairs of heads, on each text that has partners and against these.
+    """The distances of all pairs of heads on each text that has partners, and between the text and its partners.
 
     Args:
-        texts: all texts; those without partners are left out.
+        texts: all texts; those without partners are omitted.
     """
     config = run.model.config
     places = config.num_hidden_layers * config.num_attention_heads
@@ -75,28 +75,30 @@ def measure_distances(run: Run, texts: Sequence[Encoding], partners: Partners) -
     same, other = (np.zeros((count, len(upper[0])), np.float32) for _ in range(2))
     own, done = np.zeros((count, places), np.float32), 0
     for members, width in _chunks(texts, partners, places):
-        several = [one for number in members for one in (texts[partners.texts[number]], *partners.drawn[number])]
-        maps = reduce_attention(run.model, several, whole_maps, length=width)
+        encodings = [
+            encoding for index in members for encoding in (texts[partners.texts[index]], *partners.drawn[index])
+        ]
+        maps = reduce_attention(run.model, encodings, whole_maps, length=width)
         maps = maps.reshape(len(members), -1, places, width, width)
-        for number, group in zip(members, maps, strict=True):
-            keep = np.arange(width) < len(texts[partners.texts[number]])
-            same[number] = np.asarray(compare_heads(group[0], group[0], keep))[upper]
-            apart = np.mean([np.asarray(compare_heads(group[0], one, keep)) for one in group[1:]], axis=0)
-            other[number], own[number] = ((apart + apart.T) / 2)[upper], np.diagonal(apart)
+        for index, group in zip(members, maps, strict=True):
+            keep = np.arange(width) < len(texts[partners.texts[index]])
+            same[index] = np.asarray(compare_heads(group[0], group[0], keep))[upper]
+            distances = np.mean([np.asarray(compare_heads(group[0], partner, keep)) for partner in group[1:]], axis=0)
+            other[index], own[index] = ((distances + distances.T) / 2)[upper], np.diagonal(distances)
         done += len(members)
         run.report(float(done), float(count))
     return Distances(same, other, own, config.num_attention_heads)
 
 
 def _chunks(texts: Sequence[Encoding], partners: Partners, places: int) -> Iterator[tuple[list[int], int]]:
-    """Texts of similar length, as many as fit, and the width to which all of them are padded."""
+    """Batches of texts of similar length that fit in memory, each with the width to which it is padded."""
     lengths = [len(texts[place]) for place in partners.texts]
     order = sorted(range(len(lengths)), key=lambda number: lengths[number])
-    together = 1 + max((len(drawn) for drawn in partners.drawn), default=0)
+    texts_per_group = 1 + max((len(drawn) for drawn in partners.drawn), default=0)
     while order:
         longest = lengths[order[-1]]
         width = next((width for width in WIDTHS if width >= longest), longest)
-        size = max(1, MAPS_BYTES // (4 * together * places * width**2))
+        size = max(1, MAPS_BYTES // (4 * texts_per_group * places * width**2))
         yield order[-size:], width
         del order[-size:]
 
@@ -104,7 +106,7 @@ def _chunks(texts: Sequence[Encoding], partners: Partners, places: int) -> Itera
 def square(
     values: Float[np.ndarray, " pairs"], places: int, diagonal: float = 0.0
 ) -> Float[np.ndarray, "places places"]:
-    """Values of pairs as a symmetric matrix.
+    """Arrange values of pairs as a symmetric matrix.
 
     >>> square(np.array([1.0, 2.0, 3.0]), 3)[0].tolist()
     [0.0, 1.0, 2.0]
@@ -115,10 +117,10 @@ def square(
 
 
 def nearest_heads(same: Float[np.ndarray, " pairs"], places: int) -> Int[np.ndarray, " places"]:
-    """The nearest other head of each."""
+    """The nearest other head of each head."""
     return np.asarray(square(same, places, np.inf).argmin(1))
 
 
 def pair_layers(places: int, heads: int) -> Int[np.ndarray, "2 pairs"]:
-    """The layers of both heads of each pair."""
+    """The layers of the two heads of each pair."""
     return np.array(np.triu_indices(places, 1)) // heads

@@ -1,4 +1,4 @@
-"""What a run of `repeated_patterns` found, as pictures, tables and lines: from `numbers.json` alone."""
+"""The results of `repeated_patterns` as figures, tables and lines, from `numbers.json` alone."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -26,28 +26,31 @@ KINDS = {
     "two layers": "of two layers",
     "nearest heads": "a head, its nearest",
 }
-LEFT, BOTTOM, RIGHT, LETTERS = 0.75, 0.8, 0.9, 0.085  # inches; the last of a label's height
+LEFT, BOTTOM, RIGHT, LETTERS = 0.75, 0.8, 0.9, 0.085  # inches; the last is the height of a label
 LISTED = 10
 Numbers = Mapping[str, Any]
 
 
 def figures(numbers: Numbers) -> dict[str, Callable[[Path], None]]:
-    """The pictures of a run by name: the matrix of distances, pairs of heads on one text, and disabled pairs.
+    """The figures of a run by name: the matrix of distances, pairs of heads on one text, and disabled pairs.
 
     Args:
-        numbers: what `numbers.json` holds.
+        numbers: the contents of `numbers.json`.
     """
     results = numbers["results"]
     pictures: dict[str, Callable[[Path], None]] = {"figure": partial(_draw_matrix, results=results)}
-    for name, one in results["examples"].items():
-        pictures[name] = partial(draw_example, example=one, title=one["title"], subtitle=one["subtitle"], notes={})
+    for name, example in results["examples"].items():
+        pictures[name] = partial(
+            draw_example, example=example, title=example["title"], subtitle=example["subtitle"], notes={}
+        )
     if "disabled" in results:
         pictures["disabled"] = partial(_draw_disabled, results=results)
     return pictures
 
 
 def _draw_matrix(path: Path, results: Numbers) -> None:
-    """Above the diagonal heads on the same text, below it on different ones, on it a head and itself on another."""
+    """Draw the matrix of distances: above the diagonal on the same text, below it on different ones, on it each head
+    against itself on another text."""
     from matplotlib.style import context
 
     means, names = read_means(results), results["names"]
@@ -72,7 +75,7 @@ def _draw_matrix(path: Path, results: Numbers) -> None:
 
 
 def _name_heads(axes: Any, names: list[str], side: float) -> None:
-    """Every head's name on both axes, in as many steps outwards as letters need room."""
+    """Label every head on both axes, staggered outwards so that labels fit."""
     steps = int(np.ceil(LETTERS * len(names) / side))
     spaced = [name + " " * (8 * (number % steps)) for number, name in enumerate(names)]
     size = float(np.clip(side / len(names) * 66 * steps, 3.0, 8.0))
@@ -84,24 +87,26 @@ def _name_heads(axes: Any, names: list[str], side: float) -> None:
 def _frame_groups(axes: Any, members: list[list[str]], order: list[str]) -> None:
     from matplotlib.patches import Rectangle
 
-    for some in members:
-        places = [order.index(name) for name in some]
+    for group in members:
+        places = [order.index(name) for name in group]
         start, size = min(places) - 0.5, len(places)
         axes.add_patch(Rectangle((start, start), size, size, fill=False, edgecolor="#d7301f", linewidth=1.0))
 
 
 def _draw_disabled(path: Path, results: Numbers) -> None:
-    found, panels = results["disabled"], []
+    disabled, panels = results["disabled"], []
     for kind, title in (("alike", "nearest heads"), ("controls", "heads of the same layers, far apart")):
-        one = found[kind]
-        values = (np.array([np.nan if value is None else value for value in one[name]]) for name in ("beyond", "q"))
+        kind_results = disabled[kind]
+        values = (
+            np.array([np.nan if value is None else value for value in kind_results[name]]) for name in ("beyond", "q")
+        )
         beyond, q = values
-        ends = np.array([one["low"], one["high"]], np.float64)
+        ends = np.array([kind_results["low"], kind_results["high"]], np.float64)
         panels.append(EffectPanel(title, beyond, np.nan_to_num(q, nan=1.0) < Q, ends))
-    pairs = zip(found["alike"]["pairs"], found["controls"]["pairs"], strict=True)
-    names = ["+".join(one) + "; " + "+".join(other) for one, other in pairs]
-    title = f"Two heads disabled, beyond the sum of what each changes ({found['mode']})"
-    label = f"{found['metric']}, {found['examples']:,} examples"
+    pairs = zip(disabled["alike"]["pairs"], disabled["controls"]["pairs"], strict=True)
+    names = ["+".join(pair) + "; " + "+".join(control) for pair, control in pairs]
+    title = f"Two heads disabled, beyond the sum of what each changes ({disabled['mode']})"
+    label = f"{disabled['metric']}, {disabled['examples']:,} examples"
     draw_effect_bars(path, panels, names, title, _what(results), label=label, what="pair; its control")
 
 
@@ -110,14 +115,14 @@ def _what(results: Numbers) -> str:
 
 
 def tables(numbers: Numbers) -> str:
-    """Markdown: kinds of pairs, the nearest pairs, the groups, and pairs that were disabled.
+    """Markdown tables: kinds of pairs, the nearest pairs, the groups, and the disabled pairs.
 
     Args:
-        numbers: what `numbers.json` holds.
+        numbers: the contents of `numbers.json`.
     """
     results = numbers["results"]
-    found = [_table_of_kinds(results), _table_of_pairs(results), _table_of_groups(results)]
-    return "\n\n".join(found + ([_table_of_disabled(results)] if "disabled" in results else []))
+    parts = [_table_of_kinds(results), _table_of_pairs(results), _table_of_groups(results)]
+    return "\n\n".join(parts + ([_table_of_disabled(results)] if "disabled" in results else []))
 
 
 def _table_of_kinds(results: Numbers) -> str:
@@ -131,59 +136,63 @@ def _table_of_kinds(results: Numbers) -> str:
     return make_table(head, [*rows, ["a head, itself", "0", _estimate(summary["own"]), "0", "1"]])
 
 
-def _estimate(found: Mapping[str, Any], digits: int = 3) -> str:
+def _estimate(estimate: Mapping[str, Any], digits: int = 3) -> str:
     """A number with its interval."""
-    low, high = found["interval"]
-    said = "undefined" if found["mean"] is None else f"{found['mean']:.{digits}f}"
-    return said if low is None or high is None else f"{said} ({low:.{digits}f} to {high:.{digits}f})"
+    low, high = estimate["interval"]
+    mean = "undefined" if estimate["mean"] is None else f"{estimate['mean']:.{digits}f}"
+    return mean if low is None or high is None else f"{mean} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 def _table_of_pairs(results: Numbers) -> str:
     means, names = read_means(results), results["names"]
     rows = []
     for number in np.argsort(means.same, kind="stable")[:LISTED].tolist():
-        one, other = (names[int(end[number])] for end in np.triu_indices(len(names), 1))
+        first, second = (names[int(end[number])] for end in np.triu_indices(len(names), 1))
         values = [f"{getattr(means, name)[number]:.3f}" for name in ("same", "other", "place")]
-        rows.append([f"{one} and {other}", *values, f"{means.shared[number]:.2f}"])
+        rows.append([f"{first} and {second}", *values, f"{means.shared[number]:.2f}"])
     head = ["nearest pairs", "same text", "another text", "mean patterns apart", "correlation of what changes"]
     return make_table(head, rows)
 
 
 def _table_of_groups(results: Numbers) -> str:
     means, names = read_means(results), results["names"]
-    full = {name: square(getattr(means, name), len(names)) for name in ("same", "other")}
+    matrices = {name: square(getattr(means, name), len(names)) for name in ("same", "other")}
     rows = []
-    for some in results["groups"]["members"]:
-        places = np.array([names.index(name) for name in some])
+    for group in results["groups"]["members"]:
+        places = np.array([names.index(name) for name in group])
         upper = np.triu_indices(len(places), 1)
-        inside = [f"{full[name][np.ix_(places, places)][upper].mean():.3f}" for name in ("same", "other")]
-        rows.append([", ".join(some), str(len(some)), *inside])
+        mean_distances = [f"{matrices[name][np.ix_(places, places)][upper].mean():.3f}" for name in ("same", "other")]
+        rows.append([", ".join(group), str(len(group)), *mean_distances])
     return make_table(["group", "heads", "same text", "another text"], rows)
 
 
 def _table_of_disabled(results: Numbers) -> str:
-    found, rows = results["disabled"], []
+    disabled, rows = results["disabled"], []
     for kind, title in (("alike", "nearest heads"), ("controls", "controls")):
-        one = found[kind]
-        q = np.array([1.0 if value is None else value for value in one["q"]])
-        beyond = np.array([0.0 if value is None else value for value in one["beyond"]])
-        most = int(np.abs(beyond).argmax())
-        largest = say_change(beyond[most], (one["low"][most], one["high"][most]))
-        mean, *ends = one["mean"]
+        kind_results = disabled[kind]
+        q = np.array([1.0 if value is None else value for value in kind_results["q"]])
+        beyond = np.array([0.0 if value is None else value for value in kind_results["beyond"]])
+        largest_pair = int(np.abs(beyond).argmax())
+        largest = say_change(
+            beyond[largest_pair], (kind_results["low"][largest_pair], kind_results["high"][largest_pair])
+        )
+        mean, *ends = kind_results["mean"]
         found_pairs = f"{int(((q < Q) & (beyond < 0)).sum())}; {int(((q < Q) & (beyond > 0)).sum())}"
-        cells = [say_change(one["alone"]), say_change(mean, ends), found_pairs]
-        rows.append([f"{title} ({len(q)})", *cells, f"{'+'.join(one['pairs'][most])} {largest}"])
-    apart = found["difference"]
-    said = f"{say_change(apart['mean'], apart['interval'])}; p = {format_p(apart['p'])} over pairs"
-    beyond_head = f"beyond the sum, {found['metric']} in points"
+        cells = [say_change(kind_results["alone"]), say_change(mean, ends), found_pairs]
+        rows.append([f"{title} ({len(q)})", *cells, f"{'+'.join(kind_results['pairs'][largest_pair])} {largest}"])
+    difference = disabled["difference"]
+    difference_text = (
+        f"{say_change(difference['mean'], difference['interval'])}; p = {format_p(difference['p'])} over pairs"
+    )
+    beyond_head = f"beyond the sum, {disabled['metric']} in points"
     head = ["pairs", "one head alone", beyond_head, f"found more lost; more left (q < {Q})", "largest"]
-    return make_table(head, [*rows, ["difference", "", said, "", ""]])
+    return make_table(head, [*rows, ["difference", "", difference_text, "", ""]])
 
 
-def overview(several: Mapping[str, Numbers]) -> str:
-    """Runs side by side, and how far they agree on distances and nearest heads."""
+def overview(runs: Mapping[str, Numbers]) -> str:
+    """Runs side by side, and their agreement on distances and nearest heads."""
     rows = []
-    for numbers in several.values():
+    for numbers in runs.values():
         results = numbers["results"]
         summary, groups = results["summary"], results["groups"]
         cells = [_estimate(summary[name], 2) for name in ("all: same", "nearest heads: same", "nearest heads: other")]
@@ -200,8 +209,10 @@ def overview(several: Mapping[str, Numbers]) -> str:
         "halves agree",
     ]
     parts = [make_table(head, rows)]
-    if len(agreeing := [numbers["results"] for numbers in several.values()]) > 1:
-        rows = [_agree(one, other) for one, other in combinations(agreeing, 2) if one["names"] == other["names"]]
+    if len(all_results := [numbers["results"] for numbers in runs.values()]) > 1:
+        rows = [
+            _agree(first, second) for first, second in combinations(all_results, 2) if first["names"] == second["names"]
+        ]
         parts.append(make_table(["runs", "rank correlation of distances", "same nearest head"], rows))
     return "\n\n".join(parts)
 
@@ -211,33 +222,34 @@ def _where(results: Numbers) -> str:
 
 
 def _kept_order(results: Numbers) -> float:
-    """The rank correlation of all pairs' distances on the same text and on another."""
+    """The rank correlation over all pairs between distances on the same text and on another."""
     means = read_means(results)
     return float(spearmanr(means.same, means.other).statistic)
 
 
-def _agree(one: Numbers, other: Numbers) -> list[str]:
-    first, second = read_means(one), read_means(other)
-    same = float(np.mean([a == b for a, b in zip(one["nearest"], other["nearest"], strict=True)]))
-    ranks = float(spearmanr(first.same, second.same).statistic)
-    return [f"{_where(one)}; {_where(other)}", f"{ranks:.2f}", f"{same:.0%}"]
+def _agree(first: Numbers, second: Numbers) -> list[str]:
+    first_means, second_means = read_means(first), read_means(second)
+    same = float(np.mean([a == b for a, b in zip(first["nearest"], second["nearest"], strict=True)]))
+    ranks = float(spearmanr(first_means.same, second_means.same).statistic)
+    return [f"{_where(first)}; {_where(second)}", f"{ranks:.2f}", f"{same:.0%}"]
 
 
 def say(results: Numbers) -> list[str]:
-    """A run's results in lines."""
+    """The results of a run as lines."""
     summary, pairs, groups, control = (results[name] for name in ("summary", "pairs", "groups", "control"))
-    number = {name: _estimate(found) for name, found in summary.items()}
+    estimates = {name: _estimate(estimate) for name, estimate in summary.items()}
     halves = groups["halves"]
-    in_place, in_common = number["by_place"], number["nearest heads: shared"]
+    in_place, in_common = estimates["by_place"], estimates["nearest heads: shared"]
     quartiles = " and ".join(map(str, groups["count_at_quartiles"].values()))
     lines = [
         f"{results['texts']:,} texts ({results['source']}), each against {control['draws']} others with as many tokens "
         f"and [SEP] in the same places; {control['as_they_are']:.0%} of these as they are, the others lost "
         f"{control['cut']:.1f} tokens on average" + _left_out(control),
-        f"distance of two heads: {number['all: same']} bits on the same text, {number['all: other']} on another",
-        f"a head and its nearest: {number['nearest heads: same']}, on another text {number['nearest heads: other']}",
+        f"distance of two heads: {estimates['all: same']} bits on the same text, {estimates['all: other']} on another",
+        f"a head and its nearest: {estimates['nearest heads: same']}, on another text "
+        f"{estimates['nearest heads: other']}",
         f"of what nearest heads are nearer than others {in_place} is in their mean patterns, whatever the text says; "
-        f"what changes with the text correlates by {in_common}, of all pairs by {number['all: shared']}",
+        f"what changes with the text correlates by {in_common}, of all pairs by {estimates['all: shared']}",
         f"of {pairs['count']:,} pairs {pairs['closer']:,} are closer on the same text (q < {Q}), {pairs['farther']:,} "
         f"farther; {pairs['half_shared']:,} change alike by a correlation above 0.5",
         f"nearest heads of one layer: {results['nearest_in_layer']:.0%}",
@@ -254,20 +266,20 @@ def _left_out(control: Mapping[str, Any]) -> str:
     return f"; {control['left_out']} texts have none and are left out" if control["left_out"] else ""
 
 
-def _say_disabled(found: Mapping[str, Any]) -> list[str]:
-    (alike, *between), (other, *others) = (found[kind]["mean"] for kind in ("alike", "controls"))
-    apart = found["difference"]
-    what = f"{found['mode']}, {found['examples']:,} examples, {found['metric']} in points"
+def _say_disabled(disabled: Mapping[str, Any]) -> list[str]:
+    (nearest, *interval), (control, *control_interval) = (disabled[kind]["mean"] for kind in ("alike", "controls"))
+    difference = disabled["difference"]
+    setting = f"{disabled['mode']}, {disabled['examples']:,} examples, {disabled['metric']} in points"
     return [
-        f"disabled ({what}): nearest heads change {say_change(alike, between)} beyond the sum of both, pairs of the "
-        f"same layers that are far apart {say_change(other, others)}; difference "
-        f"{say_change(apart['mean'], apart['interval'])}, p = {format_p(apart['p'])} over "
-        f"{len(found['alike']['pairs'])} pairs"
+        f"disabled ({setting}): nearest heads change {say_change(nearest, interval)} beyond the sum of both, "
+        f"pairs of the same layers that are far apart {say_change(control, control_interval)}; difference "
+        f"{say_change(difference['mean'], difference['interval'])}, p = {format_p(difference['p'])} over "
+        f"{len(disabled['alike']['pairs'])} pairs"
     ]
 
 
 def choose_examples(means: Means, names: list[str]) -> dict[str, tuple[list[str], str]]:
-    """Pairs of heads that are shown on a text: the nearest, and of nearest heads those that change most in common."""
+    """The pairs of heads to show on a text: the nearest, and the nearest heads that change most together."""
     rows, columns = np.triu_indices(len(names), 1)
     nearest = nearest_heads(means.same, len(names))
     mutual = np.flatnonzero((nearest[rows] == columns) | (nearest[columns] == rows))

@@ -1,4 +1,4 @@
-"""For each text other texts whose special tokens stand in the same places: what is alike there is not the content."""
+"""For each text, other texts with special tokens in the same places: what they share is not the content."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,12 +10,12 @@ from bertjax.data import Encoding
 
 @dataclass(frozen=True)
 class Partners:
-    """Other texts, each as long as the text that it stands beside, with the first [SEP] in the same place.
+    """Partner texts, each as long as the text that it belongs to, with the first [SEP] in the same place.
 
     Args:
-        texts: which texts have as many of them as were asked for.
-        drawn: for each of these texts its partners.
-        cut: for each of these texts how many tokens each partner lost to fit.
+        texts: indices of the texts that have the requested number of partners.
+        drawn: the partners of each of these texts.
+        cut: the number of tokens cut from each partner of each of these texts.
     """
 
     texts: tuple[int, ...]
@@ -32,38 +32,38 @@ def draw_partners(
 ) -> Partners:
     """Draw partners for texts from a pool.
 
-    Of each segment a partner has at least as many tokens as the text; those that need the fewest tokens cut are taken,
-    and among equals the seed decides. What is cut stands before a segment's last word piece and its [SEP], so that
-    whatever ends a sentence stays at its end. Texts in common with the text itself are no partners' texts.
+    Each segment of a partner has at least as many tokens as that of the text. Candidates that lose the fewest tokens
+    are preferred; ties are broken at random. Tokens are cut before the last word piece of a segment and its [SEP], so
+    that the end of a sentence stays at its end. Candidates that share a text with the text itself are excluded.
 
     Args:
-        texts: the texts, each with its place in the pool.
-        pool: what may be drawn.
-        alike: the texts of each of the pool as strings: those that share one are no partners.
-        draws: partners of each text.
-        seed: of the choice among equals.
+        texts: the texts, each with its index in the pool.
+        pool: the candidates.
+        alike: the texts of each pool entry as strings; entries that share one are not partners.
+        draws: number of partners per text.
+        seed: for breaking ties.
     """
-    sizes = np.array([segments(one) for one in pool])
+    sizes = np.array([segments(encoding) for encoding in pool])
     generator = np.random.default_rng(seed)
-    found: list[int] = []
+    complete: list[int] = []
     drawn: list[tuple[Encoding, ...]] = []
     cut: list[tuple[int, ...]] = []
     for number, (place, text) in enumerate(texts):
-        wanted = np.array(segments(text))
+        lengths = np.array(segments(text))
         order = generator.permutation(len(pool))
-        spare = (sizes[order] - wanted).sum(1)
-        fits = (sizes[order] >= wanted).all(1) & ((sizes[order] > 0) == (wanted > 0)).all(1)
-        fits &= np.array([not alike[place] & alike[other] for other in order.tolist()])
+        spare = (sizes[order] - lengths).sum(1)
+        fits = (sizes[order] >= lengths).all(1) & ((sizes[order] > 0) == (lengths > 0)).all(1)
+        fits &= np.array([not alike[place] & alike[candidate] for candidate in order.tolist()])
         nearest = np.flatnonzero(fits)[np.argsort(spare[fits], kind="stable")][:draws]
         if len(nearest) == draws:
-            found.append(number)
-            drawn.append(tuple(fit(pool[order[one]], segments(text)) for one in nearest))
-            cut.append(tuple(int(spare[one]) for one in nearest))
-    return Partners(tuple(found), tuple(drawn), tuple(cut))
+            complete.append(number)
+            drawn.append(tuple(fit(pool[order[i]], segments(text)) for i in nearest))
+            cut.append(tuple(int(spare[i]) for i in nearest))
+    return Partners(tuple(complete), tuple(drawn), tuple(cut))
 
 
 def segments(text: Encoding) -> tuple[int, int]:
-    """How many tokens the first text has with [CLS] and [SEP], and the second with its [SEP].
+    """The number of tokens of the first text with [CLS] and [SEP], and of the second with its [SEP].
 
     >>> segments(Encoding((1, 5, 2, 6, 2), (0, 0, 0, 1, 1), ("",) * 5, ((0, 0),) * 5, False))
     (3, 2)
@@ -72,8 +72,8 @@ def segments(text: Encoding) -> tuple[int, int]:
     return len(text) - second, second
 
 
-def fit(text: Encoding, wanted: tuple[int, int]) -> Encoding:
-    """The text with its segments cut to these lengths, before the last word piece of each; [CLS] always stays.
+def fit(text: Encoding, lengths: tuple[int, int]) -> Encoding:
+    """The text with its segments cut to the given lengths before the last word piece of each; [CLS] always stays.
 
     >>> text = Encoding((1, 5, 6, 7, 2), (0,) * 5, ("",) * 5, ((0, 0),) * 5, False)
     >>> fit(text, (4, 0)).input_ids
@@ -81,11 +81,14 @@ def fit(text: Encoding, wanted: tuple[int, int]) -> Encoding:
     >>> fit(text, (2, 0)).input_ids
     (1, 2)
     """
-    kept, start = [], 0
-    for size, room in zip(segments(text), wanted, strict=True):
-        end = min(2, room - (start == 0))
-        kept += [*range(start, start + room - end), *range(start + size - end, start + size)]
+    positions, start = [], 0
+    for size, length in zip(segments(text), lengths, strict=True):
+        end = min(2, length - (start == 0))
+        positions += [*range(start, start + length - end), *range(start + size - end, start + size)]
         start += size
-    ids, types = (tuple(part[place] for place in kept) for part in (text.input_ids, text.token_type_ids))
-    tokens, offsets = tuple(text.tokens[place] for place in kept), tuple(text.offsets[place] for place in kept)
+    ids, types = (tuple(part[place] for place in positions) for part in (text.input_ids, text.token_type_ids))
+    tokens, offsets = (
+        tuple(text.tokens[place] for place in positions),
+        tuple(text.offsets[place] for place in positions),
+    )
     return replace(text, input_ids=ids, token_type_ids=types, tokens=tokens, offsets=offsets)

@@ -1,1 +1,1 @@
-"""Labelled attention maps and what classifies them: the parts of section 4.1."""
+"""Labelled attention maps and their classifiers: the parts of section 4.1."""

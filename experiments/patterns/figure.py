@@ -1,4 +1,4 @@
-"""The picture of attention patterns: a typical map of each class, and the classes' shares by task (figures 1 and 2)."""
+"""The figure of attention patterns: a typical map of each class, and class shares by task (figures 1 and 2)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,21 +9,21 @@ import numpy as np
 from bertjax.plots import GREY, INK, WIDTH, add_axes, save_page, start_page
 from experiments.patterns.maps import NAMES
 
-# Paul Tol's bright scheme, which colour-blind people can tell apart.
+# Paul Tol's bright scheme, distinguishable for colour-blind readers.
 COLOURS = ("#4477aa", "#ee6677", "#aa3377", "#ccbb44", "#bbbbbb")
 LEFT, RIGHT, BAR, BOTTOM = 1.25, 0.3, 0.23, 0.9  # inches
-SMALLEST = 0.045  # share that has room for its number
+SMALLEST = 0.045  # smallest share with room for its number
 
 
 def draw_patterns(
     path: Path, typical: Mapping[str, tuple[int, np.ndarray]], tasks: Mapping[str, Mapping[str, Any]], subtitle: str
 ) -> None:
-    """Draw typical maps above bars of shares; under each task's bar, the published one.
+    """Draw typical maps above bars of shares, with the published bar below that of each task.
 
     Args:
-        path: a PNG or PDF, by its suffix.
-        typical: for each class the tokens of the first text, and a map as bytes.
-        tasks: for each task `shares`, `published` (or None) and `examples`.
+        path: PNG or PDF, by its suffix.
+        typical: for each class, the number of tokens of the first text and a map as bytes.
+        tasks: for each task, `shares`, `published` (or None) and `examples`.
     """
     from matplotlib.style import context
 
@@ -52,10 +52,10 @@ def draw_patterns(
         save_page(figure, path)
 
 
-def _draw_map(axes: Any, first: int, found: np.ndarray) -> None:
-    axes.imshow(found, cmap="Blues", vmin=0, vmax=255, interpolation="nearest", aspect="auto")
+def _draw_map(axes: Any, first: int, quantised: np.ndarray) -> None:
+    axes.imshow(quantised, cmap="Blues", vmin=0, vmax=255, interpolation="nearest", aspect="auto")
     for line in (axes.axhline, axes.axvline):
-        if first < len(found):
+        if first < len(quantised):
             line(first - 0.5, color=GREY, linewidth=0.6, linestyle=":")
     for spine in axes.spines.values():
         spine.set_visible(True)

@@ -1,10 +1,10 @@
-"""Attention maps that people label by eye: drawing heads and examples at random, and the two files that hold them.
+"""Attention maps to label by eye: drawing heads and examples at random, and the two files that store them.
 
-    NAME.npz    the maps: one row of bytes, map after map, each [query, key] of the real tokens; a byte is the square
-                root of a weight, times 255, rounded, so that small weights keep their detail
-    NAME.tsv    a row for each map: where it comes from, its sizes, its label, and its label of a second round
+    NAME.npz    the maps as one array of bytes, map after map, each [query, key] of the real tokens; a byte is the
+                square root of a weight times 255, rounded, so that small weights keep their detail
+    NAME.tsv    a row for each map: its origin, its sizes, its label, and its label from a second round
 
-No text is kept, so the files may be given on whatever the terms of the texts are.
+No text is stored, so the files may be shared whatever the licence of the texts.
 """
 
 import csv
@@ -27,7 +27,7 @@ from bertjax.paths import is_there, open_file, read_text
 from bertjax.progress import Report
 from experiments.shared.attention import stream_attention
 
-# The paper's classes, and the letter that stands for each where one labels.
+# The paper's classes by the letter that stands for each when labelling.
 CLASSES = {
     "v": "vertical",
     "d": "diagonal",
@@ -35,21 +35,21 @@ CLASSES = {
     "b": "block",
     "h": "heterogeneous",
 }
-HEADER_BYTES = 1 << 12  # of an array in a file, at most
+HEADER_BYTES = 1 << 12  # upper bound on the header of an array in a file
 NAMES = tuple(CLASSES.values())
 DATA = Path(__file__).parent.parent / "data"
 
 
 @dataclass(frozen=True)
 class MapRow:
-    """Where one map comes from, and what it was labelled.
+    """The origin of one map, and its labels.
 
     Args:
-        task, example: the task, and the example's id in it (GLUE's row number).
+        task, example: the task, and the id of the example in it (its row number in GLUE).
         layer, head: counted from 0.
         first: tokens of the first text with [CLS] and its [SEP].
-        second: tokens of the second text with its [SEP]; 0 where there is one text.
-        label, again: names of classes, of the first and the second round; empty where not labelled.
+        second: tokens of the second text with its [SEP]; 0 if there is none.
+        label, again: class names from the first and the second round; empty if not labelled.
     """
 
     task: str
@@ -63,7 +63,7 @@ class MapRow:
 
     @property
     def tokens(self) -> int:
-        """How many tokens are real, so the map's side."""
+        """The number of real tokens, which is the side of the map."""
         return self.first + self.second
 
 
@@ -87,29 +87,29 @@ def quantise(weights: Float[Array, "*maps query key"]) -> UInt8[Array, "*maps qu
     return jnp.rint(255.0 * jnp.sqrt(weights)).astype(jnp.uint8)
 
 
-def weights_of(found: UInt8[np.ndarray, "query key"]) -> Float[np.ndarray, "query key"]:
-    """Bytes as weights again; each row sums to 1, as attention does."""
-    weights = (found.astype(np.float32) / 255.0) ** 2
+def weights_of(quantised: UInt8[np.ndarray, "query key"]) -> Float[np.ndarray, "query key"]:
+    """Bytes converted back to weights, normalised so that each row sums to 1."""
+    weights = (quantised.astype(np.float32) / 255.0) ** 2
     return weights / weights.sum(-1, keepdims=True)
 
 
 def pick_maps(
     attentions: Float[Array, "layers batch heads query key"],
     keep: Int[Array, "batch token"],
-    wanted: Int[Array, "batch picked 2"],
+    heads: Int[Array, "batch picked 2"],
 ) -> UInt8[Array, "batch picked query key"]:
-    """The maps of some (layer, head) of each example, as bytes."""
-    examples = jnp.arange(wanted.shape[0])[:, None]
-    return quantise(attentions[wanted[..., 0], examples, wanted[..., 1]])
+    """The maps of chosen (layer, head) pairs of each example, as bytes."""
+    examples = jnp.arange(heads.shape[0])[:, None]
+    return quantise(attentions[heads[..., 0], examples, heads[..., 1]])
 
 
 def draw_heads(
-    count: int, among: Sequence[tuple[int, ...]], each: int, seed: int
+    count: int, heads: Sequence[tuple[int, ...]], per_example: int, seed: int
 ) -> Int[np.ndarray, "examples picked 2"]:
-    """For each of `count` examples `each` different heads, as (layer, head), of those given."""
-    rng, picked = np.random.default_rng(seed), min(each, len(among))
-    places = [rng.choice(len(among), picked, replace=False) for _ in range(count)]
-    return np.array(among, np.int32)[np.array(places)]
+    """For each of `count` examples, `per_example` different heads of those given, as (layer, head)."""
+    rng, size = np.random.default_rng(seed), min(per_example, len(heads))
+    places = [rng.choice(len(heads), size, replace=False) for _ in range(count)]
+    return np.array(heads, np.int32)[np.array(places)]
 
 
 def sizes_of(text: Encoding) -> tuple[int, int]:
@@ -127,35 +127,35 @@ def export_maps(
     task: str,
     ids: Sequence[str],
     texts: Sequence[Encoding],
-    wanted: Int[np.ndarray, "examples picked 2"],
+    heads: Int[np.ndarray, "examples picked 2"],
     report: Report,
 ) -> MapSet:
-    """Maps of some heads of each example, cropped to the real tokens, in the order of the examples."""
-    found: dict[int, np.ndarray] = {}
-    for places, maps in stream_attention(model, texts, pick_maps, lambda places: [wanted[places]], report=report):
-        for place, several in zip(places.tolist(), maps, strict=True):
-            found[place] = several[:, : len(texts[place]), : len(texts[place])].copy()
+    """Maps of chosen heads of each example, cropped to the real tokens, in the order of the examples."""
+    by_example: dict[int, np.ndarray] = {}
+    for places, maps in stream_attention(model, texts, pick_maps, lambda places: [heads[places]], report=report):
+        for place, example_maps in zip(places.tolist(), maps, strict=True):
+            by_example[place] = example_maps[:, : len(texts[place]), : len(texts[place])].copy()
     rows = [
         MapRow(task, ids[place], layer, head, *sizes_of(text))
         for place, text in enumerate(texts)
-        for layer, head in wanted[place].tolist()
+        for layer, head in heads[place].tolist()
     ]
-    return MapSet(tuple(rows), tuple(one for place in range(len(texts)) for one in found[place]))
+    return MapSet(tuple(rows), tuple(cropped for place in range(len(texts)) for cropped in by_example[place]))
 
 
-def write_maps(path: Path, several: MapSet) -> None:
+def write_maps(path: Path, map_set: MapSet) -> None:
     """Write both files: `path` with the suffixes .npz and .tsv.
 
     Raises:
         OutputError: they cannot be written.
     """
     with staged(path.with_suffix(".npz"), path.with_suffix(".tsv")) as (maps, rows):
-        np.savez_compressed(maps, maps=np.concatenate([one.ravel() for one in several.maps]))
-        rows.write_bytes(_table(several.rows))
+        np.savez_compressed(maps, maps=np.concatenate([array.ravel() for array in map_set.maps]))
+        rows.write_bytes(_table(map_set.rows))
 
 
 def write_labels(path: Path, rows: Sequence[MapRow]) -> None:
-    """Write the table anew, whole or not at all."""
+    """Rewrite the table atomically."""
     atomic_write(path.with_suffix(".tsv"), _table(rows))
 
 
@@ -163,7 +163,7 @@ def read_maps(path: Path) -> MapSet:
     """Read both files.
 
     Raises:
-        DataError: one is missing or damaged, or they do not fit each other.
+        DataError: a file is missing or damaged, or the two do not match.
     """
     rows = _read_rows(path.with_suffix(".tsv"))
     ends = np.cumsum([row.tokens**2 for row in rows])
@@ -171,13 +171,13 @@ def read_maps(path: Path) -> MapSet:
         with open_file(path.with_suffix(".npz")) as file, np.load(file) as archive:
             if (size := archive.zip.getinfo("maps.npy").file_size) > ends[-1] + HEADER_BYTES:
                 raise ValueError(f"they are {size:,} bytes, the table's {ends[-1]:,}")
-            whole = archive["maps"]
+            values = archive["maps"]
     except (OSError, EOFError, KeyError, ValueError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path.with_suffix('.npz')}: cannot be read as maps ({error})") from error
-    if whole.dtype != np.uint8 or whole.shape != (ends[-1],):
-        raise DataError(f"{path}: the table's maps are {ends[-1]} bytes, the file's are {whole.shape} {whole.dtype}")
-    maps = np.split(whole, ends[:-1])
-    return MapSet(rows, tuple(one.reshape(row.tokens, -1) for row, one in zip(rows, maps, strict=True)))
+    if values.dtype != np.uint8 or values.shape != (ends[-1],):
+        raise DataError(f"{path}: the table's maps are {ends[-1]} bytes, the file's are {values.shape} {values.dtype}")
+    maps = np.split(values, ends[:-1])
+    return MapSet(rows, tuple(array.reshape(row.tokens, -1) for row, array in zip(rows, maps, strict=True)))
 
 
 def _table(rows: Sequence[MapRow]) -> bytes:
@@ -192,8 +192,8 @@ def _table(rows: Sequence[MapRow]) -> bytes:
 def _read_rows(path: Path) -> tuple[MapRow, ...]:
     try:
         with io.StringIO(read_text(path), newline="") as file:
-            found = list(csv.DictReader(file, delimiter="\t"))
-        rows = tuple(_read_row(row) for row in found)
+            records = list(csv.DictReader(file, delimiter="\t"))
+        rows = tuple(_read_row(row) for row in records)
     except (DataError, KeyError, TypeError, ValueError, csv.Error) as error:
         hint = "" if is_there(path) else "; `export` makes one"
         raise DataError(f"{path}: cannot be read as a table of maps ({error}){hint}") from error
@@ -219,5 +219,5 @@ def _read_row(row: dict[str, str]) -> MapRow:
 
 
 def with_label(row: MapRow, label: str, again: bool) -> MapRow:
-    """The row with its label of one of the two rounds."""
+    """The row with its label for one of the two rounds."""
     return replace(row, again=label) if again else replace(row, label=label)

@@ -1,10 +1,10 @@
-"""A small convolutional network that tells attention patterns apart, and what it and its rival read of a map.
+"""A small convolutional network that classifies attention patterns, and the inputs of the network and its rivals.
 
-The network: 8 convolutions with ReLU between them, as the paper says; which 8, it does not say, so: 3x3 to 16 and 16
-channels, pool, 32 and 32, pool, 64 and 64, then 1x1 to 16, mean over the map, 1x1 to the classes.
+The network has 8 convolutions with ReLU between them, as in the paper. The paper does not specify them; these are 3x3
+to 16 and 16 channels, pool, 32 and 32, pool, 64 and 64, then 1x1 to 16, mean over the map, 1x1 to the classes.
 
-It reads a map resized to one size, as two channels: the square root of the weights, averaged over the area that each
-pixel covers, and how much of a pixel lies within one text. Its rival, a logistic regression, reads five numbers.
+Its input is a map resized to a fixed size, with two channels: the square root of the weights, averaged over the area of
+each pixel, and the share of that area within one text. Its rivals, such as logistic regression, read five numbers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,8 +24,8 @@ from bertjax.errors import DataError
 from bertjax.paths import read_file
 from experiments.patterns.maps import NAMES, MapRow, weights_of
 
-SIZE = 32  # pixels of a side
-# Of the channels of the labelled maps.
+SIZE = 32  # pixels per side
+# Mean and spread of each channel over the labelled maps.
 CENTRE, SPREAD = (np.array(pair, np.float32).reshape(1, 1, 1, 2) for pair in ((0.11, 0.62), (0.11, 0.48)))
 NUMBERS = ("special tokens", "neighbours", "own text", "entropy", "column concentration")
 
@@ -47,13 +47,13 @@ class PatternNetwork(nnx.Module):
     def __call__(self, images: Float[Array, "batch row column channel"]) -> Float[Array, "batch classes"]:
         """Logits of the classes."""
         *first, last = self.convolutions
-        found = (images - CENTRE) / SPREAD
+        features = (images - CENTRE) / SPREAD
         for number, convolution in enumerate(first):
-            found = nnx.relu(convolution(found))
+            features = nnx.relu(convolution(features))
             if number in (1, 3):
-                found = nnx.max_pool(found, (2, 2), strides=(2, 2))
-        found = found.mean((1, 2), keepdims=True)
-        return last(found)[:, 0, 0]
+                features = nnx.max_pool(features, (2, 2), strides=(2, 2))
+        features = features.mean((1, 2), keepdims=True)
+        return last(features)[:, 0, 0]
 
 
 def resize_maps(
@@ -62,24 +62,27 @@ def resize_maps(
     first: Int[Array, "batch"],
     size: int = SIZE,
 ) -> Float[Array, "layers batch heads row column channel"]:
-    """Maps of the real tokens as images of one size, whatever they are padded to.
+    """Maps of the real tokens as images of one size, independent of padding.
 
     Args:
         keep: 1 for real tokens, which come first.
         first: tokens of the first text.
 
     Returns: the square root of the weights, averaged over the area of each pixel, and the share of that area where
-    query and key are of the same text.
+    query and key belong to the same text.
     """
     ratio = keep.sum(-1).astype(attentions.dtype)[:, None, None] / size
     pixel = jnp.arange(size, dtype=attentions.dtype)[None, :, None]
     token = jnp.arange(keep.shape[1], dtype=attentions.dtype)[None, None, :]
     covered = jnp.minimum((pixel + 1.0) * ratio, token + 1.0) - jnp.maximum(pixel * ratio, token)
-    share = jnp.clip(covered, 0.0) / ratio  # [batch, row, token]: of a pixel's side that a token fills
+    share = jnp.clip(covered, 0.0) / ratio  # [batch, row, token]: share of a pixel's side covered by a token
     images = jnp.einsum("brq,lbhqk,bck->lbhrc", share, jnp.sqrt(attentions), share, optimize=True)
-    one = (share * (jnp.arange(keep.shape[1])[None] < first[:, None]).astype(share.dtype)[:, None]).sum(-1)
-    own = one[:, :, None] * one[:, None, :] + (1.0 - one)[:, :, None] * (1.0 - one)[:, None, :]
-    return jnp.stack([images, jnp.broadcast_to(own[None, :, None], images.shape)], axis=-1)
+    first_share = (share * (jnp.arange(keep.shape[1])[None] < first[:, None]).astype(share.dtype)[:, None]).sum(-1)
+    same_text = (
+        first_share[:, :, None] * first_share[:, None, :]
+        + (1.0 - first_share)[:, :, None] * (1.0 - first_share)[:, None, :]
+    )
+    return jnp.stack([images, jnp.broadcast_to(same_text[None, :, None], images.shape)], axis=-1)
 
 
 def five_numbers(
@@ -87,41 +90,41 @@ def five_numbers(
     keep: Int[Array, "batch token"],
     first: Int[Array, "batch"],
 ) -> Float[Array, "batch layers heads 5"]:
-    """What a map is like in five numbers, each the mean over the real queries.
+    """Five numbers that describe a map, each a mean over the real queries.
 
     Returns: the weight on [CLS] and [SEP]; on the token itself and its two neighbours; on tokens of the same text; the
-    entropy as a share of the largest possible; and the sum of squares of the mean weight of each key.
+    entropy as a share of its maximum; and the sum over keys of the squared mean weight.
     """
     real = keep.astype(attentions.dtype)
     tokens = keep.sum(-1)
     place = jnp.arange(keep.shape[1])
     ends = jnp.stack([jnp.zeros_like(first), first - 1, tokens - 1], axis=-1)
     special = (place[None, :, None] == ends[:, None]).any(-1).astype(real.dtype)
-    near = (jnp.abs(place[:, None] - place[None]) <= 1).astype(real.dtype)
+    neighbours = (jnp.abs(place[:, None] - place[None]) <= 1).astype(real.dtype)
     text = place[None] < first[:, None]
-    own = (text[:, :, None] == text[:, None]).astype(real.dtype)
+    same_text = (text[:, :, None] == text[:, None]).astype(real.dtype)
     query = real / tokens.astype(real.dtype)[:, None]
     surprise = -attentions * jnp.log(jnp.where(attentions > 0, attentions, 1.0))
-    most = jnp.log(jnp.maximum(tokens, 2).astype(real.dtype))
+    largest_entropy = jnp.log(jnp.maximum(tokens, 2).astype(real.dtype))
     columns = jnp.einsum("lbhqk,bq->lbhk", attentions, query)
-    found = [
+    numbers = [
         jnp.einsum("lbhk,bk->blh", columns, special),
-        jnp.einsum("lbhqk,bq,qk->blh", attentions, query, near, optimize=True),
-        jnp.einsum("lbhqk,bq,bqk->blh", attentions, query, own, optimize=True),
-        jnp.einsum("lbhqk,bq->blh", surprise, query) / most[:, None, None],
+        jnp.einsum("lbhqk,bq,qk->blh", attentions, query, neighbours, optimize=True),
+        jnp.einsum("lbhqk,bq,bqk->blh", attentions, query, same_text, optimize=True),
+        jnp.einsum("lbhqk,bq->blh", surprise, query) / largest_entropy[:, None, None],
         jnp.einsum("lbhk,lbhk->blh", columns, columns),
     ]
-    return jnp.stack(found, axis=-1)
+    return jnp.stack(numbers, axis=-1)
 
 
 def stack_maps(
     rows: Sequence[MapRow], maps: Sequence[np.ndarray]
 ) -> tuple[Float[np.ndarray, "1 batch 1 token token"], Int[np.ndarray, "batch token"], Int[np.ndarray, "batch"]]:
-    """Maps of several sizes as one batch of attention with one head, with `keep` and `first`."""
+    """Maps of different sizes as one batch of single-head attention, with `keep` and `first`."""
     longest = max(row.tokens for row in rows)
     weights = np.zeros((1, len(rows), 1, longest, longest), np.float32)
-    for number, (row, one) in enumerate(zip(rows, maps, strict=True)):
-        weights[0, number, 0, : row.tokens, : row.tokens] = weights_of(one)
+    for number, (row, quantised) in enumerate(zip(rows, maps, strict=True)):
+        weights[0, number, 0, : row.tokens, : row.tokens] = weights_of(quantised)
     tokens = np.array([row.tokens for row in rows])
     keep = (np.arange(longest)[None] < tokens[:, None]).astype(np.int32)
     return weights, keep, np.array([row.first for row in rows], np.int32)
@@ -131,18 +134,18 @@ def stack_maps(
 def read_maps_as(
     weights: Float[Array, "layers batch heads query key"], keep: Int[Array, "batch token"], first: Int[Array, "batch"]
 ) -> tuple[Float[Array, "batch row column channel"], Float[Array, "batch 5"]]:
-    """What the network and its rival read of maps that are one head each."""
+    """The inputs of the network and its rivals for maps of one head each."""
     return resize_maps(weights, keep, first)[0, :, 0], five_numbers(weights, keep, first)[:, 0, 0]
 
 
 def class_shares(network: Any, images: Float[Array, "*maps row column channel"]) -> Float[Array, "*maps classes"]:
-    """Probabilities of the classes, for maps in any arrangement."""
+    """Class probabilities for maps with any leading dimensions."""
     flat = images.reshape(-1, *images.shape[-3:])
     return nnx.softmax(network(flat)).reshape(*images.shape[:-3], len(NAMES))
 
 
 def save_networks(path: Path, networks: Mapping[str, Any]) -> None:
-    """Write the weights of some networks as one file, in half precision."""
+    """Write the weights of networks to one file, in half precision."""
     arrays = {
         f"{name}.{number}": np.asarray(leaf, np.float16)
         for name, network in networks.items()
@@ -153,19 +156,19 @@ def save_networks(path: Path, networks: Mapping[str, Any]) -> None:
 
 
 def load_network(path: Path, name: str) -> PatternNetwork:
-    """One network of such a file.
+    """Load one network from a file written by `save_networks`.
 
     Raises:
-        DataError: the file cannot be read, or holds no such network.
+        DataError: the file cannot be read or holds no such network.
     """
     network = nnx.eval_shape(lambda: PatternNetwork(nnx.Rngs(0)))
     graph, state = nnx.split(network, nnx.Param)
     leaves, structure = jax.tree.flatten(state)
     try:
         arrays = load(read_file(path))
-        found = [jnp.asarray(arrays[f"{name}.{number}"], jnp.float32) for number in range(len(leaves))]
+        weights = [jnp.asarray(arrays[f"{name}.{number}"], jnp.float32) for number in range(len(leaves))]
     except (OSError, SafetensorError, KeyError) as error:
         raise DataError(f"{path}: cannot be read as the network {name!r} ({error})") from error
-    if [one.shape for one in found] != [leaf.shape for leaf in leaves]:
+    if [weight.shape for weight in weights] != [leaf.shape for leaf in leaves]:
         raise DataError(f"{path}: the weights of {name!r} have other shapes than this network's")
-    return nnx.merge(graph, jax.tree.unflatten(structure, found))
+    return nnx.merge(graph, jax.tree.unflatten(structure, weights))

@@ -1,4 +1,4 @@
-"""How well labels of maps agree: with each other, and with a classifier's."""
+"""Agreement of map labels with each other and with the predictions of a classifier."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -15,50 +15,50 @@ DRAWS = 1000
 
 
 def score_agreement(first: Sequence[str], second: Sequence[str], groups: Sequence[str]) -> dict[str, Any]:
-    """Cohen's kappa of two rounds of labels, with an interval over examples."""
-    one, other = np.array(first), np.array(second)
+    """Cohen's kappa between two rounds of labels, with an interval over examples."""
+    first_labels, second_labels = np.array(first), np.array(second)
 
     def score(rows: np.ndarray) -> float:
-        with warnings.catch_warnings():  # kappa is undefined, NaN, where both rounds know one class alone
+        with warnings.catch_warnings():  # kappa is undefined, NaN, if both rounds have only one class
             warnings.simplefilter("ignore")
-            return float(cohen_kappa_score(one[rows], other[rows]))
+            return float(cohen_kappa_score(first_labels[rows], second_labels[rows]))
 
-    return {"kappa": score(np.arange(len(one))), "interval": bootstrap(score, groups)}
+    return {"kappa": score(np.arange(len(first_labels))), "interval": bootstrap(score, groups)}
 
 
 def score_classes(
-    true: Int[np.ndarray, " maps"], found: Int[np.ndarray, " maps"], groups: Sequence[str]
+    true: Int[np.ndarray, " maps"], predicted: Int[np.ndarray, " maps"], groups: Sequence[str]
 ) -> dict[str, Any]:
-    """F1 of each class and their mean, with an interval over examples, and the confusion matrix (rows are labels)."""
-    each = _confusions(true, found, groups)
-    f1 = f1_of(each.sum(0))
+    """F1 of each class, their mean with an interval over examples, and the confusion matrix (rows are labels)."""
+    confusions = _confusions(true, predicted, groups)
+    f1 = f1_of(confusions.sum(0))
     return {
         "macro_f1": float(np.nanmean(f1)),
-        "interval": np.percentile(_drawn_f1(each), [2.5, 97.5]).tolist(),
+        "interval": np.percentile(_drawn_f1(confusions), [2.5, 97.5]).tolist(),
         "f1": dict(zip(NAMES, np.nan_to_num(f1).tolist(), strict=True)),
-        "accuracy": float((true == found).mean()),
-        "confusion": each.sum(0).tolist(),
+        "accuracy": float((true == predicted).mean()),
+        "confusion": confusions.sum(0).tolist(),
     }
 
 
 def compare_classes(
     true: Int[np.ndarray, " maps"],
-    found: Int[np.ndarray, " maps"],
-    other: Int[np.ndarray, " maps"],
+    predicted: Int[np.ndarray, " maps"],
+    other_predicted: Int[np.ndarray, " maps"],
     groups: Sequence[str],
 ) -> dict[str, Any]:
-    """Macro F1 of one classifier minus another's, with an interval: each draw of examples scores both."""
-    one, two = (_confusions(true, said, groups) for said in (found, other))
-    apart = np.nanmean(f1_of(one.sum(0))) - np.nanmean(f1_of(two.sum(0)))
-    interval = np.percentile(_drawn_f1(one) - _drawn_f1(two), [2.5, 97.5])
-    return {"macro_f1": float(apart), "interval": interval.tolist()}
+    """Macro F1 of one classifier minus that of another, with an interval from draws of examples shared by both."""
+    confusions, other_confusions = (_confusions(true, labels, groups) for labels in (predicted, other_predicted))
+    difference = np.nanmean(f1_of(confusions.sum(0))) - np.nanmean(f1_of(other_confusions.sum(0)))
+    interval = np.percentile(_drawn_f1(confusions) - _drawn_f1(other_confusions), [2.5, 97.5])
+    return {"macro_f1": float(difference), "interval": interval.tolist()}
 
 
 def score_accuracy(
-    true: Int[np.ndarray, " maps"], found: Int[np.ndarray, " maps"], groups: Sequence[str]
+    true: Int[np.ndarray, " maps"], predicted: Int[np.ndarray, " maps"], groups: Sequence[str]
 ) -> dict[str, Any]:
-    """How many maps are right, with an interval over examples; of no map, no share."""
-    right = true == found
+    """How many maps are classified correctly, with an interval over examples; accuracy is None if there are no maps."""
+    right = true == predicted
     if not len(right):
         return {"maps": 0, "right": 0, "accuracy": None, "interval": None}
     interval = bootstrap(lambda rows: float(right[rows].mean()), groups)
@@ -66,16 +66,16 @@ def score_accuracy(
 
 
 def _confusions(
-    true: Int[np.ndarray, " maps"], found: Int[np.ndarray, " maps"], groups: Sequence[str]
+    true: Int[np.ndarray, " maps"], predicted: Int[np.ndarray, " maps"], groups: Sequence[str]
 ) -> Int[np.ndarray, "groups classes classes"]:
     """The confusion matrix of each group."""
-    every = range(len(NAMES))
-    return np.stack([confusion_matrix(true[rows], found[rows], labels=every) for rows in members_of(groups)])
+    labels = range(len(NAMES))
+    return np.stack([confusion_matrix(true[rows], predicted[rows], labels=labels) for rows in members_of(groups)])
 
 
-def _drawn_f1(each: Int[np.ndarray, "groups classes classes"]) -> Float[np.ndarray, " draws"]:
-    """Macro F1 of each draw of groups; the draws are the same for all classifiers."""
-    return np.nanmean(f1_of(each[draw_groups(len(each))].sum(1)), axis=-1)
+def _drawn_f1(confusions: Int[np.ndarray, "groups classes classes"]) -> Float[np.ndarray, " draws"]:
+    """Macro F1 in each draw of groups; all classifiers share the draws."""
+    return np.nanmean(f1_of(confusions[draw_groups(len(confusions))].sum(1)), axis=-1)
 
 
 def f1_of(confusion: Int[np.ndarray, "*draws classes classes"]) -> Float[np.ndarray, "*draws classes"]:
@@ -95,12 +95,12 @@ def members_of(groups: Sequence[str]) -> list[Int[np.ndarray, " rows"]]:
 
 
 def draw_groups(count: int, seed: int = 0) -> Int[np.ndarray, "draws groups"]:
-    """Draws of so many groups with replacement."""
+    """Draws of `count` groups with replacement."""
     return np.random.default_rng(seed).integers(0, count, (DRAWS, count))
 
 
 def bootstrap(score: Callable[[np.ndarray], float], groups: Sequence[str]) -> list[float]:
-    """The 95 % interval of a score of rows, by drawing groups of rows (examples) with replacement."""
+    """The 95 % interval of a score of rows, from drawing groups of rows (examples) with replacement."""
     members = members_of(groups)
     scores = [score(np.concatenate([members[group] for group in drawn])) for drawn in draw_groups(len(members))]
     return [float(end) for end in np.nanpercentile(scores, [2.5, 97.5])]
@@ -109,13 +109,13 @@ def bootstrap(score: Callable[[np.ndarray], float], groups: Sequence[str]) -> li
 def correct_shares(
     shares: Float[np.ndarray, " classes"], confusion: Int[np.ndarray, "classes classes"]
 ) -> Float[np.ndarray, " classes"]:
-    """The shares that a classifier with this confusion (rows are labels) would have found as these, as near as can be.
+    """The true shares that best explain the observed ones, for a classifier with this confusion (rows are labels).
 
-    It holds as far as the classifier errs here as it did on the labelled maps.
+    This assumes that the classifier errs here as it did on the labelled maps.
 
     >>> correct_shares(np.array([0.5, 0.5]), np.array([[8, 2], [0, 10]])).round(3).tolist()
     [0.625, 0.375]
     """
     rates = confusion / np.maximum(confusion.sum(1, keepdims=True), 1)
-    found, _ = nnls(rates.T, shares.astype(np.float64))
-    return found / found.sum()
+    corrected, _ = nnls(rates.T, shares.astype(np.float64))
+    return corrected / corrected.sum()

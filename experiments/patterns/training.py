@@ -1,24 +1,24 @@
 """Can a small network tell attention patterns apart, as labelled by eye? (Kovaleva et al. 2019, section 4.1)
 
-    python -m experiments.patterns.training        makes anew what is shipped: 6 minutes on two CPU cores
-    python -m experiments.patterns.training --labels MINE --output DIR        the same with labels of your own
+    python -m experiments.patterns.training        rebuilds the shipped files: 6 minutes on two CPU cores
+    python -m experiments.patterns.training --labels MINE --output DIR        the same with your own labels
 
-Each map is judged by a network that saw no map of its example (5 folds, grouped by example); its rivals by the same
-folds: two classifiers that read five numbers of each map, and `head`, the commonest label of the map's head, which
-never sees a map. Intervals come from drawing examples anew. The network that is kept is trained on all labels. Beside
-it stands one as the paper describes it: about 400 maps, one random split by map, so that other heads' maps of a test
+Each map is judged by a network that saw no map of its example (5 folds, grouped by example). The same folds judge its
+rivals: two classifiers that read five numbers of each map, and `head`, the commonest label of the map's head, which
+never sees a map. Intervals come from resampling examples. The final network is trained on all labels. A second one
+follows the paper's description: about 400 maps and one random split by map, so that maps by other heads of a test
 example are in its training part.
 
-In the directory: `pattern_network.safetensors`, and `pattern_scores.json` with scores, held-out predictions and what
-made them. What came out on 540 maps at random, with 95 % intervals:
+The directory gets `pattern_network.safetensors`, and `pattern_scores.json` with scores, held-out predictions and their
+origin. Results on 540 randomly drawn maps, with 95 % intervals:
 
     network     macro F1 0.79 (0.72 to 0.85)
     head        macro F1 0.77 (0.69 to 0.83); network ahead by 0.02 (-0.05 to 0.10)
     boosting    macro F1 0.69 (0.62 to 0.75); network ahead by 0.10 (0.03 to 0.17)
     logistic    macro F1 0.62 (0.56 to 0.67); network ahead by 0.17 (0.11 to 0.22)
 
-So macro F1 does not show that the network reads a map: which head it is says nearly as much. That it reads shows where
-the label is not the commonest of its head: of 56 such maps it has 28 right, boosting 21, logistic 15 and `head` none.
+Macro F1 thus does not show that the network reads a map: which head it is says nearly as much. Maps whose label is not
+the commonest of their head do show it: of 56 such maps it has 28 right, boosting 21, logistic 15 and `head` none.
 """
 
 import argparse
@@ -61,27 +61,30 @@ Rows = Int[np.ndarray, " _"]
 
 
 def read_labels(paths: Sequence[Path]) -> list[MapSet]:
-    """Labelled maps.
+    """Read labelled maps.
 
     Raises:
-        DataError: they cannot be read, or a map has no label.
+        DataError: the maps cannot be read, or one has no label.
     """
-    several = [read_maps(path) for path in paths]
-    for path, one in zip(paths, several, strict=True):
-        if missing := sum(not row.label for row in one.rows):
-            raise DataError(f"{path}: {missing} of {len(one)} maps have no label; use experiments.label_maps label")
-    return several
+    map_sets = [read_maps(path) for path in paths]
+    for path, map_set in zip(paths, map_sets, strict=True):
+        if missing := sum(not row.label for row in map_set.rows):
+            raise DataError(f"{path}: {missing} of {len(map_set)} maps have no label; use experiments.label_maps label")
+    return map_sets
 
 
-def classes_of(several: Sequence[MapSet]) -> tuple[Int[np.ndarray, " maps"], list[str]]:
-    """The class of each map by number, and what names its example."""
-    rows = [row for one in several for row in one.rows]
+def classes_of(map_sets: Sequence[MapSet]) -> tuple[Int[np.ndarray, " maps"], list[str]]:
+    """The class number of each map, and the name of its example."""
+    rows = [row for map_set in map_sets for row in map_set.rows]
     return np.array([NAMES.index(row.label) for row in rows]), [f"{row.task} {row.example}" for row in rows]
 
 
-def images_of(several: Sequence[MapSet]) -> tuple[Float[np.ndarray, "maps row column 2"], Float[np.ndarray, "maps 5"]]:
-    """What the network and its rival read of each map."""
-    rows, maps = [row for one in several for row in one.rows], [one for each in several for one in each.maps]
+def images_of(map_sets: Sequence[MapSet]) -> tuple[Float[np.ndarray, "maps row column 2"], Float[np.ndarray, "maps 5"]]:
+    """The inputs of the network and of its rivals for each map."""
+    rows, maps = (
+        [row for map_set in map_sets for row in map_set.rows],
+        [quantised for map_set in map_sets for quantised in map_set.maps],
+    )
     images, numbers = read_maps_as(*stack_maps(rows, maps))
     return np.asarray(images), np.asarray(numbers)
 
@@ -93,16 +96,16 @@ def train_network(
     epochs: int = EPOCHS,
     report: Report = lambda done, total: None,
 ) -> PatternNetwork:
-    """A network trained with AdamW on cross-entropy, rare classes weighted by the root of their rarity.
+    """Train a network with AdamW on cross-entropy, with rare classes weighted by the root of their rarity.
 
-    Half of the maps of a batch are turned by 180 degrees, which exchanges no classes: columns stay columns.
+    Half of the maps in a batch are rotated by 180 degrees, which preserves their classes: columns stay columns.
     """
     graph, params = nnx.split(PatternNetwork(nnx.Rngs(seed)))
     rng, size = np.random.default_rng(seed), min(BATCH, len(classes))
     steps = epochs * (len(classes) // size)
     counts = np.bincount(classes, minlength=len(NAMES))
     weights = jnp.asarray(np.sqrt(len(classes) / len(NAMES) / np.maximum(counts, 1)), jnp.float32)
-    # optax mixes dtypes by promotion, which bertjax's own code never does
+    # optax relies on dtype promotion, which bertjax's own code never does
     with jax.numpy_dtype_promotion("standard"):
         optimizer = optax.adamw(optax.warmup_cosine_decay_schedule(0.0, RATE, steps // 10, steps), weight_decay=DECAY)
         state = optimizer.init(params)
@@ -124,15 +127,15 @@ def _step(graph: Any, update: Any, params: Any, state: Any, batch: tuple[Array, 
 
     def loss(params: Any) -> Array:
         logits = nnx.merge(graph, params)(images)
-        each = optax.softmax_cross_entropy_with_integer_labels(logits, classes)
-        return jnp.mean(each * weights[classes])
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, classes)
+        return jnp.mean(losses * weights[classes])
 
     updates, state = update(jax.grad(loss)(params), state, params)
     return optax.apply_updates(params, updates), state
 
 
 def predict_classes(network: Any, images: Float[np.ndarray, "maps row column 2"]) -> Int[np.ndarray, " maps"]:
-    """The likeliest class of each map."""
+    """The most probable class of each map."""
     return np.asarray(_logits(*nnx.split(network), jnp.asarray(images))).argmax(-1)
 
 
@@ -143,115 +146,115 @@ def _logits(graph: Any, params: Any, images: Array) -> Array:
 
 
 def rivals() -> dict[str, Any]:
-    """Classifiers that read five numbers of a map."""
+    """The classifiers that read five numbers of a map."""
     linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     return {"logistic": linear, "boosting": HistGradientBoostingClassifier(random_state=SEED)}
 
 
-def split_folds(several: Sequence[MapSet]) -> list[tuple[Rows, Rows]]:
-    """Rows to train on and to judge, of each fold; all maps of an example are judged in one fold.
+def split_folds(map_sets: Sequence[MapSet]) -> list[tuple[Rows, Rows]]:
+    """Training and test rows of each fold; all maps of an example are tested in one fold.
 
     Raises:
         DataError: there are too few examples, or too few maps of different classes.
     """
-    classes, groups = classes_of(several)
-    if (drawn := len(set(groups[: len(several[0])]))) < FOLDS:
+    classes, groups = classes_of(map_sets)
+    if (drawn := len(set(groups[: len(map_sets[0])]))) < FOLDS:
         raise DataError(f"the first maps are of {drawn} examples, {FOLDS} folds need {FOLDS}; label maps of more")
     if np.bincount(classes).max() < FOLDS:
         raise DataError(f"no class has {FOLDS} maps, one for each of {FOLDS} folds; label more")
-    with warnings.catch_warnings():  # a class with fewer maps than there are folds is missing in some: so be it
+    with warnings.catch_warnings():  # a class with fewer maps than folds is missing in some: accepted
         warnings.simplefilter("ignore")
         folds = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=SEED)
-        found = list(folds.split(classes, classes, groups))
-    if not all(len(test) and len(set(classes[train])) > 1 for train, test in found):
+        splits = list(folds.split(classes, classes, groups))
+    if not all(len(test) and len(set(classes[train])) > 1 for train, test in splits):
         names = ", ".join(NAMES[number] for number in np.unique(classes))
         raise DataError(f"a fold would have but one class to learn (all labels: {names}); label maps of more classes")
-    return found
+    return splits
 
 
-def commonest_of_heads(several: Sequence[MapSet], folds: Sequence[tuple[Rows, Rows]]) -> Int[np.ndarray, " maps"]:
-    """For each map the commonest label of its head in the other folds: a rival that never sees a map.
+def commonest_of_heads(map_sets: Sequence[MapSet], folds: Sequence[tuple[Rows, Rows]]) -> Int[np.ndarray, " maps"]:
+    """The commonest label of each map's head in the other folds: a rival that never sees a map.
 
-    Where the head has no label there, or several as often, the one that is commonest among all heads.
+    If the head has no label there, or on a tie, the label commonest among all heads decides.
     """
-    classes, _ = classes_of(several)
-    heads = np.array([(row.layer, row.head) for one in several for row in one.rows])
-    found = np.full(len(classes), -1)
+    classes, _ = classes_of(map_sets)
+    heads = np.array([(row.layer, row.head) for map_set in map_sets for row in map_set.rows])
+    commonest = np.full(len(classes), -1)
     for train, test in folds:
         overall = np.bincount(classes[train], minlength=len(NAMES))
         for place in test:
             same = train[(heads[train] == heads[place]).all(-1)]
             counts = np.bincount(classes[same], minlength=len(NAMES))
-            found[place] = (counts * (len(train) + 1) + overall).argmax()
-    return found
+            commonest[place] = (counts * (len(train) + 1) + overall).argmax()
+    return commonest
 
 
-def hold_out(several: Sequence[MapSet], epochs: int, report: Report) -> dict[str, Int[np.ndarray, " maps"]]:
-    """What the network and its rivals say of each map when trained without its example."""
-    folds = split_folds(several)
-    classes, _ = classes_of(several)
-    images, numbers = images_of(several)
-    found = np.full(len(classes), -1)
+def hold_out(map_sets: Sequence[MapSet], epochs: int, report: Report) -> dict[str, Int[np.ndarray, " maps"]]:
+    """Predictions of the network and its rivals for each map, when trained without its example."""
+    folds = split_folds(map_sets)
+    classes, _ = classes_of(map_sets)
+    images, numbers = images_of(map_sets)
+    predicted = np.full(len(classes), -1)
     for number, (train, test) in enumerate(folds):
         network = train_network(images[train], classes[train], SEED + number, epochs)
-        found[test] = predict_classes(network, images[test])
+        predicted[test] = predict_classes(network, images[test])
         report(float(number + 1), float(FOLDS))
-    held = {name: cross_val_predict(rival, numbers, classes, cv=folds) for name, rival in rivals().items()}
-    return {"network": found, **held, "head": commonest_of_heads(several, folds)}
+    rival_predictions = {name: cross_val_predict(rival, numbers, classes, cv=folds) for name, rival in rivals().items()}
+    return {"network": predicted, **rival_predictions, "head": commonest_of_heads(map_sets, folds)}
 
 
-def score_held_out(several: Sequence[MapSet], held: Mapping[str, Int[np.ndarray, " maps"]]) -> dict[str, Any]:
-    """Scores of what each classifier said of maps not seen, of those drawn at random and of all.
+def score_held_out(map_sets: Sequence[MapSet], held: Mapping[str, Int[np.ndarray, " maps"]]) -> dict[str, Any]:
+    """Scores of each classifier on unseen maps: on those drawn at random, and on all.
 
     Args:
         held: what `hold_out` returns.
 
-    Returns: for each classifier its F1; how often it is right where the label is not the commonest of the head
-    (`off_head`); and how far the network is ahead of it.
+    Returns: for each classifier its F1; its accuracy where the label is not the commonest of the head (`off_head`); and
+    the lead of the network over it.
     """
-    classes, groups = classes_of(several)
+    classes, groups = classes_of(map_sets)
     scores: dict[str, Any] = {name: {} for name in held}
-    for part, count in (("drawn_at_random", len(several[0])), ("all", len(classes))):
+    for part, count in (("drawn_at_random", len(map_sets[0])), ("all", len(classes))):
         true, names = classes[:count], groups[:count]
-        off = np.flatnonzero(true != held["head"][:count])
-        for name, said in held.items():
-            found = said[:count]
-            one = score_classes(true, found, names)
-            one["off_head"] = score_accuracy(true[off], found[off], [names[place] for place in off])
+        off_head = np.flatnonzero(true != held["head"][:count])
+        for name, predicted in held.items():
+            of_part = predicted[:count]
+            score = score_classes(true, of_part, names)
+            score["off_head"] = score_accuracy(true[off_head], of_part[off_head], [names[place] for place in off_head])
             if name != "network":
-                one["network_ahead_by"] = compare_classes(true, held["network"][:count], found, names)
-            scores[name][part] = one
+                score["network_ahead_by"] = compare_classes(true, held["network"][:count], of_part, names)
+            scores[name][part] = score
     return scores
 
 
-def as_published(several: MapSet, epochs: int) -> tuple[PatternNetwork, dict[str, Any]]:
-    """The network that the paper describes, and its scores: 400 maps, one split, random by map."""
-    classes, _ = classes_of([several])
-    images, _ = images_of([several])
-    kept = np.random.default_rng(SEED).permutation(len(classes))[:PUBLISHED_MAPS]
-    train, test = train_test_split(kept, test_size=PUBLISHED_TEST, random_state=SEED)
+def as_published(map_set: MapSet, epochs: int) -> tuple[PatternNetwork, dict[str, Any]]:
+    """Train the network that the paper describes, and score it: 400 maps, one random split by map."""
+    classes, _ = classes_of([map_set])
+    images, _ = images_of([map_set])
+    sample = np.random.default_rng(SEED).permutation(len(classes))[:PUBLISHED_MAPS]
+    train, test = train_test_split(sample, test_size=PUBLISHED_TEST, random_state=SEED)
     network = train_network(images[train], classes[train], SEED, epochs)
-    names = [str(number) for number in test]  # each map for itself, as the split has it
+    names = [str(number) for number in test]  # each map is its own group, as in the split
     return network, score_classes(classes[test], predict_classes(network, images[test]), names)
 
 
 def score_fitted(
     directory: Path, images: Float[np.ndarray, "maps row column 2"], classes: Int[np.ndarray, " maps"]
 ) -> dict[str, float]:
-    """Macro F1 of the written networks on all labelled maps, their own training's among them: to know them again by."""
+    """Macro F1 of the written networks on all labelled maps, their training maps included, to identify the networks."""
     path = directory / "pattern_network.safetensors"
-    said = {name: predict_classes(load_network(path, name), images) for name in ("grouped", "published")}
-    return {name: float(f1_score(classes, found, average="macro")) for name, found in said.items()}
+    predictions = {name: predict_classes(load_network(path, name), images) for name in ("grouped", "published")}
+    return {name: float(f1_score(classes, predicted, average="macro")) for name, predicted in predictions.items()}
 
 
 def hash_labels(paths: Sequence[Path]) -> dict[str, str]:
-    """A digest of each file of labelled maps, by its name."""
+    """A digest of each file of labelled maps, by file name."""
     files = [path.with_suffix(suffix) for path in paths for suffix in (".npz", ".tsv")]
     return {file.name: hash_file(file) for file in files}
 
 
 def made_of(paths: Sequence[Path], epochs: int) -> dict[str, Any]:
-    """What networks and scores are made of: settings, digests of the labelled maps' files, versions."""
+    """The origin of networks and scores: settings, digests of the files of labelled maps, versions."""
     return {
         "seed": SEED,
         "seeds_of_folds": [SEED + number for number in range(FOLDS)],
@@ -264,27 +267,27 @@ def made_of(paths: Sequence[Path], epochs: int) -> dict[str, Any]:
     }
 
 
-def told(several: Sequence[MapSet]) -> dict[str, int]:
-    """How many maps there are, how many of them drawn at random, and of how many examples."""
-    _, groups = classes_of(several)
-    return {"maps": len(groups), "drawn_at_random": len(several[0]), "examples": len(set(groups))}
+def told(map_sets: Sequence[MapSet]) -> dict[str, int]:
+    """The number of maps, of those drawn at random, and of examples."""
+    _, groups = classes_of(map_sets)
+    return {"maps": len(groups), "drawn_at_random": len(map_sets[0]), "examples": len(set(groups))}
 
 
 def train(paths: Sequence[Path], output: Path, epochs: int = EPOCHS) -> dict[str, Any]:
-    """Scores of all classifiers; writes networks and scores into a directory."""
-    several = read_labels(paths)
-    made = made_of(paths, epochs)
+    """Train and score all classifiers; write networks and scores to a directory."""
+    map_sets = read_labels(paths)
+    facts = made_of(paths, epochs)
     with ProgressBar("folds") as report:
-        held = hold_out(several, epochs, report)
-    published, of_published = as_published(several[0], epochs)
-    images, _ = images_of(several)
+        predictions = hold_out(map_sets, epochs, report)
+    published, published_scores = as_published(map_sets[0], epochs)
+    images, _ = images_of(map_sets)
     with ProgressBar("all labels") as report:
-        network = train_network(images, classes_of(several)[0], SEED, epochs, report)
+        network = train_network(images, classes_of(map_sets)[0], SEED, epochs, report)
     save_networks(output / "pattern_network.safetensors", {"grouped": network, "published": published})
-    scores = {**told(several), **score_held_out(several, held), "as_published": of_published}
-    scores["fitted"] = score_fitted(output, images, classes_of(several)[0])
-    scores["made_of"] = made
-    scores["held_out"] = {name: found.tolist() for name, found in held.items()}
+    scores = {**told(map_sets), **score_held_out(map_sets, predictions), "as_published": published_scores}
+    scores["fitted"] = score_fitted(output, images, classes_of(map_sets)[0])
+    scores["made_of"] = facts
+    scores["held_out"] = {name: predicted.tolist() for name, predicted in predictions.items()}
     write_json(output / "pattern_scores.json", scores)
     return scores
 
@@ -293,25 +296,25 @@ def say_scores(scores: Mapping[str, Any]) -> list[str]:
     """A line for each classifier."""
     lines = []
     for kind in ("network", *rivals(), "head", "as_published"):
-        found = scores[kind].get("drawn_at_random", scores[kind])
-        line = f"{kind.replace('_', ' ')}: macro F1 {_say(found)}"
-        if ahead := found.get("network_ahead_by"):
-            line += f"; network ahead by {_say(ahead)}"
-        if off := found.get("off_head"):
-            line += f"; {off['right']} of {off['maps']} maps right whose label is not their head's commonest"
+        part_scores = scores[kind].get("drawn_at_random", scores[kind])
+        line = f"{kind.replace('_', ' ')}: macro F1 {_say(part_scores)}"
+        if advantage := part_scores.get("network_ahead_by"):
+            line += f"; network ahead by {_say(advantage)}"
+        if off_head := part_scores.get("off_head"):
+            line += f"; {off_head['right']} of {off_head['maps']} maps right whose label is not their head's commonest"
         lines.append(line)
     return lines
 
 
-def _say(found: Mapping[str, Any]) -> str:
-    low, high = found["interval"]
-    return f"{found['macro_f1']:.2f} (95 % interval {low:.2f} to {high:.2f})"
+def _say(score: Mapping[str, Any]) -> str:
+    low, high = score["interval"]
+    return f"{score['macro_f1']:.2f} (95 % interval {low:.2f} to {high:.2f})"
 
 
 def make_parser() -> Parser:
-    """The command line's parser."""
-    look = argparse.RawDescriptionHelpFormatter
-    parser = Parser(prog="python -m experiments.patterns.training", description=__doc__, formatter_class=look)
+    """The parser of the command line."""
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog="python -m experiments.patterns.training", description=__doc__, formatter_class=formatter)
     text = "names of labelled maps without suffix; the first are a random draw, others only add rare classes"
     parser.add_argument("--labels", nargs="+", type=Path, metavar="MAPS", help=text)
     text = "where network and scores go (default where the shipped ones are, if they are what is made)"

@@ -1,4 +1,4 @@
-"""Statistics of attention maps, reduced on the device: the maps of a whole data set are never in memory."""
+"""Statistics of attention maps, reduced on the device, so that the maps of a data set are never all in memory."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,11 +18,11 @@ from bertjax.engine import BATCH, SPLIT, make_mesh, place_on_mesh
 from bertjax.progress import Report
 from experiments.shared.encoder import Encoder
 
-# What the maps of one batch, and what the statistic makes of them, may take on a device.
+# Device memory for the maps of one batch and the intermediate values of the statistic.
 BATCH_BYTES = 64 * 10**6
 AT_ONCE = 2
 
-# Batches are padded to one of these: 3 % of padding on MRPC's lengths.
+# Batches are padded to one of these widths: 3 % padding for the lengths of MRPC.
 WIDTHS = (*range(4, 256, 4), *range(256, 513, 16))
 
 Statistic = Callable[..., Shaped[Array, "batch ..."]]
@@ -38,56 +38,56 @@ def stream_attention(
     example_bytes: int = 0,
     report: Report = lambda done, total: None,
 ) -> Iterator[tuple[Int[np.ndarray, "batch"], Shaped[np.ndarray, "batch ..."]]]:
-    """A statistic of the attention maps of every example, batch by batch, each shared by all devices of the process.
+    """A statistic of the attention maps of every example, batch by batch, each batch split over all local devices.
 
     Args:
-        models: any model of bertjax, or several of one size as a tuple.
+        models: any bertjax model, or a tuple of models of the same size.
         texts: the examples.
-        statistic: of one batch: attention weights `[layers, batch, heads, query, key]` of each model, what of the
-            tokens is real `[batch, token]`, and the extras; a function defined once, since each new one is compiled
-            anew.
-        extras: more arrays for some examples, a row for each.
-        length: pad every example to so many tokens; default with others of about its length.
-        example_bytes: what the statistic takes for each example beside its maps.
-        report: is told the batches done and in all.
+        statistic: a function of one batch that takes the attention weights `[layers, batch, heads, query, key]` of each
+            model, the mask of real tokens `[batch, token]`, and the extras. Define it once, since each new function is
+            compiled again.
+        extras: returns additional arrays for the given examples, a row for each.
+        length: pad every example to this many tokens; by default examples of similar length are padded together.
+        example_bytes: memory that the statistic needs per example in addition to its maps.
+        report: called with the number of finished batches and their total.
 
-    Yields: which examples, and their statistic; each example once.
+    Yields: indices of examples, and their statistic; each example once.
     """
-    several = models if isinstance(models, tuple) else (models,)
-    config, lengths = several[0].config, [length or len(text) for text in texts]
-    one_map = 4 * len(several) * config.num_hidden_layers * config.num_attention_heads * max(lengths) ** 2
+    all_models = models if isinstance(models, tuple) else (models,)
+    config, lengths = all_models[0].config, [length or len(text) for text in texts]
+    map_bytes = 4 * len(all_models) * config.num_hidden_layers * config.num_attention_heads * max(lengths) ** 2
     devices = len(jax.local_devices())
-    size = int(np.clip(BATCH_BYTES // (one_map + example_bytes), 1, max(1, len(texts) // devices))) * devices
+    size = int(np.clip(BATCH_BYTES // (map_bytes + example_bytes), 1, max(1, len(texts) // devices))) * devices
     mesh = make_mesh(None, size := min(size, len(texts)))
-    encoders = [Encoder.of(model.body, mesh) for model in several]
+    encoders = [Encoder.of(model.body, mesh) for model in all_models]
     widths = WIDTHS if length is None else (length,)
     batches = batches_by_length(lengths, size, widths, max_length=config.max_position_embeddings)
 
-    def compute(batch: dict[str, np.ndarray], more: Sequence[np.ndarray]) -> np.ndarray:
-        # Each model checks the tokens by its own vocabulary: JAX would take an unknown one for the last it has.
-        inputs = [place_on_mesh(model.inputs(**batch), mesh, BATCH) for model in several]
-        maps = [encoder.attend(one) for encoder, one in zip(encoders, inputs, strict=True)]
-        return np.asarray(_reduce(statistic, mesh, maps, [batch["attention_mask"], *more]))
+    def compute(batch: dict[str, np.ndarray], extra_arrays: Sequence[np.ndarray]) -> np.ndarray:
+        # Each model checks the tokens against its own vocabulary: JAX would silently clamp an unknown id.
+        inputs = [place_on_mesh(model.inputs(**batch), mesh, BATCH) for model in all_models]
+        maps = [encoder.attend(model_inputs) for encoder, model_inputs in zip(encoders, inputs, strict=True)]
+        return np.asarray(_reduce(statistic, mesh, maps, [batch["attention_mask"], *extra_arrays]))
 
     tasks = (
         (collate([texts[place] for place in places], padded), extras(np.array(places))) for places, padded in batches
     )
     for number, values in enumerate(_side_by_side(compute, tasks)):
-        # A batch may be filled up by its last example.
+        # A batch may be padded with repeats of its last example.
         members, first = np.unique(np.array(batches[number][0]), return_index=True)
         yield members, values[first]
         report(float(number + 1), float(len(batches)))
 
 
 def _side_by_side(compute: Callable[..., np.ndarray], tasks: Iterable[tuple[Any, ...]]) -> Iterator[np.ndarray]:
-    """The results in order, two computed at once: cores that one leaves idle work for the other."""
+    """The results in order, two computed concurrently, so that one uses the cores that the other leaves idle."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         waiting: deque[Future[np.ndarray]] = deque()
         for task in tasks:
             waiting.append(pool.submit(compute, *task))
             if len(waiting) > AT_ONCE:
                 yield waiting.popleft().result()
-        yield from (one.result() for one in waiting)
+        yield from (future.result() for future in waiting)
 
 
 def reduce_attention(
@@ -96,46 +96,46 @@ def reduce_attention(
     """A statistic of the attention maps of every example, in the order of the examples.
 
     Args:
-        extras: more arrays, each with a row for each example.
+        extras: additional arrays, each with a row for each example.
         options: `length`, `example_bytes` and `report`, as for `stream_attention`.
     """
-    found: Any = None
+    reduced: Any = None
     for places, values in stream_attention(
         models, texts, statistic, lambda places: [extra[places] for extra in extras], **options
     ):
-        found = np.zeros((len(texts), *values.shape[1:]), values.dtype) if found is None else found
-        found[places] = values
-    return found
+        reduced = np.zeros((len(texts), *values.shape[1:]), values.dtype) if reduced is None else reduced
+        reduced[places] = values
+    return reduced
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _reduce(
-    statistic: Statistic, mesh: Mesh | None, maps: Sequence[Array], others: Sequence[Array]
+    statistic: Statistic, mesh: Mesh | None, maps: Sequence[Array], arrays: Sequence[Array]
 ) -> Shaped[Array, "batch ..."]:
     if mesh is None:
-        return statistic(*maps, *others)
+        return statistic(*maps, *arrays)
     local = jax.shard_map(
-        lambda maps, others: statistic(*maps, *others), mesh=mesh, in_specs=(SPLIT, BATCH), out_specs=BATCH
+        lambda maps, arrays: statistic(*maps, *arrays), mesh=mesh, in_specs=(SPLIT, BATCH), out_specs=BATCH
     )
-    return local(list(maps), list(others))
+    return local(list(maps), list(arrays))
 
 
 def whole_maps(
     attentions: Float[Array, "layers batch heads query key"], keep: Int[Array, "batch token"]
 ) -> Float[Array, "batch layers heads query key"]:
-    """All weights: for few or short texts, or to be reduced batch by batch on the host."""
+    """All weights: for few or short texts, or for reduction batch by batch on the host."""
     return jnp.moveaxis(attentions, 1, 0)
 
 
 def at_pairs(
     attentions: Float[Array, "layers batch heads query key"], pairs: Int[Array, "batch sets pairs 2"]
 ) -> Float[Array, "batch sets pairs layers heads"]:
-    """Weights at pairs of (query, key); a pair (-1, -1) fills up and gives some weight or other."""
+    """Weights at pairs of (query, key); a pair (-1, -1) is padding and gives an arbitrary weight."""
 
-    def one(maps: Array, wanted: Array) -> Array:
-        return jnp.moveaxis(maps[:, :, wanted[..., 0], wanted[..., 1]], (0, 1), (-2, -1))
+    def pick(maps: Array, example_pairs: Array) -> Array:
+        return jnp.moveaxis(maps[:, :, example_pairs[..., 0], example_pairs[..., 1]], (0, 1), (-2, -1))
 
-    return jax.vmap(one, in_axes=(1, 0))(attentions, pairs)
+    return jax.vmap(pick, in_axes=(1, 0))(attentions, pairs)
 
 
 def largest_of_pairs(
@@ -143,7 +143,7 @@ def largest_of_pairs(
     keep: Int[Array, "batch token"],
     pairs: Int[Array, "batch sets pairs 2"],
 ) -> Float[Array, "batch sets layers heads"]:
-    """The largest weight among each set of pairs (query, key); 0 for an empty set."""
+    """The largest weight in each set of pairs (query, key); 0 for an empty set."""
     real = (pairs[..., 0] >= 0)[..., None, None]
     return jnp.where(real, at_pairs(attentions, pairs), 0.0).max(axis=2)
 
@@ -160,17 +160,17 @@ def mean_of_pairs(
 
 
 def stack_pairs(
-    several: Sequence[Sequence[Sequence[tuple[int, int]]]], most: int = 0
+    example_sets: Sequence[Sequence[Sequence[tuple[int, int]]]], most: int = 0
 ) -> Int[np.ndarray, "examples sets pairs 2"]:
-    """Pairs of (query, key) by example and set as one array, filled up with -1.
+    """Pairs of (query, key) by example and set as one array, padded with -1.
 
     Args:
-        several: for each example equally many sets of pairs.
-        most: room for so many pairs at least, so that batches have one shape.
+        example_sets: sets of pairs for each example, the same number for all.
+        most: pad to at least this many pairs, so that batches have one shape.
     """
-    most = max(most, 1, *(len(pairs) for sets in several for pairs in sets))
-    stacked = np.full((len(several), len(several[0]), most, 2), -1, np.int32)
-    for example, sets in enumerate(several):
+    most = max(most, 1, *(len(pairs) for sets in example_sets for pairs in sets))
+    stacked = np.full((len(example_sets), len(example_sets[0]), most, 2), -1, np.int32)
+    for example, sets in enumerate(example_sets):
         for number, pairs in enumerate(sets):
             stacked[example, number, : len(pairs)] = np.array(pairs, np.int32).reshape(-1, 2)
     return stacked

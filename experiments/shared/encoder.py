@@ -1,4 +1,4 @@
-"""The attention maps of an encoder, a layer at a time."""
+"""The attention maps of an encoder, computed layer by layer."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,7 @@ Weights: TypeAlias = Float[Array, "batch heads query key"]
 class Encoder:
     """A model's embeddings and layers as pairs of graph and parameters.
 
-    A layer is compiled for each shape, not the model, so that batches can have many widths.
+    Single layers, not the whole model, are compiled for each shape, so that batches can have many widths.
     """
 
     embeddings: tuple[Any, Any]
@@ -58,11 +58,11 @@ def _layer(graph: Any, state: Any, hidden: Array, keep: Array) -> tuple[Float[Ar
 
 @partial(jax.jit, static_argnums=0)
 def _weights(graph: Any, state: Any, hidden: Array, keep: Array) -> Weights:
-    """The last layer's; the compiler leaves out all that they do not need."""
+    """The weights of the last layer; the compiler removes whatever they do not need."""
     return nnx.merge(graph, state)(hidden, keep)[1].weights
 
 
 @jax.jit
 def _stack(*maps: Weights) -> Float[Array, "layers batch heads query key"]:
-    """By itself: compiled into what reads it, it would be done at every read."""
+    """Stack the maps in a function of its own: compiled into its consumer, stacking would be repeated at every read."""
     return jnp.stack(maps)

@@ -1,4 +1,4 @@
-"""Maps in rows and columns whose colours can be compared: one scale for as many rows as it stands beside."""
+"""Maps in rows and columns with comparable colours: adjacent rows can share one scale."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ from bertjax.plots import COLOURS, GREY, INK, STRENGTH, WIDTH, add_axes, draw_as
 from experiments.shared.maps import Panel
 
 EDGE, RIGHT, BAR, AXIS, TITLE = 0.2, 0.98, 0.1, 0.34, 0.2  # inches
-CELL, LOWEST, HIGHEST = 0.24, 0.09, 0.16  # of a value, inches; the last two are its height
-LETTER = 0.062  # inches of a letter of a label
+CELL, LOWEST, HIGHEST = 0.24, 0.09, 0.16  # width, and lowest and highest height of a cell, inches
+LETTER = 0.062  # width of a letter of a label, inches
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What colours stand for.
+    """A colour scale.
 
     Args:
-        label: of the bar.
-        low: where colours begin.
+        label: label of the bar.
+        low: where the colours begin.
         high: where they end; values beyond get the last colour.
-        centre: a value that is white, with red below and blue above; without it, white is the lowest.
-        ratio: colours stand for logarithms, and low, high and centre are ratios.
+        centre: the value shown white, with red below and blue above; without it, the lowest value is white.
+        ratio: colours follow logarithms, and low, high and centre are ratios.
     """
 
     label: str
@@ -37,67 +37,71 @@ class Scale:
     ratio: bool = False
 
     def place(self, values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-        """Where values stand on the scale."""
+        """Positions of values on the scale."""
         return np.asarray(np.log2(np.maximum(values, 1e-9))) if self.ratio else values
 
 
 @dataclass(frozen=True)
 class MapRow:
-    """Maps side by side, of one shape; None leaves a place empty."""
+    """Maps of one shape side by side; None leaves a gap."""
 
     label: str
     scale: Scale
     panels: Sequence[Panel | None]
-    lines: Sequence[str] = ()  # what the lines of a map are, where they are not layers
+    lines: Sequence[str] = ()  # names of the lines of a map, if they are not layers
 
 
 def ratio_scale(label: str, most: float = 8.0) -> Scale:
-    """Ratios to what is white, from 1/most to most times."""
+    """A scale of ratios to white, from 1/most to most."""
     return Scale(label, 1 / most, most, 1.0, ratio=True)
 
 
 def plain_scale(label: str, values: Sequence[Float[np.ndarray, "..."]]) -> Scale:
-    """From 0 to the largest value; what is below 0 is white."""
-    return Scale(label, 0.0, max((float(np.nanmax(one)) for one in values), default=0.0) or 1.0)
+    """A scale from 0 to the largest value; values below 0 are white."""
+    return Scale(label, 0.0, max((float(np.nanmax(array)) for array in values), default=0.0) or 1.0)
 
 
 def draw_table(path: Path, rows: Sequence[MapRow], title: str, subtitle: str, note: str = "") -> None:
-    """Draw rows of maps, layer 0 at the top of each; beside rows of one scale, its bar.
+    """Draw rows of maps, layer 0 at the top of each, and a bar beside the rows that share a scale.
 
     Args:
-        path: a PNG or PDF, by its suffix.
-        rows: at least one, with one panel at least.
-        note: what a dot or a pale colour stands for, in lines.
+        path: PNG or PDF, by its suffix.
+        rows: at least one, with at least one panel.
+        note: lines that explain dots and pale colours.
     """
     from matplotlib.style import context
 
-    drawn = max(len(row.panels) for row in rows)
-    columns = max(2, drawn)  # one map alone is no wider than one of two
+    filled_columns = max(len(row.panels) for row in rows)
+    columns = max(2, filled_columns)  # a single map is no wider than one of two
     labels = [line for row in rows for text in (row.label, *row.lines) for line in text.split("\n")]
     left = EDGE + 0.4 + LETTER * max((len(label) for label in labels), default=0)
     gap = 0.3 if columns < 5 else 0.12
     heads = max(panel.values.shape[1] for row in rows for panel in row.panels if panel)
-    wide = min((WIDTH - left - RIGHT - gap * (columns - 1)) / columns / heads, CELL)
-    high = min(max(wide, LOWEST), HIGHEST)
+    cell_width = min((WIDTH - left - RIGHT - gap * (columns - 1)) / columns / heads, CELL)
+    cell_height = min(max(cell_width, LOWEST), HIGHEST)
     bottom = AXIS + 0.12 + 0.16 * (note.count("\n") + bool(note))
     tops, total = [], 0.0
     for row in reversed(rows):
         lines = next(panel.values.shape[0] for panel in row.panels if panel)
-        tops.append((bottom + total, lines * high))
-        named = [_folded(panel.title, heads * wide).count("\n") for panel in row.panels if panel and panel.title]
-        total += lines * high + (TITLE + 0.12 * max(named) if named else 0.08)
+        tops.append((bottom + total, lines * cell_height))
+        title_breaks = [
+            _folded(panel.title, heads * cell_width).count("\n") for panel in row.panels if panel and panel.title
+        ]
+        total += lines * cell_height + (TITLE + 0.12 * max(title_breaks) if title_breaks else 0.08)
     tops.reverse()
     with context("default"):
         figure = start_page(title, subtitle, bottom, total + 0.05)
         for row, (below, height) in zip(rows, tops, strict=True):
             for column, panel in enumerate(row.panels):
                 if panel is not None:
-                    axes = add_axes(figure, left + column * (heads * wide + gap), below, heads * wide, height)
+                    axes = add_axes(
+                        figure, left + column * (heads * cell_width + gap), below, heads * cell_width, height
+                    )
                     _draw_map(axes, panel, row.scale, narrow=columns > 4)
                     _name_axes(axes, row, last=row is rows[-1], first=not column)
-        edge = left + drawn * (heads * wide + gap) - gap + 0.12
-        for scale, several in groupby(zip(rows, tops, strict=True), key=lambda pair: pair[0].scale):
-            places = [place for _, place in several]
+        edge = left + filled_columns * (heads * cell_width + gap) - gap + 0.12
+        for scale, row_group in groupby(zip(rows, tops, strict=True), key=lambda pair: pair[0].scale):
+            places = [place for _, place in row_group]
             upper = places[0][0] + places[0][1]
             length = min(upper - places[-1][0], 1.6)
             label = fill(scale.label, max(10, int(length / LETTER)))
@@ -117,7 +121,7 @@ def _colours(scale: Scale) -> tuple[Any, Any]:
 
 
 def _folded(title: str, width: float) -> str:
-    r"""A title in two lines where it is wider than its map, if it has a colon: the part of a task's data that is taken.
+    r"""A title, split in two lines at its colon (before the part of a task's data) if it is wider than its map.
 
     >>> _folded("qqp:held-out-2000", 0.9)
     'qqp:\nheld-out-2000'
@@ -133,7 +137,7 @@ def _draw_map(axes: Any, panel: Panel, scale: Scale, narrow: bool) -> None:
     axes.imshow(scale.place(panel.values), cmap=colours, norm=norm, alpha=alpha, aspect="auto")
     width = axes.get_position().width * WIDTH
     axes.set_title(_folded(panel.title, width), fontsize=7.5 if narrow else 9, color=INK, pad=3, linespacing=1.0)
-    for spine in axes.spines.values():  # pale cells are nearly white: where does the map end?
+    for spine in axes.spines.values():  # mark the edge of the map, since pale cells are nearly white
         spine.set_visible(True)
         spine.set_color("#cccccc")
         spine.set_linewidth(0.5)

@@ -1,4 +1,4 @@
-"""Maps of a number for each head, side by side: the layout of the paper's figures 3, 5 and 6."""
+"""Maps with a number for each head, side by side: the layout of the paper's figures 3, 5 and 6."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ STROKE = "#bdbdbd"
 
 @dataclass(frozen=True)
 class Panel:
-    """One map, layer 0 at the top; heads that are marked get a dot, and values within noise can be pale."""
+    """One map, layer 0 at the top; marked heads get a dot, and values within noise can be pale."""
 
     title: str
     values: Float[np.ndarray, "layers heads"]
@@ -36,15 +36,15 @@ def draw_maps(
     scale: tuple[float, float] | None = None,
     colours: str = "Blues",
 ) -> None:
-    """Draw panels of one scale, at most three side by side.
+    """Draw panels on one scale, at most three side by side.
 
     Args:
-        path: a PNG or PDF, by its suffix.
+        path: PNG or PDF, by its suffix.
         panels: at least one, all of one shape.
-        label: what the colours stand for.
-        note: what a dot stands for, and what is pale.
-        scale: where the colours begin and end; default from 0 to the largest value.
-        colours: a map of matplotlib's.
+        label: the meaning of the colours.
+        note: the meaning of dots and pale cells.
+        scale: where the colours begin and end; by default 0 and the largest value.
+        colours: a matplotlib colormap.
     """
     from matplotlib.style import context
 
@@ -84,6 +84,6 @@ def draw_maps(
 
 
 def _strike_through(axes: Any, pale: Bool[np.ndarray, "layers heads"]) -> None:
-    """A stroke through each pale cell: a pale colour alone looks like a small value."""
+    """Draw a stroke through each pale cell, since a pale colour alone looks like a small value."""
     for layer, head in np.argwhere(pale).tolist():
         axes.plot([head - 0.5, head + 0.5], [layer + 0.5, layer - 0.5], color=STROKE, linewidth=0.6)

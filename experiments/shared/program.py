@@ -1,11 +1,11 @@
-"""What the command lines of all experiments share: options, errors, and the files that a run leaves.
+"""What the command lines of all experiments share: options, errors, and the files that a run writes.
 
-    numbers.json            program, settings, command, model, versions, device, seconds, peak memory, and what came out
-    values.npz              what it was made of, for each example
-    figure.png, figure.pdf  the picture
-    uniform/, zero/ ...     where heads or layers are disabled: results as `bertjax ablate` writes them
+    numbers.json            program, settings, command, model, versions, device, seconds, peak memory, and the results
+    values.npz              the values behind the results, for each example
+    figure.png, figure.pdf  the figure
+    uniform/, zero/ ...     if heads or layers are disabled: results as `bertjax ablate` writes them
 
-`numbers.json` is written last: where it is, the rest is complete.
+`numbers.json` is written last: if it exists, the rest is complete.
 """
 
 import argparse
@@ -32,21 +32,21 @@ from bertjax.progress import ProgressBar, Report, say
 from bertjax.results import check_directory
 from bertjax.study import where_from
 
-# Packages that some of the programs use beside those that bertjax names in its own results.
+# Packages used by some of the programs, in addition to those that bertjax lists in its own results.
 PACKAGES = ("optax", "safetensors", "matplotlib", "conllu", "nltk", "spacy")
 FILES = ("values.npz", "figure.png", "figure.pdf", "numbers.json")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an experiment found.
+    """The results of an experiment.
 
     Args:
         numbers: for `numbers.json`.
         values: for `values.npz`.
-        draw: draws the figure; the path's suffix says what kind of file.
-        lines: what is printed: lines and tables.
-        more: more pictures by name; each is written as PNG and as PDF.
+        draw: draws the figure in the format given by the suffix of the path.
+        lines: lines and tables to print.
+        more: additional figures by name; each is written as PNG and as PDF.
     """
 
     numbers: Mapping[str, Any]
@@ -58,9 +58,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Run:
-    """What an experiment works with.
+    """The inputs of an experiment.
 
-    `directory` is where the results go.
+    `directory` is the directory for its results.
     """
 
     options: argparse.Namespace
@@ -71,28 +71,28 @@ class Run:
 
     @property
     def journal(self) -> Path | None:
-        """A directory where a sweep may keep what is finished; it goes once the results are written."""
+        """A directory where a sweep may save finished parts; it is removed once the results are written."""
         return None if self.directory is None else self.directory / "journal"
 
     def begin_to_write(self) -> None:
-        """What the directory holds is complete no more."""
+        """Mark the contents of the directory as incomplete."""
         if self.directory is not None:
             (self.directory / FILES[-1]).unlink(missing_ok=True)
 
 
 def make_parser(name: str, document: str, *, published: bool = True) -> Parser:
-    """A parser with the options that all experiments have; the docstring is what `--help` says.
+    """A parser with the options of all experiments; `document` is the text of `--help`.
 
     Args:
-        published: the program can show what the authors' code computes instead of the corrected form.
+        published: whether the program can show what the authors' code computes instead of the corrected form.
     """
-    look = argparse.RawDescriptionHelpFormatter
-    parser = Parser(prog=f"python -m experiments.{name}", description=document, formatter_class=look)
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog=f"python -m experiments.{name}", description=document, formatter_class=formatter)
     parser.add_argument("--model", default=DEFAULT_MODEL, metavar="M", help="directory, hub id, or package:NAME")
     parser.add_argument("--output", metavar="DIR", help=f"directory for the results (default experiment-{name})")
     parser.add_argument("--overwrite", action="store_true", help="replace results that are in DIR")
-    drawn = "only N examples, drawn with the seed, or 'all' (default %(default)s)"
-    parser.add_argument("--limit", type=count_or_all, default="all", metavar="N", help=drawn)
+    limit_text = "only N examples, drawn with the seed, or 'all' (default %(default)s)"
+    parser.add_argument("--limit", type=count_or_all, default="all", metavar="N", help=limit_text)
     parser.add_argument("--seed", type=whole, default=0, metavar="S", help="of everything that is drawn (default 0)")
     if published:
         parser.add_argument("--as-published", action="store_true", help="show what the authors' code computes")
@@ -107,10 +107,10 @@ def run_program(
     *,
     extends: bool = False,
 ) -> int:
-    """Parse, load the model, compute, write, print. Returns the exit code: 2 for a user's mistake.
+    """Parse, load the model, compute, write, print. Returns the exit code: 2 for a user error.
 
     Args:
-        extends: the program goes on from results that are there, and need not be told to replace them.
+        extends: the program continues existing results, so `--overwrite` is not needed.
     """
 
     def program() -> int:
@@ -119,23 +119,23 @@ def run_program(
         use_compile_cache()
         directory = user_path(options.output or f"experiment-{options.name}", OutputError)
         check_directory(directory, options.overwrite or extends, FILES[-1], FILES)
-        found = locate(options.model)
-        model, tokenizer = bertjax.load(found), bertjax.Tokenizer.from_pretrained(found)
+        model_directory = locate(options.model)
+        model, tokenizer = bertjax.load(model_directory), bertjax.Tokenizer.from_pretrained(model_directory)
         with ProgressBar(options.name) as report:
             outcome = compute(Run(options, model, tokenizer, report, directory))
         peak = peak_memory()
         facts = {
             "program": options.name,
             "settings": tell_settings(options),
-            **where_from(model, found, options.model),
+            **where_from(model, model_directory, options.model),
             "peak_memory_bytes": peak,
         }
         facts["versions"] |= {name: package_version(name) for name in PACKAGES}
         facts["seconds"] = round(time.monotonic() - started, 1)
         write_outcome(directory, outcome, facts)
         discard_journal(directory / "journal")
-        used = [f"{format_bytes(size)} of {where} memory at most" for where, size in peak.items() if size]
-        for line in [*outcome.lines, *used, f"results in {directory}"]:
+        memory_lines = [f"{format_bytes(size)} of {location} memory at most" for location, size in peak.items() if size]
+        for line in [*outcome.lines, *memory_lines, f"results in {directory}"]:
             say(line)
         return 0
 
@@ -143,41 +143,41 @@ def run_program(
 
 
 def whole(text: str) -> int:
-    """A whole number of at least 0, as the type of an option."""
+    """An option type: a whole number of at least 0."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
 
 
 def count_or_all(text: str) -> int | None:
-    """A whole number of at least 1, or None for `all`, as the type of an option."""
+    """An option type: a whole number of at least 1, or None for `all`."""
     return None if text == "all" else positive(text)
 
 
 def above_zero(text: str) -> float:
-    """A finite number above 0, as the type of an option."""
+    """An option type: a finite number above 0."""
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
-        found = 0.0
-    if not 0 < found < np.inf:
+        number = 0.0
+    if not 0 < number < np.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return found
+    return number
 
 
 def fraction(text: str) -> float:
-    """A number from 0 up to but not including 1, as the type of an option."""
+    """An option type: a number from 0 up to but not including 1."""
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
-        found = -1.0
-    if not 0 <= found < 1:
+        number = -1.0
+    if not 0 <= number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to below 1")
-    return found
+    return number
 
 
 def draw_sample(count: int, options: argparse.Namespace) -> list[int]:
-    """Which of `count` examples are looked at: all, or `--limit` of them drawn with `--seed`, in their order."""
+    """Indices of the examples to use out of `count`: all, or `--limit` of them drawn with `--seed`, in order."""
     return draw(count, options.limit or count, options.seed)
 
 
@@ -188,11 +188,11 @@ def write_outcome(directory: Path, outcome: Outcome, facts: Mapping[str, Any]) -
     remove_leftovers(directory, names)
     with staged(*(directory / name for name in names)) as (values, *figures, numbers):
         np.savez_compressed(values, **outcome.values)  # type: ignore[arg-type]
-        for figure, paint in zip(figures, [outcome.draw, outcome.draw, *pictures.values()], strict=True):
-            paint(figure)
+        for figure, draw_figure in zip(figures, [outcome.draw, outcome.draw, *pictures.values()], strict=True):
+            draw_figure(figure)
         numbers.write_bytes(encode_json({**facts, "results": dict(outcome.numbers)}))
 
 
 def tell_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """What was chosen on the command line, by name."""
+    """The settings from the command line, by name."""
     return {name: value for name, value in vars(options).items() if name not in ("name", "overwrite")}

@@ -1,4 +1,4 @@
-"""Which texts an experiment looks at: one rule for all, seeded, also where they are read as the authors' code does."""
+"""The choice of texts for an experiment: one seeded rule for all, also for texts read as the authors' code does."""
 
 import argparse
 import re
@@ -24,19 +24,19 @@ from bertjax.paths import is_directory, user_path
 from experiments.shared.program import Run
 from experiments.shared.quoting import read_quoted
 
-# The authors' code cuts and pads to so many tokens.
+# The authors' code truncates and pads to this many tokens.
 PUBLISHED_LENGTH = 200
-# A part of the data as `finetune --hold-out` makes it of a task whose validation data are not there.
+# The part of the data that `finetune --hold-out` makes for a task without validation data.
 HELD_OUT = re.compile(r"held-out-(\d{1,9})")
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Texts, or pairs of texts, and what the model reads of each.
+    """Texts, or pairs of texts, and their tokens.
 
     Args:
         examples: the texts, or pairs.
-        texts: as tokens; a pair is one row.
+        texts: their tokens as the model reads them; a pair is one row.
     """
 
     examples: Examples
@@ -46,7 +46,7 @@ class Sample:
         return len(self.texts)
 
     def told(self) -> dict[str, Any]:
-        """What is said of it in results."""
+        """The description of the sample for results."""
         return {"examples": len(self), "source": self.examples.source, "sha256": self.examples.sha256}
 
 
@@ -58,13 +58,13 @@ def add_task_options(
     limit: int | str = 1000,
     max_length: int | None = PUBLISHED_LENGTH,
 ) -> None:
-    """The options that say which examples of which task are looked at.
+    """Add the options that choose the task and its examples.
 
     Args:
         task: the default; `qnli-sample` comes with bertjax.
-        several: `--task` takes several and is a list.
-        limit: at most so many examples, or `all`.
-        max_length: tokens after which texts are cut, or None for what the model says.
+        several: whether `--task` takes several tasks and is a list.
+        limit: the largest number of examples, or `all`.
+        max_length: tokens to which texts are truncated, or None for the model's own limit.
     """
     kind: dict[str, Any] = {"nargs": "+", "default": [task]} if several else {"default": task}
     parser.add_argument(
@@ -80,65 +80,67 @@ def add_task_options(
 
 
 def read_examples(options: argparse.Namespace) -> Examples:
-    """The examples, with labels, that the options ask for: all, or `--limit` of them drawn with `--seed`.
+    """Read the labelled examples that the options choose: all, or `--limit` of them drawn with `--seed`.
 
     Raises:
-        DataError: they cannot be found, read or understood.
+        DataError: they cannot be found, read or parsed.
     """
     options = split_named_task(options)
-    where = {"data": options.data, "data_dir": options.data_dir}
-    held = HELD_OUT.fullmatch(options.split)
-    if held is None:
-        return load_examples(options.task, split=options.split, **where, limit=options.limit, seed=options.seed)
-    _, found = hold_out(load_examples(options.task, split="train", **where), int(held[1]), options.seed)
-    if options.limit is None or options.limit >= len(found):
-        return found
-    drawn = found.take(draw(len(found), options.limit, options.seed))
-    return replace(drawn, source=f"{found.source}, {options.limit} drawn")
+    location = {"data": options.data, "data_dir": options.data_dir}
+    match = HELD_OUT.fullmatch(options.split)
+    if match is None:
+        return load_examples(options.task, split=options.split, **location, limit=options.limit, seed=options.seed)
+    _, held_out = hold_out(load_examples(options.task, split="train", **location), int(match[1]), options.seed)
+    if options.limit is None or options.limit >= len(held_out):
+        return held_out
+    drawn = held_out.take(draw(len(held_out), options.limit, options.seed))
+    return replace(drawn, source=f"{held_out.source}, {options.limit} drawn")
 
 
 def hold_out(train: Examples, count: int, seed: int) -> tuple[Examples, Examples]:
-    """Training data in two: what is learnt from, and `count` examples to be judged by.
+    """Split training data in two: examples to train on, and `count` examples to validate on.
 
     Raises:
-        DataError: nothing would be left of one of them.
+        DataError: one of the parts would be empty.
     """
     if not 0 < count < len(train):
         raise DataError(f"{train.task.name} has {len(train)} examples for training: {count} cannot be held out")
-    held = draw(len(train), count, seed)
-    left = train.take(sorted(set(range(len(train))) - set(held)))
+    drawn = draw(len(train), count, seed)
+    remaining = train.take(sorted(set(range(len(train))) - set(drawn)))
     source = f"{train.source}, {count:,} held out with seed {seed}"
-    return left, replace(train.take(held), source=source, split=f"held-out-{count}")
+    return remaining, replace(train.take(drawn), source=source, split=f"held-out-{count}")
 
 
 def read_published_examples(options: argparse.Namespace) -> Examples:
-    """The same examples with labels as the authors' code reads them (`read_quoted`), as far as it does not lose them.
+    """Read the same examples as the authors' code reads them (`read_quoted`), except those that it loses.
 
-    Only a TSV file can be read so; of other data the source says that it was not.
+    Only a TSV file can be read this way; for other data the source states that it was not.
 
     Raises:
         DataError: as `read_examples`.
     """
     options = split_named_task(options)
     task = task_named(options.task)
-    held = HELD_OUT.fullmatch(options.split) is not None
-    split = "train" if held else options.split
+    is_held_out = HELD_OUT.fullmatch(options.split) is not None
+    split = "train" if is_held_out else options.split
     path = None if options.data is None else user_path(options.data)
     if path is not None and is_directory(path):
         path = glue_file(path, task, split_named(task, split))
     if path is None or not path.name.endswith((".tsv", ".tsv.gz")):
-        found = read_examples(options)
-        return replace(found, source=f"{found.source}, no TSV file, so read without quote handling")
-    found = read_quoted(path, task, split)
-    if options.limit is None and not held:
-        return found
+        examples = read_examples(options)
+        return replace(examples, source=f"{examples.source}, no TSV file, so read without quote handling")
+    examples = read_quoted(path, task, split)
+    if options.limit is None and not is_held_out:
+        return examples
     drawn = set(read_examples(options).ids)
-    left = found.take([place for place, number in enumerate(found.ids) if number in drawn])
-    return replace(left, source=f"{left.source}, what that leaves of {len(drawn):,} drawn with seed {options.seed}")
+    remaining = examples.take([place for place, number in enumerate(examples.ids) if number in drawn])
+    return replace(
+        remaining, source=f"{remaining.source}, what that leaves of {len(drawn):,} drawn with seed {options.seed}"
+    )
 
 
 def known_task(name: str) -> Task:
-    """A task by name. Raises `DataError` where there is none, and for files of other tasks, which no experiment takes.
+    """A task by name. Raises `DataError` if there is none, and for custom tasks, which no experiment accepts.
 
     >>> known_task("STS-B").name
     'stsb'
@@ -149,7 +151,7 @@ def known_task(name: str) -> Task:
 
 
 def split_named_task(options: argparse.Namespace) -> argparse.Namespace:
-    """The options with `TASK:SPLIT` taken apart, where `--task` names a part of the data.
+    """The options with `TASK:SPLIT` split into task and split, if `--task` names a part of the data.
 
     >>> split_named_task(argparse.Namespace(task="mnli:validation_mismatched", split="validation"))
     Namespace(task='mnli', split='validation_mismatched')
@@ -163,12 +165,12 @@ def task_runs(run: Run) -> dict[str, Run]:
     """A run for each task of the command line; `TASK:SPLIT` names a part of its data.
 
     Raises:
-        DataError: there is no such task, or one is named twice.
+        DataError: a task does not exist, or is named twice.
     """
     runs = {}
-    for given in run.options.task:
-        options = split_named_task(argparse.Namespace(**vars(run.options) | {"task": given}))
-        name = task_named(options.task).name + given[len(options.task) :]
+    for argument in run.options.task:
+        options = split_named_task(argparse.Namespace(**vars(run.options) | {"task": argument}))
+        name = task_named(options.task).name + argument[len(options.task) :]
         if name in runs:
             raise DataError(f"--task names {name} twice")
         runs[name] = replace(run, options=options)
@@ -176,12 +178,12 @@ def task_runs(run: Run) -> dict[str, Run]:
 
 
 def read_sample(run: Run) -> Sample:
-    """The texts that the options ask for, as the model reads them. Raises as `read_examples`."""
+    """Read and tokenise the examples that the options choose. Raises as `read_examples` does."""
     return _encode(run, read_examples(run.options))
 
 
 def read_published_sample(run: Run) -> Sample:
-    """The texts as the authors' code reads them. Raises as `read_published_examples`."""
+    """Read them as the authors' code does, and tokenise them. Raises as `read_published_examples` does."""
     return _encode(run, read_published_examples(run.options))
 
 
@@ -190,7 +192,7 @@ def _encode(run: Run, examples: Examples) -> Sample:
 
 
 def encode_texts(run: Run, first: Sequence[str], second: Sequence[str] | None = None) -> tuple[Encoding, ...]:
-    """Tokenise texts or pairs, cut to `--max-length` from the longer side. Raises `DataError` where there are none."""
+    """Tokenise texts or pairs, cut to `--max-length` from the longer side. Raises `DataError` if there are none."""
     if not first:
         raise DataError("there are no texts to look at")
     length = min(run.options.max_length, run.model.config.max_position_embeddings)

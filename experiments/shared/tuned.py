@@ -1,4 +1,4 @@
-"""A base model and those that were fine-tuned from it."""
+"""A base model and the models fine-tuned from it."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ NONE = "-"  # in place of a model
 
 
 def add_tuned_option(parser: Parser, *, optional: bool = False) -> None:
-    """The option that names fine-tuned models: one for each task, once for each seed.
+    """Add the option that names fine-tuned models: one for each task, given once for each seed.
 
     Args:
-        optional: a task may have none.
+        optional: whether a task may have none.
     """
     none = f" ({NONE} for none)" if optional else ""
     text = (
@@ -36,10 +36,10 @@ def add_tuned_option(parser: Parser, *, optional: bool = False) -> None:
 
 
 def tuned_models(options: Namespace, tasks: Sequence[str]) -> dict[str, list[str]]:
-    """The fine-tuned models of each task, a seed each, as `--tuned` names them; none where it says `NONE`.
+    """The fine-tuned models of each task, one per seed, as `--tuned` names them; `NONE` stands for no model.
 
     Raises:
-        ConfigError: there are not as many as tasks.
+        ConfigError: the number of models differs from the number of tasks.
     """
     for names in options.tuned:
         if len(names) != len(tasks):
@@ -50,15 +50,15 @@ def tuned_models(options: Namespace, tasks: Sequence[str]) -> dict[str, list[str
 
 
 def with_tuned(run: Run, name: str) -> Run:
-    """The run with one fine-tuned model, as `check_tuned` takes it."""
+    """The run with one fine-tuned model, as `check_tuned` expects it."""
     return replace(run, options=Namespace(**vars(run.options) | {"tuned": name}))
 
 
 def tuned_runs(run: Run) -> dict[str, list[Run]]:
-    """For each task a run with each of its fine-tuned models, a seed each.
+    """For each task, runs with its fine-tuned models, one per seed.
 
     Raises:
-        ConfigError: there are no models, not as many as tasks, or a task has none.
+        ConfigError: there are no models, their number differs from that of the tasks, or a task has none.
     """
     runs = task_runs(run)
     models = tuned_models(run.options, list(runs))
@@ -75,20 +75,20 @@ def check_tuned(run: Run, first: Sequence[str], second: Sequence[str] | None = N
     """The directory of the fine-tuned model that `--tuned` names; its weights are not read.
 
     Args:
-        first: texts that both models are to read, or the first of each pair.
+        first: texts that both models will read, or the first of each pair.
         second: the second of each pair.
-        task: what it was fine-tuned on, where that is known.
+        task: the task it was fine-tuned on, if known.
 
     Raises:
-        ConfigError: it has other sizes than `--model`, reads the texts as other tokens, or classifies as another task
-            does. One that comes without a tokenizer reads them alike.
+        ConfigError: it differs in size from `--model`, tokenises the texts differently, or has the labels of another
+            task. A model without a tokenizer is assumed to tokenise them alike.
     """
     directory = locate(run.options.tuned)
     config = BertConfig.from_directory(directory)
     for name in SIZES:
-        base, other = getattr(run.model.config, name), getattr(config, name)
-        if base != other:
-            raise _unfit(run, f"has {name} {other}", f"has {base}")
+        base, tuned = getattr(run.model.config, name), getattr(config, name)
+        if base != tuned:
+            raise _unfit(run, f"has {name} {tuned}", f"has {base}")
     if task is not None and any("SequenceClassification" in name for name in config.architectures):
         try:
             label_order(config.id2label, task)
@@ -98,22 +98,22 @@ def check_tuned(run: Run, first: Sequence[str], second: Sequence[str] | None = N
         tokenizer = bertjax.Tokenizer.from_pretrained(directory)
     except BertjaxError:
         return directory
-    some = first[:TEXTS_COMPARED], None if second is None else second[:TEXTS_COMPARED]
-    for ours, theirs in zip(run.tokenizer.encode(*some), tokenizer.encode(*some), strict=True):
-        if ours.input_ids != theirs.input_ids:
-            pairs = zip(ours.tokens, theirs.tokens, strict=False)
-            base, other = next((pair for pair in pairs if pair[0] != pair[1]), ("the same pieces", "other numbers"))
-            raise _unfit(run, f"reads texts as other tokens ({other!r})", f"reads {base!r}")
+    sample = first[:TEXTS_COMPARED], None if second is None else second[:TEXTS_COMPARED]
+    for base_encoding, tuned_encoding in zip(run.tokenizer.encode(*sample), tokenizer.encode(*sample), strict=True):
+        if base_encoding.input_ids != tuned_encoding.input_ids:
+            pairs = zip(base_encoding.tokens, tuned_encoding.tokens, strict=False)
+            base, tuned = next((pair for pair in pairs if pair[0] != pair[1]), ("the same pieces", "other numbers"))
+            raise _unfit(run, f"reads texts as other tokens ({tuned!r})", f"reads {base!r}")
     return directory
 
 
 def tell_tuned(name: str) -> dict[str, str]:
-    """What is said of a fine-tuned model in results."""
+    """The description of a fine-tuned model for results."""
     return {"name": name, "weights_sha256": hash_weights(read_weights(locate(name)))}
 
 
-def _unfit(run: Run, theirs: str, ours: str) -> ConfigError:
+def _unfit(run: Run, tuned_fact: str, base_fact: str) -> ConfigError:
     return ConfigError(
-        f"--tuned {run.options.tuned} {theirs}, --model {run.options.model} {ours}: "
+        f"--tuned {run.options.tuned} {tuned_fact}, --model {run.options.model} {base_fact}: "
         "give a model that was fine-tuned from the other"
     )

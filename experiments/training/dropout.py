@@ -1,7 +1,7 @@
-"""The encoder as it is trained: the same computation with dropout, apart from the one that everything else uses.
+"""The forward pass for training: the model's computation with dropout, kept separate from the one used elsewhere.
 
-Dropout is where BERT has it (Devlin et al. 2019 and HuggingFace's `modeling_bert.py`): after the embeddings, on the
-attention weights, before each residual sum, and before the classifier. With all rates 0 the logits are those of the
+Dropout is applied where BERT has it (Devlin et al. 2019 and HuggingFace's `modeling_bert.py`): after the embeddings, on
+the attention weights, before each residual sum, and before the classifier. With all rates 0 the logits are those of the
 model itself.
 """
 
@@ -19,9 +19,9 @@ Drop = Callable[[Float[Array, "*shape"], float], Float[Array, "*shape"]]
 
 
 def dropper(key: Key[Array, ""]) -> Drop:
-    """A function `drop(x, rate)` that sets a share of x to 0 and scales the rest, anew in each call.
+    """A function `drop(x, rate)` that sets a random share of x to 0 and scales the rest, with a new draw in each call.
 
-    Source: Srivastava et al. 2014, in the form that leaves the expectation unchanged.
+    Source: Srivastava et al. 2014, in the form that preserves the expectation.
     """
     calls = 0
 
@@ -30,8 +30,8 @@ def dropper(key: Key[Array, ""]) -> Drop:
         calls += 1
         if rate == 0:
             return x
-        kept = jax.random.bernoulli(jax.random.fold_in(key, calls), 1 - rate, x.shape)
-        return jnp.where(kept, x / (1 - rate), 0)
+        mask = jax.random.bernoulli(jax.random.fold_in(key, calls), 1 - rate, x.shape)
+        return jnp.where(mask, x / (1 - rate), 0)
 
     return drop
 
@@ -44,21 +44,21 @@ class Rates:
     drop: Drop
 
     def weights(self, weights: Array) -> Array:
-        """Attention weights, some dropped."""
+        """Attention weights after dropout."""
         return self.drop(weights, self.config.attention_probs_dropout_prob)
 
     def hidden(self, outputs: Array) -> Array:
-        """What a sublayer is about to add, some units dropped."""
+        """The output of a sublayer after dropout, before the residual sum."""
         return self.drop(outputs, self.config.hidden_dropout_prob)
 
 
 def train_logits(
     model: BertForSequenceClassification, inputs: Inputs, key: Key[Array, ""]
 ) -> Float[Array, "batch labels"]:
-    """Logits under the dropout rates of the model's config.
+    """Logits with dropout at the rates of the model's config.
 
     Args:
-        key: of the random numbers; another key, other units dropped.
+        key: for the random numbers that choose the dropped units.
     """
     config, drop = model.config, dropper(key)
     rates = Rates(config, drop)
@@ -72,5 +72,5 @@ def train_logits(
 
 
 def classifier_rate(config: BertConfig) -> float:
-    """The rate before the classifier: its own, or that of the hidden states."""
+    """The dropout rate before the classifier: its own if set, otherwise that of the hidden states."""
     return config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout

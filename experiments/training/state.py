@@ -1,9 +1,9 @@
-"""A training run on disk: a checkpoint after each epoch, from which it goes on to the same bytes, and its model.
+"""A training run on disk: its model, and a checkpoint after each epoch from which it resumes to byte-identical results.
 
-state.safetensors   parameters, optimizer, epochs done and scores; gone when the run is finished
+state.safetensors   parameters, optimizer, finished epochs and scores; removed when the run is finished
 last/               the model after the last epoch, with its tokenizer, for `transformers` and bertjax
-logits.npz          what that model says of the validation set, and the labels
-result.json         what the run was, its data, and the scores of each epoch; written last
+logits.npz          the logits of that model on the validation set, and the labels
+result.json         the facts of the run, its data, and the scores of each epoch; written last
 """
 
 import json
@@ -35,7 +35,7 @@ STATE, LAST, LOGITS, RESULT = "state.safetensors", "last", "logits.npz", "result
 
 @dataclass(frozen=True)
 class Epoch:
-    """What an epoch gave: its mean loss (None without training), and the validation scores after it by metric."""
+    """The results of an epoch: its mean loss (None without training), and the validation scores after it, by metric."""
 
     loss: float | None
     scores: dict[str, float | None]
@@ -43,7 +43,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run, as its directory tells it: name, what it was, what was chosen, its data by part, its epochs."""
+    """A finished run read from its directory: name, facts, chosen settings, data by part, and epochs."""
 
     name: str
     facts: dict[str, Any]
@@ -53,20 +53,20 @@ class Result:
 
 
 class RunDirectory:
-    """Where a training run keeps itself.
+    """The directory of a training run.
 
     Args:
-        path: the run's own directory.
-        facts: what makes a run what it is, as JSON holds it: settings, model, data. A run found with other facts is
-            not gone on with.
-        chosen: what the user chose, by name; an error about another run names what differs.
+        path: the directory.
+        facts: what identifies the run, as JSON stores it: settings, model, data. A run found with other facts is not
+            resumed.
+        chosen: the user's settings by name; an error about a different run names those that differ.
     """
 
     def __init__(self, path: Path, facts: Mapping[str, Any], chosen: Mapping[str, Any] | None = None):
         self.path, self.facts, self.chosen = path, json.loads(json.dumps(facts)), describe_settings(chosen or {})
 
     def discard(self) -> None:
-        """Remove what is there of this run. Raises `OutputError`."""
+        """Remove the files of this run. Raises `OutputError`."""
         try:
             for name in (RESULT, STATE, LOGITS):
                 (self.path / name).unlink(missing_ok=True)
@@ -77,31 +77,31 @@ class RunDirectory:
         remove_leftovers(self.path, (RESULT, STATE, LOGITS))
 
     def is_finished(self) -> bool:
-        """Whether there is a result. Raises `OutputError` where it is damaged, or another run's."""
+        """Whether there is a result. Raises `OutputError` if it is damaged or belongs to another run."""
         if not is_there(self.path / RESULT, OutputError):
             return False
-        found = read_result(self.path / RESULT)
-        self._compare(found.facts, found.chosen)
+        result = read_result(self.path / RESULT)
+        self._compare(result.facts, result.chosen)
         return True
 
     def save_state(self, trees: Any, epochs: list[Epoch]) -> None:
-        """Keep parameters and optimizer after the last of these epochs. Raises `OutputError`."""
+        """Save parameters and optimizer after the last of these epochs. Raises `OutputError`."""
         arrays = {name: np.asarray(value) for name, value in _named(trees).items()}
-        told = json.dumps({"facts": self.facts, "chosen": self.chosen, "epochs": [vars(epoch) for epoch in epochs]})
+        metadata = json.dumps({"facts": self.facts, "chosen": self.chosen, "epochs": [vars(epoch) for epoch in epochs]})
         with staged(self.path / STATE) as (temporary,):
             try:
-                save_file(arrays, temporary, metadata={"run": told})
+                save_file(arrays, temporary, metadata={"run": metadata})
             except SafetensorError as error:  # also for a full disk
                 raise OutputError(f"cannot write {self.path / STATE}: {error}") from error
 
-    def load_state(self, like: Any) -> tuple[Any, list[Epoch]] | None:
-        """Parameters and optimizer as they were saved, and the epochs done; None where nothing was saved.
+    def load_state(self, template: Any) -> tuple[Any, list[Epoch]] | None:
+        """Load parameters and optimizer, and the finished epochs; None if nothing was saved.
 
         Args:
-            like: trees of arrays of the same shapes and placement.
+            template: trees of arrays with the same shapes and placement.
 
         Raises:
-            OutputError: what is there is damaged, or another run's.
+            OutputError: the checkpoint is damaged or belongs to another run.
         """
         path = self.path / STATE
         remove_leftovers(self.path, (RESULT, STATE, LOGITS))
@@ -112,20 +112,20 @@ class RunDirectory:
             return None
         try:
             with safe_open(path, framework="numpy") as file:
-                told = json.loads(file.metadata()["run"])
-                found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            self._compare(told["facts"], told.get("chosen", {}))
-            wanted = _named(like)
-            if {name: value.shape for name, value in wanted.items()} != {n: v.shape for n, v in found.items()}:
+                metadata = json.loads(file.metadata()["run"])
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            self._compare(metadata["facts"], metadata.get("chosen", {}))
+            expected = _named(template)
+            if {name: value.shape for name, value in expected.items()} != {n: v.shape for n, v in arrays.items()}:
                 raise ValueError("it holds other arrays")
-            epochs = [Epoch(**one) for one in told["epochs"]]
+            epochs = [Epoch(**record) for record in metadata["epochs"]]
         except (SafetensorError, OSError, ValueError, LookupError, TypeError) as error:
             raise OutputError(f"{path}: cannot be gone on with ({error}); --overwrite begins anew") from error
-        leaves = [jax.device_put(found[name], value.sharding) for name, value in wanted.items()]
-        return jax.tree.unflatten(jax.tree.structure(like), leaves), epochs
+        leaves = [jax.device_put(arrays[name], value.sharding) for name, value in expected.items()]
+        return jax.tree.unflatten(jax.tree.structure(template), leaves), epochs
 
     def save_logits(self, logits: Float[np.ndarray, "examples labels"], labels: Shaped[np.ndarray, "examples"]) -> None:
-        """Keep what the model says of the validation set, and the labels. Raises `OutputError`."""
+        """Save the logits of the model on the validation set, and the labels. Raises `OutputError`."""
         with staged(self.path / LOGITS) as (temporary,):
             np.savez_compressed(temporary, logits=logits, labels=labels)
 
@@ -134,23 +134,28 @@ class RunDirectory:
         model.save_pretrained(self.path / LAST, tokenizer)
 
     def finish(self, data: Mapping[str, Mapping[str, Any]], epochs: list[Epoch]) -> None:
-        """Write the result, and drop the checkpoint that is not needed any more. Raises `OutputError`."""
-        told = {"facts": self.facts, "chosen": self.chosen, "data": data}
-        write_json(self.path / RESULT, {**told, "epochs": [vars(epoch) for epoch in epochs]})
+        """Write the result, and remove the checkpoint, which is no longer needed. Raises `OutputError`."""
+        record = {"facts": self.facts, "chosen": self.chosen, "data": data}
+        write_json(self.path / RESULT, {**record, "epochs": [vars(epoch) for epoch in epochs]})
         (self.path / STATE).unlink(missing_ok=True)
 
     def _compare(self, facts: Any, chosen: Any) -> None:
-        several = [describe_settings({name: found.get(name) for name in self.facts}) for found in (facts, self.facts)]
-        if differing := find_differences(*several):
-            others = [one for one in find_differences(chosen, self.chosen) if one[0] in chosen]
+        descriptions = [
+            describe_settings({name: run_facts.get(name) for name in self.facts}) for run_facts in (facts, self.facts)
+        ]
+        if fact_differences := find_differences(*descriptions):
+            chosen_differences = [
+                difference for difference in find_differences(chosen, self.chosen) if difference[0] in chosen
+            ]
             raise OutputError(
-                f"{self.path} holds a run with other settings: {list_differences(others, differing)}. "
+                f"{self.path} holds a run with other settings: "
+                f"{list_differences(chosen_differences, fact_differences)}. "
                 "Choose another directory, or --overwrite"
             )
 
 
 def run_name(facts: Mapping[str, Any]) -> str:
-    """What a run's directory is called.
+    """The name of a run's directory.
 
     >>> run_name({"task": "rte", "init": "random", "seed": 42, "published": True})
     'rte-random-42-published'
@@ -160,42 +165,42 @@ def run_name(facts: Mapping[str, Any]) -> str:
 
 
 def read_result(path: Path) -> Result:
-    """A finished run's `result.json`. Raises `OutputError` where it cannot be read."""
+    """Read the `result.json` of a finished run. Raises `OutputError` if that fails."""
     try:
-        found = parse_json(read_text(path, OutputError))
-        if not isinstance(found["facts"], dict) or not found["epochs"]:
+        record = parse_json(read_text(path, OutputError))
+        if not isinstance(record["facts"], dict) or not record["epochs"]:
             raise ValueError("it is no run's result")
-        epochs = [Epoch(**one) for one in found["epochs"]]
-        return Result(path.parent.name, found["facts"], found.get("chosen", {}), found["data"], epochs)
+        epochs = [Epoch(**epoch) for epoch in record["epochs"]]
+        return Result(path.parent.name, record["facts"], record.get("chosen", {}), record["data"], epochs)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise OutputError(f"{path}: cannot be read ({error}); --overwrite begins anew") from error
 
 
 def finished_runs(directory: Path, settings: Mapping[str, Any]) -> tuple[list[Result], int]:
-    """The finished runs in the directories of a directory that have these settings, and how many results are left out.
+    """The finished runs with these settings in the subdirectories of a directory, and the number of results left out.
 
-    Left out are those of other settings, those that cannot be read, and copies under another name.
+    Results with other settings, unreadable ones, and copies under another name are left out.
     """
-    alike, others = [], 0
+    results, omitted = [], 0
     for path in sorted(directory.glob(f"*/{RESULT}")):
         try:
-            found = read_result(path)
+            result = read_result(path)
         except OutputError:
-            others += 1
+            omitted += 1
             continue
         if (
-            run_name(found.facts) == found.name
-            and settings.items() <= found.facts.items()
+            run_name(result.facts) == result.name
+            and settings.items() <= result.facts.items()
             and (path.parent / LOGITS).is_file()
         ):
-            alike.append(found)
+            results.append(result)
         else:
-            others += 1
-    return alike, others
+            omitted += 1
+    return results, omitted
 
 
 def read_logits(directory: Path) -> dict[str, np.ndarray]:
-    """What a run's best model says of the validation set, and the labels. Raises `OutputError`."""
+    """Read the logits of a run on the validation set, and the labels. Raises `OutputError`."""
     try:
         with open_file(directory / LOGITS, OutputError) as file, np.load(file) as arrays:
             return {name: arrays[name] for name in ("logits", "labels")}
@@ -204,5 +209,5 @@ def read_logits(directory: Path) -> dict[str, np.ndarray]:
 
 
 def _named(trees: Any) -> dict[str, Any]:
-    """The leaves of a tree by path, in the tree's order."""
+    """The leaves of a tree by path, in tree order."""
     return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(trees)[0]}

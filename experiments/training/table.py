@@ -1,4 +1,4 @@
-"""Table 1: scores by task and beginning, mean and spread over seeds, beside the paper's."""
+"""Table 1: scores by task and initialisation, mean and spread over seeds, beside the paper's."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ from bertjax.plots import GREY, INK, PALE, WIDTH, add_axes, save_page, start_pag
 from experiments.training.state import Epoch
 
 INITS = ("none", "random", "pretrained")
-LOOKS = {  # words, colour (Okabe and Ito 2008, for colour-blind readers) and marker
+LOOKS = {  # label, colour (Okabe and Ito 2008, for colour-blind readers) and marker
     "none": ("pre-trained, not fine-tuned", "#999999", "s"),
     "random": ("random, fine-tuned", "#e69f00", "^"),
     "pretrained": ("pre-trained, fine-tuned", "#0072b2", "o"),
 }
-PUBLISHED = ("trained as published", "#cc79a7", "D")  # whatever it began from
+PUBLISHED = ("trained as published", "#cc79a7", "D")  # for any initialisation
 LEFT, RIGHT, BOTTOM, LINE = 2.1, 0.3, 1.15, 0.42  # inches
 
-# Kovaleva et al. 2019, table 1, in points, by task, metric and beginning. STS-B's "accuracy" is a correlation.
+# Kovaleva et al. 2019, table 1, in points, by task, metric and initialisation. STS-B's "accuracy" is a correlation.
 PAPER: dict[tuple[str, str], dict[str, float]] = {
     ("mrpc", "f1"): {"none": 0.0, "random": 81.2, "pretrained": 87.9},
     ("mrpc", "accuracy"): {"none": 31.6, "random": 68.3, "pretrained": 82.3},
@@ -43,9 +43,9 @@ class Trained:
     """A finished run.
 
     Args:
-        examples: how many it learnt from, and how many judged it.
-        published: it was trained as the authors' program does.
-        data: a digest of both parts of the data, so that runs on other examples are not taken for more seeds.
+        examples: the numbers of training and of validation examples.
+        published: whether it was trained as the authors' program does.
+        data: a digest of both parts of the data, so that runs on other examples are not mistaken for more seeds.
     """
 
     task: str
@@ -58,7 +58,7 @@ class Trained:
 
     @property
     def best(self) -> int:
-        """The epoch with the highest main score (the first metric), the first of equal ones; undefined is lowest.
+        """The epoch with the highest main score (the first metric); ties go to the first, undefined scores are lowest.
 
         >>> scores = (None, 0.8, 0.8)
         >>> Trained("mrpc", "random", 0, (9, 5), tuple(Epoch(0.7, {"f1": score}) for score in scores)).best
@@ -69,21 +69,23 @@ class Trained:
 
 
 def read_runs(numbers: Mapping[str, Any]) -> list[Trained]:
-    """The runs as `numbers.json` holds them."""
+    """Read the runs from the contents of `numbers.json`."""
     return [
-        Trained(**run | {"examples": tuple(run["examples"]), "epochs": tuple(Epoch(**one) for one in run["epochs"])})
+        Trained(
+            **run | {"examples": tuple(run["examples"]), "epochs": tuple(Epoch(**epoch) for epoch in run["epochs"])}
+        )
         for run in numbers["runs"]
     ]
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: one task, metric, beginning and recipe; scores in points, NaN where undefined.
+    """A row of the table: one task, metric, initialisation and recipe; scores in points, NaN where undefined.
 
     Args:
-        points: of each seed's last epoch.
-        best: of its best epoch, by the main metric.
-        examples: how many each run learnt from, and how many judged it.
+        points: the score after the last epoch, for each seed.
+        best: the score after the best epoch by the main metric, for each seed.
+        examples: the numbers of training and of validation examples of each run.
     """
 
     task: str
@@ -96,12 +98,12 @@ class Row:
 
     @property
     def mean(self) -> float:
-        """Over seeds."""
+        """The mean over seeds."""
         return float(np.mean(self.points))
 
     @property
     def spread(self) -> float:
-        """Standard deviation over seeds, NaN for one."""
+        """The standard deviation over seeds; NaN for one seed."""
         return float(np.std(self.points, ddof=1)) if len(self.points) > 1 else float("nan")
 
     @property
@@ -111,7 +113,7 @@ class Row:
 
 
 def summarise(runs: Sequence[Trained]) -> list[Row]:
-    """The table's rows, tasks in the order of the runs, beginnings as in the paper; runs on other examples are apart.
+    """The rows: tasks in the order of the runs, initialisations as in the paper; runs on other examples are separate.
 
     >>> epochs = [Epoch(0.7, {"accuracy": score}) for score in (0.5, 0.6)]
     >>> runs = [Trained("rte", "random", seed, (9, 5), (epoch,)) for seed, epoch in enumerate(epochs)]
@@ -120,14 +122,14 @@ def summarise(runs: Sequence[Trained]) -> list[Row]:
     """
     rows = []
     for task, examples, data in dict.fromkeys((run.task, run.examples, run.data) for run in runs):
-        alike = [run for run in runs if (run.task, run.examples, run.data) == (task, examples, data)]
-        for metric, init, published in product(alike[0].epochs[-1].scores, INITS, (False, True)):
-            several = [run for run in alike if (run.init, run.published) == (init, published)]
+        task_runs = [run for run in runs if (run.task, run.examples, run.data) == (task, examples, data)]
+        for metric, init, published in product(task_runs[0].epochs[-1].scores, INITS, (False, True)):
+            seed_runs = [run for run in task_runs if (run.init, run.published) == (init, published)]
             points, best = (
-                tuple(100 * _number(run.epochs[place].scores[metric]) for run, place in chosen)
-                for chosen in ([(run, -1) for run in several], [(run, run.best) for run in several])
+                tuple(100 * _number(run.epochs[place].scores[metric]) for run, place in epochs_used)
+                for epochs_used in ([(run, -1) for run in seed_runs], [(run, run.best) for run in seed_runs])
             )
-            if several:
+            if seed_runs:
                 rows.append(
                     Row(
                         task=task,
@@ -147,13 +149,13 @@ def _number(score: float | None) -> float:
 
 
 def make_table(rows: Sequence[Row]) -> Table:
-    """The rows for a terminal of 80 columns."""
+    """A table of the rows for a terminal of 80 columns."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for title in ("task", "metric", "init"):
         table.add_column(title, no_wrap=True)
     for title in ("last epoch", "best", "seeds", "paper", "learnt", "judge"):
         table.add_column(title, justify="right", no_wrap=True)
-    before = ""
+    previous_task = ""
     for row in rows:
         spread = "       " if np.isnan(row.spread) else f" ± {row.spread:4.1f}"
         paper = "" if row.paper is None else f"{row.paper:.1f}"
@@ -161,77 +163,77 @@ def make_table(rows: Sequence[Row]) -> Table:
         best = f"{np.mean(row.best):.1f}"
         cells = [f"{row.mean:.1f}{spread}", best, str(len(row.points)), paper, trained, f"{row.examples[1]:,}"]
         init = f"{row.init}*" if row.published else row.init
-        table.add_row(row.task if row.task != before else "", row.metric, init, *cells)
-        before = row.task
+        table.add_row(row.task if row.task != previous_task else "", row.metric, init, *cells)
+        previous_task = row.task
     if any(row.published for row in rows):
         table.caption = "*: trained as published"
     return table
 
 
 def markdown_table(rows: Sequence[Row]) -> str:
-    """A line for each task and metric: last epoch, mean and spread over seeds; in brackets the paper's."""
+    """A Markdown row for each task and metric: mean and spread over seeds, last epoch; the paper's mean in brackets."""
     head = ["task: learnt from, judged by", "metric", *(LOOKS[init][0] for init in INITS)]
     recipes = [published for published in (False, True) if any(row.published == published for row in rows)]
     if True in recipes:
         head.append(f"{LOOKS[INITS[-1]][0]} as published")
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for task, examples, metric in dict.fromkeys((row.task, row.examples, row.metric) for row in rows):
-        alike = [row for row in rows if (row.task, row.examples, row.metric) == (task, examples, metric)]
-        found = {(row.init, row.published): _cell(row) for row in alike}
-        cells = [found.get((init, False), "") for init in INITS]
+        line_rows = [row for row in rows if (row.task, row.examples, row.metric) == (task, examples, metric)]
+        cells_by_recipe = {(row.init, row.published): _cell(row) for row in line_rows}
+        cells = [cells_by_recipe.get((init, False), "") for init in INITS]
         if True in recipes:
-            cells.append(found.get((INITS[-1], True), ""))
+            cells.append(cells_by_recipe.get((INITS[-1], True), ""))
         sizes = f"{TASKS[task].folder}: {examples[0]:,}, {examples[1]:,}"
         lines.append("| " + " | ".join([sizes, METRICS[metric].label, *cells]) + " |")
     return "\n".join(lines)
 
 
 def _cell(row: Row) -> str:
-    """Mean and spread over seeds, number of seeds, the best epoch's mean where it is another, and the paper's."""
+    """Mean and spread over seeds, number of seeds, the best epoch's mean if it differs, and the paper's number."""
     spread = "" if np.isnan(row.spread) else f" ± {row.spread:.1f}"
     best = f"{np.mean(row.best):.1f}"
-    aside = [f"{len(row.points)} seed{'s'[: len(row.points) > 1]}"]
-    aside += [f"best epoch {best}"] * (row.init != "none" and best != f"{row.mean:.1f}")
-    aside += [] if row.paper is None else [f"paper {row.paper:.1f}"]
-    return f"**{row.mean:.1f}{spread}** ({'; '.join(aside)})".replace("-", "−")
+    details = [f"{len(row.points)} seed{'s'[: len(row.points) > 1]}"]
+    details += [f"best epoch {best}"] * (row.init != "none" and best != f"{row.mean:.1f}")
+    details += [] if row.paper is None else [f"paper {row.paper:.1f}"]
+    return f"**{row.mean:.1f}{spread}** ({'; '.join(details)})".replace("-", "−")
 
 
 def gain_lines(rows: Sequence[Row]) -> list[str]:
-    """The mean gain by fine-tuning over tasks, with the paper's of the same tasks.
+    """The mean gain from fine-tuning over tasks, with the paper's for the same tasks.
 
-    A task's gain is that of its accuracy, for STS-B of Pearson's correlation, from the untrained head to the
-    fine-tuned model; over all seven tasks the paper's table gives 35.9 points.
+    The gain of a task is the increase in accuracy, for STS-B in Pearson's correlation, from the untrained head to the
+    fine-tuned model. Over all seven tasks the paper's table gives 35.9 points.
     """
     gains, paper = {}, {}
     for metric in ("accuracy", "pearson"):
         for task in dict.fromkeys(row.task for row in rows if row.metric == metric):
-            found = {row.init: row for row in rows if (row.task, row.metric, row.published) == (task, metric, False)}
-            if {"none", "pretrained"} <= found.keys():
-                gains[task] = found["pretrained"].mean - found["none"].mean
-                ends = [found[init].paper for init in ("none", "pretrained")]
+            by_init = {row.init: row for row in rows if (row.task, row.metric, row.published) == (task, metric, False)}
+            if {"none", "pretrained"} <= by_init.keys():
+                gains[task] = by_init["pretrained"].mean - by_init["none"].mean
+                ends = [by_init[init].paper for init in ("none", "pretrained")]
                 paper[task] = None if None in ends else ends[1] - ends[0]  # type: ignore[operator]
-    known = [value for value in paper.values() if value is not None]
+    defined = [value for value in paper.values() if value is not None]
     if not gains:
         return []
-    beside = f"; the paper's table, of the same tasks: {np.mean(known):.1f}" if len(known) == len(gains) else ""
-    several = f"{len(gains)} tasks" if len(gains) > 1 else "1 task"
-    return [f"mean gain by fine-tuning over {several}: {np.mean(list(gains.values())):.1f} points{beside}"]
+    paper_text = f"; the paper's table, of the same tasks: {np.mean(defined):.1f}" if len(defined) == len(gains) else ""
+    count_text = f"{len(gains)} tasks" if len(gains) > 1 else "1 task"
+    return [f"mean gain by fine-tuning over {count_text}: {np.mean(list(gains.values())):.1f} points{paper_text}"]
 
 
 def recipe_lines(rows: Sequence[Row]) -> list[str]:
-    """How far the authors' way of training is from the corrected one, for each score that has both."""
-    several = {(row.task, row.examples, row.metric, row.init, row.published): row for row in rows}
+    """The difference between the authors' training and the corrected one, for each score that has both."""
+    by_key = {(row.task, row.examples, row.metric, row.init, row.published): row for row in rows}
     lines = []
-    for (task, examples, metric, init, published), row in several.items():
-        other = several.get((task, examples, metric, init, False))
-        if published and other is not None:
-            apart = row.mean - other.mean
-            lines.append(f"as published, {task} {metric} {init}: {apart:+.1f} points from the corrected training")
+    for (task, examples, metric, init, published), row in by_key.items():
+        corrected = by_key.get((task, examples, metric, init, False))
+        if published and corrected is not None:
+            difference = row.mean - corrected.mean
+            lines.append(f"as published, {task} {metric} {init}: {difference:+.1f} points from the corrected training")
     return lines
 
 
 def draw_scores(path: Path, rows: Sequence[Row], title: str, subtitle: str) -> None:
-    """Draw a line of marks for each task and metric: every seed, their mean, and the paper's number hollow."""
+    """Draw a line of marks for each task and metric: every seed, their mean, and the paper's number, hollow."""
     from matplotlib.lines import Line2D
     from matplotlib.style import context
 
@@ -247,14 +249,16 @@ def draw_scores(path: Path, rows: Sequence[Row], title: str, subtitle: str) -> N
         for row in rows:
             place = lines.index((row.task, row.examples, row.metric))
             _draw_row(axes, row, place + 0.22 * (INITS.index(row.init) - 1 + 0.5 * row.published))
-        look: dict[str, Any] = {"linestyle": "none", "markersize": 7}
+        style: dict[str, Any] = {"linestyle": "none", "markersize": 7}
         handles = [
-            Line2D([], [], color=colour, marker=mark, label=word, **look)
-            for word, colour, mark in dict.fromkeys(_look(row) for row in sorted(rows, key=lambda row: row.published))
+            Line2D([], [], color=colour, marker=marker, label=label, **style)
+            for label, colour, marker in dict.fromkeys(
+                _look(row) for row in sorted(rows, key=lambda row: row.published)
+            )
         ]
         if any(row.paper is not None for row in rows):
             hollow: dict[str, Any] = {"color": GREY, "marker": "o", "fillstyle": "none", "label": "hollow: the paper's"}
-            handles.append(Line2D([], [], **hollow, **look))
+            handles.append(Line2D([], [], **hollow, **style))
         figure.legend(
             handles=handles,
             loc="lower left",
@@ -270,12 +274,12 @@ def draw_scores(path: Path, rows: Sequence[Row], title: str, subtitle: str) -> N
 
 
 def _name_line(task: str, examples: tuple[int, int], metric: str) -> str:
-    """Task, metric, and what was learnt from and judged by."""
+    """Task, metric, and the numbers of training and validation examples."""
     return f"{task}, {METRICS[metric].label}\n{examples[0]:,} learnt, {examples[1]:,} judge"
 
 
 def _look(row: Row) -> tuple[str, str, str]:
-    """Words, colour and marker."""
+    """Label, colour and marker of a row."""
     return PUBLISHED if row.published else LOOKS[row.init]
 
 

@@ -1,4 +1,4 @@
-"""Training a classifier of sentences or pairs: batches, loss, optimizer and step, on all devices at once."""
+"""Train a classifier of sentences or pairs: batches, loss, optimizer and step, on all devices at once."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,27 +19,27 @@ from bertjax.model import Graph, PretrainedModel, State
 from bertjax.study import Encoded, batch_rows
 from experiments.training.dropout import train_logits
 
-# Texts of similar length are put into a batch; they are sought among so many batches' examples.
+# Batches hold texts of similar length, sorted within groups of this many batches.
 BATCHES_SORTED = 16
 # Padded lengths: fewer than for inference, since a training step takes longer to compile.
 WIDTHS = (16, 32, 48, 64, 80, 96, 128, 192, 256, 384, 512)
 
 Parameters = dict[str, Array]
-Batch = dict[str, Any]  # arrays of NumPy or JAX, as `make_batch` makes them
+Batch = dict[str, Any]  # NumPy or JAX arrays, as `make_batch` returns them
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is trained; the numbers are those of Kovaleva et al. 2019.
+    """How a model is trained; the defaults are those of Kovaleva et al. 2019.
 
     Args:
-        learning_rate: the highest, reached after the warm-up; then it falls linearly to 0.
-        warmup: share of all steps in which the learning rate rises linearly from 0.
-        weight_decay: of kernels and embeddings, not of biases and norms (Devlin et al. 2019).
-        largest_gradient: gradients are scaled down to this norm: over all parameters, as published each by itself.
-        seed: of the new head, the order of the examples and dropout.
-        published: train as the authors' program does: BertAdam in place of AdamW, batches that are not sorted by
-            length, and rates counted over full batches alone.
+        learning_rate: the peak, reached after the warm-up; then the rate falls linearly to 0.
+        warmup: share of all steps during which the learning rate rises linearly from 0.
+        weight_decay: for kernels and embeddings, not for biases and norms (Devlin et al. 2019).
+        largest_gradient: gradients are scaled down to this norm, over all parameters or, if `published`, over each one.
+        seed: for the new head, the order of the examples and dropout.
+        published: train as the authors' program does: BertAdam in place of AdamW, batches not sorted by length, and
+            a schedule that counts only full batches.
     """
 
     learning_rate: float = 5e-5
@@ -54,7 +54,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Skeleton:
-    """A model without its parameters, hashable; `merge` puts them back."""
+    """A hashable model without its parameters; `merge` adds them."""
 
     graphdef: Any
     structure: Any
@@ -75,10 +75,10 @@ class Skeleton:
 def make_optimizer(
     weight_decay: float, largest_gradient: float, published: bool = False
 ) -> optax.GradientTransformation:
-    """AdamW (Loshchilov and Hutter 2019) with PyTorch's constants, or as published BertAdam, at a learning rate of 1.
+    """AdamW (Loshchilov and Hutter 2019) with PyTorch's constants, or BertAdam if `published`; at a learning rate of 1.
 
-    BertAdam (Devlin et al. 2019, as their PyTorch port has it) corrects no bias of the moments, adds 1e-6 in place of
-    1e-8, and clips the gradient of each parameter by itself. The rate is an argument of each step, so that runs of any
+    BertAdam (Devlin et al. 2019, as in its PyTorch port) does not correct the bias of the moments, adds 1e-6 instead of
+    1e-8, and clips the gradient of each parameter separately. The rate is an argument of each step, so that runs of any
     length and seed share the compiled step.
     """
     if not published:
@@ -89,7 +89,7 @@ def make_optimizer(
 
 
 def _clip_each(largest: float) -> optax.GradientTransformation:
-    """Scale the gradient of each parameter down to a norm."""
+    """Scale the gradient of each parameter down to a largest norm."""
 
     def clip(gradient: Array) -> Array:
         return gradient * jnp.minimum(1.0, largest / (jnp.linalg.norm(gradient.ravel()) + 1e-6))
@@ -119,7 +119,7 @@ def _uncorrected_adam(b1: float, b2: float, eps: float) -> optax.GradientTransfo
 
 
 def learning_rates(recipe: Recipe, steps: int) -> Float[np.ndarray, "steps"]:
-    """The learning rate of each of so many steps."""
+    """The learning rate of each step."""
     warm = int(recipe.warmup * steps)
     rise = optax.linear_schedule(0.0, recipe.learning_rate, max(warm, 1))
     fall = optax.linear_schedule(recipe.learning_rate, 0.0, max(steps - warm, 1))
@@ -130,8 +130,8 @@ def learning_rates(recipe: Recipe, steps: int) -> Float[np.ndarray, "steps"]:
 def published_rates(recipe: Recipe, examples: int) -> Float[np.ndarray, "steps"]:
     """The learning rate of each step in the authors' program.
 
-    It counts `floor(examples / batch_size) * epochs` steps, though every epoch has one more where examples are left
-    over: the last steps have rate 0.
+    It counts `floor(examples / batch_size) * epochs` steps, though every epoch has one more if examples are left over,
+    so the last steps have rate 0.
 
     >>> published_rates(Recipe(learning_rate=1.0, warmup=0.5, batch_size=2, epochs=2), 5).round(2).tolist()
     [0.0, 0.5, 1.0, 0.5, 0.0, 0.0]
@@ -148,7 +148,7 @@ def _decayed(parameters: Parameters) -> dict[str, bool]:
 
 
 def order_batches(lengths: Sequence[int], batch_size: int, seed: int, epoch: int) -> list[list[int]]:
-    """An epoch's batches: every example once, shuffled, those of similar length together, the batches shuffled.
+    """The batches of an epoch: shuffled examples, each once, grouped by similar length, and the batches shuffled again.
 
     >>> order_batches([5, 9, 5, 9, 5], 2, seed=0, epoch=0) == order_batches([5, 9, 5, 9, 5], 2, seed=0, epoch=0)
     True
@@ -157,13 +157,13 @@ def order_batches(lengths: Sequence[int], batch_size: int, seed: int, epoch: int
     places, group = rng.permutation(len(lengths)).tolist(), BATCHES_SORTED * batch_size
     batches = []
     for start in range(0, len(places), group):
-        near = sorted(places[start : start + group], key=lambda place: lengths[place])
-        batches += [near[first : first + batch_size] for first in range(0, len(near), batch_size)]
+        group_places = sorted(places[start : start + group], key=lambda place: lengths[place])
+        batches += [group_places[first : first + batch_size] for first in range(0, len(group_places), batch_size)]
     return [batches[number] for number in rng.permutation(len(batches)).tolist()]
 
 
 def random_batches(count: int, batch_size: int, seed: int, epoch: int) -> list[list[int]]:
-    """An epoch's batches as published: every example once, shuffled; the last batch is what is left over.
+    """The batches of an epoch as published: shuffled examples, each once; the last batch may be smaller.
 
     >>> sorted(sum(random_batches(5, 2, seed=0, epoch=0), [])), [len(one) for one in random_batches(5, 2, 0, 0)]
     ([0, 1, 2, 3, 4], [2, 2, 1])
@@ -175,37 +175,37 @@ def random_batches(count: int, batch_size: int, seed: int, epoch: int) -> list[l
 def make_batch(
     texts: Sequence[Encoding], labels: Shaped[np.ndarray, "examples"], rows: int, pad_id: int, positions: int
 ) -> dict[str, np.ndarray]:
-    """A batch of at least `rows` rows: the examples, then repeats of the last that count for nothing (`share` 0).
+    """A batch of at least `rows` rows: the examples, then repeats of the last with weight 0 (`share`).
 
     Returns: `input_ids`, `attention_mask` and `token_type_ids` `[batch, token]`; `labels` and `share` `[batch]`.
     """
     longest = max(len(text) for text in texts)
     width = min(next((width for width in WIDTHS if width >= longest), longest), positions)
-    filled = [*texts, *[texts[-1]] * (rows - len(texts))]
+    padded_texts = [*texts, *[texts[-1]] * (rows - len(texts))]
     share = (np.arange(rows) < len(texts)).astype(np.float32)
-    wanted = np.pad(labels, (0, rows - len(texts)), mode="edge")
-    return {**collate(filled, width, pad_id), "labels": wanted, "share": share}
+    padded_labels = np.pad(labels, (0, rows - len(texts)), mode="edge")
+    return {**collate(padded_texts, width, pad_id), "labels": padded_labels, "share": share}
 
 
 def loss_of(
     logits: Float[Array, "batch labels"], labels: Shaped[Array, "batch"], share: Float[Array, "batch"]
 ) -> Float[Array, ""]:
-    """The mean loss of the examples that count: cross-entropy of classes, squared error of numbers.
+    """The mean loss of the examples that count: cross-entropy for classes, squared error for numbers.
 
     Args:
-        labels: whole numbers are classes, real ones targets of a regression (then there is one logit).
+        labels: integers are classes; floats are regression targets (with a single logit).
         share: 1 for examples that count, 0 for others.
     """
     if jnp.issubdtype(labels.dtype, jnp.floating):
-        each = (logits[:, 0] - labels.astype(logits.dtype)) ** 2
+        losses = (logits[:, 0] - labels.astype(logits.dtype)) ** 2
     else:
-        each = -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1)[:, 0]
-    counts = share.astype(each.dtype)
-    return jnp.sum(counts * each) / jnp.sum(counts)
+        losses = -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1)[:, 0]
+    counts = share.astype(losses.dtype)
+    return jnp.sum(counts * losses) / jnp.sum(counts)
 
 
 def batch_loss(skeleton: Skeleton, parameters: Parameters, batch: Batch, key: Key[Array, ""]) -> Float[Array, ""]:
-    """The loss of one batch under dropout."""
+    """The loss of one batch, with dropout."""
     model = skeleton.merge(parameters)
     inputs = model.inputs(batch["input_ids"], batch["attention_mask"], batch["token_type_ids"])
     return loss_of(train_logits(model, inputs, key), jnp.asarray(batch["labels"]), jnp.asarray(batch["share"]))
@@ -221,32 +221,32 @@ def train_step(
     key: Key[Array, ""],
     rate: Float[Array, ""],
 ) -> tuple[Parameters, Any, Float[Array, ""]]:
-    """One step at a learning rate: new parameters, the optimizer's new memory, and the loss before the step."""
+    """Take one step at a learning rate: new parameters, the optimizer's new memory, and the loss before the step."""
     loss, gradients = jax.value_and_grad(partial(batch_loss, skeleton))(parameters, batch, key)
-    with jax.numpy_dtype_promotion("standard"):  # optax counts steps in whole numbers and multiplies by them
+    with jax.numpy_dtype_promotion("standard"):  # optax counts steps as integers and multiplies by them
         updates, memory = optimizer.update(gradients, memory, parameters)
         updates = jax.tree.map(lambda update: rate * update, updates)
         return optax.apply_updates(parameters, updates), memory, loss
 
 
 def dropout_key(seed: int, platform: str | None = None) -> Key[Array, ""]:
-    """A key of the random numbers that drop units.
+    """The key of the random numbers for dropout.
 
-    On TPUs they come from the chip's own generator, which is faster than JAX's default, and a third of the time to
-    compile; they differ between numbers of chips then.
+    On TPUs they come from the hardware generator, which is faster than JAX's default and compiles in a third of the
+    time, but depends on the number of chips.
 
     Args:
-        platform: default the one in use.
+        platform: defaults to the one in use.
     """
     return jax.random.key(seed, impl="rbg" if (platform or jax.default_backend()) == "tpu" else None)
 
 
 class Trainer:
-    """A model in training, its parameters and optimizer on all devices, each batch split among them.
+    """A model in training: parameters and optimizer are on all devices, and each batch is split among them.
 
     Args:
-        model: a `BertForSequenceClassification`; its parameters are where training begins.
-        encoded: the examples to learn from.
+        model: a `BertForSequenceClassification`; training starts from its parameters.
+        encoded: the training examples.
         labels: class numbers (int32) or targets (float32), in the task's order.
     """
 
@@ -260,15 +260,17 @@ class Trainer:
         total = self.steps * recipe.epochs
         self.rates = published_rates(recipe, len(labels)) if recipe.published else learning_rates(recipe, total)
         devices = jax.devices()
-        mesh = Mesh(np.array(devices), ("data",))  # its axes are Auto: XLA puts the sums in
+        mesh = Mesh(np.array(devices), ("data",))  # its axes are Auto: XLA inserts the reductions
         self.rows = -(-recipe.batch_size // len(devices)) * len(devices)
         self.split, self.everywhere = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
-        parameters = {name: jnp.array(value) for name, value in model.parameters().items()}  # donated: not the model's
+        parameters = {
+            name: jnp.array(value) for name, value in model.parameters().items()
+        }  # copies, since they are donated
         self.parameters = jax.device_put(parameters, self.everywhere)
         self.memory = jax.device_put(self.optimizer.init(self.parameters), self.everywhere)
 
     def run_epoch(self, epoch: int) -> Iterator[float]:
-        """Train on every example once; yields each step's loss."""
+        """Train on every example once; yield the loss of each step."""
         size, seed, count = self.recipe.batch_size, self.recipe.seed, len(self.lengths)
         if self.recipe.published:
             batches = random_batches(count, size, seed, epoch)
@@ -279,27 +281,27 @@ class Trainer:
             batch = make_batch(rows, self.labels[places], self.rows, self.encoded.pad_id, self.positions)
             step = epoch * self.steps + number
             key = jax.random.fold_in(dropout_key(self.recipe.seed), step)
-            given = jax.device_put(batch, self.split), key, jnp.asarray(self.rates[step])
-            found = train_step(self.skeleton, self.optimizer, self.parameters, self.memory, *given)
-            self.parameters, self.memory, loss = found
+            arguments = jax.device_put(batch, self.split), key, jnp.asarray(self.rates[step])
+            outputs = train_step(self.skeleton, self.optimizer, self.parameters, self.memory, *arguments)
+            self.parameters, self.memory, loss = outputs
             yield float(loss)
 
     @property
     def model(self) -> Any:
-        """The model as it is now."""
+        """The model with its current parameters."""
         return self.skeleton.merge(self.parameters)
 
 
 def predict(model: PretrainedModel, encoded: Encoded, batch_size: int = 32) -> Float[np.ndarray, "examples labels"]:
-    """Logits of every example, without dropout, in the task's order of labels."""
+    """Logits of every example without dropout, in the task's order of labels."""
     graphdef, state = nnx.split(model)
-    found: Any = None
+    all_logits: Any = None
     batches = batch_rows(encoded, range(encoded.examples), batch_size, model.config.max_position_embeddings)
     for places, batch in batches:
         logits = np.asarray(_logits(graphdef, state, batch))
-        found = np.zeros((encoded.examples, logits.shape[1]), logits.dtype) if found is None else found
-        found[list(places)] = logits
-    return found[:, list(encoded.label_order)]
+        all_logits = np.zeros((encoded.examples, logits.shape[1]), logits.dtype) if all_logits is None else all_logits
+        all_logits[list(places)] = logits
+    return all_logits[:, list(encoded.label_order)]
 
 
 @partial(jax.jit, static_argnums=0)

@@ -1,13 +1,14 @@
-"""Words of texts with their parts of speech and their grammatical roles.
+"""Words of texts with their parts of speech and grammatical roles.
 
-Word classes follow Penn's tags, as the paper's do: nouns NN NNS NNP NNPS, verbs VB VBD VBG VBN VBP VBZ (auxiliaries
-among them, modals not), pronouns PRP PRP$. Where a source has no Penn tags: NOUN PROPN, VERB AUX, PRON of Universal
-Dependencies. Roles are spaCy's labels as in the paper, and those of Universal Dependencies that correspond:
+Word classes follow the Penn tags, as in the paper: nouns NN NNS NNP NNPS, verbs VB VBD VBG VBN VBP VBZ (including
+auxiliaries, not modals), pronouns PRP PRP$. Where a source has no Penn tags, they follow Universal Dependencies: NOUN
+PROPN, VERB AUX, PRON. Roles are spaCy's labels, as in the paper, and the corresponding labels of Universal
+Dependencies:
 
     subjects   nsubj nsubjpass csubj csubjpass agent expl; nsubj:pass csubj:pass nsubj:outer csubj:outer obl:agent
     objects    dobj iobj dative attr oprd; obj
 
-`agent` is the word "by", `obl:agent` the noun after it; `attr` and `oprd` have no label of their own in UD.
+`agent` is the word "by", `obl:agent` the noun after it; UD has no separate labels for `attr` and `oprd`.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ from bertjax.data import Encoding
 from bertjax.errors import MissingDependencyError
 from experiments.words.spans import Span, pieces_of
 
-CLASSES = {  # Penn's tags, then the parts of speech of UD
+CLASSES = {  # Penn tags, then UD parts of speech
     "noun": (("NN", "NNS", "NNP", "NNPS"), ("NOUN", "PROPN")),
     "verb": (("VB", "VBD", "VBG", "VBN", "VBP", "VBZ"), ("VERB", "AUX")),
     "pronoun": (("PRP", "PRP$"), ("PRON",)),
@@ -32,7 +33,7 @@ _SPACY_SUBJECTS = ("nsubj", "nsubjpass", "csubj", "csubjpass", "agent", "expl")
 _UD_SUBJECTS = ("nsubj", "nsubj:pass", "nsubj:outer", "csubj", "csubj:pass", "csubj:outer", "expl", "obl:agent")
 SUBJECTS = frozenset(_SPACY_SUBJECTS + _UD_SUBJECTS)
 OBJECTS = frozenset(("dobj", "iobj", "dative", "attr", "oprd", "obj"))
-# All of Penn's tags, with those that the English Web Treebank added.
+# All Penn tags, including those that the English Web Treebank added.
 PENN = frozenset(
     """CC CD DT EX FW IN JJ JJR JJS LS MD NN NNS NNP NNPS PDT POS PRP PRP$ RB RBR RBS RP SYM TO UH VB VBD VBG VBN VBP
     VBZ WDT WP WP$ WRB . , : `` '' " # $ ( ) -LRB- -RRB- ADD AFX GW HYPH NFP XX NIL""".split()  # noqa: SIM905
@@ -44,12 +45,12 @@ class Word:
     """A word of a text.
 
     Args:
-        form: as it stands in the text.
+        form: as written in the text.
         span: its first character, and one past its last.
-        tag: Penn's tag; empty where the source has others.
+        tag: the Penn tag; empty where the source uses other tags.
         part: the part of speech in Universal Dependencies.
-        head: the place among the text's words of the word it depends on; -1 for none.
-        relation: how it depends on it.
+        head: the index, among the text's words, of the word it depends on; -1 for none.
+        relation: its dependency relation to the head.
     """
 
     form: str
@@ -61,15 +62,15 @@ class Word:
 
     @property
     def kind(self) -> str:
-        """noun, verb, pronoun, or nothing.
+        """The word class: noun, verb, pronoun, or the empty string.
 
         >>> Word("goes", (0, 4), "VBZ", "VERB", -1, "root").kind, Word("du", (0, 2), "", "PRON", 1, "nsubj").kind
         ('verb', 'pronoun')
         """
-        own = {
+        kinds = {
             name for name, (tags, parts) in CLASSES.items() if (self.tag in tags if self.tag else self.part in parts)
         }
-        return min(own, default="")
+        return min(kinds, default="")
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,8 @@ class Annotated:
 
     Args:
         text: the text.
-        words: in their order.
-        mentions: which words are heads of mentions of which entity; None where the source does not say.
+        words: in order.
+        mentions: pairs of an entity and a word that heads a mention of it; None where the source does not mark them.
     """
 
     text: str
@@ -89,14 +90,14 @@ class Annotated:
 
 @dataclass(frozen=True)
 class AnnotatedSample:
-    """Texts, or pairs of texts, what the model reads of each, and their words.
+    """Texts or pairs of texts, what the model reads of each, and their words.
 
     Args:
-        source: one line that says where they come from.
+        source: one line saying where they come from.
         ids: of the examples.
         texts: as tokens; a pair is one row.
-        annotations: for each example its text, or its two.
-        unknown: what its words do not tell, of `PARTS_OF_SPEECH` and `ROLES`.
+        annotations: for each example its text, or its two texts.
+        unknown: the members of `PARTS_OF_SPEECH` and `ROLES` that the annotation lacks.
     """
 
     source: str
@@ -109,21 +110,22 @@ class AnnotatedSample:
         return len(self.texts)
 
     def told(self) -> dict[str, Any]:
-        """What is said of it in results."""
+        """The sample's entry in results."""
         rows = [
-            [number, *(text.text for text in texts)] for number, texts in zip(self.ids, self.annotations, strict=True)
+            [example_id, *(text.text for text in texts)]
+            for example_id, texts in zip(self.ids, self.annotations, strict=True)
         ]
         digest = hashlib.sha256(json.dumps(rows).encode()).hexdigest()
         return {"examples": len(self), "source": self.source, "sha256": digest}
 
 
 def word_pieces(encoding: Encoding, texts: Sequence[Annotated]) -> list[list[list[int]]]:
-    """For each text of an example, the tokens that each of its words overlaps; none where it was cut off."""
+    """For each text of an example, the tokens that overlap each of its words; none for a word that was cut off."""
     return [[pieces_of(encoding, word.span, segment) for word in text.words] for segment, text in enumerate(texts)]
 
 
 def import_optional(name: str, hint: str) -> ModuleType:
-    """A package that is no requirement of bertjax. Raises `MissingDependencyError` where it is not installed."""
+    """A package that bertjax does not require. Raises `MissingDependencyError` where it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""Annotated words of the examples that an experiment looks at.
+"""Annotated words of the examples of an experiment.
 
-From CoNLL-U files; or of a task's texts by spaCy, by a tagger, or their places alone, which is enough for negation,
-punctuation and words that both texts share.
+They are read from CoNLL-U files, or a task's texts are annotated: by spaCy, by a tagger, or with the positions of words
+alone, which is enough for negation, punctuation and words shared by both texts.
 """
 
 import argparse
@@ -31,12 +31,12 @@ from experiments.words.tagging import learn_tagger, split_words
 
 @dataclass(frozen=True)
 class Annotator:
-    """What tells the words of texts.
+    """What annotates the words of texts.
 
     Args:
-        annotate: their words.
-        said: of it in a line about the texts.
-        unknown: what it does not tell, of `PARTS_OF_SPEECH` and `ROLES`.
+        annotate: gives the texts with their words.
+        said: what a line about the texts says of the annotation.
+        unknown: the members of `PARTS_OF_SPEECH` and `ROLES` that it does not provide.
     """
 
     annotate: Callable[[Sequence[str]], Sequence[Annotated]]
@@ -49,7 +49,7 @@ SAMPLE = Path(__file__).parent.parent / "data" / "ewt_dev_sample.conllu"
 
 
 def add_annotation_options(parser: Parser) -> None:
-    """The options of tasks, and those that say where the annotation of words comes from."""
+    """Add the options for tasks, and those that say where the annotation of words comes from."""
     add_task_options(parser, task=SHIPPED, several=True)
     parser.add_argument("--conllu", metavar="PATH", help="annotated sentences (.conllu, .conllu.gz), in place of tasks")
     parser.add_argument("--spacy", metavar="NAME", help="annotate the tasks' texts by this model of spaCy")
@@ -58,30 +58,30 @@ def add_annotation_options(parser: Parser) -> None:
 
 
 def make_annotator(options: argparse.Namespace) -> Annotator:
-    """What annotates the texts of tasks: spaCy, a tagger that learns now, or nothing but the places of words.
+    """The annotator of the tasks' texts: spaCy, a tagger trained on the spot, or the positions of words alone.
 
     Raises:
-        DataError: as `check_annotation`, or the tagger cannot learn.
-        MissingDependencyError: what makes the annotation is not installed.
+        DataError: as `check_annotation`, or the tagger cannot be trained.
+        MissingDependencyError: a package that the annotation needs is not installed.
     """
     check_annotation(options)
     if options.spacy:
         return Annotator(partial(annotate, options.spacy), f", annotated by spaCy's {options.spacy}")
     if options.tagger:
         tagger = learn_tagger(Path(options.tagger).expanduser(), options.seed)
-        said = f", tagged as learnt from {tagger.source} (accuracy {tagger.accuracy:.3f})"
-        return Annotator(tagger.annotate, said, ROLES)
+        description = f", tagged as learnt from {tagger.source} (accuracy {tagger.accuracy:.3f})"
+        return Annotator(tagger.annotate, description, ROLES)
     return Annotator(lambda texts: [split_words(text) for text in texts], "", (*PARTS_OF_SPEECH, *ROLES))
 
 
 def check_annotation(options: argparse.Namespace) -> None:
-    """Raises `DataError` where options name two annotations of the same texts, or one of texts that are not there."""
-    given = [name for name in ("conllu", "spacy", "tagger") if getattr(options, name)]
-    if len(given) > 1 and "conllu" not in given:
+    """Raises `DataError` where the options annotate the same texts twice, or texts that are not read."""
+    sources = [name for name in ("conllu", "spacy", "tagger") if getattr(options, name)]
+    if len(sources) > 1 and "conllu" not in sources:
         raise DataError("--spacy and --tagger both annotate the tasks' texts; leave out one of them")
-    if options.conllu and (len(given) > 1 or _tasks(options) != [SHIPPED]):
+    if options.conllu and (len(sources) > 1 or _tasks(options) != [SHIPPED]):
         raise DataError("--conllu brings its own annotated texts; leave out --task, --spacy and --tagger, or --conllu")
-    if SHIPPED in _tasks(options) and (given not in ([], ["conllu"]) or _tasks(options) != [SHIPPED]):
+    if SHIPPED in _tasks(options) and (sources not in ([], ["conllu"]) or _tasks(options) != [SHIPPED]):
         raise DataError(f"{SHIPPED} is annotated already; give --task without it")
 
 
@@ -90,34 +90,34 @@ def _tasks(options: argparse.Namespace) -> list[str]:
 
 
 def read_annotated(run: Run, published: bool = False, annotator: Annotator | None = None) -> AnnotatedSample:
-    """The examples that the options of one task ask for, or those of a file, with their words.
+    """The examples of one task or of a file, as the options ask, with their words.
 
     Args:
-        run: whose options.
-        published: read a task as the authors' code reads it.
-        annotator: of a task's texts; by default the one that the options name.
+        run: its options choose the examples.
+        published: read a task as the authors' code does.
+        annotator: annotates a task's texts; by default the one that the options name.
 
     Raises:
-        DataError: there are none.
-        MissingDependencyError: what reads or makes the annotation is not installed.
+        DataError: there are no such examples.
+        MissingDependencyError: a package needed to read or make the annotation is not installed.
     """
     options = run.options
     annotator = annotator or make_annotator(options)
     if options.conllu or _tasks(options) == [SHIPPED]:
         return read_conllu(run, options.conllu or SAMPLE)
     sample = read_published_sample(run) if published else read_sample(run)
-    given = sample.examples
-    both = annotator.annotate([*given.first, *(given.second or ())])
-    columns = [both[: len(sample)], both[len(sample) :]] if given.second else [both]
-    source = f"{given.source}{annotator.said}"
-    return AnnotatedSample(source, given.ids, sample.texts, tuple(zip(*columns, strict=True)), annotator.unknown)
+    examples = sample.examples
+    annotated = annotator.annotate([*examples.first, *(examples.second or ())])
+    columns = [annotated[: len(sample)], annotated[len(sample) :]] if examples.second else [annotated]
+    source = f"{examples.source}{annotator.said}"
+    return AnnotatedSample(source, examples.ids, sample.texts, tuple(zip(*columns, strict=True)), annotator.unknown)
 
 
 def read_conllu(run: Run, path: str | Path) -> AnnotatedSample:
     """The sentences of a file: all, or `--limit` of them drawn with `--seed`.
 
     Raises:
-        DataError: it cannot be read or understood.
+        DataError: the file cannot be read or understood.
         MissingDependencyError: `conllu` is not installed.
     """
     path = user_path(path)
@@ -125,15 +125,15 @@ def read_conllu(run: Run, path: str | Path) -> AnnotatedSample:
     if not sentences:
         raise DataError(f"{path}: holds no sentence; is it a CoNLL-U file?")
     ids = tuple(draw_sample(len(sentences), run.options))
-    chosen = [sentences[place] for place in ids]
+    chosen = [sentences[index] for index in ids]
     texts = encode_texts(run, [sentence.text for sentence in chosen])
-    all_or = f"{len(chosen)} of {len(sentences)} sentences, seed {run.options.seed}"
-    drawn = f"{len(chosen)} sentences" if len(chosen) == len(sentences) else all_or
-    return AnnotatedSample(f"{path.name}, {drawn}", ids, texts, tuple((sentence,) for sentence in chosen))
+    subset = f"{len(chosen)} of {len(sentences)} sentences, seed {run.options.seed}"
+    description = f"{len(chosen)} sentences" if len(chosen) == len(sentences) else subset
+    return AnnotatedSample(f"{path.name}, {description}", ids, texts, tuple((sentence,) for sentence in chosen))
 
 
 def annotate(name: str, texts: Sequence[str]) -> list[Annotated]:
-    """The words of texts, by a model of spaCy.
+    """The words of texts, annotated by a spaCy model.
 
     Raises:
         MissingDependencyError: spaCy or the model is not installed.
@@ -146,13 +146,13 @@ def annotate(name: str, texts: Sequence[str]) -> list[Annotated]:
         raise MissingDependencyError(f"spaCy has no model {name!r}; install it with: {hint}") from error
     documents = list(model.pipe(texts))
     penn = {word.tag_ for document in documents for word in document if word.text.strip()} <= PENN
-    return [Annotated(text, tuple(_words(found, penn))) for text, found in zip(texts, documents, strict=True)]
+    return [Annotated(text, tuple(_words(document, penn))) for text, document in zip(texts, documents, strict=True)]
 
 
 def _words(document: Iterable[Any], penn: bool) -> Iterable[Word]:
-    words = [word for word in document if word.text.strip()]  # spaCy counts further white space as words
-    place = {word.i: number for number, word in enumerate(words)}
+    words = [word for word in document if word.text.strip()]  # spaCy also counts extra white space as words
+    positions = {word.i: position for position, word in enumerate(words)}
     for word in words:
         span = (word.idx, word.idx + len(word.text))
-        head = -1 if word.head.i == word.i else place.get(word.head.i, -1)
+        head = -1 if word.head.i == word.i else positions.get(word.head.i, -1)
         yield Word(word.text, span, word.tag_ if penn else "", word.pos_, head, word.dep_)

@@ -15,7 +15,7 @@ FORMS = ("largest", "largest_by_uniform", "mean_by_uniform")
 
 @dataclass(frozen=True)
 class Row:
-    """What [CLS] gives the features of each example in the last layer; 0 without the feature.
+    """What [CLS] gives the features of each example in the last layer; 0 for a feature that the example lacks.
 
     Args:
         largest: the weight of the feature's most attended token (the paper's form).
@@ -37,19 +37,19 @@ def row_of(
 
 
 def report_row(row: Row, masks: Masks, lengths: Int[np.ndarray, " examples"]) -> dict[str, Any]:
-    """Means over the examples that have a feature, for each head, and of all heads together.
+    """For each feature, means over the examples that have it: by head, and over all heads.
 
-    `largest`, `largest_by_uniform` and `mean_by_uniform`: the last two times the tokens of the input, which is 1 where
-    attention is uniform; the last does not grow with the number of the feature's tokens.
+    `largest`, `largest_by_uniform` and `mean_by_uniform`: the last two are multiplied by the number of tokens in the
+    input, so that uniform attention gives 1; the last does not grow with the number of the feature's tokens.
     """
-    found: dict[str, Any] = {}
-    for number, feature in enumerate(FEATURES):
-        some = masks[:, number].any(-1)
-        if some.any():
-            scaled = [values[some, number] * lengths[some, None] for values in (row.largest, row.mean)]
-            forms = dict(zip(FORMS, [row.largest[some, number], *scaled], strict=True))
-            found[feature] = {"examples": int(some.sum())}
-            found[feature] |= {name: listed(values.astype(np.float64).mean(0)) for name, values in forms.items()}
-            found[feature]["interval"] = estimate(scaled[1]).told()["interval"]
-            found[feature]["all_heads"] = {name: estimate(values.mean(-1)).told() for name, values in forms.items()}
-    return found
+    report: dict[str, Any] = {}
+    for index, feature in enumerate(FEATURES):
+        present = masks[:, index].any(-1)
+        if present.any():
+            scaled = [values[present, index] * lengths[present, None] for values in (row.largest, row.mean)]
+            forms = dict(zip(FORMS, [row.largest[present, index], *scaled], strict=True))
+            report[feature] = {"examples": int(present.sum())}
+            report[feature] |= {name: listed(values.astype(np.float64).mean(0)) for name, values in forms.items()}
+            report[feature]["interval"] = estimate(scaled[1]).told()["interval"]
+            report[feature]["all_heads"] = {name: estimate(values.mean(-1)).told() for name, values in forms.items()}
+    return report

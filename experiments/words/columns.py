@@ -1,5 +1,5 @@
-"""How much attention the tokens of a feature get: the paper's measure, and one that neither their number nor the
-length of the input makes larger (section 4.4)."""
+"""How much attention the tokens of a feature get: the paper's measure, and one that grows with neither their number
+nor the length of the input (section 4.4)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from experiments.words.features import FEATURES, SPECIAL, TEXT, Masks, columns_o
 
 @dataclass(frozen=True)
 class Columns:
-    """What the features of each example get from a token, on average over the queries.
+    """What the features of each example get from a token, averaged over the queries.
 
     Args:
         largest: what the feature's most attended token gets (the paper's measure); 0 without the feature.
-        relative: what its tokens get on average, times the tokens of the input: 1 is what uniform attention gives.
+        relative: what its tokens get on average, times the number of tokens in the input: uniform attention gives 1.
     """
 
     largest: Float[np.ndarray, "examples features layers heads"]
@@ -34,12 +34,12 @@ def feature_columns(
     keep: Int[Array, "batch token"],
     masks: Bool[Array, "batch features own"],
 ) -> Float[Array, "batch 2 features layers heads"]:
-    """Column means: of each feature's tokens the largest, then the mean."""
+    """Column means: for each feature the largest over its tokens, then their mean."""
     return columns_of(maps, keep, masks)
 
 
 def measure_columns(run: Run, model: PretrainedModel, texts: Sequence[Encoding], masks: Masks) -> Columns:
-    """Both measures of every example."""
+    """Both measures for every example."""
     config = model.config
     size = 12 * masks.shape[-1] * config.num_hidden_layers * config.num_attention_heads
     values = reduce_attention(model, texts, feature_columns, [masks], example_bytes=size, report=run.report)
@@ -50,57 +50,59 @@ def measure_columns(run: Run, model: PretrainedModel, texts: Sequence[Encoding],
 def beyond_text(
     relative: Float[np.ndarray, "examples features layers heads"], masks: Masks, feature: str
 ) -> Float[np.ndarray, "some layers heads"]:
-    """What a feature's tokens get more than the text's other tokens, relative to uniform attention.
+    """How much more a feature's tokens get than the text's other tokens, relative to uniform attention.
 
-    Of the examples that have both. [CLS] and [SEP] take most of some heads' attention, so that all words can get less
-    than uniform attention gives and nouns still more than other words.
+    Only examples with both kinds of tokens count. [CLS] and [SEP] take most of some heads' attention, so all words can
+    get less than uniform attention gives while nouns still get more than other words.
     """
-    number, text = FEATURES.index(feature), FEATURES.index(TEXT)
-    own = (masks[:, number] & masks[:, text]).sum(-1)
-    others = masks[:, text].sum(-1) - own
-    some = (others > 0) & masks[:, number].any(-1)
-    count, own = (values[some, None, None] for values in (others, own))
-    total = relative[some, text] * (count + own) - relative[some, number] * own
-    return relative[some, number] - total / count
+    index, text_index = FEATURES.index(feature), FEATURES.index(TEXT)
+    feature_tokens = (masks[:, index] & masks[:, text_index]).sum(-1)
+    other_tokens = masks[:, text_index].sum(-1) - feature_tokens
+    counted = (other_tokens > 0) & masks[:, index].any(-1)
+    other_count, feature_tokens = (values[counted, None, None] for values in (other_tokens, feature_tokens))
+    total = relative[counted, text_index] * (other_count + feature_tokens) - relative[counted, index] * feature_tokens
+    return relative[counted, index] - total / other_count
 
 
 def report_base(columns: Columns, masks: Masks, feature: str) -> dict[str, Any]:
-    """The estimates of a feature, and of its layers."""
-    number = FEATURES.index(feature)
-    some = masks[:, number].any(-1)
-    relative = columns.relative[some, number]
-    found = {"largest": estimate(columns.largest[some, number]).told(), "relative": estimate(relative).told()}
-    found["layers"] = estimate(relative.mean(-1)).told()
-    found["layers_largest"] = estimate(columns.largest[some, number].mean(-1)).told()
+    """The estimates of a feature, by head and by layer."""
+    index = FEATURES.index(feature)
+    present = masks[:, index].any(-1)
+    relative = columns.relative[present, index]
+    report = {"largest": estimate(columns.largest[present, index]).told(), "relative": estimate(relative).told()}
+    report["layers"] = estimate(relative.mean(-1)).told()
+    report["layers_largest"] = estimate(columns.largest[present, index].mean(-1)).told()
     if feature != TEXT and len(beyond := beyond_text(columns.relative, masks, feature)):
-        found["beyond_text"] = estimate(beyond).told()
-        found["layers_beyond_text"] = estimate(beyond.mean(-1)).told()
-    return found
+        report["beyond_text"] = estimate(beyond).told()
+        report["layers_beyond_text"] = estimate(beyond.mean(-1)).told()
+    return report
 
 
 def report_tuned(base: Columns, tuned: Sequence[Columns], masks: Masks, feature: str) -> dict[str, Any]:
-    """What fine-tuning changed: the mean over seeds with its interval over examples, and each seed's own means."""
-    number = FEATURES.index(feature)
-    some = masks[:, number].any(-1)
-    seeds = np.stack([one.relative[some, number] for one in tuned]).astype(np.float64)
-    change = seeds - base.relative[some, number]
-    largest = np.stack([one.largest[some, number] for one in tuned]).astype(np.float64)
-    found = {"change": estimate(change.mean(0)).told(), "layers_change": estimate(change.mean((0, -1))).told()}
-    found["relative_by_seed"] = listed(seeds.mean(1))
-    found["largest_by_seed"] = listed(largest.mean(1))
-    beyond = [beyond_text(one.relative, masks, feature) for one in tuned] if feature not in (TEXT, *SPECIAL) else []
+    """What fine-tuning changed: the mean over seeds with its interval over examples, and the means of each seed."""
+    index = FEATURES.index(feature)
+    present = masks[:, index].any(-1)
+    seeds = np.stack([columns.relative[present, index] for columns in tuned]).astype(np.float64)
+    change = seeds - base.relative[present, index]
+    largest = np.stack([columns.largest[present, index] for columns in tuned]).astype(np.float64)
+    report = {"change": estimate(change.mean(0)).told(), "layers_change": estimate(change.mean((0, -1))).told()}
+    report["relative_by_seed"] = listed(seeds.mean(1))
+    report["largest_by_seed"] = listed(largest.mean(1))
+    beyond = (
+        [beyond_text(columns.relative, masks, feature) for columns in tuned] if feature not in (TEXT, *SPECIAL) else []
+    )
     if beyond and len(beyond[0]):
-        found["layers_beyond_text"] = estimate(np.mean(beyond, axis=0).mean(-1)).told()
-    return found
+        report["layers_beyond_text"] = estimate(np.mean(beyond, axis=0).mean(-1)).told()
+    return report
 
 
 def largest_means(
     columns: Columns, counted: Bool[np.ndarray, "examples features"], features: Sequence[str]
 ) -> dict[str, Estimate]:
-    """The largest of each feature, averaged over the examples that count for it."""
-    found = {}
+    """The mean of each feature's largest weight over the examples that count for it."""
+    means = {}
     for feature in features:
-        number = FEATURES.index(feature)
-        if counted[:, number].any():
-            found[feature] = estimate(columns.largest[counted[:, number], number])
-    return found
+        index = FEATURES.index(feature)
+        if counted[:, index].any():
+            means[feature] = estimate(columns.largest[counted[:, index], index])
+    return means

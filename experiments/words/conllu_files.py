@@ -1,8 +1,8 @@
-"""CoNLL-U files: words at their places in the text, and, where a file has them, mentions of entities.
+"""CoNLL-U files: words with their spans in the text and, where a file has them, mentions of entities.
 
-Sentences come with `# text`. A multiword token such as "don't" is one stretch of it; its words are found within where
-they spell it, as "do" and "n't" do, and share all of it where they do not. Mentions of entities are those of `Entity`
-in the last column, as GUM (Zeldes 2017) writes them.
+The text of a sentence is its `# text`. A multiword token such as "don't" is one stretch of it. Where the token's words
+spell it, as "do" and "n't" do, each has its own part; otherwise they all share its span. Mentions of entities are those
+of `Entity` in the last column, as GUM (Zeldes 2017) writes them.
 """
 
 import io
@@ -25,17 +25,17 @@ COLUMNS = ("id", "form", "upos", "xpos", "head", "deprel", "misc")
 def read_sentences(path: Path) -> list[Annotated]:
     """All sentences of a file.
 
-    Penn's tags are kept if all tags of the file are Penn's; a sentence without mentions has none in a file that has
-    some, and where the whole file has none, it is not said.
+    Penn tags are kept if all tags of the file are Penn tags. In a file with mentions, a sentence without any has an
+    empty tuple of them; in a file without, `mentions` is None.
 
     Raises:
-        DataError: it cannot be read or understood.
+        DataError: the file cannot be read or understood.
         MissingDependencyError: `conllu` is not installed.
     """
     conllu = import_optional("conllu", "pip install conllu")
     try:
         with io.TextIOWrapper(open_data(path), encoding="utf-8") as file:
-            sentences = [(found.metadata.get("text"), list(found)) for found in conllu.parse_incr(file)]
+            sentences = [(sentence.metadata.get("text"), list(sentence)) for sentence in conllu.parse_incr(file)]
     except (OSError, UnicodeDecodeError, conllu.exceptions.ParseException) as error:
         reason = (str(error).splitlines() or [""])[0]
         raise DataError(f"{path}: cannot be read as CoNLL-U ({reason})") from error
@@ -44,49 +44,49 @@ def read_sentences(path: Path) -> list[Annotated]:
             raise DataError(f"{path}: sentence {number} has a word without the column {missing[0].upper()}")
     penn = {word["xpos"] for _, tokens in sentences for word in tokens if type(word["id"]) is int} <= PENN
     entities = any("Entity" in (word["misc"] or {}) for _, tokens in sentences for word in tokens)
-    found = []
+    annotated = []
     for number, (text, tokens) in enumerate(sentences, 1):
         try:
-            found.append(_sentence(text, tokens, penn, entities))
+            annotated.append(_sentence(text, tokens, penn, entities))
         except (LookupError, TypeError, ValueError) as error:
             raise DataError(f"{path}: sentence {number} cannot be understood ({error})") from error
-    return found
+    return annotated
 
 
 def _sentence(text: str | None, tokens: Sequence[Token], penn: bool, entities: bool) -> Annotated:
     text = text or join_forms(tokens)
-    words = [token for token in tokens if type(token["id"]) is int]  # neither multiword tokens nor empty nodes
-    place = {token["id"]: number for number, token in enumerate(words)} | {0: -1, None: -1}
+    words = [token for token in tokens if type(token["id"]) is int]  # no multiword tokens, no empty nodes
+    positions = {token["id"]: position for position, token in enumerate(words)} | {0: -1, None: -1}
     spans = find_spans(text, tokens)
-    found = tuple(
+    annotated = tuple(
         Word(
             form=token["form"],
             span=span,
             tag=token["xpos"] if penn else "",
             part=token["upos"] or "",
-            head=place[token["head"]],
+            head=positions[token["head"]],
             relation=token["deprel"] or "",
         )
         for token, span in zip(words, spans, strict=True)
     )
     marks = [(token["misc"] or {}).get("Entity") or "" for token in words]
-    return Annotated(text, found, tuple(find_mentions(marks, found)) if entities else None)
+    return Annotated(text, annotated, tuple(find_mentions(marks, annotated)) if entities else None)
 
 
 def join_forms(tokens: Sequence[Token]) -> str:
-    """The text of a sentence from its words, for files that leave it out."""
-    covered = {place for token in tokens for place in _members(token)}
-    alone = [token for token in tokens if type(token["id"]) is int and token["id"] not in covered]
-    whole = [token for token in tokens if token in alone or _members(token)]
-    spaced = [token["form"] + ("" if (token["misc"] or {}).get("SpaceAfter") == "No" else " ") for token in whole]
+    """The text of a sentence joined from its words, for files that leave it out."""
+    covered = {member for token in tokens for member in _members(token)}
+    single = [token for token in tokens if type(token["id"]) is int and token["id"] not in covered]
+    written = [token for token in tokens if token in single or _members(token)]
+    spaced = [token["form"] + ("" if (token["misc"] or {}).get("SpaceAfter") == "No" else " ") for token in written]
     return "".join(spaced).strip()
 
 
 def find_spans(text: str, tokens: Sequence[Token]) -> list[Span]:
-    """Where each word stands in a text.
+    """The span of each word in a text.
 
     Raises:
-        LookupError: the text does not hold the words.
+        LookupError: the text does not contain the words.
 
     >>> find_spans("I don't.", [{"id": 1, "form": "I"}, {"id": (2, "-", 3), "form": "don't"},
     ...                         {"id": 2, "form": "do"}, {"id": 3, "form": "n't"}, {"id": 4, "form": "."}])
@@ -94,51 +94,51 @@ def find_spans(text: str, tokens: Sequence[Token]) -> list[Span]:
     """
     forms = {token["id"]: token["form"] for token in tokens if type(token["id"]) is int}
     spans: dict[int, Span] = {}
-    here = 0
+    start = 0
     for token in tokens:
         members = _members(token)
         empty = type(token["id"]) is not int and not members
         if empty or token["id"] in spans:
             continue
-        here += len(text[here:]) - len(text[here:].lstrip())
-        end = here + len(token["form"])
-        if text[here:end] != token["form"]:
-            raise LookupError(f"{token['form']!r} does not stand at character {here} of {text!r}")
-        spans |= _split((here, end), {place: forms[place] for place in members or [token["id"]]}, token["form"])
-        here = end
-    return [spans[place] for place in forms]
+        start += len(text[start:]) - len(text[start:].lstrip())
+        end = start + len(token["form"])
+        if text[start:end] != token["form"]:
+            raise LookupError(f"{token['form']!r} does not stand at character {start} of {text!r}")
+        spans |= _split((start, end), {number: forms[number] for number in members or [token["id"]]}, token["form"])
+        start = end
+    return [spans[number] for number in forms]
 
 
 def _members(token: Token) -> list[int]:
-    """The words of a multiword token."""
-    number = token["id"]
-    return list(range(number[0], number[2] + 1)) if type(number) is tuple and number[1] == "-" else []
+    """The ids of the words of a multiword token; none for any other token."""
+    token_id = token["id"]
+    return list(range(token_id[0], token_id[2] + 1)) if type(token_id) is tuple and token_id[1] == "-" else []
 
 
 def _split(span: Span, forms: dict[int, str], whole: str) -> dict[int, Span]:
     if "".join(forms.values()) != whole:
         return dict.fromkeys(forms, span)
-    found, here = {}, span[0]
-    for place, form in forms.items():
-        found[place] = (here, here + len(form))
-        here += len(form)
-    return found
+    spans, start = {}, span[0]
+    for number, form in forms.items():
+        spans[number] = (start, start + len(form))
+        start += len(form)
+    return spans
 
 
 def find_mentions(marks: Sequence[str], words: Sequence[Word]) -> Iterator[tuple[str, int]]:
-    """Mentions of entities as (entity, the mention's head: its first word that depends on a word outside).
+    """Mentions of entities as (entity, the mention's head: its first word that depends on a word outside it).
 
     Args:
-        marks: of each word its `Entity` in GUM's form: `(7-person-...` opens, `7)` closes, `(7-person-...)` does both.
+        marks: each word's `Entity` in GUM's form: `(7-person-...` opens, `7)` closes, `(7-person-...)` does both.
         words: the words.
     """
     opened: list[tuple[str, int]] = []
-    for place, mark in enumerate(marks):
+    for position, mark in enumerate(marks):
         for opens, closes in re.findall(r"\(([^()]+)|([^()]*\))", mark):
             if opens:
-                opened.append((opens.split("-")[0].split("[")[0], place))
+                opened.append((opens.split("-")[0].split("[")[0], position))
                 continue
             name = closes[:-1].split("[")[0] or opened[-1][0]  # "(7-person-...)" closes what it opened
-            last = max(number for number, (entity, _) in enumerate(opened) if entity == name)
+            last = max(index for index, (entity, _) in enumerate(opened) if entity == name)
             entity, first = opened.pop(last)
-            yield entity, next(word for word in range(first, place + 1) if not first <= words[word].head <= place)
+            yield entity, next(word for word in range(first, position + 1) if not first <= words[word].head <= position)

@@ -1,8 +1,8 @@
 """Which tokens of an input are nouns, verbs, pronouns, subjects, objects, negation, punctuation, [CLS] and [SEP].
 
-Negation is a word of `NEGATION`; of a contraction such as "don't" or "cannot", all of it. Punctuation is a word of
-punctuation marks alone. All tokens of the texts, which are those but [CLS] and [SEP], are a feature of their own, with
-which others can be compared.
+Negation is a word of `NEGATION`; a contraction such as "don't" or "cannot" counts as a whole. Punctuation is a word of
+punctuation marks alone. All tokens of the texts, that is all but [CLS] and [SEP], form a feature with which others can
+be compared.
 """
 
 import unicodedata
@@ -27,7 +27,7 @@ from experiments.words.annotated import (
 NEGATION = frozenset(
     ("not", "no", "never", "none", "nobody", "nothing", "nowhere", "neither", "nor", "cannot", "n't", "nt")
 )
-# The authors' list, each looked for as a part of the text.
+# The authors' list; each is looked for as a substring of the text.
 PUBLISHED_NEGATION = (
     *("neither", "nor", "not", "never", "none", "nothing", "nowhere", "don't", "won't", "didn't", "hadn't", "haven't"),
     *("can't", "isn't", "wasn't", "shouldn't", "couldn't"),
@@ -41,39 +41,39 @@ Masks = Bool[np.ndarray, "examples features token"]
 
 
 def feature_masks(sample: AnnotatedSample) -> Masks:
-    """The tokens of each feature in each example, by where the words stand.
+    """The tokens of each feature in each example, by the positions of the words.
 
-    `[SEP]` are all of them; `[SEP] first` and `second` are set for pairs only. As wide as the longest example; no
-    token of a feature where an example lacks it.
+    `[SEP]` marks all of them; `[SEP] first` and `second` are set for pairs only. The masks are as wide as the longest
+    example; a feature that an example lacks has no tokens.
     """
-    found = _no_masks(sample.texts)
+    masks = _no_masks(sample.texts)
     for example, (encoding, texts) in enumerate(zip(sample.texts, sample.annotations, strict=True)):
         for words, pieces in zip(texts, word_pieces(encoding, texts), strict=True):
-            for number, members in enumerate(_word_features(words)):
-                found[example, number, [token for word in members for token in pieces[word]]] = True
-    return found
+            for feature, members in enumerate(_word_features(words)):
+                masks[example, feature, [token for word in members for token in pieces[word]]] = True
+    return masks
 
 
 def published_masks(sample: AnnotatedSample, tokenizer: Tokenizer) -> Masks:
-    """The tokens of each feature as the authors' code finds them: wherever a piece of one of its words stands."""
-    found = _no_masks(sample.texts)
+    """The tokens of each feature as the authors' code finds them: every occurrence of a piece of one of its words."""
+    masks = _no_masks(sample.texts)
     for example, (encoding, texts) in enumerate(zip(sample.texts, sample.annotations, strict=True)):
         forms: list[set[str]] = [set() for _ in PUBLISHED_FEATURES]
         for text in texts:
             members = _word_features(text)[: len(forms) - 1]
-            for own, words in zip(forms, members, strict=False):
-                own |= {text.words[word].form for word in words}
+            for feature_forms, words in zip(forms, members, strict=False):
+                feature_forms |= {text.words[word].form for word in words}
             forms[-1] |= published_negation(text.text)
-        for number, own in enumerate(forms):
-            pieces = pieces_of_forms(tokenizer, own)
-            found[example, number, : len(encoding)] = [token in pieces for token in encoding.tokens]
-    return found
+        for feature, feature_forms in enumerate(forms):
+            pieces = pieces_of_forms(tokenizer, feature_forms)
+            masks[example, feature, : len(encoding)] = [token in pieces for token in encoding.tokens]
+    return masks
 
 
 def counted_as_published(sample: AnnotatedSample) -> Bool[np.ndarray, "examples features"]:
-    """Which examples the authors' code averages: all, and for negation those with one of its words in a text.
+    """Which examples the authors' code averages: all, but for negation only those with one of its words in a text.
 
-    It has one feature [SEP], none of the first or second, and none of punctuation or of all tokens of the texts.
+    The code has a single feature [SEP], without first and second, and neither punctuation nor all tokens of the texts.
     """
     absent = {"punctuation", TEXT, "[SEP] first", "[SEP] second", *sample.unknown}
     counted = np.tile([feature not in absent for feature in FEATURES], (len(sample), 1))
@@ -83,45 +83,43 @@ def counted_as_published(sample: AnnotatedSample) -> Bool[np.ndarray, "examples 
 
 
 def published_negation(text: str) -> set[str]:
-    """Which of the authors' negations stand in a text, be it as part of another word."""
+    """Which of the authors' negations occur in a text, even as part of another word."""
     return {word for word in PUBLISHED_NEGATION if word in text}
 
 
 def pieces_of_forms(tokenizer: Tokenizer, forms: Iterable[str]) -> set[str]:
-    """The word pieces of words that stand alone."""
+    """The word pieces of words, each encoded on its own."""
     return {piece for form in forms for piece in tokenizer.encode([form])[0].tokens[1:-1]}
 
 
 def _no_masks(texts: Sequence[Encoding]) -> Masks:
-    """Masks with [CLS], [SEP] and what is between them only."""
-    found = np.zeros((len(texts), len(FEATURES), max(len(text) for text in texts)), bool)
+    """Masks with only [CLS], [SEP] and the text between them."""
+    masks = np.zeros((len(texts), len(FEATURES), max(len(text) for text in texts)), bool)
     for example, text in enumerate(texts):
         last = len(text) - 1
         first = text.token_type_ids.index(1) - 1 if 1 in text.token_type_ids else last
-        found[example, FEATURES.index("[CLS]"), 0] = True
-        found[example, FEATURES.index("[SEP]"), [first, last]] = True
-        found[example, FEATURES.index(TEXT), 1:last] = True
-        found[example, FEATURES.index(TEXT), first] = False
+        masks[example, FEATURES.index("[CLS]"), 0] = True
+        masks[example, FEATURES.index("[SEP]"), [first, last]] = True
+        masks[example, FEATURES.index(TEXT), 1:last] = True
+        masks[example, FEATURES.index(TEXT), first] = False
         if first < last:
-            found[example, FEATURES.index("[SEP] first"), first] = True
-            found[example, FEATURES.index("[SEP] second"), last] = True
-    return found
+            masks[example, FEATURES.index("[SEP] first"), first] = True
+            masks[example, FEATURES.index("[SEP] second"), last] = True
+    return masks
 
 
 def _word_features(text: Annotated) -> list[list[int]]:
-    """The words of each feature in the order of `WORD_FEATURES`."""
+    """The words of each feature, in the order of `WORD_FEATURES`."""
     kinds = [
-        [number for number, word in enumerate(text.words) if word.kind == kind] for kind in ("noun", "verb", "pronoun")
+        [index for index, word in enumerate(text.words) if word.kind == kind] for kind in ("noun", "verb", "pronoun")
     ]
-    roles = [
-        [number for number, word in enumerate(text.words) if word.relation in role] for role in (SUBJECTS, OBJECTS)
-    ]
-    marks = [number for number, word in enumerate(text.words) if is_punctuation(word.form)]
+    roles = [[index for index, word in enumerate(text.words) if word.relation in role] for role in (SUBJECTS, OBJECTS)]
+    marks = [index for index, word in enumerate(text.words) if is_punctuation(word.form)]
     return [*kinds, *roles, find_negation(text), marks]
 
 
 def is_punctuation(form: str) -> bool:
-    """Whether a word is made of punctuation marks alone.
+    """Whether a word consists of punctuation marks alone.
 
     >>> [form for form in ("...", "n't", "?!", "$", "“", "3.5", "") if is_punctuation(form)]
     ['...', '?!', '“']
@@ -130,23 +128,23 @@ def is_punctuation(form: str) -> bool:
 
 
 def find_negation(text: Annotated) -> list[int]:
-    """The words of a text that negate; of "don't" and "cannot" both parts, since they are one word."""
-    found = set()
-    for number, word in enumerate(text.words):
+    """The words of a text that negate; both parts of "don't" and "cannot", since each is one word."""
+    negations = set()
+    for index, word in enumerate(text.words):
         form = word.form.lower().replace("’", "'")
         if form not in NEGATION and not form.endswith("n't"):
             continue
-        found.add(number)
-        before = text.words[number - 1] if number else None
-        if before and before.form.isalpha() and (before.span[1] >= word.span[0] or form == "n't"):
-            found.add(number - 1)
-    return sorted(found)
+        negations.add(index)
+        previous = text.words[index - 1] if index else None
+        if previous and previous.form.isalpha() and (previous.span[1] >= word.span[0] or form == "n't"):
+            negations.add(index - 1)
+    return sorted(negations)
 
 
 def columns_of(
     maps: Float[Array, "layers batch heads query key"], keep: Array, masks: Bool[Array, "batch features token"]
 ) -> Float[Array, "batch 2 features layers heads"]:
-    """Of the keys' means over the real queries: the largest of a feature's tokens, then the mean; 0 for none."""
+    """Of the keys' mean weights over real queries: the largest of a feature's tokens, then their mean; 0 for none."""
     real = keep.astype(maps.dtype)
     means = jnp.einsum("lbhqk,bq->blhk", maps, real) / real.sum(-1)[:, None, None, None]
     return jnp.stack([largest_of(means, masks), mean_of(means, masks)], axis=1)
@@ -155,20 +153,20 @@ def columns_of(
 def mean_of(
     values: Float[Array, "batch layers heads key"], masks: Bool[Array, "batch features token"]
 ) -> Float[Array, "batch features layers heads"]:
-    """The mean of some weights over each feature's tokens; 0 for none."""
-    own = fit_width(masks, values.shape[-1]).astype(values.dtype)
-    return jnp.einsum("bfk,blhk->bflh", own, values) / jnp.maximum(own.sum(-1), 1)[..., None, None]
+    """The mean of the weights over each feature's tokens; 0 for none."""
+    members = fit_width(masks, values.shape[-1]).astype(values.dtype)
+    return jnp.einsum("bfk,blhk->bflh", members, values) / jnp.maximum(members.sum(-1), 1)[..., None, None]
 
 
 def largest_of(
     values: Float[Array, "batch layers heads key"], masks: Bool[Array, "batch features token"]
 ) -> Float[Array, "batch features layers heads"]:
-    """The largest of some weights among each feature's tokens; 0 for none."""
-    wide = fit_width(masks, values.shape[-1])
-    return jnp.where(wide[:, :, None, None], values[:, None], 0.0).max(-1)
+    """The largest of the weights among each feature's tokens; 0 for none."""
+    members = fit_width(masks, values.shape[-1])
+    return jnp.where(members[:, :, None, None], values[:, None], 0.0).max(-1)
 
 
 def fit_width(masks: Bool[Array, "*sets token"], width: int) -> Bool[Array, "*sets fitted"]:
-    """Masks cut or filled up to the width of a batch; what is cut is padding."""
-    missing = max(0, width - masks.shape[-1])
-    return jnp.pad(masks, [(0, 0)] * (masks.ndim - 1) + [(0, missing)])[..., :width]
+    """Masks cut or padded to the width of a batch; only padding is cut off."""
+    padding = max(0, width - masks.shape[-1])
+    return jnp.pad(masks, [(0, 0)] * (masks.ndim - 1) + [(0, padding)])[..., :width]

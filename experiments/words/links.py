@@ -1,4 +1,4 @@
-"""How heads treat the links between words, in one pass over the examples (section 4.5)."""
+"""How heads treat the links between words, measured in one pass over the examples (section 4.5)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,24 +43,24 @@ from experiments.words.relations import (
     token_pairs,
 )
 
-# What finds targets without following the relation: the best fixed distance, the nearest word of the target's kind,
-# and the head itself from other words.
+# Ways to find targets without following the relation: the best fixed distance, the nearest word of the target's kind,
+# and the same head looking from other words.
 CONTROLS = ("distance", "nearest", *SAME_KEY)
 PUBLISHED_ROW = (*PUBLISHED_FEATURES, "[CLS]", "[SEP]")
 
 
 @dataclass(frozen=True)
 class Found:
-    """What was taken of each example.
+    """What was measured for each example.
 
     Args:
         words: its words and the links between them.
-        sources: how many words are sources.
+        sources: the number of words that are sources.
         largest: the largest weight of a relation; 0 without it.
         hits: how many sources attend most to their target.
-        same_key: how many of these hits there would be if the sources attended as other words do that are no sources
-            of the target, by control (`SAME_KEY`).
-        excess: the mean weight less what the head gives at the same distances; 0 without the relation.
+        same_key: how many of these hits to expect if the sources attended like other words that are not sources of the
+            target, by control (`SAME_KEY`).
+        excess: the mean weight minus what the head gives at the same distances; 0 without the relation.
     """
 
     words: list[Linked]
@@ -80,10 +80,11 @@ def link_statistics(
     members: Bool[Array, "batch word own"],
     inner: Bool[Array, "batch own"],
 ) -> Float[Array, "batch statistics layers heads"]:
-    """All that is taken of a batch, one after the other: of pairs the largest and the mean, hits, diagonals.
+    """All statistics of a batch, one after the other: the largest and mean of pairs, hits, their controls, diagonals.
 
     Args:
-        others: the shares of the words with which a link's target is asked for, for each control of `SAME_KEY`.
+        others: for each control of `SAME_KEY`, the shares of the words that look for a link's target instead of its
+            source.
     """
     width = maps.shape[-1]
     real = (links[..., 0] >= 0).astype(maps.dtype)
@@ -95,8 +96,8 @@ def link_statistics(
 
     control = jax.vmap(expected, in_axes=(1, 0, 0))(best, links, others)
     control = control.reshape(len(control), -1, *control.shape[3:])
-    of_pairs = [largest_of_pairs(maps, keep, pairs), mean_of_pairs(maps, keep, pairs)]
-    return jnp.concatenate([*of_pairs, hits, control, sum_diagonals(maps, fit_width(inner, width))], axis=1)
+    pair_weights = [largest_of_pairs(maps, keep, pairs), mean_of_pairs(maps, keep, pairs)]
+    return jnp.concatenate([*pair_weights, hits, control, sum_diagonals(maps, fit_width(inner, width))], axis=1)
 
 
 def published_statistics(
@@ -105,7 +106,7 @@ def published_statistics(
     pairs: Int[Array, "batch relations pairs 2"],
     masks: Bool[Array, "batch features own"],
 ) -> Float[Array, "batch statistics layers heads"]:
-    """The largest weight of each relation's pairs, then of [CLS]'s row on each feature."""
+    """The largest weight of each relation's pairs, then the largest of [CLS]'s row on each feature."""
     row = jnp.moveaxis(maps[:, :, :, 0], 0, 1)
     return jnp.concatenate([largest_of_pairs(maps, keep, pairs), largest_of(row, masks)], axis=1)
 
@@ -113,9 +114,9 @@ def published_statistics(
 def follow_links(run: Run, model: PretrainedModel, sample: AnnotatedSample) -> Found:
     """All statistics of the corrected form, in one pass over the examples."""
     config, texts = model.config, sample.texts
-    words = [join_words(*both) for both in zip(texts, sample.annotations, strict=True)]
-    pairs = stack_pairs([token_pairs(one.tokens, one.links) for one in words])
-    links = stack_pairs([one.links for one in words])
+    words = [join_words(*example) for example in zip(texts, sample.annotations, strict=True)]
+    pairs = stack_pairs([token_pairs(linked.tokens, linked.links) for linked in words])
+    links = stack_pairs([linked.links for linked in words])
     width = max(len(text) for text in texts)
     inner = np.zeros((len(texts), width), bool)
     for example, text in enumerate(texts):
@@ -125,14 +126,14 @@ def follow_links(run: Run, model: PretrainedModel, sample: AnnotatedSample) -> F
     heads, count = config.num_hidden_layers * config.num_attention_heads, members.shape[1]
     size = count * (width + (2 + links.shape[1] * links.shape[2]) * count) + 4 * width * width + 4 * pairs.shape[2]
     profile = start_profile(width - 1, config.num_hidden_layers, config.num_attention_heads)
-    kept = np.zeros((len(texts), (3 + len(SAME_KEY)) * len(RELATIONS), *profile.total.shape[1:]), np.float32)
-    several = partial(_rows, extras)
+    statistics = np.zeros((len(texts), (3 + len(SAME_KEY)) * len(RELATIONS), *profile.total.shape[1:]), np.float32)
+    batch_extras = partial(_rows, extras)
     for places, values in stream_attention(
-        model, texts, link_statistics, several, example_bytes=4 * heads * size, report=run.report
+        model, texts, link_statistics, batch_extras, example_bytes=4 * heads * size, report=run.report
     ):
-        kept[places] = values[:, : kept.shape[1]]
-        profile.add(values[:, kept.shape[1] :], inner[places])
-    largest, mean, hits, *controls = np.split(kept, 3 + len(SAME_KEY), axis=1)
+        statistics[places] = values[:, : statistics.shape[1]]
+        profile.add(values[:, statistics.shape[1] :], inner[places])
+    largest, mean, hits, *controls = np.split(statistics, 3 + len(SAME_KEY), axis=1)
     excess = (mean - profile.predict(pairs)).astype(np.float32)
     return Found(words, count_sources(words), largest, hits, np.stack(controls, axis=1), excess)
 
@@ -141,34 +142,40 @@ def _rows(extras: Sequence[np.ndarray], places: np.ndarray) -> list[np.ndarray]:
     return [extra[places] for extra in extras]
 
 
-def measure(run: Run, found: Found) -> dict[str, dict[str, Any]]:
+def measure(run: Run, statistics: Found) -> dict[str, dict[str, Any]]:
     """For each relation that occurs: its map, how often heads find a target, and what controls find.
 
-    `shares` and `margins` have an entry for each control of `CONTROLS`: how often it finds a target, a number or a map,
-    and how much more often the heads do.
+    `shares` and `margins` have an entry for each control of `CONTROLS`: how often it finds a target (a number or a
+    map), and how much more often the heads do.
     """
     measured = {}
-    for number, relation in enumerate(RELATIONS):
-        some = np.flatnonzero(found.sources[:, number])
-        if not len(some):
+    for index, relation in enumerate(RELATIONS):
+        present = np.flatnonzero(statistics.sources[:, index])
+        if not len(present):
             continue
-        sources, hits = found.sources[some, number], found.hits[some, number].astype(np.float64)
-        words = [found.words[example] for example in some]
-        margin = partial(margin_of, draws=run.options.draws, rng=np.random.default_rng((run.options.seed, number)))
-        distance, near = best_distance(words, number)
-        side, nearest = best_nearest(words, number)
-        others = [found.same_key[some, control, number].astype(np.float64) for control in range(len(SAME_KEY))]
-        controls = dict(zip(CONTROLS, [near[:, None, None], nearest[:, None, None], *others], strict=True))
+        sources, hits = statistics.sources[present, index], statistics.hits[present, index].astype(np.float64)
+        words = [statistics.words[example] for example in present]
+        margin = partial(margin_of, draws=run.options.draws, rng=np.random.default_rng((run.options.seed, index)))
+        distance, distance_hits = best_distance(words, index)
+        side, nearest_hits = best_nearest(words, index)
+        same_key_hits = [
+            statistics.same_key[present, control, index].astype(np.float64) for control in range(len(SAME_KEY))
+        ]
+        controls = dict(
+            zip(CONTROLS, [distance_hits[:, None, None], nearest_hits[:, None, None], *same_key_hits], strict=True)
+        )
         measured[relation] = {
-            "examples": len(some),
+            "examples": len(present),
             "sources": int(sources.sum()),
-            "mean": found.largest[some, number].astype(np.float64).mean(0),
+            "mean": statistics.largest[present, index].astype(np.float64).mean(0),
             "share": hits.sum(0) / sources.sum(),
             "best_distance": distance,
             "nearest": side,
-            "shares": {name: np.squeeze(one.sum(0) / sources.sum()) for name, one in controls.items()},
-            "margins": {name: margin(hits - one, sources) for name, one in controls.items()},
-            "excess": margin(found.excess[some, number].astype(np.float64), np.ones(len(some), int)),
+            "shares": {
+                name: np.squeeze(control_hits.sum(0) / sources.sum()) for name, control_hits in controls.items()
+            },
+            "margins": {name: margin(hits - control_hits, sources) for name, control_hits in controls.items()},
+            "excess": margin(statistics.excess[present, index].astype(np.float64), np.ones(len(present), int)),
         }
     return measured
 
@@ -179,12 +186,12 @@ def follow_published(
     """What the authors' code computes.
 
     Returns:
-        The map of each relation, 0 for an example without it; the last layer's [CLS] row on each feature
+        The map of each relation, counting 0 for an example without it; the last layer's [CLS] row on each feature
         that occurs, a value for each head; and the values of each example `[examples, relations + features, layers,
         heads]`.
     """
-    several = zip(sample.texts, sample.annotations, strict=True)
-    pairs = stack_pairs([published_pairs(encoding, texts, run.tokenizer) for encoding, texts in several])
+    annotated = zip(sample.texts, sample.annotations, strict=True)
+    pairs = stack_pairs([published_pairs(encoding, texts, run.tokenizer) for encoding, texts in annotated])
     masks = published_masks(sample, run.tokenizer)
     config = model.config
     size = 4 * config.num_hidden_layers * config.num_attention_heads * 4 * (pairs.shape[2] + masks.shape[-1])
@@ -192,10 +199,10 @@ def follow_published(
         model, sample.texts, published_statistics, [pairs, masks], example_bytes=size, report=run.report
     )
     exact, last = values.astype(np.float64), len(values[0, 0]) - 1
-    maps = {relation: exact[:, number].mean(0) for number, relation in enumerate(RELATIONS)}
+    maps = {relation: exact[:, index].mean(0) for index, relation in enumerate(RELATIONS)}
     row = {}
-    for number, feature in enumerate(FEATURES):
-        have = np.flatnonzero(masks[:, number].sum(-1))
-        if len(have) and feature in PUBLISHED_ROW and feature not in sample.unknown:
-            row[feature] = exact[have, len(RELATIONS) + number, last].mean(0)
+    for index, feature in enumerate(FEATURES):
+        present = np.flatnonzero(masks[:, index].sum(-1))
+        if len(present) and feature in PUBLISHED_ROW and feature not in sample.unknown:
+            row[feature] = exact[present, len(RELATIONS) + index, last].mean(0)
     return maps, row, values

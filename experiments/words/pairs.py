@@ -1,4 +1,4 @@
-"""What needs no relations between words: the [CLS] row, and words that both texts share, in one pass."""
+"""What needs no relations between words: the [CLS] row and the words shared by both texts, in one pass."""
 
 from collections.abc import Sequence
 
@@ -24,41 +24,41 @@ def row_and_shared(
     masks: Bool[Array, "batch features width"],
     shares: Float[Array, "batch kinds measures own own"],
 ) -> Float[Array, "batch statistics layers heads"]:
-    """The row of [CLS], then weights of words that both texts share and their controls."""
+    """The row of [CLS], then the weights of words shared by both texts, and their controls."""
     row, shared = row_of(maps, keep, masks), shared_weights(maps, shares)
     parts = [values.reshape(len(values), -1, *values.shape[3:]) for values in (row, shared)]
     return jnp.concatenate(parts, axis=1)
 
 
 def measure_pairs(run: Run, model: PretrainedModel, sample: AnnotatedSample, masks: Masks) -> tuple[Row, Shared]:
-    """Both of every example."""
+    """Both measures for every example."""
     config, texts, paired = model.config, sample.texts, len(sample.annotations[0]) > 1
     counts = np.zeros((len(texts), len(KINDS)), int)
 
     def extras(places: np.ndarray) -> Sequence[np.ndarray]:
-        shares = [link_shares(texts[place], sample.annotations[place]) for place in places] if paired else []
-        size = fit([texts[place] for place in places]) if paired else 1
-        wide = np.zeros((len(places), len(KINDS), MEASURES, size, size), np.float32)
-        for number, (own, links) in enumerate(shares):
-            wide[number, :, :, : own.shape[-1], : own.shape[-1]] = own
-            counts[places[number]] = links
-        return [masks[places], wide]
+        shares = [link_shares(texts[example], sample.annotations[example]) for example in places] if paired else []
+        size = fit([texts[example] for example in places]) if paired else 1
+        padded = np.zeros((len(places), len(KINDS), MEASURES, size, size), np.float32)
+        for index, (share, links) in enumerate(shares):
+            padded[index, :, :, : share.shape[-1], : share.shape[-1]] = share
+            counts[places[index]] = links
+        return [masks[places], padded]
 
-    found = np.zeros(
+    statistics = np.zeros(
         (len(texts), 2 * len(FEATURES) + len(KINDS) * MEASURES, config.num_hidden_layers, config.num_attention_heads),
         np.float32,
     )
-    bytes_each = 4 * found[0].size + 4 * len(KINDS) * MEASURES * max(len(text) for text in texts) ** 2 * paired
+    bytes_each = 4 * statistics[0].size + 4 * len(KINDS) * MEASURES * max(len(text) for text in texts) ** 2 * paired
     for places, values in stream_attention(
         model, texts, row_and_shared, extras, example_bytes=bytes_each, report=run.report
     ):
-        found[places] = values
-    row, shared = np.split(found, [2 * len(FEATURES)], axis=1)
+        statistics[places] = values
+    row, shared = np.split(statistics, [2 * len(FEATURES)], axis=1)
     largest, mean = np.split(row[:, :, -1], 2, axis=1)
-    return Row(largest, mean), Shared(shared.reshape(len(texts), len(KINDS), MEASURES, *found.shape[2:]), counts)
+    return Row(largest, mean), Shared(shared.reshape(len(texts), len(KINDS), MEASURES, *statistics.shape[2:]), counts)
 
 
 def fit(texts: Sequence[Encoding]) -> int:
-    """To how many tokens a batch is padded, so that as few shapes as possible are compiled."""
+    """The number of tokens to which a batch is padded, chosen so that few shapes are compiled."""
     longest = max(len(text) for text in texts)
     return next((width for width in WIDTHS if width >= longest), longest)

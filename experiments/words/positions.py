@@ -1,6 +1,6 @@
-"""What heads attend to by position alone: the measure for heads that seem to follow a relation.
+"""What heads attend to by position alone: the baseline for heads that seem to follow a relation.
 
-A head that looks at the word before finds many subjects of verbs. So links are compared with the best fixed distance
+A head that looks at the previous word finds many subjects of verbs. So links are compared with the best fixed distance
 in words, and their weights with what the same head gives at the same distances in tokens anyway (Clark et al. 2019,
 section 4.2).
 """
@@ -19,14 +19,14 @@ from experiments.shared.signs import sign_test
 def sum_diagonals(
     maps: Float[Array, "layers batch heads query key"], inner: Bool[Array, "batch token"]
 ) -> Float[Array, "batch offsets layers heads"]:
-    """The sums of weights at each distance key - query, from 1 - tokens to tokens - 1, both among some tokens.
+    """The sums of weights at each distance key - query, from 1 - tokens to tokens - 1, where both are inner tokens.
 
-    Each row is moved to the right by one place less than the row before, so that diagonals become columns.
+    Each row is shifted right by one place less than the row before, so that diagonals become columns.
     """
     size = maps.shape[-1]
-    some = inner.astype(maps.dtype)
-    among = jnp.einsum("lbhqk,bq,bk->lbhqk", maps, some, some)[:, :, :, ::-1]
-    flat = jnp.pad(among, ((0, 0),) * 4 + ((0, size),)).reshape(*maps.shape[:3], 2 * size * size)
+    real = inner.astype(maps.dtype)
+    masked = jnp.einsum("lbhqk,bq,bk->lbhqk", maps, real, real)[:, :, :, ::-1]
+    flat = jnp.pad(masked, ((0, 0),) * 4 + ((0, size),)).reshape(*maps.shape[:3], 2 * size * size)
     sheared = flat[..., : size * (2 * size - 1)].reshape(*maps.shape[:3], size, 2 * size - 1)
     return jnp.moveaxis(sheared.sum(3), (1, 3), (0, 1))
 
@@ -34,9 +34,9 @@ def sum_diagonals(
 def hits_of(
     maps: Float[Array, "layers batch heads query key"], members: Bool[Array, "batch word token"]
 ) -> Float[Array, "layers batch heads word other"]:
-    """1 where a word attends most to another, 0 elsewhere; several where they are equal, none where all are 0.
+    """1 where a word attends most to another, 0 elsewhere; tied words all get 1, and a row of zeros has none.
 
-    Weights of a word are the means over its tokens, those to a word the sums (Clark et al. 2019, section 3).
+    Weights from a word are the means over its tokens, weights to a word the sums (Clark et al. 2019, section 3).
     """
     belong = members.astype(maps.dtype)
     mean = belong / jnp.maximum(belong.sum(-1, keepdims=True), 1)
@@ -47,12 +47,12 @@ def hits_of(
 
 @dataclass
 class Profile:
-    """A head's mean weight at each distance in tokens, gathered batch by batch.
+    """A head's mean weight at each distance in tokens, accumulated batch by batch.
 
     Args:
         reach: the largest distance.
-        total: sums of weights, by distance from -reach on.
-        count: how many pairs of tokens are that far apart.
+        total: sums of weights by distance, from -reach upwards.
+        count: the number of pairs of tokens at each distance.
     """
 
     reach: int
@@ -62,14 +62,14 @@ class Profile:
     def add(
         self, sums: Float[np.ndarray, "batch offsets layers heads"], inner: Bool[np.ndarray, "batch token"]
     ) -> None:
-        """Take in `sum_diagonals` of a batch, of these tokens."""
-        reach = min(sums.shape[1] // 2, self.reach)  # what is farther is padding
-        middle, center = sums.shape[1] // 2, self.reach
-        self.total[center - reach : center + reach + 1] += sums[:, middle - reach : middle + reach + 1].sum(0)
-        for own in inner:
-            places = np.flatnonzero(own)
-            apart = (places[None] - places[:, None]).ravel() + center
-            self.count += np.bincount(apart, minlength=len(self.count))
+        """Add the `sum_diagonals` of a batch with these inner tokens."""
+        reach = min(sums.shape[1] // 2, self.reach)  # anything farther is padding
+        middle, centre = sums.shape[1] // 2, self.reach
+        self.total[centre - reach : centre + reach + 1] += sums[:, middle - reach : middle + reach + 1].sum(0)
+        for mask in inner:
+            places = np.flatnonzero(mask)
+            distances = (places[None] - places[:, None]).ravel() + centre
+            self.count += np.bincount(distances, minlength=len(self.count))
 
     def predict(
         self, pairs: Int[np.ndarray, "examples sets pairs 2"]
@@ -77,9 +77,9 @@ class Profile:
         """The mean, over each set of pairs (query, key), of the profile at their distances; 0 for an empty set."""
         means = self.total / np.maximum(self.count, 1)[:, None, None]
         spread = np.zeros((*pairs.shape[:2], len(self.count)))
-        example, number, place = np.nonzero(pairs[..., 0] >= 0)
-        query, key = pairs[example, number, place].T
-        np.add.at(spread, (example, number, key - query + self.reach), 1)
+        example, group, pair = np.nonzero(pairs[..., 0] >= 0)
+        query, key = pairs[example, group, pair].T
+        np.add.at(spread, (example, group, key - query + self.reach), 1)
         spread /= np.maximum(spread.sum(-1, keepdims=True), 1)
         return np.einsum("eso,olh->eslh", spread, means)
 
@@ -94,9 +94,9 @@ class Margin:
     """A mean difference for each head.
 
     Args:
-        mean: the difference.
+        mean: the mean difference.
         interval: half the width of its 95 % interval.
-        q_values: of its being at most 0, corrected over heads (Benjamini and Hochberg 1995).
+        q_values: for the difference being at most 0, corrected over heads (Benjamini and Hochberg 1995).
     """
 
     mean: Float[np.ndarray, "layers heads"]
@@ -110,14 +110,14 @@ def margin_of(
     draws: int,
     rng: np.random.Generator,
 ) -> Margin:
-    """Whether differences summed by example are above 0: per unit of `counts`, examples taken as drawn at random.
+    """Whether differences summed by example are above 0, per unit of `counts`; examples count as drawn at random.
 
     The interval is the linearised one of a ratio of means. The p-values are those of `sign_test`.
     """
     units = np.asarray(counts, np.float64)
     examples, total = len(units), units.sum()
     mean = differences.sum(0) / total
-    rest = differences - mean * units[:, None, None]
-    interval = 1.96 * np.sqrt((rest**2).sum(0) * examples / max(examples - 1, 1)) / total
+    residuals = differences - mean * units[:, None, None]
+    interval = 1.96 * np.sqrt((residuals**2).sum(0) * examples / max(examples - 1, 1)) / total
     q_values = false_discovery_control(sign_test(differences, draws, rng), axis=None).reshape(mean.shape)
     return Margin(mean, interval, q_values)

@@ -1,7 +1,7 @@
-"""Relations between words of a text: subject and verb, pronoun and noun; and the tokens that they link.
+"""Relations between words of a text (subject and verb, pronoun and noun), and the tokens that they link.
 
-subject and verb   a word that is nsubj, csubj or one of their kinds (passive, outer; spaCy's names too) and the verb
-                   that it depends on; a copula's subject depends on no verb in Universal Dependencies
+subject and verb   a word that is nsubj, csubj or a variant of these (passive, outer; also spaCy's names) and the verb
+                   that it depends on; in Universal Dependencies a copula's subject depends on no verb
 pronoun and noun   heads of two mentions of one entity in one sentence, one a pronoun, the other a noun
 """
 
@@ -21,26 +21,26 @@ RELATIONS = ("subject to verb", "verb to subject", "pronoun to noun", "noun to p
 SUBJECTS = frozenset(
     ("nsubj", "nsubjpass", "nsubj:pass", "nsubj:outer", "csubj", "csubjpass", "csubj:pass", "csubj:outer")
 )
-# Of which kind a target is: what the nearest word of that kind finds is another measure of position.
+# The kinds of a relation's targets: the nearest word of that kind is another control for position.
 TARGETS = (("verb",), ("noun", "pronoun"), ("noun",), ("pronoun",))
 VERBS = ("VERB", "AUX")  # of Universal Dependencies
-# Who looks for the same target as a control: all other words of the text, or those near the source.
+# Which words look for the same target as a control: all other words of the text, or those near the source.
 SAME_KEY, NEAR = ("others", "neighbours"), 2
 Links = list[tuple[int, int]]
 
 
 def find_links(text: Annotated) -> list[Links]:
-    """Pairs of words (source, target) of each relation in the order of `RELATIONS`."""
-    forth = [
-        (number, word.head)
-        for number, word in enumerate(text.words)
+    """Pairs of words (source, target) of each relation, in the order of `RELATIONS`."""
+    forward = [
+        (index, word.head)
+        for index, word in enumerate(text.words)
         if word.relation in SUBJECTS and word.head >= 0 and text.words[word.head].kind == "verb"
     ]
-    return [link for links in (forth, find_references(text)) for link in (links, _turned(links))]
+    return [link for links in (forward, find_references(text)) for link in (links, _turned(links))]
 
 
 def find_references(text: Annotated) -> Links:
-    """Pronouns and nouns that are mentions of one entity."""
+    """Pairs of a pronoun and a noun that are mentions of one entity."""
     entities = defaultdict(set)
     for entity, word in text.mentions or ():
         entities[entity].add(word)
@@ -62,12 +62,12 @@ def _turned(links: Links) -> Links:
 
 @dataclass(frozen=True)
 class Linked:
-    """The words of an example, those of both texts of a pair together.
+    """The words of an example; for a pair, those of both texts together.
 
     Args:
         tokens: of each word; none where it was cut off.
         kinds: of each word.
-        starts: which words begin a text.
+        starts: the words that begin a text.
         links: between words that were not cut off, by relation.
     """
 
@@ -79,139 +79,143 @@ class Linked:
 
 def join_words(encoding: Encoding, texts: Sequence[Annotated]) -> Linked:
     """The words of an example and their links."""
-    found = Linked([], [], [], [[] for _ in RELATIONS])
+    linked = Linked([], [], [], [[] for _ in RELATIONS])
     for text, pieces in zip(texts, word_pieces(encoding, texts), strict=True):
-        start = len(found.tokens)
-        for links, new in zip(found.links, find_links(text), strict=True):
-            kept = [(source, target) for source, target in new if pieces[source] and pieces[target]]
+        start = len(linked.tokens)
+        for links, text_links in zip(linked.links, find_links(text), strict=True):
+            kept = [(source, target) for source, target in text_links if pieces[source] and pieces[target]]
             links += [(start + source, start + target) for source, target in kept]
-        found.starts.append(start)
-        found.tokens.extend(pieces)
-        found.kinds.extend(word.kind for word in text.words)
-    return found
+        linked.starts.append(start)
+        linked.tokens.extend(pieces)
+        linked.kinds.extend(word.kind for word in text.words)
+    return linked
 
 
 def token_pairs(tokens: Sequence[Sequence[int]], links: Sequence[Links]) -> list[Links]:
-    """All pairs of tokens (query, key) that the links of an example link, by relation; each pair once.
+    """All pairs of tokens (query, key) that an example's links connect, by relation; each pair once.
 
     >>> token_pairs([[1], [2, 3]], [[(0, 1)], [(1, 0)]])
     [[(1, 2), (1, 3)], [(2, 1), (3, 1)]]
     """
     return [
-        sorted({(query, key) for source, target in own for query in tokens[source] for key in tokens[target]})
-        for own in links
+        sorted(
+            {(query, key) for source, target in relation_links for query in tokens[source] for key in tokens[target]}
+        )
+        for relation_links in links
     ]
 
 
 def published_pairs(encoding: Encoding, texts: Sequence[Annotated], tokenizer: Tokenizer) -> list[Links]:
     """Pairs (query, key) as the authors' code forms them.
 
-    The pieces of all sources wherever they stand in the input, those of all targets likewise, and these two lists
-    paired one to one; only nsubj of a verb. The tags that their spaCy gave counted "is" and other auxiliaries among the
-    verbs, as did all its versions before 2.2; now they are apart, and are taken too. Their code has subject and verb
-    only; pronouns and nouns are taken in the same way.
+    The pieces of all sources, wherever they occur in the input, are paired one to one with those of all targets; only
+    nsubj of a verb counts. The tags of the authors' spaCy, like those of all its versions before 2.2, counted "is" and
+    other auxiliaries as verbs; they are now separate, and are included here. Their code has subject and verb only;
+    pronouns and nouns are treated the same way.
     """
-    found: list[Links] = []
-    forth: list[list[tuple[str, str]]] = [[], []]
+    pair_lists: list[Links] = []
+    forward: list[list[tuple[str, str]]] = [[], []]
     for text in texts:
         words = text.words
         subjects = [word for word in words if word.relation == "nsubj" and word.head >= 0]
-        forth[0] += [(word.form, words[word.head].form) for word in subjects if words[word.head].part in VERBS]
-        forth[1] += [(words[pronoun].form, words[noun].form) for pronoun, noun in find_references(text)]
-    for forms in forth:
-        places = []
-        for own in zip(*forms, strict=True) if forms else ((), ()):
-            pieces = pieces_of_forms(tokenizer, set(own))
-            places.append([place for place, piece in enumerate(encoding.tokens) if piece in pieces])
-        pairs = list(zip(*places, strict=False))
-        found += [pairs, _turned(pairs)]
-    return found
+        forward[0] += [(word.form, words[word.head].form) for word in subjects if words[word.head].part in VERBS]
+        forward[1] += [(words[pronoun].form, words[noun].form) for pronoun, noun in find_references(text)]
+    for forms in forward:
+        occurrences = []
+        for side in zip(*forms, strict=True) if forms else ((), ()):
+            pieces = pieces_of_forms(tokenizer, set(side))
+            occurrences.append([index for index, piece in enumerate(encoding.tokens) if piece in pieces])
+        pairs = list(zip(*occurrences, strict=False))
+        pair_lists += [pairs, _turned(pairs)]
+    return pair_lists
 
 
 def member_masks(examples: Sequence[Linked], width: int) -> Bool[np.ndarray, "examples word token"]:
-    """Which of so many tokens belong to which word."""
-    words = max(1, *(len(one.tokens) for one in examples))
-    found = np.zeros((len(examples), words, width), bool)
-    for example, one in enumerate(examples):
-        for word, pieces in enumerate(one.tokens):
-            found[example, word, pieces] = True
-    return found
+    """Which of the `width` tokens belong to which word."""
+    words = max(1, *(len(linked.tokens) for linked in examples))
+    masks = np.zeros((len(examples), words, width), bool)
+    for example, linked in enumerate(examples):
+        for word, pieces in enumerate(linked.tokens):
+            masks[example, word, pieces] = True
+    return masks
 
 
 def other_words(
     examples: Sequence[Linked], links: Int[np.ndarray, "examples relations links 2"], words: int
 ) -> Float[np.ndarray, "examples controls relations links word"]:
-    """With which words the target of a link is asked for as a control: an equal share of each, by `SAME_KEY`.
+    """Which words look for a link's target as a control, each with an equal share, by `SAME_KEY`.
 
-    They are the other words of the source's text, without the target and all sources that it has; then those of them
-    that stand near the source. Where there is none, it is the source itself, so that the control says what the link
-    says.
+    They are the other words of the source's text, without the target and all its sources; then those of them near the
+    source. Where there is none, it is the source itself, so that the control equals the link.
     """
-    found = np.zeros((len(examples), len(SAME_KEY), *links.shape[1:3], words), np.float32)
-    for example, one in enumerate(examples):
-        for relation, own in enumerate(one.links):
-            for number, (source, target) in enumerate(own):
-                first, last = _text_of(one, source)
-                taken = {target, *(other for other, linked in own if linked == target)}
-                others = [word for word in range(first, last) if word not in taken and one.tokens[word]]
-                near = [word for word in others if abs(word - source) <= NEAR]
-                for control, several in enumerate((others, near)):
-                    chosen = several or [source]
-                    found[example, control, relation, number, chosen] = 1 / len(chosen)
-    return found
+    shares = np.zeros((len(examples), len(SAME_KEY), *links.shape[1:3], words), np.float32)
+    for example, linked in enumerate(examples):
+        for relation, pairs in enumerate(linked.links):
+            for index, (source, target) in enumerate(pairs):
+                first, last = _text_of(linked, source)
+                taken = {target, *(start for start, end in pairs if end == target)}
+                candidates = [word for word in range(first, last) if word not in taken and linked.tokens[word]]
+                near = [word for word in candidates if abs(word - source) <= NEAR]
+                for control, group in enumerate((candidates, near)):
+                    chosen = group or [source]
+                    shares[example, control, relation, index, chosen] = 1 / len(chosen)
+    return shares
 
 
-def _text_of(one: Linked, word: int) -> tuple[int, int]:
-    """The first word of its text, and one past the last."""
-    first = max(start for start in one.starts if start <= word)
-    return first, min([start for start in one.starts if start > word], default=len(one.kinds))
+def _text_of(linked: Linked, word: int) -> tuple[int, int]:
+    """The first word of a word's text, and one past the last."""
+    first = max(start for start in linked.starts if start <= word)
+    return first, min([start for start in linked.starts if start > word], default=len(linked.kinds))
 
 
 def count_sources(examples: Sequence[Linked]) -> Int[np.ndarray, "examples relations"]:
-    """How many words are the source of a link."""
-    return np.array([[len({source for source, _ in own}) for own in one.links] for one in examples])
+    """How many words of each example are the source of a link, by relation."""
+    return np.array([[len({source for source, _ in pairs}) for pairs in linked.links] for linked in examples])
 
 
 def best_distance(examples: Sequence[Linked], relation: int) -> tuple[int, Int[np.ndarray, " examples"]]:
-    """The fixed distance in words at which targets are found most often, and how many in each example.
+    """The fixed distance in words at which targets are found most often, and how many are found in each example.
 
     >>> one, other = Linked([], [], [0], [[(0, 1), (4, 2)]]), Linked([], [], [0], [[(3, 4)]])
     >>> distance, hits = best_distance([one, other], 0)
     >>> distance, hits.tolist()
     (1, [1, 1])
     """
-    counts = Counter(target - source for one in examples for source, target in one.links[relation])
-    best = min(counts, key=lambda apart: (-counts[apart], abs(apart), apart), default=0)
-    return best, np.array([sum(target - source == best for source, target in one.links[relation]) for one in examples])
+    counts = Counter(target - source for linked in examples for source, target in linked.links[relation])
+    best = min(counts, key=lambda distance: (-counts[distance], abs(distance), distance), default=0)
+    return best, np.array(
+        [sum(target - source == best for source, target in linked.links[relation]) for linked in examples]
+    )
 
 
 def best_nearest(examples: Sequence[Linked], relation: int) -> tuple[str, Int[np.ndarray, " examples"]]:
-    """Whether the nearest word of the target's kind before a source or after it is a target more often.
+    """On which side of a source the nearest word of the target's kind is more often a target.
 
     Returns:
         `before` or `after`, and how many targets are found in each example.
     """
-    several = {}
+    hits = {}
     for side, step in (("before", -1), ("after", 1)):
-        several[side] = np.array([_count_nearest(one, relation, step) for one in examples])
-    best = max(several, key=lambda side: int(several[side].sum()))
-    return best, several[best]
+        hits[side] = np.array([_count_nearest(linked, relation, step) for linked in examples])
+    best = max(hits, key=lambda side: int(hits[side].sum()))
+    return best, hits[best]
 
 
-def _count_nearest(one: Linked, relation: int, step: int) -> int:
-    links = set(one.links[relation])
+def _count_nearest(linked: Linked, relation: int, step: int) -> int:
+    links = set(linked.links[relation])
     return sum(
-        (source, find_nearest(one, source, TARGETS[relation], step)) in links for source in {own for own, _ in links}
+        (source, find_nearest(linked, source, TARGETS[relation], step)) in links
+        for source in {source for source, _ in links}
     )
 
 
-def find_nearest(one: Linked, source: int, kinds: Sequence[str], step: int) -> int:
-    """The nearest word of some kinds before (step -1) or after (1) another in its text; -1 for none.
+def find_nearest(linked: Linked, source: int, kinds: Sequence[str], step: int) -> int:
+    """The nearest word of the given kinds before (step -1) or after (1) another in its text; -1 for none.
 
     >>> one = Linked([], ["noun", "verb", "noun", "noun"], [0, 3], [])
     >>> find_nearest(one, 1, ["noun"], 1), find_nearest(one, 2, ["noun"], 1), find_nearest(one, 3, ["verb"], -1)
     (2, -1, -1)
     """
-    first, last = _text_of(one, source)
-    places = range(source + step, first - 1 if step < 0 else last, step)
-    return next((place for place in places if one.kinds[place] in kinds), -1)
+    first, last = _text_of(linked, source)
+    candidates = range(source + step, first - 1 if step < 0 else last, step)
+    return next((index for index in candidates if linked.kinds[index] in kinds), -1)

@@ -1,4 +1,4 @@
-"""What a program about words looks at: examples of each task, or of a file, and models that were tuned on it."""
+"""What a program about words reads: examples of each task, or of a file, and the models fine-tuned on it."""
 
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,10 +26,10 @@ class Source:
 
     Args:
         name: of the task or the file.
-        run: whose options are those of this task.
-        sample: its examples.
-        published: the same as the authors' code reads them, where they are asked for.
-        tuned: models that were fine-tuned on it, one for each seed, as they were named, and where they are.
+        run: its options are those of this task.
+        sample: the examples.
+        published: the same examples as the authors' code reads them, if requested.
+        tuned: models fine-tuned on it, one for each seed: their names as given, and their paths.
     """
 
     name: str
@@ -39,40 +39,40 @@ class Source:
     tuned: tuple[tuple[str, Path], ...]
 
     def models(self) -> Iterator[Any]:
-        """The base model, then the tuned ones, each loaded when it comes."""
+        """The base model, then the tuned ones, each loaded when it is reached."""
         yield self.run.model
         yield from (bertjax.load(path) for _, path in self.tuned)
 
     def told(self) -> dict[str, Any]:
-        """What is said of it in results."""
-        read = {"corrected": self.sample.told()}
+        """The source's entry in results."""
+        data = {"corrected": self.sample.told()}
         if self.published is not None:
-            read["as_published"] = self.published.told()
-        found: dict[str, Any] = {"data": read, "unknown": list(self.sample.unknown)}
-        return found | {"tuned": [tell_tuned(name) for name, _ in self.tuned]}
+            data["as_published"] = self.published.told()
+        entry: dict[str, Any] = {"data": data, "unknown": list(self.sample.unknown)}
+        return entry | {"tuned": [tell_tuned(name) for name, _ in self.tuned]}
 
 
 def read_sources(run: Run) -> dict[str, Source]:
     """All tasks that the options name, or the file, read and checked before anything is computed.
 
     Raises:
-        ConfigError: as `check_tuned`, or there are not as many tuned models as tasks.
+        ConfigError: as `check_tuned`, or the number of tuned models differs from the number of tasks.
         DataError: there are no such examples.
-        MissingDependencyError: what reads or makes the annotation is not installed.
+        MissingDependencyError: a package needed to read or make the annotation is not installed.
     """
     check_annotation(run.options)
     runs = _named_runs(run)
     models = tuned_models(run.options, list(runs))
     if not run.options.conllu and run.options.task != [SHIPPED]:
-        for one in runs.values():
-            read_examples(one.options)  # a file that is missing is found before a tagger learns
+        for task_run in runs.values():
+            read_examples(task_run.options)  # a missing file is reported before a tagger is trained
     annotator = make_annotator(run.options)
     sources = {}
-    for name, one in runs.items():
-        sample = read_annotated(one, annotator=annotator)
-        published = read_annotated(one, published=True, annotator=annotator) if run.options.as_published else None
-        tuned = tuple((model, _check(one, model, sample)) for model in models[name])
-        sources[name] = Source(name, one, sample, published, tuned)
+    for name, task_run in runs.items():
+        sample = read_annotated(task_run, annotator=annotator)
+        published = read_annotated(task_run, published=True, annotator=annotator) if run.options.as_published else None
+        tuned = tuple((model, _check(task_run, model, sample)) for model in models[name])
+        sources[name] = Source(name, task_run, sample, published, tuned)
     return sources
 
 
@@ -86,7 +86,7 @@ def _named_runs(run: Run) -> dict[str, Run]:
 
 
 def _check(run: Run, model: str, sample: AnnotatedSample) -> Path:
-    """Where a tuned model is. Raises as `check_tuned`."""
+    """The path of a tuned model. Raises as `check_tuned`."""
     first, *second = ([text.text for text in column] for column in zip(*sample.annotations, strict=True))
     task = None
     if not run.options.conllu and run.options.task != SHIPPED:
@@ -101,21 +101,21 @@ def measure_sources(
     figures: Callable[[Mapping[str, Any]], Figures],
     more: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """What a program about words found in all sources. Raises as `read_sources` and `measure`.
+    """What a program about words finds in all sources. Raises as `read_sources` and `measure`.
 
     Args:
-        measure: gives the numbers of a source, and the values of each example that they are made of.
-        summarise: what is printed of a source, from its name and what is said of it in results.
-        figures: the pictures, from what `numbers.json` holds; the first is the run's figure.
-        more: what else is in the results.
+        measure: returns the numbers of a source, and the values of each example behind them.
+        summarise: returns the lines printed for a source, from its name, the source and its entry in results.
+        figures: the pictures, from the contents of `numbers.json`; the first is the run's figure.
+        more: further results.
     """
     results: dict[str, Any] = {}
     values: Values = {}
     lines: list[str] = []
     for name, source in read_sources(run).items():
-        found, kept = measure(source)
-        results[name] = source.told() | found
-        values |= {f"{name.replace(':', '_')}_{key}": value for key, value in kept.items()}
+        entry, arrays = measure(source)
+        results[name] = source.told() | entry
+        values |= {f"{name.replace(':', '_')}_{key}": value for key, value in arrays.items()}
         lines += summarise(name, source, results[name])
     numbers = {"sources": results, **(more or {})}
     pictures = dict(figures({"settings": tell_settings(run.options), "results": numbers}))

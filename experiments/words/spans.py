@@ -9,24 +9,24 @@ Span = tuple[int, int]  # first character, and one past the last
 
 
 def find_words(text: str, words: str, taken: Sequence[Span] = ()) -> Span:
-    """Where some words stand in a text for the first time, not inside longer words and not in spans that are taken.
+    """The first place in a text where some words stand, not inside longer words and not in spans already taken.
 
     Raises:
-        LookupError: nowhere.
+        LookupError: there is no such place.
 
     >>> find_words("he saw the heath", "he")
     (0, 2)
     >>> find_words("he saw he", "he", taken=[(0, 2)])
     (7, 9)
     """
-    for found in re.finditer(rf"(?<!\S){re.escape(words)}(?!\S)", text):
-        if all(found.end() <= start or end <= found.start() for start, end in taken):
-            return found.span()
+    for match in re.finditer(rf"(?<!\S){re.escape(words)}(?!\S)", text):
+        if all(match.end() <= start or end <= match.start() for start, end in taken):
+            return match.span()
     raise LookupError(f"{words!r} does not stand in {text!r}")
 
 
 def pieces_of(encoding: Encoding, span: Span, segment: int = 0) -> list[int]:
-    """The tokens of a text that overlap a span; of a pair of texts, those of the first, or of segment 1 the second.
+    """The tokens of a text that overlap a span; of a pair, those of the first text, or with segment 1 of the second.
 
     >>> encoding = Encoding((101, 5, 6, 7, 102), (0,) * 5, ("",) * 5, ((0, 0), (0, 2), (3, 6), (6, 9), (0, 0)), False)
     >>> pieces_of(encoding, (3, 9))

@@ -1,4 +1,4 @@
-"""Words of plain text: where they stand, and their parts of speech by a tagger that learns from annotated sentences."""
+"""Words of plain text: their spans, and their parts of speech by a tagger that learns from annotated sentences."""
 
 import random
 import re
@@ -14,13 +14,13 @@ from experiments.words.conllu_files import read_sentences
 if TYPE_CHECKING:
     from nltk.tag.perceptron import PerceptronTagger
 
-# As the English treebanks split: "do n't", "can not", "John 's", "U.S.", "1,000", "...".
+# Splits words as the English treebanks do: "do n't", "can not", "John 's", "U.S.", "1,000", "...".
 WORD = re.compile(
     r"(?:[^\W\d_]\.){2,}|\d+(?:[.,]\d+)*|can(?=not\b)|\w+?(?=n['’]t\b)|n['’]t\b|['’](?:s|re|ve|ll|d|m)\b|\w+|\.{2,}|-{2,}|[^\w\s]",
     re.IGNORECASE,
 )
 ROUNDS = 5
-HELD_OUT = 10  # every tenth sentence judges the tagger
+HELD_OUT = 10  # every tenth sentence tests the tagger
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Tagger:
     """A perceptron over words and their neighbours (nltk's).
 
     Args:
-        model: what tags a list of words.
-        source: what it learnt from.
+        model: tags a list of words.
+        source: the file it learnt from.
         accuracy: of its tags, on sentences that it did not learn from.
     """
 
@@ -38,29 +38,29 @@ class Tagger:
     accuracy: float
 
     def annotate(self, texts: Sequence[str]) -> list[Annotated]:
-        """The words of texts with Penn's tags."""
-        found = []
+        """The words of texts with Penn tags."""
+        annotated = []
         for text in map(split_words, texts):
             tags = [tag for _, tag in self.model.tag([word.form for word in text.words])]
             words = (replace(word, tag=tag) for word, tag in zip(text.words, tags, strict=True))
-            found.append(Annotated(text.text, tuple(words)))
-        return found
+            annotated.append(Annotated(text.text, tuple(words)))
+        return annotated
 
 
 def split_words(text: str) -> Annotated:
-    """The words of a text, of which nothing else is known.
+    """The words of a text, with their spans and nothing else.
 
     >>> [word.form for word in split_words("He can't, U.S. cannot: 1,000 do n't...").words]
     ['He', 'ca', "n't", ',', 'U.S.', 'can', 'not', ':', '1,000', 'do', "n't", '...']
     """
-    return Annotated(text, tuple(Word(found[0], found.span(), "", "", -1, "") for found in WORD.finditer(text)))
+    return Annotated(text, tuple(Word(match[0], match.span(), "", "", -1, "") for match in WORD.finditer(text)))
 
 
 def learn_tagger(path: Path, seed: int = 0) -> Tagger:
-    """A tagger that learns from nine of ten sentences of a CoNLL-U file, and is judged by the tenth.
+    """A tagger that learns from nine of every ten sentences of a CoNLL-U file, and is tested on the tenth.
 
     Raises:
-        DataError: the file cannot be read, has other tags than Penn's or fewer than ten sentences.
+        DataError: the file cannot be read, has tags other than Penn's, or has fewer than ten sentences.
         MissingDependencyError: `nltk` or `conllu` is not installed.
     """
     import_optional("nltk", "pip install nltk")
@@ -73,10 +73,14 @@ def learn_tagger(path: Path, seed: int = 0) -> Tagger:
     state = random.getstate()
     try:
         random.seed(seed)  # nltk shuffles by the global generator
-        model.train([sentence for number, sentence in enumerate(sentences) if number % HELD_OUT], nr_iter=ROUNDS)
+        model.train([sentence for index, sentence in enumerate(sentences) if index % HELD_OUT], nr_iter=ROUNDS)
     finally:
         random.setstate(state)
-    judged = sentences[::HELD_OUT]
-    found = [model.tag([form for form, _ in sentence]) for sentence in judged]
-    right = [own == other for pair in zip(judged, found, strict=True) for own, other in zip(*pair, strict=True)]
-    return Tagger(model, path.name, sum(right) / len(right))
+    held_out = sentences[::HELD_OUT]
+    tagged = [model.tag([form for form, _ in sentence]) for sentence in held_out]
+    correct = [
+        expected == predicted
+        for pair in zip(held_out, tagged, strict=True)
+        for expected, predicted in zip(*pair, strict=True)
+    ]
+    return Tagger(model, path.name, sum(correct) / len(correct))

@@ -63,12 +63,12 @@ def start(coordinator: str | None = None, processes: int | None = None, process:
         timer.cancel()
 
 
-def _check_address(coordinator: str, here: bool) -> None:
+def _check_address(coordinator: str, is_own: bool) -> None:
     """Raise `InputError` where it is no HOST:PORT, or is to be this process' own and is taken; JAX would crash."""
     host, _, port = coordinator.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise InputError(f"--coordinator {coordinator!r} is not HOST:PORT, such as node1:1234")
-    if here:
+    if is_own:
         try:
             socket.create_server(("", int(port))).close()
         except OSError as error:
@@ -83,10 +83,10 @@ def _watch(coordinator: str | None) -> Watch:
     port = watch.listen(host) if is_first() else 0
     address = host.encode()[:LONGEST_HOST].ljust(LONGEST_HOST, b"\0")
     # By JAX's own connections, which only the processes of the job have.
-    port, *told = agree(np.array([port, *address, *watch.secret], np.int32)).tolist()
+    port, *agreed = agree(np.array([port, *address, *watch.secret], np.int32)).tolist()
     if not is_first():
-        watch.secret = bytes(told[LONGEST_HOST:])
-        watch.join(bytes(told[:LONGEST_HOST]).rstrip(b"\0").decode(), port)
+        watch.secret = bytes(agreed[LONGEST_HOST:])
+        watch.join(bytes(agreed[:LONGEST_HOST]).rstrip(b"\0").decode(), port)
     return watch
 
 
@@ -115,8 +115,8 @@ def gather(values: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "processes .
     if jax.process_count() == 1:
         return values[None]
     content = np.ascontiguousarray(values).reshape(-1).view(np.uint8)  # JAX would make float64 float32
-    found = np.ascontiguousarray(_together(multihost_utils.process_allgather, content))
-    return found.view(values.dtype).reshape(len(found), *values.shape)
+    gathered = np.ascontiguousarray(_together(multihost_utils.process_allgather, content))
+    return gathered.view(values.dtype).reshape(len(gathered), *values.shape)
 
 
 def _together(action: Callable[[T], T], value: T) -> T:

@@ -49,14 +49,14 @@ class SharedRows(Sequence[Encoding]):
         own = np.flatnonzero(owner == jax.process_index())
         self.fetch(own)
         counts = np.bincount(owner, minlength=processes)
-        told = np.zeros((2, counts.max()), np.int32)
+        own_facts = np.zeros((2, counts.max()), np.int32)
         made = [self._made[row] for row in own.tolist()]
-        told[:, : len(own)] = [len(one) for one in made], [one.truncated for one in made]
-        found = np.zeros((2, len(first)), np.int32)
-        for process, theirs in enumerate(gather(told)):
-            found[:, owner == process] = theirs[:, : counts[process]]
-        self.lengths: Int32[np.ndarray, "rows"] = found[0]
-        self.truncated: Bool[np.ndarray, "rows"] = found[1] > 0
+        own_facts[:, : len(own)] = [len(text) for text in made], [text.truncated for text in made]
+        first_facts = np.zeros((2, len(first)), np.int32)
+        for process, facts in enumerate(gather(own_facts)):
+            first_facts[:, owner == process] = facts[:, : counts[process]]
+        self.lengths: Int32[np.ndarray, "rows"] = first_facts[0]
+        self.truncated: Bool[np.ndarray, "rows"] = first_facts[1] > 0
 
     def _digest(self) -> str:
         """A hash of all texts, and of what makes tokens of them."""

@@ -3,7 +3,7 @@
 Each process tokenises its share of the examples (`shared_rows`), and the examples are cut into shares of a sweep. In
 each round every process sweeps one of these on its own devices, without a word to the others; then the outputs come
 together, and process 0 writes them into the journal. A journal keeps its shares whatever the number of processes, so an
-unfinished sweep goes on with any number of them. A process that ends ends all, within seconds (`watch`).
+unfinished sweep resumes with any number of them. A process that ends ends all, within seconds (`watch`).
 """
 
 import contextlib
@@ -74,16 +74,16 @@ def sweep_distributed(
         notes = None
         if journal is not None and is_first():
             facts |= {"shares": "of several processes"}
-            there = open_journal(
+            opened_journal = open_journal(
                 Path(journal), facts, {"shares": _count_shares(sweep_input)}, settings=settings, replace=replace_journal
             )
-            notes = opened.enter_context(there)
+            notes = opened.enter_context(opened_journal)
             if notes.found:
-                say(f"{notes.found} finished shares in {notes.directory.parent}, going on from there")
+                say(f"{notes.found} finished shares in {notes.directory.parent}, resuming there")
         wanted = notes.sizes["shares"] if notes else _count_shares(sweep_input)
         shares = divide_examples(len(sweep_input.texts), int(agree(np.int32(wanted))))
-        found = _finished(sweep_input, shares, notes)
-        missing = np.flatnonzero(agree(np.array([number not in found for number in range(len(shares))]))).tolist()
+        finished = _finished(sweep_input, shares, notes)
+        missing = np.flatnonzero(agree(np.array([number not in finished for number in range(len(shares))]))).tolist()
         sizes = _choose_sizes(sweep_input, shares, memory or _own_memory())
 
         def run(share: range, report: Progress) -> np.ndarray:
@@ -91,14 +91,14 @@ def sweep_distributed(
             return np.concatenate([base[None], outputs])
 
         try:
-            _run_rounds(shares, missing, run, found, notes, progress)
+            _run_rounds(shares, missing, run, finished, notes, progress)
         except KeyboardInterrupt as interruption:
             if notes is None:
                 raise
-            raise SweepInterrupted(len(found), len(shares)) from interruption
+            raise SweepInterrupted(len(finished), len(shares)) from interruption
     if not is_first():
         return None
-    base, outputs = _put_together(shares, found)
+    base, outputs = _put_together(shares, finished)
     return SweepResult(base, outputs, tuple(ablations), sweep_input.attention, time.monotonic() - started)
 
 
@@ -140,49 +140,49 @@ def _own_memory() -> int:
 
 def _finished(sweep_input: SweepInput, shares: Sequence[range], notes: Journal | None) -> dict[int, np.ndarray]:
     """The outputs that the journal has, by share."""
-    found: dict[int, np.ndarray] = {}
+    finished: dict[int, np.ndarray] = {}
     if notes is not None:
         for number, share in enumerate(shares):
             part = notes.read(number)
             if part is not None and part.shape[:2] == (len(sweep_input.plan.ablations) + 1, len(share)):
-                found[number] = part
-    return found
+                finished[number] = part
+    return finished
 
 
 def _run_rounds(
     shares: Sequence[range],
     missing: Sequence[int],
     run: Callable[[range, Progress], np.ndarray],
-    found: dict[int, np.ndarray],
+    finished: dict[int, np.ndarray],
     notes: Journal | None,
     progress: Progress,
 ) -> None:
     """Deal the missing shares, a round of one for each process at a time; process 0 adds what they gave to `found`."""
     processes, longest = jax.process_count(), max(map(len, shares))
-    done, total = sum(len(shares[number]) for number in found), sum(map(len, shares))
+    done, total = sum(len(shares[number]) for number in finished), sum(map(len, shares))
     for start in range(0, len(missing), processes):
         dealt = missing[start : start + processes]
-        mine = shares[dealt[min(jax.process_index(), len(dealt) - 1)]]  # whoever has none does the last once more
+        own_share = shares[dealt[min(jax.process_index(), len(dealt) - 1)]]  # whoever has none does the last once more
         examples = sum(len(shares[number]) for number in dealt)
 
-        def report(part: float, whole: float, before: int = done, here: int = examples) -> None:
-            progress(before + here * part / max(whole, 1.0), float(total))
+        def report(part: float, whole: float, before: int = done, count: int = examples) -> None:
+            progress(before + count * part / max(whole, 1.0), float(total))
 
-        own = run(mine, report)
-        room = [(0, 0), (0, longest - len(mine)), *[(0, 0)] * (own.ndim - 2)]
+        own = run(own_share, report)
+        room = [(0, 0), (0, longest - len(own_share)), *[(0, 0)] * (own.ndim - 2)]
         for number, part in zip(dealt, gather(np.pad(own, room)), strict=False):
             if is_first():
-                found[number] = part[:, : len(shares[number])]
+                finished[number] = part[:, : len(shares[number])]
                 if notes is not None:
-                    notes.write(number, found[number])
+                    notes.write(number, finished[number])
         done += examples
     progress(float(total), float(total))
 
 
-def _put_together(shares: Sequence[range], found: Mapping[int, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def _put_together(shares: Sequence[range], outputs_of: Mapping[int, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Base outputs, and the ablations', in the order of the examples."""
-    first = found[0]
+    first = outputs_of[0]
     outputs = np.zeros((len(first), sum(map(len, shares)), *first.shape[2:]), first.dtype)
     for number, share in enumerate(shares):
-        outputs[:, np.array(share)] = found[number]
+        outputs[:, np.array(share)] = outputs_of[number]
     return outputs[0], outputs[1:]

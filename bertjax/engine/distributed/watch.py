@@ -167,13 +167,13 @@ def _is_local(host: str) -> bool:
 
 def _receive_exactly(connection: socket.socket, count: int) -> bytes:
     """So many bytes, or fewer where the other end hangs up. Raises `OSError` where it takes too long."""
-    until, found = time.monotonic() + GREETING, b""
-    while len(found) < count:
+    until, received = time.monotonic() + GREETING, b""
+    while len(received) < count:
         connection.settimeout(max(0.001, until - time.monotonic()))
-        if not (more := connection.recv(count - len(found))):
+        if not (more := connection.recv(count - len(received))):
             break
-        found += more
-    return found
+        received += more
+    return received
 
 
 def _start(work: Callable[[], None]) -> None:
