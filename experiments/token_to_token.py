@@ -63,6 +63,8 @@ from experiments.words.sources import Source, Values, measure_sources
 
 __all__ = ["compute", "figures", "main", "tables"]
 
+SAME = 1e-6  # difference of weights, which numbers.json rounds
+
 
 def compute(run: Run) -> Outcome:
     """Relations, shared words and [CLS] row of each task, in one mode or both."""
@@ -167,9 +169,6 @@ def summarise(name: str, source: Source, results: Mapping[str, Any]) -> list[str
     if same:
         lines.append(f"  the same as published and corrected: {', '.join(same)}")
     return lines
-
-
-SAME = 1e-6  # difference of weights, which numbers.json rounds
 
 
 def _say_relation(relation: str, report: Mapping[str, Any]) -> list[str]:

@@ -93,12 +93,19 @@ def test_a_packed_file_is_read_too(tmp_path):
     [
         (conllu(("the dog", "1 the DT DET 2 det", "2 cat NN NOUN 0 root")), "'cat' does not stand at character 4"),
         (conllu(("cat", "1 cat NN NOUN 9 nsubj")), "sentence 1 cannot be understood"),
-        (conllu(("cat", "1 cat NN NOUN 0 root Entity=5)")), "sentence 1 cannot be understood"),
+        (
+            conllu(("cat", "1 cat NN NOUN 0 root Entity=5)")),
+            r"sentence 1 .*Entity=5\) closes a mention that is not open",
+        ),
+        (
+            conllu(("cat dog", "1 cat NN NOUN 2 det Entity=(5-animal", "2 dog NN NOUN 1 det Entity=5)")),
+            r"sentence 1 .*the dependencies within Entity=5\) form a cycle",
+        ),
         ("a table\nof something else\n", "cannot be read as CoNLL-U"),
         ("1\tcat\n\n", "sentence 1 has a word without the column UPOS"),
         ("1\tcat\tcat\tNOUN\tNN\n\n", "sentence 1 has a word without the column HEAD"),
     ],
-    ids=["other words", "no such head", "closes what is not open", "no columns", "two columns", "five columns"],
+    ids=["other words", "no such head", "closes what is not open", "a cycle", "no columns", "two columns", "five columns"],
 )
 def test_files_that_are_wrong_are_refused_in_one_line(tmp_path, content, said):
     path = tmp_path / "wrong.conllu"

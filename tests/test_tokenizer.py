@@ -224,6 +224,7 @@ def test_files_that_are_no_regular_ones_are_told_at_once(name: str, kind: str, s
     ("change", "message"),
     [
         (lambda file: file["model"]["vocab"].pop("[CLS]"), r"vocabulary lacks \[CLS\]"),
+        (lambda file: file["model"].update(vocab=list(file["model"]["vocab"])), r"its vocabulary is .*\[UNK\]"),
         (lambda file: file["normalizer"].update(lowercase=False), r"its normalizer is .*do_lower_case"),
         (lambda file: file.update(normalizer=None), "its normalizer is null, but a BertTokenizer has"),
         (lambda file: file.update(pre_tokenizer={"type": "Whitespace"}), "its pre_tokenizer is"),

@@ -265,8 +265,10 @@ def _make_bert(
 ) -> tokenizers.Tokenizer:
     """Build BERT's tokenizer from a vocabulary and settings."""
     needed = [names[key] for key in ("unk_token", "sep_token", "pad_token", "cls_token")]
+    if not isinstance(model["vocab"], dict):
+        raise DataError(f"{path}: its vocabulary is {show(model['vocab'])}, not numbers by token; is this a BERT's?")
     missing = [name for name in needed if name not in model["vocab"]]
-    if missing or not isinstance(model["vocab"], dict):
+    if missing:
         raise DataError(f"{path}: its vocabulary lacks {some_of(missing)}; is this a BERT's?")
     backend = tokenizers.Tokenizer(models.WordPiece(model["vocab"], unk_token=names["unk_token"]))
     backend.normalizer = _normalizer(path.parent / CONFIG, settings)

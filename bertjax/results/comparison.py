@@ -250,7 +250,7 @@ class Comparison:
         return compare_data(self.several, self.metric)
 
     def __str__(self) -> str:
-        console = PlainConsole(file=io.StringIO(), width=100)
+        console = PlainConsole(file=io.StringIO(), width=100, force_jupyter=False)  # else it would display itself
         console.print(compare_table(self.several, self.metric))
         return str(console.file.getvalue()).rstrip()  # type: ignore[attr-defined]
 

@@ -56,7 +56,7 @@ def _mismatches(value: Any, schema: Schema, where: str) -> Iterator[str]:
         if keyword in _RULES:
             yield from _RULES[keyword](value, argument, where, schema)
         elif keyword not in _NOTES:
-            raise NotImplementedError(f"bertjax.schema does not know the keyword {keyword}")
+            raise NotImplementedError(f"bertjax.results.schema does not implement the keyword {keyword}")
 
 
 def _type(value: Any, allowed: str | list[str], where: str, schema: Mapping[str, Any]) -> Iterator[str]:

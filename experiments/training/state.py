@@ -105,9 +105,7 @@ class RunDirectory:
         """
         path = self.path / STATE
         remove_leftovers(self.path, (RESULT, STATE, LOGITS))
-        remove_leftovers(
-            self.path / LAST, ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
-        )
+        remove_leftovers(self.path / LAST, MODEL_FILES)
         if not is_file(path, OutputError):
             return None
         try:

@@ -131,6 +131,9 @@ def find_mentions(marks: Sequence[str], words: Sequence[Word]) -> Iterator[tuple
     Args:
         marks: each word's `Entity` in GUM's form: `(7-person-...` opens, `7)` closes, `(7-person-...)` does both.
         words: the words.
+
+    Raises:
+        ValueError: a mention is closed that is not open, or depends on itself alone.
     """
     opened: list[tuple[str, int]] = []
     for position, mark in enumerate(marks):
@@ -138,7 +141,13 @@ def find_mentions(marks: Sequence[str], words: Sequence[Word]) -> Iterator[tuple
             if opens:
                 opened.append((opens.split("-")[0].split("[")[0], position))
                 continue
-            name = closes[:-1].split("[")[0] or opened[-1][0]  # "(7-person-...)" closes what it opened
-            last = max(index for index, (entity, _) in enumerate(opened) if entity == name)
-            entity, first = opened.pop(last)
-            yield entity, next(word for word in range(first, position + 1) if not first <= words[word].head <= position)
+            name = closes[:-1].split("[")[0]  # none in "(7-person-...)", which closes what it opened
+            open_here = [index for index, (entity, _) in enumerate(opened) if name in ("", entity)]
+            if not open_here:
+                raise ValueError(f"Entity={mark} closes a mention that is not open")
+            entity, first = opened.pop(open_here[-1])
+            mention = range(first, position + 1)
+            heads = [word for word in mention if words[word].head not in mention]
+            if not heads:
+                raise ValueError(f"the dependencies within Entity={mark} form a cycle")
+            yield entity, heads[0]
