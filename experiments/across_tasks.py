@@ -43,11 +43,11 @@ from bertjax.study import available_modes, command_line, versions
 from experiments.disabling.agreement import draw_agreement
 from experiments.disabling.effects import short_or_none
 from experiments.disabling.head_maps import HeadMap, read_frames, read_map, read_patterns
-from experiments.disabling.joined import TESTS, measures_table, pairs_table, say_joined, seeds_table
+from experiments.disabling.joined import TESTS, joined_lines, measures_table, pairs_table, seeds_table
 from experiments.disabling.joins import compare_marked, correlate, join_seeds, join_tasks
 from experiments.disabling.panels import EffectPanel, draw_effect_bars, draw_effect_maps
 from experiments.disabling.runs import TaskEffects, group_by_task, measure_task, read_run
-from experiments.shared.program import FILES, Outcome, tell_settings, whole, write_outcome
+from experiments.shared.program import FILES, Outcome, describe_settings, whole, write_outcome
 
 SPLITS = 100  # of the examples into halves
 
@@ -76,7 +76,7 @@ def compute(options: argparse.Namespace) -> Outcome:
     numbers["measures"] = _join_maps(options, measured, maps, layers)
     pictures = figures({"results": numbers})
     values = {f"changes_{task}".replace("/", "_"): effects.change for task, effects in measured.items()}
-    return Outcome(numbers, values, pictures.pop("figure"), say_joined(numbers), pictures)
+    return Outcome(numbers, values, pictures.pop("figure"), joined_lines(numbers), pictures)
 
 
 def _read_maps(options: argparse.Namespace, tasks: Sequence[str], kind: str, shape: tuple[int, int]) -> list[HeadMap]:
@@ -208,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outcome = compute(options)
         facts: dict[str, Any] = {
             "program": "across_tasks",
-            "settings": tell_settings(options),
+            "settings": describe_settings(options),
             "command": command_line(),
         }
         facts |= {"versions": versions(), "seconds": round(time.monotonic() - started, 1)}

@@ -42,7 +42,7 @@ from jaxtyping import Float
 from rich.table import Table
 
 from bertjax.errors import ConfigError, DataError
-from experiments.frames.example import attend, draw_example, tell_example
+from experiments.frames.example import attend, describe_example, draw_example
 from experiments.frames.links import measure_published
 from experiments.frames.sources import PUBLISHED, read_published
 from experiments.shared.agreement import compare_maps
@@ -243,7 +243,7 @@ def compute(run: Run) -> Outcome:
     checks += check_qqp(qqp, anchors["qqp"])
     verdicts = [check.verdict for check in checks]
     counts = {verdict: verdicts.count(verdict) for verdict in VERDICTS}
-    example = tell_example(anchors["he"]["sentence"], tokens, maps, list(anchors["he"]["rows"]))
+    example = describe_example(anchors["he"]["sentence"], tokens, maps, list(anchors["he"]["rows"]))
     numbers = {"source": anchors["source"], "verdicts": counts, "checks": [_report(check) for check in checks]}
     numbers["example"] = example
     values = {check.name: check.found for check in checks if check.found is not None}
@@ -264,7 +264,7 @@ def compute(run: Run) -> Outcome:
             path, example, "The two heads of the paper's figure 3", f"{run.options.model}: {example['sentence']}", {}
         )
 
-    lines: list[str | Table] = [make_table(checks), say_framenet(framenet, reading), *_say(checks)]
+    lines: list[str | Table] = [make_table(checks), format_framenet(framenet, reading), *_check_lines(checks)]
     return Outcome(numbers, values | by_example, draw, lines, {"examples": draw_maps_of_example})
 
 
@@ -293,7 +293,7 @@ def make_table(checks: Sequence[Check]) -> Table:
     return table
 
 
-def say_framenet(check: Check, reading: float) -> str:
+def format_framenet(check: Check, reading: float) -> str:
     """How many heads are within tolerance, with and without the reading error, and the largest difference."""
     allowed, largest = check.allowed.max(), np.abs(check.found - check.published).max()
     return (
@@ -303,7 +303,7 @@ def say_framenet(check: Check, reading: float) -> str:
     )
 
 
-def _say(checks: Sequence[Check]) -> Iterator[str]:
+def _check_lines(checks: Sequence[Check]) -> Iterator[str]:
     """How many anchors hold, which were not run, and why."""
     verdicts = [check.verdict for check in checks]
     counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts]

@@ -30,10 +30,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 import bertjax
-from experiments.shared.agreement import compare_maps, say_agreement
+from experiments.shared.agreement import compare_maps, format_agreement
 from experiments.shared.attention import reduce_attention
 from experiments.shared.maps import Panel, draw_maps
-from experiments.shared.program import Outcome, Run, make_parser, run_program, tell_settings
+from experiments.shared.program import Outcome, Run, describe_settings, make_parser, run_program
 from experiments.shared.samples import (
     PUBLISHED_LENGTH,
     Sample,
@@ -41,7 +41,7 @@ from experiments.shared.samples import (
     read_published_sample,
     read_sample,
 )
-from experiments.shared.tuned import add_tuned_option, check_tuned, tell_tuned, tuned_runs
+from experiments.shared.tuned import add_tuned_option, check_tuned, describe_tuned, tuned_runs
 
 SAME = 1 - 1e-6  # cosine similarity of equal maps, allowing for rounding
 
@@ -139,7 +139,7 @@ def compare_task(runs: Sequence[Run], sample: Sample, directories: Sequence[Path
             for path in directories
         ]
         similarities[mode] = Similarity(*np.moveaxis(np.stack(seeds), 2, 0))
-    numbers: dict[str, Any] = {"tuned": [tell_tuned(seed_run.options.tuned) for seed_run in runs]}
+    numbers: dict[str, Any] = {"tuned": [describe_tuned(seed_run.options.tuned) for seed_run in runs]}
     numbers |= {mode: _report(similarity, samples[mode]) for mode, similarity in similarities.items()}
     if published:
         agreement = compare_maps(similarities["as_published"].means, similarities["corrected"].means)
@@ -153,7 +153,7 @@ def _report(similarity: Similarity, sample: Sample) -> dict[str, Any]:
     means, layers = similarity.means, similarity.own.astype(np.float64).mean((0, -1))
     order = np.argsort(means.ravel())
     return {
-        **sample.told(),
+        **sample.to_dict(),
         "similarity": means.round(5).tolist(),
         "interval": _listed(similarity.margins),
         "spread": _listed(similarity.own.astype(np.float64).mean(0).std(0)),
@@ -173,7 +173,7 @@ def _listed(values: Any) -> Any:
 
 
 def _outcome(run: Run, changes: dict[str, Change]) -> Outcome:
-    numbers = {"program": run.options.name, "settings": tell_settings(run.options)}
+    numbers = {"program": run.options.name, "settings": describe_settings(run.options)}
     numbers["results"] = {task: change.numbers for task, change in changes.items()}
     values = {
         f"{task.replace(':', '_')}_{name}_{kind}": getattr(similarity, kind)
@@ -287,7 +287,8 @@ def _summary(task: str, numbers: Mapping[str, Any]) -> list[str]:
         apart = numbers["published_against_corrected"]
         most = {name: numbers[name]["layers_by_change"][:2] for name in ("as_published", "corrected")}
         lines += [
-            f"  {say_agreement('similarity', apart)}; {apart['padding_queries']:.0%} of the rows are padding queries",
+            f"  {format_agreement('similarity', apart)}; "
+            f"{apart['padding_queries']:.0%} of the rows are padding queries",
             f"  layers that change most: {most['as_published']} as published, {most['corrected']} corrected",
         ]
     return lines

@@ -39,11 +39,11 @@ from experiments.patterns.maps import DATA, NAMES, MapSet, sizes_of
 from experiments.patterns.network import SIZE, PatternNetwork, class_shares, five_numbers, load_network, resize_maps
 from experiments.patterns.scores import correct_shares
 from experiments.patterns.training import LABELS, classes_of, hash_labels, images_of, read_labels, rivals
-from experiments.shared.agreement import compare_maps, say_agreement
+from experiments.shared.agreement import compare_maps, format_agreement
 from experiments.shared.attention import stream_attention
-from experiments.shared.program import Outcome, Run, make_parser, run_program, tell_settings
+from experiments.shared.program import Outcome, Run, describe_settings, make_parser, run_program
 from experiments.shared.samples import Sample, add_task_options, read_published_sample, read_sample, task_runs
-from experiments.shared.tuned import add_tuned_option, check_tuned, tell_tuned, tuned_runs
+from experiments.shared.tuned import add_tuned_option, check_tuned, describe_tuned, tuned_runs
 
 # Measured later by two of the authors with 5 seeds of fine-tuned bert-base-uncased, in the order of NAMES.
 PUBLISHED = {
@@ -238,7 +238,7 @@ def report_task(result: Found, name: str, confusion: Any, seed: int) -> dict[str
         return {name: round(float(value), 4) for name, value in zip(NAMES, values, strict=True)}
 
     return {
-        **result.sample.told(),
+        **result.sample.to_dict(),
         "maps": int(result.classes.size),
         "shares": named(result.shares),
         "seeds": [named(shares_of(classes).mean(0)) for classes in result.classes],
@@ -263,16 +263,16 @@ def _outcome(run: Run, by_mode: Mapping[str, Mapping[str, Found]], scores: dict[
     }
     if run.options.tuned:
         paths_by_task = zip(by_mode["corrected"], zip(*run.options.tuned, strict=True), strict=True)
-        results["tuned"] = {name: [tell_tuned(path) for path in seeds] for name, seeds in paths_by_task}
+        results["tuned"] = {name: [describe_tuned(path) for path in seeds] for name, seeds in paths_by_task}
     kinds = ("network", *rivals(), "head")
     classifiers = {kind: scores[kind] for kind in kinds} | {"as_published": scores["as_published"], "paper": 0.86}
     mode = _shown(results)
-    lines = [_say_scores(scores), *(_say_task(name, report) for name, report in results[mode].items())]
+    lines = [_format_scores(scores), *(_format_task(name, report) for name, report in results[mode].items())]
     for name, seeds in results.get("tuned", {}).items():
         lines.append(f"{name} was fine-tuned: {', '.join(model['name'] for model in seeds)}")
     if mode == "as_published":
         results["published_against_corrected"] = agreement = _compare(by_mode["as_published"], by_mode["corrected"])
-        lines.append(say_agreement("share of a class by head", agreement))
+        lines.append(format_agreement("share of a class by head", agreement))
     values: dict[str, np.ndarray] = {}
     for kind, tasks in by_mode.items():
         for name, result in tasks.items():
@@ -280,7 +280,7 @@ def _outcome(run: Run, by_mode: Mapping[str, Mapping[str, Found]], scores: dict[
             values |= {f"{prefix}_classes": result.classes, f"{prefix}_rival": result.rival}
             values[f"{prefix}_ids"] = np.array(result.sample.examples.ids)
     results = {"classes": list(NAMES), "classifiers": classifiers, **results}
-    numbers = {"program": run.options.name, "settings": tell_settings(run.options), "results": results}
+    numbers = {"program": run.options.name, "settings": describe_settings(run.options), "results": results}
     return Outcome(results, values, figures(numbers)["figure"], lines)
 
 
@@ -322,7 +322,7 @@ def tables(numbers: Mapping[str, Any]) -> str:
     lines.append(f"\nPercent of all maps; 95 % intervals over examples are at most ± {max(widths):.1f}.")
     if agreement := numbers["results"].get("published_against_corrected"):
         shares = f"shares by task differ by up to {100 * agreement['largest_difference_of_shares']:.1f} points"
-        lines.append(f"\n{say_agreement('share of a class by head', agreement)}; {shares}.")
+        lines.append(f"\n{format_agreement('share of a class by head', agreement)}; {shares}.")
     return "\n".join(lines)
 
 
@@ -359,7 +359,7 @@ def _compare(published: Mapping[str, Found], corrected: Mapping[str, Found]) -> 
     return agreement | {"largest_difference_of_shares": float(np.abs(shares[0] - shares[1]).max())}
 
 
-def _say_scores(scores: dict[str, Any]) -> str:
+def _format_scores(scores: dict[str, Any]) -> str:
     by_kind = {kind: scores[kind]["drawn_at_random"] for kind in ("network", *rivals(), "head")}
     by_kind["split by map"] = scores["as_published"]
     texts = [
@@ -369,7 +369,7 @@ def _say_scores(scores: dict[str, Any]) -> str:
     return "macro F1 on maps not seen: " + ", ".join(texts) + "; the paper's 0.86"
 
 
-def _say_task(name: str, result: dict[str, Any]) -> str:
+def _format_task(name: str, result: dict[str, Any]) -> str:
     shares = ", ".join(f"{kind} {share:.1%}" for kind, share in result["shares"].items())
     return f"{name} ({result['examples']} examples): {shares}"
 

@@ -48,10 +48,10 @@ from experiments.shared.program import (
     Outcome,
     Run,
     above_zero,
+    describe_settings,
     fraction,
     make_parser,
     run_program,
-    tell_settings,
     whole,
 )
 from experiments.shared.samples import hold_out, known_task, read_examples
@@ -79,7 +79,7 @@ class Data:
     train: Examples
     validation: Examples
 
-    def told(self) -> dict[str, dict[str, Any]]:
+    def to_dict(self) -> dict[str, dict[str, Any]]:
         """The description of the two parts in results."""
         return {part: {"source": examples.source, "examples": len(examples)} for part, examples in vars(self).items()}
 
@@ -164,7 +164,7 @@ def train_one(
         trainer = Trainer(model, encoded, data.train.labels, recipe)
         epochs = _train(trainer, data, validation, directory, advance)
         directory.save_model(trainer.model, run.tokenizer)
-    directory.finish(data.told(), epochs)
+    directory.finish(data.to_dict(), epochs)
 
 
 def _train(
@@ -179,7 +179,7 @@ def _train(
     epochs: list[Epoch] = []
     if saved_state is not None:
         (trainer.parameters, trainer.memory), epochs = saved_state
-        say(f"{directory.path.name}: {len(epochs)} of {trainer.recipe.epochs} epochs are there, going on from them")
+        say(f"{directory.path.name}: {len(epochs)} of {trainer.recipe.epochs} epochs are there, resuming after them")
     for epoch in range(len(epochs), trainer.recipe.epochs):
         losses: list[float] = []
         try:
@@ -279,7 +279,7 @@ def _outcome(run: Run, results: Sequence[Result], skipped: int) -> Outcome:
         "data": {result.name: result.data for result in results},
         "runs": [dataclasses.asdict(trained) for trained in runs],
     }
-    numbers = {"program": run.options.name, "settings": tell_settings(run.options), "results": record}
+    numbers = {"program": run.options.name, "settings": describe_settings(run.options), "results": record}
     values: dict[str, np.ndarray] = {}
     for result in results:
         arrays = read_logits(run.directory / "runs" / result.name)

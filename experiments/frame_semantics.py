@@ -47,7 +47,7 @@ from bertjax.errors import DataError
 from bertjax.formatting import finite
 from bertjax.paths import user_path
 from experiments.frames.controls import Contrast, heads_left, mean_distances, measure_controls, plan_controls, score_all
-from experiments.frames.example import SENTENCE, attend, tell_example
+from experiments.frames.example import SENTENCE, attend, describe_example
 from experiments.frames.links import DIRECTIONS, Links, measure_links, measure_published
 from experiments.frames.null import Chance, draw_nulls
 from experiments.frames.propbank import read_propbank
@@ -59,7 +59,7 @@ from experiments.frames.report import (
     head_names,
     highest_heads,
     overview,
-    say_lines,
+    report_lines,
     tables,
 )
 from experiments.frames.sources import (
@@ -73,7 +73,7 @@ from experiments.frames.sources import (
     read_published,
 )
 from experiments.shared.agreement import compare_maps
-from experiments.shared.program import Outcome, Run, draw_sample, make_parser, run_program, tell_settings
+from experiments.shared.program import Outcome, Run, describe_settings, draw_sample, make_parser, run_program
 
 __all__ = ["compute", "figures", "main", "overview", "tables"]
 
@@ -233,7 +233,7 @@ def _outcome(
         "published_against_corrected": compare_maps(maps["element_to_predicate"], maps["as_published"]),
         "example": _example(run, maps, left),
     }
-    numbers = {"settings": tell_settings(run.options), "results": finite(results)}
+    numbers = {"settings": describe_settings(run.options), "results": finite(results)}
     arrays = {**values, **maps, "heads_left": left} | {f"q_values_{name}": array for name, array in scores.items()}
     for name, null in nulls.items():
         arrays |= {f"{name}_{part}": getattr(null, part) for part in PARTS}
@@ -241,7 +241,7 @@ def _outcome(
         arrays |= {f"{name}_{part}": getattr(control, part) for part in CONTRASTED}
     pictures = figures(numbers)
     draw = pictures.pop("figure")
-    return Outcome(numbers["results"], arrays, draw, list(say_lines(numbers)), pictures)
+    return Outcome(numbers["results"], arrays, draw, list(report_lines(numbers)), pictures)
 
 
 def _named(left: np.ndarray) -> dict[str, list[str]]:
@@ -258,14 +258,14 @@ def _example(run: Run, maps: Mapping[str, np.ndarray], left: np.ndarray, count: 
     """Two heads on the paper's sentence: first those left, by weight, then the highest others."""
     tokens, attention = attend(run, SENTENCE)
     if run.options.as_published:
-        return tell_example(SENTENCE, tokens, attention, highest_heads(maps["as_published"], count))
+        return describe_example(SENTENCE, tokens, attention, highest_heads(maps["as_published"], count))
     chosen = [
         name
         for direction, marked in zip(DIRECTIONS, left, strict=True)
         for name in highest_heads(np.where(marked, maps[direction], -1), int(marked.sum()))
     ]
     chosen += highest_heads(maps[DIRECTIONS[0]], count)
-    return tell_example(SENTENCE, tokens, attention, list(dict.fromkeys(chosen))[:count])
+    return describe_example(SENTENCE, tokens, attention, list(dict.fromkeys(chosen))[:count])
 
 
 def _refuse_task(task: str) -> None:

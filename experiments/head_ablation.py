@@ -31,8 +31,8 @@ from typing import Any
 from bertjax.interventions import single_heads
 from experiments.disabling.panels import EffectPanel, draw_effect_maps
 from experiments.disabling.program import Kind, add_disabling_options, compute_disabling
-from experiments.disabling.said import main_effects, overview_of_runs, tables_of_run
 from experiments.disabling.strips import draw_strips, texts_of
+from experiments.disabling.summary_lines import main_effects, overview_of_runs, tables_of_run
 from experiments.shared.program import make_parser, run_program
 
 

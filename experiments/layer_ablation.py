@@ -23,8 +23,8 @@ import numpy as np
 from bertjax.interventions import whole_layers
 from experiments.disabling.panels import EffectPanel, draw_effect_bars
 from experiments.disabling.program import Kind, add_disabling_options, compute_disabling
-from experiments.disabling.said import main_effects, overview_of_runs, tables_of_run
 from experiments.disabling.strips import draw_strips, texts_of
+from experiments.disabling.summary_lines import main_effects, overview_of_runs, tables_of_run
 from experiments.shared.program import make_parser, run_program
 
 

@@ -24,12 +24,12 @@ from jaxtyping import Bool, Float, Num
 from bertjax.checkpoints import BertConfig
 from bertjax.evidence import Q
 from bertjax.interventions import Ablation, ablation, heads_of_layer
-from experiments.disabling.beyond import measure_beyond, tell_beyond
-from experiments.disabling.effects import Effects, draw_changes, mean_of, say_change
+from experiments.disabling.beyond import describe_beyond, measure_beyond
+from experiments.disabling.effects import Effects, draw_changes, format_estimate, mean_of
 from experiments.disabling.panels import EffectPanel, draw_effect_bars, draw_effect_maps
 from experiments.disabling.program import MODES, Kind, add_disabling_options, compute_disabling
-from experiments.disabling.said import main_effects, say_single, table_of
 from experiments.disabling.strips import texts_of
+from experiments.disabling.summary_lines import main_effects, single_lines, table_of
 from experiments.shared.program import make_parser, run_program
 
 
@@ -89,7 +89,7 @@ def measure_pairs(
     together = [positions[name_layers(pair, total)] for pair in pairs]
     first, second = ([positions[str(pair[end])] for pair in pairs] for end in (0, 1))
     beyond = measure_beyond(change, draws, together, first, second)
-    return {"pairs": {"layers": [list(pair) for pair in pairs], **tell_beyond(beyond)}}
+    return {"pairs": {"layers": [list(pair) for pair in pairs], **describe_beyond(beyond)}}
 
 
 def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
@@ -144,24 +144,24 @@ def _draw_growing(path: Path, results: Mapping[str, Any], effects: Effects, text
     draw_effect_bars(path, panels, [str(layer) for layer in all_layers], **texts, what="layer")
 
 
-def say(results: Mapping[str, Any]) -> list[str]:
+def report_lines(results: Mapping[str, Any]) -> list[str]:
     """A run's results in lines."""
-    lines = say_single(results)
+    lines = single_lines(results)
     for mode, pairs in results.get("pairs", {}).items():
         beyond = np.array([np.nan if value is None else value for value in pairs["beyond"]])
         q = np.array([1.0 if value is None else value for value in pairs["q"]])
-        most, least = (_say_pair(pairs, int(place)) for place in (np.nanargmax(beyond), np.nanargmin(beyond)))
+        most, least = (_format_pair(pairs, int(place)) for place in (np.nanargmax(beyond), np.nanargmin(beyond)))
         lines.append(
             f"{mode}: of {len(beyond)} pairs of layers {int(((q < Q) & (beyond < 0)).sum())} lower the score by more "
             f"than the sum of what each does alone and {int(((q < Q) & (beyond > 0)).sum())} by less, at q < {Q}; "
-            f"beyond the sum {say_change(mean_of(beyond))} on average, from {least} to {most}"
+            f"beyond the sum {format_estimate(mean_of(beyond))} on average, from {least} to {most}"
         )
     return lines
 
 
-def _say_pair(pairs: Mapping[str, Any], place: int) -> str:
+def _format_pair(pairs: Mapping[str, Any], place: int) -> str:
     layers = "+".join(map(str, pairs["layers"][place]))
-    return f"{layers} {say_change(pairs['beyond'][place], (pairs['low'][place], pairs['high'][place]))}"
+    return f"{layers} {format_estimate(pairs['beyond'][place], (pairs['low'][place], pairs['high'][place]))}"
 
 
 def tables(numbers: Mapping[str, Any]) -> str:
@@ -170,17 +170,17 @@ def tables(numbers: Mapping[str, Any]) -> str:
     mode, effects = next(iter(main_effects(results).items()))
     pairs = results.get("pairs", {}).get(mode, {"layers": []})
     beyond = {
-        name_layers(layers, results["layers"]): _say_pair(pairs, place).split(" ", 1)[1]
+        name_layers(layers, results["layers"]): _format_pair(pairs, place).split(" ", 1)[1]
         for place, layers in enumerate(pairs["layers"])
     }
     rows = []
     for place, name in enumerate(results["names"]):
-        change = say_change(float(effects.change[place]), (float(effects.low[place]), float(effects.high[place])))
-        rows.append([name, change, effects.say_q(place), beyond.get(name, "")])
+        change = format_estimate(float(effects.change[place]), (float(effects.low[place]), float(effects.high[place])))
+        rows.append([name, change, effects.format_q(place), beyond.get(name, "")])
     return table_of(["layers", "change (95 %)", "q", "beyond the sum of both"], rows)
 
 
-SETS = Kind("layer set", layer_sets, figures, say, measure_pairs)
+SETS = Kind("layer set", layer_sets, figures, report_lines, measure_pairs)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

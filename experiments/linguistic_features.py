@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.shared.agreement import compare_maps, say_agreement
+from experiments.shared.agreement import compare_maps, format_agreement
 from experiments.shared.program import Outcome, Run, make_parser, run_program
 from experiments.shared.tuned import add_tuned_option
 from experiments.words.annotation import add_annotation_options
@@ -71,7 +71,9 @@ def measure_source(source: Source) -> tuple[dict[str, Any], dict[str, np.ndarray
     if published_sample is not None:
         counted, names = counted_as_published(published_sample), [name for name in FEATURES if name != TEXT]
         maps = [largest_means(model_columns, counted, names) for model_columns in published]
-        report["as_published"] = [{name: estimate.told() for name, estimate in estimates.items()} for estimates in maps]
+        report["as_published"] = [
+            {name: estimate.to_dict() for name, estimate in estimates.items()} for estimates in maps
+        ]
         report["published_examples"] = {name: int(count) for name, count in zip(FEATURES, counted.sum(0), strict=True)}
         report["published_against_corrected"] = compare(
             maps[0], largest_means(corrected[0], np.asarray(masks.any(-1)), available)
@@ -110,14 +112,14 @@ def summarise(name: str, source: Source, results: dict[str, Any]) -> list[str]:
     """The lines printed for a task."""
     lines = [f"{name}: {len(source.sample):,} examples ({source.sample.source})"]
     for feature, report in results["features"].items():
-        lines.append(f"  {feature} ({report['examples']:,} examples): {_say_feature(report)}")
+        lines.append(f"  {feature} ({report['examples']:,} examples): {_format_feature(report)}")
     if source.sample.unknown:
         absent = ", ".join(source.sample.unknown)
         lines.append(f"  not known without a tagger or parser, and left out (--spacy, --tagger): {absent}")
     agreements = results.get("published_against_corrected", {})
     same = [feature for feature, agreement in agreements.items() if not agreement["largest_difference"]]
     lines += [
-        f"  largest, {say_agreement(feature, agreement)}"
+        f"  largest, {format_agreement(feature, agreement)}"
         for feature, agreement in agreements.items()
         if feature not in same
     ]
@@ -126,7 +128,7 @@ def summarise(name: str, source: Source, results: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _say_feature(report: dict[str, Any]) -> str:
+def _format_feature(report: dict[str, Any]) -> str:
     relative, largest = (read_estimate(report["base"][name]) for name in ("relative", "largest"))
     heads, peak = relative.mean.shape[1], int(relative.mean.argmax())
     text = f"{relative.mean.mean():.2f} times uniform, {name_head(peak, heads)} most, {relative.mean.max():.2f}"

@@ -38,14 +38,14 @@ from bertjax.errors import ConfigError, DataError
 from bertjax.evidence import RESAMPLES
 from bertjax.study import Encoded, encode_examples
 from experiments.disabling.program import labelled
-from experiments.frames.example import attend, tell_example
+from experiments.frames.example import attend, describe_example
 from experiments.likeness.distances import Distances, measure_distances
 from experiments.likeness.groups import report_groups
-from experiments.likeness.pages import choose_examples, figures, overview, say, tables
+from experiments.likeness.pages import choose_examples, figures, overview, report_lines, tables
 from experiments.likeness.pairs import choose_couples, disable_couples
 from experiments.likeness.partners import Partners, draw_partners
 from experiments.likeness.parts import means_of, report_parts
-from experiments.shared.program import Outcome, Run, draw_sample, make_parser, run_program, tell_settings, whole
+from experiments.shared.program import Outcome, Run, describe_settings, draw_sample, make_parser, run_program, whole
 from experiments.shared.samples import Sample, add_task_options, read_examples, read_sample, split_named_task
 
 __all__ = ["compute", "figures", "main", "overview", "tables"]
@@ -72,17 +72,17 @@ def compute(run: Run) -> Outcome:
     distances = measure_distances(run, texts, partners)
     task = split_named_task(options).task
     numbers = {"model": options.model, "task": task, "texts": len(partners.texts), "names": distances.names}
-    numbers |= pool.told() | {"control": _tell_control(partners, len(chosen), options.draws)}
+    numbers |= pool.to_dict() | {"control": _describe_control(partners, len(chosen), options.draws)}
     numbers |= report_parts(distances, options.seed) | {"groups": report_groups(distances, options.seed)}
-    numbers["examples"] = _tell_examples(run, distances)
+    numbers["examples"] = _describe_examples(run, distances)
     ids = np.array(pool.examples.ids)[[chosen[number] for number in partners.texts]]
     values = {"ids": ids, "names": np.array(distances.names)}
     values |= {name: getattr(distances, name) for name in ("same", "other", "own")}
     if labels is not None:
         numbers["disabled"], arrays = _disable(run, distances, *labels)
         values |= arrays
-    pictures = figures({"settings": tell_settings(options), "results": numbers})
-    return Outcome(numbers, values, pictures.pop("figure"), say(numbers), pictures)
+    pictures = figures({"settings": describe_settings(options), "results": numbers})
+    return Outcome(numbers, values, pictures.pop("figure"), report_lines(numbers), pictures)
 
 
 def _draw_partners(run: Run, pool: Sample, chosen: Sequence[int]) -> tuple[list[Any], Partners]:
@@ -102,7 +102,7 @@ def _draw_partners(run: Run, pool: Sample, chosen: Sequence[int]) -> tuple[list[
     return texts, partners
 
 
-def _tell_control(partners: Partners, texts: int, draws: int) -> dict[str, Any]:
+def _describe_control(partners: Partners, texts: int, draws: int) -> dict[str, Any]:
     cut = np.array(partners.cut)
     shortened = float(cut[cut > 0].mean()) if (cut > 0).any() else 0.0
     return {
@@ -114,7 +114,7 @@ def _tell_control(partners: Partners, texts: int, draws: int) -> dict[str, Any]:
     }
 
 
-def _tell_examples(run: Run, distances: Distances) -> dict[str, Any]:
+def _describe_examples(run: Run, distances: Distances) -> dict[str, Any]:
     """The maps of two pairs of heads on the example."""
     means = means_of(distances)
     tokens, maps = attend(run, *EXAMPLE)
@@ -125,7 +125,7 @@ def _tell_examples(run: Run, distances: Distances) -> dict[str, Any]:
         rows, columns = np.triu_indices(len(distances.names), 1)
         number = int(np.flatnonzero((rows == pair[0]) & (columns == pair[1]))[0])
         note = f"{means.same[number]:.3f} bits on the same text, {means.other[number]:.3f} on different ones"
-        examples[name] = tell_example(" ".join(EXAMPLE), tokens, maps, heads) | {"title": title}
+        examples[name] = describe_example(" ".join(EXAMPLE), tokens, maps, heads) | {"title": title}
         examples[name]["subtitle"] = subtitle + note
     return examples
 

@@ -44,7 +44,7 @@ import numpy as np
 from bertjax.cli import positive
 from bertjax.errors import DataError
 from bertjax.model import PretrainedModel
-from experiments.shared.agreement import compare_maps, say_agreement
+from experiments.shared.agreement import compare_maps, format_agreement
 from experiments.shared.program import Outcome, Run, make_parser, run_program
 from experiments.shared.tuned import add_tuned_option
 from experiments.words.annotated import ROLES
@@ -56,7 +56,7 @@ from experiments.words.links import CONTROLS, follow_links, follow_published, me
 from experiments.words.pairs import measure_pairs
 from experiments.words.pattern_join import read_patterns
 from experiments.words.positions import Margin
-from experiments.words.relation_pages import figures, say_shared, tables
+from experiments.words.relation_pages import figures, shared_lines, tables
 from experiments.words.relations import RELATIONS
 from experiments.words.shared_words import Shared, report_change, report_shared
 from experiments.words.sources import Source, Values, measure_sources
@@ -121,13 +121,13 @@ def report_relation(measures: Mapping[str, Any]) -> dict[str, Any]:
     report = {name: measures[name] for name in ("examples", "sources", "best_distance", "nearest")}
     report |= {name: listed(measures[name]) for name in ("mean", "share")}
     report["control_shares"] = {name: listed(share) for name, share in measures["shares"].items()}
-    report["margins"] = {name: _told(margin) for name, margin in measures["margins"].items()}
-    report["excess"] = _told(measures["excess"])
+    report["margins"] = {name: _margin_dict(margin) for name, margin in measures["margins"].items()}
+    report["excess"] = _margin_dict(measures["excess"])
     beyond = np.all([margin.q_values < LEVEL for margin in measures["margins"].values()], axis=0)
     return report | {"followed_by": [name_head(int(place), beyond.shape[1]) for place in np.flatnonzero(beyond)]}
 
 
-def _told(margin: Margin) -> dict[str, Any]:
+def _margin_dict(margin: Margin) -> dict[str, Any]:
     report = {name: listed(values) for name, values in vars(margin).items()}
     return report | {"significant_heads": int((margin.q_values < LEVEL).sum())}
 
@@ -157,21 +157,21 @@ def summarise(name: str, source: Source, results: Mapping[str, Any]) -> list[str
     lines = [f"{name}: {len(source.sample):,} examples ({source.sample.source})"]
     base = results["models"][0]
     for relation, report in base.get("relations", {}).items():
-        lines += _say_relation(relation, report)
-    lines += say_shared(base["shared_words"])
+        lines += _relation_lines(relation, report)
+    lines += shared_lines(base["shared_words"])
     if "relations" not in base:
         lines.append("  no relations: a task's need a parser (--spacy)")
     elif missing := [relation for relation in RELATIONS if relation not in base["relations"]]:
         lines.append(f"  {', '.join(missing)}: none here; pronoun and noun need entities, as GUM's files have them")
     agreements = results.get("published_against_corrected", {})
     same = [name for name, agreement in agreements.items() if agreement["largest_difference"] < SAME]
-    lines += [f"  {say_agreement(name, agreement)}" for name, agreement in agreements.items() if name not in same]
+    lines += [f"  {format_agreement(name, agreement)}" for name, agreement in agreements.items() if name not in same]
     if same:
         lines.append(f"  the same as published and corrected: {', '.join(same)}")
     return lines
 
 
-def _say_relation(relation: str, report: Mapping[str, Any]) -> list[str]:
+def _relation_lines(relation: str, report: Mapping[str, Any]) -> list[str]:
     share = np.array(report["share"])
     place, heads = int(share.argmax()), share.shape[1]
     lines = [

@@ -10,7 +10,7 @@ import scipy.stats
 from bertjax.formatting import format_change
 from experiments import across_tasks
 from experiments.disabling.head_maps import DIRECTIONS, read_map
-from experiments.disabling.joined import TESTS, say_q
+from experiments.disabling.joined import TESTS, format_q
 from experiments.disabling.joins import (
     between_seeds,
     compare_marked,
@@ -276,7 +276,7 @@ def check_table_by_task(numbers, found):
     assert marked["p"] <= marked["q"] < 0.05
     said, others, *qs = by_name["large: marked heads, the others; q, within layers"][0].replace(";", ",").split(", ")
     draws = numbers["results"]["permutations"]
-    assert qs == [say_q(marked, draws, test) for test in TESTS]
+    assert qs == [format_q(marked, draws, test) for test in TESTS]
     assert qs[0].startswith("≤") == (marked["p"] <= 1.001 / (1 + draws))
     assert (said, others) == (format_change(-marked["mean_of_marked"]), format_change(-marked["mean_of_others"]))
 

@@ -105,7 +105,15 @@ def test_a_packed_file_is_read_too(tmp_path):
         ("1\tcat\n\n", "sentence 1 has a word without the column UPOS"),
         ("1\tcat\tcat\tNOUN\tNN\n\n", "sentence 1 has a word without the column HEAD"),
     ],
-    ids=["other words", "no such head", "closes what is not open", "a cycle", "no columns", "two columns", "five columns"],
+    ids=[
+        "other words",
+        "no such head",
+        "closes what is not open",
+        "a cycle",
+        "no columns",
+        "two columns",
+        "five columns",
+    ],
 )
 def test_files_that_are_wrong_are_refused_in_one_line(tmp_path, content, said):
     path = tmp_path / "wrong.conllu"

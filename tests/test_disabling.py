@@ -24,9 +24,9 @@ from experiments.disabling.effects import (
     correlate_places,
     draw_changes,
     draw_means,
+    format_extreme,
     make_effects,
     read_effects,
-    say_extreme,
     summarise,
 )
 from experiments.disabling.program import MODES
@@ -91,8 +91,8 @@ def test_effects_by_eye():
     assert (loss["name"], loss["change"], loss["losses"]) == ("0.1", -50, 2)
     assert found.mean == -12.5
     assert abs(found.spread - np.std([-25, -50, 25, 0], ddof=1)) < 1e-4
-    assert say_extreme(gain).startswith("1.0 +25.0 (")
-    assert say_extreme(gain).endswith("1 become right, 0 wrong; q 1)")
+    assert format_extreme(gain).startswith("1.0 +25.0 (")
+    assert format_extreme(gain).endswith("1 become right, 0 wrong; q 1)")
 
 
 def test_what_counts_as_found_is_corrected_for_all_heads_and_is_the_evidence_of_bertjax():
@@ -115,10 +115,10 @@ def test_q_of_the_least_p_that_swaps_can_give_is_at_most_that(rng):
     outputs = np.stack([labels, labels + rng.normal(size=200), labels + 1e-3 * rng.normal(size=200)])
     found = effects_of("pearson", outputs, labels)
     for effects in (found, read_effects("pearson", found.base, json.loads(json.dumps(found.to_dict())))):
-        assert effects.say_q(0) == f"≤{effects.q[0]:.2g}"
-        assert say_extreme(summarise(effects, ["0", "1"])["largest_loss"]).endswith(f"; q ≤{effects.q[0]:.2g})")
+        assert effects.format_q(0) == f"≤{effects.q[0]:.2g}"
+        assert format_extreme(summarise(effects, ["0", "1"])["largest_loss"]).endswith(f"; q ≤{effects.q[0]:.2g})")
     assert effects_of("accuracy", answers(np.eye(9)), np.ones(9, np.int32)).least_p is None
-    assert not found.say_q(1).startswith("≤") or found.p[1] == found.p[0]
+    assert not found.format_q(1).startswith("≤") or found.p[1] == found.p[0]
 
 
 def test_effects_outlive_numbers_json():
@@ -137,7 +137,7 @@ def test_ties_of_the_largest_are_counted():
     right = [[1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 0, 1], [1, 0, 0, 0], [1, 1, 1, 0]]
     found = summarise(effects_of("accuracy", answers(right), np.ones(4, np.int32)), list("abcde"))
     assert (found["largest_gain"]["ties"], found["largest_loss"]["ties"]) == (2, 0)
-    assert say_extreme(found["largest_gain"]).startswith("a and 2 more +25.0")
+    assert format_extreme(found["largest_gain"]).startswith("a and 2 more +25.0")
 
 
 def test_draws_that_leave_a_score_undefined_are_left_out_of_the_mean():
@@ -153,7 +153,7 @@ def test_an_undefined_score_is_counted_and_never_the_largest():
     assert np.isnan(found.change[0])
     said = summarise(found, ["a", "b", "c"])
     assert (said["leave"], said["undefined"]) == (2, 1)
-    assert (said["largest_gain"], say_extreme(None)) == (None, "none")
+    assert (said["largest_gain"], format_extreme(None)) == (None, "none")
 
 
 def test_rank_correlation_of_effects_and_its_interval(rng):
@@ -295,7 +295,7 @@ def test_interrupted_it_goes_on_to_the_same_values(folder, tmp_path, monkeypatch
         advance = "bertjax.progress.ProgressBar._advance"
         patch.setattr(advance, lambda self, done, total: StopAfter(0.5)(done, total))
         assert run_main(head_ablation, folder, "classifier", "mrpc", tmp_path / "out") == 130
-    assert "goes on from there" in capsys.readouterr().err
+    assert "the same command resumes there" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["journal"]
     assert run_main(head_ablation, folder, "classifier", "mrpc", tmp_path / "out") == 0
     assert not (tmp_path / "out" / "journal").exists()

@@ -196,7 +196,7 @@ def test_whoever_interrupts_is_told_what_is_saved(command, monkeypatch, capsys):
 
     monkeypatch.setattr(finetune.Trainer, "run_epoch", interrupted)
     assert main([*command[0], "--init", "pretrained"]) == 130
-    assert "1 of 3 epochs of mrpc-pretrained-0 are saved: the same command goes on" in capsys.readouterr().err
+    assert "1 of 3 epochs of mrpc-pretrained-0 are saved: the same command resumes" in capsys.readouterr().err
 
 
 def test_another_runs_directory_is_refused_and_kept(command, capsys):

@@ -81,7 +81,7 @@ def test_cells_that_are_not_told_from_0_are_pale_and_have_their_numbers(page, re
     assert full["opacity"] is None
     assert noise["opacity"] == means["opacity"] == STRENGTH
     assert has_colour_bar(page)
-    assert "pale: not told from 0" in text_of(page, ".of-map")
+    assert "pale: not significant" in text_of(page, ".of-map")
     go_to(page, 1, 1).perform()
     wait_for(lambda: text_of(page, "#map .hoverlayer .hovertext").startswith("head 1.1: score"))
     go_to(page, 1, 1).click().perform()

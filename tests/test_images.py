@@ -91,7 +91,7 @@ def cls_rows(path):
     scale, pale = ratio_scale("mean weight × tokens (1: uniform)"), rng.random((4, 12)) < 0.3
     panels = [Panel("one", 4 * values), Panel("two", 4 * values**2, values > 0.9, pale)]
     rows = [MapRow("base", scale, panels, names), MapRow("fine-\ntuned", scale, [None, panels[0]], names)]
-    draw_table(path, rows, "What [CLS] attends to", "made up", "Pale: not told from uniform attention.")
+    draw_table(path, rows, "What [CLS] attends to", "made up", "Pale: not different from uniform attention.")
 
 
 def sets(path):

@@ -34,7 +34,9 @@ def test_the_notebook_runs_and_shows_results(executed):
     assert "Ablating one head raises the score for" in outputs(notebook, 'output="worked_example"')["text/html"]
     for plot in ("results.plot()", 'plot("ranking")', 'plot("change"'):
         assert "image/png" in outputs(notebook, plot), plot
-    assert "correlation" in outputs(notebook, "saved.compare(")["text/plain"]
+    compared = outputs(notebook, "saved.compare(")["text/plain"]
+    assert "correlation" in compared
+    assert "\x1b" not in compared
     assert (folder / "worked_example" / "report.html").stat().st_size > 4_000_000
 
 

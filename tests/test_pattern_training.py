@@ -274,7 +274,7 @@ def same(one, other):
 
 def test_shipped_scores_are_those_of_the_shipped_labels_and_predictions():
     scores, several = json.loads((DATA / "pattern_scores.json").read_text()), read_labels(LABELS)
-    assert training.told(several) == {name: scores[name] for name in ("maps", "drawn_at_random", "examples")}
+    assert training.count_maps(several) == {name: scores[name] for name in ("maps", "drawn_at_random", "examples")}
     assert (scores["maps"], scores["drawn_at_random"]) == (660, 540)
     held = {name: np.array(found) for name, found in scores["held_out"].items()}
     assert set(held) == {"network", "logistic", "boosting", "head"}

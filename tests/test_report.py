@@ -243,7 +243,7 @@ def test_what_is_not_told_from_0_is_pale_and_said_to_be_so():
     pale = ~found & np.isfinite(scores)
     np.testing.assert_allclose(ours[pale], 1 - STRENGTH * (1 - theirs[pale]), atol=1e-6)
     assert colours_of(means).min() > 1 - STRENGTH  # of means nothing is known
-    assert "pale: not told from 0: 17; means are not tested" in legend_of(figure)
+    assert "pale: not significant: 17; means are not tested" in legend_of(figure)
     assert "full colour, dot: more than chance (q < 0.05): 2" in legend_of(figure)
     assert not any("pale" in text for text in legend_of(full))
 

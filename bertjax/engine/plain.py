@@ -154,9 +154,7 @@ def sweep(
         inputs = model.inputs(batch)
         if len(indices) != len(inputs.input_ids):
             raise InputError(f"there are {len(indices)} numbers for the {len(inputs.input_ids)} examples of a batch")
-        for override in (
-            overrides if base is None else [override for override in overrides if override.edges is not None]
-        ):
+        for override in overrides if base is None else [each for each in overrides if each.edges is not None]:
             _check_for_all(model.config, override, inputs)
         prefixes = _run_base(embeddings, layers, inputs)
         first = np.asarray(_read(*head, prefixes[-1][None], inputs.keep, readout))[0]

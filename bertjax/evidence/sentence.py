@@ -23,7 +23,7 @@ def summarise(evidence: Evidence, names: Sequence[str], kind: str) -> str:
     labels = [f"layer {name}" if kind == "layer" else name for name in names]
     defined = np.isfinite(differences)
     if not defined.any():
-        return f"{_name(evidence)} is undefined: no {kind}'s effect can be told."
+        return f"{_name(evidence)} is undefined: no {kind}'s effect can be estimated."
     raised, lowered = (int((evidence.found & (sign * differences > 0)).sum()) for sign in (1, -1))
     unknown = int(defined.sum()) - raised - lowered
     counts = f"the score for {raised} of {count_of(total, kind)} and lowers it for {lowered}"

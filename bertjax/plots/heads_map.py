@@ -216,7 +216,7 @@ def _notes(changes: Map, limit: float, significant: Bool[np.ndarray, "layers hea
         notes.append(Line2D([], [], color=INK, label=f"full colour, dot: more than chance (q < {Q}): {dots}", **style))
         pale = int(np.isfinite(changes).sum()) - dots
         colour = colour_cells(np.array([[0.12]]), np.zeros((1, 1), np.bool_))[0, 0]
-        notes.append(Patch(facecolor=colour, label=f"pale: not told from 0: {pale}; means are not tested"))
+        notes.append(Patch(facecolor=colour, label=f"pale: not significant: {pale}; means are not tested"))
     for count, side, marker, colour in ((below, "below", "v", darkest[0]), (above, "above", "^", darkest[1])):
         if count:
             label = f"heads {side} the colour scale: {count}"

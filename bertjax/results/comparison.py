@@ -250,9 +250,11 @@ class Comparison:
         return compare_data(self.several, self.metric)
 
     def __str__(self) -> str:
-        console = PlainConsole(file=io.StringIO(), width=100, force_jupyter=False)  # else it would display itself
+        text = io.StringIO()
+        # A text is neither shown by a notebook nor coloured, whatever the surroundings ask of consoles.
+        console = PlainConsole(file=text, width=100, force_jupyter=False, force_terminal=False, color_system=None)
         console.print(compare_table(self.several, self.metric))
-        return str(console.file.getvalue()).rstrip()  # type: ignore[attr-defined]
+        return text.getvalue().rstrip()
 
     def __repr__(self) -> str:
         return str(self)

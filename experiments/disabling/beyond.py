@@ -58,7 +58,7 @@ def measure_beyond(
     return Beyond(beyond, low, high, p, benjamini_hochberg(p), beyond_drawn)
 
 
-def tell_beyond(beyond: Beyond) -> dict[str, Any]:
+def describe_beyond(beyond: Beyond) -> dict[str, Any]:
     """For `numbers.json`: points to 1/10,000, p and q to four digits, None where undefined."""
     points = {name: [rounded_or_none(value) for value in getattr(beyond, name)] for name in ("beyond", "low", "high")}
     return points | {name: [short_or_none(value) for value in getattr(beyond, name)] for name in ("p", "q")}

@@ -69,7 +69,7 @@ class Effects:
         defined = self.change[np.isfinite(self.change)]
         return float(defined.std(ddof=1)) if defined.size > 1 else float("nan")
 
-    def say_q(self, place: int) -> str:
+    def format_q(self, place: int) -> str:
         """The q of a place in two digits, as an upper bound where p is the smallest possible."""
         value = float(self.q[place])
         bounded = is_bound(float(self.p[place]), self.least_p)
@@ -195,7 +195,7 @@ def _extreme(effects: Effects, names: Sequence[str], sign: int) -> dict[str, Any
         "change": float(effects.change[place]),
         "ties": int((np.abs(changes - changes[place]) < NOTHING / 2).sum()) - 1,
         "interval": [float(effects.low[place]), float(effects.high[place])],
-        "q": effects.say_q(place),
+        "q": effects.format_q(place),
     }
     if effects.gains is not None and effects.losses is not None:
         extreme |= {"gains": int(effects.gains[place]), "losses": int(effects.losses[place])}
@@ -211,10 +211,10 @@ def correlate_places(first: Places, second: Places, seed: int) -> dict[str, Any]
     return {"spearman": rounded_or_none(coefficient), "interval": [rounded_or_none(end) for end in ends]}
 
 
-def say_change(value: float | None, ends: Sequence[float | None] = ()) -> str:
+def format_estimate(value: float | None, ends: Sequence[float | None] = ()) -> str:
     """A change in points with its interval.
 
-    >>> say_change(-0.5, (-1.25, 0.2))
+    >>> format_estimate(-0.5, (-1.25, 0.2))
     '−0.50 (−1.25 to +0.20)'
     """
     if value is None or not np.isfinite(value):
@@ -225,7 +225,7 @@ def say_change(value: float | None, ends: Sequence[float | None] = ()) -> str:
     return f"{format_change(value)} ({format_change(low)} to {format_change(high)})"
 
 
-def say_extreme(extreme: dict[str, Any] | None, say_place: Callable[[str], str] = str) -> str:
+def format_extreme(extreme: dict[str, Any] | None, format_place: Callable[[str], str] = str) -> str:
     """An extreme as text: name, change with its interval, ties, flips and q."""
     if extreme is None:
         return "none"
@@ -234,7 +234,7 @@ def say_extreme(extreme: dict[str, Any] | None, say_place: Callable[[str], str] 
     ties = f" and {extreme['ties']} more" if extreme["ties"] else ""
     change = format_change(extreme["change"])
     facts = "; ".join([*details, f"q {extreme['q']}"])
-    return f"{say_place(extreme['name'])}{ties} {change} ({facts})"
+    return f"{format_place(extreme['name'])}{ties} {change} ({facts})"
 
 
 def rounded_or_none(value: Any) -> float | None:

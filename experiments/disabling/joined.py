@@ -7,8 +7,8 @@ import numpy as np
 
 from bertjax.evidence import METRICS, Q
 from bertjax.formatting import format_p, is_bound
-from experiments.disabling.effects import say_change
-from experiments.disabling.said import say_correlation, table_of
+from experiments.disabling.effects import format_estimate
+from experiments.disabling.summary_lines import format_correlation, table_of
 
 ROUNDED = 1e-3  # p-values are kept to four digits
 TESTS = (("p", "q"), ("p_within_layers", "q_within_layers"))  # for two tasks; q is over all pairs
@@ -20,13 +20,13 @@ def _array(values: list[Any]) -> np.ndarray:
     return np.array([np.nan if value is None else value for value in values], np.float64)
 
 
-def say_p(value: float | None, draws: int | None = None) -> str:
+def p_cell(value: float | None, draws: int | None = None) -> str:
     """A p-value in two digits; a dash if there is none.
 
     Args:
         draws: of the null, if it was drawn: the smallest p that they can give is shown as an upper bound.
 
-    >>> say_p(0.0314), say_p(None), say_p(0.0001, 9999)
+    >>> p_cell(0.0314), p_cell(None), p_cell(0.0001, 9999)
     ('0.031', '–', '≤0.0001')
     """
     return "–" if value is None else format_p(value, None if draws is None else _least(draws))
@@ -37,13 +37,13 @@ def _least(draws: int) -> float:
     return (1 + ROUNDED) / (1 + draws)
 
 
-def say_q(test_results: Mapping[str, Any], draws: int, test: tuple[str, str] = ("p", "q")) -> str:
+def format_q(test_results: Mapping[str, Any], draws: int, test: tuple[str, str] = ("p", "q")) -> str:
     """The q of a test in two digits, as an upper bound if its p is the smallest possible; a dash if there is none.
 
     Args:
         test_results: holds p and q under the names in `test`.
 
-    >>> say_q({"p": 0.0001, "q": 0.0004}, 9999), say_q({"p": 0.0002, "q": 0.0004}, 9999)
+    >>> format_q({"p": 0.0001, "q": 0.0004}, 9999), format_q({"p": 0.0002, "q": 0.0004}, 9999)
     ('≤0.0004', '0.0004')
     """
     p, q = (test_results[name] for name in test)
@@ -78,15 +78,15 @@ def _extreme(results: Mapping[str, Any], result: Mapping[str, Any], sign: int) -
         return "none"
     place = int(np.nanargmax(mean))
     spread = "" if result["between"][place] is None else f"; {result['between'][place]:.2f} between seeds"
-    change = say_change(result["mean"][place], (result["low"][place], result["high"][place])).removesuffix(")")
-    return f"{results['names'][place]} {change}{spread}; q {say_p(result['q'][place])})"
+    change = format_estimate(result["mean"][place], (result["low"][place], result["high"][place])).removesuffix(")")
+    return f"{results['names'][place]} {change}{spread}; q {p_cell(result['q'][place])})"
 
 
 def _bases(result: Mapping[str, Any]) -> str:
     return ", ".join("undefined" if base is None else f"{base:.1f}" for base in result["bases"])
 
 
-def say_joined(results: Mapping[str, Any]) -> list[str]:
+def joined_lines(results: Mapping[str, Any]) -> list[str]:
     """The results as lines."""
     lines, kind = [], results["kind"]
     for task, result in results["tasks"].items():
@@ -104,15 +104,15 @@ def say_joined(results: Mapping[str, Any]) -> list[str]:
         lines.append(f"  a random {kind}: {_random(result)}")
         lines.append(f"  order of {kind}s: {_agreement(result)}")
     draws = results["permutations"]
-    lines += [_say_pair(pair, draws) for pair in results["pairs"]]
-    return lines + [_say_measure(result, draws) for result in results["measures"]]
+    lines += [_format_pair(pair, draws) for pair in results["pairs"]]
+    return lines + [_format_measure(result, draws) for result in results["measures"]]
 
 
 def _random(result: Mapping[str, Any]) -> str:
     random = result["random"]
-    change = say_change(random["mean"], (random["low"], random["high"]))
+    change = format_estimate(random["mean"], (random["low"], random["high"]))
     between_text = "" if random["between"] is None else f", {random['between']:.2f} between seeds"
-    return f"{change}, p {say_p(random['p'])}{between_text}"
+    return f"{change}, p {p_cell(random['p'])}{between_text}"
 
 
 def _agreement(result: Mapping[str, Any]) -> str:
@@ -122,11 +122,11 @@ def _agreement(result: Mapping[str, Any]) -> str:
     return f"kept on other examples {reliability_text}{between_text}".replace("-", "−")
 
 
-def _say_pair(pair: Mapping[str, Any], draws: int) -> str:
+def _format_pair(pair: Mapping[str, Any], draws: int) -> str:
     losses = pair["largest_losses"]
-    tests = (f"p {say_p(pair[test[0]], draws)}, q {say_q(pair, draws, test)}" for test in TESTS)
+    tests = (f"p {p_cell(pair[test[0]], draws)}, q {format_q(pair, draws, test)}" for test in TESTS)
     return (
-        f"{pair['tasks'][0]} and {pair['tasks'][1]}: rank correlation {say_correlation(pair)}, at most "
+        f"{pair['tasks'][0]} and {pair['tasks'][1]}: rank correlation {format_correlation(pair)}, at most "
         f"{_number(pair['ceiling'])} by the noise, {', within layers '.join(tests)}; of the {losses['of']} largest "
         f"losses they share {len(losses['shared'])} ({_shared(losses)})"
     )
@@ -134,7 +134,7 @@ def _say_pair(pair: Mapping[str, Any], draws: int) -> str:
 
 def _shared(top: Mapping[str, Any]) -> str:
     names = ", ".join(top["shared"])
-    return f"{names}; chance {say_p(top['chance'])}" if names else "none"
+    return f"{names}; chance {p_cell(top['chance'])}" if names else "none"
 
 
 def _top(top: Mapping[str, Any]) -> str:
@@ -145,20 +145,20 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}".replace("-", "−")
 
 
-def _say_measure(result: Mapping[str, Any], draws: int) -> str:
+def _format_measure(result: Mapping[str, Any], draws: int) -> str:
     marked = _marked(result["marked"], draws)
     return (
-        f"{result['task']}: loss with {result['measure']}: rank correlation {say_correlation(result)}, "
-        f"p {say_p(result['p'], draws)}, q {say_q(result, draws)}, "
-        f"within layers p {say_p(result['p_within_layers'], draws)}" + (f"; {marked}" if marked else "")
+        f"{result['task']}: loss with {result['measure']}: rank correlation {format_correlation(result)}, "
+        f"p {p_cell(result['p'], draws)}, q {format_q(result, draws)}, "
+        f"within layers p {p_cell(result['p_within_layers'], draws)}" + (f"; {marked}" if marked else "")
     )
 
 
 def _marked(marked: Mapping[str, Any] | None, draws: int) -> str:
     if marked is None:
         return ""
-    losses = [say_change(None if marked[name] is None else -marked[name]) for name in MEANS]
-    ps = "; ".join(f"p {say_p(marked[test[0]], draws)}, q {say_q(marked, draws, test)}" for test in TESTS)
+    losses = [format_estimate(None if marked[name] is None else -marked[name]) for name in MEANS]
+    ps = "; ".join(f"p {p_cell(marked[test[0]], draws)}, q {format_q(marked, draws, test)}" for test in TESTS)
     return f"{marked['marked']} marked change the score by {losses[0]}, the others by {losses[1]} ({ps} within layers)"
 
 
@@ -186,10 +186,10 @@ def pairs_table(results: Mapping[str, Any]) -> str:
     rows = [
         [
             " and ".join(pair["tasks"]),
-            say_correlation(pair),
+            format_correlation(pair),
             _number(pair["ceiling"]),
-            f"{say_p(pair['p'], draws)}; {say_p(pair['p_within_layers'], draws)}",
-            "; ".join(say_q(pair, draws, test) for test in TESTS),
+            f"{p_cell(pair['p'], draws)}; {p_cell(pair['p_within_layers'], draws)}",
+            "; ".join(format_q(pair, draws, test) for test in TESTS),
             _top(pair["largest_losses"]),
             _top(pair["largest_gains"]),
         ]
@@ -209,8 +209,8 @@ def measures_table(results: Mapping[str, Any]) -> str:
         [
             result["task"],
             result["measure"],
-            say_correlation(result),
-            f"{say_p(result['p'], draws)}; {say_p(result['p_within_layers'], draws)}; {say_q(result, draws)}",
+            format_correlation(result),
+            f"{p_cell(result['p'], draws)}; {p_cell(result['p_within_layers'], draws)}; {format_q(result, draws)}",
             _marked(result["marked"], draws),
         ]
         for result in results["measures"]
@@ -224,7 +224,7 @@ def _measures_by_task(results: Mapping[str, Any]) -> str:
     for measure in dict.fromkeys(result["measure"] for result in results["measures"]):
         task_results = [by_measure_and_task.get((measure, task)) for task in results["tasks"]]
         correlations = [
-            f"{_number(result['spearman'])}; {say_q(result, draws)}" if result else "" for result in task_results
+            f"{_number(result['spearman'])}; {format_q(result, draws)}" if result else "" for result in task_results
         ]
         rows.append([f"{measure}: rank correlation with the loss; q", *correlations])
         marked = [result["marked"] if result else None for result in task_results]
@@ -237,5 +237,5 @@ def _measures_by_task(results: Mapping[str, Any]) -> str:
 def _marked_cell(marked: Mapping[str, Any] | None, draws: int) -> str:
     if marked is None:
         return ""
-    means = (say_change(None if marked[name] is None else -marked[name]) for name in MEANS)
-    return f"{', '.join(means)}; {', '.join(say_q(marked, draws, test) for test in TESTS)}"
+    means = (format_estimate(None if marked[name] is None else -marked[name]) for name in MEANS)
+    return f"{', '.join(means)}; {', '.join(format_q(marked, draws, test) for test in TESTS)}"

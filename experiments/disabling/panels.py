@@ -33,6 +33,7 @@ from bertjax.plots import (
 COLUMNS = 3
 LEFT, RIGHT, GAP, BOTTOM, CAPTION, AXIS = 0.62, 1.15, 0.4, 0.72, 0.28, 0.36  # inches
 LARGEST_CELL, CELL_WITH_NUMBER, HIGHEST_CELL = 0.52, 0.36, 0.4
+MARGIN = 0.1  # inches
 BAR, NUMBER_SPACE = 0.27, 0.28  # height of a bar in inches; share of a panel for the numbers at the ends of bars
 
 
@@ -93,7 +94,7 @@ def draw_effect_maps(
             axes.set_ylabel("" if column else axis_names[0], fontsize=9, color=INK)
         right = LEFT + columns * (heads * cell_width + GAP) - GAP
         _draw_scale(figure, (right + 0.15, BOTTOM, min(rows * step - AXIS - CAPTION, 3.2)), limit, label)
-        add_note(figure, f"full colour and dot: more than chance (q < {Q}, over all of a map); pale: not told from 0")
+        add_note(figure, f"full colour and dot: significant (q < {Q}, over all of a map); pale: not")
         save_page(figure, path)
 
 
@@ -137,7 +138,9 @@ def _draw_scale(figure: Any, place: tuple[float, float, float], limit: float, la
     changes = limit * np.array([-1, -0.5, -0.1, 0, 0.1, 0.5, 1])
     bar.set_ticks(_shares(changes, limit), labels=[format_change(change) for change in changes.tolist()])
     bar.ax.tick_params(length=0, labelsize=8, colors=INK)
-    bar.set_label(f"change of {label}, points", fontsize=8.5, color=INK)
+    width, page_height = figure.get_size_inches()
+    place = (1 - MARGIN / width, (bottom - 0.22) / page_height)
+    figure.text(*place, f"{label}\nin points (change)", fontsize=8.5, color=INK, va="top", ha="right")
 
 
 def draw_effect_bars(

@@ -33,8 +33,8 @@ from bertjax.study import (
     sweep_examples,
 )
 from experiments.disabling.effects import Effects, correlate_places, draw_changes, draw_means, make_effects
-from experiments.disabling.said import say_single
-from experiments.shared.program import Outcome, Run, tell_settings
+from experiments.disabling.summary_lines import single_lines
+from experiments.shared.program import Outcome, Run, describe_settings
 from experiments.shared.samples import add_task_options, read_examples, split_named_task
 
 MODES = ("uniform", "zero", "mean")  # the paper's mode first
@@ -55,7 +55,7 @@ class Kind:
         name: singular; an s is appended for the plural.
         ablations: gives all ablations of a model in one mode.
         figures: gives the figures of a `numbers.json` by name, 'figure' among them.
-        say: gives its results as lines.
+        report_lines: gives its results as lines.
         measure: gives additional numbers by name, from the results so far, a mode, its outputs (the base first), the
             labels, and the options of the command line.
     """
@@ -63,7 +63,7 @@ class Kind:
     name: str
     ablations: Callable[[BertConfig, str], list[Ablation]]
     figures: Callable[[Mapping[str, Any]], dict[str, Callable[[Path], None]]]
-    say: Callable[[Mapping[str, Any]], list[str]] = say_single
+    report_lines: Callable[[Mapping[str, Any]], list[str]] = single_lines
     measure: Callable[..., dict[str, Any]] = lambda *arguments: {}
 
 
@@ -119,7 +119,7 @@ def compute_disabling(run: Run, kind: Kind) -> Outcome:
     ablations = {mode: kind.ablations(run.model.config, mode) for mode in modes}
     means = mean_outputs(run.model, job.encoded, ROWS_AT_ONCE) if "mean" in modes else None
     options: dict[str, Any] = {"journal": run.journal, "replace_journal": run.options.overwrite}
-    settings = tell_settings(run.options).items()
+    settings = describe_settings(run.options).items()
     options["settings"] = {name: value for name, value in settings if name not in NOT_COMPARED}
     sequence = [ablation for mode in modes for ablation in ablations[mode]]
     swept = sweep_examples(run.model, job.encoded, sequence, means=means, progress=run.report, **options)
@@ -182,7 +182,7 @@ def _outcome(
         numbers |= {name: {**numbers.get(name, {}), mode: measure} for name, measure in measures.items()}
     values = {"names": np.array(names), "modes": np.array(list(effects_by_mode)), "ids": np.array(examples.ids)}
     values |= {"labels": examples.labels, "base": swept.base, "outputs": by_mode}
-    lines = job.kind.say(numbers)
+    lines = job.kind.report_lines(numbers)
     directories = [shlex.quote(str(job.place(mode))) for mode in effects_by_mode]
     lines.append(f"a page to look at: bertjax report {directories[0]}")
     if len(directories) > 1:

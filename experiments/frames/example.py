@@ -24,7 +24,7 @@ def attend(
     return tokens, maps[:, :, : len(tokens), : len(tokens)].astype(np.float64)
 
 
-def tell_example(
+def describe_example(
     sentence: str, tokens: Sequence[str], maps: Float[np.ndarray, "layers heads query key"], heads: Sequence[str]
 ) -> dict[str, Any]:
     """The maps of some heads, for `numbers.json`."""
@@ -33,7 +33,7 @@ def tell_example(
 
 
 def draw_example(path: Path, example: Mapping[str, Any], title: str, subtitle: str, notes: Mapping[str, str]) -> None:
-    """Draw what `tell_example` returns.
+    """Draw what `describe_example` returns.
 
     Args:
         path: a PNG or PDF, by its suffix.

@@ -143,23 +143,23 @@ def _describe(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     rows.append(_row("sentences", [str(result["examples"]) for result in results]))
     titles = {**dict(zip(DIRECTIONS, TITLES, strict=True)), "as_published": "elements to predicate as published"}
     for name, title in titles.items():
-        rows.append(_row(f"highest, {title}", [say_highest(result["maps"][name], 3) for result in results]))
-    cells = [say_apart(result["published_against_corrected"]) for result in results]
+        rows.append(_row(f"highest, {title}", [format_highest(result["maps"][name], 3) for result in results]))
+    cells = [format_difference(result["published_against_corrected"]) for result in results]
     rows.append(_row("as published against corrected", cells))
     for name, description in COMPARED.items():
         counts = ["; ".join(map(str, result["controls"][name]["examples"])) for result in results]
         rows.append(_row(f"sentences with {description}, forth; back", counts))
     for name in CONTROLS:
-        cells = [_say_distances(result["distances"][name]) for result in results]
+        cells = [_format_distances(result["distances"][name]) for result in results]
         rows.append(_row(f"words between the ends of links, and with {COMPARED[name]}, forth; back", cells))
     return rows
 
 
-def _say_distances(distances: Sequence[Sequence[float | None]]) -> str:
-    def say(links: float | None, others: float | None) -> str:
+def _format_distances(distances: Sequence[Sequence[float | None]]) -> str:
+    def format_pair(links: float | None, others: float | None) -> str:
         return "none" if links is None or others is None else f"{links:.1f} and {others:.1f}"
 
-    return "; ".join(say(*pair) for pair in distances)
+    return "; ".join(format_pair(*pair) for pair in distances)
 
 
 def _count_heads(runs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -174,11 +174,11 @@ def _count_heads(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     titles |= {"heads_left_by_two_controls": "left, were it not for the third control"}
     rows = [_row(f"heads of {total}, forth; back", map(_heading, runs)), f"|---|{'---|' * len(runs)}"]
     for name, text in titles.items():
-        rows.append(_row(text, ["; ".join(map(_say_count, stages(result)[name])) for result in results]))
+        rows.append(_row(text, ["; ".join(map(_format_count, stages(result)[name])) for result in results]))
     return rows
 
 
-def _say_count(heads: Sequence[str]) -> str:
+def _format_count(heads: Sequence[str]) -> str:
     """The number of heads, and their names if they are few."""
     return f"{len(heads)} ({', '.join(heads)})" if 0 < len(heads) <= FEW else str(len(heads))
 
@@ -194,7 +194,7 @@ def _list_heads(results: Mapping[str, Any]) -> Iterator[str]:
         for head in [candidate for candidate in highest_heads(values, values.size) if candidate in chosen]:
             layer, number = map(int, head.split("."))
             nulls = [_three(null["mean"][direction][layer][number]) for null in results["nulls"].values()]
-            cells = [_say_contrast(results["controls"][control], direction, layer, number) for control in COMPARED]
+            cells = [_format_contrast(results["controls"][control], direction, layer, number) for control in COMPARED]
             verdict = "left" if head in left else ""
             yield f"| {' | '.join([title, head, _three(values[layer, number]), '; '.join(nulls), *cells, verdict])} |"
 
@@ -208,7 +208,7 @@ def _three(value: float) -> str:
     return f"{value:.3f}".removeprefix("0")
 
 
-def _say_contrast(control: Mapping[str, Any], *index: int) -> str:
+def _format_contrast(control: Mapping[str, Any], *index: int) -> str:
     """A control's numbers for one head: the links against their replacements, and the difference."""
     if not control["examples"][index[0]]:
         return "none"
@@ -217,10 +217,10 @@ def _say_contrast(control: Mapping[str, Any], *index: int) -> str:
     return f"{_three(links)} against {_three(others)} ({difference} ± {_three(half)})"
 
 
-def say_highest(rows: Any, count: int = HIGHEST) -> str:
+def format_highest(rows: Any, count: int = HIGHEST) -> str:
     """The heads with the largest values, and the values.
 
-    >>> say_highest([[0.1, 0.2], [0.3, 0.05]], 2)
+    >>> format_highest([[0.1, 0.2], [0.3, 0.05]], 2)
     '1.0 .300, 0.1 .200'
     """
     values = np.array(rows)
@@ -228,10 +228,10 @@ def say_highest(rows: Any, count: int = HIGHEST) -> str:
     return ", ".join(f"{name} {value:.3f}".replace(" 0.", " .") for name, value in highest)
 
 
-def say_apart(difference: Mapping[str, Any]) -> str:
+def format_difference(difference: Mapping[str, Any]) -> str:
     """How far two maps differ.
 
-    >>> say_apart({"rank_correlation": 0.987, "largest_difference": 0.0123})
+    >>> format_difference({"rank_correlation": 0.987, "largest_difference": 0.0123})
     'rank correlation .99, largest difference .012'
     """
     ranks = difference["rank_correlation"]
@@ -241,7 +241,7 @@ def say_apart(difference: Mapping[str, Any]) -> str:
     )
 
 
-def say_lines(numbers: Mapping[str, Any]) -> Iterator[str]:
+def report_lines(numbers: Mapping[str, Any]) -> Iterator[str]:
     """The lines to print."""
     results, settings = numbers["results"], numbers["settings"]
     yield f"{results['examples']} sentences: {SOURCES[settings['source']]}; {settings['draws']} draws of each null"
@@ -251,7 +251,7 @@ def say_lines(numbers: Mapping[str, Any]) -> Iterator[str]:
         yield f"by the authors' filters: {count_kept(counts)}"
     for name, values in results["maps"].items():
         if name != "as_published" or settings["as_published"]:
-            yield f"{name.replace('_', ' ')}: {say_highest(values)}"
+            yield f"{name.replace('_', ' ')}: {format_highest(values)}"
     if "swapped" not in results["nulls"]:
         yield f"no two sentences are of one length, so that {NULLS['swapped']} were not drawn"
     total = np.array(results["maps"]["as_published"]).size
@@ -269,12 +269,12 @@ def say_lines(numbers: Mapping[str, Any]) -> Iterator[str]:
         yield f"left by both nulls and all controls, {title}: {', '.join(results['heads_left'][name]) or 'none'}"
         without_third = results["heads_left_by_two_controls"][name]
         yield f"  were it not for words at the same distance: {', '.join(without_third) or 'none'}"
-    yield f"as published against corrected: {say_apart(results['published_against_corrected'])}"
+    yield f"as published against corrected: {format_difference(results['published_against_corrected'])}"
     if authors := results.get("against_the_authors_sentences"):
-        yield from _say_authors(authors)
+        yield from _author_lines(authors)
 
 
-def _say_authors(authors: Mapping[str, Any]) -> Iterator[str]:
+def _author_lines(authors: Mapping[str, Any]) -> Iterator[str]:
     for name, overlap in authors.items():
         yield (
             f"{name.replace('_', ' ')}: {overlap['shared']} of {overlap['sentences']} sentences are among the authors' "
@@ -283,7 +283,7 @@ def _say_authors(authors: Mapping[str, Any]) -> Iterator[str]:
         for part in ("maps_of_all", "maps_of_the_shared"):
             if part in overlap:
                 differences = "; ".join(
-                    f"{map_name.replace('_', ' ')} {say_apart(difference)}"
+                    f"{map_name.replace('_', ' ')} {format_difference(difference)}"
                     for map_name, difference in overlap[part].items()
                 )
                 yield f"  {part.replace('_', ' ')}: {differences}"

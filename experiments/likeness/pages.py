@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 from bertjax.evidence import Q
 from bertjax.formatting import format_p
 from bertjax.plots import INK, WIDTH, add_axes, add_note, draw_as_shapes, save_page, start_page
-from experiments.disabling.effects import say_change
+from experiments.disabling.effects import format_estimate
 from experiments.disabling.panels import EffectPanel, draw_effect_bars
 from experiments.frames.example import draw_example
 from experiments.likeness.distances import nearest_heads, square
@@ -173,16 +173,16 @@ def _table_of_disabled(results: Numbers) -> str:
         q = np.array([1.0 if value is None else value for value in kind_results["q"]])
         beyond = np.array([0.0 if value is None else value for value in kind_results["beyond"]])
         largest_pair = int(np.abs(beyond).argmax())
-        largest = say_change(
+        largest = format_estimate(
             beyond[largest_pair], (kind_results["low"][largest_pair], kind_results["high"][largest_pair])
         )
         mean, *ends = kind_results["mean"]
         found_pairs = f"{int(((q < Q) & (beyond < 0)).sum())}; {int(((q < Q) & (beyond > 0)).sum())}"
-        cells = [say_change(kind_results["alone"]), say_change(mean, ends), found_pairs]
+        cells = [format_estimate(kind_results["alone"]), format_estimate(mean, ends), found_pairs]
         rows.append([f"{title} ({len(q)})", *cells, f"{'+'.join(kind_results['pairs'][largest_pair])} {largest}"])
     difference = disabled["difference"]
     difference_text = (
-        f"{say_change(difference['mean'], difference['interval'])}; p = {format_p(difference['p'])} over pairs"
+        f"{format_estimate(difference['mean'], difference['interval'])}; p = {format_p(difference['p'])} over pairs"
     )
     beyond_head = f"beyond the sum, {disabled['metric']} in points"
     head = ["pairs", "one head alone", beyond_head, f"found more lost; more left (q < {Q})", "largest"]
@@ -234,7 +234,7 @@ def _agree(first: Numbers, second: Numbers) -> list[str]:
     return [f"{_where(first)}; {_where(second)}", f"{ranks:.2f}", f"{same:.0%}"]
 
 
-def say(results: Numbers) -> list[str]:
+def report_lines(results: Numbers) -> list[str]:
     """The results of a run as lines."""
     summary, pairs, groups, control = (results[name] for name in ("summary", "pairs", "groups", "control"))
     estimates = {name: _estimate(estimate) for name, estimate in summary.items()}
@@ -259,21 +259,21 @@ def say(results: Numbers) -> list[str]:
         f"{halves['agreement'][0]:.2f} (least {halves['agreement'][1]:.2f}); {halves['nearest']:.0%} of the heads keep "
         "their nearest",
     ]
-    return lines + (_say_disabled(results["disabled"]) if "disabled" in results else [])
+    return lines + (_disabled_lines(results["disabled"]) if "disabled" in results else [])
 
 
 def _left_out(control: Mapping[str, Any]) -> str:
     return f"; {control['left_out']} texts have none and are left out" if control["left_out"] else ""
 
 
-def _say_disabled(disabled: Mapping[str, Any]) -> list[str]:
+def _disabled_lines(disabled: Mapping[str, Any]) -> list[str]:
     (nearest, *interval), (control, *control_interval) = (disabled[kind]["mean"] for kind in ("alike", "controls"))
     difference = disabled["difference"]
     setting = f"{disabled['mode']}, {disabled['examples']:,} examples, {disabled['metric']} in points"
     return [
-        f"disabled ({setting}): nearest heads change {say_change(nearest, interval)} beyond the sum of both, "
-        f"pairs of the same layers that are far apart {say_change(control, control_interval)}; difference "
-        f"{say_change(difference['mean'], difference['interval'])}, p = {format_p(difference['p'])} over "
+        f"disabled ({setting}): nearest heads change {format_estimate(nearest, interval)} beyond the sum of both, "
+        f"pairs of the same layers that are far apart {format_estimate(control, control_interval)}; difference "
+        f"{format_estimate(difference['mean'], difference['interval'])}, p = {format_p(difference['p'])} over "
         f"{len(disabled['alike']['pairs'])} pairs"
     ]
 

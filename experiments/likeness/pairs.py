@@ -12,7 +12,7 @@ from bertjax.data import Examples
 from bertjax.evidence import make_scorer, percentile
 from bertjax.interventions import Ablation, ablation
 from bertjax.study import Encoded, metrics_of, positive_label, sweep_examples
-from experiments.disabling.beyond import Beyond, measure_beyond, tell_beyond
+from experiments.disabling.beyond import Beyond, describe_beyond, measure_beyond
 from experiments.disabling.effects import draw_changes, rounded_or_none, short_or_none
 from experiments.likeness.distances import square
 from experiments.shared.program import Run
@@ -110,7 +110,7 @@ def weigh_couples(
     first, second = ([places[pair[end],] for pair in pairs] for end in (0, 1))
     together = [places[pair] for pair in pairs]
     beyond, count = measure_beyond(change, drawn, together, first, second), len(couples.alike)
-    columns = tell_beyond(beyond) | {"together": [rounded_or_none(value) for value in change[together]]}
+    columns = describe_beyond(beyond) | {"together": [rounded_or_none(value) for value in change[together]]}
     kinds = {"alike": slice(0, count), "controls": slice(count, None)}
     return {
         kind: {"pairs": [[names[place] for place in pair] for pair in getattr(couples, kind)]}

@@ -267,7 +267,7 @@ def made_of(paths: Sequence[Path], epochs: int) -> dict[str, Any]:
     }
 
 
-def told(map_sets: Sequence[MapSet]) -> dict[str, int]:
+def count_maps(map_sets: Sequence[MapSet]) -> dict[str, int]:
     """The number of maps, of those drawn at random, and of examples."""
     _, groups = classes_of(map_sets)
     return {"maps": len(groups), "drawn_at_random": len(map_sets[0]), "examples": len(set(groups))}
@@ -284,7 +284,7 @@ def train(paths: Sequence[Path], output: Path, epochs: int = EPOCHS) -> dict[str
     with ProgressBar("all labels") as report:
         network = train_network(images, classes_of(map_sets)[0], SEED, epochs, report)
     save_networks(output / "pattern_network.safetensors", {"grouped": network, "published": published})
-    scores = {**told(map_sets), **score_held_out(map_sets, predictions), "as_published": published_scores}
+    scores = {**count_maps(map_sets), **score_held_out(map_sets, predictions), "as_published": published_scores}
     scores["fitted"] = score_fitted(output, images, classes_of(map_sets)[0])
     scores["made_of"] = facts
     scores["held_out"] = {name: predicted.tolist() for name, predicted in predictions.items()}
@@ -292,21 +292,21 @@ def train(paths: Sequence[Path], output: Path, epochs: int = EPOCHS) -> dict[str
     return scores
 
 
-def say_scores(scores: Mapping[str, Any]) -> list[str]:
+def score_lines(scores: Mapping[str, Any]) -> list[str]:
     """A line for each classifier."""
     lines = []
     for kind in ("network", *rivals(), "head", "as_published"):
         part_scores = scores[kind].get("drawn_at_random", scores[kind])
-        line = f"{kind.replace('_', ' ')}: macro F1 {_say(part_scores)}"
+        line = f"{kind.replace('_', ' ')}: macro F1 {_format_f1(part_scores)}"
         if advantage := part_scores.get("network_ahead_by"):
-            line += f"; network ahead by {_say(advantage)}"
+            line += f"; network ahead by {_format_f1(advantage)}"
         if off_head := part_scores.get("off_head"):
             line += f"; {off_head['right']} of {off_head['maps']} maps right whose label is not their head's commonest"
         lines.append(line)
     return lines
 
 
-def _say(score: Mapping[str, Any]) -> str:
+def _format_f1(score: Mapping[str, Any]) -> str:
     low, high = score["interval"]
     return f"{score['macro_f1']:.2f} (95 % interval {low:.2f} to {high:.2f})"
 
@@ -332,7 +332,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.output is None and (options.labels or options.epochs != EPOCHS):
             raise OutputError("this would replace the shipped network by another one; name a directory with --output")
         scores = train(options.labels or LABELS, options.output or DATA, options.epochs)
-        print("\n".join(say_scores(scores)))
+        print("\n".join(score_lines(scores)))
         return 0
 
     return guarded(parser.prog, program)

@@ -16,10 +16,10 @@ def compare_maps(first: Float[np.ndarray, "..."], second: Float[np.ndarray, "...
     }
 
 
-def say_agreement(name: str, agreement: dict[str, Any]) -> str:
+def format_agreement(name: str, agreement: dict[str, Any]) -> str:
     """One line for the result of `compare_maps`.
 
-    >>> say_agreement("nouns", {"largest_difference": 0.0271, "rank_correlation": 0.999})
+    >>> format_agreement("nouns", {"largest_difference": 0.0271, "rank_correlation": 0.999})
     'nouns as published against corrected: rank correlation 1.00, largest difference 0.027'
     """
     ranks = agreement["rank_correlation"]

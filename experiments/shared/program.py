@@ -126,7 +126,7 @@ def run_program(
         peak = peak_memory()
         facts = {
             "program": options.name,
-            "settings": tell_settings(options),
+            "settings": describe_settings(options),
             **where_from(model, model_directory, options.model),
             "peak_memory_bytes": peak,
         }
@@ -193,6 +193,6 @@ def write_outcome(directory: Path, outcome: Outcome, facts: Mapping[str, Any]) -
         numbers.write_bytes(encode_json({**facts, "results": dict(outcome.numbers)}))
 
 
-def tell_settings(options: argparse.Namespace) -> dict[str, Any]:
+def describe_settings(options: argparse.Namespace) -> dict[str, Any]:
     """The settings from the command line, by name."""
     return {name: value for name, value in vars(options).items() if name not in ("name", "overwrite")}

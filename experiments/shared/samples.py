@@ -45,7 +45,7 @@ class Sample:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The description of the sample for results."""
         return {"examples": len(self), "source": self.examples.source, "sha256": self.examples.sha256}
 

@@ -107,7 +107,7 @@ def check_tuned(run: Run, first: Sequence[str], second: Sequence[str] | None = N
     return directory
 
 
-def tell_tuned(name: str) -> dict[str, str]:
+def describe_tuned(name: str) -> dict[str, str]:
     """The description of a fine-tuned model for results."""
     return {"name": name, "weights_sha256": hash_weights(read_weights(locate(name)))}
 

@@ -109,7 +109,7 @@ class AnnotatedSample:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The sample's entry in results."""
         rows = [
             [example_id, *(text.text for text in texts)]

@@ -35,12 +35,12 @@ class Annotator:
 
     Args:
         annotate: gives the texts with their words.
-        said: what a line about the texts says of the annotation.
+        note: added to the line that names the texts.
         unknown: the members of `PARTS_OF_SPEECH` and `ROLES` that it does not provide.
     """
 
     annotate: Callable[[Sequence[str]], Sequence[Annotated]]
-    said: str
+    note: str
     unknown: tuple[str, ...] = ()
 
 
@@ -109,7 +109,7 @@ def read_annotated(run: Run, published: bool = False, annotator: Annotator | Non
     examples = sample.examples
     annotated = annotator.annotate([*examples.first, *(examples.second or ())])
     columns = [annotated[: len(sample)], annotated[len(sample) :]] if examples.second else [annotated]
-    source = f"{examples.source}{annotator.said}"
+    source = f"{examples.source}{annotator.note}"
     return AnnotatedSample(source, examples.ids, sample.texts, tuple(zip(*columns, strict=True)), annotator.unknown)
 
 

@@ -50,6 +50,6 @@ def report_row(row: Row, masks: Masks, lengths: Int[np.ndarray, " examples"]) ->
             forms = dict(zip(FORMS, [row.largest[present, index], *scaled], strict=True))
             report[feature] = {"examples": int(present.sum())}
             report[feature] |= {name: listed(values.astype(np.float64).mean(0)) for name, values in forms.items()}
-            report[feature]["interval"] = estimate(scaled[1]).told()["interval"]
-            report[feature]["all_heads"] = {name: estimate(values.mean(-1)).told() for name, values in forms.items()}
+            report[feature]["interval"] = estimate(scaled[1]).to_dict()["interval"]
+            report[feature]["all_heads"] = {name: estimate(values.mean(-1)).to_dict() for name, values in forms.items()}
     return report

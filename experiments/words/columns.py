@@ -69,12 +69,12 @@ def report_base(columns: Columns, masks: Masks, feature: str) -> dict[str, Any]:
     index = FEATURES.index(feature)
     present = masks[:, index].any(-1)
     relative = columns.relative[present, index]
-    report = {"largest": estimate(columns.largest[present, index]).told(), "relative": estimate(relative).told()}
-    report["layers"] = estimate(relative.mean(-1)).told()
-    report["layers_largest"] = estimate(columns.largest[present, index].mean(-1)).told()
+    report = {"largest": estimate(columns.largest[present, index]).to_dict(), "relative": estimate(relative).to_dict()}
+    report["layers"] = estimate(relative.mean(-1)).to_dict()
+    report["layers_largest"] = estimate(columns.largest[present, index].mean(-1)).to_dict()
     if feature != TEXT and len(beyond := beyond_text(columns.relative, masks, feature)):
-        report["beyond_text"] = estimate(beyond).told()
-        report["layers_beyond_text"] = estimate(beyond.mean(-1)).told()
+        report["beyond_text"] = estimate(beyond).to_dict()
+        report["layers_beyond_text"] = estimate(beyond.mean(-1)).to_dict()
     return report
 
 
@@ -85,14 +85,14 @@ def report_tuned(base: Columns, tuned: Sequence[Columns], masks: Masks, feature:
     seeds = np.stack([columns.relative[present, index] for columns in tuned]).astype(np.float64)
     change = seeds - base.relative[present, index]
     largest = np.stack([columns.largest[present, index] for columns in tuned]).astype(np.float64)
-    report = {"change": estimate(change.mean(0)).told(), "layers_change": estimate(change.mean((0, -1))).told()}
+    report = {"change": estimate(change.mean(0)).to_dict(), "layers_change": estimate(change.mean((0, -1))).to_dict()}
     report["relative_by_seed"] = listed(seeds.mean(1))
     report["largest_by_seed"] = listed(largest.mean(1))
     beyond = (
         [beyond_text(columns.relative, masks, feature) for columns in tuned] if feature not in (TEXT, *SPECIAL) else []
     )
     if beyond and len(beyond[0]):
-        report["layers_beyond_text"] = estimate(np.mean(beyond, axis=0).mean(-1)).told()
+        report["layers_beyond_text"] = estimate(np.mean(beyond, axis=0).mean(-1)).to_dict()
     return report
 
 

@@ -19,7 +19,7 @@ class Estimate:
     mean: Float[np.ndarray, "..."]
     interval: Float[np.ndarray, "..."]
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The estimate as JSON."""
         return {"mean": listed(self.mean), "interval": listed(self.interval, ROUGH)}
 
@@ -41,7 +41,7 @@ def estimate(values: Float[np.ndarray, "examples ..."]) -> Estimate:
 
 
 def read_estimate(entry: Mapping[str, Any]) -> Estimate:
-    """The estimate that `Estimate.told` wrote."""
+    """The estimate that `Estimate.to_dict` wrote."""
     return Estimate(*(np.array(entry[name], np.float64) for name in ("mean", "interval")))
 
 

@@ -84,9 +84,9 @@ def _draw_base(path: Path, numbers: Numbers) -> None:
             )
             for feature, estimate in estimates.items()
         }
-    note = f"Pale: not told from uniform attention (q ≥ {LEVEL} over all heads and features of a column's texts)."
+    note = f"Pale: not different from uniform attention (q ≥ {LEVEL} over all heads and features of a column's texts)."
     if len(sources) == 1:
-        note = f"Pale: not told from uniform attention (q ≥ {LEVEL} over all heads and features)."
+        note = f"Pale: not different from uniform attention (q ≥ {LEVEL} over all heads and features)."
     title = "Attention to linguistic features and special tokens"
     draw_table(path, _lay_out(panels, ratio_scale(RELATIVE)), title, _subtitle(numbers, sources), note)
 
@@ -105,7 +105,7 @@ def _draw_change(path: Path, numbers: Numbers) -> None:
             panels[name][feature] = Panel(title, (base + change.mean) / base, pale=~significant[feature])
     seeds = {len(source["tuned"]) for source in sources.values()}
     count = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else f"{max(seeds)}"
-    note = f"Fine-tuned models of each task: {count}, their mean. Pale: no change told from noise (q ≥ {LEVEL})."
+    note = f"Fine-tuned models of each task: {count}, their mean. Pale: no significant change (q ≥ {LEVEL})."
     title, scale = "What fine-tuning does to attention to features", ratio_scale("fine-tuned / base", 4.0)
     draw_table(path, _lay_out(panels, scale), title, _subtitle(numbers, sources), note)
 
@@ -223,7 +223,7 @@ def _base_table(name: str, source: Numbers) -> str:
         relative, largest = estimates[feature], read_estimate(entry["base"]["largest"])
         above = int((significant[feature] & (relative.mean > 1)).sum())
         row = [feature, f"{entry['examples']:,}", f"{entry['tokens']:.1f}", f"{relative.mean.mean():.2f}"]
-        row += [_say_highest(relative, 2), str(above), str(beyond.get(feature, "")), _say_highest(largest, 3)]
+        row += [_format_highest(relative, 2), str(above), str(beyond.get(feature, "")), _format_highest(largest, 3)]
         if "as_published" in source:
             row += _published_cells(source, feature)
         rows.append(row)
@@ -256,10 +256,10 @@ def _published_cells(source: Numbers, feature: str) -> list[str]:
         return ["the same", "0", "1"]
     correlation = difference["rank_correlation"]
     cell = "" if correlation is None else f"{correlation:.2f}"
-    return [_say_highest(read_estimate(entry), 3), f"{difference['largest_difference']:.3f}", cell]
+    return [_format_highest(read_estimate(entry), 3), f"{difference['largest_difference']:.3f}", cell]
 
 
-def _say_highest(estimate: Estimate, digits: int) -> str:
+def _format_highest(estimate: Estimate, digits: int) -> str:
     index = int(estimate.mean.argmax())
     half = estimate.interval.ravel()[index]
     spread = f" ± {half:.{digits}f}" if np.isfinite(half) else ""

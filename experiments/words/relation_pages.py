@@ -129,7 +129,7 @@ def twice_controls(
     return share >= 2 * (share - least)
 
 
-def say_shared(report: Numbers) -> list[str]:
+def shared_lines(report: Numbers) -> list[str]:
     """Lines about words shared by both texts."""
     lines = []
     for kind, entry in report.items():

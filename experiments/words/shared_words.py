@@ -124,9 +124,9 @@ def report_shared(shared: Shared) -> dict[str, Any]:
         if present.any():
             linked, *controls = np.moveaxis(shared.values[present, index].astype(np.float64), 1, 0)
             report[kind] = {"examples": int(present.sum()), "links": int(shared.links[:, index].sum())}
-            report[kind]["share"] = estimate(linked).told()
+            report[kind]["share"] = estimate(linked).to_dict()
             margins = zip(CONTROLS, controls, strict=True)
-            report[kind]["margins"] = {name: estimate(linked - control).told() for name, control in margins}
+            report[kind]["margins"] = {name: estimate(linked - control).to_dict() for name, control in margins}
     return report
 
 
@@ -137,5 +137,5 @@ def report_change(base: Shared, tuned: Sequence[Shared]) -> dict[str, Any]:
         present = base.links[:, index] > 0
         if present.any():
             after = np.mean([shared.values[present, index, 0].astype(np.float64) for shared in tuned], axis=0)
-            report[kind] = estimate(after - base.values[present, index, 0]).told()
+            report[kind] = estimate(after - base.values[present, index, 0]).to_dict()
     return report

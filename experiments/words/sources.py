@@ -10,9 +10,9 @@ import numpy as np
 
 import bertjax
 from bertjax.data import task_named
-from experiments.shared.program import Outcome, Run, tell_settings
+from experiments.shared.program import Outcome, Run, describe_settings
 from experiments.shared.samples import read_examples, split_named_task, task_runs
-from experiments.shared.tuned import check_tuned, tell_tuned, tuned_models, with_tuned
+from experiments.shared.tuned import check_tuned, describe_tuned, tuned_models, with_tuned
 from experiments.words.annotated import AnnotatedSample
 from experiments.words.annotation import SHIPPED, check_annotation, make_annotator, read_annotated
 
@@ -43,13 +43,13 @@ class Source:
         yield self.run.model
         yield from (bertjax.load(path) for _, path in self.tuned)
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The source's entry in results."""
-        data = {"corrected": self.sample.told()}
+        data = {"corrected": self.sample.to_dict()}
         if self.published is not None:
-            data["as_published"] = self.published.told()
+            data["as_published"] = self.published.to_dict()
         entry: dict[str, Any] = {"data": data, "unknown": list(self.sample.unknown)}
-        return entry | {"tuned": [tell_tuned(name) for name, _ in self.tuned]}
+        return entry | {"tuned": [describe_tuned(name) for name, _ in self.tuned]}
 
 
 def read_sources(run: Run) -> dict[str, Source]:
@@ -114,9 +114,9 @@ def measure_sources(
     lines: list[str] = []
     for name, source in read_sources(run).items():
         entry, arrays = measure(source)
-        results[name] = source.told() | entry
+        results[name] = source.to_dict() | entry
         values |= {f"{name.replace(':', '_')}_{key}": value for key, value in arrays.items()}
         lines += summarise(name, source, results[name])
     numbers = {"sources": results, **(more or {})}
-    pictures = dict(figures({"settings": tell_settings(run.options), "results": numbers}))
+    pictures = dict(figures({"settings": describe_settings(run.options), "results": numbers}))
     return Outcome(numbers, values, pictures.pop(next(iter(pictures))), lines, pictures)

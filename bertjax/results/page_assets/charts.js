@@ -3,7 +3,7 @@
 
 const Charts = (() => {
   const LINES = 8; // shades of the lines between tokens
-  const FAINT = 0.22; // what is left of the colour of a change that is not told from 0, as in the printed map
+  const FAINT = 0.22; // what is left of the colour of a change that is not significant, as in the printed map
   const FAINTEST = 0.02; // weights below are not drawn as lines, unless there are so many tokens that most are
 
   // Plotly reads some HTML in its texts; what comes from data must stay as it is.

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bertjax.evidence import METRICS, Q
-from experiments.disabling.effects import Effects, read_effects, say_change, say_extreme, summarise
+from experiments.disabling.effects import Effects, format_estimate, format_extreme, read_effects, summarise
 
 DRAWN = ("head", "layer")  # kinds for which the effect of a random one is meaningful
 HEADINGS_OF_EXTREMES = ("largest_gain", "largest_loss")
@@ -18,34 +18,34 @@ def main_effects(results: Mapping[str, Any]) -> dict[str, Effects]:
     return {mode: read_effects(metric, base, entry) for mode, entry in results["effects"][metric].items()}
 
 
-def say_single(results: Mapping[str, Any]) -> list[str]:
+def single_lines(results: Mapping[str, Any]) -> list[str]:
     """The results of a run as lines."""
-    bases = ", ".join(f"{METRICS[name].label} {say_score(base)}" for name, base in results["base"].items())
+    bases = ", ".join(f"{METRICS[name].label} {format_score(base)}" for name, base in results["base"].items())
     yes = f" ({results['yes']} is yes)" if results["yes"] else ""
     lines = [f"as published, which is the default: {results['as_published']}"] if results["as_published"] else []
     lines.append(f"{results['examples']:,} examples ({results['source']}); nothing disabled: {bases}{yes}")
     lines += [_describe(results, mode, effects) for mode, effects in main_effects(results).items()]
     if results["rank_correlation"]:
         correlations = [
-            f"{name} {say_correlation(correlation)}" for name, correlation in results["rank_correlation"].items()
+            f"{name} {format_correlation(correlation)}" for name, correlation in results["rank_correlation"].items()
         ]
         lines.append("rank correlation of the modes: " + "; ".join(correlations))
     return lines
 
 
-def say_score(score: float | None) -> str:
+def format_score(score: float | None) -> str:
     """A score in points.
 
-    >>> say_score(0.8672), say_score(None)
+    >>> format_score(0.8672), format_score(None)
     ('86.72', 'undefined')
     """
     return "undefined" if score is None else f"{100 * score:.2f}"
 
 
-def say_correlation(correlation: Mapping[str, Any]) -> str:
+def format_correlation(correlation: Mapping[str, Any]) -> str:
     """A correlation with its interval, if it has one.
 
-    >>> say_correlation({"spearman": -0.125, "interval": [-0.5, 0.25]})
+    >>> format_correlation({"spearman": -0.125, "interval": [-0.5, 0.25]})
     '−0.12 (−0.50 to 0.25)'
     """
     if correlation["spearman"] is None:
@@ -59,8 +59,8 @@ def _describe(results: Mapping[str, Any], mode: str, effects: Effects) -> str:
     summary, kind = summarise(effects, results["names"]), results["kind"]
     counts = f"{summary['raise']} raise the score ({summary['raise_found']} at q < {Q}), {summary['leave']} leave it"
     counts += f", {summary['lower']} lower it ({summary['lower_found']} at q < {Q})"
-    gain, loss = (say_extreme(summary[name], lambda name: f"{kind} {name}") for name in HEADINGS_OF_EXTREMES)
-    mean = f"; a random {kind} {say_change(effects.mean, effects.mean_interval)}" if kind in DRAWN else ""
+    gain, loss = (format_extreme(summary[name], lambda name: f"{kind} {name}") for name in HEADINGS_OF_EXTREMES)
+    mean = f"; a random {kind} {format_estimate(effects.mean, effects.mean_interval)}" if kind in DRAWN else ""
     return (
         f"{mode}: of {len(results['names'])} {kind}s disabled one at a time {counts}; largest gain {gain}; "
         f"largest loss {loss}{mean}"
@@ -97,7 +97,7 @@ def overview_of_runs(runs: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _main_score(results: Mapping[str, Any]) -> str:
-    return f"{METRICS[results['metric']].label} {say_score(results['base'][results['metric']])}"
+    return f"{METRICS[results['metric']].label} {format_score(results['base'][results['metric']])}"
 
 
 def _columns(kind: str) -> list[str]:
@@ -108,12 +108,12 @@ def _columns(kind: str) -> list[str]:
 def _rows(results: Mapping[str, Any]) -> Iterator[list[str]]:
     for mode, effects in main_effects(results).items():
         summary = summarise(effects, results["names"])
-        mean = say_change(effects.mean, effects.mean_interval)
+        mean = format_estimate(effects.mean, effects.mean_interval)
         yield [
             mode,
             f"{summary['raise']} ({summary['raise_found']})",
             f"{summary['leave']}",
             f"{summary['lower']} ({summary['lower_found']})",
-            *(say_extreme(summary[name]) for name in HEADINGS_OF_EXTREMES),
+            *(format_extreme(summary[name]) for name in HEADINGS_OF_EXTREMES),
             f"{mean}; {effects.spread:.2f}",
         ]
