@@ -139,8 +139,8 @@ def _draw_scale(figure: Any, place: tuple[float, float, float], limit: float, la
     bar.set_ticks(_shares(changes, limit), labels=[format_change(change) for change in changes.tolist()])
     bar.ax.tick_params(length=0, labelsize=8, colors=INK)
     width, page_height = figure.get_size_inches()
-    place = (1 - MARGIN / width, (bottom - 0.22) / page_height)
-    figure.text(*place, f"{label}\nin points (change)", fontsize=8.5, color=INK, va="top", ha="right")
+    under_bar = (1 - MARGIN / width, (bottom - 0.22) / page_height)
+    figure.text(*under_bar, f"{label}\nin points (change)", fontsize=8.5, color=INK, va="top", ha="right")
 
 
 def draw_effect_bars(
