@@ -1,7 +1,6 @@
 """Several processes over loopback share a sweep; one of them dies; other numbers of processes go on with it."""
 
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -201,11 +200,9 @@ def test_one_of_four_dies_the_others_say_so_and_two_go_on(settings, tmp_path):
 def test_the_first_dies_and_the_others_say_so(settings):
     codes, said = run_processes(settings, 2, {0: "dies"})
     assert codes == [-9, 2], said
-    *before, last = said[1][1].strip().splitlines()
-    assert last.startswith("bertjax: error: another process has ended")
-    # JAX's service may be the first to hear of it, and log that in C++ before the process ends.
-    assert all(re.match(r"[EF]\d+ \S+ +\d+ (coordination_service_agent\.cc|client\.h):", line) for line in before[:1])
-    assert not any("Traceback" in line for line in before)
+    # JAX's service may hear of it too and log that in C++, before, after or between.
+    assert said[1][1].count("bertjax: error: another process has ended") == 1
+    assert "Traceback" not in said[1][1]
 
 
 @pytest.mark.slow
