@@ -104,7 +104,8 @@ def test_an_undefined_score_is_nothing_that_could_be_found(rng):
     assert not found.found[0]
     flat = weigh("pearson", np.ones(40), outputs, labels, resamples=99, draws=99)
     assert np.isnan(flat.p).all()
-    assert summarise(flat, ["0.0", "0.1"], "head") == "Pearson correlation is undefined: no head's effect can be estimated."
+    sentence = "Pearson correlation is undefined: no head's effect can be estimated."
+    assert summarise(flat, ["0.0", "0.1"], "head") == sentence
 
 
 def test_what_cannot_be_weighed_is_refused(rng):
