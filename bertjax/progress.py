@@ -2,21 +2,31 @@
 
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, runtime_checkable
 
 import rich.progress
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
+from bertjax import arguments
 from bertjax.console import PlainConsole, say
 
-__all__ = ["Progress", "ProgressBar", "Report", "describe", "in_notebook", "say"]
+__all__ = ["Progress", "ProgressBar", "Report", "check_progress", "describe", "in_notebook", "say", "shown"]
 
 # Called with the work done and the work in all, in whatever unit.
 Progress = Callable[[float, float], None]
-# A bar's takes a note in place of its text as well: `report(30.0, 40.0, "loss 0.31")`.
-Report = Callable[..., None]
+
+
+@runtime_checkable
+class Report(Protocol):
+    """A bar's `Progress`, which takes a note in place of its text as well: `report(30.0, 40.0, "loss 0.31")`."""
+
+    def __call__(self, done: float, total: float, note: str = "") -> None:
+        """Show how far the work is."""
+
+
 # Seconds between two lines where there is no terminal: so many at least, a twentieth of the time gone, so many at most.
 LEAST_WAIT, MOST_WAIT = 30.0, 600.0
 
@@ -115,6 +125,32 @@ class _PlainLine(_Line):
 
     def show(self, line: str) -> None:
         PlainConsole(stderr=True).print(line, soft_wrap=True)
+
+
+@contextmanager
+def shown(progress: Progress | bool, text: str) -> Iterator[Report]:
+    """What to call with the work done: a bar for True, nothing for False, or a function, which is told no note.
+
+    Args:
+        text: of the bar.
+
+    Raises:
+        InputError: `progress` is none of these.
+    """
+    check_progress(progress)
+    if not isinstance(progress, bool):
+        yield lambda done, total, note="": progress(done, total)
+    elif progress:
+        with ProgressBar(text) as report:
+            yield report
+    else:
+        yield silent
+
+
+def check_progress(progress: Progress | bool) -> None:
+    """Raise `InputError` where an argument says neither whether nor how progress is shown."""
+    if not isinstance(progress, bool):
+        arguments.function(progress, "progress", "True, False, or a function of work done and work in all")
 
 
 def silent(done: float, total: float, note: str = "") -> None:

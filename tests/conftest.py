@@ -9,6 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import jax
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -144,3 +145,11 @@ def browser():
     driver = start_browser()
     yield driver
     driver.quit()
+
+
+@pytest.fixture
+def unchecked():
+    """As users run it: without the tests' checks of types."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

@@ -39,16 +39,6 @@ def test_what_fits_is_accepted(name, unchecked):
         assert sensible(function(**fitting), fitting)
 
 
-@pytest.fixture
-def unchecked():
-    """As users run it: without the tests' checks of types."""
-    import jaxtyping
-
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
-
 def test_what_should_not_come_is_seen(monkeypatch):
     def fail(**_):
         raise KeyError("x")

@@ -3,7 +3,6 @@
 Tests check types by jaxtyping and beartype, which users do not have: both are off here.
 """
 
-import jaxtyping
 import pytest
 
 from bertjax.errors import BertjaxError
@@ -17,14 +16,6 @@ MISUSES = misuses_of_models.MISUSES | misuses_of_sweeps.MISUSES
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory):
     return Desk(tmp_path_factory.mktemp("desk"))
-
-
-@pytest.fixture
-def unchecked():
-    """As users run it: without the tests' checks of types."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """A metric, a mode and a task of one's own are one entry each, and have all that bertjax's own have."""
 
+import pickle
 from dataclasses import replace
 
 import jax
@@ -14,7 +15,7 @@ from bertjax.data import Task
 from bertjax.data.tasks import TASKS
 from bertjax.errors import DataError, InputError
 from bertjax.evidence.weighing import weigh
-from bertjax.interventions import MODES, Mode, to_overrides
+from bertjax.interventions import MODES, Change, Mode, to_overrides
 from bertjax.model import HeadOutputs
 from bertjax.results import show_table, show_text
 from tests.drawn import DRAWS, draw_outputs
@@ -192,3 +193,89 @@ def test_a_task_of_ones_own_has_its_name_and_metrics(tmp_path, monkeypatch):
     assert results.summary["metrics"] == ["matthews", "accuracy"]
     assert results.summary["data"]["task"] == "paraphrase"
     assert results.summary["data"]["label_names"] == ["no", "yes"]
+
+
+def test_an_entry_of_metrics_is_read_where_there_is_none(tmp_path, monkeypatch):
+    """Results describe every metric that is not bertjax's own, wherever it came from."""
+    monkeypatch.setitem(bertjax.METRICS, "balanced", BALANCED)
+    model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
+    results = bertjax.ablate(
+        model, "mrpc", data=pairs, metric="balanced", heads=["0.0", "1.1"], output=tmp_path / "results", progress=False
+    )
+    monkeypatch.undo()
+    again = bertjax.read_results(tmp_path / "results")
+    assert again.rows == results.rows
+    assert again.outputs["outputs"].shape == results.outputs["outputs"].shape
+    assert "Balanced accuracy" in again.report().read_text()
+
+
+def test_modes_of_ones_own_in_sets_are_read_again(tmp_path, monkeypatch):
+    monkeypatch.setitem(MODES, "half-2", MODES_OF_ONES_OWN["half"])
+    (tmp_path / "sets").write_text("mixed: 0.0=half-2 1.1=zero\nother: 1.0=half-2\n")
+    model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
+    given = {"model": model, "task": "mrpc", "data": pairs, "progress": False}
+    bertjax.ablate(**given, ablate=tmp_path / "sets", output=tmp_path / "results")
+    monkeypatch.undo()
+    assert bertjax.read_results(tmp_path / "results").names == ["mixed", "other"]
+
+
+@pytest.mark.parametrize("name", ["Half", "zéro", "a b", "=", "1st"])
+def test_a_name_that_no_file_of_sets_could_hold_is_refused(name, monkeypatch):
+    monkeypatch.setitem(MODES, name, MODES_OF_ONES_OWN["half"])
+    with pytest.raises(InputError, match="a mode's name must be of lower-case letters, digits, - and _"):
+        Change(0, 0, name)
+
+
+def test_a_change_keeps_its_meaning(monkeypatch):
+    monkeypatch.setitem(MODES, "half", MODES_OF_ONES_OWN["half"])
+    change = Change(0, 0, "half", 0.5)
+    monkeypatch.undo()
+    assert (change.replacement, change.replaced) == ("nothing", 0.25)
+    assert pickle.loads(pickle.dumps(change)) == change
+    monkeypatch.setitem(MODES, "half", MODES_OF_ONES_OWN["flattened"])
+    assert Change(0, 0, "half", 0.5) != change
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"name": ""}, "a metric's name must be a text"),
+        ({"label": None}, "a metric's label must be a text, found None"),
+        ({"reads": "nonsense"}, "reads of metric own 'nonsense' is not one of predictions, values"),
+        ({"targets": "words"}, "targets of metric own 'words' is not one of classes, numbers"),
+        ({"needs": 3}, "needs of metric own must be one of nothing, two, positive, both, found 3"),
+        ({"function": 1}, "function of metric own must be a function of outputs, labels and the positive class"),
+    ],
+)
+def test_a_metric_that_is_none_is_refused(wrong, message, unchecked):
+    given = {"name": "own", "label": "Own", "reads": "predictions", "targets": "classes", "function": len}
+    with pytest.raises(DataError, match=message):
+        bertjax.Metric(**given | wrong)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda *given: 0.5, lambda *given: np.array(["a", "b", "c"]), lambda *given: None]
+)
+def test_a_metric_that_returns_something_else_is_refused(function):
+    wrong = bertjax.Metric("wrong", "Wrong", "predictions", "classes", function)
+    outputs, labels = np.eye(2)[np.zeros((3, 4), int)], np.array([0, 1, 0, 1])
+    with pytest.raises(DataError, match="the function of metric wrong must return one number for each of the 3"):
+        weigh(wrong, outputs[0], outputs[1:], labels, resamples=9, draws=9)
+
+
+def test_a_task_of_ones_own_that_cannot_be_had_is_refused(tmp_path, monkeypatch):
+    own = Task("paraphrase", ("#1 String", "#2 String"), "Quality", ("no", "yes"), metrics=("nonsense",))
+    monkeypatch.setitem(TASKS, own.name, own)
+    model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
+    with pytest.raises(DataError, match="no metric is called 'nonsense'"):
+        bertjax.ablate(model, "paraphrase", data=pairs, progress=False)
+    with pytest.raises(DataError, match=r"has no task paraphrase: give its .tsv or .jsonl file as data"):
+        bertjax.ablate(model, "paraphrase", progress=False)
+
+
+@pytest.mark.parametrize("wrong", [{"text_columns": "sentence"}, {"metrics": "f1"}, {"label_names": "no yes"}])
+def test_a_task_with_a_text_in_place_of_several_is_refused(wrong, unchecked):
+    given = {"name": "own", "text_columns": ("a",), "label_column": "b", "label_names": None, "metrics": ("f1",)}
+    (name,) = wrong
+    with pytest.raises(DataError, match=f"{name} of task own must be a tuple of texts, found the string"):
+        Task(**given | wrong)

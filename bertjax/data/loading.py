@@ -79,6 +79,8 @@ def load_examples(
     if chosen_task.name == SAMPLE:
         return _limited(_shipped(chosen_task, split, data), limit, seed)
     if data is None:
+        if not chosen_task.config:
+            raise DataError(f"TensorFlow Datasets has no task {chosen_task.name}: give its .tsv or .jsonl file as data")
         return _limited(
             tfds_glue.read(chosen_task, split_named(chosen_task, split), data_dir, memory_left(memory)), limit, seed
         )

@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float32, Int32
 
+from bertjax import arguments
 from bertjax.errors import DataError
 from bertjax.formatting import HALF_CHARACTER
 
@@ -43,6 +44,9 @@ class Task:
         renamed: the text columns in TensorFlow Datasets and on the HuggingFace hub.
         section: `matched` or `mismatched` where the names of evaluation splits carry it.
 
+    Raises:
+        DataError: columns, metrics or label names are not a tuple of texts, or a label holds half a character.
+
     Source: Wang et al. 2018, GLUE, table 1 (metrics); the class numbers are those of GLUE's loaders.
 
     >>> TASKS["mrpc"].metrics, TASKS["stsb"].kind
@@ -60,6 +64,11 @@ class Task:
     section: str = ""
 
     def __post_init__(self) -> None:
+        for name in ("text_columns", "metrics", "label_names"):
+            if getattr(self, name) is not None:
+                arguments.several(
+                    getattr(self, name), f"{name} of task {self.name}", "a tuple of texts", str, DataError
+                )
         for name in self.label_names or ():
             if HALF_CHARACTER.search(name):  # cannot be written as UTF-8
                 raise DataError(f"label {name!r} holds half a character (a lone surrogate)")

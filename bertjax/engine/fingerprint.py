@@ -30,7 +30,7 @@ def facts_of(sweep_input: SweepInput, examples: str | None = None) -> dict[str, 
     """
     model, plan, means = sweep_input.model, sweep_input.plan, sweep_input.means
     parameters = {name: np.asarray(value) for name, value in model.parameters().items()}
-    # What sets and modes are called changes no output.
+    # What sets are called changes no output.
     changes = [
         [(change.layer, change.head, change.replacement, change.replaced) for change in ablation.changes]
         for ablation in plan.ablations

@@ -22,7 +22,7 @@ from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import READOUT, Ablation, Readout, read, stack
 from bertjax.machine import import_pandas
 from bertjax.model import Graph, Inputs, Overrides, PretrainedModel, State, check_overrides, check_stack
-from bertjax.progress import Progress, silent
+from bertjax.progress import Progress, shown
 
 if TYPE_CHECKING:
     import pandas
@@ -118,7 +118,7 @@ def sweep(
     *,
     chunk_size: int | None = None,
     share_prefix: bool = True,
-    progress: Progress = silent,
+    progress: Progress | bool = False,
 ) -> SweepResult:
     """Run every override on every example.
 
@@ -131,7 +131,8 @@ def sweep(
         chunk_size: at most so many ablations are computed at once; default by `tokens_at_once`.
         share_prefix: start each ablation from the base run's hidden states at its first overridden layer.
             Without it each ablation is a full forward pass.
-        progress: called with the work done and the total work, in runs of one layer on one example.
+        progress: True shows a bar; or a function called with the work done and the total work, in runs of one layer on
+            one example.
 
     Returns: base and ablated outputs, float32 (float64 for a float64 model).
 
@@ -139,13 +140,27 @@ def sweep(
         OverrideError: overrides that do not fit the model, or that are for single examples (use `run`).
         InputError: batches that do not fit, or outputs that are not finite without any override.
     """
-    overrides = _check_sweep(model, overrides, readout, progress)
+    overrides = _check_sweep(model, overrides, readout)
+    with shown(progress, "sweep") as report:
+        return _sweep(model, _check_batches(batches), overrides, readout, chunk_size, share_prefix, progress=report)
+
+
+def _sweep(
+    model: PretrainedModel,
+    batches: Sequence[tuple[Sequence[int], Mapping[str, Any]]],
+    overrides: Sequence[Overrides],
+    readout: Readout,
+    chunk_size: int | None,
+    share_prefix: bool,
+    *,
+    progress: Progress,
+) -> SweepResult:
+    """`sweep` with its arguments checked."""
     layers = [nnx.split(layer) for layer in model.body.encoder.layers]
     head, embeddings = nnx.split(model), nnx.split(model.body.embeddings)
     depth = len(layers)
     starts = [first_layer(override, depth) if share_prefix else 0 for override in overrides]
     chunks: dict[int, list[tuple[list[int], int, Overrides]]] = {}
-    batches = _check_batches(batches)
     done, total = 0.0, float(sum(depth - start for start in starts) * sum(len(indices) for indices, _ in batches))
     examples = 1 + max(max(indices) for indices, _ in batches)
     base: np.ndarray | None = None
@@ -190,10 +205,9 @@ def _run_base(
     return prefixes
 
 
-def _check_sweep(model: PretrainedModel, overrides: Any, readout: Readout, progress: Any) -> tuple[Overrides, ...]:
+def _check_sweep(model: PretrainedModel, overrides: Any, readout: Readout) -> tuple[Overrides, ...]:
     arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
     arguments.function(readout, "readout", READOUT)
-    arguments.function(progress, "progress", "a function of work done and work in all")
     return arguments.several(overrides, "overrides", "a list of Overrides, one for each ablation", Overrides)
 
 

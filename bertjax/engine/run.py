@@ -36,7 +36,7 @@ from bertjax.interventions import Ablation, Readout
 from bertjax.machine import read_budget
 from bertjax.model import PretrainedModel
 from bertjax.paths import user_path
-from bertjax.progress import Progress, ProgressBar, silent
+from bertjax.progress import Progress, check_progress, shown
 
 # What a process holds before a sweep varies a little from start to start.
 SLACK = 1.05
@@ -138,8 +138,7 @@ def sweep(
                 sizes, runner = begun, _runner_of(sweep_input, begun, notes, memory, devices)
             if notes.found:
                 say(f"{notes.found} finished parts in {notes.directory.parent}, resuming there")
-        bar = opened.enter_context(ProgressBar("sweep"))
-        report = (bar if progress else silent) if isinstance(progress, bool) else progress
+        report = opened.enter_context(shown(progress, "sweep"))
         base, outputs = _run(sweep_input, runner, sizes, notes, report)
     return SweepResult(base, outputs, tuple(ablations), sweep_input.attention, time.monotonic() - started)
 
@@ -155,8 +154,7 @@ def _check_reporting(
     if settings is not None:
         arguments.instance(settings, "settings", Mapping, "a dict of what was chosen, by name")
     arguments.function(say, "say", "a function of a line")
-    if not isinstance(progress, bool):
-        arguments.function(progress, "progress", "True, False, or a function of work done and work in all")
+    check_progress(progress)
 
 
 def _devices(devices: Sequence[jax.Device] | None) -> tuple[jax.Device, ...] | None:

@@ -2,6 +2,7 @@
 
 from bertjax.evidence.intervals import FEWEST_PLACES, LEVEL, percentile, rank_correlation
 from bertjax.evidence.metrics import (
+    BUILT_IN,
     METRICS,
     UNLABELLED,
     Metric,
@@ -18,6 +19,7 @@ from bertjax.evidence.significance import benjamini_hochberg
 from bertjax.evidence.weighing import RESAMPLES, Evidence, Q, check_weighable, weigh
 
 __all__ = [
+    "BUILT_IN",
     "FEWEST_PLACES",
     "LEVEL",
     "METRICS",

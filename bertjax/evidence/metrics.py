@@ -6,14 +6,16 @@ NaN: a correlation whose outputs or labels are all equal; Matthews, ROC AUC and 
 class only; F1 where the positive class is neither among the labels nor predicted.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Num, Shaped
 
+from bertjax import arguments
 from bertjax.errors import DataError
 from bertjax.evidence.resampling import (
     Scorer,
@@ -30,6 +32,11 @@ from bertjax.formatting import count_of
 
 UNLABELLED = -1
 """The class of an unlabelled example, as in GLUE's test sets. NaN means the same, and for numbers only NaN does."""
+
+Reads = Literal["predictions", "values"]
+Targets = Literal["classes", "numbers"]
+Needs = Literal["nothing", "two", "positive", "both"]
+READS, TARGETS, NEEDS = get_args(Reads), get_args(Targets), get_args(Needs)
 
 Outputs = Int[np.ndarray, "ablations examples"] | Float[np.ndarray, "ablations examples"]
 Labels = Int[np.ndarray, " examples"] | Float[np.ndarray, " examples"]
@@ -100,21 +107,33 @@ class Metric:
         ranks: whether each draw is ranked anew, so that fewer draws are affordable.
         flips_alone: whether the difference depends only on gained and lost predictions, so that McNemar's and Tango's
             exact forms apply.
+
+    Raises:
+        DataError: what it reads, needs or is about is not one of these, a name is empty, or `function` is no function.
     """
 
     name: str
     label: str
-    reads: Literal["predictions", "values"]
-    targets: Literal["classes", "numbers"]
+    reads: Reads
+    targets: Targets
     function: Callable[[Outputs, Labels, int], Scores]
     lowest: float = 0.0
-    needs: Literal["nothing", "two", "positive", "both"] = "nothing"
+    needs: Needs = "nothing"
     scorer: Callable[[Outputs, Labels, int], Scorer] | None = None
     swap_weights: Callable[[Outputs, Bool[np.ndarray, " examples"]], Float[np.ndarray, "examples runs"]] | None = None
     effect_size: EffectSize = COHENS_D
     any_scale: bool = False
     ranks: bool = False
     flips_alone: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("name", "label"):
+            if not isinstance(getattr(self, name), str) or not getattr(self, name).strip():
+                arguments.refuse(f"a metric's {name}", "a text", getattr(self, name), DataError)
+        for name, choices in (("reads", READS), ("targets", TARGETS), ("needs", NEEDS)):
+            arguments.one_of(getattr(self, name), f"{name} of metric {self.name}", choices, DataError)
+        expected = "a function of outputs, labels and the positive class"
+        arguments.function(self.function, f"function of metric {self.name}", expected, DataError)
 
     @property
     def of_one_label(self) -> bool:
@@ -169,7 +188,19 @@ def score(
     elif not np.isfinite(numbers[has_label]).all():
         index = np.flatnonzero(np.isinf(numbers))[0]
         raise DataError(f"the label of example {index} is {numbers[index]}: give a number, or NaN for none")
-    return metric.function(readings[:, has_label], numbers[has_label], positive)
+    return _scores(metric, readings[:, has_label], numbers[has_label], positive)
+
+
+def _scores(metric: Metric, readings: Outputs, labels: Labels, positive: int) -> Scores:
+    """What a metric's function returns. Raises `DataError` where that is not one number for each ablation."""
+    scores = np.asarray(metric.function(readings, labels, positive))
+    if scores.shape != readings.shape[:1] or scores.dtype.kind not in "biuf":
+        found = f"an array of shape {scores.shape} and dtype {scores.dtype}"
+        raise DataError(
+            f"the function of metric {metric.name} must return one number for each of the {len(readings)} ablations, "
+            f"found {found}"
+        )
+    return scores
 
 
 def labelled(metric: Metric | str, labels: Num[np.ndarray, " examples"]) -> Bool[np.ndarray, " examples"]:
@@ -253,8 +284,7 @@ def make_scorer(
     readings = predictions_from_logits(outputs) if metric.reads == "predictions" else _values(outputs)
     if metric.scorer is not None:
         return metric.scorer(readings, labels, positive)
-    function = metric.function
-    return counting_scorer(lambda places: function(readings[:, places], labels[places], positive))
+    return counting_scorer(lambda places: _scores(metric, readings[:, places], labels[places], positive))
 
 
 def predictions_from_logits(logits: Float[np.ndarray, "..."]) -> Int[np.ndarray, "..."]:
@@ -409,7 +439,8 @@ def _area_of_swaps(
     return weights
 
 
-METRICS = {
+# By name; add your own.
+METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         Metric(
@@ -482,4 +513,7 @@ METRICS = {
         ),
     )
 }
+
+# The metrics that every bertjax has: results name these, and describe any other.
+BUILT_IN: Mapping[str, Metric] = MappingProxyType(dict(METRICS))
 """The metrics by name."""

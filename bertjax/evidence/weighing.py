@@ -28,7 +28,7 @@ from bertjax.evidence.significance import (
     mcnemar,
     swap_test,
 )
-from bertjax.progress import Progress, silent
+from bertjax.progress import Progress, shown
 
 RESAMPLES = 10_000
 Q = 0.05  # the false discovery rate below which an effect counts as found
@@ -123,12 +123,12 @@ def weigh(
     resamples: int | None = None,
     draws: int | None = None,
     seed: int = 0,
-    progress: Progress = silent,
+    progress: Progress | bool = False,
 ) -> Evidence:
     """Everything that the outputs say about each ablation's effect on a metric.
 
     Args:
-        metric: a name in `metrics.METRICS`, or a Metric of your own.
+        metric: a name in `METRICS`, or a Metric of your own.
         base: outputs without ablation: logits, or one value for each example.
         outputs: the same for each ablation.
         labels: examples without a label are left out.
@@ -136,7 +136,7 @@ def weigh(
         resamples: draws of the bootstrap; default `RESAMPLES`.
         draws: swaps of the permutation test; default `significance.count_draws`.
         seed: for both.
-        progress: called with the work done and the total work, draw by draw.
+        progress: True shows a bar; or a function called with the work done and the total work, draw by draw.
 
     Raises:
         DataError: outputs and labels do not fit the metric, fewer than two examples have labels, or no ablation.
@@ -162,14 +162,23 @@ def weigh(
         seed=seed,
     )
     swaps = draws or count_draws(metric, len(outputs), examples)
+    with shown(progress, "weighing") as report:
+        return _weigh(task, all_outputs, swaps, report)
+
+
+def _weigh(
+    task: "_Task", all_outputs: Float[np.ndarray, "runs examples *labels"], swaps: int, progress: Progress
+) -> Evidence:
+    """The evidence of the runs after the first, which is the base, group by group."""
+    metric, runs, examples = task.metric, len(all_outputs) - 1, len(task.labels)
     size = GROUP if metric.reads == "predictions" else max(1, min(GROUP, RANKED // examples))
-    groups = [range(start, min(start + size, len(outputs))) for start in range(0, len(outputs), size)]
-    pace = _Pace(metric, len(outputs), resamples + min(examples, PARTS), swaps, progress)
+    groups = [range(start, min(start + size, runs)) for start in range(0, runs, size)]
+    pace = _Pace(metric, runs, task.resamples + min(examples, PARTS), swaps, progress)
     weighed_groups = [
         _weigh_group(task, all_outputs[1 + group.start : 1 + group.stop], group, swaps, pace) for group in groups
     ]
-    scorer = make_scorer(metric, all_outputs, labels, positive)
-    halves = choose_on_half(scorer, examples, seed, advance=pace.of_draws(len(outputs)))
+    scorer = make_scorer(metric, all_outputs, task.labels, task.positive)
+    halves = choose_on_half(scorer, examples, task.seed, advance=pace.of_draws(runs))
     pace.finish()
     return _put_together(task, all_outputs, weighed_groups, halves)
 

@@ -10,7 +10,7 @@ import math
 import random
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from bertjax.checkpoints import BertConfig
 from bertjax.errors import InputError, OverrideError
 from bertjax.formatting import format_bytes, visible
 from bertjax.interventions import overrides as ov
-from bertjax.interventions.modes import MODES, find_mode
+from bertjax.interventions.modes import find_mode
 from bertjax.model import ModelOutput, Overrides
 from bertjax.paths import is_file, read_text, user_path
 
@@ -42,29 +42,28 @@ class Change:
         layer, head: which, from 0.
         mode: 'uniform', 'zero', 'mean', 'patched', or another of `MODES`.
         share: how much of what the mode replaces is replaced, 1 for all of it.
+
+    Attributes:
+        replacement: what is put in place of the head's output: one of `modes.REPLACEMENTS`.
+        replaced: how much of the head's output is replaced.
     """
 
     layer: int
     head: int
     mode: str = "uniform"
     share: float = 1.0
+    # As the mode says when the change is made: it keeps its meaning if the entry of `MODES` changes or goes.
+    replacement: str = field(init=False, repr=False)
+    replaced: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        find_mode(self.mode)
+        mode = find_mode(self.mode)
         for name in ("layer", "head"):
             object.__setattr__(self, name, arguments.whole_number(getattr(self, name), name, 0, OverrideError))
         if not (isinstance(self.share, Real) and abs(self.share) <= sys.float_info.max):
             raise InputError(f"the share of head {self.layer}.{self.head} that is replaced must be a finite number")
-
-    @property
-    def replacement(self) -> str:
-        """What is put in place of the head's output: one of `modes.REPLACEMENTS`."""
-        return MODES[self.mode].replacement
-
-    @property
-    def replaced(self) -> float:
-        """How much of the head's output is replaced."""
-        return MODES[self.mode].share * self.share
+        object.__setattr__(self, "replacement", mode.replacement)
+        object.__setattr__(self, "replaced", mode.share * self.share)
 
 
 @dataclass(frozen=True)

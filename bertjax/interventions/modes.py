@@ -1,6 +1,7 @@
 """Modes: what takes a head's place. One entry of `MODES` is all that the oracle, the engine and the pictures need."""
 
 import math
+import re
 import reprlib
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ from bertjax import arguments
 from bertjax.errors import InputError
 
 REPLACEMENTS = ("nothing", "uniform", "mean", "donor")
+MODE_NAME = "[a-z][a-z0-9_-]*"  # behind the = of a head's name in files of sets and in results
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,14 @@ def find_mode(name: str) -> Mode:
     """A mode by its name.
 
     Raises:
-        InputError: there is none of that name.
+        InputError: there is none of that name, or its name cannot be written in files of sets.
     """
     if isinstance(name, str) and name not in MODES:
         raise InputError(
             f"mode {reprlib.repr(name)} is not one of {', '.join(MODES)}; fixed weights and single edges are overrides "
             "for a call of the model, or many of them for plain.run and plain.sweep (--engine plain)"
         )
-    return MODES[arguments.one_of(name, "mode", MODES)]
+    mode = MODES[arguments.one_of(name, "mode", MODES)]
+    if not re.fullmatch(MODE_NAME, name):
+        arguments.refuse("a mode's name", "of lower-case letters, digits, - and _, beginning with a letter", name)
+    return mode

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from bertjax.errors import InputError
-from bertjax.evidence import METRICS
+from bertjax.evidence import BUILT_IN
 from bertjax.formatting import count_of, format_change, format_p, is_bound
 from bertjax.results.table import Row, column, kind_of
 
@@ -237,7 +237,7 @@ class Contents:
 def describe_metric(summary: Mapping[str, Any], name: str) -> dict[str, Any]:
     """A metric's label, what it reads, and whether it is about one label; the summary describes a user's own metric."""
     description: dict[str, Any] | None = summary.get("own_metrics", {}).get(name)
-    return METRICS[name].describe() if description is None else description
+    return BUILT_IN[name].describe() if description is None else description
 
 
 def positive_name(summary: Mapping[str, Any], metrics: Sequence[str]) -> str | None:

@@ -5,6 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertjax import arguments
 from bertjax.evidence import Evidence, Q
 from bertjax.formatting import visible
 from bertjax.results.comparison import Comparison
@@ -87,7 +88,8 @@ class Results(Contents):
         Raises:
             InputError: `others` is empty, the results share fewer than two ablations, or one lacks the metric.
         """
-        return Comparison((self, *others), metric)
+        expected = "results (bertjax.read_results(directory) reads them)"
+        return Comparison((self, *arguments.several(others, "others", expected, Results)), metric)
 
     def _repr_html_(self) -> str:
         """The summary sentence and the ablations with the largest effects, for notebooks."""

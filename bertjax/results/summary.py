@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bertjax.errors import InputError
-from bertjax.evidence import METRICS, Evidence, describe_statistics, summarise
+from bertjax.evidence import BUILT_IN, Evidence, describe_statistics, summarise
 from bertjax.formatting import finite
 from bertjax.json_files import JsonError, json_kind, parse_json
 from bertjax.paths import open_file, read_text
@@ -121,7 +121,7 @@ def _contradictions(summary: Mapping[str, Any]) -> Iterator[str]:
     """Contradictions between parts of a summary, which no schema can express, each as a phrase."""
     metrics, entries, base = summary["metrics"], summary["ablations"], summary["base"]
     statistics = summary["statistics"]
-    if unknown := [name for name in metrics if name not in {**METRICS, **summary.get("own_metrics", {})}]:
+    if unknown := [name for name in metrics if name not in {**BUILT_IN, **summary.get("own_metrics", {})}]:
         yield f"metrics holds {unknown[0][:40]!r}, which bertjax does not have"
     if len(set(metrics)) < len(metrics) or metrics[0] != summary["metric"]["name"]:
         yield "metrics must name each metric once, and first that of metric"
@@ -138,7 +138,7 @@ def _wrong_entry(entry: Mapping[str, Any], summary: Mapping[str, Any]) -> str | 
     """What is wrong with one ablation, given the metrics and the model's sizes; None if nothing is."""
     model, base, metrics = summary["model"], summary["base"]["score"], summary["metrics"]
     layer, head, score, delta = (entry[name] for name in ("layer", "head", "score", "delta"))
-    heads = [re.fullmatch(r"(\d{1,4})\.(\d{1,4})(=[a-z]+)?", name, re.ASCII) for name in entry["heads"]]
+    heads = [re.fullmatch(r"(\d{1,4})\.(\d{1,4})(=[^\s=]+)?", name, re.ASCII) for name in entry["heads"]]
     if not heads or any(
         matched is None or int(matched[1]) >= model["layers"] or int(matched[2]) >= model["heads"] for matched in heads
     ):

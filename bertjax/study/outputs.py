@@ -235,7 +235,7 @@ def metrics_of(kind: str, task: Task, chosen: Metric | str | None = None) -> tup
         names = task.metrics
     else:
         names = ("spearman", "pearson") if task.kind == "regression" else ("roc_auc", "average_precision")
-    own = tuple(METRICS[name] for name in names)
+    own = tuple(find_metric(name) for name in names)
     if chosen is None:
         return own
     main = find_metric(chosen)

@@ -5,7 +5,7 @@ there on purpose (a row of padding alone has weights 0 here and uniform ones in 
 Needs the extra `torch`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from bertjax.engine import plain
 from bertjax.errors import CheckpointError, MissingDependencyError
 from bertjax.interventions import overrides
 from bertjax.model import ModelOutput, PretrainedModel, load
+from bertjax.progress import Progress, shown
 
 Arguments = dict[str, Int[np.ndarray, "batch token"]]
 
@@ -223,7 +224,7 @@ def check_model(
     name: str,
     precision: str,
     examples: int,
-    progress: Callable[[float, float], None] = lambda done, total: None,
+    progress: Progress | bool = False,
 ) -> list[Difference]:
     """Compare a checkpoint with PyTorch on real sentence pairs: all components, then every head's overrides.
 
@@ -237,12 +238,13 @@ def check_model(
     model = load(directory, dtype=precision)
     reference = load_torch(model, directory)
     arguments = _sentences(model, directory, examples)
-    progress(1.0, 6.0)
-    rows = compare(model, reference, arguments)
-    progress(2.0, 6.0)
-    for number, mode in enumerate(("uniform", "zero")):
-        rows.append(worst(compare_overrides(model, reference, arguments, mode), f"{mode}, each head"))
-        progress(4.0 + 2.0 * number, 6.0)
+    with shown(progress, "parity") as report:
+        report(1.0, 6.0)
+        rows = compare(model, reference, arguments)
+        report(2.0, 6.0)
+        for number, mode in enumerate(("uniform", "zero")):
+            rows.append(worst(compare_overrides(model, reference, arguments, mode), f"{mode}, each head"))
+            report(4.0 + 2.0 * number, 6.0)
     return rows
 
 

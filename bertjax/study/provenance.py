@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from bertjax.checkpoints import hash_weights, read_weights
-from bertjax.evidence import METRICS
+from bertjax.evidence import BUILT_IN
 from bertjax.machine import package_version
 from bertjax.model import PretrainedModel
 from bertjax.study.job import Job
@@ -18,7 +18,7 @@ from bertjax.study.job import Job
 def provenance(job: Job) -> dict[str, Any]:
     """Command, model, data, outputs, versions and device, for `summary.json`."""
     examples, encoded, metrics = job.examples, job.encoded, job.metrics
-    own = {metric.name: metric.describe() for metric in metrics if METRICS.get(metric.name) is not metric}
+    own = {metric.name: metric.describe() for metric in metrics if BUILT_IN.get(metric.name) is not metric}
     return {
         **where_from(job.model, job.directory, job.settings.model),
         "data": {

@@ -3,16 +3,15 @@
 `ablate` loads, checks and sweeps; `conclusion` makes a directory of the outputs.
 """
 
-import contextlib
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from bertjax import arguments
 from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.engine import (
     Estimate,
@@ -26,7 +25,7 @@ from bertjax.errors import InputError, OutputError, some_of
 from bertjax.evidence import Metric
 from bertjax.formatting import count_of
 from bertjax.interventions import Ablation, to_overrides
-from bertjax.progress import Progress, ProgressBar, silent
+from bertjax.progress import Progress, shown, silent
 from bertjax.results import Results, check_directory
 from bertjax.study.conclusion import conclude
 from bertjax.study.job import Job, check_scorable, load_job
@@ -70,7 +69,7 @@ def ablate(
     precision: str = "auto",
     attention: str = "auto",
     memory: str | None = None,
-    progress: bool = True,
+    progress: Progress | bool = True,
 ) -> Results:
     """Ablate heads of a model on a task, one set at a time, and weigh what that changes: `bertjax ablate` as a call.
 
@@ -90,7 +89,8 @@ def ablate(
         readout: 'similarity' treats any BERT as a sentence embedder.
         precision, attention: in which numbers, and by which form of attention.
         memory: how much to stay within, such as '8GB'.
-        progress: show a bar.
+        progress: True shows a bar; or a function called with the work done and the total work, first of the sweep, then
+            of the statistics.
 
     Returns: what `bertjax.read_results` gives for the directory.
 
@@ -101,21 +101,46 @@ def ablate(
     >>> bertjax.ablate(limit=40, heads=["4.2", "5.5"]).names  # doctest: +SKIP
     ['4.2', '5.5']
     """
-    given = {name: value for name, value in locals().items() if name != "progress"}
-    settings = Settings(**{name: _plain(value) for name, value in given.items()})
-    with contextlib.ExitStack() as opened:
-        bar = opened.enter_context(ProgressBar("ablating")) if progress else silent
-        weighing = partial(bar, note="weighing") if progress else silent
-        results = run_job(settings, progress=bar, weighing=weighing, keep=output is not None)
+    settings = Settings(
+        model=_text(model),
+        task=task,
+        mode=mode,
+        ablate=_text(ablate),
+        heads=_texts(heads, "heads", "names such as '3.0'"),
+        output=None if output is None else _text(output),
+        overwrite=overwrite,
+        metric=metric,
+        limit=limit,
+        seed=seed,
+        data=None if data is None else _text(data),
+        data_dir=None if data_dir is None else _text(data_dir),
+        split=split,
+        text_columns=_texts(text_columns, "text_columns", "names of columns"),
+        label_column=label_column,
+        label_names=_texts(label_names, "label_names", "names of labels"),
+        subset_size=subset_size,
+        subset_count=subset_count,
+        max_length=max_length,
+        readout=readout,
+        precision=precision,
+        attention=attention,
+        memory=memory,
+    )
+    with shown(progress, "ablating") as report:
+        weighing = partial(report, note="weighing")
+        results = run_job(settings, progress=report, weighing=weighing, keep=output is not None)
     assert results is not None
     return results
 
 
-def _plain(value: Any) -> Any:
-    """A setting as `Settings` has it: paths as texts, lists as tuples."""
-    if isinstance(value, Path):
-        return str(value)
-    return tuple(value) if isinstance(value, list) else value
+def _text(value: str | Path) -> str:
+    """A path as text; anything else as it is, for `check_settings` to judge."""
+    return str(value) if isinstance(value, Path) else value
+
+
+def _texts(values: Sequence[str] | None, name: str, content: str) -> tuple[str, ...] | None:
+    """A list of texts as a tuple. Raises `InputError` for a single text, and for anything else."""
+    return None if values is None else arguments.several(values, name, f"a list of {content}", str)
 
 
 def run_job(

@@ -1,6 +1,5 @@
 """What a job is: its options as values, checked, and the ablations that they ask for."""
 
-import json
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -153,6 +152,7 @@ def _hash_file(path: Path) -> str | None:
 
 def check_settings(settings: Settings) -> None:
     """Raise `InputError` for settings that contradict themselves or name what does not exist."""
+    _check_kinds(settings)
     for name, choices in (
         ("mode", tuple(available_modes())),
         ("precision", ("auto", "float32", "bfloat16")),
@@ -183,23 +183,37 @@ def for_this_device(settings: Settings) -> Settings:
     )
 
 
+TEXTS = ("model", "task", "mode", "ablate", "engine", "attention", "precision", "readout", "split")
+OPTIONAL_TEXTS = ("output", "memory", "data", "data_dir", "label_column")
+LISTS, SWITCHES = ("heads", "text_columns", "label_names"), ("overwrite", "resume", "distributed")
+
+
+def _check_kinds(settings: Settings) -> None:
+    """Raise `InputError` where a setting is not of its kind: a text, a list of texts, or a switch."""
+    for name in (*TEXTS, *OPTIONAL_TEXTS):
+        value = getattr(settings, name)
+        if not (isinstance(value, str) or (value is None and name in OPTIONAL_TEXTS)):
+            arguments.refuse(name, "a text", value)
+    for name in LISTS:
+        if getattr(settings, name) is not None:
+            arguments.several(getattr(settings, name), name, "a list of texts", str)
+    for name in SWITCHES:
+        arguments.switch(getattr(settings, name), name)
+
+
 def _check_values(settings: Settings) -> None:
-    """Whether numbers are in their range, and all is of a kind that a summary can hold."""
+    """Whether numbers are in their range."""
     least = {"seed": 0} | dict.fromkeys(
         ("limit", "max_length", "subset_size", "subset_count", "batch_size", "chunk_size"), 1
     )
     for name, lowest in least.items():
-        value, option = getattr(settings, name), name.replace("_", "-")
-        if value is not None and (not isinstance(value, int) or value < lowest):
-            arguments.refuse(f"--{option}", f"a whole number of at least {lowest}", value)
+        value = getattr(settings, name)
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < lowest):
+            arguments.refuse(name, f"a whole number of at least {lowest}", value)
         if value is not None and value > LARGEST_INTEGER:  # a summary could not hold it
-            arguments.refuse(f"--{option}", f"at most {LARGEST_INTEGER}", value)
+            arguments.refuse(name, f"at most {LARGEST_INTEGER}", value)
     if settings.metric is not None:
         find_metric(settings.metric)
-    try:
-        json.dumps(asdict(replace(settings, metric=None)))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"settings are texts, whole numbers and tuples of texts, paths too: {error}") from error
 
 
 def _check_engine(settings: Settings) -> None:

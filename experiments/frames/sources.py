@@ -17,7 +17,7 @@ from typing import Any
 
 from bertjax.errors import DataError
 from bertjax.paths import is_file, user_path
-from bertjax.progress import Report
+from bertjax.progress import Report, silent
 from experiments.frames.classes import classes_of
 from experiments.words.annotated import import_optional
 from experiments.words.spans import Span, find_words
@@ -179,7 +179,7 @@ def read_published(path: Path) -> list[Sentence]:
     return sentences
 
 
-def read_framenet(directory: str | None, report: Report = lambda done, total: None) -> Iterator[Annotation]:
+def read_framenet(directory: str | None, report: Report = silent) -> Iterator[Annotation]:
     """Every sentence that FrameNet annotates for a lexical unit, in the order of the units.
 
     Args:

@@ -47,7 +47,7 @@ from bertjax.cli import Parser, guarded, positive
 from bertjax.errors import DataError, OutputError
 from bertjax.machine import package_version
 from bertjax.paths import hash_file
-from bertjax.progress import ProgressBar, Report
+from bertjax.progress import ProgressBar, Report, silent
 from experiments.patterns.maps import DATA, NAMES, MapSet, read_maps
 from experiments.patterns.network import PatternNetwork, load_network, read_maps_as, save_networks, stack_maps
 from experiments.patterns.scores import compare_classes, score_accuracy, score_classes
@@ -94,7 +94,7 @@ def train_network(
     classes: Int[np.ndarray, " maps"],
     seed: int = SEED,
     epochs: int = EPOCHS,
-    report: Report = lambda done, total: None,
+    report: Report = silent,
 ) -> PatternNetwork:
     """Train a network with AdamW on cross-entropy, with rare classes weighted by the root of their rarity.
 

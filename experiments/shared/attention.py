@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, Shaped
 from bertjax import collate
 from bertjax.data import Encoding, batches_by_length
 from bertjax.engine import BATCH, SPLIT, make_mesh, place_on_mesh
-from bertjax.progress import Report
+from bertjax.progress import Report, silent
 from experiments.shared.encoder import Encoder
 
 # Device memory for the maps of one batch and the intermediate values of the statistic.
@@ -36,7 +36,7 @@ def stream_attention(
     *,
     length: int | None = None,
     example_bytes: int = 0,
-    report: Report = lambda done, total: None,
+    report: Report = silent,
 ) -> Iterator[tuple[Int[np.ndarray, "batch"], Shaped[np.ndarray, "batch ..."]]]:
     """A statistic of the attention maps of every example, batch by batch, each batch split over all local devices.
 
