@@ -34,9 +34,7 @@ from rich.table import Table
 from benchmarks.common import describe_machine
 from bertjax.atomic_files import write_json
 from bertjax.cli import positive
-from bertjax.model import Numerics, Overrides, ops
-from bertjax.model import fused_attention as fused
-from bertjax.model import pallas_attention as kernels
+from bertjax.model import Numerics, Overrides, fused_attention, ops, pallas_attention
 from bertjax.plots import INK, PALE, WIDTH, add_axes, save_page, start_page
 
 LENGTHS = (32, 64, 128, 256, 512)
@@ -66,7 +64,7 @@ class Timed:
 
 
 def explicit(
-    queries: Any, keys: Any, values: Any, keep: Any, change: Overrides | None, layer: int, numerics: Numerics
+    queries: Any, keys: Any, values: Any, keep: Any, change: Overrides | None, *, layer: int, numerics: Numerics
 ) -> Any:
     """The model's own form, which computes the weights."""
     weights = ops.attention_weights(ops.attention_scores(queries, keys, numerics), keep[:, None])
@@ -77,14 +75,14 @@ def explicit(
 
 
 def in_blocks(
-    queries: Any, keys: Any, values: Any, keep: Any, change: Overrides | None, layer: int, numerics: Numerics
+    queries: Any, keys: Any, values: Any, keep: Any, change: Overrides | None, *, layer: int, numerics: Numerics
 ) -> Any:
     """A block of queries at a time, in plain JAX."""
     marks = keep[:, 0].astype(jnp.int32)
     gates = None
     if change is not None:
-        gates = kernels.HeadGates(change.weights_gate[layer], change.uniform[layer], change.output_gate[layer])
-    return kernels.attend_by_blocks(queries, keys, values, (jnp.ones_like(marks), marks), gates, numerics)
+        gates = pallas_attention.HeadGates(change.weights_gate[layer], change.uniform[layer], change.output_gate[layer])
+    return pallas_attention.attend_by_blocks(queries, keys, values, (jnp.ones_like(marks), marks), gates, numerics)
 
 
 def make_inputs(batch: int, heads: int, length: int, head_dim: int) -> tuple[list[np.ndarray], np.ndarray]:
@@ -125,7 +123,7 @@ def make_jax(parts: list[np.ndarray], keep: np.ndarray, dtype: str) -> list[Time
     for name, function in names.items():
         form_numerics = numerics if function else Numerics(numerics.dtype, numerics.precision, name)
         for overrides in (None, change):
-            call = partial(function or fused.attend, layer=0, numerics=form_numerics)
+            call = partial(function or fused_attention.attend, layer=0, numerics=form_numerics)
             compiled = jax.jit(call).lower(*inputs, jnp.asarray(keep), overrides).compile()
             run = partial(compiled, *inputs, jnp.asarray(keep), overrides)
             memory = getattr(compiled.memory_analysis(), "temp_size_in_bytes", None)

@@ -30,16 +30,15 @@ from bertjax.engine import (
     Step,
     choose_blocks,
     choose_row_length,
+    compiled_steps,
     first_fit,
     make_plan,
     run_base,
     split_into_parts,
     sweep_bytes,
 )
-from bertjax.engine import compiled_steps as compiled
 from bertjax.interventions import readouts, single_heads
-from bertjax.model import Changes, Inputs, Numerics, Recipe, layer_weights, measure
-from bertjax.model import pallas_attention as kernels
+from bertjax.model import Changes, Inputs, Numerics, Recipe, layer_weights, measure, pallas_attention
 from experiments.training.trainer import Skeleton, dropout_key, make_optimizer, train_step
 
 STEPS_OF_PART, TOKENS = 2048, 65536  # the engine's values for an accelerator
@@ -173,9 +172,9 @@ def sweep_programs(config: BertConfig, sizes: Sizes, target: Target) -> Iterator
     absent = dict.fromkeys(("removed", "mean", "patched", "means", "donors"))
     changes = _record(Changes, uniform=share, **absent)
 
-    def block_rows(slots: int) -> compiled.BlockRows:
+    def block_rows(slots: int) -> compiled_steps.BlockRows:
         segments, starts = (target.array((slots, rows, size), jnp.int32, SPLIT) for size in (tokens, PLACES))
-        record: compiled.BlockRows = _record(compiled.BlockRows, segments=segments, starts=starts)
+        record: compiled_steps.BlockRows = _record(compiled_steps.BlockRows, segments=segments, starts=starts)
         return record
 
     recipe = Recipe(config.hidden_act, config.layer_norm_eps, numerics)
@@ -184,24 +183,27 @@ def sweep_programs(config: BertConfig, sizes: Sizes, target: Target) -> Iterator
     texts = [target.array((runs, rows, tokens), jnp.int32, SPLIT) for _ in range(3)]
     keep = target.array((runs, rows, 1, tokens), numerics.wide, SPLIT)
     inputs = _record(Inputs, input_ids=texts[0], keep=keep, token_type_ids=texts[1], position_ids=texts[2])
-    yield "embed", partial(_lower, compiled.embed, graph_embed, state_embed, inputs, mesh)
-    yield "gather", partial(_lower, compiled.gather, [block] * runs, target.array((runs,), jnp.int32))
-    for name, step in (("advance", compiled.advance), ("last advance", compiled.last_advance)):
+    yield "embed", partial(_lower, compiled_steps.embed, graph_embed, state_embed, inputs, mesh)
+    yield "gather", partial(_lower, compiled_steps.gather, [block] * runs, target.array((runs,), jnp.int32))
+    for name, step in (("advance", compiled_steps.advance), ("last advance", compiled_steps.last_advance)):
         yield name, partial(_lower, step, weights, block, all_rows, changes, None, recipe=recipe, mesh=mesh)
-    for name, step in (("branch", compiled.branch), ("last branch", compiled.last_branch)):
+    for name, step in (("branch", compiled_steps.branch), ("last branch", compiled_steps.last_branch)):
         arguments = (weights, block, index, block_rows(1), changes, None)
         yield name, partial(_lower, step, *arguments, recipe=recipe, mesh=mesh)
     for short, name in enumerate(("donors", "last donors")):
         static = {"numerics": numerics, "short": bool(short), "mesh": mesh}
-        yield name, partial(_lower, compiled.head_outputs, weights, block, all_rows, **static)
+        yield name, partial(_lower, compiled_steps.head_outputs, weights, block, all_rows, **static)
     whole, values = target.split(model)
-    yield "read first", partial(_lower, compiled.read_first, whole, values, first, readout=readouts.logits, mesh=mesh)
+    yield (
+        "read first",
+        partial(_lower, compiled_steps.read_first, whole, values, first, readout=readouts.logits, mesh=mesh),
+    )
     parts = (*target.split(abstract(BertForSentenceEmbedding, config, numerics)), block, all_rows)
     counts = target.array((runs, rows, PLACES), jnp.int32, SPLIT)
     static = {"longest": tokens, "readout": readouts.sentence_embedding, "mesh": mesh}
-    yield "read", partial(_lower, compiled.read, *parts, counts, **static)
+    yield "read", partial(_lower, compiled_steps.read, *parts, counts, **static)
     positions = target.array((runs, rows, PLACES, 1), jnp.int32, SPLIT)
-    yield "read at", partial(_lower, compiled.read_at, *parts, positions, readout=_hidden, mesh=mesh)
+    yield "read at", partial(_lower, compiled_steps.read_at, *parts, positions, readout=_hidden, mesh=mesh)
 
 
 def _hidden(output: Any) -> Any:
@@ -251,10 +253,10 @@ def kernel_programs(config: BertConfig, target: Target) -> Iterator[tuple[str, L
     marks = target.array(queries.shape[:2], jnp.int32, BATCH)
     columns = target.array((*queries.shape[:2], 8), jnp.float32, BATCH)
     per_head = target.array((heads,), jnp.float32)
-    gates = _record(kernels.HeadGates, weights=per_head, uniform=per_head, output=per_head)
+    gates = _record(pallas_attention.HeadGates, weights=per_head, uniform=per_head, output=per_head)
 
     def attend(queries: Any, marks: Any, gates: Any) -> Any:
-        return kernels.attend(queries, queries, queries, (marks, marks), gates, numerics)
+        return pallas_attention.attend(queries, queries, queries, (marks, marks), gates, numerics)
 
     def plain(queries: Any, marks: Any, gates: Any) -> Any:
         return attend(queries, marks, None)

@@ -1,6 +1,9 @@
 """bertjax: BERT in JAX/Flax for people who study what attention heads do.
 
-Nothing is imported before it is used: `import bertjax` alone costs next to nothing, and what reads saved results never
+Start with `ablate` (the whole job in one call), `load` (a model), `sweep` (many sets of heads at once) and
+`read_results`.
+
+Names load when they are first used: `import bertjax` alone costs next to nothing, and reading saved results never
 imports JAX.
 """
 
@@ -51,6 +54,9 @@ _ROOM_OF = {
     **dict.fromkeys(["use_compile_cache"], "machine"),
 }
 
+# Rooms with more names behind their doors: `bertjax.data.TASKS`.
+_ROOMS = {"checkpoints", "data", "model", "interventions", "engine", "evidence", "plots", "results", "study"}
+
 __all__ = [
     "METRICS",
     "BertConfig",
@@ -87,16 +93,18 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used."""
-    if name == "errors":
-        return import_module("bertjax.errors")
-    if name not in _ROOM_OF:
-        raise AttributeError(f"module 'bertjax' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"bertjax.{_ROOM_OF[name]}"), name)
-    return value
+if not TYPE_CHECKING:  # for a type checker there are no other names than these
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name, or a room, when it is first used."""
+        if name == "errors" or name in _ROOMS:
+            return import_module(f"bertjax.{name}")
+        if name not in _ROOM_OF:
+            raise AttributeError(f"module 'bertjax' has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"bertjax.{_ROOM_OF[name]}"), name)
+        return value
 
 
 def __dir__() -> list[str]:
     """The public names, imported or not."""
-    return sorted({*globals(), *__all__})
+    return [*__all__, "__version__"]

@@ -59,7 +59,7 @@ def _article(kind: str) -> str:
 
 def is_traced(array: Any) -> bool:
     """Whether JAX is tracing: there is a shape, but no values to look at."""
-    jax = sys.modules.get("jax")  # whoever traces has imported it; whoever has not need not wait for it
+    jax = sys.modules.get("jax")  # only code that imported JAX can trace
     return jax is not None and isinstance(array, jax.core.Tracer)
 
 
@@ -119,7 +119,7 @@ def several(
     kind: Any = object,
     error: type[Exception] = InputError,
 ) -> tuple[Any, ...]:
-    """What a list, or anything that can be gone through, holds; one string, and a dict, are no list.
+    """What a list, or anything that can be gone through, holds; a single string or a dict is not a list.
 
     Args:
         expected: 'a list of texts'; said in the error for the list and for what is wrong in it.
@@ -158,7 +158,7 @@ def array(values: Any, name: str, error: type[Exception] = InputError) -> Any:
 
 
 def parse_head_name(name: str) -> tuple[int, int] | None:
-    """Layer and number that a head's name says, whether or not there is such a head; None where it is no name.
+    """Layer and number that a head's name says, whether or not there is such a head; None if it is not a name.
 
     >>> parse_head_name("3.0")
     (3, 0)

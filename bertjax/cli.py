@@ -45,7 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
-    options = _parser(next((word for word in given if not word.startswith("-")), "")).parse_args(given)
+    options, unknown = _parser(next((word for word in given if not word.startswith("-")), "")).parse_known_args(given)
+    if unknown:  # said by the command's own name, whose help lists its options
+        Parser(prog=f"bertjax {options.command}").error(f"unrecognized arguments: {' '.join(unknown)}")
     return int(options.run(options))
 
 
@@ -67,7 +69,7 @@ def guarded(name: str, program: Callable[[], int]) -> int:
         print(f"{name}: interrupted; no unfinished file was left", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output has gone
         return EXIT_FAILED
     except OSError as error:
         if not _output_is_stuck():
@@ -108,8 +110,8 @@ def _parser(command: str | None = None) -> Parser:
     """The parser of the command line.
 
     Args:
-        command: whose options are needed; those of a job name what only rooms with JAX know, which nobody waits for
-            who looks at results. None for all.
+        command: the one whose options are needed, None for all. The options of a job name what only rooms with JAX
+            know, and importing JAX would delay the commands that read saved results.
     """
     from bertjax import __version__
 
@@ -126,11 +128,11 @@ def _parser(command: str | None = None) -> Parser:
 
 def _add_ablate(commands: "argparse._SubParsersAction[Parser]", with_settings: bool) -> None:
     text = (
-        "Ablate every head (or other sets of heads) of a model in turn, score it on a task, write what came out. On "
+        "Ablate every head (or other sets of heads) of a model in turn, score it on a task, and write the results. On "
         "two CPU cores the default takes about three minutes, all 1,500 pairs of STS-B six; `bertjax plan` with the "
         "same options says how long another job takes."
     )
-    parser = commands.add_parser("ablate", help="what each head does for a task", description=text)
+    parser = commands.add_parser("ablate", help="ablate heads on a task, and test what each does", description=text)
     parser.set_defaults(run=run_ablate)
     if with_settings:
         _add_settings(parser)
@@ -138,16 +140,16 @@ def _add_ablate(commands: "argparse._SubParsersAction[Parser]", with_settings: b
     add(
         "--distributed",
         action="store_true",
-        help="share the examples; process 0 writes, and resumes what is there",
+        help="share the examples; process 0 writes, and resumes an unfinished sweep",
     )
-    add("--coordinator", metavar="HOST:PORT", help="of process 0 (default what a TPU pod, Slurm or Open MPI says)")
-    add("--processes", type=positive, metavar="N", help="how many there are (default likewise)")
-    add("--process", type=whole, metavar="I", help="the number of this one, from 0 (default likewise)")
+    add("--coordinator", metavar="HOST:PORT", help="address of process 0 (default from the TPU pod, Slurm or Open MPI)")
+    add("--processes", type=positive, metavar="N", help="number of processes (default from the same)")
+    add("--process", type=whole, metavar="I", help="number of this process, from 0 (default from the same)")
 
 
 def _add_plan(commands: "argparse._SubParsersAction[Parser]", with_settings: bool) -> None:
     text = "What `bertjax ablate` with the same options would cost: work, memory and time on this device."
-    parser = commands.add_parser("plan", help="what a sweep will cost before it runs", description=text)
+    parser = commands.add_parser("plan", help="estimate the cost of a sweep", description=text)
     parser.set_defaults(run=run_plan, distributed=False)
     if with_settings:
         _add_settings(parser)
@@ -175,7 +177,7 @@ def _add_settings(parser: Parser) -> None:
     _add_source(adder("examples"))
     _add_how(adder("computation"))
     _add_output(adder("results"))
-    parser.add_argument("--no-compile-cache", action="store_true", help="do not keep compiled steps for the next time")
+    parser.add_argument("--no-compile-cache", action="store_true", help="do not cache compiled code")
 
 
 def _add_what(add: Callable[..., None]) -> None:
@@ -184,10 +186,10 @@ def _add_what(add: Callable[..., None]) -> None:
 
     glue = "mrpc, stsb, sst2, qqp, rte, qnli, mnli, mnli-mm, cola"
     add("model", "directory, hub id, or package:NAME", metavar="M")
-    add("task", f"task of GLUE ({glue}), qnli-sample, custom", metavar="T")
+    add("task", f"task of GLUE ({glue}), qnli-sample, or custom (needs --data and --text-columns)", metavar="T")
     add("mode", "what takes the head's place", choices=available_modes())
     add("ablate", f"{', '.join(COLLECTIONS)}, or a file with a set of heads in each line", metavar="WHAT")
-    add("heads", "only these heads, as LAYER.HEAD; the order of 'cumulative'", nargs="+", metavar="L.H")
+    add("heads", "restrict to these heads, as LAYER.HEAD; for 'cumulative' in this order", nargs="+", metavar="L.H")
     add("subset_size", "for 'subsets': heads of each (default 2)", type=positive, metavar="K")
     add("subset_count", "for 'subsets': how many (default 100)", type=positive, metavar="N")
     add("readout", "auto, or similarity: any BERT as a sentence embedder", choices=["auto", "similarity"])
@@ -200,19 +202,19 @@ def _add_source(add: Callable[..., None]) -> None:
     add("data_dir", "directory of TensorFlow Datasets", metavar="DIR")
     add("text_columns", "one or two columns of your file that hold the texts", nargs="+", metavar="COLUMN")
     add("label_column", "the column of your file that holds the labels", metavar="COLUMN")
-    names = "your labels in the order of their numbers; with nothing behind it labels are ratings (a regression)"
+    names = "your labels in the order of their numbers; without values labels are ratings (a regression)"
     add("label_names", names, nargs="*", metavar="NAME")
-    add("limit", "only N examples, drawn with the seed", type=positive, metavar="N")
-    add("seed", "of the draw of examples and subsets, and of the statistics", type=whole, metavar="S")
-    length = "cut texts after so many tokens (default the model's own, or 128)"
+    add("limit", "use at most N examples, drawn with the seed", type=positive, metavar="N")
+    add("seed", "seed for drawing examples and subsets, and for the statistics", type=whole, metavar="S")
+    length = "cut texts after N tokens (default the model's own, or 128)"
     add("max_length", length, type=positive, metavar="N")
 
 
 def _add_how(add: Callable[..., None]) -> None:
-    text = "of the computation; auto is bfloat16 on a TPU, float32 elsewhere"
+    text = "number format; auto is bfloat16 on a TPU, float32 elsewhere"
     add("precision", text, choices=["auto", "float32", "bfloat16"])
     add("engine", "fast shares work between ablations; plain is one vmapped run for each", choices=["fast", "plain"])
-    text = "form of attention of --engine fast; auto is the one that is fastest on this device (README)"
+    text = "attention implementation of --engine fast; auto is the fastest on this device (README)"
     add("attention", text, choices=["auto", "explicit", "fused", "pallas"])
     add("memory", "memory to stay within, e.g. 8GB (default most of what is free)", metavar="SIZE")
     add("batch_size", "with --engine plain: texts computed together (default by device)", type=positive, metavar="N")
@@ -220,9 +222,9 @@ def _add_how(add: Callable[..., None]) -> None:
 
 
 def _add_output(add: Callable[..., None]) -> None:
-    text = "directory for the results (default bertjax-qnli-sample-uniform-heads, or what is chosen otherwise)"
+    text = "directory for the results (default named after the job, such as bertjax-qnli-sample-uniform-heads)"
     add("output", text, metavar="DIR")
-    add("overwrite", "replace results that are in DIR", action="store_true")
+    add("overwrite", "replace the results in DIR", action="store_true")
     add("resume", "resume an unfinished sweep in DIR; the same command alone does so too", action="store_true")
 
 
@@ -234,21 +236,21 @@ def _add_saved(commands: "argparse._SubParsersAction[Parser]") -> None:
         parser.set_defaults(run=run)
         return parser
 
-    text = "Write one HTML file to look at: which heads matter, how sure that is, what they attend to, what changes."
-    report = command("report", run_report, "a page to look at", text)
+    text = "Write one HTML file: which heads matter, how certain that is, what they attend to, and what changes."
+    report = command("report", run_report, "write an HTML report", text)
     report.add_argument("directory", metavar="DIR", help="results of bertjax ablate")
     report.add_argument("-o", "--output", metavar="FILE", help="(default DIR/report.html)")
 
-    text = "All ablations by their effect, with intervals and tests, as a table or for other programs."
-    show = command("show", run_show, "the numbers of a directory of results", text)
+    text = "All ablations sorted by effect, with intervals and tests, as a table or for other programs."
+    show = command("show", run_show, "print the numbers of saved results", text)
     show.add_argument("directory", metavar="DIR", help="results of bertjax ablate")
     show.add_argument("--format", default="table", choices=["table", "csv", "json", "md"], help="(default table)")
     show.add_argument("--metric", metavar="M", help="(default the main one; for csv and json all)")
     show.add_argument("--top", type=positive, metavar="N", help="only the N largest effects")
 
-    text = "The same heads? Rank correlation of effects and overlap of findings, over seeds, tasks, models, modes."
-    compare = command("compare", run_compare, "several directories of results side by side", text)
-    compare.add_argument("directories", nargs="+", metavar="DIR", help="results of bertjax ablate, two at least")
+    text = "Do several results agree on which heads matter? Rank correlation of effects and overlap of findings."
+    compare = command("compare", run_compare, "compare several saved results", text)
+    compare.add_argument("directories", nargs="+", metavar="DIR", help="results of bertjax ablate, two or more")
     compare.add_argument("--metric", metavar="M", help="(default each directory's main one)")
     compare.add_argument("--format", default="table", choices=["table", "json"], help="(default table)")
 
@@ -256,7 +258,7 @@ def _add_saved(commands: "argparse._SubParsersAction[Parser]") -> None:
         "Draw results: the map of heads, all effects with intervals, layers, or what a head attends to. Shares of "
         "pattern classes and what [CLS] attends to are drawn by the programs in experiments/."
     )
-    plot = command("plot", run_plot, "a picture of results", text)
+    plot = command("plot", run_plot, "draw a picture of saved results", text)
     plot.add_argument("directory", metavar="DIR", help="results of bertjax ablate")
     plot.add_argument("--figure", default="auto", choices=["auto", "map", "ranking", "layers", "attention", "change"])
     plot.add_argument("-o", "--output", required=True, metavar="FILE", help="ends in .png, .pdf or .svg")

@@ -123,7 +123,7 @@ def _choose_cache(options: argparse.Namespace) -> None:
 
 
 def _settings(options: argparse.Namespace) -> "Settings":
-    """`ablate.Settings` of the options, lists as tuples."""
+    """The `Settings` of the options, lists as tuples."""
     from bertjax.study import Settings
 
     given: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(Settings)}

@@ -70,7 +70,7 @@ def to_json(value: Any, **layout: Any) -> str:
 
 
 def to_cell(value: Any) -> Any:
-    """A value for a cell of a CSV file: a text is no formula to a spreadsheet, and has no control characters.
+    """A value for a cell of a CSV file: a spreadsheet reads a text not as a formula, and it has no control characters.
 
     >>> to_cell("=1+1"), to_cell("3.0"), to_cell(-1.5)
     ("'=1+1", '3.0', -1.5)

@@ -21,7 +21,7 @@ _KINDS: Mapping[type, str] = {dict: "object", list: "list"}
 
 
 class JsonError(ValueError):
-    """Text that is no JSON, or JSON that nobody should meet; the message is half a line."""
+    """Text that is not JSON, or JSON that is unsafe to read; the message is half a line."""
 
 
 def parse_json(text: str, halves: bool = False) -> Any:
@@ -41,7 +41,7 @@ def parse_json(text: str, halves: bool = False) -> Any:
     except RecursionError:
         raise JsonError(f"nested deeper than {DEEPEST} lists and objects") from None
     except json.JSONDecodeError as problem:
-        raise JsonError(f"no valid JSON: {problem}") from None
+        raise JsonError(f"not valid JSON: {problem}") from None
     _check(value, halves)
     return value
 
@@ -90,7 +90,7 @@ def show(value: Any, most: int = 80) -> str:
     """
     try:
         text = json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):  # no JSON, as nobody made it of a file
+    except (TypeError, ValueError, RecursionError):  # not JSON: it was not read from a file
         text = json_kind(value)
     return text if len(text) <= most else f"{text[:most]}..."
 
@@ -109,7 +109,7 @@ def _float(digits: str) -> float:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise JsonError(f"no valid JSON: {name} is no JSON")
+    raise JsonError(f"not valid JSON: {name} is not JSON")
 
 
 def _check(value: Any, halves: bool) -> None:
@@ -135,7 +135,7 @@ def _check_text(text: str) -> None:
         text.encode()
     except UnicodeEncodeError as problem:
         raise JsonError(
-            f"a text holds half of a surrogate pair ({text[problem.start]!r}), which is no character"
+            f"a text holds half of a surrogate pair ({text[problem.start]!r}), which is not a character"
         ) from None
 
 

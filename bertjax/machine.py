@@ -25,7 +25,7 @@ def parse_bytes(text: str) -> int:
     """Bytes from '8GB', '500 MB' or a plain number.
 
     Raises:
-        InputError: it is none of these, nothing, or more than any machine has.
+        InputError: it is not such an amount, or more than any machine has.
 
     >>> parse_bytes("1.5GB")
     1500000000
@@ -33,7 +33,7 @@ def parse_bytes(text: str) -> int:
     matched = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)B?\s*", text, re.IGNORECASE | re.ASCII)
     size = math.nan if matched is None else float(matched[1]) * UNITS[matched[2].upper()]
     if not 1 <= size <= UNKNOWN:
-        raise InputError(f"{text[:40]!r} is no amount of memory: write 8GB or 500MB")
+        raise InputError(f"{text[:40]!r} is not an amount of memory: write 8GB or 500MB")
     return int(size)
 
 

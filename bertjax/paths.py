@@ -75,8 +75,8 @@ def open_file(path: Path, error: type[BertjaxError] = DataError, most: int | Non
         most: bytes that it may have; None for any number.
 
     Raises:
-        BertjaxError: of the class `error`: there is no such file, it is no regular file, it may not be read, or is too
-            large.
+        BertjaxError: of the class `error`: there is no such file, it is not a regular file, it may not be read, or is
+            too large.
     """
     with _system_errors(path, error):
         descriptor = os.open(path, _FLAGS)
@@ -148,7 +148,7 @@ def open_data(path: Path, error: type[BertjaxError] = DataError) -> io.BufferedR
         error: the class to raise.
 
     Raises:
-        BertjaxError: of the class `error`: as for `open_file`; and while it is read, where it is no complete gzip file
+        BertjaxError: of the class `error`: as for `open_file`; and while it is read, if it is not a complete gzip file
             or expands like one that was made to fill memories.
     """
     file = open_file(path, error)
@@ -189,7 +189,7 @@ def is_file(path: Path, error: type[BertjaxError] = DataError) -> bool:
     """Whether there is a regular file.
 
     Raises:
-        BertjaxError: of the class `error`: the path cannot be looked at, so that nobody knows.
+        BertjaxError: of the class `error`: the path cannot be looked at.
     """
     return stat.S_ISREG(_mode(path, error))
 

@@ -27,7 +27,7 @@ class Report(Protocol):
         """Show how far the work is."""
 
 
-# Seconds between two lines where there is no terminal: so many at least, a twentieth of the time gone, so many at most.
+# Seconds between two lines where there is no terminal: a twentieth of the time gone, within these.
 LEAST_WAIT, MOST_WAIT = 30.0, 600.0
 
 
@@ -35,7 +35,7 @@ class ProgressBar:
     """A bar with the time left: `with ProgressBar("sweep") as report: report(done, total)`.
 
     On standard error: a bar where that is a terminal, else a line every half minute (of long work, every twentieth of
-    the time gone). In a Jupyter notebook a line of output that is written anew.
+    the time gone). In a Jupyter notebook a line of output that is rewritten.
     """
 
     def __init__(self, text: str):
@@ -93,7 +93,7 @@ class _Line:
     at_once = True
 
     def wait(self, gone: float) -> float:
-        """Seconds between two lines, after so many seconds."""
+        """Seconds between two lines, by the time gone."""
         return 0.5
 
     def show(self, line: str) -> None:

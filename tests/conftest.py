@@ -16,7 +16,7 @@ import pytest
 from bertjax import BertConfig
 from bertjax.evidence import significance
 from bertjax.evidence import weighing as evidence
-from bertjax.plots import canvas as page
+from bertjax.plots import canvas
 from tests.browser import start_browser
 from tests.tiny import FAST_COMPILATION, SIZES
 from tests.workshop import make_classifier, make_embedder, make_encoder, write_glue
@@ -52,7 +52,7 @@ COSTLY = [
     (evidence, "RESAMPLES", 500),
     (significance, "LEAST_DRAWS", 1),
     (significance, "DRAWS_PER_ABLATION", 1),
-    (page, "PDF_FONTS", 3),
+    (canvas, "PDF_FONTS", 3),
 ]
 USERS = [(module, name, getattr(module, name)) for module, name, _ in COSTLY]
 

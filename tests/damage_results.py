@@ -106,7 +106,7 @@ def _edit_json(path: Path, rng: random.Random) -> None:
 
 
 def _insert_text(path: Path, rng: random.Random) -> None:
-    """What is no JSON, in place of a number or a text."""
+    """What is not JSON, in place of a number or a text."""
     text = path.read_text()
     start = rng.choice([place for place, letter in enumerate(text) if letter in ":,"]) + 1
     path.write_text(f"{text[:start]} {rng.choice(TEXTS)}{rng.choice(('', ',', '}'))}{text[start:]}")

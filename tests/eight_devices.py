@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from bertjax import BertConfig, BertForSentenceEmbedding, BertForSequenceClassification, BertModel
-from bertjax.engine import compiled_steps as compiled
+from bertjax.engine import compiled_steps, sizes
 from bertjax.engine import run as engine
-from bertjax.engine import sizes
 from bertjax.engine.blocks import Slot, Step
 from bertjax.engine.journal import count_parts
 from bertjax.engine.sizes import Sizes
@@ -67,9 +66,9 @@ def test_results_are_those_of_one_device(rng, kind, examples, count):
 
 def test_by_default_all_devices_share_the_rows(monkeypatch):
     seen = []
-    advance = compiled.advance
+    advance = compiled_steps.advance
     monkeypatch.setattr(
-        compiled, "advance", lambda *given, mesh, **more: seen.append(mesh) or advance(*given, mesh=mesh, **more)
+        compiled_steps, "advance", lambda *given, mesh, **more: seen.append(mesh) or advance(*given, mesh=mesh, **more)
     )
     for devices in (None, jax.devices()[5:6]):
         sweep(BertModel, ab.single_heads(FIVE), hidden_of_first, [9] * 64, devices)
@@ -91,12 +90,12 @@ def lowered_steps(devices):
     weights, tail = runner.weights[0], {"recipe": runner.recipe, "mesh": runner.mesh}
     first = runner.advance(2, [Step(Slot(block, 0, root, 0), root, ())])
     block = runner.embed([0] * 5)
-    yield "advance", compiled.advance.lower(weights, block, rows, changes, None, **tail)
-    yield "last advance", compiled.last_advance.lower(weights, block, rows, changes, None, **tail)
-    for name, step in (("branch", compiled.branch), ("last branch", compiled.last_branch)):
+    yield "advance", compiled_steps.advance.lower(weights, block, rows, changes, None, **tail)
+    yield "last advance", compiled_steps.last_advance.lower(weights, block, rows, changes, None, **tail)
+    for name, step in (("branch", compiled_steps.branch), ("last branch", compiled_steps.last_branch)):
         yield name, step.lower(weights, block, 0, runner.rows([0]), changes, None, **tail)
-    yield "gather", compiled.gather.lower([block] * 5, np.arange(5))
-    yield "read", compiled.read_first.lower(*runner.head, first, readout=runner.readout, mesh=runner.mesh)
+    yield "gather", compiled_steps.gather.lower([block] * 5, np.arange(5))
+    yield "read", compiled_steps.read_first.lower(*runner.head, first, readout=runner.readout, mesh=runner.mesh)
 
 
 def test_each_device_has_its_share_of_the_work_and_none_waits_for_another():

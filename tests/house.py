@@ -31,6 +31,9 @@ FLAX = {
     *("bertjax/engine/plain.py", "bertjax/engine/blocks.py", "bertjax/engine/compiled_steps.py"),
 }
 NNX = {"Module", "Param", "List", "GraphDef", "split", "merge", "eval_shape"}
+# What else of Flax a file may take.
+OF_FLAX = {"nnx", "msgpack_restore", "flatten_dict"}
+LATE_IMPORTS = {"import_module", "importlib.import_module", "__import__"}
 MOST_MODULES = 13
 BY_PLACE = 6  # arguments at most; Pallas hands its references to a kernel, and JAX to a custom derivative, by place
 
@@ -70,10 +73,18 @@ class File:
         found = []
         for node in ast.walk(self.tree):
             if isinstance(node, ast.ImportFrom):
-                found += [(node.module or "", alias.name) for alias in node.names]
+                found += [("." * node.level + (node.module or ""), alias.name) for alias in node.names]
             elif isinstance(node, ast.Import):
                 found += [(alias.name, "") for alias in node.names]
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) in LATE_IMPORTS and node.args:
+                found += [(str(one.value), "") for one in node.args[:1] if isinstance(one, ast.Constant)]
         return found
+
+    @cached_property
+    def attributes(self) -> list[tuple[str, str]]:
+        """What it looks up anywhere: object and name."""
+        nodes = (node for node in ast.walk(self.tree) if isinstance(node, ast.Attribute))
+        return [(ast.unparse(node.value), node.attr) for node in nodes]
 
     @property
     def exports(self) -> list[str]:
@@ -100,6 +111,7 @@ def violations(files: Mapping[str, File]) -> list[str]:
             for line in (
                 *_wrong_place(file),
                 *_wrong_imports(file, files),
+                *_private_names(file),
                 *_wrong_libraries(file),
                 *_long_signatures(file),
             )
@@ -117,13 +129,19 @@ def _wrong_place(file: File) -> Iterator[str]:
 
 
 def _wrong_imports(file: File, files: Mapping[str, File]) -> Iterator[str]:
+    """Imports that go through no door, through the wrong one, or back to the room that they come from."""
+    own_modules = {other.parts[-1] for other in files.values() if other.room == file.room}
     for module, name in file.imports:
+        if module.startswith("."):
+            yield f"imports by a relative path ({module} {name})"
         head, *rest = module.split(".")
         if head != "bertjax":
             continue
         target = rest[0] if rest else name
         if target in ROOMS:
             if target == file.room:
+                if len(rest) == 1 and name not in own_modules and not file.is_door:
+                    yield f"imports {name} through the door of its own room"
                 continue
             if not _may_use(file, target):
                 yield f"may not use {target} ({module} {name})"
@@ -144,27 +162,34 @@ def _may_use(file: File, room: str) -> bool:
     return room in ROOMS.get(file.room, set())
 
 
+def _private_names(file: File) -> Iterator[str]:
+    """Private names of what came through a door."""
+    through_doors = {name for module, name in file.imports if module.split(".")[0] == "bertjax" and name}
+    for value, name in file.attributes:
+        if value in through_doors and name.startswith("_") and not name.startswith("__"):
+            yield f"uses {value}.{name}"
+
+
 def _wrong_libraries(file: File) -> Iterator[str]:
+    libraries = {module.split(".")[0] for module, _ in file.imports}
+    if any("_src" in (*module.split("."), name) for module, name in file.imports) or any(
+        value.split(".")[0] == "jax" and name == "_src" for value, name in file.attributes
+    ):
+        yield "uses jax._src"
     if file.parts[0] != "bertjax":
         return
-    libraries = {module.split(".")[0] for module, _ in file.imports}
-    if file.room in WITHOUT_JAX and (wrong := libraries & {"jax", "flax"}):
+    if file.room in WITHOUT_JAX and (wrong := libraries & {"jax", "jaxlib", "flax"}):
         yield f"imports {', '.join(sorted(wrong))}"
     if "flax" in libraries and file.path not in FLAX:
         yield "imports flax, but holds no parameters"
-    if any(module == "jax._src" or module.startswith("jax._src.") for module, _ in file.imports):
-        yield "imports jax._src"
-    used = {
-        node.attr
-        for node in ast.walk(file.tree)
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "nnx"
-    }
-    if wrong := used - NNX:
+    if wrong := {name for module, name in file.imports if module.split(".")[0] == "flax"} - OF_FLAX:
+        yield f"takes {', '.join(sorted(wrong))} from flax"
+    if wrong := {name for value, name in file.attributes if value == "nnx"} - NNX:
         yield f"uses nnx.{', nnx.'.join(sorted(wrong))}"
 
 
 def _long_signatures(file: File) -> Iterator[str]:
-    for node in ast.walk(file.tree) if file.parts[0] == "bertjax" else ():
+    for node in ast.walk(file.tree):
         if isinstance(node, ast.FunctionDef) and not node.name.endswith("_kernel"):
             names = [one.arg for one in (*node.args.posonlyargs, *node.args.args) if one.arg not in ("self", "cls")]
             derived = any("custom_vjp" in ast.unparse(one) for one in node.decorator_list)
@@ -203,10 +228,9 @@ def _shadowed(files: Mapping[str, File]) -> list[str]:
             continue
         folder = file.path.removesuffix("/__init__.py")
         for name in file.exports:
-            there = f"{folder}/{name}.py" in files or f"{folder}/{name}/__init__.py" in files
-            itself = any(
-                n == name and module.replace("/", ".") == folder.replace("/", ".") for module, n in file.imports
-            )
+            there = any(path.startswith(f"{folder}/") and name in File(path, "").parts[1:] for path in files)
+            there = there if file.is_door else f"{folder}/{name}/__init__.py" in files or f"{folder}/{name}.py" in files
+            itself = any(n == name and f"{module.replace('.', '/')}/{n}.py" in files for module, n in file.imports)
             if there and not itself:
                 found.append(f"{file.path}: exports {name}, and a module beside it has that name")
     return found

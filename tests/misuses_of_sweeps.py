@@ -68,7 +68,7 @@ MISUSES = {
         lambda d: d.sweep(examples=[d.texts[:2]], combine=lambda a, b: (a * b).sum()),
         "combine returns for 2 examples",
     ),
-    "sweep, unequal texts": (lambda d: d.sweep(examples=[d.texts[:2], d.texts[:1]]), "equally many"),
+    "sweep, unequal texts": (lambda d: d.sweep(examples=[d.texts[:2], d.texts[:1]]), "same number"),
     "sweep, means missing": (
         lambda d: d.sweep(ablations=[ab.ablation(CONFIG, ["0.1"], "mean")]),
         "bertjax.mean_head_outputs",
@@ -88,7 +88,7 @@ MISUSES = {
     "sweep, one_per_row": (lambda d: d.sweep(one_per_row="yes"), "one_per_row.*found the string"),
     "sweep, tokens_at_once": (lambda d: d.sweep(tokens_at_once=0), "tokens_at_once.*at least 1"),
     "sweep, tokens_at_once float": (lambda d: d.sweep(tokens_at_once=1e3), "tokens_at_once.*found 1000.0"),
-    "sweep, memory": (lambda d: d.sweep(memory="much"), "'much' is no amount of memory"),
+    "sweep, memory": (lambda d: d.sweep(memory="much"), "'much' is not an amount of memory"),
     "sweep, memory negative": (lambda d: d.sweep(memory=-1), "memory.*at least 1"),
     "sweep, memory list": (lambda d: d.sweep(memory=["4GB"]), "memory.*found a list"),
     "sweep, devices []": (lambda d: d.sweep(devices=[]), "devices is an empty list"),

@@ -139,9 +139,9 @@ def test_weights_that_do_not_fit_the_config_are_refused(saved, name):
 def test_a_head_that_is_missing_is_made_anew_and_named(saved, rng):
     model, directory, weights, config = saved
     write_weights(directory, {k: v for k, v in weights.items() if "classifier" not in k and "pooler" not in k}, config)
-    with pytest.warns(CheckpointWarning, match=r"anew: bert.pooler.*classifier.weight"):
+    with pytest.warns(CheckpointWarning, match=r"newly initialised: bert.pooler.*classifier.weight"):
         first = bertjax.load(directory, seed=1)
-    with pytest.warns(CheckpointWarning, match="anew"):
+    with pytest.warns(CheckpointWarning, match="newly initialised"):
         again, other = bertjax.load(directory, seed=1), bertjax.load(directory, seed=2)
     assert tree_equal(first, again)
     assert not tree_equal(first, other)

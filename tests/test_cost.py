@@ -10,7 +10,7 @@ from bertjax.engine.costs import Work, count_work, flops, price
 from bertjax.engine.plan import make_plan
 from bertjax.engine.sizes import Blocks
 from bertjax.interventions import ablations as ab
-from bertjax.model import packed_layer as steps
+from bertjax.model import packed_layer
 from bertjax.model.packed_layer import Changes, Recipe, Rows
 
 BASE = BertConfig()
@@ -26,19 +26,19 @@ def xla_flops(step, *arguments):
 @pytest.mark.parametrize(
     ("step", "work"),
     [
-        (steps.advance, Work(full=1)),
-        (steps.branch, Work(shared=1, branched=4)),
-        (steps.last_advance, Work(last_full=1)),
-        (steps.last_branch, Work(last_shared=1, last_branched=4)),
+        (packed_layer.advance, Work(full=1)),
+        (packed_layer.branch, Work(shared=1, branched=4)),
+        (packed_layer.last_advance, Work(last_full=1)),
+        (packed_layer.last_branch, Work(last_shared=1, last_branched=4)),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_flops_are_those_that_xla_counts(step, work):
     batch, tokens, places = 3, 64, 2
     model = BertModel(WIDE)
-    weights = steps.layer_weights(model.encoder.layers[0], model.numerics)
+    weights = packed_layer.layer_weights(model.encoder.layers[0], model.numerics)
     rows = Rows(jnp.ones((batch, tokens), jnp.int32), jnp.zeros((batch, places), jnp.int32))
-    branches = step in (steps.branch, steps.last_branch)
+    branches = step in (packed_layer.branch, packed_layer.last_branch)
     changes = Changes(jnp.ones((4, 12)), None, None, None, None, None) if branches else None
     hidden = jnp.zeros((batch, tokens, 768))
     found = xla_flops(step, weights, hidden, rows, changes, Recipe("gelu", 1e-12, model.numerics))

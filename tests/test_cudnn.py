@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax._src.cudnn import fused_attention_stablehlo
 
-from bertjax.model import fused_attention as fused
+from bertjax.model import fused_attention
 from bertjax.model.types import Numerics
 from tests.attending import BATCH, CLOSE, ERROR, HEADS, largest_of, lower, normal, reference
 from tests.tiny import largest_difference
@@ -17,14 +17,14 @@ HALF = Numerics("bfloat16", "default", "fused")
 @pytest.fixture
 def pretend_cudnn(monkeypatch):
     """Lowering asks for cuDNN's version and the GPU's age, which a machine without them cannot say."""
-    monkeypatch.setattr(fused, "has_cudnn", lambda numerics, head_dim: True)
+    monkeypatch.setattr(fused_attention, "has_cudnn", lambda numerics, head_dim: True)
     monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91300)
     monkeypatch.setattr(fused_attention_stablehlo, "check_compute_capability", lambda capability: True)
     monkeypatch.setattr(fused_attention_stablehlo, "is_cuda_compute_capability_equal", lambda capability: False)
 
 
 def padded(part, keep):
-    return fused.attend(part, part, part, keep, None, 0, numerics=HALF).sum()
+    return fused_attention.attend(part, part, part, keep, None, 0, numerics=HALF).sum()
 
 
 @pytest.mark.parametrize("tokens", [1, 33, 512])
@@ -53,7 +53,7 @@ def test_vmapped_it_gives_what_each_alone_gives(rng, axes):
     keep = jnp.asarray(rng.integers(0, 2, (4, BATCH, 7)), jnp.float32).at[..., 0].set(1)
 
     def value(part, keep):
-        return (fused.real_keys_first(part, 2 * part, part, keep, "xla") ** 2).sum()
+        return (fused_attention.real_keys_first(part, 2 * part, part, keep, "xla") ** 2).sum()
 
     given = [one if axis == 0 else one[0] for one, axis in zip((part, keep), axes, strict=True)]
     found, gradient = jax.vmap(jax.value_and_grad(value), axes)(*given)
@@ -68,7 +68,7 @@ def test_rows_of_several_examples_are_cudnns_with_a_mask(pretend_cudnn):
     part, segments = jnp.ones((2, 64, 3, 64), jnp.bfloat16), jnp.ones((2, 64), jnp.int32)
 
     def function(part, segments):
-        return fused.attend_in_rows(part, part, part, segments, HALF)
+        return fused_attention.attend_in_rows(part, part, part, segments, HALF)
 
     assert "fmhaScaleBiasSoftmax" in lower(function, "cuda", part, segments)
 
@@ -77,14 +77,14 @@ def test_cudnn_is_for_half_precision_and_gpus_from_ampere_on(monkeypatch):
     class Device:
         compute_capability = "8.0"
 
-    assert not fused.has_cudnn(HALF, 64)  # a CPU
+    assert not fused_attention.has_cudnn(HALF, 64)  # a CPU
     monkeypatch.setattr(jax, "local_devices", lambda: [Device])
-    assert fused.has_cudnn(HALF, 64)
-    assert not fused.has_cudnn(HALF, 12)
-    assert not fused.has_cudnn(Numerics(), 64)
+    assert fused_attention.has_cudnn(HALF, 64)
+    assert not fused_attention.has_cudnn(HALF, 12)
+    assert not fused_attention.has_cudnn(Numerics(), 64)
     for other in ("7.5", "gfx942"):  # Turing, and AMD's
         Device.compute_capability = other
-        assert not fused.has_cudnn(HALF, 64)
+        assert not fused_attention.has_cudnn(HALF, 64)
 
 
 @pytest.mark.parametrize("tokens", [1, 7, 130])
@@ -92,7 +92,7 @@ def test_keys_may_go_in_any_order_so_a_mask_is_a_number(rng, tokens):
     """What cuDNN is given, as XLA computes it."""
     queries, keys, values = (normal(rng, "float32", BATCH, tokens, HEADS, 32) for _ in range(3))
     keep = jnp.asarray(rng.integers(0, 2, (BATCH, tokens)), jnp.float32).at[0].set(1).at[1].set(0)
-    found = np.asarray(fused.real_keys_first(queries, keys, values, keep, "xla"))
+    found = np.asarray(fused_attention.real_keys_first(queries, keys, values, keep, "xla"))
     some = np.asarray(keep.sum(1) > 0)
     asking, asked = np.ones((BATCH, tokens)), np.asarray(keep)
     expected = reference(queries, keys, values, (asking, asked), None)[1]

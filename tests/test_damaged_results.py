@@ -73,12 +73,12 @@ def test_damage_of_thousands_of_kinds():
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("summary.json", b"{", "summary.json is damaged, no valid JSON"),
+        ("summary.json", b"{", "summary.json is damaged, not valid JSON"),
         ("summary.json", b"[1]", "summary.json is damaged, it must hold an object, found a list"),
         ("summary.json", b"{}", "has schema None, this bertjax reads 1 and 2"),
         ("summary.json", b'{"schema": 2}', "is damaged, it lacks command, model, versions"),
         ("summary.json", b"[" * 100_000, "nested deeper than 100 lists and objects"),
-        ("summary.json", b'{"schema": NaN}', "NaN is no JSON"),
+        ("summary.json", b'{"schema": NaN}', "NaN is not JSON"),
         ("summary.json", b"\xff", "not UTF-8"),
         ("results.parquet", b"no", r"results.parquet is not the file that summary.json was written with (2 bytes, not"),
         ("outputs.npz", b"no", "outputs.npz is not the file that summary.json was written with"),
@@ -213,7 +213,7 @@ def test_tables_of_other_results_are_refused_without_hashes_too(older, capsys, m
 
 
 LINES = {
-    "line 3: no valid JSON": "no",
+    "line 3: not valid JSON": "no",
     "line 3: it must be an object, found a list": "[]",
     "line 3: it lacks label, first": '{"id": 2}',
     "line 3: first must be a text, found a number": '{"id": 2, "label": 1, "first": 3}',

@@ -213,7 +213,7 @@ def test_an_empty_tuple_of_label_names_asks_for_regression(tmp_path: Path) -> No
         ("dev.tsv", b"index\tlabel\tsentence2\tlabel\n0\ta\tb\t1\n", "line 1: a column's name appears twice"),
         ("dev.tsv.gz", b"index\tsentence1", "not a complete gzip file"),
         ("dev.tsv.gz", gzip.compress(b"index\tsentence1" * 9, mtime=0)[:-9], "not a complete gzip file"),
-        ("dev.jsonl", b'{"sentence1": "a"\n', "line 1: no valid JSON"),
+        ("dev.jsonl", b'{"sentence1": "a"\n', "line 1: not valid JSON"),
         ("dev.jsonl", b"[1]\n", "line 1: found '\\[1\\]'; write one JSON object"),
         (
             "dev.jsonl",
@@ -328,5 +328,5 @@ def test_a_limit_takes_the_first_and_with_a_seed_a_fixed_choice_in_order() -> No
 
 
 def test_examples_must_be_equally_many() -> None:
-    with pytest.raises(DataError, match="equally many"):
+    with pytest.raises(DataError, match="equal numbers"):
         Examples(TASKS["sst2"], (0, 1), ("a", "b"), None, np.zeros(3, np.int32), "", "train")

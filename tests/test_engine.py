@@ -319,7 +319,7 @@ def test_donors_and_positions_that_do_not_fit_are_refused(small, rng):
     with pytest.raises(InputError, match=r"donor 1 has \[4\] tokens, its example \[9\]"):
         engine.sweep(model, examples, heads, readouts.logits, donors=[examples[0], examples[2], examples[2]])
     uniform = ab.single_heads(small)
-    for at, message in (([[0], [1]], "equally many"), ([[0], [1], [2, 3]], "equally many"), ([[], [], []], "at least")):
+    for at, message in (([[0], [1]], "same number"), ([[0], [1], [2, 3]], "same number"), ([[], [], []], "at least")):
         with pytest.raises(InputError, match=message):
             engine.sweep(model, examples, uniform, readouts.logits, at=at)
     with pytest.raises(InputError, match="example 0 has tokens 0 to 2, but `at` asks for"):

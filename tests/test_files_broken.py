@@ -175,11 +175,11 @@ def test_an_index_that_does_not_fit_its_shards_is_refused(
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"", "no valid JSON"),
+        (b"", "not valid JSON"),
         (b"[]", "must hold a JSON object, found a list"),
-        (b"{", "no valid JSON"),
+        (b"{", "not valid JSON"),
         (b"\xff", "not UTF-8"),
-        (b"{}", "no index of shards"),
+        (b"{}", "not an index of shards"),
         (b'{"weight_map": {"a": "' + b"x" * 300 + b'"}}', "File name too long"),
         (b'{"weight_map":' * 5_000, "nested deeper"),
     ],

@@ -13,7 +13,7 @@ import pytest
 from matplotlib.testing.compare import compare_images
 
 from bertjax.errors import InputError, OutputError
-from bertjax.plots import canvas as page
+from bertjax.plots import canvas
 from bertjax.plots.attention import make_attention
 from bertjax.plots.bars import make_sets
 from bertjax.plots.canvas import save_page
@@ -47,7 +47,7 @@ def results(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """A quarter of the usual size."""
-    monkeypatch.setattr(page, "PIXELS_PER_INCH", 50)
+    monkeypatch.setattr(canvas, "PIXELS_PER_INCH", 50)
 
 
 def strips(path):

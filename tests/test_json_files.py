@@ -38,8 +38,8 @@ LARGEST = str(int(1.7976931348623157e308))
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "no valid JSON"),
-        ("{", "no valid JSON"),
+        ("", "not valid JSON"),
+        ("{", "not valid JSON"),
         ("[" * 100_000, "nested deeper than"),
         ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "nested deeper than"),
         ('{"a":' * 5_000 + "1" + "}" * 5_000, "nested deeper than"),
@@ -51,9 +51,9 @@ LARGEST = str(int(1.7976931348623157e308))
         ("2" + "0" * 308, "a number of 309 digits is too large"),
         (LARGEST, None),
         ("-" + LARGEST, None),
-        ("NaN", "NaN is no JSON"),
-        ("[Infinity]", "Infinity is no JSON"),
-        ('{"a": -Infinity}', "-Infinity is no JSON"),
+        ("NaN", "NaN is not JSON"),
+        ("[Infinity]", "Infinity is not JSON"),
+        ('{"a": -Infinity}', "-Infinity is not JSON"),
         (r'"\ud800"', "half of a surrogate pair"),
         (r'{"\udfff": 1}', "half of a surrogate pair"),
         (r'"\ud83d\ude00"', None),
@@ -83,7 +83,7 @@ def test_every_number_that_is_read_is_a_float_too():
         (b'"x"', dict, "found a text"),
         (b"3", dict, "found a number"),
         (b"\xff", dict, "line 1: not UTF-8"),
-        (b"{", dict, "no valid JSON"),
+        (b"{", dict, "not valid JSON"),
     ],
 )
 def test_a_file_of_another_kind_is_refused_by_its_path(tmp_path, content, kind, message):

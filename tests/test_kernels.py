@@ -14,9 +14,7 @@ from bertjax.engine import plain
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import overrides as ov
 from bertjax.interventions import readouts
-from bertjax.model import fused_attention as fused
-from bertjax.model import ops
-from bertjax.model import pallas_attention as kernels
+from bertjax.model import fused_attention, ops, pallas_attention
 from bertjax.model import pallas_statistics as kernel_statistics
 from bertjax.model.types import Numerics, Overrides
 from tests.attending import BATCH, CLOSE, ERROR, HEADS, PLACES, largest_of, lower, normal, reference
@@ -33,7 +31,7 @@ def packed(rng, tokens):
 
 
 def random_gates(rng):
-    return kernels.HeadGates(*(jnp.asarray(rng.uniform(size=HEADS), jnp.float32) for _ in range(3)))
+    return pallas_attention.HeadGates(*(jnp.asarray(rng.uniform(size=HEADS), jnp.float32) for _ in range(3)))
 
 
 def as_overrides(gates):
@@ -49,12 +47,12 @@ def mask_of(segments):
 def attend(form, queries, keys, values, segments, gates, numerics):
     """One attention by any form, for packed segments."""
     if form == "kernel":
-        return kernels.attend(queries, keys, values, (segments, segments), gates, numerics, places=PLACES)
+        return pallas_attention.attend(queries, keys, values, (segments, segments), gates, numerics, places=PLACES)
     if form == "blocks":
-        return kernels.attend_by_blocks(queries, keys, values, (segments, segments), gates, numerics)
+        return pallas_attention.attend_by_blocks(queries, keys, values, (segments, segments), gates, numerics)
     keep = mask_of(segments)
     if form == "fused":
-        return fused.attend(queries, keys, values, keep, as_overrides(gates), 0, numerics=numerics)
+        return fused_attention.attend(queries, keys, values, keep, as_overrides(gates), 0, numerics=numerics)
     weights = ops.attention_weights(ops.attention_scores(queries, keys, numerics), keep[:, None])
     if gates is None:
         return ops.mix(weights, values, numerics)
@@ -97,7 +95,7 @@ def test_there_may_be_more_keys_than_queries_or_fewer(rng, asking, asked):
     keys, values = (normal(rng, "float32", BATCH, asked, HEADS, 32) for _ in range(2))
     segments, gates = (packed(rng, asking), packed(rng, asked)), random_gates(rng)
     expected = reference(queries, keys, values, segments, gates)[1]
-    for form in (functools.partial(kernels.attend, places=PLACES), kernels.attend_by_blocks):
+    for form in (functools.partial(pallas_attention.attend, places=PLACES), pallas_attention.attend_by_blocks):
         found = jax.jit(form, static_argnums=5)(queries, keys, values, segments, gates, Numerics())
         assert largest_difference(found, expected) <= ERROR["float32"]
 
@@ -256,10 +254,10 @@ CALLS = {"cuda": "triton", "tpu": "tpu_custom_call"}
 @pytest.mark.parametrize("platform", CALLS)
 def test_the_kernels_lower_for_accelerators(platform):
     part, marks, ones = jnp.zeros((2, 130, HEADS, 64)), jnp.ones((2, 130), jnp.int32), jnp.ones(HEADS)
-    gates = kernels.HeadGates(ones, ones, ones)
+    gates = pallas_attention.HeadGates(ones, ones, ones)
 
     def kernel(part, marks, gates):
-        return kernels.attend(part, part, part, (marks, marks), gates, Numerics(), places=PLACES)
+        return pallas_attention.attend(part, part, part, (marks, marks), gates, Numerics(), places=PLACES)
 
     def statistics(part, marks, gates):
         return kernel_statistics.measure(part, part, marks, jnp.ones((2, 130, 5)), gates, Numerics())

@@ -47,7 +47,7 @@ def test_what_is_no_file_of_a_journal_is_told_and_overwritten(tmp_path, name, ma
     open_journal(tmp_path, FACTS, CHOSEN).__exit__()
     (tmp_path / name).unlink(missing_ok=True)
     make(tmp_path / name)
-    with pytest.raises(OutputError, match=rf"{name} is no regular file, as a journal's are: --overwrite"):
+    with pytest.raises(OutputError, match=rf"{name} is not a regular file, as a journal's files are: --overwrite"):
         open_journal(tmp_path, FACTS, CHOSEN)
     with open_journal(tmp_path, FACTS, CHOSEN, replace=True) as journal:
         journal.write(0, np.ones(3, np.float32))

@@ -10,8 +10,7 @@ import pytest
 
 from bertjax import BertConfig, BertForMaskedLM, BertForSequenceClassification
 from bertjax.engine import run as engine
-from bertjax.engine import schedule
-from bertjax.engine import sizes as memory
+from bertjax.engine import schedule, sizes
 from bertjax.engine.sizes import Blocks, fit_blocks, most_blocks, sweep_bytes
 from bertjax.engine.sweep_input import make_sweep_input
 from bertjax.errors import InputError
@@ -60,7 +59,7 @@ def test_no_more_blocks_are_alive_than_are_counted_on(make, rng, monkeypatch):
 
 
 def test_the_largest_blocks_that_fit(monkeypatch):
-    monkeypatch.setattr(memory, "memory_in_use", lambda: 10**9)
+    monkeypatch.setattr(sizes, "memory_in_use", lambda: 10**9)
     config, given = BertConfig(), 10**9
     for budget in (1.35e9, 1.5e9, 2e9, 8e9):
         blocks = fit_blocks(config, 4, rows=1000, row_length=128, tokens=20_000, output_bytes=0, budget=int(budget))
@@ -90,7 +89,7 @@ def test_hidden_states_of_every_token_count_as_outputs(rng):
 
     found = engine.sweep(model, examples, ab.single_heads(DEEP)[:3], hidden)
     assert found.outputs.shape == (3, 3, 10, 24)
-    budget = memory.memory_in_use() + sweep_bytes(DEEP, 4, 12, Blocks(1, 1)) + 10**6
+    budget = sizes.memory_in_use() + sweep_bytes(DEEP, 4, 12, Blocks(1, 1)) + 10**6
     with pytest.raises(InputError, match="for outputs"):
         engine.sweep(model, examples * 1000, ab.single_heads(DEEP), hidden, row_length=12, memory=budget)
 
@@ -104,8 +103,8 @@ def test_what_a_readout_takes_apart_counts(rng):
         random_model(BertForSequenceClassification, DEEP), examples, ab.single_heads(DEEP), readouts.logits
     )
     assert first.row_bytes(3, 8) < 1000 * 3
-    budget = memory.memory_in_use() + memory.COMPILER_BYTES + 60_000_000
-    roomy, tight = (memory.choose_sizes(sweep_input, tokens_at_once=4000, memory=most) for most in (None, budget))
+    budget = sizes.memory_in_use() + sizes.COMPILER_BYTES + 60_000_000
+    roomy, tight = (sizes.choose_sizes(sweep_input, tokens_at_once=4000, memory=most) for most in (None, budget))
     assert tight.rows * tight.runs < roomy.rows * roomy.runs
 
 
@@ -142,7 +141,7 @@ def test_a_model_as_wide_as_bert_stays_within_its_budget(layers, budget, least):
 def test_without_a_budget_steps_are_as_large_as_asked_and_with_one_smaller(rng):
     model = random_model(BertForSequenceClassification, DEEP)
     sweep_input = make_sweep_input(model, encodings(DEEP, rng, [10] * 5000), ab.single_heads(DEEP), readouts.logits)
-    free = memory.choose_sizes(sweep_input, tokens_at_once=40_000)
-    budget = memory.memory_in_use() + memory.COMPILER_BYTES + 20_000_000
-    tight = memory.choose_sizes(sweep_input, tokens_at_once=40_000, memory=budget)
+    free = sizes.choose_sizes(sweep_input, tokens_at_once=40_000)
+    budget = sizes.memory_in_use() + sizes.COMPILER_BYTES + 20_000_000
+    tight = sizes.choose_sizes(sweep_input, tokens_at_once=40_000, memory=budget)
     assert tight.rows * tight.runs < free.rows * free.runs

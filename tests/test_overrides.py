@@ -302,7 +302,7 @@ def test_heads_that_are_no_pairs_of_whole_numbers_are_refused_where_nobody_check
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     lines = found.stdout.splitlines()
     assert ["names no head" in line for line in lines] == [True, True, True, False, False]
-    assert ["is no edge" in line for line in lines] == [False, False, False, True, True]
+    assert ["is not an edge" in line for line in lines] == [False, False, False, True, True]
 
 
 MISFITS = {
@@ -319,14 +319,14 @@ MISFITS = {
     "edge beyond the batch": (lambda c, out: ov.forbidden_edges(c, [(0, 0, 0, 1)], 4), "example 4"),
     "donor of fewer examples": (
         lambda c, out: ov.patched_weights(c, ["0.0"], out),
-        "equally many",
+        "same number",
     ),
     "edge to padding": (
         lambda c, out: ov.fixed_edges(c, {(0, 0, 0, 8): 0.5}),
         "padding in example 1",
     ),
     "donor padded on the other side": (lambda c, out: ov.patched_outputs(c, ["0.0"], out), "in the same places"),
-    "donor of other real tokens": (lambda c, out: ov.patched_outputs(c, ["0.0"], out), "equally many"),
+    "donor of other real tokens": (lambda c, out: ov.patched_outputs(c, ["0.0"], out), "same number"),
 }
 
 

@@ -11,7 +11,7 @@ from benchmarks import tpu_compile, tpu_programs
 from benchmarks.tpu_compile import CHIPS, Compiled, compile_program, count_collectives, make_table, predict
 from benchmarks.tpu_programs import Sizes, Target, choose_sizes, count_steps
 from bertjax import BertConfig, BertForSequenceClassification
-from bertjax.engine import compiled_steps as compiled
+from bertjax.engine import compiled_steps
 from bertjax.engine import run as engine
 from bertjax.engine.plan import make_plan
 from bertjax.engine.sharding import AXIS
@@ -34,13 +34,13 @@ def test_steps_are_counted_as_the_engine_takes_them(rng, examples, monkeypatch):
     model, texts = random_model(BertForSequenceClassification, config), encodings(config, rng, [9] * examples)
     taken, blocks = Counter(), Blocks(2, 4)
     for words, name in STEPS.items():
-        step = getattr(compiled, name)
+        step = getattr(compiled_steps, name)
 
         def counted(*given, step=step, words=words, **static):
             taken[words] += 1
             return step(*given, **static)
 
-        monkeypatch.setattr(compiled, name, counted)
+        monkeypatch.setattr(compiled_steps, name, counted)
     sizes = SweepSizes(12, blocks.rows, blocks.runs, tpu_programs.STEPS_OF_PART)
     monkeypatch.setattr(engine, "choose_sizes", lambda *given, **options: sizes)
     found = engine.sweep(model, texts, single_heads(config), readouts.logits)

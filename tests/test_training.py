@@ -187,8 +187,8 @@ def test_steps_of_the_optimizer_are_pytorchs(small, rng, tmp_path):
     for step in range(4):
         encoded, wanted = make_examples(model, rng, 6)
         batch = make_batch(encoded.rows, wanted, 6, 0, 19)
-        given = batch, jax.random.key(0), jnp.asarray(rates[step])
-        parameters, memory, _ = train_step(skeleton, optimizer, parameters, memory, *given)
+        state, rate_now = (parameters, memory), jnp.asarray(rates[step])
+        parameters, memory, _ = train_step(skeleton, optimizer, *state, batch, jax.random.key(0), rate=rate_now)
         torch_loss(twin, batch).backward()
         torch.nn.utils.clip_grad_norm_(twin.parameters(), 0.5)
         theirs.step()
@@ -222,8 +222,8 @@ def test_steps_as_published_are_those_of_bert_adam(small, rng, tmp_path):
     for step in range(5):
         encoded, wanted = make_examples(model, rng, 3)
         batch = make_batch(encoded.rows, wanted, 3, 0, 19)
-        given = batch, jax.random.key(0), jnp.asarray(rates[step])
-        parameters, memory, _ = train_step(skeleton, optimizer, parameters, memory, *given)
+        state, rate_now = (parameters, memory), jnp.asarray(rates[step])
+        parameters, memory, _ = train_step(skeleton, optimizer, *state, batch, jax.random.key(0), rate=rate_now)
         torch_loss(twin, batch).backward()
         rate = 3e-2 * (step / 4 / 0.4 if step / 4 < 0.4 else max(1 - step / 4, 0) / 0.6)
         with torch.no_grad():

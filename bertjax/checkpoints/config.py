@@ -381,7 +381,7 @@ def _numbered(mapping: Mapping[str, Any], key: str, number_first: bool) -> Mappi
 
 
 def _label_number(number: Any) -> int:
-    """The number that 3 or "3" stands for; a fraction, true or "3_0" is none."""
+    """The number that 3 or "3" stands for; not a fraction, true or "3_0"."""
     if _is_int(number) or (isinstance(number, str) and number.isascii() and number.isdigit()):
         return int(number)
     raise ValueError

@@ -5,7 +5,7 @@ sentence_bert_config.json              of the Transformer: longest text, lower-c
 1_Pooling/config.json                  how tokens become one vector
 config_sentence_transformers.json      prompts that are put before each text
 
-As in `bertjax.config`, a key is handled, harmless, or refused by name: one that bertjax ignored could change vectors
+As in `config.py`, a key is handled, harmless, or refused by name: one that bertjax ignored could change vectors
 without a word.
 """
 
@@ -74,7 +74,7 @@ class SentenceSettingsWarning(UserWarning):
 
 
 def is_sentence_directory(directory: Path) -> bool:
-    """Whether a directory is one of sentence-transformers. Raises `ConfigError` where nobody can tell."""
+    """Whether a directory is one of sentence-transformers. Raises `ConfigError` if that cannot be determined."""
     return is_there(directory / MODULES, ConfigError)
 
 

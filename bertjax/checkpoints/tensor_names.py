@@ -1,6 +1,6 @@
 """One table of names: HuggingFace's tensors <-> bertjax's parameters, both ways.
 
-`files.read_weights` gives tensors under HuggingFace's names; a model's parameters have paths such as
+`read_weights` gives tensors under HuggingFace's names; a model's parameters have paths such as
 `bert.encoder.layers.3.attention.query.kernel`. Each row of `TABLE` says which belong together and how the
 array is laid out: PyTorch stores a linear map as `[outputs, inputs]` with the heads merged into one axis,
 bertjax as `[inputs, outputs]` with the heads as an axis of their own.
@@ -137,7 +137,7 @@ def read_parameters(
     """The parameters that a model asks for, from the tensors of a checkpoint.
 
     Args:
-        weights: tensors under canonical names (`files.read_weights`).
+        weights: tensors under canonical names (`read_weights`).
         shapes: shape of each parameter wanted, by its path.
         config: the model's configuration.
 
@@ -169,7 +169,7 @@ def read_parameters(
 
 
 def check_layers(weights: Mapping[str, np.ndarray], config: BertConfig) -> None:
-    """Compare the number of layers with the file's, before a model of so many is made.
+    """Compare the number of layers with the file's, before a model of that size is made.
 
     More layers in the file than in the config would load as a wrong model without a word.
 
@@ -253,7 +253,7 @@ def from_flax(tree: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         tree: arrays by their path in the tree, joined by slashes.
 
     Raises:
-        CheckpointError: a kernel that is no matrix, as the first FlaxBert had.
+        CheckpointError: a kernel that is not a matrix, as the first FlaxBert had.
 
     >>> tree = {"encoder/layer/0/output/dense/kernel": np.zeros((7, 4))}
     >>> [(name, array.shape) for name, array in from_flax(tree).items()]

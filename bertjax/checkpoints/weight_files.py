@@ -1,6 +1,6 @@
 """Weight files: reading every format that HuggingFace BERTs come in, writing safetensors.
 
-All formats give the same canonical names and layouts, described in `bertjax.weight_names`, and keep the
+All formats give the same canonical names and layouts, described in `tensor_names.py`, and keep the
 dtype of the file. Broken files are refused with a `CheckpointError`, never read in part.
 
 Sizes come before values: tensors that ask for much more room than their file has (PyTorch's format can say that one
@@ -100,7 +100,7 @@ def find_weights(directory: str | Path) -> Path:
 
 
 def read_weights(directory: str | Path) -> dict[str, np.ndarray]:
-    """Read a checkpoint's tensors under canonical names (see `bertjax.weight_names`).
+    """Read a checkpoint's tensors under canonical names (see `tensor_names.py`).
 
     Args:
         directory: of a HuggingFace model; the first of `WEIGHT_FILES` that it holds is read.
@@ -109,7 +109,7 @@ def read_weights(directory: str | Path) -> dict[str, np.ndarray]:
 
     Raises:
         CheckpointError: no weights, damaged ones, ones that would run code, that ask for more room than `MOST_ROOM`
-            times their file's, that are no floats, or that are not a BERT's.
+            times their file's, that are not floats, or that are not a BERT's.
         MissingDependencyError: the file is PyTorch's and PyTorch is not installed.
 
     Warns:
@@ -189,7 +189,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def _check_values(path: Path, weights: Mapping[str, np.ndarray]) -> None:
-    """Refuse what is no float; warn of what is no finite number."""
+    """Refuse tensors that are not floats; warn of values that are not finite."""
     broken = []
     for name, array in weights.items():
         if array.dtype.name not in DTYPES:
@@ -234,7 +234,7 @@ def _read_torch(path: Path) -> dict[str, np.ndarray]:
     except ImportError:
         hint = "is PyTorch's format; install it with `pip install bertjax[torch]`, or convert to safetensors"
         raise MissingDependencyError(f"{path}: {hint}") from None
-    try:  # files of PyTorch before 1.6 are no zip archives and cannot be mapped into memory
+    try:  # files of PyTorch before 1.6 are not zip archives and cannot be mapped into memory
         is_archive = zipfile.is_zipfile(path)
         if is_archive:
             _refuse_compressed(path)
@@ -269,12 +269,12 @@ def _torch_array(path: Path, name: Any, tensor: Any) -> np.ndarray:
         raise CheckpointError(f"{path}: {reprlib.repr(name)} must name a tensor, found a {type(tensor).__name__}")
     tensor = tensor.detach()
     try:
-        name.encode()  # half a surrogate pair is no character
+        name.encode()  # half a surrogate pair is not a character
         if tensor.dtype == torch.bfloat16:  # NumPy has no such dtype of its own
             return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
         return tensor.numpy()
     except (TypeError, ValueError, RuntimeError, MemoryError) as error:  # sparse, quantised, 8 bits ...
-        raise CheckpointError(f"{path}: {some_of([name])} is no plain array ({_one_line(error)})") from error
+        raise CheckpointError(f"{path}: {some_of([name])} is not a plain array ({_one_line(error)})") from error
 
 
 def _read_flax(path: Path) -> dict[str, np.ndarray]:
@@ -332,7 +332,7 @@ def _read_index(index: Path) -> dict[str, str]:
     """Read which tensor lies in which shard; shards lie beside the index and nowhere else."""
     places = read_json(index, CheckpointError).get("weight_map")
     if not isinstance(places, dict) or not places:
-        raise CheckpointError(f"{index}: is no index of shards: weight_map must name the file of each tensor")
+        raise CheckpointError(f"{index}: is not an index of shards: weight_map must name the file of each tensor")
     for name, shard in places.items():
         if not isinstance(shard, str) or shard in ("", ".", "..") or re.search(r"[/\\\0]", shard):
             raise CheckpointError(

@@ -229,7 +229,7 @@ class Examples:
         second = len(self.first) if self.second is None else len(self.second)
         lengths = len(self.ids), len(self.first), second, len(self.labels)
         if len(set(lengths)) != 1:
-            raise DataError(f"ids, first, second and labels must be equally many; they are {lengths}")
+            raise DataError(f"ids, first, second and labels must have equal numbers; they have {lengths}")
 
     def __len__(self) -> int:
         return len(self.ids)

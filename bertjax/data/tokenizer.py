@@ -168,7 +168,7 @@ class Tokenizer:
         if max_length is not None:
             max_length = arguments.whole_number(max_length, "max_length")
         if second is not None and len(first) != len(second):
-            raise InputError(f"there are {len(first)} first texts and {len(second)} second ones; give equally many")
+            raise InputError(f"there are {len(first)} first texts and {len(second)} second ones; give equal numbers")
         special_count = self._backend.num_special_tokens_to_add(is_pair=second is not None)
         if max_length is not None and max_length < special_count:
             raise InputError(f"max_length is {max_length}; the special tokens alone are {special_count}")

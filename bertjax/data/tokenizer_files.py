@@ -158,7 +158,7 @@ def _read_settings(path: Path, directory: Path) -> tuple[dict[str, Any], dict[in
     if added_tokens is None:
         names = _object(older := directory / "special_tokens_map.json")
         if unknown := [key for key in names if not key.endswith(("_token", "_tokens"))]:
-            raise DataError(f"{older}: holds {show(unknown[0])}, which is no name of a token")
+            raise DataError(f"{older}: holds {show(unknown[0])}, which is not the name of a token")
         settings |= names
     inputs = settings.get("model_input_names")
     if inputs is not None and not (isinstance(inputs, list) and "token_type_ids" in inputs):

@@ -13,7 +13,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Shaped
 
-from bertjax.engine import compiled_steps as compiled
+from bertjax.engine import compiled_steps
 from bertjax.engine.compiled_steps import BlockRows
 from bertjax.engine.packing import Packed
 from bertjax.engine.plan import Node
@@ -22,15 +22,14 @@ from bertjax.engine.sizes import Blocks
 from bertjax.engine.sweep_input import SweepInput
 from bertjax.errors import InputError
 from bertjax.interventions import Change
-from bertjax.model import Changes, Inputs, PretrainedModel, Recipe, prepare_inputs
-from bertjax.model import packed_layer as steps
+from bertjax.model import Changes, Inputs, PretrainedModel, Recipe, packed_layer, prepare_inputs
 
 # A branch computes 8 of a layer's 12 products of embed x embed for every slot, and the other 4 once.
 BRANCH_SHARE = 0.75
 
 
 def is_worth_branching(children: int, runs: int, short: bool) -> bool:
-    """Whether a step that shares attention costs less for so many children than one full layer for each.
+    """Whether a step that shares attention costs less for this many children than one full layer for each.
 
     Args:
         runs: slots of a block; the step computes all of them.
@@ -77,8 +76,8 @@ class BlockRunner:
         self.plan, self.blocks, self.config, self.layers = sweep_input.plan, blocks, config, config.num_hidden_layers
         self.recipe = Recipe(config.hidden_act, config.layer_norm_eps, numerics)
         self.mesh = make_mesh(devices, blocks.rows)
-        several = [steps.layer_weights(layer, numerics) for layer in model.body.encoder.layers]
-        self.weights: list[steps.LayerWeights] = place_on_mesh(several, self.mesh)
+        several = [packed_layer.layer_weights(layer, numerics) for layer in model.body.encoder.layers]
+        self.weights: list[packed_layer.LayerWeights] = place_on_mesh(several, self.mesh)
         parts = (nnx.split(part) for part in (model.body.embeddings, model))
         self.embeddings, self.head = ((graphdef, place_on_mesh(state, self.mesh)) for graphdef, state in parts)
         self.packed = _whole_chunks(packed, blocks.rows)
@@ -120,7 +119,7 @@ class BlockRunner:
 
     def _embed(self, inputs: Inputs, chunks: Sequence[int]) -> Array:
         where = self._where(chunks)
-        return compiled.embed(*self.embeddings, jax.tree.map(lambda array: array[where], inputs), self.mesh)
+        return compiled_steps.embed(*self.embeddings, jax.tree.map(lambda array: array[where], inputs), self.mesh)
 
     def take_donors(self, chunks: range) -> None:
         """Run the donors of a group of chunks, and keep what their heads give to the layers that are patched."""
@@ -137,12 +136,12 @@ class BlockRunner:
         self.donated, self.first_donated = [], chunks.start
         for layer in range(max(layers, default=-1) + 1):
             short = self.is_short(layer)
-            outputs = compiled.head_outputs(
+            outputs = compiled_steps.head_outputs(
                 self.weights[layer], hidden, rows, numerics=self.recipe.numerics, short=short, mesh=self.mesh
             )
             self.donated.append(outputs)
             if not short:
-                hidden = compiled.advance(
+                hidden = compiled_steps.advance(
                     self.weights[layer], hidden, rows, None, None, recipe=self.recipe, mesh=self.mesh
                 )
 
@@ -151,7 +150,7 @@ class BlockRunner:
         if layer >= len(self.donated):
             return None
         places = np.array([chunk - self.first_donated for chunk in chunks])
-        return compiled.gather([self.donated[layer]] * len(chunks), places)
+        return compiled_steps.gather([self.donated[layer]] * len(chunks), places)
 
     def changes(self, layer: int, several: Sequence[tuple[Change, ...]]) -> Changes | None:
         """The arrays of what several runs change in a layer, without donors; None if they change nothing."""
@@ -182,18 +181,18 @@ class BlockRunner:
         return self.first_only and layer == self.layers - 1
 
     def is_worth_branching(self, layer: int, children: int) -> bool:
-        """Whether so many children should branch off in a step of their own."""
+        """Whether this many children should branch off in a step of their own."""
         return is_worth_branching(children, self.blocks.runs, self.is_short(layer))
 
     def advance(self, layer: int, several: Sequence[Step]) -> Array:
         """A block after a layer. Fewer than `runs` steps are filled up by the last."""
         filled = [*several, *[several[-1]] * (self.blocks.runs - len(several))]
         places = np.array([step.source.index for step in filled])
-        hidden = compiled.gather([step.source.block for step in filled], places)
+        hidden = compiled_steps.gather([step.source.block for step in filled], places)
         chunks = [step.source.chunk for step in filled]
         changes = self.changes(layer, [step.changes for step in filled])
         donors = None if changes is None else self._donors_of(layer, chunks)
-        step = compiled.last_advance if self.is_short(layer) else compiled.advance
+        step = compiled_steps.last_advance if self.is_short(layer) else compiled_steps.advance
         rows = self.rows(chunks)
         return step(self.weights[layer], hidden, rows, changes, donors, recipe=self.recipe, mesh=self.mesh)
 
@@ -203,7 +202,7 @@ class BlockRunner:
         several += [()] * (self.blocks.runs - len(several))
         changes = self.changes(layer, several)
         assert changes is not None
-        step = compiled.last_branch if self.is_short(layer) else compiled.branch
+        step = compiled_steps.last_branch if self.is_short(layer) else compiled_steps.branch
         rows, donors = self.rows([parent.chunk]), self._donors_of(layer, [parent.chunk])
         weights, index = self.weights[layer], parent.index
         return step(weights, parent.block, index, rows, changes, donors, recipe=self.recipe, mesh=self.mesh)
@@ -212,14 +211,14 @@ class BlockRunner:
         """The readout of a block: `[runs, rows, places, *readout]`."""
         graphdef, state = self.head
         if self.first_only:
-            return compiled.read_first(graphdef, state, hidden, readout=self.readout, mesh=self.mesh)
+            return compiled_steps.read_first(graphdef, state, hidden, readout=self.readout, mesh=self.mesh)
         filled = self._filled(chunks)
         rows, where = self.rows(filled), self._where(filled)
         if self.positions is not None:
             wanted = jnp.asarray(self.positions[self.packed.examples[where]], jnp.int32)
-            return compiled.read_at(graphdef, state, hidden, rows, wanted, readout=self.readout, mesh=self.mesh)
+            return compiled_steps.read_at(graphdef, state, hidden, rows, wanted, readout=self.readout, mesh=self.mesh)
         lengths = jnp.asarray(self.packed.lengths[where])
-        return compiled.read(
+        return compiled_steps.read(
             graphdef, state, hidden, rows, lengths, longest=self.longest, readout=self.readout, mesh=self.mesh
         )
 

@@ -16,8 +16,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
 from bertjax.engine.sharding import over_rows
 from bertjax.interventions import Readout
-from bertjax.model import Changes, Graph, Inputs, LayerWeights, Numerics, Recipe, Rows, State, record
-from bertjax.model import packed_layer as steps
+from bertjax.model import Changes, Graph, Inputs, LayerWeights, Numerics, Recipe, Rows, State, packed_layer, record
 
 Block: TypeAlias = Float[Array, "runs rows token embed"]
 FirstTokens: TypeAlias = Float[Array, "runs rows places embed"]
@@ -26,7 +25,7 @@ Donors: TypeAlias = Float[Array, "slots rows place heads head_dim"] | None
 
 @record
 class BlockRows:
-    """`steps.Rows` of every slot of a block, or of the one slot from which runs branch off."""
+    """`packed_layer.Rows` of every slot of a block, or of the one slot from which runs branch off."""
 
     segments: Int[Array, "slots rows token"]
     starts: Int[Array, "slots rows places"]
@@ -104,7 +103,7 @@ def advance(
     mesh: Mesh | None,
 ) -> Block:
     """A layer, each run from hidden states of its own; `hidden` is given away."""
-    return _advance(steps.advance, weights, hidden, rows, changes, donors, recipe=recipe, mesh=mesh)
+    return _advance(packed_layer.advance, weights, hidden, rows, changes, donors, recipe=recipe, mesh=mesh)
 
 
 @partial(jax.jit, static_argnames=("recipe", "mesh"))
@@ -119,7 +118,7 @@ def last_advance(
     mesh: Mesh | None,
 ) -> FirstTokens:
     """A last layer at [CLS] alone; nothing is given away."""
-    return _advance(steps.last_advance, weights, hidden, rows, changes, donors, recipe=recipe, mesh=mesh)
+    return _advance(packed_layer.last_advance, weights, hidden, rows, changes, donors, recipe=recipe, mesh=mesh)
 
 
 def _branch(
@@ -161,7 +160,7 @@ def branch(
         rows, donors: of the slot.
         changes: of the runs.
     """
-    return _branch(steps.branch, weights, block, index, rows, changes, donors=donors, recipe=recipe, mesh=mesh)
+    return _branch(packed_layer.branch, weights, block, index, rows, changes, donors=donors, recipe=recipe, mesh=mesh)
 
 
 @partial(jax.jit, static_argnames=("recipe", "mesh"))
@@ -177,7 +176,9 @@ def last_branch(
     mesh: Mesh | None,
 ) -> FirstTokens:
     """A last layer at [CLS] alone for runs that all start from one slot; arguments are those of `branch`."""
-    return _branch(steps.last_branch, weights, block, index, rows, changes, donors=donors, recipe=recipe, mesh=mesh)
+    return _branch(
+        packed_layer.last_branch, weights, block, index, rows, changes, donors=donors, recipe=recipe, mesh=mesh
+    )
 
 
 @partial(jax.jit, static_argnames=("graphdef", "readout", "mesh"))
@@ -211,7 +212,7 @@ def read(
 
     def local(hidden: Block, rows: BlockRows, lengths: Array, state: State) -> Array:
         model = nnx.merge(graphdef, state)
-        apart, keep = steps.examples_apart(_flat(hidden), rows.flat(), _flat(lengths), longest)
+        apart, keep = packed_layer.examples_apart(_flat(hidden), rows.flat(), _flat(lengths), longest)
         outputs = readout(model.finish(apart, keep.astype(model.numerics.wide)))
         return outputs.reshape(*hidden.shape[:2], -1, *outputs.shape[1:])
 
@@ -233,7 +234,7 @@ def read_at(
 
     def local(hidden: Block, rows: BlockRows, positions: Array, state: State) -> Array:
         model = nnx.merge(graphdef, state)
-        outputs = steps.tokens_at(_flat(hidden), rows.flat(), _flat(positions))
+        outputs = packed_layer.tokens_at(_flat(hidden), rows.flat(), _flat(positions))
         outputs = readout(model.finish(outputs, jnp.ones((outputs.shape[0], 1, outputs.shape[1]), model.numerics.wide)))
         return outputs.reshape(*hidden.shape[:2], -1, *outputs.shape[1:])
 
@@ -245,7 +246,7 @@ def head_outputs(
     weights: LayerWeights, hidden: Block, rows: BlockRows, *, numerics: Numerics, short: bool, mesh: Mesh | None
 ) -> Float[Array, "runs rows place heads head_dim"]:
     """What donors give to a layer: all heads' outputs, of a short last layer at [CLS] alone."""
-    step = steps.first_head_outputs if short else steps.head_outputs
+    step = packed_layer.first_head_outputs if short else packed_layer.head_outputs
 
     def local(hidden: Block, rows: BlockRows, weights: LayerWeights) -> Array:
         outputs = step(weights, _flat(hidden), rows.flat(), numerics)

@@ -64,7 +64,7 @@ def _digest(content: str | bytes) -> str:
 
 
 def _options(model: PretrainedModel) -> str:
-    """What a model was made with beside its config: pooling, normalisation ..."""
+    """What a model was made with besides its config: pooling, normalisation ..."""
     simple = {name: value for name, value in vars(model).items() if isinstance(value, str | int | float | None)}
     return ", ".join(f"{name} {value}" for name, value in sorted(simple.items()) if not name.startswith("_"))
 
@@ -81,7 +81,7 @@ def _content(value: Any, package: str, seen: list[Any]) -> Any:
     Functions of other packages than the one in question stand for themselves by their names.
 
     Raises:
-        InputError: it is no function, array or plain value.
+        InputError: it is not a function, array or plain value.
     """
     if value is None or isinstance(value, str | bytes | int | float | complex | np.dtype | type | ModuleType):
         return repr(value) if not isinstance(value, ModuleType) else value.__name__

@@ -102,12 +102,12 @@ class Journal:
         return self.directory / f"part-{number:05d}"
 
     def _digest(self, number: int, content: bytes) -> bytes:
-        """Of a part: under another number, or of another sweep, it is none."""
+        """The key of a part: a part under another number, or of another sweep, does not match it."""
         return hashlib.sha256(self._seal + number.to_bytes(8, "big") + content).digest()
 
 
 def _size(file: IO[bytes]) -> int:
-    """How many bytes a part has whose beginning is this. Raises `ValueError` where it is none."""
+    """The size in bytes of a part that begins like this. Raises `ValueError` if it is not the beginning of a part."""
     file.read(DIGEST_BYTES)
     file.readline(LONGEST_NAME)
     np.lib.format.read_magic(file)
@@ -199,7 +199,7 @@ def _claim(directory: Path, replace: bool) -> IO[Any]:
 
 
 def _check_files(directory: Path, replace: bool) -> None:
-    """Whether all of a journal's names are regular files; what is none, and empty, is removed where that is asked for.
+    """Whether all of a journal's names are regular files; others that are empty are removed if that is asked for.
 
     Raises:
         OutputError: something else has such a name.
@@ -210,13 +210,13 @@ def _check_files(directory: Path, replace: bool) -> None:
         if stat.S_ISREG(kind):
             continue
         if not replace:
-            raise OutputError(f"{path} is no regular file, as a journal's are: --overwrite removes it")
+            raise OutputError(f"{path} is not a regular file, as a journal's files are: --overwrite removes it")
         try:
             path.rmdir() if stat.S_ISDIR(kind) else path.unlink()
         except OSError as error:
             reason = error.strerror or error
             raise OutputError(
-                f"{path} is no file of a journal and cannot be removed ({reason}): move it away"
+                f"{path} is not a journal's file and cannot be removed ({reason}): move it away"
             ) from error
 
 
@@ -228,7 +228,7 @@ def count_parts(directory: Path) -> int:
 
 
 def is_unfinished(directory: Path) -> bool:
-    """Whether a directory holds the journal of a sweep. Raises `OutputError` where nobody may look."""
+    """Whether a directory holds the journal of a sweep. Raises `OutputError` if it may not be read."""
     return is_there(directory / FACTS, OutputError)
 
 
@@ -245,7 +245,7 @@ def discard_journal(directory: Path) -> None:
 
 
 def _remove(directory: Path, patterns: tuple[str, ...]) -> None:
-    """Remove files whose whole names match; those of the first pattern first: parts without facts are no journal."""
+    """Remove files whose whole names match; those of the first pattern first: parts without facts are not a journal."""
     try:
         names = [path.name for path in directory.iterdir()]
         for pattern in patterns:
@@ -257,7 +257,7 @@ def _remove(directory: Path, patterns: tuple[str, ...]) -> None:
 
 
 def _read(path: Path) -> dict[str, dict]:
-    """What `journal.json` says. Its own digest tells damage, so that no size is taken that nobody chose."""
+    """What `journal.json` says. Its own digest reveals damage, so that no damaged size is used."""
     advice = "--overwrite discards what was finished"
     try:
         parsed = parse_json(read_text(path, OutputError))

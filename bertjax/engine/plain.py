@@ -37,7 +37,7 @@ class SweepResult:
         outputs: outputs of each ablation, or of each override of the plain form, in the order of the examples.
         ablations: what was run, in the order of `outputs`; empty where overrides were given themselves.
         attention: the form of attention that was used.
-        seconds: wall-clock time, compilation included; 0 where nobody measured it.
+        seconds: wall-clock time, compilation included; 0 if it was not measured.
     """
 
     base: Shaped[np.ndarray, "examples *readout"]
@@ -91,7 +91,7 @@ def run(
         inputs: a batch, or `model.inputs(...)` of it.
         overrides: with a leading axis `ablations` (`overrides.stack`).
         readout: what to keep of each run, one array of any shape, such as `output.attentions`; a function defined once,
-            since each new one is compiled anew.
+            since each new one is compiled again.
 
     Returns: the readouts.
     """
@@ -128,7 +128,7 @@ def sweep(
             indices of all batches together are 0 to examples - 1, an index may come twice (filling).
         overrides: one for each ablation.
         readout: what to keep of each run; there is no record of the layers in it, which `run` has.
-        chunk_size: at most so many ablations are computed at once; default by `tokens_at_once`.
+        chunk_size: at most this many ablations are computed at once; default by `tokens_at_once`.
         share_prefix: start each ablation from the base run's hidden states at its first overridden layer.
             Without it each ablation is a full forward pass.
         progress: True shows a bar; or a function called with the work done and the total work, in runs of one layer on

@@ -95,7 +95,7 @@ def make_plan(config: BertConfig, ablations: Sequence[Ablation]) -> Plan:
     >>> make_plan(BertConfig(), single_heads(BertConfig())).states()
     [13, 25, 37, 49, 61, 73, 85, 97, 109, 121, 133, 145]
     """
-    expected = "a list of Ablation (bertjax.interventions.ablations.single_heads(model.config))"
+    expected = "a list of Ablation (bertjax.ablations.single_heads(model.config))"
     ablations = arguments.several(ablations, "ablations", expected, Ablation)
     if not ablations:
         raise InputError("there is nothing to ablate")

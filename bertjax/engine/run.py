@@ -70,14 +70,14 @@ def sweep(
     Args:
         model: any model of bertjax.
         examples: tokenised texts or pairs (`Tokenizer.encode`), a batch as tokenizers make it, or, with a tokenizer,
-            plain texts; for each example one, or a tuple of several that are run apart, equally many everywhere.
+            plain texts; for each example one, or a tuple of several that are run apart, the same number everywhere.
         ablations: sets of heads (`bertjax.ablations`).
         readout: what to keep of each run (`bertjax.readouts`, or any function of a `ModelOutput`); a function defined
-            once, since each new one is compiled anew.
+            once, since each new one is compiled again.
         combine: makes one output of the readouts of an example's texts, `[examples, *readout]` each: a similarity.
         means: the heads' outputs that mode 'mean' puts in place of their own.
         donors: texts whose head outputs mode 'patched' puts in place of the examples': as many, of equal lengths.
-        at: for each example the tokens, counted from 0, at which the readout is taken: equally many everywhere.
+        at: for each example the tokens, counted from 0, at which the readout is taken: the same number everywhere.
         row_length: slots of a row; default what costs least for these examples.
         one_per_row: do not pack several examples into a row.
         tokens_at_once: about how many tokens a step holds; default what suits the device.

@@ -97,7 +97,7 @@ class Pace:
         progress(float(done), float(total))
 
     def add(self, block: Array, runs: int) -> None:
-        """A step for so many runs was handed to the device."""
+        """A step for this many runs was handed to the device."""
         self.running.append((block, runs))
         while len(self.running) > AHEAD:
             self._wait()

@@ -22,7 +22,7 @@ BATCH = PartitionSpec(AXIS)
 
 
 def make_mesh(devices: Sequence[jax.Device] | None, rows: int) -> Mesh | None:
-    """A mesh of as many of these devices as can share so many rows evenly; None where that is one.
+    """A mesh of as many of these devices as can share the rows evenly; None if that is one.
 
     Args:
         devices: default all of this process.

@@ -154,7 +154,7 @@ def memory_in_use() -> int:
 
 
 def peak_memory() -> dict[str, int | None]:
-    """The most bytes held so far, resident and on an accelerator; None where nobody says."""
+    """The most bytes held so far, resident and on an accelerator; None where the system does not report it."""
     stats = {} if jax.default_backend() == "cpu" else jax.local_devices()[0].memory_stats() or {}
     return {"resident": peak_resident(), "device": stats.get("peak_bytes_in_use")}
 

@@ -65,7 +65,7 @@ class SweepInput:
         return self.reading.first_only and self.positions is None
 
     def row_bytes(self, places: int, ahead: int) -> int:
-        """Bytes that reading a row of so many texts takes, while so many readouts wait.
+        """Bytes that reading a row takes, by its texts and by how many readouts wait.
 
         Texts are taken apart, each as long as the longest, and what the readout asks for is made of them.
         """
@@ -203,7 +203,7 @@ def _check_positions(
     given = (arguments.several(wanted, "`at`", expected) for wanted in arguments.several(at, "`at`", expected))
     rows = [[arguments.whole_number(position, "a position of `at`") for position in wanted] for wanted in given]
     if len(rows) != len(texts) or len({len(wanted) for wanted in rows}) != 1 or not rows[0]:
-        raise InputError("`at` needs equally many positions for each example, at least one")
+        raise InputError("`at` needs the same number of positions for each example, at least one")
     if any(len(several) != 1 for several in texts):
         raise InputError("`at` is for examples of a single text")
     for number, (wanted, (text,)) in enumerate(zip(rows, texts, strict=True)):
@@ -221,7 +221,8 @@ def read_texts(examples: Examples, tokenizer: Tokenizer | None = None, name: str
         name: of the argument, for messages.
 
     Raises:
-        InputError: something that is no text, a batch padded on the left, or examples of unequally many texts.
+        InputError: something that is not a text, a batch padded on the left, or examples with different numbers of
+            texts.
     """
     if isinstance(examples, Mapping):
         texts: Texts = [(text,) for text in _rows_of(examples)]
@@ -231,7 +232,7 @@ def read_texts(examples: Examples, tokenizer: Tokenizer | None = None, name: str
     total_lengths(texts)
     counts = sorted({len(several) for several in texts})
     if len(counts) > 1:
-        raise InputError(f"{name} have {counts[0]} to {counts[-1]} texts: all need equally many")
+        raise InputError(f"{name} have {counts[0]} to {counts[-1]} texts: all need the same number")
     return texts
 
 

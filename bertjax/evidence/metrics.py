@@ -104,12 +104,13 @@ class Metric:
             and returns the weights `[examples, runs]`.
         effect_size: how effects are standardised.
         any_scale: whether shifting and scaling the outputs leaves the score unchanged.
-        ranks: whether each draw is ranked anew, so that fewer draws are affordable.
+        ranks: whether each draw is ranked again, so that fewer draws are affordable.
         flips_alone: whether the difference depends only on gained and lost predictions, so that McNemar's and Tango's
             exact forms apply.
 
     Raises:
-        DataError: what it reads, needs or is about is not one of these, a name is empty, or `function` is no function.
+        DataError: what it reads, needs or is about is not one of these, a name is empty, or `function` is not a
+            function.
     """
 
     name: str

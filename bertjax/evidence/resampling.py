@@ -177,7 +177,7 @@ def _correlation(
 
 @dataclass(frozen=True)
 class _Workspace:
-    """Arrays reused for every draw: allocating them anew each time would take longer than the computation.
+    """Arrays reused for every draw: allocating them each time would take longer than the computation.
 
     Integers, because NumPy computes their cumulative sums ten times as fast as those of floats.
 

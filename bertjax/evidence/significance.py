@@ -20,7 +20,7 @@ from bertjax.evidence.resampling import Scorer, score_draws, standardise, swaps
 LEAST_DRAWS, DRAWS_PER_ABLATION = 9_999, 100
 # The most work of a test, in draws times examples times ablations: about a minute or two.
 MOST_WORK = {"predictions": 4e11, "values": 2e11}
-MOST_RANKED_WORK = 6.6e9  # where each draw is ranked anew
+MOST_RANKED_WORK = 6.6e9  # where each draw is ranked again
 POWER = 0.8
 HALVES = 200  # random halves of the examples on which heads are chosen
 ROUNDING = 1e-12

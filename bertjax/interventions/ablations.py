@@ -104,7 +104,7 @@ def ablation(config: BertConfig, heads: Iterable[ov.Head], mode: str = "uniform"
 
 
 def check_count(sets: int, heads: int) -> None:
-    """Raise `InputError` where so many sets, with so many heads in all, are more than a sweep can be asked for."""
+    """Raise `InputError` where these are more sets, or more heads in all, than a sweep can be asked for."""
     if sets > MOST_SETS or heads > MOST_HEADS:
         needed = format_bytes(SET_BYTES * sets + HEAD_BYTES * heads)
         raise InputError(
@@ -196,7 +196,7 @@ def read_sets(path: Path, config: BertConfig, mode: str = "uniform") -> list[Abl
         mode: of heads without one.
 
     Raises:
-        InputError: the file cannot be read, or a line is no set; with the line's number.
+        InputError: the file cannot be read, or a line is not a set; with the line's number.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "sets.txt"
@@ -218,7 +218,7 @@ def read_sets(path: Path, config: BertConfig, mode: str = "uniform") -> list[Abl
 
 
 def hash_sets(path: Path) -> str | None:
-    """sha256 of the sets in a file, whatever they are called; None where there is no file.
+    """sha256 of the sets in a file, whatever their names; None if there is no file.
 
     Raises:
         InputError: the file cannot be read.
@@ -259,7 +259,7 @@ def _heads(heads: Iterable[ov.Head], name: str) -> tuple[ov.Head, ...]:
 
 def to_overrides(
     config: BertConfig,
-    one: Ablation,
+    ablation: Ablation,
     means: Float[np.ndarray, "layers heads head_dim"] | None = None,
     donor: ModelOutput | None = None,
 ) -> Overrides:
@@ -272,20 +272,21 @@ def to_overrides(
     Raises:
         OverrideError: a head that does not exist, mode 'mean' without means or 'patched' without a donor.
     """
-    arguments.instance(one, "one", Ablation, "an Ablation (bertjax.interventions.ablations.ablation)")
+    arguments.instance(ablation, "ablation", Ablation, "an Ablation (bertjax.ablations.ablation)")
     kinds: dict[tuple[str, float], list[ov.Head]] = {}
-    for change in one.changes:
+    for change in ablation.changes:
         kinds.setdefault((change.replacement, 1 - change.replaced), []).append((change.layer, change.head))
     parts = [ov.identity(config)]
     for (replacement, gate), heads in kinds.items():
         if replacement == "mean":
             if means is None:
-                raise OverrideError(f"ablation {one.name} replaces heads by their mean outputs: {GIVE_MEANS}")
+                raise OverrideError(f"ablation {ablation.name} replaces heads by their mean outputs: {GIVE_MEANS}")
             parts.append(ov.mean(config, heads, means, gate))
         elif replacement == "donor":
             if donor is None:
                 raise OverrideError(
-                    f"ablation {one.name} takes heads' outputs from another run: give donor=model(...) of other texts"
+                    f"ablation {ablation.name} takes heads' outputs from another run: "
+                    "give donor=model(...) of other texts"
                 )
             parts.append(ov.patched_outputs(config, heads, donor, gate))
         else:

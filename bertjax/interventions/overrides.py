@@ -11,7 +11,7 @@ Vig et al. 2020; forbidden edges, Geva et al. 2023.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import index
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 Head: TypeAlias = str | tuple[int, int]
-Entries: TypeAlias = HeadWeights | HeadOutputs
+E = TypeVar("E", HeadWeights, HeadOutputs, Edges)
 # A number for all heads that are named, one for each of them, or a matrix `[layers, heads]` of all heads.
 Gates: TypeAlias = float | Float[Array, "..."] | Float[np.ndarray, "..."] | Sequence[Any]
 
@@ -179,7 +179,7 @@ def fixed(config: BertConfig, weights: Mapping[Head, Any]) -> Overrides:
 def patched_weights(config: BertConfig, heads: Iterable[Head], donor: ModelOutput) -> Overrides:
     """Take the heads' attention weights from another run of the model, example by example.
 
-    Donor and receiver need equally many tokens, example by example; that is checked when the model is called.
+    Donor and receiver need the same number of tokens, example by example; that is checked when the model is called.
     """
     heads = _parse(config, heads)
     _check_donor(config, donor)
@@ -325,7 +325,7 @@ def _parse_edge(edge: Sequence[int]) -> tuple[int, int, int, int]:
         layer, head, query, key = (index(part) for part in edge)
     except (TypeError, ValueError) as error:
         raise OverrideError(
-            f"{arguments.brief(edge)} is no edge: give (layer, head, query, key) as whole numbers"
+            f"{arguments.brief(edge)} is not an edge: give (layer, head, query, key) as whole numbers"
         ) from error
     return layer, head, query, key
 
@@ -376,12 +376,12 @@ def stack(overrides: Sequence[Overrides]) -> Overrides:
     Shorter lists of entries are filled up with entries that do nothing (layer -1).
     """
     overrides = _check_together(overrides, "stack")
-    columns = {
-        name: _align([getattr(override, name) for override in overrides]) for name in ("weights", "outputs", "edges")
-    }
+    weights = _align([override.weights for override in overrides])
+    outputs = _align([override.outputs for override in overrides])
+    edges = _align([override.edges for override in overrides])
     aligned = [
-        replace(override, **{name: column[i] for name, column in columns.items()})
-        for i, override in enumerate(overrides)
+        replace(override, weights=weights[number], outputs=outputs[number], edges=edges[number])
+        for number, override in enumerate(overrides)
     ]
     return jax.tree.map(lambda *arrays: jnp.stack(arrays), *aligned)
 
@@ -400,15 +400,13 @@ def _check_together(overrides: Sequence[Overrides], name: str) -> tuple[Override
 def _combine_two(first: Overrides, second: Overrides) -> Overrides:
     if not any(is_traced(leaf) for leaf in jax.tree.leaves((first, second))):
         _refuse_clash(first, second)
-    parts = {}
-    for name in ("weights", "outputs", "edges"):
-        present = [part for part in (getattr(first, name), getattr(second, name)) if part is not None]
-        parts[name] = _concatenate(present) if len(present) == 2 else (present or [None])[0]
     return Overrides(
         first.weights_gate * second.weights_gate,
         first.uniform + second.uniform,
         first.output_gate * second.output_gate,
-        **parts,
+        weights=_join(first.weights, second.weights),
+        outputs=_join(first.outputs, second.outputs),
+        edges=_join(first.edges, second.edges),
     )
 
 
@@ -453,41 +451,43 @@ def _places(edges: Edges, where: np.ndarray | None = None) -> list[tuple[int, ..
     return [tuple(row) for row in columns[used if where is None else used & where].tolist()]
 
 
-def _concatenate(parts: list[Any]) -> Any:
-    """Join two lists of entries; values for all examples are repeated beside values for each."""
-    if not isinstance(parts[0], Edges):
-        parts = _same_shape(parts)
-    return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *parts)
+def _join(first: E | None, second: E | None) -> E | None:
+    """Entries of both; values for all examples are repeated beside values for each."""
+    if first is None or second is None:
+        return second if first is None else first
+    joined: E = jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *_same_shape([first, second]))
+    return joined
 
 
-def _same_shape(parts: list[Any]) -> list[Any]:
-    """Broadcast the values (and donor's masks) of several lists of entries to one shape, entries apart."""
-    shapes = {
+def _same_shape(parts: list[E]) -> list[E]:
+    """Broadcast the values (and donor's masks) of several lists of entries to one shape; edges have none."""
+    if isinstance(parts[0], Edges):
+        return parts
+    shapes: dict[str, tuple[int, ...]] = {
         name: jnp.broadcast_shapes(*(getattr(part, name).shape[1:] for part in parts))
         for name in ("values", "donor_mask")
     }
 
-    def widen(part: Any, name: str) -> Array:
+    def widen(part: E, name: str) -> Array:
         array = getattr(part, name)
         return jnp.broadcast_to(array, (array.shape[0], *shapes[name]))
 
     return [replace(part, **{name: widen(part, name) for name in shapes}) for part in parts]
 
 
-def _align(parts: list[Any]) -> list[Any]:
+def _align(parts: list[E | None]) -> list[E | None]:
     """Give several lists of entries, None among them, equal shapes."""
     present = [part for part in parts if part is not None]
     if not present:
         return parts
-    if not isinstance(present[0], Edges):
-        present = _same_shape(present)
+    present = _same_shape(present)
     count = max(part.layer.shape[0] for part in present)
     filled = iter([_fill(part, count) for part in present])
     nothing = _fill(jax.tree.map(lambda x: x[:0], present[0]), count)
     return [nothing if part is None else next(filled) for part in parts]
 
 
-def _fill(part: Any, count: int) -> Any:
+def _fill(part: E, count: int) -> E:
     """Add entries that do nothing until there are `count`."""
     missing = count - part.layer.shape[0]
     padded = jax.tree.map(lambda x: jnp.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1)), part)

@@ -58,7 +58,7 @@ def read(readout: Readout, output: ModelOutput, *, of_each: bool = True) -> Arra
         of_each: it must have an entry for each example; a sweep's must, that of `plain.run` need not.
 
     Raises:
-        InputError: it is not one array, with an entry for each example, or needs values that nobody has yet.
+        InputError: it is not one array, with an entry for each example, or needs values that are not known yet.
     """
     try:
         given = readout(output)

@@ -43,7 +43,7 @@ def read_batch(given: Mapping[str, Any], tokenizer: Any = None) -> dict[str, Any
     if isinstance(first, Mapping):
         separate = [name for name in FIELDS[1:] if given.get(name) is not None]
         if separate:
-            raise InputError(f"a batch was given, and {', '.join(separate)} beside it: put them into the batch")
+            raise InputError(f"a batch was given, and {', '.join(separate)} besides it: put them into the batch")
         given = first
     unknown = [str(name) for name in given if name not in FIELDS]
     if unknown:
@@ -187,7 +187,7 @@ def _check_entries(
     if not fits:
         raise OverrideError(
             f"overrides.{name} were given for [batch, query, {'key' if free == 1 else 'head_dim'}] {entry_shape}, "
-            f"but the input asks for {shape}: donor and receiver need equally many tokens"
+            f"but the input asks for {shape}: donor and receiver need the same number of tokens"
         )
     if not (is_traced(entries.donor_mask) or is_traced(inputs.keep)):
         have, want = np.asarray(entries.donor_mask), np.asarray(inputs.keep).max(axis=1).astype(int)
@@ -197,7 +197,7 @@ def _check_entries(
             donor = np.broadcast_to(have, (have.shape[0], *want.shape))[entry, example].sum()
             raise OverrideError(
                 f"overrides.{name} patch example {example} of {want[example].sum()} tokens from a donor of {donor}: "
-                "both need equally many tokens, in the same places"
+                "both need the same number of tokens, in the same places"
             )
 
 

@@ -12,8 +12,7 @@ from flax import nnx
 from jaxtyping import Array, ArrayLike, Float
 
 from bertjax.checkpoints import BertConfig
-from bertjax.model import fused_attention as fused
-from bertjax.model import ops
+from bertjax.model import fused_attention, ops
 from bertjax.model.layer import AfterAttention, Recipe, after_attention
 from bertjax.model.types import AttentionRecord, EncoderRecord, Inputs, Numerics, Overrides
 
@@ -94,7 +93,7 @@ class Attention(nnx.Module):
         """The sum of all heads' outputs in wide floats, and all that happened inside."""
         queries, keys, values = self.project(hidden)
         if self.numerics.attention != "explicit" and dropout is None:
-            outputs = fused.attend(queries, keys, values, keep, overrides, layer, numerics=self.numerics)
+            outputs = fused_attention.attend(queries, keys, values, keep, overrides, layer, numerics=self.numerics)
             return self.merge(outputs), AttentionRecord(queries, keys, values, None, outputs)
         edges = None if overrides is None else overrides.edges
         share = ops.override_keep(keep, edges, layer, self.heads, hidden.shape[1])

@@ -49,7 +49,7 @@ def attend(
 
 
 def _pallas(queries: Array, keys: Array, values: Array, keep: Array, gates: Gates, numerics: Numerics) -> Array:
-    from bertjax.model import pallas_attention as kernels
+    from bertjax.model import pallas_attention
 
     if keep.shape[1] != 1:
         raise InputError(
@@ -58,8 +58,8 @@ def _pallas(queries: Array, keys: Array, values: Array, keep: Array, gates: Gate
         )
     marks = (keep[:, 0] > 0).astype(jnp.int32)
     asking = jnp.ones(queries.shape[:2], jnp.int32)  # padding attends to the real tokens, as in the explicit form
-    whole = None if gates is None else kernels.HeadGates(*gates, jnp.ones(queries.shape[2]))
-    return kernels.attend(queries, keys, values, (asking, marks), whole, numerics)
+    whole = None if gates is None else pallas_attention.HeadGates(*gates, jnp.ones(queries.shape[2]))
+    return pallas_attention.attend(queries, keys, values, (asking, marks), whole, numerics)
 
 
 def attend_in_rows(
@@ -71,9 +71,9 @@ def attend_in_rows(
 ) -> Float[Array, "batch token heads head_dim"]:
     """Each head's outputs in rows that hold several examples, in wide floats; 0 at padding, whose segment is 0."""
     if numerics.attention == "pallas":
-        from bertjax.model import pallas_attention as kernels
+        from bertjax.model import pallas_attention
 
-        return kernels.attend(queries, keys, values, (segments, segments), None, numerics)
+        return pallas_attention.attend(queries, keys, values, (segments, segments), None, numerics)
     implementation: Implementation = "cudnn" if has_cudnn(numerics, queries.shape[-1]) else "xla"
     return _jax(
         queries, keys, values, ops.same_segment(segments, numerics.wide), None, numerics, implementation=implementation
@@ -136,7 +136,7 @@ def real_keys_first(
 def _attend_to_first(
     queries: Array, keys: Array, values: Array, count: Int[Array, " batch"], implementation: Implementation
 ) -> Array:
-    """Attention to the first so many keys; differentiable once, in reverse."""
+    """Attention to the first `length` keys; differentiable once, in reverse."""
     return _batchable(partial(_call, implementation=implementation))(queries, keys, values, count)
 
 

@@ -129,7 +129,12 @@ def attention_scores(
     numerics: Numerics,
 ) -> Float[Array, "batch heads query key"]:
     """`queries . keys / sqrt(head_dim)`, in wide floats."""
-    return contract("bqhd,bkhd->bhqk", queries, keys, numerics) * queries.shape[-1] ** -0.5
+    return contract("bqhd,bkhd->bhqk", queries, keys, numerics) * score_scale(queries.shape[-1])
+
+
+def score_scale(head_dim: int) -> float:
+    """What the product of a query and a key is multiplied by: 1/sqrt(head_dim) (Vaswani et al. 2017)."""
+    return float(head_dim**-0.5)
 
 
 def attention_weights(

@@ -1,12 +1,13 @@
-"""The steps of a sweep, each compiled once: embed, one layer, one layer for many runs at once, the last layer, read.
+"""One layer in a sweep: of one run, of many runs that branch off one parent, and the last layer at [CLS] alone.
 
-All layers go through the same compiled functions, their weights are arguments. Rows hold several examples
-(`packing.py`); `segments` says which tokens belong together.
+Free functions on a layer's weights; `engine/compiled_steps.py` compiles them for blocks of runs. Rows hold several
+examples (`engine/packing.py`); `segments` says which tokens belong together.
 
-Two steps compute less than a layer's full work, both exactly. `branch` runs attention once for all runs that differ
+Two forms compute less than a layer's full work, both exactly. `branch` runs attention once for all runs that differ
 from one parent in this layer: the output projection is linear in the heads' outputs, so a run adds only what its
-changed heads change. `last` computes only [CLS], where nothing else is read: one query for each example, and since
-`q . (W_K x) = (W_K' q) . x` and `sum_t a_t (W_V x_t) = W_V (sum_t a_t x_t)`, no other token's key or value.
+changed heads change. `last_advance` and `last_branch` compute only [CLS], where nothing else is read: one query for
+each example, and since `q . (W_K x) = (W_K' q) . x` and `sum_t a_t (W_V x_t) = W_V (sum_t a_t x_t)`, no other token's
+key or value.
 """
 
 from dataclasses import replace
@@ -14,8 +15,7 @@ from dataclasses import replace
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bertjax.model import fused_attention as fused
-from bertjax.model import ops
+from bertjax.model import fused_attention, ops
 from bertjax.model.encoder import Layer
 from bertjax.model.layer import AfterAttention, Recipe, after_attention
 from bertjax.model.types import Numerics, record
@@ -185,7 +185,7 @@ def _attention(
     queries, keys, values = (projected[:, :, part].astype(numerics.dtype) for part in range(3))
     means = _segment_means(values, rows, numerics)
     if numerics.attention != "explicit":
-        return fused.attend_in_rows(queries, keys, values, rows.segments, numerics), means
+        return fused_attention.attend_in_rows(queries, keys, values, rows.segments, numerics), means
     keep = ops.same_segment(rows.segments, numerics.wide)
     learned = ops.attention_weights(ops.attention_scores(queries, keys, numerics), keep[:, None])
     return ops.mix(learned, values, numerics), means
@@ -222,7 +222,7 @@ def _first_tokens(
     first = jnp.take_along_axis(hidden, rows.starts[:, :, None], axis=1)
     queries = ops.contract("bpe,ehd->bphd", first, query_kernel, numerics) + weights.qkv_bias[0][None, None]
     reaching = ops.contract("bphd,ehd->bphe", queries.astype(numerics.dtype), key_kernel, numerics)
-    scores = ops.contract("bphe,bte->bhpt", reaching, hidden, numerics) * queries.shape[-1] ** -0.5
+    scores = ops.contract("bphe,bte->bhpt", reaching, hidden, numerics) * ops.score_scale(queries.shape[-1])
     members = _membership(rows, numerics)
     learned = ops.attention_weights(scores, members[:, None])
     equal = members / jnp.maximum(members.sum(-1, keepdims=True), 1)

@@ -66,8 +66,8 @@ def _attend(
     scaled = [by_head(part.astype(numerics.dtype)) for part in (queries, keys, values)]
     marks = pad(segments[0], 1)[:, :, None], pad(segments[1], 1)[:, None]
     shares = [] if gates is None else _shares(gates, values, segments[1], numerics, places)
-    options = {"scale": head_dim**-0.5, "numerics": numerics, "overridden": gates is not None}
-    outputs = by_platform(partial(_call_attend, **options), *scaled, *marks, *shares)
+    call = partial(_call_attend, scale=ops.score_scale(head_dim), numerics=numerics, overridden=gates is not None)
+    outputs = by_platform(call, *scaled, *marks, *shares)
     return outputs[:, :, :tokens, :head_dim].swapaxes(1, 2)
 
 
@@ -206,7 +206,7 @@ def by_head(part: Array) -> Array:
 
 
 def block_size(tokens: int) -> int:
-    """Tokens of a block, for texts of so many."""
+    """Tokens of a block, by the texts' length."""
     return min(BLOCK, max(LEAST, 1 << (tokens - 1).bit_length()))
 
 

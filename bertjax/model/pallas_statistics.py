@@ -1,8 +1,8 @@
 """Statistics of attention weights that are never written to memory: entropy, mass on columns, column means.
 
-Kernels for GPU and TPU, as in `kernels.py`: a block of queries goes through its keys twice, first for the softmax's
-sum, then for the weights, after overrides of heads; a block of keys then goes through the queries. They have no
-gradient.
+Kernels for GPU and TPU, as in `pallas_attention.py`: a block of queries goes through its keys twice, first for the
+softmax's sum, then for the weights, after overrides of heads; a block of keys then goes through the queries. They have
+no gradient.
 """
 
 from collections.abc import Callable
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jaxtyping import Array, Float, Int
 
+from bertjax.model import ops
 from bertjax.model.pallas_attention import HeadGates, by_head, by_platform, pad, product, running, score_block, widen
 from bertjax.model.types import Numerics, record
 
@@ -61,8 +62,7 @@ def measure(
     marks = pad(segments, 1)
     given = widen(pad(columns.astype(numerics.wide), 1), 2)
     shares = [part.astype(numerics.wide)[:, None, None] for part in (gates.weights, gates.uniform)]
-    options = {"scale": head_dim**-0.5, "numerics": numerics}
-    call = partial(_call_measure, **options)
+    call = partial(_call_measure, scale=ops.score_scale(head_dim), numerics=numerics)
     every = by_platform(call, *asked, marks[:, :, None], marks[:, None], *shares, pad(equal, 1)[:, :, None], given)
     entropy, mass, sums = every
     means = sums[:, :, 0, :tokens] * equal[:, None]

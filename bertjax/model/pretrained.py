@@ -22,9 +22,9 @@ from bertjax.checkpoints import (
     CheckpointWarning,
     locate,
     read_weights,
+    tensor_names,
     write_weights,
 )
-from bertjax.checkpoints import tensor_names as checkpoint
 from bertjax.errors import CheckpointError, ConfigError, InputError, OutputError, some_of
 from bertjax.model.checks import FIELDS, check_overrides, prepare_inputs, read_batch
 from bertjax.model.encoder import Body
@@ -118,7 +118,7 @@ class PretrainedModel(nnx.Module):
 
     def weights(self) -> dict[str, np.ndarray]:
         """All parameters under HuggingFace's names and in its layout."""
-        return checkpoint.write_parameters({name: np.asarray(value) for name, value in self.parameters().items()})
+        return tensor_names.write_parameters({name: np.asarray(value) for name, value in self.parameters().items()})
 
     @classmethod
     def from_pretrained(
@@ -217,7 +217,7 @@ def compute(function: Callable[[ModelOutput], T], model: PretrainedModel, inputs
     """A function of a model's output, compiled with the model: what it leaves out is not kept.
 
     Args:
-        function: defined once; each new one is compiled anew.
+        function: defined once; each new one is compiled again.
     """
     graph, state = nnx.split(model)
     value: T = _compute(graph, state, inputs, function)
@@ -230,7 +230,7 @@ def _compute(graphdef: Graph, state: State, inputs: Inputs, function: Callable[[
 
 
 def check_config(config: Any) -> BertConfig:
-    """Raise `ConfigError` where a config is none."""
+    """Raise `ConfigError` if something is not a config."""
     expected = "a BertConfig (from_pretrained loads a checkpoint with its own)"
     return arguments.instance(config, "config", BertConfig, expected, ConfigError)
 
@@ -243,7 +243,7 @@ def check_numerics(numerics: Any) -> Numerics:
 
 
 def split_key(key: Array | None, count: int) -> Array:
-    """Keys of the parts of a model; without one those of seed 0. Raises `InputError` where it is no key."""
+    """Keys of the parts of a model; without one those of seed 0. Raises `InputError` if it is not a key."""
     if key is None:
         key = jax.random.key(0)
     if not (isinstance(key, jax.Array) and (jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.shape == (2,))):
@@ -277,21 +277,21 @@ def make_numerics(dtype: DTypeLike, precision: str | None = None, attention: str
 
 
 def build(create: Callable[[Array], M], weights: dict[str, np.ndarray], config: BertConfig, seed: int) -> M:
-    """A model whose parameters are those of a checkpoint; what the checkpoint lacks is initialised anew.
+    """A model whose parameters are those of a checkpoint; what the checkpoint lacks is newly initialised.
 
     Raises:
         CheckpointError: the weights do not fit.
     """
-    checkpoint.check_layers(weights, config)
-    unknown = sorted(name for name in weights if not checkpoint.is_known(name))
+    tensor_names.check_layers(weights, config)
+    unknown = sorted(name for name in weights if not tensor_names.is_known(name))
     if unknown:
         _warn(f"tensors that no BERT class knows were not used: {some_of(unknown)}")
     graphdef, state = nnx.split(nnx.eval_shape(create, jax.random.key(0)))
     shapes = _by_path(state)
-    loaded, missing = checkpoint.read_parameters(weights, {p: v.shape for p, v in shapes.items()}, config)
+    loaded, missing = tensor_names.read_parameters(weights, {p: v.shape for p, v in shapes.items()}, config)
     fresh: dict[str, Any] = {}
     if missing:
-        _warn(f"not in the checkpoint and initialised anew: {some_of(missing)}")
+        _warn(f"not in the checkpoint, newly initialised: {some_of(missing)}")
         fresh = _by_path(nnx.split(create(jax.random.key(seed)))[1])
     leaves = [
         jnp.asarray(loaded[path], shape.dtype) if path in loaded else fresh[path] for path, shape in shapes.items()

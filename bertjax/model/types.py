@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @runtime_checkable
 class SavedTokenizer(Protocol):
-    """What a model saves beside itself: `bertjax.Tokenizer` is one.
+    """What a model saves besides itself: `bertjax.Tokenizer` is one.
 
     Attributes:
         prompt: what is put before each text.
@@ -49,7 +49,7 @@ def record(cls: type[T]) -> type[T]:
     """Make a class a frozen dataclass that JAX sees as a tree of its fields.
 
     `jax.tree_util.register_dataclass` would rebuild it through `__init__`; JAX also rebuilds trees with
-    objects that are no arrays (in `vmap`'s axis specifications, say), which the shape checks of the tests
+    objects that are not arrays (in `vmap`'s axis specifications, say), which the shape checks of the tests
     would refuse. So it is rebuilt without.
     """
     cls = dataclass(frozen=True)(cls)

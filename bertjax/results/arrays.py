@@ -102,7 +102,7 @@ def _header(archive: zipfile.ZipFile, member: str) -> Header:
             shape, _, dtype = reader(stream)
         header = Header(shape, dtype)
         if dtype.kind not in _KINDS or min(shape, default=1) < 0 or stream.tell() + header.nbytes != entry.file_size:
-            raise ValueError(f"{member} is no array of numbers or texts, or is cut off")
+            raise ValueError(f"{member} is not an array of numbers or texts, or is cut off")
     return header
 
 

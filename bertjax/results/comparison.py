@@ -177,7 +177,7 @@ def compare_table(results: Sequence[Contents], metric: str | None = None) -> Gro
         )
     note = (
         f"rank correlation of effects with 95 % interval (of ten and more); found: {kind}s at q < {Q} in each; both: "
-        "with the same sign; chance: that sets of these sizes share as many"
+        "with the same sign; chance: probability that random sets of these sizes share at least as many"
     )
     legend = [Text(f"{number}  {label}") for number, label in zip(numbers, labels, strict=True)]
     parts: list[Any] = [*legend, table, Text(note)]
@@ -185,7 +185,7 @@ def compare_table(results: Sequence[Contents], metric: str | None = None) -> Gro
         if first_results.points(metric=metric).tolist() == second_results.points(metric=metric).tolist():
             parts.append(Text(f"{first} and {second} are the same results twice"))
     if share_examples(results):
-        parts.append(Text("some of these results share examples: that they agree may be the luck of those examples"))
+        parts.append(Text("some of these results share examples: agreement may be due to those examples"))
     agreements = agreeing(results, metric)
     parts.append(Text(f"\n{count_of(len(agreements), kind)} found in more than one, with the same sign", style="bold"))
     if agreements:

@@ -113,7 +113,7 @@ def verify(directory: Path, name: str, summary: Mapping[str, Any]) -> BinaryIO:
     file.close()
     difference = "its SHA-256 is another" if size == recorded["bytes"] else f"{size:,} bytes, not {recorded['bytes']:,}"
     raise InputError(
-        f"{path} is not the file that {NAME} was written with ({difference}): copy the results anew, or {AGAIN}"
+        f"{path} is not the file that {NAME} was written with ({difference}): copy the results again, or {AGAIN}"
     )
 
 

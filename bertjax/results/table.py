@@ -242,7 +242,7 @@ def _wrong_values(rows: Sequence[Row]) -> str | None:
     for number, row in enumerate(rows):
         for name, value in row.to_dict().items():
             if isinstance(value, float) and not math.isfinite(value):
-                return f"{name} of row {number} is no finite number"
+                return f"{name} of row {number} is not a finite number"
     return None
 
 

@@ -28,7 +28,6 @@ from bertjax.results.table import COLUMNS, Row, column, kind_of
 
 BAR_WIDTH = 30  # characters
 NOTHING = 0.005  # points: anything smaller prints as 0.00
-FORMATS = ("table", "csv", "json", "md")
 HEADINGS = ("", "score", "change", "95 % CI", "p", "q", "gains", "losses")
 
 

@@ -130,7 +130,7 @@ def _choose_length(model: PretrainedModel, tokenizer: Tokenizer, examples: Examp
 
 
 def _default_length(model: PretrainedModel, tokenizer: Tokenizer) -> int:
-    """Where nobody says one: for a sentence embedder all that tokenizer and model take, as in sentence-transformers."""
+    """Where none is given: for a sentence embedder all that tokenizer and model take, as in sentence-transformers."""
     most = min(model.config.max_position_embeddings, tokenizer.max_length or model.config.max_position_embeddings)
     return most if isinstance(model, BertForSentenceEmbedding) else min(128, most)
 

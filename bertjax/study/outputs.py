@@ -33,7 +33,7 @@ from bertjax.study.encoding import Encoded, batch_rows, plain_label
 
 # Into how many blocks, and at least how large, processes cut the examples for means.
 MOST_BLOCKS, EXAMPLES_OF_BLOCK = 64, 256
-# Sentence vectors of all ablations wait in memory for their partners; so many bytes at a time.
+# Sentence vectors of all ablations wait in memory for their partners: so many bytes at a time.
 VECTOR_BYTES = 512 * 2**20
 
 
@@ -167,7 +167,7 @@ def mean_outputs(
 
     Args:
         batch_size: texts computed together.
-        examples: of the first so many; default all.
+        examples: use only the first of them, this many; default all.
     """
     return mean_head_outputs(model, _unrepeated(model, encoded, batch_size, range(examples or encoded.examples)))
 

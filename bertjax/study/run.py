@@ -82,7 +82,7 @@ def ablate(
         output: a directory to write to, in which an interrupted sweep resumes; None writes nothing.
         overwrite: replace results that are there.
         metric: the main one, in place of the task's own: a name in `METRICS`, or a `Metric` of your own.
-        limit: so many examples, drawn with `seed`.
+        limit: use at most this many examples, drawn with `seed`.
         data, data_dir, split, text_columns, label_column, label_names: where examples are, and what is what in a file.
         subset_size, subset_count: heads of each random subset, and how many.
         max_length: tokens after which texts are cut.

@@ -31,7 +31,7 @@ def score_ablations(
         positive: the label that counts as yes.
         labels: of the examples.
 
-    Returns: one entry for each ablation, scored by the main metric with all metrics beside it; and the base's
+    Returns: one entry for each ablation, scored by the main metric and all others; and the base's
         scores by metric, the main one first.
     """
     base = {metric.name: float(score(metric, result.base[None], labels, positive)[0]) for metric in metrics}

@@ -62,7 +62,7 @@ class Settings:
         heads: only these heads, e.g. ("3.0", "2.7"); None for all. For 'cumulative' their order.
         subset_size, subset_count: for 'subsets': heads of each (None for 2), and how many (None for 100), drawn with
             `seed`.
-        limit: so many examples, drawn with `seed`; None for all.
+        limit: use at most this many examples, drawn with `seed`; None for all.
         engine: 'fast' (`bertjax.engine`) or 'plain' (`bertjax.plain`, the simple form that the fast one is tested
             against).
         attention: for 'fast': 'explicit', 'fused', 'pallas' (`Numerics.attention`), or 'auto' for what is fastest on
@@ -129,7 +129,7 @@ class Settings:
 
     @property
     def memory_budget(self) -> int | None:
-        """`memory` in bytes. Raises `InputError` where it is no amount."""
+        """`memory` in bytes. Raises `InputError` if it is not an amount."""
         return None if self.memory is None else parse_bytes(self.memory)
 
     @property
@@ -153,6 +153,8 @@ def _hash_file(path: Path) -> str | None:
 def check_settings(settings: Settings) -> None:
     """Raise `InputError` for settings that contradict themselves or name what does not exist."""
     _check_kinds(settings)
+    if settings.mode in MODES and settings.mode not in available_modes():
+        raise InputError(f"mode {settings.mode!r} needs donors, and a task has none: call bertjax.sweep with donors=")
     for name, choices in (
         ("mode", tuple(available_modes())),
         ("precision", ("auto", "float32", "bfloat16")),

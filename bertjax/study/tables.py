@@ -15,7 +15,7 @@ def plan_table(estimate: Estimate) -> PlainTable:
     """What a sweep will cost, a line for each thing that it needs.
 
     Args:
-        found: as `estimate.estimate` gives it.
+        estimate: what `bertjax.estimate` returns.
     """
     cost, blocks = estimate.cost, estimate.blocks
     now, before = cost.necessary / 1e12, cost.plain / 1e12
@@ -67,7 +67,3 @@ def parity_table(rows: Sequence[Difference]) -> PlainTable:
         verdict = Text("pass", style="green") if row.passed else Text("FAIL", style="bold red")
         table.add_row(row.component, *(f"{x:.1e}" for x in (row.largest, row.mean, row.tolerance)), verdict)
     return table
-
-
-FORMATS = ("table", "csv", "json", "md")
-HEADINGS = ("", "score", "change", "95 % CI", "p", "q", "gains", "losses")

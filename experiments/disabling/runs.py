@@ -47,7 +47,7 @@ class DisablingRun:
         return f"{self.results['task']}{split}{similarity}"
 
     def scorer(self) -> Any:
-        """A scorer of the base and all places that takes how often each example counts (`resampling.make_scorer`)."""
+        """A scorer of the base and all places that takes how often each example counts (`evidence.make_scorer`)."""
         return make_scorer(self.results["metric"], self.outputs, self.labels, self.results["positive"])
 
 

@@ -100,7 +100,7 @@ def _has(fields: Sequence[str], place: int) -> bool:
 
 
 def _ids(header: Sequence[str], rows: Sequence[_Row]) -> tuple[int, ...]:
-    """The ids that `bertjax.local_files` would use: the column that numbers the rows, or else their line numbers."""
+    """The ids that bertjax would give the rows: the column that numbers them, or else their line numbers."""
     for name in ("index", "idx"):
         if name in header:
             ids = [row.fields[header.index(name)] for row in rows if _has(row.fields, header.index(name))]

@@ -219,6 +219,7 @@ def train_step(
     memory: Any,
     batch: Batch,
     key: Key[Array, ""],
+    *,
     rate: Float[Array, ""],
 ) -> tuple[Parameters, Any, Float[Array, ""]]:
     """Take one step at a learning rate: new parameters, the optimizer's new memory, and the loss before the step."""
@@ -281,9 +282,16 @@ class Trainer:
             batch = make_batch(rows, self.labels[places], self.rows, self.encoded.pad_id, self.positions)
             step = epoch * self.steps + number
             key = jax.random.fold_in(dropout_key(self.recipe.seed), step)
-            arguments = jax.device_put(batch, self.split), key, jnp.asarray(self.rates[step])
-            outputs = train_step(self.skeleton, self.optimizer, self.parameters, self.memory, *arguments)
-            self.parameters, self.memory, loss = outputs
+            batch = jax.device_put(batch, self.split)
+            self.parameters, self.memory, loss = train_step(
+                self.skeleton,
+                self.optimizer,
+                self.parameters,
+                self.memory,
+                batch,
+                key,
+                rate=jnp.asarray(self.rates[step]),
+            )
             yield float(loss)
 
     @property

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from bertjax.model import PretrainedModel
 from experiments.shared.attention import (
@@ -71,21 +71,34 @@ class Found:
     excess: Float[np.ndarray, "examples relations layers heads"]
 
 
+class BatchLinks(NamedTuple):
+    """The words and links of a batch's examples, a row for each.
+
+    Attributes:
+        pairs: of tokens, source and target.
+        links: of words, source and target.
+        others: for each control of `SAME_KEY`, the shares of the words that look for a link's target instead of its
+            source.
+        members: the word that each token belongs to.
+        inner: the tokens of the texts.
+    """
+
+    pairs: Int[Array, "batch relations pairs 2"]
+    links: Int[Array, "batch relations links 2"]
+    others: Float[Array, "batch controls relations links word"]
+    members: Bool[Array, "batch word own"]
+    inner: Bool[Array, "batch own"]
+
+
 def link_statistics(
-    maps: Float[Array, "layers batch heads query key"],
-    keep: Int[Array, "batch token"],
-    pairs: Int[Array, "batch relations pairs 2"],
-    links: Int[Array, "batch relations links 2"],
-    others: Float[Array, "batch controls relations links word"],
-    members: Bool[Array, "batch word own"],
-    inner: Bool[Array, "batch own"],
+    maps: Float[Array, "layers batch heads query key"], keep: Int[Array, "batch token"], *arrays: Shaped[Array, "..."]
 ) -> Float[Array, "batch statistics layers heads"]:
     """All statistics of a batch, one after the other: the largest and mean of pairs, hits, their controls, diagonals.
 
     Args:
-        others: for each control of `SAME_KEY`, the shares of the words that look for a link's target instead of its
-            source.
+        arrays: those of `BatchLinks`.
     """
+    pairs, links, others, members, inner = BatchLinks(*arrays)
     width = maps.shape[-1]
     real = (links[..., 0] >= 0).astype(maps.dtype)
     best = hits_of(maps, fit_width(members, width))
@@ -122,7 +135,7 @@ def follow_links(run: Run, model: PretrainedModel, sample: AnnotatedSample) -> F
     for example, text in enumerate(texts):
         inner[example, : len(text)] = [start < end for start, end in text.offsets]
     members = member_masks(words, width)
-    extras = [pairs, links, other_words(words, links, members.shape[1]), members, inner]
+    extras = [pairs, links, other_words(words, links, members.shape[1]), members, inner]  # as in `BatchLinks`
     heads, count = config.num_hidden_layers * config.num_attention_heads, members.shape[1]
     size = count * (width + (2 + links.shape[1] * links.shape[2]) * count) + 4 * width * width + 4 * pairs.shape[2]
     profile = start_profile(width - 1, config.num_hidden_layers, config.num_attention_heads)

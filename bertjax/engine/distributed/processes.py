@@ -20,13 +20,15 @@ HEARTBEAT, FAREWELL = 50, 30
 LONGEST_HOST = 255  # bytes of a host's name
 JOINING = 240  # seconds that processes wait for each other; JAX's own 300 would end in an abort
 LOST = (
-    "another process has ended, so all do; if it says why, mend that; then start all of them again with the same "
+    "another process has ended, so all do; if it says why, fix that, then start all of them again with the same "
     "command: what process 0 has saved stays"
 )
 
 
 def start(coordinator: str | None = None, processes: int | None = None, process: int | None = None) -> Watch:
     """Join the other processes, before anything is computed.
+
+    JAX's preemption service is switched off for the whole process: it would keep SIGTERM from ending it.
 
     A process that waits for the others too long, or hears that one of them has ended, ends with a line and exit code 2.
 
@@ -36,7 +38,7 @@ def start(coordinator: str | None = None, processes: int | None = None, process:
         processes: how many there are.
         process: this one's number, from 0.
 
-    Returns: what hears of the others' end; `close` it when the sweep_input is done.
+    Returns: what hears of the others' end; `close` it when the work is done.
 
     Raises:
         InputError: nothing says who the others are, they cannot be reached, or the coordinator's port is taken.

@@ -103,7 +103,7 @@ def sweep_distributed(
 
 
 def divide_examples(examples: int, shares: int) -> list[range]:
-    """The examples of each share: every so many-th, so that all are alike.
+    """The examples of each share: every n-th one, so that all shares are alike.
 
     >>> divide_examples(7, 3)
     [range(0, 7, 3), range(1, 7, 3), range(2, 7, 3)]
@@ -162,7 +162,7 @@ def _run_rounds(
     done, total = sum(len(shares[number]) for number in finished), sum(map(len, shares))
     for start in range(0, len(missing), processes):
         dealt = missing[start : start + processes]
-        own_share = shares[dealt[min(jax.process_index(), len(dealt) - 1)]]  # whoever has none does the last once more
+        own_share = shares[dealt[min(jax.process_index(), len(dealt) - 1)]]  # repeated by processes left over
         examples = sum(len(shares[number]) for number in dealt)
 
         def report(part: float, whole: float, before: int = done, count: int = examples) -> None:

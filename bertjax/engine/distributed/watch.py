@@ -2,8 +2,8 @@
 
 JAX's own service would end a process whose coordinator is gone by an abort in C++, after a while and with a stack. Each
 process keeps a connection to process 0, over which both send a sign of life every two seconds. Where that connection
-cannot be made (a firewall), JAX's own way remains. Who does not know the job's secret is no process of it: whatever
-connects, sends or hangs up at that port changes nothing.
+cannot be made (a firewall), JAX's own way remains. A connection that does not know the job's secret is refused:
+whatever connects, sends or hangs up at that port changes nothing.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ class Watch:
     Args:
         lost: what to do when another process has ended or is silent; called in a thread of its own.
 
-    `secret` is what all processes of the job know, and nobody else: process 0 makes it, the others are given it.
+    `secret` is known to all processes of the job, and to nothing else: process 0 makes it, the others are given it.
     """
 
     def __init__(self, lost: Callable[[], object]):
@@ -81,11 +81,11 @@ class Watch:
                     return
 
     def close(self) -> None:
-        """The job is done: that the others end now is no loss."""
+        """The job is done: if the others end now, nothing is lost."""
         self.done.set()
         if self._listening is not None:
             with contextlib.suppress(OSError):
-                self._listening.shutdown(socket.SHUT_RDWR)  # whoever waits for a connection waits no more
+                self._listening.shutdown(socket.SHUT_RDWR)  # ends the wait for connections
             self._listening.close()
         for connection in self.connections:
             with contextlib.suppress(OSError):
