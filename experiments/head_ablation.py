@@ -41,7 +41,8 @@ def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
     results, effects = numbers["results"], main_effects(numbers["results"])
     shape = results["layers"], results["heads"]
     panels = [
-        EffectPanel(mode, effect.change.reshape(shape), effect.found.reshape(shape)) for mode, effect in effects.items()
+        EffectPanel(mode, effect.change.reshape(shape), effect.significant.reshape(shape))
+        for mode, effect in effects.items()
     ]
     title, subtitle, label, _ = texts = texts_of(results)
     maps = partial(draw_effect_maps, panels=panels, title=title, subtitle=subtitle, label=label)

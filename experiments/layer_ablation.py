@@ -32,7 +32,7 @@ def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
     """The pictures of a run by name, from its `numbers.json` alone: bars for each mode, and strips of all modes."""
     results, effects = numbers["results"], main_effects(numbers["results"])
     panels = [
-        EffectPanel(mode, effect.change, effect.found, np.stack([effect.low, effect.high]))
+        EffectPanel(mode, effect.change, effect.significant, np.stack([effect.low, effect.high]))
         for mode, effect in effects.items()
     ]
     title, subtitle, label, what = texts = texts_of(results)

@@ -109,7 +109,7 @@ def _draw_pairs(path: Path, results: Mapping[str, Any], mode: str, effects: Effe
     for first in range(total):
         for second in range(total):
             index = names.index(name_layers({first, second}, total))
-            change[first, second], significant[first, second] = effects.change[index], effects.found[index]
+            change[first, second], significant[first, second] = effects.change[index], effects.significant[index]
     panels = [EffectPanel("change; alone on the diagonal", change, significant)]
     if pairs := results.get("pairs", {}).get(mode):
         panels.append(EffectPanel("beyond the sum of both alone", *_square(pairs, total)))
@@ -140,7 +140,7 @@ def _draw_growing(path: Path, results: Mapping[str, Any], effects: Effects, text
             continue  # in a model of one layer "all but this" is empty
         places = [names.index(name_layers(layers, total)) for layers in sets]
         ends = np.stack([effects.low[places], effects.high[places]])
-        panels.append(EffectPanel(title, effects.change[places], effects.found[places], ends))
+        panels.append(EffectPanel(title, effects.change[places], effects.significant[places], ends))
     draw_effect_bars(path, panels, [str(layer) for layer in all_layers], **texts, what="layer")
 
 

@@ -102,7 +102,7 @@ def test_what_counts_as_found_is_corrected_for_all_heads_and_is_the_evidence_of_
     outputs, labels = answers(right), np.ones(100, np.int32)
     found = effects_of("accuracy", outputs, labels)
     evidence = weigh("accuracy", outputs[0], outputs[1:], labels, resamples=200)
-    assert np.flatnonzero(found.found).tolist() == [2]
+    assert np.flatnonzero(found.significant).tolist() == [2]
     assert found.p[6] < 0.05 < found.q[6]
     for name, scale in (("p", 1), ("q", 1), ("low", 100), ("high", 100)):
         assert np.array_equal(getattr(found, name), scale * getattr(evidence, name))

@@ -14,8 +14,7 @@ from bertjax import load
 from bertjax.cli import main
 from bertjax.data.loading import load_examples
 from bertjax.data.tokenizer import Tokenizer
-from bertjax.engine.distributed import processes
-from bertjax.engine.distributed import sweep as distributed
+from bertjax.engine.distributed import processes, shared_sweep
 from bertjax.engine.distributed.shared_rows import SharedRows
 from bertjax.engine.journal import count_parts
 from bertjax.errors import InputError
@@ -27,21 +26,21 @@ from tests.tiny import FAST_COMPILATION, largest_difference
 from tests.workshop import make_classifier, write_pairs
 
 # Shares of three examples (six heads and the base run). A process that "dies" does so when the outputs of its third
-# round are to come together: the fourth time that `distributed` gathers (before the rounds, who is on which machine).
+# round are to come together: the fourth time that `shared_sweep` gathers (before the rounds, who is on which machine).
 CHILD = """
 import os, signal, sys, time
-from bertjax.engine.distributed import processes, sweep as distributed
+from bertjax.engine.distributed import processes, shared_sweep
 from bertjax.study import outputs as task_outputs
-distributed.RUNS_OF_SHARE = {"cpu": 21, "other": 21}
+shared_sweep.RUNS_OF_SHARE = {"cpu": 21, "other": 21}
 task_outputs.EXAMPLES_OF_BLOCK = 8  # the means are of seven blocks
 if sys.argv[1] in ("dies", "freezes"):
-    gather, calls = distributed.gather, []
+    gather, calls = shared_sweep.gather, []
     def dying(values):
         calls.append(1)
         if len(calls) == 4:
             os.kill(os.getpid(), signal.SIGSTOP if sys.argv[1] == "freezes" else signal.SIGKILL)
         return gather(values)
-    distributed.gather = dying
+    shared_sweep.gather = dying
 if sys.argv[1] == "late":
     start = processes.start
     def late(*given):
@@ -267,7 +266,7 @@ def test_numbers_come_together_as_they_are(rng):
 @pytest.mark.parametrize("examples", [1, 5, 64, 1000])
 @pytest.mark.parametrize("shares", [1, 3, 5])
 def test_every_example_is_in_one_share(examples, shares):
-    found = distributed.divide_examples(examples, min(shares, examples))
+    found = shared_sweep.divide_examples(examples, min(shares, examples))
     assert sorted(place for share in found for place in share) == list(range(examples))
     sizes = [len(share) for share in found]
     assert max(sizes) - min(sizes) <= 1

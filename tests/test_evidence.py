@@ -101,7 +101,7 @@ def test_an_undefined_score_is_nothing_that_could_be_found(rng):
     for array in (found.difference, found.low, found.p, found.q, found.holm, found.best):
         assert np.isnan(array[0])
         assert np.isfinite(array[1])
-    assert not found.found[0]
+    assert not found.significant[0]
     flat = weigh("pearson", np.ones(40), outputs, labels, resamples=99, draws=99)
     assert np.isnan(flat.p).all()
     sentence = "Pearson correlation is undefined: no head's effect can be estimated."
@@ -142,7 +142,7 @@ def test_examples_of_one_class_are_weighed_too(metric, label):
     labels = np.full(8, label)
     outputs = logits(np.full((3, 8), label))
     found = weigh(metric, outputs[0], outputs[1:], labels, resamples=99)
-    assert not found.found.any()
+    assert not found.significant.any()
     assert "can show none" in summarise(found, ["0.0", "0.1"], "head") or np.isnan(found.base)
 
 
@@ -160,7 +160,7 @@ def test_where_all_effects_are_found_nothing_is_said_of_doubt():
     labels = np.ones(100, int)
     outputs = logits(np.stack([(np.arange(100) < right).astype(int) for right in (50, 90, 10)]))
     found = weigh("accuracy", outputs[0], outputs[1:], labels, resamples=99)
-    assert found.found.all()
+    assert found.significant.all()
     text = summarise(found, ["0.0", "0.1"], "head")
     assert text.startswith("Ablating one head raises the score for 1 of 2 heads and lowers it for 1,")
     assert "cannot be told" not in text

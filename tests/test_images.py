@@ -72,7 +72,7 @@ def panels():
 
 
 def effect_bars(path):
-    made = [EffectPanel(one.title, one.change[0], one.found[0], one.ends) for one in panels()]
+    made = [EffectPanel(one.title, one.change[0], one.significant[0], one.ends) for one in panels()]
     draw_effect_bars(path, made, list("abcdefgh"), "Two tasks", "made up", label="Accuracy", what="layer")
 
 

@@ -38,7 +38,7 @@ def test_a_journal_of_odd_sizes_is_told_and_overwritten(tmp_path, sizes):
     with pytest.raises(OutputError, match=r"is damaged, .* --overwrite discards"):
         open_journal(tmp_path, FACTS, CHOSEN)
     with open_journal(tmp_path, FACTS, CHOSEN, replace=True) as journal:
-        assert (journal.sizes, journal.found) == (CHOSEN, 0)
+        assert (journal.sizes, journal.finished) == (CHOSEN, 0)
 
 
 @pytest.mark.parametrize("name", ["part-00000", ".lock", "journal.json"])

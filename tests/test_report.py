@@ -225,7 +225,7 @@ def test_numbers_can_be_read_on_every_colour():
         return linear @ [0.2126, 0.7152, 0.0722]
 
     for found in (None, np.zeros((6, 12), bool)):
-        axes = make_heads(scores, BASE, "Title", found=found).axes[0]
+        axes = make_heads(scores, BASE, "Title", significant=found).axes[0]
         for face, text in zip(colours_of(axes).reshape(-1, 3), axes.texts, strict=True):
             dark, light = sorted((luminance(face), luminance(text.get_color())))
             assert (light + 0.05) / (dark + 0.05) > 4
@@ -236,7 +236,7 @@ def test_what_is_not_told_from_0_is_pale_and_said_to_be_so():
     found = np.zeros((4, 5), bool)
     found[1, 2] = found[3, 0] = True
     scores[0, 0], scores[2, 3] = np.nan, BASE
-    figure, full = make_heads(scores, BASE, "Title", found=found), make_heads(scores, BASE, "Title")
+    figure, full = make_heads(scores, BASE, "Title", significant=found), make_heads(scores, BASE, "Title")
     cells, means = figure.axes[:2]
     ours, theirs = colours_of(cells), colours_of(full.axes[0])
     assert np.array_equal(ours[found], theirs[found])
@@ -318,7 +318,7 @@ def test_every_word_is_inside_the_picture(shape):
     texts = BASE, TITLE * 3, "Many a word " * 20, "Matthews correlation"
     for figure in (
         make_heads(scores, *texts),
-        make_heads(scores, *texts, found=scores > BASE),
+        make_heads(scores, *texts, significant=scores > BASE),
         make_layers(scores[:, 0], *texts),
     ):
         figure.draw_without_rendering()  # places the words

@@ -73,7 +73,7 @@ def test_random_swaps_are_counted_with_the_one_that_was_seen(rng):
     assert found.best.tolist()[1] == 1 / (1 + DRAWS)
     assert found.best_raw.tolist()[1] == 1 / (1 + DRAWS)
     assert (found.draws, found.exact) == (DRAWS, False)
-    assert found.found.tolist() == [False, True]
+    assert found.significant.tolist() == [False, True]
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "f1", "pearson"])

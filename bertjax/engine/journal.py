@@ -52,12 +52,12 @@ class Journal:
         sizes: of the sweep's pieces.
         lock: the open lock file.
 
-    `found` is how many finished parts were there when it was opened.
+    `finished` is how many finished parts were there when it was opened.
     """
 
     def __init__(self, directory: Path, sizes: Mapping[str, int], lock: IO[Any]):
         self.directory, self.sizes, self._lock = directory, dict(sizes), lock
-        self.found = count_parts(directory)
+        self.finished = count_parts(directory)
         self._seal = hashlib.sha256(read_file(directory / FACTS, OutputError)).digest()
 
     def __enter__(self) -> "Journal":

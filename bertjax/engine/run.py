@@ -136,8 +136,8 @@ def sweep(
             begun = Sizes.from_dict(notes.sizes)
             if begun != sizes:
                 sizes, runner = begun, _runner_of(sweep_input, begun, notes, memory, devices)
-            if notes.found:
-                say(f"{notes.found} finished parts in {notes.directory.parent}, resuming there")
+            if notes.finished:
+                say(f"{notes.finished} finished parts in {notes.directory.parent}, resuming there")
         report = opened.enter_context(shown(progress, "sweep"))
         base, outputs = _run(sweep_input, runner, sizes, notes, report)
     return SweepResult(base, outputs, tuple(ablations), sweep_input.attention, time.monotonic() - started)

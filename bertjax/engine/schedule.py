@@ -17,7 +17,7 @@ from bertjax.engine.plan import Node, Plan
 from bertjax.engine.sizes import AHEAD
 from bertjax.progress import Progress
 
-Found = Callable[[Array, list[tuple[Node, int]]], None]
+Collect = Callable[[Array, list[tuple[Node, int]]], None]
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,8 @@ def run_base(runner: BlockRunner, chunks: range, pace: Pace) -> list[Array]:
 class Schedule:
     """Runs one part after another on a group of chunks."""
 
-    def __init__(self, runner: BlockRunner, found: Found, pace: Pace):
-        self.runner, self.found, self.pace, self.layers = runner, found, pace, runner.layers
+    def __init__(self, runner: BlockRunner, collect: Collect, pace: Pace):
+        self.runner, self.collect, self.pace, self.layers = runner, collect, pace, runner.layers
         self.size = runner.blocks.runs
         self.steps: list[deque[Step]] = [deque() for _ in range(self.layers)]
         self.branches: list[tuple[int, Slot, list[Node]]] = []
@@ -158,7 +158,7 @@ class Schedule:
     def _arrive(self, layer: int, block: Array, runs: list[tuple[Node, int]]) -> None:
         """A block of runs on chunks that is about to enter a layer, or has left the last."""
         if layer == self.layers:
-            self.found(self.runner.read(block, [chunk for _, chunk in runs]), runs)
+            self.collect(self.runner.read(block, [chunk for _, chunk in runs]), runs)
             return
         for index, (node, chunk) in enumerate(runs):
             slot = Slot(block, index, node, chunk)

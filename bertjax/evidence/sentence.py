@@ -24,7 +24,7 @@ def summarise(evidence: Evidence, names: Sequence[str], kind: str) -> str:
     defined = np.isfinite(differences)
     if not defined.any():
         return f"{_name(evidence)} is undefined: no {kind}'s effect can be estimated."
-    raised, lowered = (int((evidence.found & (sign * differences > 0)).sum()) for sign in (1, -1))
+    raised, lowered = (int((evidence.significant & (sign * differences > 0)).sum()) for sign in (1, -1))
     unknown = int(defined.sum()) - raised - lowered
     counts = f"the score for {raised} of {count_of(total, kind)} and lowers it for {lowered}"
     parts = [f"Ablating one {kind} raises {counts}, at q < {Q} ({_name(evidence)})"]
@@ -46,7 +46,7 @@ def summarise(evidence: Evidence, names: Sequence[str], kind: str) -> str:
 
 def _shown(evidence: Evidence, kind: str) -> str:
     """The sizes of change that these examples would show, of ablations indistinguishable from zero."""
-    limits = evidence.detectable[np.isfinite(evidence.detectable) & ~evidence.found]
+    limits = evidence.detectable[np.isfinite(evidence.detectable) & ~evidence.significant]
     least = float(np.median(limits)) if limits.size else np.inf
     if least >= 1 - evidence.metric.lowest:
         return "can show none"

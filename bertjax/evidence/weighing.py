@@ -108,7 +108,7 @@ class Evidence:
         return None if self.metric.flips_alone else self.least_best_p
 
     @property
-    def found(self) -> Bool[np.ndarray, " runs"]:
+    def significant(self) -> Bool[np.ndarray, " runs"]:
         """Which effects are more than chance, at the false discovery rate `Q`."""
         return np.nan_to_num(self.q, nan=1.0) < Q
 

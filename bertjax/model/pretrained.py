@@ -253,12 +253,16 @@ def split_key(key: Array | None, count: int) -> Array:
 
 def _check_options(cls: type, options: dict[str, Any]) -> None:
     """Raise `InputError` at an option that a class has not."""
-    parameters = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
-    known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
-    unknown = [name for name in options if name not in known]
+    own = _keywords(cls.__init__)  # type: ignore[misc]
+    unknown = [name for name in options if name not in own]
     if unknown:
-        its_own = f"; {cls.__name__} has {', '.join(known)}" if known else ""
-        raise InputError(f"from_pretrained has no option {some_of(unknown)}{its_own}")
+        known = [*_keywords(PretrainedModel.from_pretrained), *own]
+        raise InputError(f"{cls.__name__} has no option {some_of(unknown)}: it takes {', '.join(known)}")
+
+
+def _keywords(function: Callable[..., Any]) -> list[str]:
+    parameters = inspect.signature(function).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
 
 
 def make_numerics(dtype: DTypeLike, precision: str | None = None, attention: str = "explicit") -> Numerics:

@@ -39,11 +39,11 @@ class Weighed:
 
     Args:
         intervals: both ends of each change's interval, in points; NaN where there is none.
-        found: which changes are more than chance.
+        significant: which changes are more than chance.
     """
 
     intervals: Float[np.ndarray, "2 bars"]
-    found: Bool[np.ndarray, " bars"]
+    significant: Bool[np.ndarray, " bars"]
 
 
 def make_layers(
@@ -70,7 +70,8 @@ def make_layers(
     """
     changes = changes_in_points(scores, base, ndim=1, axes="[layers]")
     names = [str(layer) for layer in range(len(changes))]
-    return _make_page(changes, names, base, (title, subtitle, metric_label, "layer"), LEFT, weighed)
+    texts = _Texts(title, subtitle, metric_label, "layer")
+    return _make_page(changes, names, base, texts, LEFT, weighed)
 
 
 def make_sets(
@@ -108,31 +109,41 @@ def make_sets(
     labels = [shorten_name(name, LONGEST_NAME) for name in names]
     shown_labels = [labels[index] for index in shown]
     left = max(LEFT, 0.35 + 0.078 * max(map(len, shown_labels)))
-    shown_weighed = None if weighed is None else Weighed(weighed.intervals[:, shown], weighed.found[shown])
-    return _make_page(changes[shown], shown_labels, base, (title, subtitle, metric_label, ""), left, shown_weighed)
+    shown_weighed = None if weighed is None else Weighed(weighed.intervals[:, shown], weighed.significant[shown])
+    texts = _Texts(title, subtitle, metric_label)
+    return _make_page(changes[shown], shown_labels, base, texts, left, shown_weighed)
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """What stands around the bars; `kind` is what their names stand for."""
+
+    title: str
+    subtitle: str
+    metric_label: str
+    kind: str = ""
 
 
 def _make_page(
     changes: Float[np.ndarray, " bars"],
     names: Sequence[str],
     base: float,
-    texts: tuple[str, str, str, str],
+    texts: _Texts,
     left: float,
     weighed: Weighed | None,
 ) -> "Figure":
-    """A picture with one bar per name; `texts` are title, subtitle, metric, and what the names stand for."""
+    """A picture with one bar per name."""
     from matplotlib.style import context
 
-    title, subtitle, metric_label, kind = texts
     height, bottom = max(len(changes) * 0.32, 0.7), 0.75 if weighed is None else 1.0
     ends = np.stack([changes, changes]) if weighed is None else np.where(np.isnan(changes), np.nan, weighed.intervals)
-    significant = np.ones(len(changes), np.bool_) if weighed is None else weighed.found
+    significant = np.ones(len(changes), np.bool_) if weighed is None else weighed.significant
     with context("default"):
-        figure = start_page(title, subtitle, bottom, height)
+        figure = start_page(texts.title, texts.subtitle, bottom, height)
         axes = add_axes(figure, left, bottom, WIDTH - left - 0.35, height)
         _draw_bars(axes, changes, ends, significant)
         axes.set_yticks(np.arange(len(changes)), names)
-        _label_bars(axes, changes, ends, (base, metric_label, kind))
+        _label_bars(axes, changes, ends, base, texts)
         if weighed is not None:
             add_note(figure, count_found(int((significant & np.isfinite(changes)).sum()), len(changes)))
     return figure
@@ -167,10 +178,10 @@ def _label_bars(
     axes: "Axes",
     changes: Float[np.ndarray, " bars"],
     ends: Float[np.ndarray, "2 bars"],
-    texts: tuple[float, str, str],
+    base: float,
+    texts: _Texts,
 ) -> None:
     """Order the bars from the top downwards; label the axis below with scores in points and their changes."""
-    base, metric_label, kind = texts
     values = np.concatenate([changes, *ends, [0.0]])
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     margin = 0.13 * max(high - low, 10 * SMALLEST_RANGE)  # for the numbers at the ends of the bars
@@ -179,7 +190,7 @@ def _label_bars(
     axes.set_xlim(low, high)
     axes.set_xticks(ticks, labels)
     axes.set_ylim(len(changes) - 0.5, -0.5)
-    axes.set_xlabel(f"{metric_label} in points (change)", fontsize=9.5, color=INK)
-    axes.set_ylabel(kind, fontsize=9.5, color=INK)
+    axes.set_xlabel(f"{texts.metric_label} in points (change)", fontsize=9.5, color=INK)
+    axes.set_ylabel(texts.kind, fontsize=9.5, color=INK)
     axes.grid(axis="x", color=PALE, linewidth=0.8)
     axes.set_axisbelow(True)

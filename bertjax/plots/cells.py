@@ -19,12 +19,12 @@ Map = Float[np.ndarray, "layers heads"]
 Colours = Float[np.ndarray, "layers heads 3"]
 
 
-def colour_cells(shares: Map, found: Bool[np.ndarray, "layers heads"]) -> Colours:
+def colour_cells(shares: Map, significant: Bool[np.ndarray, "layers heads"]) -> Colours:
     """Red, green and blue from 0 to 1; noise in full colours would look like a finding.
 
     Args:
         shares: positions on the colour scale from 0 to 1, where 0.5 is no change; NaN (undefined) is light grey.
-        found: which changes are more than chance; the others are pale.
+        significant: which changes are more than chance; the others are pale.
 
     >>> colours = colour_cells(np.array([[0.0, 0.0, np.nan]]), np.array([[True, False, False]]))
     >>> [bool(low < high) for low, high in zip(colours[0, 0], colours[0, 1])]
@@ -33,7 +33,7 @@ def colour_cells(shares: Map, found: Bool[np.ndarray, "layers heads"]) -> Colour
     import matplotlib
 
     full = matplotlib.colormaps[COLOURS](shares)[..., :3]
-    strength = np.where(found, 1.0, STRENGTH)[..., None]
+    strength = np.where(significant, 1.0, STRENGTH)[..., None]
     undefined = np.array(matplotlib.colors.to_rgb(PALE))
     return np.where(np.isnan(shares)[..., None], undefined, full * strength + 1 - strength)
 
@@ -42,7 +42,7 @@ def write_changes(
     axes: "Axes",
     changes: Map,
     colours: Colours,
-    found: Bool[np.ndarray, "layers heads"],
+    significant: Bool[np.ndarray, "layers heads"],
     size: float,
     middle: float = 0.5,
 ) -> None:
@@ -51,12 +51,12 @@ def write_changes(
     Args:
         changes: in points; nothing is written where they are NaN.
         colours: of the cells (`colour_cells`).
-        found: which changes are more than chance.
+        significant: which changes are more than chance.
         size: the font size in points.
         middle: the centre of cell 0.
     """
     light = colours**2.2 @ np.array([0.2126, 0.7152, 0.0722]) > DARKEST
     for layer, head in np.argwhere(np.isfinite(changes)):
-        ink = (INK if found[layer, head] else PALE_INK) if light[layer, head] else "white"
+        ink = (INK if significant[layer, head] else PALE_INK) if light[layer, head] else "white"
         text, place = format_change(changes[layer, head]), (head + middle, layer + middle)
         axes.text(*place, text, fontsize=size, color=ink, ha="center", va="center_baseline")

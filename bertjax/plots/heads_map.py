@@ -43,7 +43,7 @@ def make_heads(
     title: str,
     subtitle: str = "",
     metric_label: str = "Score",
-    found: Bool[np.ndarray, "layers heads"] | None = None,
+    significant: Bool[np.ndarray, "layers heads"] | None = None,
 ) -> "Figure":
     """The layers x heads map: each head's score when it is ablated, against the base score.
 
@@ -61,7 +61,7 @@ def make_heads(
         title: the picture's title, one line.
         subtitle: smaller, below the title; long ones are broken into lines.
         metric_label: what the score is, for the colour bar.
-        found: which effects are more than chance: these have a dot. The others are pale, and so are the layers'
+        significant: which effects are more than chance: these have a dot. The others are pale, and so are the layers'
             means beside the map, which are not tested.
 
     Raises:
@@ -78,20 +78,20 @@ def make_heads(
     changes = changes_in_points(scores, base, ndim=2, axes="[layers, heads]")
     layers, heads = changes.shape
     limit = _limit(changes)
-    means_width = 0.0 if found is None else MEANS
+    means_width = 0.0 if significant is None else MEANS
     cell_width = min((WIDTH - LEFT - RIGHT - means_width) / heads, 1.1)
     cell_height = max(min(cell_width * 0.8, 0.5), 1.3 / layers)
     with context("default"):
         outlines = _outlines(changes)
-        entries = [rectangle for _, _, rectangle in outlines] + _notes(changes, limit, found)
+        entries = [rectangle for _, _, rectangle in outlines] + _notes(changes, limit, significant)
         bottom = 0.68 + 0.2 * ((len(entries) + 1) // 2)
         figure = start_page(title, subtitle, bottom, layers * cell_height)
         axes = add_axes(figure, LEFT, bottom, heads * cell_width, layers * cell_height)
-        coloured = np.ones(changes.shape, np.bool_) if found is None else found
+        coloured = np.ones(changes.shape, np.bool_) if significant is None else significant
         _colour(axes, changes, limit, coloured, size=min(8.0, cell_width * 17) if cell_width >= 0.3 else None)
         _frame(axes, changes, outlines)
-        if found is not None:
-            _mark(axes, found, changes, cell_width)
+        if significant is not None:
+            _mark(axes, significant, changes, cell_width)
             _draw_means(figure, axes, changes, limit, heads * cell_width)
         _draw_colour_bar(figure, axes, changes, limit, base, metric_label, beside=means_width)
         _draw_legend(figure, entries)

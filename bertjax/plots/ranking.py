@@ -33,7 +33,7 @@ def make_ranking(
     names: Sequence[str],
     changes: Float[np.ndarray, " ablations"],
     intervals: Float[np.ndarray, "2 ablations"],
-    found: Bool[np.ndarray, " ablations"],
+    significant: Bool[np.ndarray, " ablations"],
     title: str,
     subtitle: str,
     *,
@@ -45,7 +45,7 @@ def make_ranking(
         names: the ablations' names; long ones are cut.
         changes: in points.
         intervals: both ends, in points.
-        found: which are more than chance; their marks are filled.
+        significant: which are more than chance; their marks are filled.
     """
     import matplotlib
     from matplotlib.style import context
@@ -63,15 +63,15 @@ def make_ranking(
         axes = add_axes(figure, LEFT, bottom, WIDTH - LEFT - RIGHT, HEIGHT)
         ranks = np.arange(len(order))
         axes.vlines(ranks, *intervals[:, order], color=GREY, linewidth=0.9, zorder=2)
-        faces = [colour if found[place] else "white" for colour, place in zip(colours, order, strict=True)]
+        faces = [colour if significant[place] else "white" for colour, place in zip(colours, order, strict=True)]
         axes.scatter(ranks, changes[order], s=22, c=faces, edgecolors=colours, linewidths=1.2, zorder=3)
         axes.axhline(0, color=INK, linewidth=1.2, zorder=1)
         axes.grid(axis="y", color=PALE, linewidth=0.8)
         axes.set_axisbelow(True)
         axes.set_xlim(-1, len(order))
-        _name(axes, [names[place] for place in order], found[order])
+        _name(axes, [names[place] for place in order], significant[order])
         axes.set_ylabel(f"change of {metric_label} in points", fontsize=9.5, color=INK)
-        add_note(figure, count_found(int(found.sum()), len(changes)))
+        add_note(figure, count_found(int(significant.sum()), len(changes)))
     return figure
 
 

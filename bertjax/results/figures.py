@@ -51,7 +51,8 @@ def make_figure(
         raise InputError(f"figure {figure!r} is not one of {', '.join(FIGURES)}")
     _check_options(figure, {"head": head, "example": example, "text": text, "run": run, "metric": metric})
     if figure in ("attention", "change"):
-        return _attention(saved, head, (example, 1 if text is None else text), run, both=figure == "change")
+        kept_text = 1 if text is None else text
+        return _attention(saved, head, run, example_id=example, text=kept_text, both=figure == "change")
     rows = saved.rows_of(metric)
     label = saved.describe_metric(metric)["label"]
     if figure == "ranking":
@@ -97,7 +98,7 @@ def _overview(saved: Contents, rows: Sequence[Row], label: str, figure: str) -> 
         )
         layer_scores[places] = scores
         if weighed is not None:
-            ends[:, places], are_significant[places] = weighed.intervals, weighed.found
+            ends[:, places], are_significant[places] = weighed.intervals, weighed.significant
             weighed = Weighed(ends, are_significant)
         return make_layers(layer_scores, base, title, _where(saved), label, weighed)
     shape = saved.summary["model"]["layers"], saved.summary["model"]["heads"]
@@ -140,9 +141,9 @@ def _ranking(saved: Contents, rows: Sequence[Row], label: str) -> "Figure":
 
 
 def _attention(
-    saved: Contents, head: str | None, selection: tuple[int | str | None, int], run: str | None, both: bool
+    saved: Contents, head: str | None, run: str | None, *, example_id: int | str | None, text: int, both: bool
 ) -> "Figure":
-    arrays, (example_id, text) = saved.attention, selection
+    arrays = saved.attention
     runs, ids = arrays["runs"].tolist(), [str(kept_id) for kept_id in saved.kept]
     if example_id is not None and str(example_id) not in ids:
         raise InputError(f"attention of example {example_id} is not kept, but of {some_of(ids)}")

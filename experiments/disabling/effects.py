@@ -59,7 +59,7 @@ class Effects:
         return METRICS[self.metric].label
 
     @property
-    def found(self) -> Bool[np.ndarray, " places"]:
+    def significant(self) -> Bool[np.ndarray, " places"]:
         """Which changes are significant at the false discovery rate `evidence.Q`."""
         return np.nan_to_num(self.q, nan=1.0) < Q
 
@@ -170,7 +170,7 @@ def summarise(effects: Effects, names: Sequence[str]) -> dict[str, Any]:
     Args:
         names: of the places.
     """
-    change, significant = effects.change, effects.found
+    change, significant = effects.change, effects.significant
     defined = change[np.isfinite(change)]
     return {
         "raise": int((defined >= NOTHING).sum()),

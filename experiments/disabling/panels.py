@@ -44,13 +44,13 @@ class EffectPanel:
     Args:
         title: above it.
         change: in points; NaN where undefined.
-        found: which changes are significant.
+        significant: which changes are significant.
         ends: of the intervals; for bars only.
     """
 
     title: str
     change: Float[np.ndarray, "..."]
-    found: Bool[np.ndarray, "..."]
+    significant: Bool[np.ndarray, "..."]
     ends: Float[np.ndarray, "2 places"] | None = None
 
 
@@ -83,10 +83,10 @@ def draw_effect_maps(
             row, column = divmod(number, columns)
             left, below = LEFT + column * (heads * cell_width + GAP), BOTTOM + (rows - 1 - row) * step
             axes = add_axes(figure, left, below, heads * cell_width, layers * cell_height)
-            colours = colour_cells(_shares(panel.change, limit), panel.found)
+            colours = colour_cells(_shares(panel.change, limit), panel.significant)
             _draw_cells(axes, panel, colours)
             if cell_width >= CELL_WITH_NUMBER:
-                write_changes(axes, panel.change, colours, panel.found, size=7.5, middle=0.0)
+                write_changes(axes, panel.change, colours, panel.significant, size=7.5, middle=0.0)
             axes.set_xticks(np.arange(0, heads, 1 if cell_width > 0.2 else 2))
             axes.set_yticks(range(0, layers, 1 if cell_height > 0.12 else 2))
             axes.set_title(panel.title, fontsize=9.5, color=INK, pad=4)
@@ -101,7 +101,7 @@ def draw_effect_maps(
 def _limit(panels: Sequence[EffectPanel]) -> float:
     """The largest significant change; if there is none, the largest change."""
     sizes = np.concatenate([np.abs(panel.change).ravel() for panel in panels])
-    significant = np.concatenate([panel.found.ravel() for panel in panels])
+    significant = np.concatenate([panel.significant.ravel() for panel in panels])
     shown = (
         sizes[significant & np.isfinite(sizes)]
         if (significant & np.isfinite(sizes)).any()
@@ -123,7 +123,7 @@ def _draw_cells(axes: Any, panel: EffectPanel, colours: Colours) -> None:
     axes.set_yticks(np.arange(layers + 1) - 0.5, minor=True)
     axes.grid(which="minor", color="white", linewidth=0.7)
     axes.tick_params(which="both", length=0)
-    rows, columns = np.nonzero(panel.found & np.isfinite(panel.change))
+    rows, columns = np.nonzero(panel.significant & np.isfinite(panel.change))
     axes.scatter(columns + 0.34, rows - 0.3, s=6, color=INK, edgecolors="white", linewidths=0.5, zorder=3)
 
 
@@ -202,7 +202,7 @@ def _draw_bars(axes: Any, panel: EffectPanel, reach: tuple[float, float]) -> Non
             axes.text(0, place, " undefined", fontsize=7.5, color=GREY, va="center_baseline")
             continue
         colour = gain if change > 0 else loss
-        axes.barh(place, change, height=0.7, color=colour if panel.found[place] else "white", edgecolor=colour)
+        axes.barh(place, change, height=0.7, color=colour if panel.significant[place] else "white", edgecolor=colour)
         axes.hlines(place, ends[0, place], ends[1, place], color=INK, linewidth=1.0, zorder=3)
         side, outermost = ("right", np.nanmin) if change < 0 else ("left", np.nanmax)
         end = float(outermost([change, *ends[:, place]]))

@@ -64,7 +64,7 @@ def draw_strips(
 
 def _draw_row(axes: Any, row: int, effects: Effects, names: Sequence[str]) -> None:
     """Draw one mode: a dot for each place, and their mean below."""
-    faces, changes = np.where(effects.found, BLUE, "white"), effects.change
+    faces, changes = np.where(effects.significant, BLUE, "white"), effects.change
     axes.scatter(changes, np.full(len(changes), row), s=15, color=faces, edgecolors=BLUE, linewidths=0.7, zorder=2)
     if len(names) <= FEW:
         for rank, place in enumerate(np.argsort(changes).tolist()):  # at alternating heights, so that neighbours fit

@@ -78,8 +78,8 @@ def sweep_distributed(
                 Path(journal), facts, {"shares": _count_shares(sweep_input)}, settings=settings, replace=replace_journal
             )
             notes = opened.enter_context(opened_journal)
-            if notes.found:
-                say(f"{notes.found} finished shares in {notes.directory.parent}, resuming there")
+            if notes.finished:
+                say(f"{notes.finished} finished shares in {notes.directory.parent}, resuming there")
         wanted = notes.sizes["shares"] if notes else _count_shares(sweep_input)
         shares = divide_examples(len(sweep_input.texts), int(agree(np.int32(wanted))))
         finished = _finished(sweep_input, shares, notes)
