@@ -167,7 +167,6 @@ def sweep_programs(config: BertConfig, sizes: Sizes, target: Target) -> Iterator
     graph, state = nnx.split(model.bert.encoder.layers[0])
     weights = target.given(jax.eval_shape(lambda state: layer_weights(nnx.merge(graph, state), numerics), state))
     block = target.array((runs, rows, tokens, embed), numerics.dtype, SPLIT)
-    first = target.array((runs, rows, PLACES, embed), numerics.wide, SPLIT)
     share = target.array((runs, config.num_attention_heads), numerics.wide)
     absent = dict.fromkeys(("removed", "mean", "patched", "means", "donors"))
     changes = _record(Changes, uniform=share, **absent)
@@ -193,14 +192,26 @@ def sweep_programs(config: BertConfig, sizes: Sizes, target: Target) -> Iterator
     for short, name in enumerate(("donors", "last donors")):
         static = {"numerics": numerics, "short": bool(short), "mesh": mesh}
         yield name, partial(_lower, compiled_steps.head_outputs, weights, block, all_rows, **static)
-    whole, values = target.split(model)
-    yield (
-        "read first",
-        partial(_lower, compiled_steps.read_first, whole, values, first, readout=readouts.logits, mesh=mesh),
-    )
-    parts = (*target.split(abstract(BertForSentenceEmbedding, config, numerics)), block, all_rows)
+    first = target.array((runs, rows, PLACES, embed), numerics.wide, SPLIT)
+    yield from _readout_programs(config, sizes, target, first, (block, all_rows))
+
+
+def _readout_programs(
+    config: BertConfig, sizes: Sizes, target: Target, first: Any, tokens: tuple[Any, Any]
+) -> Iterator[tuple[str, Lower]]:
+    """The steps that read outputs: of [CLS] alone, of all tokens, and at chosen ones.
+
+    Args:
+        first: the shape of the hidden states at [CLS].
+        tokens: the shapes of all hidden states and of the rows that they belong to.
+    """
+    (runs, rows), mesh = (sizes.blocks.runs, sizes.blocks.rows), target.mesh
+    whole, values = target.split(abstract(BertForSequenceClassification, config, target.numerics))
+    read_logits = {"readout": readouts.logits, "mesh": mesh}
+    yield "read first", partial(_lower, compiled_steps.read_first, whole, values, first, **read_logits)
+    parts = (*target.split(abstract(BertForSentenceEmbedding, config, target.numerics)), *tokens)
     counts = target.array((runs, rows, PLACES), jnp.int32, SPLIT)
-    static = {"longest": tokens, "readout": readouts.sentence_embedding, "mesh": mesh}
+    static = {"longest": sizes.row_length, "readout": readouts.sentence_embedding, "mesh": mesh}
     yield "read", partial(_lower, compiled_steps.read, *parts, counts, **static)
     positions = target.array((runs, rows, PLACES, 1), jnp.int32, SPLIT)
     yield "read at", partial(_lower, compiled_steps.read_at, *parts, positions, readout=_hidden, mesh=mesh)
@@ -238,8 +249,8 @@ def model_programs(config: BertConfig, target: Target) -> Iterator[tuple[str, Lo
         "share": target.array((batch,), jnp.float32, BATCH),
     }
     key, rate = jax.eval_shape(lambda: dropout_key(0, "tpu")), target.array((), jnp.float32)
-    options = target.given(parameters), target.given(memory), examples, target.given(key), rate
-    yield "train step", partial(_lower, train_step, skeleton, optimizer, *options)
+    options = target.given(parameters), target.given(memory), examples, target.given(key)
+    yield "train step", partial(_lower, train_step, skeleton, optimizer, *options, rate=rate)
 
 
 def _paths(state: Any) -> list[str]:

@@ -216,7 +216,7 @@ def _calls_of_ablations() -> dict[str, Call]:
         "Ablation": (ab.Ablation, {"name": "x", "changes": (ab.Change(0, 1),)}, _any),
         "to_overrides": (
             ab.to_overrides,
-            {**c, "one": single, "means": None, "donor": None},
+            {**c, "ablation": single, "means": None, "donor": None},
             _overrides,
         ),
     }
@@ -252,7 +252,7 @@ WORDS = {
     "donor": ("donor", "model"),
     "donors": ("donor", "text", "batch"),
     "weights": ("weights", "head"),
-    "one": ("blation",),
+    "ablation": ("blation",),
     "at": ("`at`", "position"),
     "hidden_size": ("hidden_size", "num_attention_heads"),
     "num_attention_heads": ("hidden_size",),

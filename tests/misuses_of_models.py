@@ -67,7 +67,7 @@ MISUSES = {
     "model, keys missing": (lambda d: d.model(**{"attention_mask": BATCH["attention_mask"]}), "no input_ids"),
     "model, batch without ids": (lambda d: d.model({"attention_mask": [[1]]}), "no input_ids"),
     "model, unknown key": (lambda d: d.model(BATCH | {"labels": [1, 0]}), "labels.*the model takes input_ids"),
-    "model, batch and mask": (lambda d: d.model(BATCH, attention_mask=BATCH["attention_mask"]), "beside it"),
+    "model, batch and mask": (lambda d: d.model(BATCH, attention_mask=BATCH["attention_mask"]), "besides it"),
     "model('text')": (lambda d: d.model("the cat"), "give tokenizer"),
     "model(texts)": (lambda d: d.model(["the cat"]), "give tokenizer"),
     "model, tokenizer": (lambda d: d.model("the cat", tokenizer=5), "tokenizer.*found 5"),

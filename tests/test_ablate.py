@@ -323,7 +323,7 @@ def test_settings_that_cannot_be_are_refused_before_anything_is_computed(setting
         ({"ablate": "head"}, InputError, "heads, layers, pairs, .* or a file of sets: found 'head'"),
         ({"ablate": "cumulative"}, InputError, "give --heads"),
         ({"ablate": "layers", "heads": ("1.0",)}, InputError, "--ablate layers"),
-        ({"memory": "lots"}, InputError, "no amount of memory"),
+        ({"memory": "lots"}, InputError, "not an amount of memory"),
         ({"memory": "1GB", "engine": "plain"}, InputError, "--batch-size"),
         ({"resume": True, "engine": "plain"}, InputError, "nothing to resume"),
         ({"resume": True, "overwrite": True}, InputError, "give one of them"),

@@ -90,7 +90,7 @@ def test_a_number_that_no_summary_holds_is_refused_before_the_sweep(capsys):
         with pytest.raises(SystemExit):
             main(["ablate", "--model", "nowhere", option, str(LARGE)])
         assert "and at most 9223372036854775807 (see" in capsys.readouterr().err
-        with pytest.raises(InputError, match=f"{option} must be at most 9223372036854775807"):
+        with pytest.raises(InputError, match=f"{option[2:]} must be at most 9223372036854775807"):
             check_settings(Settings(**{option[2:]: LARGE}))
 
 

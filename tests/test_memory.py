@@ -76,7 +76,7 @@ def test_the_largest_blocks_that_fit(monkeypatch):
 def test_amounts_of_memory():
     assert [parse_bytes(text) for text in ("8GB", "500 mb", "2g", "1.5K", "77")] == [8e9, 5e8, 2e9, 1500, 77]
     for text in ("", "many", "-1GB", "8 XB", "0"):
-        with pytest.raises(InputError, match="no amount of memory"):
+        with pytest.raises(InputError, match="not an amount of memory"):
             parse_bytes(text)
 
 
