@@ -15,7 +15,7 @@ from bertjax.cli import main
 from bertjax.data.loading import load_examples
 from bertjax.data.tokenizer import Tokenizer
 from bertjax.engine.distributed import processes, shared_sweep
-from bertjax.engine.distributed.shared_rows import SharedRows
+from bertjax.engine.distributed.shared_encodings import SharedRows
 from bertjax.engine.journal import count_parts
 from bertjax.errors import InputError
 from bertjax.study import outputs as task_outputs

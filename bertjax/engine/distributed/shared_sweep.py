@@ -1,6 +1,6 @@
 """Several processes, on one machine or many, share the examples of a sweep: `bertjax ablate --distributed`.
 
-Each process tokenises its share of the examples (`shared_rows`), and the examples are cut into shares of a sweep. In
+Each process tokenises its share of the examples (`shared_encodings`), and the examples are cut into shares of a sweep. In
 each round every process sweeps one of these on its own devices, without a word to the others; then the outputs come
 together, and process 0 writes them into the journal. A journal keeps its shares whatever the number of processes, so an
 unfinished sweep resumes with any number of them. A process that ends ends all, within seconds (`watch`).
@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from bertjax.engine import run as engine
 from bertjax.engine.distributed.processes import agree, check_alike, gather, is_first
-from bertjax.engine.distributed.shared_rows import SharedRows
+from bertjax.engine.distributed.shared_encodings import SharedRows
 from bertjax.engine.fingerprint import facts_of
 from bertjax.engine.journal import Journal, open_journal
 from bertjax.engine.packing import pack, total_lengths
