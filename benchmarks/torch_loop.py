@@ -25,7 +25,7 @@ from bertjax.interventions import overrides, single_heads
 from bertjax.model import PretrainedModel
 from bertjax.study import (
     Encoded,
-    batch_rows,
+    batch_encodings,
     cosine,
     encode_examples,
     metrics_of,
@@ -39,8 +39,8 @@ BATCH = 32
 
 def torch_similarities(reference: Any, encoded: Encoded, head: tuple[int, int] | None, mode: str) -> np.ndarray:
     """Cosine similarities of all pairs, mean pooling, in PyTorch; one head disabled, or none."""
-    vectors = np.zeros((len(encoded.rows), reference.config.hidden_size), np.float32)
-    for indices, inputs in batch_rows(encoded, range(len(encoded.rows)), BATCH, 512):
+    vectors = np.zeros((len(encoded.encodings), reference.config.hidden_size), np.float32)
+    for indices, inputs in batch_encodings(encoded, range(len(encoded.encodings)), BATCH, 512):
         real = inputs["attention_mask"].astype(bool)
         if head is None:
             hidden = parity.run_torch(reference, inputs).last_hidden_state.numpy()

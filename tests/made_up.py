@@ -8,14 +8,14 @@ from bertjax import BertConfig
 from bertjax.data.loading import TASKS, Examples
 from bertjax.engine.plain import SweepResult
 from bertjax.evidence.metrics import UNLABELLED
-from bertjax.interventions import find_mode
+from bertjax.interventions import find_mode, name_layer_head
 from bertjax.interventions.ablations import single_heads, whole_layers
 from bertjax.results import InMemory, describe_examples, output_arrays, write_outputs, write_results
 from bertjax.results import make_results as results_of
 from bertjax.study.outputs import metrics_of
 from bertjax.study.provenance import versions
 from bertjax.study.scoring import score_ablations, weigh_outputs
-from bertjax.study.settings import Settings, place
+from bertjax.study.settings import Settings
 
 HEADS, LAYERS = 4, 3
 CONFIG = BertConfig(
@@ -53,7 +53,7 @@ def make_results(
     texts = [f"{EVIL} first {number}" for number in range(examples)]
     found = Examples(TASKS[task], tuple(range(examples)), tuple(texts), tuple(texts[::-1]), labels, "made up", "test")
     settings = Settings(model="made-up", task=task, output=str(directory), mode=mode, ablate=ablate, seed=seed)
-    places = [place(one, CONFIG, mode) for one in ablations]
+    places = [name_layer_head(one, CONFIG, mode) for one in ablations]
     metrics = metrics_of("logits", found.task)
     entries, scores = score_ablations(metrics, 1, labels, swept, ablations, places)
     evidence = weigh_outputs(metrics, 1, swept, labels, seed=seed, resamples=500)

@@ -171,7 +171,7 @@ def test_mean_outputs_are_over_the_real_tokens_of_the_first_examples(folder):
     model, tokenizer = bertjax.load(folder / "classifier"), bertjax.Tokenizer.from_pretrained(folder / "classifier")
     encoded = encode_examples(model, tokenizer, load_examples("mrpc", data=folder))
     total, count = 0.0, 0
-    for row in encoded.rows[:9]:
+    for row in encoded.encodings[:9]:
         inside = model(**bertjax.collate([row])).inside
         total, count = total + np.asarray(inside.head_outputs, np.float64)[:, 0].sum(1), count + len(row)
     for batch_size in (4, 16):
@@ -186,7 +186,7 @@ def test_outputs_are_those_of_single_runs_in_each_mode(folder, tmp_path, capsys)
     encoded = encode_examples(model, tokenizer, examples)
     means, config = mean_outputs(model, encoded, 4), model.config
     assert found["outputs"].shape == (3, 6, 17, 2)
-    batch = bertjax.collate(encoded.rows)
+    batch = bertjax.collate(encoded.encodings)
     for place, head in enumerate(HEADS):
         several = (overrides.uniform, lambda *of: overrides.factor(*of, 0.0), lambda *of: overrides.mean(*of, means))
         for mode, make in enumerate(several):

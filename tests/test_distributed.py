@@ -15,7 +15,7 @@ from bertjax.cli import main
 from bertjax.data.loading import load_examples
 from bertjax.data.tokenizer import Tokenizer
 from bertjax.engine.distributed import processes, shared_sweep
-from bertjax.engine.distributed.shared_encodings import SharedRows
+from bertjax.engine.distributed.shared_encodings import SharedEncodings
 from bertjax.engine.journal import count_parts
 from bertjax.errors import InputError
 from bertjax.study import outputs as task_outputs
@@ -142,7 +142,7 @@ def test_texts_of_one_process_are_those_of_the_tokenizer(settings, second):
     first, other = (examples.first, examples.second) if second else ([*examples.first, *examples.second], None)
     length = 14 if second else 7
     whole = tokenizer.encode(first, other, length)
-    rows = SharedRows(tokenizer, first, other, length, 50)
+    rows = SharedEncodings(tokenizer, first, other, length, 50)
     assert len(rows) == len(whole)
     assert [*rows] == [*rows[:]] == whole
     assert (rows[-1], rows[3:9:2]) == (whole[-1], tuple(whole[3:9:2]))
@@ -161,7 +161,7 @@ def test_texts_are_told_apart(settings):
     tokenizer = Tokenizer.from_pretrained(settings.model)
 
     def digest(first, second=None, length=12):
-        return SharedRows(tokenizer, first, second, length, 1).digest
+        return SharedEncodings(tokenizer, first, second, length, 1).digest
 
     digests = [digest(["ab"]), digest(["a"], ["b"]), digest(["a", "b"]), digest(["ab"], length=11), digest(["a"])]
     assert len({*digests}) == 5

@@ -64,7 +64,7 @@ def test_outputs_are_those_of_single_runs_and_pictures_come_from_numbers(tmp_pat
     results, values = numbers["results"], np.load(tmp_path / "out" / "values.npz")
     assert results["names"] == ["0", "1", "2", "0+1", "0+2", "1+2", "0 to 2"]
     encoded = encode_examples(model, bertjax.Tokenizer.from_pretrained(directory), load_examples("mrpc", data=tmp_path))
-    batch = bertjax.collate(encoded.rows)
+    batch = bertjax.collate(encoded.encodings)
     for place, layers in enumerate(list_sets(3)):
         heads = [head for layer in layers for head in overrides.heads_of_layer(config, layer)]
         logits = model(**batch, overrides=overrides.uniform(config, heads)).logits

@@ -150,7 +150,7 @@ def torch_loss(twin, batch):
 def test_loss_and_gradients_are_pytorchs(small, rng, tmp_path, labels):
     model = make_model(small, labels, **NO_DROPOUT)
     encoded, wanted = make_examples(model, rng, 5, labels)
-    batch = make_batch(encoded.rows, wanted, 8, 0, 19)
+    batch = make_batch(encoded.encodings, wanted, 8, 0, 19)
     twin, skeleton = torch_twin(model, tmp_path), Skeleton.of(model)
     theirs = torch_loss(twin, batch)
     theirs.backward()
@@ -186,7 +186,7 @@ def test_steps_of_the_optimizer_are_pytorchs(small, rng, tmp_path):
         memory = optimizer.init(parameters)
     for step in range(4):
         encoded, wanted = make_examples(model, rng, 6)
-        batch = make_batch(encoded.rows, wanted, 6, 0, 19)
+        batch = make_batch(encoded.encodings, wanted, 6, 0, 19)
         state, rate_now = (parameters, memory), jnp.asarray(rates[step])
         parameters, memory, _ = train_step(skeleton, optimizer, *state, batch, jax.random.key(0), rate=rate_now)
         torch_loss(twin, batch).backward()
@@ -221,7 +221,7 @@ def test_steps_as_published_are_those_of_bert_adam(small, rng, tmp_path):
     memory, moments, before, clipped = optimizer.init(parameters), {}, model.weights(), set()
     for step in range(5):
         encoded, wanted = make_examples(model, rng, 3)
-        batch = make_batch(encoded.rows, wanted, 3, 0, 19)
+        batch = make_batch(encoded.encodings, wanted, 3, 0, 19)
         state, rate_now = (parameters, memory), jnp.asarray(rates[step])
         parameters, memory, _ = train_step(skeleton, optimizer, *state, batch, jax.random.key(0), rate=rate_now)
         torch_loss(twin, batch).backward()
@@ -275,7 +275,7 @@ def test_the_recipe_decides_how_a_trainer_trains(small, rng, monkeypatch):
     ]
     for trainer in trainers:
         assert len(list(trainer.run_epoch(2))) == 3
-    lengths = [len(row) for row in encoded.rows]
+    lengths = [len(row) for row in encoded.encodings]
     assert [places for places, _ in steps[:3]] == order_batches(lengths, 24, 0, 2)
     assert [places for places, _ in steps[3:]] == random_batches(64, 24, 0, 2)
     assert steps[2][1] > 0
@@ -289,13 +289,13 @@ def test_rows_that_fill_up_a_batch_count_for_nothing(small, rng):
     encoded, wanted = make_examples(model, rng, 5)
     skeleton, key = Skeleton.of(model), jax.random.key(0)
     losses = [
-        float(batch_loss(skeleton, model.parameters(), make_batch(encoded.rows, wanted, rows, 0, 19), key))
+        float(batch_loss(skeleton, model.parameters(), make_batch(encoded.encodings, wanted, rows, 0, 19), key))
         for rows in (5, 8)
     ]
     assert abs(losses[0] - losses[1]) < 1e-6
     each = [
         float(batch_loss(skeleton, model.parameters(), make_batch([row], wanted[[place]], 1, 0, 19), key))
-        for place, row in enumerate(encoded.rows)
+        for place, row in enumerate(encoded.encodings)
     ]
     assert abs(losses[0] - np.mean(each)) < 1e-5
 
@@ -321,7 +321,7 @@ def test_training_learns(small, rng, dtype):
     wanted = rng.integers(0, 2, 64, np.int32)
     rows = [
         dataclasses.replace(row, input_ids=(5 + int(label), *row.input_ids[1:]))
-        for row, label in zip(encoded.rows, wanted, strict=True)
+        for row, label in zip(encoded.encodings, wanted, strict=True)
     ]
     encoded = dataclasses.replace(encoded, rows=tuple(rows))
     trainer = Trainer(model, encoded, wanted, Recipe(learning_rate=0.01, epochs=8, batch_size=16))

@@ -5,7 +5,7 @@ from bertjax.engine.blocks import BlockRunner, Slot, Step
 from bertjax.engine.costs import Estimate, estimate, measure_rate, price
 from bertjax.engine.distributed import processes
 from bertjax.engine.distributed.processes import gather
-from bertjax.engine.distributed.shared_encodings import SharedRows
+from bertjax.engine.distributed.shared_encodings import SharedEncodings
 from bertjax.engine.distributed.shared_sweep import divide_examples, sweep_distributed
 from bertjax.engine.distributed.watch import end_process
 from bertjax.engine.journal import describe_settings, discard_journal, find_differences, is_unfinished, list_differences
@@ -41,7 +41,7 @@ __all__ = [
     "Pace",
     "Plan",
     "Schedule",
-    "SharedRows",
+    "SharedEncodings",
     "Slot",
     "Step",
     "SweepResult",

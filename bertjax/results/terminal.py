@@ -32,7 +32,7 @@ HEADINGS = ("", "score", "change", "95 % CI", "p", "q", "gains", "losses")
 
 
 @dataclass(frozen=True)
-class _Row:
+class _Line:
     """One ablation: its name (`L.H`, `L`, or the set's name), and its score and change in points."""
 
     name: str
@@ -70,11 +70,11 @@ def ablation_table(
     if not entries:
         raise DataError("there are no ablations to show: the results hold no entry")
     base = math.nan if base is None else base
-    rows = [_row(entry, base) for entry in entries]
+    lines = [_line(entry, base) for entry in entries]
     kind = kind_of(entries)
-    losses = sorted((row for row in rows if row.change <= -NOTHING), key=lambda row: row.change)
-    gains = sorted((row for row in rows if row.change >= NOTHING), key=lambda row: -row.change)
-    longest = max((abs(row.change) for row in losses + gains), default=1.0)
+    losses = sorted((line for line in lines if line.change <= -NOTHING), key=lambda line: line.change)
+    gains = sorted((line for line in lines if line.change >= NOTHING), key=lambda line: -line.change)
+    longest = max((abs(line.change) for line in losses + gains), default=1.0)
     table = PlainTable(box=None, show_header=False, padding=0, pad_edge=False)
     table.add_row(Text(f"{metric_label} without ablation: {_points(base)}"))
     table.add_row(Text("Change: the score with the ablation minus that, in points"))
@@ -84,7 +84,7 @@ def ablation_table(
         table.add_row(Text(f"\n{title}", style="bold"))
         if block:
             table.add_row(_block(block[:count], kind, longest, colour))
-    if note := _left_out(rows):
+    if note := _left_out(lines):
         table.add_row(Text("\n" + note))
     return table
 
@@ -93,35 +93,35 @@ def _points(score: float) -> str:
     return "undefined" if math.isnan(score) else f"{100 * score:.2f}"
 
 
-def _row(entry: Mapping[str, Any], base: float) -> _Row:
+def _line(entry: Mapping[str, Any], base: float) -> _Line:
     try:
         layer, head, score = entry["layer"], entry.get("head"), entry["score"]
     except KeyError as error:
         raise DataError(f"an ablation has no {error}, found {dict(entry)}: are these results whole?") from error
     score = math.nan if score is None else 100 * score
     name = entry.get("name") or (f"{layer}" if head is None else f"{layer}.{head}")
-    return _Row(name, score, score - 100 * base)
+    return _Line(name, score, score - 100 * base)
 
 
-def _block(rows: Sequence[_Row], kind: str, longest: float, colour: str) -> PlainTable:
+def _block(lines: Sequence[_Line], kind: str, longest: float, colour: str) -> PlainTable:
     """One block of the table; the bars of both blocks share a scale."""
     table = PlainTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for title in ("rank", kind, "score", "change"):
         table.add_column(title, justify="right")
     table.add_column("")
-    for rank, row in enumerate(rows, start=1):
-        bar = ProgressBar(longest, abs(row.change), width=BAR_WIDTH, complete_style=colour, finished_style=colour)
-        table.add_row(str(rank), row.name, f"{row.score:.2f}", Text(f"{row.change:+.2f}", style=colour), bar)
+    for rank, line in enumerate(lines, start=1):
+        bar = ProgressBar(longest, abs(line.change), width=BAR_WIDTH, complete_style=colour, finished_style=colour)
+        table.add_row(str(rank), line.name, f"{line.score:.2f}", Text(f"{line.change:+.2f}", style=colour), bar)
     return table
 
 
-def _left_out(rows: Sequence[_Row]) -> str:
+def _left_out(lines: Sequence[_Line]) -> str:
     """A note on how many ablations are in neither block and why; empty if there are none."""
-    unchanged = sum(abs(row.change) < NOTHING for row in rows)
-    undefined = sum(math.isnan(row.change) for row in rows)
+    unchanged = sum(abs(line.change) < NOTHING for line in lines)
+    undefined = sum(math.isnan(line.change) for line in lines)
     reasons = ((unchanged, "that left the score unchanged"), (undefined, "whose change is undefined"))
     counts = ", ".join(f"{number} {reason}" for number, reason in reasons if number)
-    return f"In neither block, of {count_of(len(rows), 'ablation')}: {counts}" if counts else ""
+    return f"In neither block, of {count_of(len(lines), 'ablation')}: {counts}" if counts else ""
 
 
 def rank(rows: Sequence[Row]) -> list[Row]:

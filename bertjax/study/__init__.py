@@ -2,7 +2,7 @@
 
 from bertjax.study import parity
 from bertjax.study.conclusion import conclude
-from bertjax.study.encoding import Encoded, batch_rows, encode_examples, label_order
+from bertjax.study.encoding import Encoded, batch_encodings, encode_examples, label_order
 from bertjax.study.job import Job
 from bertjax.study.outputs import cosine, mean_outputs, metrics_of, positive_label, sweep_examples
 from bertjax.study.parity import check_model
@@ -18,7 +18,7 @@ __all__ = [
     "Settings",
     "ablate",
     "available_modes",
-    "batch_rows",
+    "batch_encodings",
     "check_model",
     "check_settings",
     "command_line",

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int32
 
 from bertjax.data import Encoding, Examples, Task, Tokenizer, batches_by_length, collate
-from bertjax.engine import SharedRows
+from bertjax.engine import SharedEncodings
 from bertjax.errors import ConfigError, InputError, some_of
 from bertjax.formatting import count_of
 from bertjax.machine import memory_left
@@ -21,42 +21,48 @@ class Encoded:
     """Examples as the model reads them.
 
     Args:
-        kind: 'logits' (one row for each example) or 'similarity' (two: all first texts, then all second).
-        rows: the tokenised texts or pairs; of several processes each tokenises its share.
+        kind: 'logits' (one encoding for each example) or 'similarity' (two: all first texts, then all second).
+        encodings: the tokenised texts or pairs; of several processes each tokenises its share.
         pad_id: the padding token's id.
         examples: how many examples there are.
         label_order: for logits: column of the model's output for each of the task's labels.
     """
 
     kind: Literal["logits", "similarity"]
-    rows: Sequence[Encoding]
+    encodings: Sequence[Encoding]
     pad_id: int
     examples: int
     label_order: tuple[int, ...] = ()
 
     @cached_property
-    def lengths(self) -> Int32[np.ndarray, "rows"]:
-        """Tokens of each row."""
-        return self.rows.lengths if isinstance(self.rows, SharedRows) else np.array([*map(len, self.rows)], np.int32)
+    def lengths(self) -> Int32[np.ndarray, " encodings"]:
+        """Tokens of each encoding."""
+        return (
+            self.encodings.lengths
+            if isinstance(self.encodings, SharedEncodings)
+            else np.array([*map(len, self.encodings)], np.int32)
+        )
 
     @cached_property
     def truncated(self) -> int:
         """How many examples lost tokens to the maximum length."""
-        if isinstance(self.rows, SharedRows):
-            cut = self.rows.truncated
+        if isinstance(self.encodings, SharedEncodings):
+            cut = self.encodings.truncated
         else:
-            cut = np.array([row.truncated for row in self.rows], np.bool_)
+            cut = np.array([encoding.truncated for encoding in self.encodings], np.bool_)
         return int(cut.reshape(-1, self.examples).any(axis=0).sum())
 
     @property
     def texts(self) -> list[tuple[Encoding, ...]]:
-        """The rows of each example."""
-        if isinstance(self.rows, SharedRows):
-            return self.rows.texts_of(range(self.examples))
-        return [tuple(self.rows[row] for row in self.rows_of(example)) for example in range(self.examples)]
+        """The encodings of each example."""
+        if isinstance(self.encodings, SharedEncodings):
+            return self.encodings.texts_of(range(self.examples))
+        return [
+            tuple(self.encodings[number] for number in self.numbers_of(example)) for example in range(self.examples)
+        ]
 
-    def rows_of(self, example: int) -> tuple[int, ...]:
-        """The rows that belong to an example."""
+    def numbers_of(self, example: int) -> tuple[int, ...]:
+        """The numbers of the encodings that belong to an example."""
         return (example,) if self.kind == "logits" else (example, example + self.examples)
 
 
@@ -87,7 +93,7 @@ def encode_examples(
 
     def encode(first: Sequence[str], second: Sequence[str] | None) -> Sequence[Encoding]:
         if together:
-            return SharedRows(tokenizer, first, second, length, len(examples), memory)
+            return SharedEncodings(tokenizer, first, second, length, len(examples), memory)
         return tuple(tokenizer.encode(first, second, length, room=memory_left(memory)))
 
     if isinstance(model, BertForSentenceEmbedding):
@@ -96,8 +102,8 @@ def encode_examples(
                 f"a sentence embedder scores pairs, but {examples.task.name} has single texts: give a model that was "
                 "fine-tuned on it"
             )
-        rows = encode([*examples.first, *examples.second], None)
-        return Encoded("similarity", rows, tokenizer.pad_id, len(examples))
+        encodings = encode([*examples.first, *examples.second], None)
+        return Encoded("similarity", encodings, tokenizer.pad_id, len(examples))
     if not isinstance(model, BertForSequenceClassification):
         raise ConfigError(
             f"{type(model).__name__} has no output for {examples.task.name}: give a checkpoint of "
@@ -167,12 +173,12 @@ def plain_label(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
-def batch_rows(
-    encoded: Encoded, rows: Sequence[int], batch_size: int, positions: int
+def batch_encodings(
+    encoded: Encoded, numbers: Sequence[int], batch_size: int, positions: int
 ) -> list[tuple[Sequence[int], dict[str, np.ndarray]]]:
-    """Batches of rows of similar length: positions within `rows`, and the model's arguments."""
-    lengths = encoded.lengths[np.asarray(rows)].tolist()
+    """Batches of encodings of similar length: positions within `numbers`, and the model's arguments."""
+    lengths = encoded.lengths[np.asarray(numbers)].tolist()
     return [
-        (places, collate([encoded.rows[rows[place]] for place in places], length, encoded.pad_id))
+        (places, collate([encoded.encodings[numbers[place]] for place in places], length, encoded.pad_id))
         for places, length in batches_by_length(lengths, batch_size, max_length=positions)
     ]

@@ -10,13 +10,13 @@ from bertjax.checkpoints import locate
 from bertjax.data import CUSTOM, Examples, Tokenizer, load_examples
 from bertjax.engine import SweepResult, budget_of_texts
 from bertjax.evidence import Metric, check_labels, check_weighable
-from bertjax.interventions import Ablation, Change
+from bertjax.interventions import Ablation, Change, name_layer_head
 from bertjax.model import BertForSentenceEmbedding, PretrainedModel, load
 from bertjax.results import Entry, Place
 from bertjax.study.encoding import Encoded, encode_examples, is_regression
 from bertjax.study.outputs import metrics_of, positive_label
 from bertjax.study.scoring import score_ablations
-from bertjax.study.settings import Settings, list_ablations, place
+from bertjax.study.settings import Settings, list_ablations
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Job:
     @property
     def places(self) -> list[Place]:
         """Name, layer and head of each ablation."""
-        return [place(ablation, self.model.config, self.settings.mode) for ablation in self.ablations]
+        return [name_layer_head(ablation, self.model.config, self.settings.mode) for ablation in self.ablations]
 
     def score(self, result: SweepResult) -> tuple[list[Entry], dict[str, float]]:
         """The scores of all ablations, and of the base run by metric."""

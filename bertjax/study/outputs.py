@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Shaped
 from bertjax.data import Task, collate
 from bertjax.engine import (
     Combine,
-    SharedRows,
+    SharedEncodings,
     SweepResult,
     divide_examples,
     gather,
@@ -29,7 +29,7 @@ from bertjax.evidence import METRICS, Metric, find_metric
 from bertjax.interventions import Ablation, Readout, mean_head_outputs, readouts, stack, sum_head_outputs
 from bertjax.model import ModelOutput, Overrides, PretrainedModel
 from bertjax.progress import Progress, silent
-from bertjax.study.encoding import Encoded, batch_rows, plain_label
+from bertjax.study.encoding import Encoded, batch_encodings, plain_label
 
 # Into how many blocks, and at least how large, processes cut the examples for means.
 MOST_BLOCKS, EXAMPLES_OF_BLOCK = 64, 256
@@ -96,10 +96,10 @@ def sweep_together(
 ) -> SweepResult | None:
     """`sweep_examples` by several processes; None on all but the first."""
     readout, combine = how_to_run(encoded)
-    assert isinstance(encoded.rows, SharedRows)
+    assert isinstance(encoded.encodings, SharedEncodings)
     result = sweep_distributed(
         model,
-        encoded.rows,
+        encoded.encodings,
         ablations,
         readout,
         combine=combine,
@@ -140,7 +140,7 @@ def sweep_plainly(
     """The same as `sweep_examples`, by `plain.sweep`: `jax.vmap` over stacks of overrides, padded batches."""
     positions = model.config.max_position_embeddings
     if encoded.kind == "logits":
-        batches = batch_rows(encoded, range(encoded.examples), batch_size, positions)
+        batches = batch_encodings(encoded, range(encoded.examples), batch_size, positions)
         result = plain.sweep(model, batches, overrides, readouts.logits, chunk_size=chunk_size, progress=progress)
         return _in_order(encoded, result)
     pairs = max(1, VECTOR_BYTES // (8 * model.config.hidden_size * (len(overrides) + 1)))
@@ -151,8 +151,8 @@ def sweep_plainly(
         def report(done: float, total: float, before: int = start, count: int = len(block)) -> None:
             progress(before + count * done / total, float(encoded.examples))
 
-        rows = [*block, *(example + encoded.examples for example in block)]
-        batches = batch_rows(encoded, rows, batch_size, positions)
+        numbers = [*block, *(example + encoded.examples for example in block)]
+        batches = batch_encodings(encoded, numbers, batch_size, positions)
         kept = readouts.sentence_embedding
         vectors = plain.sweep(model, batches, overrides, kept, chunk_size=chunk_size, progress=report)
         blocks.append((cosine(*np.split(vectors.base, 2)), cosine(*np.split(vectors.outputs, 2, axis=1))))
@@ -193,10 +193,10 @@ def mean_outputs_together(
 def _unrepeated(
     model: PretrainedModel, encoded: Encoded, batch_size: int, examples: Sequence[int]
 ) -> list[dict[str, np.ndarray]]:
-    """Batches of all rows of examples, in which none counts twice."""
-    rows = [row for example in examples for row in encoded.rows_of(example)]
+    """Batches of all encodings of examples, in which none counts twice."""
+    numbers = [number for example in examples for number in encoded.numbers_of(example)]
     batches = []
-    for places, arguments in batch_rows(encoded, rows, batch_size, model.config.max_position_embeddings):
+    for places, arguments in batch_encodings(encoded, numbers, batch_size, model.config.max_position_embeddings):
         # A filled-up batch repeats examples, which would count twice in a mean: mask the repeats.
         first = np.array([places.index(place) == number for number, place in enumerate(places)])
         mask = arguments["attention_mask"] * first[:, None].astype(np.int32)
@@ -287,19 +287,19 @@ def sampled_attention(
     Returns: for sample s and text t (0, and 1 for the second text of a similarity) the arrays `tokens_s_t`
         `[token]` and `weights_s_t` `[runs, layers, heads, query, key]`, cut to the real tokens.
     """
-    rows = [row for example in examples for row in encoded.rows_of(example)]
-    per_example = len(rows) // len(examples)
-    inputs = model.inputs(**collate([encoded.rows[row] for row in rows], None, encoded.pad_id))
+    numbers = [number for example in examples for number in encoded.numbers_of(example)]
+    per_example = len(numbers) // len(examples)
+    inputs = model.inputs(**collate([encoded.encodings[number] for number in numbers], None, encoded.pad_id))
     kept: dict[str, list[np.ndarray]] = {}
     for override in overrides:  # one after another, each cut at once: uncut, all of them would not fit into memory
         weights = np.asarray(plain.run(model, inputs, stack([override]), _attentions)[0])
-        for place, row in enumerate(rows):
-            length = len(encoded.rows[row])
+        for place, number in enumerate(numbers):
+            length = len(encoded.encodings[number])
             name = f"weights_{place // per_example}_{place % per_example}"
             kept.setdefault(name, []).append(weights[:, place, :, :length, :length].astype(np.float32))
     tokens = {
-        f"tokens_{place // per_example}_{place % per_example}": np.array(encoded.rows[row].tokens)
-        for place, row in enumerate(rows)
+        f"tokens_{place // per_example}_{place % per_example}": np.array(encoded.encodings[number].tokens)
+        for place, number in enumerate(numbers)
     }
     return tokens | {name: np.stack(runs) for name, runs in kept.items()}
 

@@ -8,10 +8,9 @@ from jaxtyping import Num
 
 from bertjax.engine import SweepResult
 from bertjax.evidence import Evidence, Metric, find_metric, labelled, score, weigh
-from bertjax.interventions import Ablation
+from bertjax.interventions import Ablation, head_names
 from bertjax.progress import Progress, silent
 from bertjax.results import Entry, Place
-from bertjax.study.settings import head_names
 
 Labels: TypeAlias = Num[np.ndarray, " examples"]
 

@@ -267,24 +267,3 @@ def list_ablations(settings: Settings, config: BertConfig) -> list[Ablation]:
             size, count = settings.subset_size or 2, settings.subset_count or 100
             return random_subsets(config, mode, size=size, count=count, seed=settings.seed)
     return read_sets(user_path(settings.ablate, InputError), config, mode)
-
-
-def place(ablation: Ablation, config: BertConfig, mode: str) -> tuple[str, int | None, int | None]:
-    """Name, layer and head of an ablation; head None for a whole layer, layer None too for other sets.
-
-    A head or layer counts as one where the job's mode does all of it; in another mode it is a set like any other.
-    """
-    layers = {change.layer for change in ablation.changes}
-    if len(layers) == 1 and {change.mode for change in ablation.changes} == {mode}:
-        (layer,) = layers
-        if len(ablation.changes) == config.num_attention_heads and ablation.name == str(layer):
-            return ablation.name, layer, None
-        if len(ablation.changes) == 1:
-            return ablation.name, layer, ablation.changes[0].head
-    return ablation.name, None, None
-
-
-def head_names(ablation: Ablation) -> tuple[str, ...]:
-    """An ablation's heads, with their modes where those are not all the same."""
-    alike = len({change.mode for change in ablation.changes}) < 2
-    return tuple(f"{change.layer}.{change.head}" + ("" if alike else f"={change.mode}") for change in ablation.changes)

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, Key, Shaped
 from bertjax import collate
 from bertjax.data import Encoding
 from bertjax.model import Graph, PretrainedModel, State
-from bertjax.study import Encoded, batch_rows
+from bertjax.study import Encoded, batch_encodings
 from experiments.training.dropout import train_logits
 
 # Batches hold texts of similar length, sorted within groups of this many batches.
@@ -255,7 +255,7 @@ class Trainer:
         self, model: PretrainedModel, encoded: Encoded, labels: Shaped[np.ndarray, "examples"], recipe: Recipe
     ):
         self.skeleton, self.encoded, self.labels, self.recipe = Skeleton.of(model), encoded, labels, recipe
-        self.positions, self.lengths = model.config.max_position_embeddings, [len(row) for row in encoded.rows]
+        self.positions, self.lengths = model.config.max_position_embeddings, [len(row) for row in encoded.encodings]
         self.steps = -(-len(labels) // recipe.batch_size)
         self.optimizer = make_optimizer(recipe.weight_decay, recipe.largest_gradient, recipe.published)
         total = self.steps * recipe.epochs
@@ -278,7 +278,7 @@ class Trainer:
         else:
             batches = order_batches(self.lengths, size, seed, epoch)
         for number, places in enumerate(batches):
-            rows = [self.encoded.rows[place] for place in places]
+            rows = [self.encoded.encodings[place] for place in places]
             batch = make_batch(rows, self.labels[places], self.rows, self.encoded.pad_id, self.positions)
             step = epoch * self.steps + number
             key = jax.random.fold_in(dropout_key(self.recipe.seed), step)
@@ -304,7 +304,7 @@ def predict(model: PretrainedModel, encoded: Encoded, batch_size: int = 32) -> F
     """Logits of every example without dropout, in the task's order of labels."""
     graphdef, state = nnx.split(model)
     all_logits: Any = None
-    batches = batch_rows(encoded, range(encoded.examples), batch_size, model.config.max_position_embeddings)
+    batches = batch_encodings(encoded, range(encoded.examples), batch_size, model.config.max_position_embeddings)
     for places, batch in batches:
         logits = np.asarray(_logits(graphdef, state, batch))
         all_logits = np.zeros((encoded.examples, logits.shape[1]), logits.dtype) if all_logits is None else all_logits

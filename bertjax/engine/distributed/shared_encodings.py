@@ -13,7 +13,7 @@ from bertjax.engine.distributed.processes import check_alike, gather
 from bertjax.machine import memory_left
 
 
-class SharedRows(Sequence[Encoding]):
+class SharedEncodings(Sequence[Encoding]):
     """What `Tokenizer.encode` gives for the same texts, each made when it is first asked for.
 
     All processes make theirs together, of the same texts; they must have been joined (`processes.start`).
@@ -23,7 +23,7 @@ class SharedRows(Sequence[Encoding]):
         first: the texts, or the first of each pair.
         second: the second of each pair, or None.
         max_length: as `Tokenizer.encode` takes it.
-        examples: how many examples there are; text `r` belongs to example `r % examples`.
+        examples: how many examples there are; text `n` belongs to example `n % examples`.
         memory: bytes that this process may hold while it tokenises; None for most of what is free.
 
     Raises:
@@ -50,13 +50,13 @@ class SharedRows(Sequence[Encoding]):
         self.fetch(own)
         counts = np.bincount(owner, minlength=processes)
         own_facts = np.zeros((2, counts.max()), np.int32)
-        made = [self._made[row] for row in own.tolist()]
+        made = [self._made[number] for number in own.tolist()]
         own_facts[:, : len(own)] = [len(text) for text in made], [text.truncated for text in made]
         first_facts = np.zeros((2, len(first)), np.int32)
         for process, facts in enumerate(gather(own_facts)):
             first_facts[:, owner == process] = facts[:, : counts[process]]
-        self.lengths: Int32[np.ndarray, "rows"] = first_facts[0]
-        self.truncated: Bool[np.ndarray, "rows"] = first_facts[1] > 0
+        self.lengths: Int32[np.ndarray, " encodings"] = first_facts[0]
+        self.truncated: Bool[np.ndarray, " encodings"] = first_facts[1] > 0
 
     def _digest(self) -> str:
         """A hash of all texts, and of what makes tokens of them."""
@@ -68,20 +68,20 @@ class SharedRows(Sequence[Encoding]):
             digest.update(b"end")
         return digest.hexdigest()[:16]
 
-    def fetch(self, rows: Sequence[int] | Int[np.ndarray, "rows"]) -> None:
+    def fetch(self, numbers: Sequence[int] | Int[np.ndarray, " encodings"]) -> None:
         """Tokenise these at once, which is faster than one after the other; what is there already stays."""
-        missing = [row for row in map(int, rows) if row not in self._made]
+        missing = [number for number in map(int, numbers) if number not in self._made]
         if missing:
-            first = [self._first[row] for row in missing]
-            second = self._second and [self._second[row] for row in missing]
+            first = [self._first[number] for number in missing]
+            second = self._second and [self._second[number] for number in missing]
             made = self._tokenizer.encode(first, second, self._max_length, room=memory_left(self._memory))
             self._made.update(zip(missing, made, strict=True))
 
     def texts_of(self, examples: Sequence[int]) -> list[tuple[Encoding, ...]]:
         """The texts of each of these examples."""
         several = [range(example, len(self), self.examples) for example in examples]
-        self.fetch([row for rows in several for row in rows])
-        return [tuple(self._made[row] for row in rows) for rows in several]
+        self.fetch([number for numbers in several for number in numbers])
+        return [tuple(self._made[number] for number in numbers) for numbers in several]
 
     def blanks(self) -> list[tuple[Encoding, ...]]:
         """For each example texts as long as its own, all of whose tokens are 0: enough to plan a sweep with."""
@@ -97,10 +97,10 @@ class SharedRows(Sequence[Encoding]):
     @overload
     def __getitem__(self, index: slice) -> tuple[Encoding, ...]: ...
     def __getitem__(self, index: int | slice) -> Encoding | tuple[Encoding, ...]:
-        rows = range(len(self))[index]
-        several = [rows] if isinstance(rows, int) else rows
+        chosen = range(len(self))[index]
+        several = [chosen] if isinstance(chosen, int) else chosen
         self.fetch(several)
-        found = tuple(self._made[row] for row in several)
+        found = tuple(self._made[number] for number in several)
         return found[0] if isinstance(index, int) else found
 
 

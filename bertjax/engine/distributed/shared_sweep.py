@@ -1,7 +1,7 @@
 """Several processes, on one machine or many, share the examples of a sweep: `bertjax ablate --distributed`.
 
-Each process tokenises its share of the examples (`shared_encodings`), and the examples are cut into shares of a sweep. In
-each round every process sweeps one of these on its own devices, without a word to the others; then the outputs come
+Each process tokenises its share of the examples (`shared_encodings`), and the examples are cut into shares of a sweep.
+In each round every process sweeps one of these on its own devices, without a word to the others; then the outputs come
 together, and process 0 writes them into the journal. A journal keeps its shares whatever the number of processes, so an
 unfinished sweep resumes with any number of them. A process that ends ends all, within seconds (`watch`).
 """
@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from bertjax.engine import run as engine
 from bertjax.engine.distributed.processes import agree, check_alike, gather, is_first
-from bertjax.engine.distributed.shared_encodings import SharedRows
+from bertjax.engine.distributed.shared_encodings import SharedEncodings
 from bertjax.engine.fingerprint import facts_of
 from bertjax.engine.journal import Journal, open_journal
 from bertjax.engine.packing import pack, total_lengths
@@ -38,7 +38,7 @@ RUNS_OF_SHARE = {"cpu": 32 * 145, "other": 512 * 145}
 
 def sweep_distributed(
     model: PretrainedModel,
-    rows: SharedRows,
+    encodings: SharedEncodings,
     ablations: Sequence[Ablation],
     readout: Readout,
     *,
@@ -55,7 +55,7 @@ def sweep_distributed(
     """`engine.sweep` on all processes, which give the same arguments; the outputs are process 0's.
 
     Args:
-        rows: the texts; the other arguments are those of `engine.sweep`.
+        encodings: the texts; the other arguments are those of `engine.sweep`.
 
     Returns: what `engine.sweep` does; None on the other processes.
 
@@ -66,9 +66,9 @@ def sweep_distributed(
     """
     started = time.monotonic()
     sweep_input = make_sweep_input(
-        model, rows.blanks(), ablations, readout, combine=combine, means=means, attention=attention
+        model, encodings.blanks(), ablations, readout, combine=combine, means=means, attention=attention
     )
-    facts = facts_of(sweep_input, f"{rows.examples}, {rows.digest}")
+    facts = facts_of(sweep_input, f"{encodings.examples}, {encodings.digest}")
     check_alike({name: fact for name, fact in facts.items() if name != "device"})
     with contextlib.ExitStack() as opened:
         notes = None
@@ -87,7 +87,7 @@ def sweep_distributed(
         sizes = _choose_sizes(sweep_input, shares, memory or _own_memory())
 
         def run(share: range, report: Progress) -> np.ndarray:
-            base, outputs = engine.run_with_sizes(replace(sweep_input, texts=rows.texts_of(share)), sizes, report)
+            base, outputs = engine.run_with_sizes(replace(sweep_input, texts=encodings.texts_of(share)), sizes, report)
             return np.concatenate([base[None], outputs])
 
         try:
