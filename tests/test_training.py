@@ -323,7 +323,7 @@ def test_training_learns(small, rng, dtype):
         dataclasses.replace(row, input_ids=(5 + int(label), *row.input_ids[1:]))
         for row, label in zip(encoded.encodings, wanted, strict=True)
     ]
-    encoded = dataclasses.replace(encoded, rows=tuple(rows))
+    encoded = dataclasses.replace(encoded, encodings=tuple(rows))
     trainer = Trainer(model, encoded, wanted, Recipe(learning_rate=0.01, epochs=8, batch_size=16))
     for epoch in range(8):
         losses = list(trainer.run_epoch(epoch))
