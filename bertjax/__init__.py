@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from bertjax.machine import use_compile_cache
     from bertjax.model import (
         BertForMaskedLM,
+        BertForMultipleChoice,
         BertForNextSentencePrediction,
         BertForPreTraining,
         BertForQuestionAnswering,
+        BertForReplacedTokenDetection,
         BertForSentenceEmbedding,
         BertForSequenceClassification,
         BertForTokenClassification,
@@ -44,6 +46,7 @@ _ROOM_OF = {
     **dict.fromkeys(["Estimate", "SweepResult", "estimate", "plain", "sweep"], "engine"),
     **dict.fromkeys(["METRICS", "Metric", "weigh"], "evidence"),
     **dict.fromkeys(["ablations", "mean_head_outputs", "overrides", "readouts"], "interventions"),
+    **dict.fromkeys(["BertForMultipleChoice", "BertForReplacedTokenDetection"], "model"),
     **dict.fromkeys(["BertForMaskedLM", "BertForNextSentencePrediction", "BertForPreTraining"], "model"),
     **dict.fromkeys(["BertForQuestionAnswering", "BertForSentenceEmbedding", "BertForSequenceClassification"], "model"),
     **dict.fromkeys(
@@ -61,9 +64,11 @@ __all__ = [
     "METRICS",
     "BertConfig",
     "BertForMaskedLM",
+    "BertForMultipleChoice",
     "BertForNextSentencePrediction",
     "BertForPreTraining",
     "BertForQuestionAnswering",
+    "BertForReplacedTokenDetection",
     "BertForSentenceEmbedding",
     "BertForSequenceClassification",
     "BertForTokenClassification",

@@ -1,7 +1,16 @@
 """Checkpoints: where a model's files are, what its config says, and which of its tensors is which parameter."""
 
-from bertjax.checkpoints import tensor_names
+from bertjax.checkpoints import architecture, tensor_names
+from bertjax.checkpoints.architecture import (
+    Architecture,
+    DropoutRates,
+    EmbeddingPlan,
+    HeadPlan,
+    LayerKind,
+    RelativePositions,
+)
 from bertjax.checkpoints.config import BertConfig
+from bertjax.checkpoints.families import FAMILIES, Family
 from bertjax.checkpoints.location import DEFAULT_MODEL, locate
 from bertjax.checkpoints.sentence_transformers import (
     TextSettings,
@@ -10,16 +19,22 @@ from bertjax.checkpoints.sentence_transformers import (
     read_text_settings,
     write_sentence_files,
 )
-from bertjax.checkpoints.tensor_names import DECODER_WEIGHT, WORD_EMBEDDINGS
 from bertjax.checkpoints.weight_files import CheckpointWarning, hash_weights, read_weights, write_weights
 
 __all__ = [
-    "DECODER_WEIGHT",
     "DEFAULT_MODEL",
-    "WORD_EMBEDDINGS",
+    "FAMILIES",
+    "Architecture",
     "BertConfig",
     "CheckpointWarning",
+    "DropoutRates",
+    "EmbeddingPlan",
+    "Family",
+    "HeadPlan",
+    "LayerKind",
+    "RelativePositions",
     "TextSettings",
+    "architecture",
     "hash_weights",
     "is_sentence_directory",
     "locate",

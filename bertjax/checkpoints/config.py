@@ -1,7 +1,8 @@
-"""The configuration of a BERT model, read from HuggingFace's config.json and guarded.
+"""The configuration of an encoder, read from HuggingFace's config.json and guarded.
 
-A key of config.json that bertjax ignored could change what the model computes without a word. So each key
-is handled (a field of `BertConfig`), or listed here as harmless, or refused by name with its value.
+A key of config.json that bertjax ignored could change what the model computes without a word. So each key is handled (a
+field of `BertConfig`, or a setting of the family's own), or listed as harmless, here or in the family's file, or refused by
+name with its value.
 """
 
 import math
@@ -9,19 +10,22 @@ import reprlib
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from bertjax import arguments
-from bertjax.errors import ConfigError
+from bertjax.checkpoints.architecture import ACTIVATIONS, Architecture
+from bertjax.checkpoints.families import FAMILIES, Family
+from bertjax.errors import ConfigError, some_of
 from bertjax.json_files import read_json
 from bertjax.paths import is_directory, is_there, user_path
 
 LARGEST_SIZE = 2**31 - 1  # of any axis: JAX counts in 32 bits
 MOST_LABELS = 100_000  # a name is made for each, so a number that is nonsense must not fill the memory
 
-ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu", "tanh")
-"""The values of `hidden_act` that bertjax computes, by HuggingFace's names."""
+K = TypeVar("K")
+V = TypeVar("V")
 
 PROBLEM_TYPES = (None, "regression", "single_label_classification", "multi_label_classification")
 
@@ -56,9 +60,6 @@ _HARMLESS_BY_SUBJECT = {
         _name_or_path name_or_path name _commit_hash transformers_version transformers.js_config language
         model_name finetuning_task task_specific_params total_flos base_model_prefix custom_pipelines
         sentence_transformers sbert_ce_default_activation_function is_composition""",
-    "a pooler that Google's multilingual configs describe and no BERT has": """
-        directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head
-        pooler_type""",
     "how PyTorch stores, runs or returns the same numbers": """
         torch_dtype dtype use_bfloat16 torchscript xla_device gradient_checkpointing chunk_size_feed_forward
         use_cache output_past output_attentions output_hidden_states return_dict tie_last_hidden_states
@@ -79,33 +80,36 @@ _HARMLESS_BY_SUBJECT = {
 _HARMLESS = frozenset(" ".join(_HARMLESS_BY_SUBJECT.values()).split())
 
 
-class LabelNames(Mapping[int, str]):
-    """Names of labels by their numbers, in that order: a dict that cannot change, so that it has a hash.
+class FrozenDict(Mapping[K, V], Generic[K, V]):
+    """A dict that cannot change, so that it has a hash.
 
-    >>> names = LabelNames({0: "no", 1: "yes"})
+    >>> names = FrozenDict({0: "no", 1: "yes"})
     >>> names[1], list(names), names == {0: "no", 1: "yes"}
     ('yes', [0, 1], True)
     """
 
-    __slots__ = ("_names",)
+    __slots__ = ("_items",)
 
-    def __init__(self, names: Mapping[int, str]):
-        self._names = dict(names)
+    def __init__(self, items: Mapping[K, V]):
+        self._items = dict(items)
 
-    def __getitem__(self, number: int) -> str:
-        return self._names[number]
+    def __getitem__(self, key: K) -> V:
+        return self._items[key]
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._names)
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._items)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._items)
 
     def __hash__(self) -> int:
-        return hash(tuple(self._names.items()))
+        return hash(tuple(self._items.items()))
 
     def __repr__(self) -> str:
-        return repr(self._names)
+        return repr(self._items)
+
+
+LabelNames = FrozenDict[int, str]
 
 
 def numbered_labels(count: int) -> LabelNames:
@@ -119,10 +123,17 @@ def numbered_labels(count: int) -> LabelNames:
 
 @dataclass(frozen=True)
 class BertConfig:
-    """The sizes and settings of a BERT, with HuggingFace's names and defaults (those of BERT-base).
+    """The sizes and settings of an encoder, with HuggingFace's names and defaults: those of BERT-base.
 
     Frozen and hashable, so that it can be a static argument of `jax.jit`. `id2label` is read as a dict is,
-    but cannot be changed, for the same reason.
+    but cannot be changed, for the same reason. Of another family it is best made by `from_dict`, which takes the
+    family's own names and defaults; here all families have one set of names.
+
+    Args:
+        model_type: the family, by HuggingFace's name.
+        embedding_size: width of the embeddings' tables; None for that of the hidden states.
+        num_hidden_layers: applications of a layer, whether or not they share parameters.
+        own: settings that only this family has, by HuggingFace's names; those left out have its defaults.
 
     Raises:
         ConfigError: a value of the wrong type or out of range, or sizes that do not fit each other.
@@ -150,15 +161,40 @@ class BertConfig:
     id2label: Mapping[int, str] = numbered_labels(2)
     problem_type: str | None = None
     architectures: tuple[str, ...] = ()
+    model_type: str = "bert"
+    embedding_size: int = None  # type: ignore[assignment]  # the hidden states' width, once it is known
+    own: Mapping[str, Any] = FrozenDict({})
 
     def __post_init__(self) -> None:
-        for name, value in _checked({field.name: getattr(self, field.name) for field in fields(self)}).items():
+        for name, value in _checked({name: getattr(self, name) for name in _names()}).items():
             object.__setattr__(self, name, value)
+        self.family.check(self)
+
+    @property
+    def family(self) -> Family:
+        """The family: names of keys and tensors."""
+        return FAMILIES[self.model_type]
+
+    @cached_property
+    def architecture(self) -> Architecture:
+        """What the encoder computes."""
+        return self.family.describe(self)
 
     @property
     def head_dim(self) -> int:
         """The width of one head's queries, keys and values."""
         return self.hidden_size // self.num_attention_heads
+
+    @property
+    def parameter_sets(self) -> int:
+        """How many layers have parameters of their own."""
+        groups = self.family.groups
+        return self.num_hidden_layers if groups is None else self.own[groups[0]] * self.own[groups[1]]
+
+    @property
+    def max_tokens(self) -> int:
+        """The longest text, in tokens: 512 of RoBERTa's 514 positions."""
+        return self.max_position_embeddings - self.architecture.embeddings.first_position
 
     @property
     def num_labels(self) -> int:
@@ -189,18 +225,24 @@ class BertConfig:
 
         >>> BertConfig.from_dict({"model_type": "bert", "hidden_size": 96}).head_dim
         8
+        >>> BertConfig.from_dict({"model_type": "distilbert", "dim": 96, "n_layers": 2}).hidden_size
+        96
         """
         arguments.instance(mapping, "a configuration", Mapping, "what a config.json holds, by key", ConfigError)
-        _check_model_type(mapping)
-        known = {field.name: field.default for field in fields(cls)}
-        for key, value in mapping.items():
-            if key in known:
-                known[key] = value
+        family = _family_of(mapping)
+        values = _defaults(family)
+        fields_by_key = {family.key_of(name): name for name in values if name not in family.absent}
+        own = {}
+        for key, value in family.read(dict(mapping)).items():
+            if key in fields_by_key:
+                values[fields_by_key[key]] = value
+            elif key in family.settings:
+                own[key] = value
             elif key not in ("model_type", "label2id", "num_labels"):
-                _check_harmless(key, value)
-        known["id2label"] = _labels(mapping)
-        known["architectures"] = _architectures(mapping.get("architectures"))
-        return cls(**_checked(known))
+                _check_harmless(family, key, value)
+        values["id2label"] = _labels(mapping)
+        values["architectures"] = _architectures(mapping.get("architectures"))
+        return cls(**_checked(values | {"model_type": family.model_type, "own": own}))
 
     @classmethod
     def from_file(cls, path: str | Path) -> "BertConfig":
@@ -231,10 +273,21 @@ class BertConfig:
         >>> BertConfig.from_dict(BertConfig().to_dict()) == BertConfig()
         True
         """
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        family = self.family
+        names = (name for name in _names() if name not in (*family.absent, "model_type", "own"))
+        values = {family.key_of(name): getattr(self, name) for name in names} | dict(self.own)
         values["id2label"] = {str(number): name for number, name in self.id2label.items()}
         values["architectures"] = list(self.architectures) or None
-        return {"model_type": "bert", **values, "label2id": self.label2id}
+        return {"model_type": self.model_type, **family.write(values), "label2id": self.label2id}
+
+
+def _names() -> list[str]:
+    return [field.name for field in fields(BertConfig)]
+
+
+def _defaults(family: Family) -> dict[str, Any]:
+    """What the fields are where a family's config.json does not say."""
+    return {field.name: field.default for field in fields(BertConfig)} | family.defaults | family.absent
 
 
 def _show(value: Any) -> str:
@@ -254,19 +307,40 @@ def _is_int(value: Any) -> bool:
 
 def _checked(values: dict[str, Any]) -> dict[str, Any]:
     """Check a config's fields; give them with each number that may be a fraction as a float, and labels by number."""
-    values = values | {"id2label": _as_labels(values["id2label"])}
-    _check_sizes(values)
+    if values["model_type"] not in FAMILIES:
+        raise ConfigError(f"model_type is {_show(values['model_type'])}; bertjax loads only {_known_families()}")
+    family, width = FAMILIES[values["model_type"]], values["embedding_size"]
+    values = values | {
+        "id2label": _as_labels(values["id2label"]),
+        "embedding_size": values["hidden_size"] if width is None else width,
+        "own": _own_settings(family, values["own"]),
+    }
+    _check_sizes(values, family)
     _check_choices(values)
     _check_names(values)
     return values | _floats(values)
 
 
-def _check_sizes(values: dict[str, Any]) -> None:
-    for name in (*_TELLING, "intermediate_size", "max_position_embeddings", "type_vocab_size"):
-        if not _is_int(values[name]) or values[name] < 1:
-            raise ConfigError(f"{name} must be a positive integer, found {_show(values[name])}")
+def _own_settings(family: Family, given: Any) -> FrozenDict[str, Any]:
+    """All settings of the family's own, each checked."""
+    if not isinstance(given, Mapping) or (unknown := [name for name in given if name not in family.settings]):
+        found = _show(given) if not isinstance(given, Mapping) else some_of([str(name) for name in unknown])
+        raise ConfigError(f"{family.name} has no settings of its own but {', '.join(family.settings)}, found {found}")
+    values = {name: given.get(name, setting.default) for name, setting in family.settings.items()}
+    for name, setting in family.settings.items():
+        if not setting.fits(values[name]):
+            raise ConfigError(f"{name} must be {setting.expected}, found {_show(values[name])}")
+    return FrozenDict(values)
+
+
+def _check_sizes(values: dict[str, Any], family: Family) -> None:
+    may_lack_types = 0 in (family.absent.get("type_vocab_size"), family.defaults.get("type_vocab_size"))
+    for name in (*_TELLING, "intermediate_size", "max_position_embeddings", "type_vocab_size", "embedding_size"):
+        least, key = int(not (name == "type_vocab_size" and may_lack_types)), family.key_of(name)
+        if not _is_int(values[name]) or values[name] < least:
+            raise ConfigError(f"{key} must be a positive integer, found {_show(values[name])}")
         if values[name] > LARGEST_SIZE:
-            raise ConfigError(f"{name} must be at most {LARGEST_SIZE}, found {_show(values[name])}")
+            raise ConfigError(f"{key} must be at most {LARGEST_SIZE}, found {_show(values[name])}")
     width, heads = values["hidden_size"], values["num_attention_heads"]
     if width % heads:
         raise ConfigError(f"hidden_size {width} cannot be divided into num_attention_heads {heads} equal parts")
@@ -319,21 +393,30 @@ def _floats(values: dict[str, Any]) -> dict[str, float]:
     return floats
 
 
-def _check_model_type(mapping: Mapping[str, Any]) -> None:
+def _family_of(mapping: Mapping[str, Any]) -> Family:
+    """The family that a config.json names; old files of BERT name none."""
     model_type = mapping.get("model_type")
-    if model_type not in (None, "bert"):
-        raise ConfigError(f"model_type is {_show(model_type)}; bertjax loads only 'bert'")
-    absent = [key for key in _TELLING if key not in mapping]
-    if model_type is None and absent:
-        raise ConfigError(f"has neither model_type nor {absent[0]}: this is not the configuration of a BERT")
+    if model_type is None:
+        absent = [key for key in _TELLING if key not in mapping]
+        if absent:
+            raise ConfigError(f"has neither model_type nor {absent[0]}: this is not the configuration of a BERT")
+        return FAMILIES["bert"]
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        raise ConfigError(f"model_type is {_show(model_type)}; bertjax loads only {_known_families()}")
+    return FAMILIES[model_type]
 
 
-def _check_harmless(key: str, value: Any) -> None:
-    if key in _HARMLESS_ONLY_AT:
-        allowed = _HARMLESS_ONLY_AT[key]
+def _known_families() -> str:
+    return ", ".join(repr(name) for name in FAMILIES)
+
+
+def _check_harmless(family: Family, key: str, value: Any) -> None:
+    harmless_only_at = _HARMLESS_ONLY_AT | family.harmless_only_at
+    if key in harmless_only_at:
+        allowed = harmless_only_at[key]
         if value not in allowed:
             raise ConfigError(f"{key} is {_show(value)}; bertjax supports only {allowed[0]!r}")
-    elif key not in _HARMLESS:
+    elif key not in _HARMLESS | family.harmless:
         raise ConfigError(
             f"bertjax does not know the key {key!r} (value {_show(value)}), which may change the model; "
             "remove it from config.json if it does not"

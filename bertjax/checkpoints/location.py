@@ -37,8 +37,9 @@ _WEIGHTS = tuple(
 )
 # The configuration, the tokeniser's files and those of sentence-transformers, such as 1_Pooling/config.json.
 _OTHERS = re.compile(
-    r"config\.json|vocab\.txt|tokenizer\.json|(tokenizer|sentence_bert)_config\.json|added_tokens\.json"
-    r"|special_tokens_map\.json|modules\.json|config_sentence_transformers\.json|\d+_[^/]+/config\.json"
+    r"config\.json|vocab\.(txt|json)|merges\.txt|(spiece|spm|sentencepiece\.bpe)\.model|tokenizer\.json"
+    r"|(tokenizer|sentence_bert)_config\.json|added_tokens\.json|special_tokens_map\.json|modules\.json"
+    r"|config_sentence_transformers\.json|\d+_[^/]+/config\.json"
 )
 # What a look-up or a download was seen to raise; HTTPError is that of the library that huggingface_hub uses.
 _HUB_ERRORS = (OSError, HTTPError, json.JSONDecodeError)

@@ -1,98 +1,93 @@
-"""One table of names: HuggingFace's tensors <-> bertjax's parameters, both ways.
+"""One table of names for each family: HuggingFace's tensors <-> bertjax's parameters, both ways.
 
 `read_weights` gives tensors under HuggingFace's names; a model's parameters have paths such as
-`bert.encoder.layers.3.attention.query.kernel`. Each row of `TABLE` says which belong together and how the
-array is laid out: PyTorch stores a linear map as `[outputs, inputs]` with the heads merged into one axis,
-bertjax as `[inputs, outputs]` with the heads as an axis of their own.
+`bert.encoder.layers.3.attention.query.kernel`, the same in every family. Each entry of a family's table says which belong
+together and how the array is laid out: PyTorch stores a linear map as `[outputs, inputs]` with the heads merged into one
+axis, bertjax as `[inputs, outputs]` with the heads as an axis of their own.
 """
 
 import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
 from bertjax.checkpoints.config import BertConfig
+from bertjax.checkpoints.families import (
+    FAMILIES,
+    HEAD_BIAS,
+    INTO_HEADS,
+    OUT_OF_HEADS,
+    TRANSPOSED,
+    Family,
+    Head,
+    TensorEntry,
+)
 from bertjax.errors import CheckpointError, some_of
 
-AS_IS, TRANSPOSED, INTO_HEADS, HEAD_BIAS, OUT_OF_HEADS = (
-    "as is",
-    "transposed",
-    "into heads",
-    "head bias",
-    "out of heads",
-)
+BERT = FAMILIES["bert"]
+NUMBER = "(0|[1-9][0-9]{0,8})"  # as digits of a number that fits
+_PLACES = re.compile(r"\{(?:layer|group|inner)\}")
 
 
-@dataclass(frozen=True)
-class Row:
-    """A tensor's name in HuggingFace's files, the path of its parameter, and its layout in the file."""
+def entry_of_parameter(path: str, config: BertConfig, head: str) -> TensorEntry:
+    """The table's entry for a parameter's path, with its layer's number filled in.
 
-    tensor: str
-    parameter: str
-    layout: str = AS_IS
+    Args:
+        head: what the model has on top of its encoder (`architecture.SEQUENCE` and so on).
 
-
-def _linear(tensor: str, parameter: str, kernel: str = TRANSPOSED, bias: str = AS_IS) -> tuple[Row, Row]:
-    return Row(f"{tensor}.weight", f"{parameter}.kernel", kernel), Row(f"{tensor}.bias", f"{parameter}.bias", bias)
-
-
-def _norm(tensor: str, parameter: str) -> tuple[Row, Row]:
-    return Row(f"{tensor}.weight", f"{parameter}.scale"), Row(f"{tensor}.bias", f"{parameter}.bias")
-
-
-_LAYER, _OURS = "bert.encoder.layer.{layer}", "bert.encoder.layers.{layer}"
-
-TABLE: tuple[Row, ...] = (
-    Row("bert.embeddings.word_embeddings.weight", "bert.embeddings.word"),
-    Row("bert.embeddings.position_embeddings.weight", "bert.embeddings.position"),
-    Row("bert.embeddings.token_type_embeddings.weight", "bert.embeddings.token_type"),
-    *_norm("bert.embeddings.LayerNorm", "bert.embeddings.norm"),
-    *_linear(f"{_LAYER}.attention.self.query", f"{_OURS}.attention.query", INTO_HEADS, HEAD_BIAS),
-    *_linear(f"{_LAYER}.attention.self.key", f"{_OURS}.attention.key", INTO_HEADS, HEAD_BIAS),
-    *_linear(f"{_LAYER}.attention.self.value", f"{_OURS}.attention.value", INTO_HEADS, HEAD_BIAS),
-    *_linear(f"{_LAYER}.attention.output.dense", f"{_OURS}.attention.output", OUT_OF_HEADS),
-    *_norm(f"{_LAYER}.attention.output.LayerNorm", f"{_OURS}.attention_norm"),
-    *_linear(f"{_LAYER}.intermediate.dense", f"{_OURS}.intermediate"),
-    *_linear(f"{_LAYER}.output.dense", f"{_OURS}.output"),
-    *_norm(f"{_LAYER}.output.LayerNorm", f"{_OURS}.output_norm"),
-    *_linear("bert.pooler.dense", "bert.pooler.dense"),
-    *_linear("cls.predictions.transform.dense", "predictions.transform"),
-    *_norm("cls.predictions.transform.LayerNorm", "predictions.norm"),
-    Row("cls.predictions.decoder.weight", "predictions.decoder"),
-    Row("cls.predictions.bias", "predictions.bias"),
-    *_linear("cls.seq_relationship", "seq_relationship"),
-    *_linear("classifier", "classifier"),
-    *_linear("qa_outputs", "qa_outputs"),
-)
-
-_LAYER_NUMBER = re.compile(r"(?<=^bert\.encoder\.layer\.)(0|[1-9][0-9]{0,8})(?=\.)")  # as digits of a number that fits
-
-_BY_PARAMETER = {row.parameter: row for row in TABLE}
-_BY_TENSOR = {row.tensor: row for row in TABLE}
-
-
-def row_of_parameter(path: str) -> Row:
-    """The table's row for a parameter's path, with its layer number filled in.
-
-    >>> row_of_parameter("bert.encoder.layers.3.attention.query.kernel").tensor
+    >>> from bertjax.checkpoints.architecture import BODY
+    >>> entry_of_parameter("bert.encoder.layers.3.attention.query.kernel", BertConfig(), BODY).tensor
     'bert.encoder.layer.3.attention.self.query.weight'
     """
-    number = re.search(r"(?<=\.layers\.)\d+", path)
+    table, number = _by_parameter(config.family, head), re.search(r"(?<=\.layers\.)\d+", path)
     if number is None:
-        return _BY_PARAMETER[path]
-    row = _BY_PARAMETER[path.replace(f".layers.{number[0]}.", ".layers.{layer}.")]
-    return Row(row.tensor.replace("{layer}", number[0]), path, row.layout)
+        return table[path]
+    entry = table[path.replace(f".layers.{number[0]}.", ".layers.{layer}.")]
+    group, inner = divmod(int(number[0]), _inner_layers(config))
+    return replace(entry, tensor=entry.tensor.format(layer=number[0], group=group, inner=inner), parameter=path)
 
 
-def is_known(tensor: str) -> bool:
-    """Whether any BERT class of bertjax has this tensor.
+def _inner_layers(config: BertConfig) -> int:
+    """How many layers a group of layers has."""
+    groups = config.family.groups
+    return 1 if groups is None else int(config.own[groups[1]])
+
+
+def _by_parameter(family: Family, head: str) -> dict[str, TensorEntry]:
+    return {entry.parameter: entry for entry in (*family.body, *family.heads[head].entries)}
+
+
+def is_known(tensor: str, family: Family = BERT) -> bool:
+    """Whether any class of a family has this tensor.
 
     >>> is_known("classifier.weight"), is_known("lm_head.weight")
     (True, False)
     """
-    return _LAYER_NUMBER.sub("{layer}", tensor) in _BY_TENSOR
+    return _pattern(tensor, family) in _known(family.model_type)
+
+
+@cache
+def _known(model_type: str) -> frozenset[str]:
+    """The names of all tensors of a family, without layers' numbers."""
+    family = FAMILIES[model_type]
+    heads = (entry for head in family.heads.values() for entry in head.entries)
+    return frozenset(_PLACES.sub("{}", entry.tensor) for entry in (*family.body, *heads))
+
+
+def _pattern(tensor: str, family: Family) -> str:
+    """A tensor's name without its layer's number."""
+    return _numbered(family.model_type).sub(lambda found: re.sub(r"(?<=\.)\d+(?=\.)", "{}", found[0]), tensor)
+
+
+@cache
+def _numbered(model_type: str) -> re.Pattern[str]:
+    """The beginning of a layer's tensors, with its numbers as groups."""
+    layer = next(entry.tensor for entry in FAMILIES[model_type].body if _PLACES.search(entry.tensor))
+    end = list(_PLACES.finditer(layer))[-1].end()
+    return re.compile("^" + NUMBER.join(map(re.escape, _PLACES.split(layer[:end]))) + r"\.")
 
 
 def to_parameter(array: np.ndarray, layout: str, config: BertConfig) -> np.ndarray:
@@ -120,19 +115,25 @@ def to_tensor(array: np.ndarray, layout: str) -> np.ndarray:
     return np.ascontiguousarray(array)
 
 
-def tensor_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
-    """The shape in the file of a parameter of this shape."""
+def tensor_shape(shape: tuple[int, ...], layout: str, part: tuple[int, int] | None = None) -> tuple[int, ...]:
+    """The shape in the file of a parameter of this shape.
+
+    Args:
+        part: which of how many equal parts of the tensor the parameter is.
+    """
     if layout == TRANSPOSED:
-        return shape[::-1]
-    if layout == INTO_HEADS:
-        return (shape[1] * shape[2], shape[0])
-    if layout == OUT_OF_HEADS:
-        return (shape[2], shape[0] * shape[1])
-    return (shape[0] * shape[1],) if layout == HEAD_BIAS else shape
+        shape = shape[::-1]
+    elif layout == INTO_HEADS:
+        shape = (shape[1] * shape[2], shape[0])
+    elif layout == OUT_OF_HEADS:
+        shape = (shape[2], shape[0] * shape[1])
+    elif layout == HEAD_BIAS:
+        shape = (shape[0] * shape[1],)
+    return shape if part is None else (part[1] * shape[0], *shape[1:])
 
 
 def read_parameters(
-    weights: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]], config: BertConfig
+    weights: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]], config: BertConfig, head: str
 ) -> tuple[dict[str, np.ndarray], list[str]]:
     """The parameters that a model asks for, from the tensors of a checkpoint.
 
@@ -140,6 +141,7 @@ def read_parameters(
         weights: tensors under canonical names (`read_weights`).
         shapes: shape of each parameter wanted, by its path.
         config: the model's configuration.
+        head: what the model has on top of its encoder.
 
     Returns: the parameters found, in bertjax's layout and the file's dtype; and the names of the tensors that
         are missing although a model can do without (pooler and task heads).
@@ -147,25 +149,31 @@ def read_parameters(
     Raises:
         CheckpointError: a tensor of the encoder is missing, or one has another shape than the config asks for.
     """
-    rows = {path: row_of_parameter(path) for path in shapes}
-    missing = [row.tensor for row in rows.values() if row.tensor not in weights]
-    vital = [name for name in missing if name.startswith(("bert.embeddings.", "bert.encoder."))]
+    entries = {path: entry_of_parameter(path, config, head) for path in shapes}
+    missing = {path: entry.tensor for path, entry in entries.items() if entry.tensor not in weights}
+    vital = [tensor for path, tensor in missing.items() if path.startswith("bert.") and ".pooler." not in path]
     if vital:
         raise CheckpointError(
-            f"the checkpoint has no tensor {some_of(vital, most=1)}: it is incomplete or another architecture"
+            f"the checkpoint has no tensor {some_of([*dict.fromkeys(vital)], most=1)}: it is incomplete or another "
+            "architecture"
         )
-    for path, row in rows.items():
-        if row.tensor in weights and weights[row.tensor].shape != tensor_shape(shapes[path], row.layout):
-            raise CheckpointError(
-                f"tensor {row.tensor} has shape {weights[row.tensor].shape}, but the config asks for "
-                f"{tensor_shape(shapes[path], row.layout)}"
-            )
-    parameters = {
-        path: to_parameter(weights[row.tensor], row.layout, config)
-        for path, row in rows.items()
-        if row.tensor in weights
-    }
-    return parameters, missing
+    parameters = {}
+    for path, entry in entries.items():
+        if path in missing:
+            continue
+        tensor, wanted = weights[entry.tensor], tensor_shape(shapes[path], entry.layout, entry.part)
+        if tensor.shape != wanted:
+            raise CheckpointError(f"tensor {entry.tensor} has shape {tensor.shape}, but the config asks for {wanted}")
+        parameters[path] = to_parameter(_part(tensor, entry.part), entry.layout, config)
+    return parameters, list(dict.fromkeys(missing.values()))
+
+
+def _part(tensor: np.ndarray, part: tuple[int, int] | None) -> np.ndarray:
+    if part is None:
+        return tensor
+    number, parts = part
+    rows = tensor.shape[0] // parts
+    return tensor[number * rows : (number + 1) * rows]
 
 
 def check_layers(weights: Mapping[str, np.ndarray], config: BertConfig) -> None:
@@ -176,32 +184,49 @@ def check_layers(weights: Mapping[str, np.ndarray], config: BertConfig) -> None:
     Raises:
         CheckpointError: the file has more or fewer layers than the config.
     """
-    layers = {int(matched[0]) for name in weights if (matched := _LAYER_NUMBER.search(name))}
-    wanted = config.num_hidden_layers
+    numbered, inner = _numbered(config.model_type), _inner_layers(config)
+    found = (numbered.search(name) for name in weights)
+    numbers = {tuple(map(int, matched.groups())) for matched in found if matched}
+    layers = {number[0] * inner + number[1] if len(number) > 1 else number[0] for number in numbers}
+    wanted = config.parameter_sets
     if len(layers) != wanted or max(layers) >= wanted:
         held = max(layers, default=-1) + 1
         has = f"has {held} layers" if held != wanted else f"has only {len(layers)} of its layers"
-        raise CheckpointError(f"the checkpoint {has}, but num_hidden_layers is {wanted}")
+        names = config.family.groups or (config.family.key_of("num_hidden_layers"),)
+        raise CheckpointError(f"the checkpoint {has}, but {' times '.join(names)} is {wanted}")
 
 
-def write_parameters(parameters: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def write_parameters(parameters: Mapping[str, np.ndarray], config: BertConfig, head: str) -> dict[str, np.ndarray]:
     """The tensors, under canonical names and in HuggingFace's layout, of a model's parameters."""
-    rows = {path: row_of_parameter(path) for path in parameters}
-    return {row.tensor: to_tensor(np.asarray(parameters[path]), row.layout) for path, row in rows.items()}
+    tensors: dict[str, np.ndarray] = {}
+    parts: dict[str, dict[int, np.ndarray]] = {}
+    for path, value in parameters.items():
+        entry = entry_of_parameter(path, config, head)
+        tensor = to_tensor(np.asarray(value), entry.layout)
+        if entry.part is None:
+            tensors[entry.tensor] = tensor
+        else:
+            parts.setdefault(entry.tensor, {})[entry.part[0]] = tensor
+    joined = {name: np.concatenate([rows[n] for n in sorted(rows)]) for name, rows in parts.items()}
+    return tensors | joined
 
 
-WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
+def word_embeddings(family: Family = BERT) -> str:
+    """The tensor of the word embeddings, to which a decoder may be tied."""
+    return next(entry.tensor for entry in family.body if entry.parameter == "bert.embeddings.word")
+
+
+WORD_EMBEDDINGS = word_embeddings()
 DECODER_WEIGHT = "cls.predictions.decoder.weight"
 DECODER_BIAS = "cls.predictions.decoder.bias"
 MLM_BIAS = "cls.predictions.bias"
 
-_ENCODER_PARTS = ("embeddings.", "encoder.", "pooler.")
-_BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # 0, 1, 2 ... and 0, 0, 0 ...
 _OLD_ENDINGS = {".gamma": ".weight", ".beta": ".bias"}
+_BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # 0, 1, 2 ... and 0, 0, 0 ...
 _FLAX_LEAVES = {"kernel": "weight", "scale": "weight", "embedding": "weight"}
 
 
-def canonical_name(name: str) -> str:
+def canonical_name(name: str, family: Family = BERT) -> str:
     """Give a tensor's canonical name.
 
     >>> canonical_name("embeddings.LayerNorm.gamma")
@@ -210,40 +235,58 @@ def canonical_name(name: str) -> str:
     'bert.pooler.dense.bias'
     """
     name = name.removeprefix("module.")  # from PyTorch's DataParallel
-    if name.startswith(_ENCODER_PARTS):
-        name = f"bert.{name}"
     for old, new in _OLD_ENDINGS.items():
         if name.endswith(old):
             name = name.removesuffix(old) + new
-    return name
+    for head in family.heads.values():
+        for old, new in head.renamed.items():
+            if name.startswith(old):
+                name = new + name.removeprefix(old)
+    beginnings = {entry.tensor.removeprefix(f"{family.prefix}.").split(".")[0] for entry in family.body}
+    of_head = name.split(".")[0] not in beginnings or is_known(name, family)
+    return name if of_head else f"{family.prefix}.{name}"
 
 
-def canonical_weights(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def canonical_weights(weights: Mapping[str, np.ndarray], family: Family = BERT) -> dict[str, np.ndarray]:
     """Rename a PyTorch model's tensors canonically.
 
-    Left out are the buffers `position_ids` and `token_type_ids`, which are not learned, and
-    `cls.predictions.decoder.bias`, which becomes `cls.predictions.bias`. Files often hold both, equal; where
-    they differ, the decoder's is the one that PyTorch adds to the logits. A decoder weight in the file stays,
-    tied to the word embeddings or not.
+    Left out are the buffers `position_ids` and `token_type_ids`, which are not learned, what the family's files hold
+    and nobody reads, and the masked-LM decoder's own bias, which becomes that of the head. Files often hold both, equal;
+    where they differ, the decoder's is the one that PyTorch adds to the logits. A decoder weight in the file stays, tied
+    to the word embeddings or not.
 
     Args:
-        weights: tensors under the names of a PyTorch file, with or without the `bert.` prefix.
+        weights: tensors under the names of a PyTorch file, with or without the family's prefix.
+        family: whose names they are.
 
     Raises:
-        CheckpointError: two tensors would get one name, or the names are not those of a BERT.
+        CheckpointError: two tensors would get one name, or the names are not those of the family.
     """
     named: dict[str, np.ndarray] = {}
     for old_name, array in weights.items():
-        name = canonical_name(old_name)
-        if name.endswith(_BUFFERS):
+        name = canonical_name(old_name, family)
+        if name.endswith(_BUFFERS) or any(re.fullmatch(pattern, name) for pattern in family.leftovers):
             continue
         if name in named:
             raise CheckpointError(f"two tensors both mean {name}; one of them is {old_name}")
         named[name] = array
-    _check_family(named, weights)
-    if DECODER_BIAS in named:
-        named[MLM_BIAS] = named.pop(DECODER_BIAS)
+    _check_family(named, weights, family)
+    for decoder_bias, bias in second_biases(family):
+        if decoder_bias in named:
+            named[bias] = named.pop(decoder_bias)
     return named
+
+
+def second_biases(family: Family) -> Iterator[tuple[str, str]]:
+    """The second name of a masked-LM head's bias, with the first."""
+    for head in family.heads.values():
+        if head.decoder_bias is not None:
+            yield head.decoder_bias, bias_of(head)
+
+
+def bias_of(head: Head) -> str:
+    """The tensor of the bias that a masked-LM head adds to its logits."""
+    return next(entry.tensor for entry in head.entries if entry.parameter == "predictions.bias")
 
 
 def from_flax(tree: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -270,10 +313,11 @@ def from_flax(tree: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return named
 
 
-def _check_family(named: Mapping[str, np.ndarray], parameters: Mapping[str, np.ndarray]) -> None:
-    """Another family's weights may share enough names to look like a BERT with parts missing."""
-    for start in ("bert.embeddings.", "bert.encoder.layer."):
+def _check_family(named: Mapping[str, np.ndarray], parameters: Mapping[str, np.ndarray], family: Family) -> None:
+    """Another family's weights may share enough names to look like this one's with parts missing."""
+    layers = next(entry.tensor for entry in family.body if _PLACES.search(entry.tensor))
+    for start in (word_embeddings(family).rsplit(".", 2)[0] + ".", _PLACES.split(layers)[0]):
         if not any(name.startswith(start) for name in named):
             tops = Counter(name.removeprefix("module.").split(".")[0] for name in parameters)
             listed = ", ".join(f"{top}." for top, _ in tops.most_common(4)) or "no tensors at all"
-            raise CheckpointError(f"these are not the weights of a BERT: no {start}*, found {listed}")
+            raise CheckpointError(f"these are not the weights of a {family.name}: no {start}*, found {listed}")

@@ -25,11 +25,12 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from bertjax.atomic_files import atomic_write, encode_json, staged, write_json
+from bertjax.checkpoints.families import FAMILIES, Family
 from bertjax.checkpoints.tensor_names import (
-    DECODER_BIAS,
+    BERT,
     DECODER_WEIGHT,
-    MLM_BIAS,
     WORD_EMBEDDINGS,
+    bias_of,
     canonical_weights,
     from_flax,
 )
@@ -99,17 +100,18 @@ def find_weights(directory: str | Path) -> Path:
     raise CheckpointError(f"{directory}: has no weights; looked for {', '.join(WEIGHT_FILES)}")
 
 
-def read_weights(directory: str | Path) -> dict[str, np.ndarray]:
+def read_weights(directory: str | Path, family: Family = BERT) -> dict[str, np.ndarray]:
     """Read a checkpoint's tensors under canonical names (see `tensor_names.py`).
 
     Args:
         directory: of a HuggingFace model; the first of `WEIGHT_FILES` that it holds is read.
+        family: whose names its tensors have.
 
     Returns: arrays in the file's dtype, views of the file where its format allows.
 
     Raises:
         CheckpointError: no weights, damaged ones, ones that would run code, that ask for more room than `MOST_ROOM`
-            times their file's, that are not floats, or that are not a BERT's.
+            times their file's, that are not floats, or that are not the family's.
         MissingDependencyError: the file is PyTorch's and PyTorch is not installed.
 
     Warns:
@@ -120,7 +122,7 @@ def read_weights(directory: str | Path) -> dict[str, np.ndarray]:
     read = _READERS[extension]
     weights = _read_checked(path, read) if path.suffix == extension else _read_shards(path, read)
     try:
-        weights = canonical_weights(from_flax(weights) if extension == ".msgpack" else weights)
+        weights = canonical_weights(from_flax(weights) if extension == ".msgpack" else weights, family)
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from None
     _check_values(path, weights)
@@ -131,7 +133,7 @@ def write_weights(directory: str | Path, weights: Mapping[str, np.ndarray], conf
     """Write `model.safetensors` and `config.json`, which `transformers` (PyTorch) reads; both or neither.
 
     Where there is a decoder weight of its own (not tied to the word embeddings), its bias is written too, as
-    PyTorch then keeps it apart from `cls.predictions.bias`.
+    PyTorch then keeps it apart from that of the head.
 
     Args:
         directory: made where it does not exist.
@@ -143,8 +145,9 @@ def write_weights(directory: str | Path, weights: Mapping[str, np.ndarray], conf
     """
     directory, settings_json = Path(directory), encode_json(dict(config))
     arrays = {name: np.require(array, requirements="C") for name, array in weights.items()}
-    if DECODER_WEIGHT in arrays and MLM_BIAS in arrays:
-        arrays.setdefault(DECODER_BIAS, arrays[MLM_BIAS])
+    for head in FAMILIES.get(config.get("model_type", "bert"), BERT).heads.values():
+        if head.decoder_bias is not None and head.decoder in arrays and bias_of(head) in arrays:
+            arrays.setdefault(head.decoder_bias, arrays[bias_of(head)])
     with staged(directory / "model.safetensors", directory / "config.json") as (tensors, settings):
         settings.write_bytes(settings_json)
         try:

@@ -1,8 +1,8 @@
 """Turn texts into token ids, and token ids into padded batches."""
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from jaxtyping import Int, Int32
 from bertjax import arguments
 from bertjax.checkpoints import locate
 from bertjax.data.long_texts import Meter, Texts, shorten
-from bertjax.data.tokenizer_files import LARGEST_ID, SIDES, TOKEN_NAMES, TokenizerParts, read_tokenizer, write_tokenizer
+from bertjax.data.tokenizer_files import SIDES, TOKEN_NAMES, TokenizerParts, read_tokenizer, write_tokenizer
+from bertjax.data.vocabularies import LARGEST_ID
 from bertjax.errors import DataError, InputError, OutputError, library_errors
 from bertjax.formatting import format_bytes
 from bertjax.machine import memory_left
@@ -36,11 +37,13 @@ class Encoding:
 
     Args:
         input_ids: the tokens' numbers, with [CLS] first and [SEP] after each text.
-        token_type_ids: 0 for the first text and its special tokens, 1 for the second.
+        token_type_ids: 0 for the first text and its special tokens, 1 for the second; all 0 where the model is not
+            told (RoBERTa and others).
         tokens: the word pieces themselves.
         offsets: each token's first character and one past its last, as positions in its own text; (0, 0) for
             special tokens.
         truncated: whether tokens were cut off.
+        boundary: tokens of a pair's first text, with its special tokens, where `token_type_ids` do not tell.
     """
 
     input_ids: tuple[int, ...]
@@ -48,9 +51,20 @@ class Encoding:
     tokens: tuple[str, ...]
     offsets: tuple[tuple[int, int], ...]
     truncated: bool
+    boundary: int | None = None
 
     def __len__(self) -> int:
         return len(self.input_ids)
+
+    @property
+    def segments(self) -> tuple[int, ...]:
+        """0 for the first text and its special tokens, 1 for the second, whether the model is told or not.
+
+        >>> Encoding((0, 7, 2, 2, 8, 2), (0,) * 6, ("",) * 6, ((0, 0),) * 6, False, boundary=3).segments
+        (0, 0, 0, 1, 1, 1)
+        """
+        first = self.boundary
+        return self.token_type_ids if first is None else (0,) * first + (1,) * (len(self) - first)
 
 
 class Tokenizer:
@@ -62,6 +76,7 @@ class Tokenizer:
         max_length: the most tokens the model was made for; `encode` does not truncate to it by itself.
         truncation_side: where `encode` cuts long texts, 'right' or 'left'.
         prompt: text that `encode` puts before each text (the first text of each pair).
+        token_types: whether the model is told which text of a pair a token belongs to.
 
     Raises:
         DataError: a special token is not in the vocabulary, or a token's number does not fit in 32 bits.
@@ -71,19 +86,22 @@ class Tokenizer:
     def __init__(
         self,
         backend: tokenizers.Tokenizer,
-        names: dict[str, str] | None = None,
+        names: Mapping[str, str] | None = None,
         *,
         max_length: int | None = None,
         truncation_side: str = "right",
         prompt: str = "",
+        token_types: bool = True,
     ):
         expected = "a tokenizers.Tokenizer (Tokenizer.from_pretrained(name) reads a checkpoint's)"
         arguments.instance(backend, "backend", tokenizers.Tokenizer, expected)
         arguments.one_of(truncation_side, "truncation_side", SIDES)
         backend.no_padding()
         backend.no_truncation()
-        self._backend, self._names = backend, TOKEN_NAMES | (names or {})
+        self._backend, self._names = backend, {**TOKEN_NAMES, **(names or {})}
         self.max_length, self.truncation_side, self.prompt = max_length, truncation_side, prompt
+        self.token_types = arguments.switch(token_types, "token_types")
+        self._parts = TokenizerParts(backend, self._names, token_types=self.token_types)
         ids = {key: backend.token_to_id(self._names[key]) for key in ("pad_token", "cls_token", "sep_token")}
         token_ids = [number for number in ids.values() if number is not None]
         if len(token_ids) < len(ids):
@@ -99,22 +117,25 @@ class Tokenizer:
         """The tokenizer of a checkpoint, as `transformers.AutoTokenizer` reads it.
 
         Args:
-            name_or_path: as for a model. The directory holds `tokenizer.json` or `vocab.txt`; settings in
-                `tokenizer_config.json`, such as `do_lower_case`, apply to both. So do text settings of
+            name_or_path: as for a model. The directory holds `tokenizer.json`, or the vocabulary alone (`vocab.txt`;
+                `vocab.json` and `merges.txt`; SentencePiece's `spiece.model` and the like); settings in
+                `tokenizer_config.json`, such as `do_lower_case`, apply to all. So do text settings of
                 sentence-transformers (lower-casing, the default prompt).
             hub: `revision`, `local_files_only`, `cache_dir`, `token`, as for a model.
 
         Raises:
-            DataError: neither file exists, or one is damaged or asks for something bertjax does not support.
+            DataError: no such file exists, or one is damaged or asks for something bertjax does not support.
             ConfigError: sentence-transformers' files ask for text settings that bertjax does not support.
         """
         directory = locate(name_or_path, **hub)
         parts = read_tokenizer(directory)
         limits: dict[str, Any] = {"max_length": parts.max_length, "truncation_side": parts.truncation_side}
         try:
-            return cls(parts.backend, parts.names, **limits, prompt=parts.prompt)
+            tokenizer = cls(parts.backend, parts.names, **limits, prompt=parts.prompt, token_types=parts.token_types)
         except DataError as error:
             raise DataError(f"{directory}: {error}") from None
+        tokenizer._parts = parts
+        return tokenizer
 
     def save_pretrained(self, directory: str | Path) -> None:
         """Write `tokenizer.json` and `tokenizer_config.json`, which transformers and bertjax read alike.
@@ -125,10 +146,8 @@ class Tokenizer:
             OutputError: the directory cannot be written; its earlier content is kept.
         """
         self._backend.no_truncation()
-        write_tokenizer(
-            user_path(directory, OutputError),
-            TokenizerParts(self._backend, self._names, self.max_length, self.truncation_side),
-        )
+        limits: dict[str, Any] = {"max_length": self.max_length, "truncation_side": self.truncation_side}
+        write_tokenizer(user_path(directory, OutputError), replace(self._parts, **limits))
 
     @property
     def vocab_size(self) -> int:
@@ -140,6 +159,7 @@ class Tokenizer:
         """A hash of everything besides the texts that determines the tokens."""
         self._backend.no_truncation()
         settings = [] if (self.truncation_side, self.prompt) == ("right", "") else [self.truncation_side, self.prompt]
+        settings += [] if self.token_types else ["without token types"]
         return hashlib.sha256("\0".join([self._backend.to_str(), *settings]).encode()).hexdigest()
 
     def encode(
@@ -169,7 +189,7 @@ class Tokenizer:
             max_length = arguments.whole_number(max_length, "max_length")
         if second is not None and len(first) != len(second):
             raise InputError(f"there are {len(first)} first texts and {len(second)} second ones; give equal numbers")
-        special_count = self._backend.num_special_tokens_to_add(is_pair=second is not None)
+        special_count = self.special_tokens(pairs=second is not None)
         if max_length is not None and max_length < special_count:
             raise InputError(f"max_length is {max_length}; the special tokens alone are {special_count}")
         interned: dict[Any, Any] = {}
@@ -190,15 +210,22 @@ class Tokenizer:
                 encoded = self._backend.encode_batch(
                     [text_pair[0] if len(text_pair) == 1 else text_pair for text_pair in chunk]
                 )
-                chunk_encodings = [_encoding(encoding, interned, len(self.prompt)) for encoding in encoded]
+                chunk_encodings = [
+                    _encoding(encoding, interned, len(self.prompt), self.token_types) for encoding in encoded
+                ]
                 meter.add(chunk, sum(map(len, chunk_encodings)), len(interned))
                 encodings += chunk_encodings
         return encodings
 
+    def special_tokens(self, pairs: bool) -> int:
+        """How many special tokens `encode` puts around each text, or each pair of texts."""
+        return int(self._backend.num_special_tokens_to_add(is_pair=pairs))
+
     def _shorten(self, texts: list[Texts], max_length: int, meter: Meter) -> list[Texts]:
         """Drop from very long texts an end that truncation would remove anyway.
 
-        Only for BERT's tokenizer and truncation on the right; with others it is unclear what would be removed.
+        Only where words are split as BERT's are and for truncation on the right; with others it is unclear what would
+        be removed.
         """
         is_bert = isinstance(self._backend.pre_tokenizer, tokenizers.pre_tokenizers.BertPreTokenizer)
         if not is_bert or self.truncation_side != "right":
@@ -284,28 +311,40 @@ class Tokenizer:
         return int(token_id)
 
 
-def _encoding(encoded: tokenizers.Encoding, interned: dict[Any, Any], prompt: int) -> Encoding:
+def _encoding(encoded: tokenizers.Encoding, interned: dict[Any, Any], prompt: int, token_types: bool) -> Encoding:
     """An encoding that shares numbers, word pieces and offsets through `interned`: a large data set has few distinct.
 
     Args:
         prompt: characters of the prompt before the first text, which offsets do not count.
+        token_types: whether the model is told which text a token belongs to.
     """
-
-    def shared(values: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(interned.setdefault(value, value) for value in values)
 
     offsets = encoded.offsets
     if prompt:
         shifts = [prompt if sequence == 0 else 0 for sequence in encoded.sequence_ids]
         places = zip(offsets, shifts, strict=True)
         offsets = [(max(start - shift, 0), max(end - shift, 0)) for (start, end), shift in places]
+    types = tuple(encoded.type_ids) if token_types else (0,) * len(encoded)
+    told = encoded.n_sequences < 2 or 1 in types
     return Encoding(
-        input_ids=shared(encoded.ids),
-        token_type_ids=tuple(encoded.type_ids),
-        tokens=shared(encoded.tokens),
-        offsets=shared(offsets),
+        input_ids=_shared(encoded.ids, interned),
+        token_type_ids=types if any(types) else interned.setdefault(types, types),
+        tokens=_shared(encoded.tokens, interned),
+        offsets=_shared(offsets, interned),
         truncated=bool(encoded.overflowing),
+        boundary=None if told else _boundary(encoded),
     )
+
+
+def _shared(values: Sequence[Any], interned: dict[Any, Any]) -> tuple[Any, ...]:
+    return tuple(interned.setdefault(value, value) for value in values)
+
+
+def _boundary(encoded: tokenizers.Encoding) -> int:
+    """Tokens of a pair's first text, with the special ones before and after it."""
+    if 1 in encoded.type_ids:
+        return encoded.type_ids.index(1)
+    return 2 + encoded.sequence_ids.count(0)
 
 
 def collate(

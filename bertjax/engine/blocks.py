@@ -22,7 +22,17 @@ from bertjax.engine.sizes import Blocks
 from bertjax.engine.sweep_input import SweepInput
 from bertjax.errors import InputError
 from bertjax.interventions import Change
-from bertjax.model import Changes, Inputs, PretrainedModel, Recipe, packed_layer, prepare_inputs
+from bertjax.model import (
+    Changes,
+    Inputs,
+    LayerWeights,
+    PretrainedModel,
+    Recipe,
+    count_positions,
+    describe_limit,
+    packed_layer,
+    prepare_inputs,
+)
 
 # A branch computes 8 of a layer's 12 products of embed x embed for every slot, and the other 4 once.
 BRANCH_SHARE = 0.75
@@ -74,10 +84,9 @@ class BlockRunner:
     ):
         model, config, numerics = sweep_input.model, sweep_input.model.config, sweep_input.numerics
         self.plan, self.blocks, self.config, self.layers = sweep_input.plan, blocks, config, config.num_hidden_layers
-        self.recipe = Recipe(config.hidden_act, config.layer_norm_eps, numerics)
+        self.numerics, self.recipes = numerics, [Recipe(kind, numerics) for kind in config.architecture.layers]
         self.mesh = make_mesh(devices, blocks.rows)
-        several = [packed_layer.layer_weights(layer, numerics) for layer in model.body.encoder.layers]
-        self.weights: list[packed_layer.LayerWeights] = place_on_mesh(several, self.mesh)
+        self.weights = self._place_weights(model)
         parts = (nnx.split(part) for part in (model.body.embeddings, model))
         self.embeddings, self.head = ((graphdef, place_on_mesh(state, self.mesh)) for graphdef, state in parts)
         self.packed = _whole_chunks(packed, blocks.rows)
@@ -94,6 +103,14 @@ class BlockRunner:
             sweep_input.first_only,
         )
         self.longest = int(packed.lengths.max())
+
+    def _place_weights(self, model: PretrainedModel) -> list[LayerWeights]:
+        """The weights of each application of a layer; those that are applied several times are there once."""
+        encoder = model.body.encoder
+        table = None if encoder.relative is None else encoder.relative()
+        sets = [packed_layer.layer_weights(layer, self.numerics, table) for layer in encoder.layers]
+        placed: list[LayerWeights] = place_on_mesh(sets, self.mesh)
+        return [placed[number] for number in self.config.architecture.parameters_of]
 
     @property
     def devices(self) -> int:
@@ -137,12 +154,12 @@ class BlockRunner:
         for layer in range(max(layers, default=-1) + 1):
             short = self.is_short(layer)
             outputs = compiled_steps.head_outputs(
-                self.weights[layer], hidden, rows, numerics=self.recipe.numerics, short=short, mesh=self.mesh
+                self.weights[layer], hidden, rows, recipe=self.recipes[layer], short=short, mesh=self.mesh
             )
             self.donated.append(outputs)
             if not short:
                 hidden = compiled_steps.advance(
-                    self.weights[layer], hidden, rows, None, None, recipe=self.recipe, mesh=self.mesh
+                    self.weights[layer], hidden, rows, None, None, recipe=self.recipes[layer], mesh=self.mesh
                 )
 
     def _donors_of(self, layer: int, chunks: Sequence[int]) -> Array | None:
@@ -157,8 +174,8 @@ class BlockRunner:
         if not any(several):
             return None
         shape = len(several), self.plan.heads
-        shares = {name: np.zeros(shape, self.recipe.numerics.wide) for name in sorted(self.replacements)}
-        removed = np.zeros(shape, self.recipe.numerics.wide)
+        shares = {name: np.zeros(shape, self.numerics.wide) for name in sorted(self.replacements)}
+        removed = np.zeros(shape, self.numerics.wide)
         for number, changes in enumerate(several):
             for change in changes:
                 shares[change.replacement][number, change.head] = change.replaced
@@ -194,7 +211,7 @@ class BlockRunner:
         donors = None if changes is None else self._donors_of(layer, chunks)
         step = compiled_steps.last_advance if self.is_short(layer) else compiled_steps.advance
         rows = self.rows(chunks)
-        return step(self.weights[layer], hidden, rows, changes, donors, recipe=self.recipe, mesh=self.mesh)
+        return step(self.weights[layer], hidden, rows, changes, donors, recipe=self.recipes[layer], mesh=self.mesh)
 
     def branch(self, layer: int, parent: Slot, children: Sequence[Node]) -> Array:
         """A block of runs that branch off one parent in this layer."""
@@ -204,8 +221,8 @@ class BlockRunner:
         assert changes is not None
         step = compiled_steps.last_branch if self.is_short(layer) else compiled_steps.branch
         rows, donors = self.rows([parent.chunk]), self._donors_of(layer, [parent.chunk])
-        weights, index = self.weights[layer], parent.index
-        return step(weights, parent.block, index, rows, changes, donors, recipe=self.recipe, mesh=self.mesh)
+        weights, recipe = self.weights[layer], self.recipes[layer]
+        return step(weights, parent.block, parent.index, rows, changes, donors, recipe=recipe, mesh=self.mesh)
 
     def read(self, hidden: Array, chunks: Sequence[int]) -> Array:
         """The readout of a block: `[runs, rows, places, *readout]`."""
@@ -233,15 +250,14 @@ class BlockRunner:
 
 def _check(model: PretrainedModel, packed: Packed) -> Inputs:
     """What the embeddings read. Raises `InputError` where it does not fit the model."""
-    longest, most = int(packed.lengths.max()), model.config.max_position_embeddings
-    if longest > most:
-        raise InputError(f"an example has {longest} tokens, but the model has max_position_embeddings {most}")
+    config, longest = model.config, int(packed.lengths.max())
+    if longest > config.max_tokens:
+        raise InputError(f"an example has {longest} tokens, but the model {describe_limit(config)}")
+    position_ids = packed.position_ids
+    if config.architecture.embeddings.positions == "tokens":
+        position_ids = count_positions(config, packed.input_ids, packed.segments)
     return prepare_inputs(
-        model.config,
-        model.numerics,
-        packed.input_ids,
-        token_type_ids=packed.token_type_ids,
-        position_ids=packed.position_ids,
+        config, model.numerics, packed.input_ids, token_type_ids=packed.token_type_ids, position_ids=position_ids
     )
 
 

@@ -16,7 +16,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
 from bertjax.engine.sharding import over_rows
 from bertjax.interventions import Readout
-from bertjax.model import Changes, Graph, Inputs, LayerWeights, Numerics, Recipe, Rows, State, packed_layer, record
+from bertjax.model import Changes, Graph, Inputs, LayerWeights, Recipe, Rows, State, packed_layer, record
 
 Block: TypeAlias = Float[Array, "runs rows token embed"]
 FirstTokens: TypeAlias = Float[Array, "runs rows places embed"]
@@ -241,15 +241,15 @@ def read_at(
     return over_rows(local, mesh, [hidden, rows, positions], [state])
 
 
-@partial(jax.jit, static_argnames=("numerics", "short", "mesh"))
+@partial(jax.jit, static_argnames=("recipe", "short", "mesh"))
 def head_outputs(
-    weights: LayerWeights, hidden: Block, rows: BlockRows, *, numerics: Numerics, short: bool, mesh: Mesh | None
+    weights: LayerWeights, hidden: Block, rows: BlockRows, *, recipe: Recipe, short: bool, mesh: Mesh | None
 ) -> Float[Array, "runs rows place heads head_dim"]:
     """What donors give to a layer: all heads' outputs, of a short last layer at [CLS] alone."""
     step = packed_layer.first_head_outputs if short else packed_layer.head_outputs
 
     def local(hidden: Block, rows: BlockRows, weights: LayerWeights) -> Array:
-        outputs = step(weights, _flat(hidden), rows.flat(), numerics)
+        outputs = step(weights, _flat(hidden), rows.flat(), recipe)
         return outputs.reshape(*hidden.shape[:2], *outputs.shape[1:])
 
     return over_rows(local, mesh, [hidden, rows], [weights])

@@ -21,7 +21,7 @@ from bertjax.checkpoints import BertConfig
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import READOUT, Ablation, Readout, read, stack
 from bertjax.machine import import_pandas
-from bertjax.model import Graph, Inputs, Overrides, PretrainedModel, State, check_overrides, check_stack
+from bertjax.model import Context, Graph, Inputs, Overrides, PretrainedModel, State, check_overrides, check_stack
 from bertjax.progress import Progress, shown
 
 if TYPE_CHECKING:
@@ -156,7 +156,8 @@ def _sweep(
     progress: Progress,
 ) -> SweepResult:
     """`sweep` with its arguments checked."""
-    layers = [nnx.split(layer) for layer in model.body.encoder.layers]
+    encoder = model.body.encoder
+    layers = [nnx.split(layer) for layer in encoder.applications()]
     head, embeddings = nnx.split(model), nnx.split(model.body.embeddings)
     depth = len(layers)
     starts = [first_layer(override, depth) if share_prefix else 0 for override in overrides]
@@ -171,7 +172,8 @@ def _sweep(
             raise InputError(f"there are {len(indices)} numbers for the {len(inputs.input_ids)} examples of a batch")
         for override in overrides if base is None else [each for each in overrides if each.edges is not None]:
             _check_for_all(model.config, override, inputs)
-        prefixes = _run_base(embeddings, layers, inputs)
+        context = encoder.context(inputs)
+        prefixes = _run_base(embeddings, layers, inputs, context)
         first = np.asarray(_read(*head, prefixes[-1][None], inputs.keep, readout))[0]
         if not np.isfinite(first).all():
             raise InputError("the model's own outputs are not finite: look for NaN or infinity in its weights")
@@ -186,7 +188,7 @@ def _sweep(
             hidden = prefixes[start]
             for number in range(start, depth):
                 step = _branch if number == start else _continue
-                hidden = step(*layers[number], hidden, inputs.keep, stacked, number)
+                hidden = step(*layers[number], hidden, context, stacked, number)
             ablated = np.asarray(_read(*head, hidden, inputs.keep, readout))[: len(members)]
             outputs[np.asarray(members)[:, None], np.asarray(indices)[None]] = ablated
             done += len(members) * (depth - start) * len(indices)
@@ -196,12 +198,12 @@ def _sweep(
 
 
 def _run_base(
-    embeddings: tuple[Graph, State], layers: Sequence[tuple[Graph, State]], inputs: Inputs
+    embeddings: tuple[Graph, State], layers: Sequence[tuple[Graph, State]], inputs: Inputs, context: Context
 ) -> list[Float[Array, "batch token embed"]]:
     """Hidden states without overrides, before the first layer and after each."""
     prefixes = [_embed(*embeddings, inputs)]
     for graphdef, state in layers:
-        prefixes.append(_layer(graphdef, state, prefixes[-1], inputs.keep))
+        prefixes.append(_layer(graphdef, state, prefixes[-1], context))
     return prefixes
 
 
@@ -283,26 +285,26 @@ def _embed(graphdef: Graph, state: State, inputs: Inputs) -> Hidden:
 
 
 @partial(jax.jit, static_argnums=0)
-def _layer(graphdef: Graph, state: State, hidden: Hidden, keep: Keep) -> Hidden:
-    return nnx.merge(graphdef, state)(hidden, keep)[0]
+def _layer(graphdef: Graph, state: State, hidden: Hidden, context: Context) -> Hidden:
+    return nnx.merge(graphdef, state)(hidden, context)[0]
 
 
 @partial(jax.jit, static_argnums=0)
 def _branch(
-    graphdef: Graph, state: State, hidden: Hidden, keep: Keep, overrides: Overrides, number: ArrayLike
+    graphdef: Graph, state: State, hidden: Hidden, context: Context, overrides: Overrides, number: ArrayLike
 ) -> Branches:
     """One layer for each override, all from the same hidden states: what precedes the override runs once."""
     layer = nnx.merge(graphdef, state)
-    return jax.vmap(lambda override: layer(hidden, keep, override, number)[0])(overrides)
+    return jax.vmap(lambda override: layer(hidden, context, override, number)[0])(overrides)
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=2)
 def _continue(
-    graphdef: Graph, state: State, hidden: Branches, keep: Keep, overrides: Overrides, number: ArrayLike
+    graphdef: Graph, state: State, hidden: Branches, context: Context, overrides: Overrides, number: ArrayLike
 ) -> Branches:
     """One layer for each override, each from hidden states of its own."""
     layer = nnx.merge(graphdef, state)
-    return jax.vmap(lambda own, override: layer(own, keep, override, number)[0])(hidden, overrides)
+    return jax.vmap(lambda own, override: layer(own, context, override, number)[0])(hidden, overrides)
 
 
 @partial(jax.jit, static_argnums=(0, 4))

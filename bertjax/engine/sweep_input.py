@@ -14,7 +14,7 @@ from bertjax.engine.packing import total_lengths
 from bertjax.engine.plan import Plan, make_plan
 from bertjax.errors import InputError, OverrideError, some_of
 from bertjax.interventions import GIVE_MEANS, Ablation, Inspected, Readout, check_at_positions, inspect_readout
-from bertjax.model import Numerics, PretrainedModel, read_batch
+from bertjax.model import Numerics, PretrainedModel, check_attention, read_batch
 
 # The form of attention with which a sweep is fastest (`benchmarks.sweep`, kept in benchmarks/RESULTS.md). Devices on
 # which it was not timed have none here and take the explicit one.
@@ -111,6 +111,7 @@ def make_sweep_input(
     """
     arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
     form = choose_attention(attention, model.numerics)
+    check_attention(model.config, form)
     plan = make_plan(model.config, ablations)
     texts = read_texts(examples, tokenizer)
     given = None if donors is None else read_texts(donors, tokenizer, "donors")

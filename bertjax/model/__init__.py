@@ -1,14 +1,23 @@
 """The model: the mathematics of a BERT, the modules that hold its parameters, and what goes in and comes out."""
 
 from bertjax.model import fused_attention, ops, packed_layer, pallas_attention
-from bertjax.model.checks import check_overrides, check_stack, prepare_inputs, read_batch
-from bertjax.model.encoder import Attention, Dropout, Layer
-from bertjax.model.layer import Recipe
+from bertjax.model.checks import (
+    check_overrides,
+    check_stack,
+    count_positions,
+    describe_limit,
+    prepare_inputs,
+    read_batch,
+)
+from bertjax.model.encoder import Attention, Layer
+from bertjax.model.layer import Dropout, Recipe
 from bertjax.model.models import (
     BertForMaskedLM,
+    BertForMultipleChoice,
     BertForNextSentencePrediction,
     BertForPreTraining,
     BertForQuestionAnswering,
+    BertForReplacedTokenDetection,
     BertForSentenceEmbedding,
     BertForSequenceClassification,
     BertForTokenClassification,
@@ -17,8 +26,9 @@ from bertjax.model.models import (
 )
 from bertjax.model.packed_layer import Changes, LayerWeights, Rows, layer_weights
 from bertjax.model.pallas_statistics import measure
-from bertjax.model.pretrained import Graph, PretrainedModel, State, compute, make_numerics
+from bertjax.model.pretrained import Graph, PretrainedModel, State, check_attention, compute, make_numerics
 from bertjax.model.types import (
+    Context,
     Edges,
     EncoderRecord,
     HeadOutputs,
@@ -33,14 +43,17 @@ from bertjax.model.types import (
 __all__ = [
     "Attention",
     "BertForMaskedLM",
+    "BertForMultipleChoice",
     "BertForNextSentencePrediction",
     "BertForPreTraining",
     "BertForQuestionAnswering",
+    "BertForReplacedTokenDetection",
     "BertForSentenceEmbedding",
     "BertForSequenceClassification",
     "BertForTokenClassification",
     "BertModel",
     "Changes",
+    "Context",
     "Dropout",
     "Edges",
     "EncoderRecord",
@@ -57,9 +70,12 @@ __all__ = [
     "Recipe",
     "Rows",
     "State",
+    "check_attention",
     "check_overrides",
     "check_stack",
     "compute",
+    "count_positions",
+    "describe_limit",
     "fused_attention",
     "layer_weights",
     "load",

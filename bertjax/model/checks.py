@@ -66,8 +66,9 @@ def prepare_inputs(
     Args:
         input_ids: integers `[batch, token]`.
         attention_mask: 1 or True for real tokens, `[batch, token]`, or `[batch, query, key]`; default all real.
-        token_type_ids: integers `[batch, token]`; default 0.
-        position_ids: integers `[batch, token]`; default 0, 1, 2 ... whatever the padding.
+        token_type_ids: integers `[batch, token]`; default 0. Models without token types take them and do not read them.
+        position_ids: integers `[batch, token]`; default 0, 1, 2 ... whatever the padding, or where the family counts
+            positions by its tokens, as `count_positions` does.
 
     Raises:
         InputError: wrong shape or dtype, a sequence longer than the position embeddings, an id out of range,
@@ -75,17 +76,48 @@ def prepare_inputs(
     """
     ids = _integers(input_ids, "input_ids", None, config.vocab_size, "vocab_size")
     batch, tokens = ids.shape
-    longest = config.max_position_embeddings
-    if position_ids is None and tokens > longest:
-        raise InputError(f"input_ids has {tokens} tokens, but the model has max_position_embeddings {longest}")
-    positions = np.broadcast_to(np.arange(tokens, dtype=np.int32), ids.shape)
+    rows = config.max_position_embeddings
+    if position_ids is None and tokens > config.max_tokens:
+        raise InputError(f"input_ids has {tokens} tokens, but the model {describe_limit(config)}")
     if position_ids is not None:
-        positions = _integers(position_ids, "position_ids", ids.shape, longest, "max_position_embeddings")
+        positions: Any = _integers(position_ids, "position_ids", ids.shape, rows, "max_position_embeddings")
+    elif config.architecture.embeddings.positions == "tokens":
+        positions = count_positions(config, ids)
+    else:
+        positions = np.broadcast_to(np.arange(tokens, dtype=np.int32), ids.shape)
     types: Any = np.zeros(ids.shape, np.int32)
-    if token_type_ids is not None:
+    if token_type_ids is not None and config.architecture.embeddings.token_types:
         types = _integers(token_type_ids, "token_type_ids", ids.shape, config.type_vocab_size, "type_vocab_size")
     keep = np.ones(ids.shape, np.int32) if attention_mask is None else attention_mask
     return Inputs(jnp.asarray(ids), _mask(keep, batch, tokens, numerics), jnp.asarray(types), jnp.asarray(positions))
+
+
+def describe_limit(config: BertConfig) -> str:
+    """How long a text may be, for messages."""
+    rows, most = config.max_position_embeddings, config.max_tokens
+    return f"has max_position_embeddings {rows}" + (f", which are {most} tokens" if most < rows else "")
+
+
+def count_positions(config: BertConfig, ids: Any, segments: Any = None) -> Any:
+    """Positions that count a text's tokens, but not its padding, from `first_position` on, as RoBERTa's do.
+
+    Padding is told by its id, whatever the mask says, and has the position before the first.
+
+    Args:
+        ids: `[batch, token]`.
+        segments: of packed rows: which text a token belongs to, so that each counts its own; None for one text a row.
+    """
+    first = config.architecture.embeddings.first_position
+    padding = first - 1
+    numbers = jnp if is_traced(ids) else np
+    real = (ids != padding).astype(np.int32)
+    counted = numbers.cumsum(real, axis=1, dtype=np.int32)
+    if segments is not None:
+        begins = np.diff(segments, axis=1, prepend=0) != 0
+        before = np.where(begins, counted - real, 0)
+        counted = counted - np.maximum.accumulate(before, axis=1)
+        real = real * (segments > 0)
+    return counted * real + (first - 1)
 
 
 def _integers(values: Any, name: str, shape: tuple[int, ...] | None, limit: int, limit_name: str) -> Any:

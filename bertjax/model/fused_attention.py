@@ -32,19 +32,27 @@ def attend(
     layer: ArrayLike,
     *,
     numerics: Numerics,
+    scale: float | None = None,
+    bias: Float[Array, "#batch heads query key"] | None = None,
 ) -> Float[Array, "batch query heads head_dim"]:
     """Each head's outputs after overrides, in wide floats; 0 for a query that may attend to no key.
 
+    Args:
+        scale: of the products of queries and keys; None for 1/sqrt(head_dim).
+        bias: what is added to them.
+
     Raises:
         OverrideError: overrides of weights or edges.
-        InputError: a mask `[batch, query, key]` for the Pallas kernel.
+        InputError: a mask `[batch, query, key]`, a bias or another scale for the Pallas kernel.
     """
     if overrides is not None and (overrides.weights is not None or overrides.edges is not None):
         what = "single weights" if overrides.weights is None else "given weights"
         raise OverrideError(f"overrides of {what} need attention='explicit', found {numerics.attention!r}")
     gates = None if overrides is None else (overrides.weights_gate[layer], overrides.uniform[layer])
-    form = _pallas if numerics.attention == "pallas" else _jax
-    outputs = form(queries, keys, values, keep, gates, numerics)
+    if numerics.attention == "pallas":
+        outputs = _pallas(queries, keys, values, keep, gates, numerics)
+    else:
+        outputs = _jax(queries, keys, values, keep, gates, numerics, scale=scale, bias=bias)
     return outputs if overrides is None else ops.override_outputs(outputs, overrides, layer)
 
 
@@ -68,16 +76,25 @@ def attend_in_rows(
     values: Float[Array, "batch token heads head_dim"],
     segments: Int[Array, "batch token"],
     numerics: Numerics,
+    *,
+    keep: Float[Array, "batch token token"] | None = None,
+    scale: float | None = None,
+    bias: Float[Array, "#batch heads token token"] | None = None,
 ) -> Float[Array, "batch token heads head_dim"]:
-    """Each head's outputs in rows that hold several examples, in wide floats; 0 at padding, whose segment is 0."""
+    """Each head's outputs in rows that hold several examples, in wide floats; 0 at padding, whose segment is 0.
+
+    Args:
+        keep: which keys each query may attend to, where that is not its whole example.
+        scale, bias: as in `attend`.
+    """
     if numerics.attention == "pallas":
         from bertjax.model import pallas_attention
 
         return pallas_attention.attend(queries, keys, values, (segments, segments), None, numerics)
     implementation: Implementation = "cudnn" if has_cudnn(numerics, queries.shape[-1]) else "xla"
-    return _jax(
-        queries, keys, values, ops.same_segment(segments, numerics.wide), None, numerics, implementation=implementation
-    )
+    keep = ops.same_segment(segments, numerics.wide) if keep is None else keep
+    options: Any = {"scale": scale, "bias": bias, "implementation": implementation}
+    return _jax(queries, keys, values, keep, None, numerics, **options)
 
 
 def has_cudnn(numerics: Numerics, head_dim: int) -> bool:
@@ -97,14 +114,20 @@ def _jax(
     numerics: Numerics,
     *,
     implementation: Implementation = "xla",
+    scale: float | None = None,
+    bias: Array | None = None,
 ) -> Array:
+    plain = scale is None and bias is None
     # Inside, jax.nn mixes dtypes of its own, which a caller's strict promotion would refuse.
     with jax.default_matmul_precision(numerics.precision), jax.numpy_dtype_promotion("standard"):
-        if keep.shape[1] == 1 and has_cudnn(numerics, queries.shape[-1]):
+        if plain and keep.shape[1] == 1 and has_cudnn(numerics, queries.shape[-1]):
             learned = real_keys_first(queries, keys, values, keep[:, 0], "cudnn")
         else:
             mask = (keep > 0)[:, None]
-            learned = jax.nn.dot_product_attention(queries, keys, values, mask=mask, implementation=implementation)
+            attend_to = partial(jax.nn.dot_product_attention, mask=mask, scale=scale, implementation=implementation)
+            if bias is not None and implementation == "cudnn":
+                bias = bias.astype(queries.dtype)
+            learned = attend_to(queries, keys, values, bias=bias)
     has_keys = jnp.max(keep, axis=-1) > 0  # without keys it would be the mean over padding
     learned = jnp.where(has_keys[:, :, None, None], learned, 0).astype(numerics.wide)
     if gates is None:

@@ -1,21 +1,27 @@
-"""The models: BERT itself, and with a head for a task.
+"""The models: the encoder itself, and with a head for a task, of any family.
+
+A class stands for a task, whatever the family; what the head computes is said by the config's description.
 
 `forward` is the pure computation, for use inside one's own `jax.jit`; calling a model checks its input and runs
 `forward` compiled.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jaxtyping import Array, DTypeLike, Float
 
 from bertjax import arguments
 from bertjax.checkpoints import (
     BertConfig,
+    HeadPlan,
     TextSettings,
+    architecture,
     is_sentence_directory,
     locate,
     read_pooling,
@@ -23,20 +29,22 @@ from bertjax.checkpoints import (
 )
 from bertjax.errors import ConfigError, OutputError
 from bertjax.model import ops
-from bertjax.model.encoder import Dense, Embeddings, Encoder, LayerNorm, Pooler
-from bertjax.model.pretrained import PretrainedModel, check_config, check_numerics, split_key
+from bertjax.model.checks import FIELDS, read_batch
+from bertjax.model.encoder import Dense, Embeddings, Encoder, LayerNorm, Pooler, value_of
+from bertjax.model.layer import Drop, keep_all
+from bertjax.model.pretrained import PretrainedModel, check_attention, check_config, check_numerics, split_key
 from bertjax.model.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides, SavedTokenizer
 from bertjax.paths import user_path
 
 
 class BertModel(PretrainedModel):
-    """BERT's encoder with its pooler.
+    """An encoder, with its pooler where its family has one.
 
     Args:
-        config: sizes and settings.
+        config: sizes and settings; those of another family than BERT by `BertConfig.from_dict`.
         key: `jax.random.key` for the initial weights, normal with `config.initializer_range`.
         numerics: dtype and matrix-product precision.
-        add_pooling_layer: without it `pooler_output` is None.
+        add_pooling_layer: without it `pooler_output` is None, as in families that have none.
 
     >>> import jax
     >>> from bertjax import BertConfig
@@ -56,14 +64,18 @@ class BertModel(PretrainedModel):
         add_pooling_layer: bool = True,
     ):
         config, numerics, keys = check_config(config), check_numerics(numerics), split_key(key, 3)
+        check_attention(config, numerics.attention)
         self.config, self.numerics = config, numerics
         self.embeddings = Embeddings(config, keys[0], numerics)
         self.encoder = Encoder(config, keys[1], numerics)
-        self.pooler = Pooler(config, keys[2], numerics) if add_pooling_layer else None
+        pooled, final, width = config.architecture.pooler, config.architecture.final_norm, config.hidden_size
+        self.pooler = Pooler(config, keys[2], numerics) if add_pooling_layer and pooled is not None else None
+        norm_bias = config.architecture.layers[0].norm_bias
+        self.final_norm = LayerNorm(width, config.layer_norm_eps, numerics, bias=norm_bias) if final else None
 
     def forward(self, inputs: Inputs, overrides: Overrides | None = None) -> ModelOutput:
         """The whole computation on checked inputs; pure, for use inside `jax.jit`."""
-        hidden, record = self.encoder(self.embeddings(inputs), inputs.keep, overrides)
+        hidden, record = self.encoder(self.embeddings(inputs), self.encoder.context(inputs), overrides)
         return self.finish(hidden, inputs.keep, record)
 
     @property
@@ -77,7 +89,11 @@ class BertModel(PretrainedModel):
         keep: Float[Array, "batch #query key"],
         record: EncoderRecord | None = None,
     ) -> ModelOutput:
-        """Add the pooler to the last hidden states."""
+        """Add the final norm and the pooler to the last hidden states; the record's last are normalised too."""
+        if self.final_norm is not None:
+            hidden = self.final_norm(hidden)
+            if record is not None:
+                record = replace(record, hidden_states=record.hidden_states.at[-1].set(hidden))
         pooled = None if self.pooler is None else self.pooler(hidden)
         return ModelOutput(hidden, record, pooler_output=pooled)
 
@@ -116,6 +132,14 @@ class TaskModel(PretrainedModel):
         return ModelOutput(output.last_hidden_state, output.record, **fields)
 
 
+def _plan(config: BertConfig, task: str) -> HeadPlan:
+    """What the head computes. Raises `ConfigError` where the family has no such head."""
+    heads = check_config(config).architecture.heads
+    if task not in heads:
+        raise ConfigError(f"{config.family.name} has no head for {task}; it has those for {', '.join(heads)}")
+    return heads[task]
+
+
 def _two_keys(key: Array | None) -> tuple[Array, Array]:
     first, second = split_key(key, 2)
     return first, second
@@ -125,63 +149,188 @@ def _linear_head(config: BertConfig, labels: int, key: Array, model: TaskModel) 
     return Dense(key, (config.hidden_size, labels), (labels,), config.initializer_range, model.numerics)
 
 
-def _apply(head: Dense, x: Array, numerics: Numerics) -> Array:
-    return ops.dense(x, head.kernel[...], head.bias[...], numerics)
+class Transform(nnx.Module):
+    """A dense layer and its activation, and perhaps a norm, between the encoder and a head's output."""
+
+    def __init__(self, config: BertConfig, plan: HeadPlan, key: Array, numerics: Numerics):
+        width, activation = config.hidden_size, plan.activation
+        assert activation is not None
+        self.dense = Dense(key, (width, width), (width,) if plan.bias else None, config.initializer_range, numerics)
+        epsilon = config.layer_norm_eps
+        self.norm = LayerNorm(width, epsilon, numerics, bias=plan.norm_bias) if plan.norm else None
+        self.activation, self.numerics = activation, numerics
+
+    def __call__(self, x: Float[Array, "*batch embed"], drop: Drop = keep_all) -> Float[Array, "*batch embed"]:
+        """Width kept.
+
+        Args:
+            drop: what training does to what the dense layer reads.
+        """
+        inner = ops.ACTIVATIONS[self.activation](self.dense(drop(x))).astype(self.numerics.dtype)
+        return inner if self.norm is None else self.norm(inner)
 
 
-class BertForSequenceClassification(TaskModel):
-    """A linear classifier on the pooled [CLS]; `logits` are `[batch, labels]` in wide floats.
-
-    With one label it is a regression (STS-B).
-    """
+class LinearTaskModel(TaskModel):
+    """A model whose head is linear on a vector of each text, or on every token, after a transform where there is one."""
 
     def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
-        body, head = _two_keys(key)
-        super().__init__(config, body, numerics, add_pooling_layer=True)
-        self.classifier = _linear_head(config, config.num_labels, head, self)
+        plan, (body, head) = _plan(config, self.task), _two_keys(key)
+        super().__init__(config, body, numerics, add_pooling_layer=plan.reads == "pooler")
+        first, second = jax.random.split(head)
+        self.transform = None if plan.activation is None else Transform(config, plan, second, self.numerics)
+        self.classifier = _linear_head(config, plan.labels or config.num_labels, head, self)
+
+    @property
+    def plan(self) -> HeadPlan:
+        """What the head computes."""
+        return self.config.architecture.heads[self.task]
 
     @property
     def fields_of_first_token(self) -> frozenset[str]:
-        """Pooler and classifier."""
-        return super().fields_of_first_token | {"logits"}
+        """Pooler and classifier, where it reads [CLS] alone."""
+        own = {"logits"} if self.plan.reads in ("pooler", "cls") else set()
+        return super().fields_of_first_token | own
 
     def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
         """Logits of each label."""
+        return {"logits": self.logits_of(read_vector(output, keep, self.plan.reads))}
+
+    def logits_of(
+        self, vector: Float[Array, "*batch embed"], drop_input: Drop = keep_all, drop: Drop = keep_all
+    ) -> Float[Array, "*batch labels"]:
+        """The output layer, after the transform where there is one, in wide floats.
+
+        Args:
+            drop_input, drop: what training does to what the transform, and the output layer, read.
+        """
+        x = vector if self.transform is None else self.transform(vector, drop_input)
+        return self.classifier(drop(x))
+
+
+def read_vector(
+    output: ModelOutput, keep: Float[Array, "batch #query key"], reads: str
+) -> Float[Array, "batch *token embed"]:
+    """What a head reads: the pooler's vector, [CLS], the mean of real tokens, or every token."""
+    hidden = output.last_hidden_state
+    if reads == "pooler":
         assert output.pooler_output is not None
-        return {"logits": _apply(self.classifier, output.pooler_output, self.numerics)}
+        return output.pooler_output
+    if reads == "mean":
+        return mean_of_real_tokens(hidden, keep)
+    return hidden[:, 0] if reads == "cls" else hidden
 
 
-class BertForTokenClassification(TaskModel):
-    """A linear classifier on every token; `logits` are `[batch, token, labels]`."""
+def mean_of_real_tokens(
+    hidden: Float[Array, "batch token embed"], keep: Float[Array, "batch #query key"]
+) -> Float[Array, "batch embed"]:
+    """The mean over tokens that any query may attend to, summed in the mask's floats; 0 where there are none."""
+    real = jnp.max(keep, axis=1)
+    total = jnp.einsum("bt,bte->be", real, hidden.astype(real.dtype), precision="highest")
+    return total / jnp.maximum(jnp.sum(real, axis=-1, keepdims=True), 1e-9)
 
-    def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
-        body, head = _two_keys(key)
-        super().__init__(config, body, numerics, add_pooling_layer=False)
-        self.classifier = _linear_head(config, config.num_labels, head, self)
 
-    def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
-        """Logits of each label for each token."""
-        return {"logits": _apply(self.classifier, output.last_hidden_state, self.numerics)}
+class BertForSequenceClassification(LinearTaskModel):
+    """A classifier of texts and pairs; `logits` are `[batch, labels]` in wide floats.
+
+    It reads the pooled [CLS] in BERT, [CLS] or the mean in other families. With one label it is a regression (STS-B).
+    """
+
+    task = architecture.SEQUENCE
+
+
+class BertForTokenClassification(LinearTaskModel):
+    """A classifier of every token; `logits` are `[batch, token, labels]`."""
+
+    task = architecture.TOKENS
 
 
 class BertForQuestionAnswering(TaskModel):
     """Scores of each token as the answer's start and end: `start_logits` and `end_logits`, `[batch, token]`."""
 
+    task = architecture.ANSWERS
+
     def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
-        body, head = _two_keys(key)
+        plan, (body, head) = _plan(config, self.task), _two_keys(key)
         super().__init__(config, body, numerics, add_pooling_layer=False)
+        _, second = jax.random.split(head)
+        self.transform = None if plan.activation is None else Transform(config, plan, second, self.numerics)
         self.qa_outputs = _linear_head(config, 2, head, self)
 
     def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
         """Start and end logits."""
-        logits = _apply(self.qa_outputs, output.last_hidden_state, self.numerics)
+        hidden = output.last_hidden_state
+        logits = self.qa_outputs(hidden if self.transform is None else self.transform(hidden))
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
+
+class BertForMultipleChoice(LinearTaskModel):
+    """A number for each of several texts that belong together.
+
+    Inputs are `[batch, choice, token]` and `logits` then `[batch, choice]`; all else in the output has one entry for each
+    text. Inputs `[batch, token]` are texts one by one, with `logits` `[batch, 1]`: so a sweep runs them, as examples of
+    several texts.
+    """
+
+    task = architecture.CHOICE
+
+    def inputs(
+        self,
+        input_ids: Any = None,
+        attention_mask: Any = None,
+        token_type_ids: Any = None,
+        position_ids: Any = None,
+        *,
+        tokenizer: Any = None,
+    ) -> Inputs:
+        """Check the arguments of a call and complete them, one text after another. Raises `InputError`."""
+        given = (input_ids, attention_mask, token_type_ids, position_ids)
+        batch = read_batch(dict(zip(FIELDS, given, strict=True)), tokenizer)
+        return super().inputs(**{name: _one_by_one(array, name) for name, array in batch.items()})
+
+    def __call__(
+        self,
+        input_ids: Any = None,
+        attention_mask: Any = None,
+        token_type_ids: Any = None,
+        position_ids: Any = None,
+        overrides: Overrides | None = None,
+        *,
+        tokenizer: Any = None,
+    ) -> ModelOutput:
+        """Run the model; arguments are those of `PretrainedModel.__call__`, or have an axis for choices."""
+        given = (input_ids, attention_mask, token_type_ids, position_ids)
+        batch = read_batch(dict(zip(FIELDS, given, strict=True)), tokenizer)
+        output = super().__call__(**batch, overrides=overrides)
+        shape = np.shape(batch["input_ids"])
+        if len(shape) < 3:
+            return output
+        assert output.logits is not None
+        return replace(output, logits=output.logits.reshape(shape[:2]))
+
+
+def _one_by_one(given: Any, name: str) -> Any:
+    """Texts of `[batch, choice, token]` as those of a batch."""
+    array = None if given is None else arguments.array(given, name)
+    return array.reshape(-1, array.shape[-1]) if array is not None and array.ndim == 3 else given
+
+
+class BertForReplacedTokenDetection(LinearTaskModel):
+    """ELECTRA's discriminator: was a token replaced? `logits` are `[batch, token]`, above 0 for yes."""
+
+    task = architecture.REPLACED
+
+    def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
+        """One logit for each token."""
+        return {"logits": self.logits_of(output.last_hidden_state)[..., 0]}
 
 
 class BertForNextSentencePrediction(TaskModel):
     """Does the second segment follow the first? `logits` are `[batch, 2]`: follows, is random."""
 
+    task = architecture.NEXT
+
     def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
+        _plan(config, self.task)
         body, head = _two_keys(key)
         super().__init__(config, body, numerics, add_pooling_layer=True)
         self.seq_relationship = _linear_head(config, 2, head, self)
@@ -194,38 +343,41 @@ class BertForNextSentencePrediction(TaskModel):
     def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
         """Logits of 'follows' and 'is random'."""
         assert output.pooler_output is not None
-        return {"logits": _apply(self.seq_relationship, output.pooler_output, self.numerics)}
+        return {"logits": self.seq_relationship(output.pooler_output)}
 
 
 class MaskedLMHead(nnx.Module):
     """Dense, activation, norm, then a product with the word embeddings (tied) or with a decoder of its own."""
 
     def __init__(self, config: BertConfig, key: Array, numerics: Numerics):
-        width, std = config.hidden_size, config.initializer_range
+        plan, width, std = config.architecture.heads[architecture.WORDS], config.embedding_size, config.initializer_range
+        assert plan.activation is not None
         first, second = jax.random.split(key)
-        self.transform = Dense(first, (width, width), (width,), std, numerics)
-        self.norm = LayerNorm(width, config.layer_norm_eps, numerics)
-        self.bias = nnx.Param(jnp.zeros(config.vocab_size, numerics.wide))
+        shape = (config.hidden_size, width)
+        self.transform = Dense(first, shape, (width,) if plan.bias else None, std, numerics)
+        self.norm = LayerNorm(width, config.layer_norm_eps, numerics, bias=plan.norm_bias)
+        self.bias = nnx.Param(jnp.zeros(config.vocab_size, numerics.wide)) if plan.output_bias else None
         shape = (config.vocab_size, width)
         tied = config.tie_word_embeddings
         self.decoder = None if tied else nnx.Param(std * jax.random.normal(second, shape, numerics.wide))
-        self.activation, self.numerics = config.hidden_act, numerics
+        self.activation, self.numerics = plan.activation, numerics
 
     def __call__(
-        self, hidden: Float[Array, "batch token embed"], words: Float[Array, "vocab embed"]
+        self, hidden: Float[Array, "batch token embed"], words: Float[Array, "vocab width"]
     ) -> Float[Array, "batch token vocab"]:
         """Logits of each word; `words` are the word embeddings."""
-        x = self.norm(ops.ACTIVATIONS[self.activation](_apply(self.transform, hidden, self.numerics)))
+        x = self.norm(ops.ACTIVATIONS[self.activation](self.transform(hidden)))
         decoder = words if self.decoder is None else self.decoder[...]
-        return ops.contract("bte,ve->btv", x, decoder, self.numerics) + self.bias[...][None, None]
+        return ops.add_bias(ops.contract("bte,ve->btv", x, decoder, self.numerics), value_of(self.bias))
 
 
 class BertForMaskedLM(TaskModel):
     """Scores of every vocabulary entry for every token; `logits` are `[batch, token, vocab]`."""
 
-    has_decoder = True
+    task = architecture.WORDS
 
     def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
+        _plan(config, self.task)
         body, head = _two_keys(key)
         super().__init__(config, body, numerics, add_pooling_layer=False)
         self.predictions = MaskedLMHead(config, head, self.numerics)
@@ -236,16 +388,16 @@ class BertForMaskedLM(TaskModel):
 
 
 class BertForPreTraining(TaskModel):
-    """Both heads of pre-training: `logits` (or `prediction_logits`) and `seq_relationship_logits`."""
+    """Both heads of BERT's or ALBERT's pre-training: `logits` (or `prediction_logits`) and `seq_relationship_logits`."""
 
-    has_decoder = True
+    task = architecture.PRETRAINING
 
     def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
-        body, head = _two_keys(key)
+        plan, (body, head) = _plan(config, self.task), _two_keys(key)
         words, sentences = jax.random.split(head)
         super().__init__(config, body, numerics, add_pooling_layer=True)
         self.predictions = MaskedLMHead(config, words, self.numerics)
-        self.seq_relationship = _linear_head(config, 2, sentences, self)
+        self.seq_relationship = _linear_head(config, plan.labels or config.num_labels, sentences, self)
 
     @property
     def fields_of_first_token(self) -> frozenset[str]:
@@ -257,7 +409,7 @@ class BertForPreTraining(TaskModel):
         assert output.pooler_output is not None
         return {
             "logits": self.predictions(output.last_hidden_state, self.bert.embeddings.word[...]),
-            "seq_relationship_logits": _apply(self.seq_relationship, output.pooler_output, self.numerics),
+            "seq_relationship_logits": self.seq_relationship(output.pooler_output),
         }
 
 
@@ -297,9 +449,7 @@ class BertForSentenceEmbedding(TaskModel):
         if self.pooling == "cls":
             vector = hidden[:, 0]
         else:
-            real = jnp.max(keep, axis=1)
-            total = jnp.einsum("bt,bte->be", real, hidden, precision="highest")
-            vector = total / jnp.maximum(jnp.sum(real, axis=-1, keepdims=True), 1e-9)
+            vector = mean_of_real_tokens(hidden, keep)
         if self.normalize:  # sentence-transformers divides by the same floored length
             vector = vector / jnp.maximum(jnp.linalg.norm(vector, axis=-1, keepdims=True), 1e-12)
         return {"sentence_embedding": vector}
@@ -307,9 +457,6 @@ class BertForSentenceEmbedding(TaskModel):
     @classmethod
     def _read_options(cls, directory: Path) -> dict[str, Any]:
         return read_pooling(directory)
-
-    def _architecture(self) -> str:
-        return "BertModel"
 
     def save_pretrained(self, directory: str | Path, tokenizer: SavedTokenizer | None = None) -> None:
         """Write the encoder for `transformers`, and pooling, maximum length and prompt for sentence-transformers.
@@ -333,18 +480,20 @@ class BertForSentenceEmbedding(TaskModel):
 
 
 CLASSES: dict[str, type[PretrainedModel]] = {
-    cls.__name__: cls
+    cls.task: cls
     for cls in (
         BertModel,
         BertForSequenceClassification,
         BertForMaskedLM,
         BertForNextSentencePrediction,
         BertForPreTraining,
+        BertForReplacedTokenDetection,
         BertForTokenClassification,
         BertForQuestionAnswering,
-        BertForSentenceEmbedding,
+        BertForMultipleChoice,
     )
 }
+"""The class of each task, whatever the family."""
 
 
 class HubOptions(TypedDict, total=False):
@@ -374,7 +523,8 @@ def load(name_or_path: str | Path, **options: Unpack[LoadOptions]) -> Pretrained
         options: as for `BertModel.from_pretrained`: `dtype`, `precision`, `attention`, `config`, `revision`,
             `local_files_only`, `cache_dir`, `token`, `seed`.
 
-    Returns: a model of that class; `BertForSequenceClassification.from_pretrained` and the like ask for one class.
+    Returns: a model of the class for that task, such as `BertForMaskedLM` for `RobertaForMaskedLM`;
+        `BertForSequenceClassification.from_pretrained` and the like ask for one class.
 
     Raises:
         ConfigError: the config names no class of bertjax's, or says what bertjax does not support.
@@ -386,8 +536,10 @@ def load(name_or_path: str | Path, **options: Unpack[LoadOptions]) -> Pretrained
     rest: Any = {name: value for name, value in options.items() if name not in hub}
     if is_sentence_directory(directory):
         return BertForSentenceEmbedding.from_pretrained(directory, **rest)
-    names = BertConfig.from_directory(directory).architectures or ("BertModel",)
+    config = BertConfig.from_directory(directory)
+    tasks = {head.architecture: task for task, head in config.family.heads.items()}
+    names = config.architectures or (config.family.heads[architecture.BODY].architecture,)
     for name in names:
-        if name in CLASSES:
-            return CLASSES[name].from_pretrained(directory, **rest)
-    raise ConfigError(f"architectures {list(names)} in {directory}: none is one of {', '.join(CLASSES)}")
+        if name in tasks:
+            return CLASSES[tasks[name]].from_pretrained(directory, **rest)
+    raise ConfigError(f"architectures {list(names)} in {directory}: none is one of {', '.join(tasks)}")

@@ -55,6 +55,7 @@ def gelu(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu": gelu,
     "gelu_new": partial(jax.nn.gelu, approximate=True),
+    "gelu_pytorch_tanh": partial(jax.nn.gelu, approximate=True),
     "relu": jax.nn.relu,
     "silu": jax.nn.silu,
     "tanh": jnp.tanh,
@@ -75,7 +76,7 @@ def contract(subscripts: str, left: Array, right: Array, numerics: Numerics) -> 
 def layer_norm(
     x: Float[Array, "*batch embed"],
     scale: Float[Array, "embed"],
-    bias: Float[Array, "embed"],
+    bias: Float[Array, "embed"] | None,
     epsilon: float,
     numerics: Numerics,
 ) -> Float[Array, "*batch embed"]:
@@ -89,47 +90,54 @@ def layer_norm(
     deviation = x - jnp.mean(x, axis=-1, keepdims=True)
     variance = jnp.mean(deviation * deviation, axis=-1, keepdims=True)
     y = jnp.expand_dims(scale, range(x.ndim - 1)) * (deviation * jax.lax.rsqrt(variance + epsilon))
-    return (y + jnp.expand_dims(bias, range(x.ndim - 1))).astype(numerics.dtype)
+    return add_bias(y, bias).astype(numerics.dtype)
+
+
+def add_bias(x: Float[Array, "*batch outputs"], bias: Float[Array, "outputs"] | None) -> Float[Array, "*batch outputs"]:
+    """`x + bias`, or x where there is no bias."""
+    return x if bias is None else x + jnp.expand_dims(bias, range(x.ndim - 1))
 
 
 def dense(
     x: Float[Array, "*batch inputs"],
     kernel: Float[Array, "inputs outputs"],
-    bias: Float[Array, "outputs"],
+    bias: Float[Array, "outputs"] | None,
     numerics: Numerics,
 ) -> Float[Array, "*batch outputs"]:
     """`x @ kernel + bias`, returned in wide floats."""
-    y = contract("...i,io->...o", x, kernel, numerics)
-    return y + jnp.expand_dims(bias, range(y.ndim - 1))
+    return add_bias(contract("...i,io->...o", x, kernel, numerics), bias)
 
 
 def split_heads(
     x: Float[Array, "batch token embed"],
     kernel: Float[Array, "embed heads head_dim"],
-    bias: Float[Array, "heads head_dim"],
+    bias: Float[Array, "heads head_dim"] | None,
     numerics: Numerics,
 ) -> Float[Array, "batch token heads head_dim"]:
     """Project hidden states to one vector for each head (queries, keys or values)."""
-    return (contract("bte,ehd->bthd", x, kernel, numerics) + bias[None, None]).astype(numerics.dtype)
+    projected = contract("bte,ehd->bthd", x, kernel, numerics)
+    return (projected if bias is None else projected + bias[None, None]).astype(numerics.dtype)
 
 
 def merge_heads(
     head_outputs: Float[Array, "batch query heads head_dim"],
     kernel: Float[Array, "heads head_dim embed"],
-    bias: Float[Array, "embed"],
+    bias: Float[Array, "embed"] | None,
     numerics: Numerics,
 ) -> Float[Array, "batch query embed"]:
     """The output projection: the sum of all heads' outputs, each through its own kernel."""
-    return contract("bqhd,hde->bqe", head_outputs, kernel, numerics) + bias[None, None]
+    return add_bias(contract("bqhd,hde->bqe", head_outputs, kernel, numerics), bias)
 
 
 def attention_scores(
     queries: Float[Array, "batch query heads head_dim"],
     keys: Float[Array, "batch key heads head_dim"],
     numerics: Numerics,
+    scale: float | None = None,
 ) -> Float[Array, "batch heads query key"]:
-    """`queries . keys / sqrt(head_dim)`, in wide floats."""
-    return contract("bqhd,bkhd->bhqk", queries, keys, numerics) * score_scale(queries.shape[-1])
+    """`queries . keys / sqrt(head_dim)`, or times another scale, in wide floats."""
+    products = contract("bqhd,bkhd->bhqk", queries, keys, numerics)
+    return products * (score_scale(queries.shape[-1]) if scale is None else scale)
 
 
 def score_scale(head_dim: int) -> float:

@@ -1,24 +1,34 @@
 """One layer in a sweep: of one run, of many runs that branch off one parent, and the last layer at [CLS] alone.
 
 Free functions on a layer's weights; `engine/compiled_steps.py` compiles them for blocks of runs. Rows hold several
-examples (`engine/packing.py`); `segments` says which tokens belong together.
+examples (`engine/packing.py`); `segments` says which tokens belong together. Positions are each text's own, whatever they
+are used for: distances and windows are those of indices, which are the same within a text, and rotation counts from its
+first token.
 
 Two forms compute less than a layer's full work, both exactly. `branch` runs attention once for all runs that differ
 from one parent in this layer: the output projection is linear in the heads' outputs, so a run adds only what its
 changed heads change. `last_advance` and `last_branch` compute only [CLS], where nothing else is read: one query for
 each example, and since `q . (W_K x) = (W_K' q) . x` and `sum_t a_t (W_V x_t) = W_V (sum_t a_t x_t)`, no other token's
-key or value.
+key or value. Where a key depends on its position (rotation, vectors of distances) the first does not hold, and the keys of
+all tokens are computed, but no values.
 """
 
 from dataclasses import replace
+from functools import partial
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bertjax.model import fused_attention, ops
-from bertjax.model.encoder import Layer
-from bertjax.model.layer import AfterAttention, Recipe, after_attention
+from bertjax.model import fused_attention, ops, positions
+from bertjax.model.encoder import Dense, Layer, value_of
+from bertjax.model.layer import AfterAttention, Recipe, after_attention, before_attention
+from bertjax.model.positions import DistanceWeights
 from bertjax.model.types import Numerics, record
+
+# Rows longer than this are computed in blocks of so many queries, so that memory grows as the length.
+WHOLE_ROWS = 1024
+QUERIES = 256
 
 
 @record
@@ -26,24 +36,37 @@ class LayerWeights:
     """One layer's parameters, as the steps read them: kernels in the dtype of computation, the rest in wide floats."""
 
     qkv_kernel: Float[Array, "embed three heads head_dim"]
-    qkv_bias: Float[Array, "three heads head_dim"]
+    qkv_bias: Float[Array, "three heads head_dim"] | None
     output_kernel: Float[Array, "heads head_dim embed"]
-    output_bias: Float[Array, "embed"]
+    output_bias: Float[Array, "embed"] | None
+    distances: DistanceWeights | None
     after: AfterAttention
 
 
-def layer_weights(layer: Layer, numerics: Numerics) -> LayerWeights:
-    """A layer's parameters, read once for a whole sweep."""
+def layer_weights(
+    layer: Layer, numerics: Numerics, table: Float[Array, "buckets width"] | None = None
+) -> LayerWeights:
+    """A layer's parameters, read once for a whole sweep.
+
+    Args:
+        table: of distances, which all layers share (`Encoder.relative`); None where there is none.
+    """
     attention, parts = layer.attention, (layer.attention.query, layer.attention.key, layer.attention.value)
     after = layer.weights_after_attention()
     inner, outer = (kernel.astype(numerics.dtype) for kernel in (after.inner_kernel, after.outer_kernel))
     return LayerWeights(
-        jnp.stack([part.kernel[...] for part in parts], axis=1).astype(numerics.dtype),
-        jnp.stack([part.bias[...] for part in parts]),
-        attention.output.kernel[...].astype(numerics.dtype),
-        attention.output.bias[...],
-        replace(after, inner_kernel=inner, outer_kernel=outer),
+        qkv_kernel=jnp.stack([part.kernel[...] for part in parts], axis=1).astype(numerics.dtype),
+        qkv_bias=_stacked_biases(parts),
+        output_kernel=attention.output.kernel[...].astype(numerics.dtype),
+        output_bias=value_of(attention.output.bias),
+        distances=None if table is None else attention.distance_weights(table),
+        after=replace(after, inner_kernel=inner, outer_kernel=outer),
     )
+
+
+def _stacked_biases(parts: tuple[Dense, ...]) -> Float[Array, "three heads head_dim"] | None:
+    biases = [part.bias[...] for part in parts if part.bias is not None]
+    return jnp.stack(biases) if biases else None
 
 
 @record
@@ -83,7 +106,7 @@ def advance(
     recipe: Recipe,
 ) -> Float[Array, "batch token embed"]:
     """One layer for rows that each have hidden states, and changes, of their own."""
-    own, uniform = _attention(weights, hidden, rows, recipe.numerics)
+    own, uniform = _attention(weights, hidden, rows, recipe)
     if changes is not None:
         own = _change(own, uniform, changes)
     merged = _merge(own, weights, recipe.numerics)
@@ -98,7 +121,7 @@ def branch(
     recipe: Recipe,
 ) -> Float[Array, "runs batch token embed"]:
     """One layer for several runs that all start from the same hidden states: attention is computed once."""
-    own, uniform = _attention(weights, hidden, rows, recipe.numerics)
+    own, uniform = _attention(weights, hidden, rows, recipe)
     merged = _merge(own, weights, recipe.numerics)
     attended = (merged + hidden.astype(merged.dtype))[None]
     for share, difference in _differences(own, uniform, changes):
@@ -115,7 +138,7 @@ def last_advance(
     recipe: Recipe,
 ) -> Float[Array, "batch places embed"]:
     """The last layer at [CLS] alone, for rows that each have hidden states, and changes, of their own."""
-    first, own, uniform = _first_tokens(weights, hidden, rows, recipe.numerics)
+    first, own, uniform = _first_tokens(weights, hidden, rows, recipe)
     if changes is not None:
         own = _change(own, uniform, changes)
     merged = _merge(own, weights, recipe.numerics)
@@ -130,24 +153,24 @@ def last_branch(
     recipe: Recipe,
 ) -> Float[Array, "runs batch places embed"]:
     """The last layer at [CLS] alone, for several runs that all start from the same hidden states."""
-    first, own, uniform = _first_tokens(weights, hidden, rows, recipe.numerics)
+    first, own, uniform = _first_tokens(weights, hidden, rows, recipe)
     changed = _change(own[None], uniform[None], changes)
     merged = _merge(changed, weights, recipe.numerics)
     return after_attention(merged + first.astype(merged.dtype)[None], weights.after, recipe)
 
 
 def head_outputs(
-    weights: LayerWeights, hidden: Float[Array, "batch token embed"], rows: Rows, numerics: Numerics
+    weights: LayerWeights, hidden: Float[Array, "batch token embed"], rows: Rows, recipe: Recipe
 ) -> Float[Array, "batch token heads head_dim"]:
     """All heads' outputs at every token: what a donor gives."""
-    return _attention(weights, hidden, rows, numerics)[0]
+    return _attention(weights, hidden, rows, recipe)[0]
 
 
 def first_head_outputs(
-    weights: LayerWeights, hidden: Float[Array, "batch token embed"], rows: Rows, numerics: Numerics
+    weights: LayerWeights, hidden: Float[Array, "batch token embed"], rows: Rows, recipe: Recipe
 ) -> Float[Array, "batch places heads head_dim"]:
     """All heads' outputs at each example's [CLS]."""
-    return _first_tokens(weights, hidden, rows, numerics)[1]
+    return _first_tokens(weights, hidden, rows, recipe)[1]
 
 
 def tokens_at(
@@ -178,17 +201,109 @@ def examples_apart(
 
 
 def _attention(
-    weights: LayerWeights, hidden: Float[Array, "batch token embed"], rows: Rows, numerics: Numerics
+    weights: LayerWeights, hidden: Float[Array, "batch token embed"], rows: Rows, recipe: Recipe
 ) -> tuple[Float[Array, "batch token heads head_dim"], Float[Array, "batch token heads head_dim"]]:
     """All heads' outputs: their own, and those that uniform weights would give."""
-    projected = ops.contract("bte,eshd->btshd", hidden, weights.qkv_kernel, numerics) + weights.qkv_bias[None, None]
-    queries, keys, values = (projected[:, :, part].astype(numerics.dtype) for part in range(3))
-    means = _segment_means(values, rows, numerics)
+    kind, numerics, tokens = recipe.kind, recipe.numerics, hidden.shape[1]
+    queries, keys, values = _project(weights, before_attention(hidden, weights.after, recipe), rows, recipe)
+    if numerics.attention == "explicit" and kind.relative is None and _has_blocks(tokens, kind.window):
+        return _attend_in_blocks(queries, keys, values, rows.segments, recipe)
+    keep = None
+    if kind.window is not None:
+        keep = ops.same_segment(rows.segments, numerics.wide)
+        keep = keep * positions.within_window(tokens, kind.window, numerics.wide)
+        means = _spread(ops.uniform_weights(keep), values, numerics)
+    else:
+        means = _segment_means(values, rows, numerics)
+    products, numbers = None, None
+    if kind.relative is not None:
+        assert weights.distances is not None
+        products, numbers = positions.distance_scores(queries, keys, weights.distances, kind.relative, numerics)
+        products = None if products is None else products * kind.scale
     if numerics.attention != "explicit":
-        return fused_attention.attend_in_rows(queries, keys, values, rows.segments, numerics), means
-    keep = ops.same_segment(rows.segments, numerics.wide)
-    learned = ops.attention_weights(ops.attention_scores(queries, keys, numerics), keep[:, None])
-    return ops.mix(learned, values, numerics), means
+        scale, bias = (None if kind.relative is None else kind.scale), products if numbers is None else numbers
+        attend = partial(fused_attention.attend_in_rows, keep=keep, scale=scale, bias=bias)
+        return attend(queries, keys, values, rows.segments, numerics), means
+    keep = ops.same_segment(rows.segments, numerics.wide) if keep is None else keep
+    scores = ops.attention_scores(queries, keys, numerics, kind.scale)
+    for added in (products, numbers):
+        scores = scores if added is None else scores + added
+    return ops.mix(ops.attention_weights(scores, keep[:, None]), values, numerics), means
+
+
+def _project(
+    weights: LayerWeights, read: Float[Array, "batch token embed"], rows: Rows, recipe: Recipe
+) -> tuple[Float[Array, "batch token heads head_dim"], ...]:
+    """Queries, keys and values; the first two rotated where positions are rotary."""
+    numerics = recipe.numerics
+    projected = ops.contract("bte,eshd->btshd", read, weights.qkv_kernel, numerics)
+    if weights.qkv_bias is not None:
+        projected = projected + weights.qkv_bias[None, None]
+    queries, keys, values = (projected[:, :, part].astype(numerics.dtype) for part in range(3))
+    if recipe.kind.rotation is not None:
+        places = _positions(rows)
+        queries, keys = (positions.rotate(part, places, recipe.kind.rotation, numerics) for part in (queries, keys))
+    return queries, keys, values
+
+
+def _positions(rows: Rows) -> Int[Array, "batch token"]:
+    """Each token's position in its own text, from 0; where a slot is empty 0 or more."""
+    index = jnp.arange(rows.segments.shape[1], dtype=rows.starts.dtype)[None]
+    starts = jnp.take_along_axis(rows.starts, jnp.maximum(rows.segments - 1, 0), axis=1)
+    return jnp.where(rows.segments > 0, index - starts, 0)
+
+
+def _has_blocks(tokens: int, window: int | None) -> bool:
+    """Whether attention is computed for some queries after others: in long rows, and where a window is much less."""
+    seen = QUERIES + 2 * (window or 0)
+    return tokens > WHOLE_ROWS or (window is not None and tokens >= 2 * seen)
+
+
+def _attend_in_blocks(
+    queries: Float[Array, "batch token heads head_dim"],
+    keys: Float[Array, "batch token heads head_dim"],
+    values: Float[Array, "batch token heads head_dim"],
+    segments: Int[Array, "batch token"],
+    recipe: Recipe,
+) -> tuple[Float[Array, "batch token heads head_dim"], Float[Array, "batch token heads head_dim"]]:
+    """What `_attention` gives, for one block of queries after another, which see only the keys within their windows."""
+    tokens, window, numerics = queries.shape[1], recipe.kind.window, recipe.numerics
+    reach = tokens if window is None else window
+    blocks = -(-tokens // QUERIES)
+    filled = blocks * QUERIES - tokens
+    span = min(QUERIES + 2 * reach, blocks * QUERIES)
+
+    def ends(array: Array) -> Array:
+        return jnp.pad(array, [(0, 0), (0, filled), *[(0, 0)] * (array.ndim - 2)])
+
+    queries, keys, values, segments = (ends(array) for array in (queries, keys, values, segments))
+
+    def block(number: Array) -> tuple[Array, Array]:
+        first = number * QUERIES
+        start = jnp.clip(first - reach, 0, blocks * QUERIES - span)
+        own = partial(jax.lax.dynamic_slice_in_dim, start_index=first, slice_size=QUERIES, axis=1)
+        seen = partial(jax.lax.dynamic_slice_in_dim, start_index=start, slice_size=span, axis=1)
+        from_here, to = own(segments)[:, :, None], seen(segments)[:, None]
+        keep = ((from_here == to) & (to > 0)).astype(numerics.wide)
+        if window is not None:
+            apart = (first + jnp.arange(QUERIES))[:, None] - (start + jnp.arange(span))[None]
+            keep = keep * (jnp.abs(apart) <= window)[None].astype(numerics.wide)
+        scores = ops.attention_scores(own(queries), seen(keys), numerics, recipe.kind.scale)
+        mixed = ops.mix(ops.attention_weights(scores, keep[:, None]), seen(values), numerics)
+        return mixed, _spread(ops.uniform_weights(keep), seen(values), numerics)
+
+    def joined(array: Float[Array, "blocks batch queries heads head_dim"]) -> Array:
+        return jnp.moveaxis(array, 0, 1).reshape(array.shape[1], -1, *array.shape[3:])[:, :tokens]
+
+    mixed, means = jax.lax.map(block, jnp.arange(blocks, dtype=segments.dtype))
+    return joined(mixed), joined(means)
+
+
+def _spread(
+    weights: Float[Array, "batch query key"], values: Float[Array, "batch key heads head_dim"], numerics: Numerics
+) -> Float[Array, "batch query heads head_dim"]:
+    """Outputs of all heads that have the same weights."""
+    return ops.contract("bqk,bkhd->bqhd", weights, values, numerics)
 
 
 def _membership(rows: Rows, numerics: Numerics) -> Float[Array, "batch places token"]:
@@ -208,31 +323,65 @@ def _segment_means(
 
 
 def _first_tokens(
-    weights: LayerWeights, hidden: Float[Array, "batch token embed"], rows: Rows, numerics: Numerics
+    weights: LayerWeights, hidden: Float[Array, "batch token embed"], rows: Rows, recipe: Recipe
 ) -> tuple[
     Float[Array, "batch places embed"],
     Float[Array, "batch places heads head_dim"],
     Float[Array, "batch places heads head_dim"],
 ]:
-    """Hidden states of each example's [CLS], and all heads' outputs there: their own, and those of uniform weights.
-
-    The bias of the keys adds the same to all scores of a query, which a softmax does not see.
-    """
-    query_kernel, key_kernel, value_kernel = (weights.qkv_kernel[:, part] for part in range(3))
-    first = jnp.take_along_axis(hidden, rows.starts[:, :, None], axis=1)
-    queries = ops.contract("bpe,ehd->bphd", first, query_kernel, numerics) + weights.qkv_bias[0][None, None]
-    reaching = ops.contract("bphd,ehd->bphe", queries.astype(numerics.dtype), key_kernel, numerics)
-    scores = ops.contract("bphe,bte->bhpt", reaching, hidden, numerics) * ops.score_scale(queries.shape[-1])
+    """Hidden states of each example's [CLS], and all heads' outputs there: their own, and those of uniform weights."""
+    numerics, first = recipe.numerics, jnp.take_along_axis(hidden, rows.starts[:, :, None], axis=1)
+    read = before_attention(hidden, weights.after, recipe)
     members = _membership(rows, numerics)
-    learned = ops.attention_weights(scores, members[:, None])
+    if recipe.kind.window is not None:
+        members = members * (_positions(rows) <= recipe.kind.window)[:, None].astype(numerics.wide)
+    learned = ops.attention_weights(_first_scores(weights, read, rows, recipe), members[:, None])
     equal = members / jnp.maximum(members.sum(-1, keepdims=True), 1)
+    value_kernel = weights.qkv_kernel[:, 2]
+    bias = None if weights.qkv_bias is None else weights.qkv_bias[2][None, None]
 
     # (XLA's CPU backend has no bfloat16 product whose output has its axes in the order that comes next.)
-    mixed = ops.contract("bhpt,bte->bhpe", learned, hidden, numerics).swapaxes(1, 2)
-    own = ops.contract("bphe,ehd->bphd", mixed, value_kernel, numerics) + weights.qkv_bias[2][None, None]
-    mean = ops.contract("bpt,bte->bpe", equal, hidden, numerics)
-    uniform = ops.contract("bpe,ehd->bphd", mean, value_kernel, numerics) + weights.qkv_bias[2][None, None]
-    return first, own, uniform
+    mixed = ops.contract("bhpt,bte->bhpe", learned, read, numerics).swapaxes(1, 2)
+    own = ops.contract("bphe,ehd->bphd", mixed, value_kernel, numerics)
+    mean = ops.contract("bpt,bte->bpe", equal, read, numerics)
+    uniform = ops.contract("bpe,ehd->bphd", mean, value_kernel, numerics)
+    return first, *(part if bias is None else part + bias for part in (own, uniform))
+
+
+def _first_scores(
+    weights: LayerWeights, read: Float[Array, "batch token embed"], rows: Rows, recipe: Recipe
+) -> Float[Array, "batch heads places token"]:
+    """Scores of each example's [CLS] for all tokens of its row; those of other examples are of no meaning.
+
+    Where keys do not depend on positions, queries go through the kernel of keys instead; its bias adds the same to all
+    scores of a query, which a softmax does not see.
+    """
+    kind, numerics = recipe.kind, recipe.numerics
+    query_kernel, key_kernel = weights.qkv_kernel[:, 0], weights.qkv_kernel[:, 1]
+    asking = jnp.take_along_axis(read, rows.starts[:, :, None], axis=1)
+    queries = ops.contract("bpe,ehd->bphd", asking, query_kernel, numerics)
+    if weights.qkv_bias is not None:
+        queries = queries + weights.qkv_bias[0][None, None]
+    queries = queries.astype(numerics.dtype)
+    if kind.rotation is None and (kind.relative is None or kind.relative.form == "bias"):
+        reaching = ops.contract("bphd,ehd->bphe", queries, key_kernel, numerics)
+        scores = ops.contract("bphe,bte->bhpt", reaching, read, numerics) * kind.scale
+        if kind.relative is None:
+            return scores
+        assert weights.distances is not None
+        assert weights.distances.bias is not None
+        return scores + positions.biases_from_first(_positions(rows), weights.distances.bias, kind.relative)
+    keys = ops.contract("bte,ehd->bthd", read, key_kernel, numerics)
+    if weights.qkv_bias is not None:
+        keys = keys + weights.qkv_bias[1][None, None]
+    keys = keys.astype(numerics.dtype)
+    if kind.rotation is not None:  # a query at position 0 is as it was
+        keys = positions.rotate(keys, _positions(rows), kind.rotation, numerics)
+        return ops.contract("bphd,bthd->bhpt", queries, keys, numerics) * kind.scale
+    assert weights.distances is not None
+    assert kind.relative is not None
+    keys, added = positions.keys_from_first(keys, _positions(rows), weights.distances, kind.relative, numerics)
+    return (ops.contract("bphd,bthd->bhpt", queries, keys, numerics) + added) * kind.scale
 
 
 def _per_head(share: Float[Array, "runs heads"], outputs: Array) -> Array:
@@ -276,5 +425,4 @@ def _differences(own: Array, uniform: Array, changes: Changes) -> list[tuple[Arr
 
 def _merge(outputs: Float[Array, "... heads head_dim"], weights: LayerWeights, numerics: Numerics) -> Array:
     """The output projection."""
-    merged = ops.contract("...hd,hde->...e", outputs, weights.output_kernel, numerics)
-    return merged + jnp.expand_dims(weights.output_bias, range(merged.ndim - 1))
+    return ops.add_bias(ops.contract("...hd,hde->...e", outputs, weights.output_kernel, numerics), weights.output_bias)

@@ -16,10 +16,9 @@ from jaxtyping import Array, DTypeLike, PyTree
 
 from bertjax import arguments
 from bertjax.checkpoints import (
-    DECODER_WEIGHT,
-    WORD_EMBEDDINGS,
     BertConfig,
     CheckpointWarning,
+    architecture,
     locate,
     read_weights,
     tensor_names,
@@ -43,7 +42,7 @@ class PretrainedModel(nnx.Module):
 
     config: BertConfig
     numerics: Numerics
-    has_decoder: ClassVar[bool] = False  # a masked-LM head, whose decoder may be the word embeddings
+    task: ClassVar[str] = architecture.BODY  # what it has on top of its encoder
 
     @property
     def body(self) -> Body:
@@ -118,7 +117,8 @@ class PretrainedModel(nnx.Module):
 
     def weights(self) -> dict[str, np.ndarray]:
         """All parameters under HuggingFace's names and in its layout."""
-        return tensor_names.write_parameters({name: np.asarray(value) for name, value in self.parameters().items()})
+        parameters = {name: np.asarray(value) for name, value in self.parameters().items()}
+        return tensor_names.write_parameters(parameters, self.config, self.task)
 
     @classmethod
     def from_pretrained(
@@ -170,12 +170,15 @@ class PretrainedModel(nnx.Module):
         _check_options(cls, options)
         config = config or BertConfig.from_directory(directory)
         numerics = make_numerics(dtype, precision, attention)
-        weights = read_weights(directory)
-        if cls.has_decoder:
-            config = _untie_if_different(config, weights)
+        weights = read_weights(directory, config.family)
+        config = _untie_if_different(config, weights, cls.task)
         options = cls._read_options(directory) | options
+
+        def create(key: Array) -> M:
+            return cls(config, key, numerics, **options)  # type: ignore[call-arg]
+
         try:
-            return build(lambda key: cls(config, key, numerics, **options), weights, config, seed)  # type: ignore[call-arg]
+            return build(create, weights, config, cls.task, seed)
         except CheckpointError as error:
             raise CheckpointError(f"{directory}: {error}") from None
 
@@ -200,12 +203,11 @@ class PretrainedModel(nnx.Module):
             expected = "a bertjax.Tokenizer (Tokenizer.from_pretrained)"
             arguments.instance(tokenizer, "tokenizer", SavedTokenizer, expected).save_pretrained(directory)
         weights = self.weights()
-        if type(self).__name__ in ("BertModel", "BertForSentenceEmbedding"):
-            weights = {name.removeprefix("bert."): value for name, value in weights.items()}
-        write_weights(directory, weights, self.config.to_dict() | {"architectures": [self._architecture()]})
-
-    def _architecture(self) -> str:
-        return type(self).__name__
+        family = self.config.family
+        if self.task == architecture.BODY:
+            weights = {name.removeprefix(f"{family.prefix}."): value for name, value in weights.items()}
+        names = [family.heads[self.task].architecture]
+        write_weights(directory, weights, self.config.to_dict() | {"architectures": names})
 
 
 @partial(jax.jit, static_argnums=0)
@@ -233,6 +235,22 @@ def check_config(config: Any) -> BertConfig:
     """Raise `ConfigError` if something is not a config."""
     expected = "a BertConfig (from_pretrained loads a checkpoint with its own)"
     return arguments.instance(config, "config", BertConfig, expected, ConfigError)
+
+
+def check_attention(config: BertConfig, form: str) -> None:
+    """Raise `InputError` where a form of attention cannot compute what the family's layers do."""
+    if form != "pallas":
+        return
+    kinds, relative = config.architecture.layers, config.architecture.relative
+    cannot = [
+        *(["windows"] if any(kind.window is not None for kind in kinds) else []),
+        *(["scores by distance"] if relative is not None else []),
+    ]
+    if cannot:
+        raise InputError(
+            f"attention='pallas' cannot compute the {' and '.join(cannot)} of {config.family.name}: use 'explicit' or "
+            "'fused'"
+        )
 
 
 def check_numerics(numerics: Any) -> Numerics:
@@ -280,19 +298,24 @@ def make_numerics(dtype: DTypeLike, precision: str | None = None, attention: str
     return Numerics(name, precision, attention)
 
 
-def build(create: Callable[[Array], M], weights: dict[str, np.ndarray], config: BertConfig, seed: int) -> M:
+def build(
+    create: Callable[[Array], M], weights: dict[str, np.ndarray], config: BertConfig, task: str, seed: int
+) -> M:
     """A model whose parameters are those of a checkpoint; what the checkpoint lacks is newly initialised.
+
+    Args:
+        task: what the model has on top of its encoder.
 
     Raises:
         CheckpointError: the weights do not fit.
     """
     tensor_names.check_layers(weights, config)
-    unknown = sorted(name for name in weights if not tensor_names.is_known(name))
+    unknown = sorted(name for name in weights if not tensor_names.is_known(name, config.family))
     if unknown:
-        _warn(f"tensors that no BERT class knows were not used: {some_of(unknown)}")
+        _warn(f"tensors that no {config.family.name} class knows were not used: {some_of(unknown)}")
     graphdef, state = nnx.split(nnx.eval_shape(create, jax.random.key(0)))
     shapes = _by_path(state)
-    loaded, missing = tensor_names.read_parameters(weights, {p: v.shape for p, v in shapes.items()}, config)
+    loaded, missing = tensor_names.read_parameters(weights, {p: v.shape for p, v in shapes.items()}, config, task)
     fresh: dict[str, Any] = {}
     if missing:
         _warn(f"not in the checkpoint, newly initialised: {some_of(missing)}")
@@ -303,23 +326,27 @@ def build(create: Callable[[Array], M], weights: dict[str, np.ndarray], config: 
     return nnx.merge(graphdef, jax.tree.unflatten(jax.tree.structure(state), leaves))
 
 
+_PARTS_OF_BODY = ("embeddings.", "encoder.", "pooler.", "final_norm.")
+
+
 def _by_path(state: Any) -> dict[str, Any]:
     """Leaves of a module's state by path, in the order of the state's leaves."""
     named = {}
     for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
         name = ".".join(str(part.key) for part in path if isinstance(part, jax.tree_util.DictKey))
-        named[name if not name.startswith(("embeddings.", "encoder.", "pooler.")) else f"bert.{name}"] = leaf
+        named[f"bert.{name}" if name.startswith(_PARTS_OF_BODY) else name] = leaf
     return named
 
 
-def _untie_if_different(config: BertConfig, weights: dict[str, np.ndarray]) -> BertConfig:
+def _untie_if_different(config: BertConfig, weights: dict[str, np.ndarray], task: str) -> BertConfig:
     """A decoder that differs from the word embeddings is not tied, whatever the config says (as in transformers)."""
-    has_both = DECODER_WEIGHT in weights and WORD_EMBEDDINGS in weights
-    if not (config.tie_word_embeddings and has_both):
+    head = config.family.heads.get(task)
+    decoder, words = None if head is None else head.decoder, tensor_names.word_embeddings(config.family)
+    if not config.tie_word_embeddings or decoder is None or decoder not in weights or words not in weights:
         return config
-    if np.array_equal(weights[DECODER_WEIGHT], weights[WORD_EMBEDDINGS]):
+    if np.array_equal(weights[decoder], weights[words]):
         return config
-    _warn(f"the config ties {DECODER_WEIGHT} to the word embeddings, but the file holds another one: it is used")
+    _warn(f"the config ties {decoder} to the word embeddings, but the file holds another one: it is used")
     return dataclasses.replace(config, tie_word_embeddings=False)
 
 

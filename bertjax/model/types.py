@@ -131,6 +131,21 @@ class Inputs:
 
 
 @record
+class Context:
+    """What attention reads beside the hidden states, the same in all layers (`Encoder.context`).
+
+    Args:
+        keep: 1 where the query may attend to the key, 0 where not; windows come on top.
+        position_ids: position of each token.
+        distances: the table of distances that all layers share, normalised; None where there is none.
+    """
+
+    keep: Float[Array, "batch #query key"]
+    position_ids: Int[Array, "batch token"]
+    distances: Float[Array, "buckets width"] | None = None
+
+
+@record
 class HeadWeights:
     """Replacement attention weights for single heads.
 
@@ -204,7 +219,10 @@ class Overrides:
 
 @record
 class AttentionRecord:
-    """The inside of one layer's attention, after overrides; weights are None where attention is not explicit."""
+    """The inside of one layer's attention, after overrides; weights are None where attention is not explicit.
+
+    Queries and keys are what scores are made of: rotated, where positions are rotary.
+    """
 
     queries: Float[Array, "batch query heads head_dim"]
     keys: Float[Array, "batch key heads head_dim"]
@@ -248,7 +266,8 @@ class ModelOutput:
         record: queries, keys, values, weights, head outputs and hidden states of all layers; None in a readout of
             `plain.sweep`, which keeps the last hidden state alone.
         pooler_output: tanh projection of the last [CLS], if the model has a pooler.
-        logits: of the task head; for pre-training those of the masked-LM head.
+        logits: of the task head; for pre-training those of the masked-LM head; of multiple choice a number for each
+            choice, where choices were given together.
         seq_relationship_logits: next-sentence logits of `BertForPreTraining`.
         start_logits: of question answering.
         end_logits: of question answering.
@@ -258,7 +277,7 @@ class ModelOutput:
     last_hidden_state: Float[Array, "batch token embed"]
     record: EncoderRecord | None
     pooler_output: Float[Array, "batch embed"] | None = None
-    logits: Float[Array, "batch *labels"] | None = None
+    logits: Float[Array, "texts *labels"] | None = None
     seq_relationship_logits: Float[Array, "batch 2"] | None = None
     start_logits: Float[Array, "batch token"] | None = None
     end_logits: Float[Array, "batch token"] | None = None

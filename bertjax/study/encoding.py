@@ -130,8 +130,8 @@ def _choose_length(model: PretrainedModel, tokenizer: Tokenizer, examples: Examp
             "they do not belong together"
         )
     pairs = not isinstance(model, BertForSentenceEmbedding) and examples.second is not None
-    if length <= 2 + pairs:
-        raise InputError(f"max_length {length} leaves no room for a text beside [CLS] and [SEP]")
+    if length <= (special := tokenizer.special_tokens(pairs)):
+        raise InputError(f"max_length {length} leaves no room for a text beside {special} special tokens")
     return length
 
 

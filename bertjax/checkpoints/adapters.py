@@ -1,0 +1,259 @@
+"""Merging a LoRA adapter into the weights of its base checkpoint, as peft's `merge_and_unload` does.
+
+Each changed weight becomes W + scale * B @ A (Hu et al. 2021, section 4.1), whatever the family of encoder: an adapter
+names the modules of a PyTorch model, as the base's file does. Every tensor of the adapter is used or refused by name.
+"""
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from bertjax.checkpoints.adapter_config import ADAPTER_WEIGHTS, AdapterConfig
+from bertjax.checkpoints.weight_files import _READERS, DTYPES, CheckpointWarning, _check_values, _read_checked
+from bertjax.errors import CheckpointError, some_of
+from bertjax.paths import is_there
+
+Arrays = Mapping[str, np.ndarray]
+
+# `query.lora_A.weight`, or with an adapter's name `query.lora_A.default.weight`; embeddings have no `.weight`.
+_FACTOR = re.compile(r"(?P<module>.+)\.lora_(?P<factor>[AB])(?:\.(?P<adapter>[^.]+))?\.(?P<kind>weight|bias)")
+_EMBEDDING = re.compile(r"(?P<module>.+)\.lora_embedding_(?P<factor>[AB])(?:\.(?P<adapter>[^.]+))?")
+# `classifier.modules_to_save.default.weight`; with bias='all' peft writes `classifier.modules_to_save.bias` too.
+_SAVED = re.compile(r"(?P<module>.+)\.modules_to_save\.(?:(?P<adapter>[^.]+)\.)?(?P<rest>.+)")
+
+
+@dataclass
+class Update:
+    """The factors that change one module's weight, under the names that they have in the file.
+
+    Args:
+        factors: 'A' `[rank, inputs]` and 'B' `[outputs, rank]`, for a table of embeddings `[rank, rows]` and
+            `[width, rank]`; 'bias' `[outputs]` where B has one.
+        is_table: whether the module is a table of embeddings, whose weight is stored transposed.
+    """
+
+    factors: dict[str, np.ndarray] = field(default_factory=dict)
+    is_table: bool = False
+
+
+@dataclass
+class Adapter:
+    """What an adapter's file holds: updates by module, and whole tensors by name."""
+
+    updates: dict[str, Update] = field(default_factory=dict)
+    whole: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+def merge_adapter(weights: Arrays, directory: Path) -> dict[str, np.ndarray]:
+    """Merge a LoRA adapter into the weights of its base.
+
+    Merged are updates of linear maps and of tables of embeddings, computed in float32 (float64 for float64) and
+    rounded where peft rounds them. Biases (`bias`) and whole modules (`modules_to_save`)
+    replace the base's, or are added where it has none. A tensor that the base holds twice, as a decoder tied to the
+    word embeddings, stays tied.
+
+    Args:
+        weights: the base's tensors under the names of its PyTorch file, with or without the encoder's prefix (`bert.`);
+            not changed.
+        directory: of the adapter.
+
+    Returns: all tensors, under the base's names and in its dtypes.
+
+    Raises:
+        ConfigError: the adapter is not plain LoRA, or its settings are wrong.
+        CheckpointError: its file is missing or damaged, or holds a tensor that is not plain LoRA's, that fits no weight
+            of the base, or whose partner is missing.
+        MissingDependencyError: the file is PyTorch's and PyTorch is not installed.
+
+    Warns:
+        CheckpointWarning: tensors hold NaN or infinity, or word embeddings are replaced to which a decoder may be tied.
+    """
+    config = AdapterConfig.from_directory(directory)
+    path = _find(directory)
+    tensors = _read_checked(path, _READERS[path.suffix])
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is named below
+            merged = _merge(weights, _sort(tensors), config)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from None
+    _check_values(path, {name: array for name, array in merged.items() if array is not weights.get(name)})
+    return merged
+
+
+def _find(directory: Path) -> Path:
+    for name in ADAPTER_WEIGHTS:
+        if is_there(directory / name, CheckpointError):
+            return directory / name
+    raise CheckpointError(f"{directory}: has no adapter; looked for {', '.join(ADAPTER_WEIGHTS)}")
+
+
+def _sort(tensors: Arrays) -> Adapter:
+    """Sort an adapter's tensors by what they are for, under the names that modules have in the base."""
+    adapter, copies, names = Adapter(), {}, set[str]()
+    for full_name, array in tensors.items():
+        if array.dtype.name not in DTYPES:
+            raise CheckpointError(
+                f"{some_of([full_name])} is of dtype {array.dtype}, must be one of {', '.join(DTYPES)}"
+            )
+        name = full_name.removeprefix("base_model.model.")
+        if matched := _FACTOR.fullmatch(name) or _EMBEDDING.fullmatch(name):
+            _add_factor(adapter, matched, array)
+        elif matched := _SAVED.fullmatch(name):
+            copies[f"{matched['module']}.{matched['rest']}"] = array
+        elif ".lora_" in name:
+            raise CheckpointError(f"{some_of([full_name])} is not plain LoRA's: only lora_A and lora_B are merged")
+        elif ".original_module." not in name:  # what the base had in place of a module of `modules_to_save`
+            name = name.replace(".base_layer.", ".")
+            if name in adapter.whole:
+                raise CheckpointError(f"two tensors both mean {some_of([name])}; one of them is {some_of([full_name])}")
+            adapter.whole[name] = array
+        if matched and matched["adapter"]:
+            names.add(matched["adapter"])
+    if len(names) > 1:
+        raise CheckpointError(f"holds several adapters ({some_of(sorted(names))}); save one alone")
+    if not adapter.updates:
+        raise CheckpointError("holds no tensor of LoRA (lora_A, lora_B); copy the adapter again")
+    adapter.whole = copies | adapter.whole
+    return adapter
+
+
+def _add_factor(adapter: Adapter, matched: re.Match[str], array: np.ndarray) -> None:
+    is_table = matched.re is _EMBEDDING
+    update = adapter.updates.setdefault(matched["module"], Update(is_table=is_table))
+    factor = "bias" if not is_table and matched["kind"] == "bias" else matched["factor"]
+    if update.is_table != is_table or factor in update.factors or (factor == "bias" and matched["factor"] == "A"):
+        raise CheckpointError(
+            f"{some_of([matched[0]])} does not fit the other factors of {some_of([matched['module']])}"
+        )
+    update.factors[factor] = array
+
+
+def _merge(weights: Arrays, adapter: Adapter, config: AdapterConfig) -> dict[str, np.ndarray]:
+    names = _names_in_base(weights, [f"{module}.weight" for module in adapter.updates], list(adapter.whole))
+    merged = dict(weights)
+    if config.modules_to_save and not any(map(config.is_saved, adapter.whole)):
+        raise CheckpointError(
+            f"holds none of modules_to_save ({some_of(config.modules_to_save)}); copy the adapter again"
+        )
+    for name, array in adapter.whole.items():
+        merged[names[name]] = _replaced(name, merged.get(names[name]), array, config)
+    for module, update in adapter.updates.items():
+        name = names[f"{module}.weight"]
+        weight = _target(merged, name, module)
+        a, b = _factors(module, update, weight, config.rank(module))
+        change = _change(a, b, config.scale(module))
+        # In half precision peft rounds the sum, but of a table the update first and then the sum.
+        change = change.T.astype(weight.dtype) if update.is_table else change
+        merged[name] = (weight.astype(change.dtype) + change).astype(weight.dtype)
+        merged |= dict.fromkeys(_tied(weights, name), merged[name])
+        if "bias" in update.factors:
+            name = name.removesuffix("weight") + "bias"
+            merged[name] = _with_bias(module, merged.get(name), update.factors["bias"], config.scale(module))
+    return merged
+
+
+def _replaced(name: str, old: np.ndarray | None, new: np.ndarray, config: AdapterConfig) -> np.ndarray:
+    """A whole tensor of the adapter, in the dtype of the one that it replaces."""
+    is_saved = config.is_saved(name)
+    if not is_saved and old is None and not (config.bias == "all" and name.endswith(".bias")):
+        raise CheckpointError(
+            f"{some_of([name])} is neither in the base nor in modules_to_save: the adapter belongs to another base"
+        )
+    if not is_saved and old is not None and old.shape != new.shape:
+        raise CheckpointError(f"{some_of([name])} has shape {new.shape}, but the base's has {old.shape}")
+    if is_saved and "embed" in name and new.ndim == 2 and config.may_have_decoder:
+        message = (
+            f"the adapter replaces {some_of([name])}: a decoder that is tied to it takes the adapter's too, where peft "
+            "keeps the base's"
+        )
+        warnings.warn(message, CheckpointWarning, stacklevel=4)
+    return new if old is None else new.astype(old.dtype, copy=False)
+
+
+def _target(weights: Arrays, name: str, module: str) -> np.ndarray:
+    if name not in weights:
+        raise CheckpointError(
+            f"changes {some_of([module])}, but the base has no tensor {some_of([name])}: it is another base, or "
+            "the module was made at random or tied when the adapter was trained; merge with peft and save the model"
+        )
+    return weights[name]
+
+
+def _factors(module: str, update: Update, weight: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """A and B in the dtype in which their product is computed, once they fit the weight and the rank."""
+    kind = "lora_embedding_" if update.is_table else "lora_"
+    missing = [f"{module}.{kind}{factor}" for factor in "AB" if factor not in update.factors]
+    if missing:
+        raise CheckpointError(f"has no tensor {some_of(missing)}; copy the adapter again")
+    a, b = update.factors["A"], update.factors["B"]
+    outputs, inputs = (weight.shape[::-1] if update.is_table else weight.shape) if weight.ndim == 2 else (None, None)
+    if (a.shape, b.shape) != ((rank, inputs), (outputs, rank)):
+        raise CheckpointError(
+            f"{some_of([module])}: {kind}A and {kind}B have shapes {a.shape} and {b.shape}, which do not fit rank "
+            f"{rank} and the base's weight {weight.shape}"
+        )
+    dtype = np.float64 if weight.dtype == np.float64 else np.float32
+    return a.astype(dtype), b.astype(dtype)
+
+
+def _change(
+    a: Float[np.ndarray, "rank inputs"], b: Float[np.ndarray, "outputs rank"], scale: float
+) -> Float[np.ndarray, "outputs inputs"]:
+    """What is added to a linear map's weight: scale * B @ A."""
+    change: np.ndarray = b @ a * b.dtype.type(scale)
+    return change
+
+
+def _with_bias(module: str, bias: np.ndarray | None, change: np.ndarray, scale: float) -> np.ndarray:
+    """A module's bias with that of B, scaled as B is."""
+    if bias is None or bias.shape != change.shape:
+        found = "none" if bias is None else f"one of shape {bias.shape}"
+        raise CheckpointError(
+            f"{some_of([module])}.lora_B has a bias of shape {change.shape}, but the base has {found}: wrong base"
+        )
+    return (bias + change.astype(np.float64) * scale).astype(bias.dtype)
+
+
+def _tied(weights: Arrays, name: str) -> Iterator[str]:
+    """Other names of the base for the same table: the decoder's for the word embeddings, or the other way round."""
+    for other, array in weights.items():
+        is_table = "embed" in name or "embed" in other
+        if other != name and is_table and array.shape == weights[name].shape and np.array_equal(array, weights[name]):
+            yield other
+
+
+def _names_in_base(weights: Arrays, changed: list[str], whole: list[str]) -> dict[str, str]:
+    """Each of an adapter's names as the base has it.
+
+    The base may have a prefix before all of them (`bert.`) or lack theirs (`bert.`, `0.auto_model.`), as an adapter may
+    be trained on the bare encoder and merged into a task model, and the other way round. One prefix holds for all that
+    is changed: the one under which most of it is found. Heads have none, whatever the encoder has.
+    """
+    spellings = {_spelling(name): name for name in weights}
+    heads = {name.partition(".")[2]: name.partition(".")[0] + "." for name in spellings}
+    found: Counter[tuple[str, str]] = Counter()
+    for name in changed:
+        parts = name.split(".")
+        if name in heads:
+            found["", heads[name]] += 1
+        for cut in range(len(parts)):
+            if ".".join(parts[cut:]) in spellings:
+                found["".join(f"{part}." for part in parts[:cut]), ""] += 1
+    without, before = max(found, key=lambda prefixes: (found[prefixes], prefixes == ("", "")), default=("", ""))
+    names = {}
+    for name in (*changed, *whole):
+        prefixed = before + name.removeprefix(without)
+        names[name] = spellings.get(prefixed) or spellings.get(name, prefixed)
+    return names
+
+
+def _spelling(name: str) -> str:
+    """A tensor's name as PyTorch writes it today, without DataParallel's prefix."""
+    name = name.removeprefix("module.")
+    return re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))

@@ -1,0 +1,138 @@
+"""ALBERT (Lan et al. 2020): narrow embeddings, and layers that share their parameters by group.
+
+After HuggingFace's `modeling_albert.py`. A layer here is one application: application `i` of HuggingFace's `n` goes through
+group `int(i / (n / groups))`, whose inner layers follow one another and count one by one. So a head (layer, head) is one
+application's, and overrides and gradients of its gate leave the other applications of the same parameters alone.
+"""
+
+from typing import Any
+
+from bertjax.checkpoints.architecture import (
+    ANSWERS,
+    BODY,
+    CHOICE,
+    PRETRAINING,
+    SEQUENCE,
+    TOKENS,
+    WORDS,
+    Architecture,
+    EmbeddingPlan,
+    HeadPlan,
+)
+from bertjax.checkpoints.families.family import (
+    Config,
+    Family,
+    Head,
+    LayerTensors,
+    TensorEntry,
+    dropout_rates,
+    embedding_entries,
+    head_plans,
+    is_whole,
+    layer_kind,
+    linear,
+    norm,
+    whole,
+)
+from bertjax.errors import ConfigError
+
+
+def _describe(config: Config) -> Architecture:
+    inner, groups = config.own["inner_group_num"], config.own["num_hidden_groups"]
+    rounds = config.num_hidden_layers // inner
+    return Architecture(
+        embeddings=EmbeddingPlan(norm_width="tables", projection="with bias"),
+        layers=(layer_kind(config),) * config.num_hidden_layers,
+        parameters_of=tuple(
+            int(number / (rounds / groups)) * inner + place for number in range(rounds) for place in range(inner)
+        ),
+        pooler="tanh",
+        heads=head_plans(HeadPlan("pooler"), config.hidden_act) | {PRETRAINING: HeadPlan("pooler")},
+        dropout=dropout_rates(config, mlp=0.0),
+    )
+
+
+def _check(config: Config) -> None:
+    inner, groups = config.own["inner_group_num"], config.own["num_hidden_groups"]
+    if config.num_hidden_layers % inner or groups * inner > config.num_hidden_layers:
+        raise ConfigError(
+            f"{config.num_hidden_layers} layers cannot be those of num_hidden_groups {groups} with inner_group_num {inner}"
+        )
+
+
+def _read(mapping: dict[str, Any]) -> dict[str, Any]:
+    """Count applications of a layer, not rounds through the groups."""
+    rounds, inner = mapping.get("num_hidden_layers", DEFAULTS["num_hidden_layers"]), mapping.get("inner_group_num", 1)
+    if is_whole(rounds) and is_whole(inner) and inner > 0:
+        return mapping | {"num_hidden_layers": rounds * inner}
+    return mapping
+
+
+def _write(mapping: dict[str, Any]) -> dict[str, Any]:
+    return mapping | {"num_hidden_layers": mapping["num_hidden_layers"] // mapping["inner_group_num"]}
+
+
+DEFAULTS = {
+    "vocab_size": 30000,
+    "embedding_size": 128,
+    "hidden_size": 4096,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 64,
+    "intermediate_size": 16384,
+    "hidden_act": "gelu_new",
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "classifier_dropout": 0.1,
+}
+_LAYER = LayerTensors(
+    query="attention.query",
+    key="attention.key",
+    value="attention.value",
+    output="attention.dense",
+    attention_norm="attention.LayerNorm",
+    intermediate="ffn",
+    mlp="ffn_output",
+    output_norm="full_layer_layer_norm",
+)
+_CLASSIFIER = linear("classifier", "classifier")
+_WORDS = (
+    *linear("predictions.dense", "predictions.transform"),
+    *norm("predictions.LayerNorm", "predictions.norm"),
+    TensorEntry("predictions.decoder.weight", "predictions.decoder"),
+    TensorEntry("predictions.bias", "predictions.bias"),
+)
+_DECODER = {"decoder": "predictions.decoder.weight", "decoder_bias": "predictions.decoder.bias"}
+
+FAMILY = Family(
+    model_type="albert",
+    name="ALBERT",
+    prefix="albert",
+    describe=_describe,
+    body=(
+        *embedding_entries("albert"),
+        *linear("albert.encoder.embedding_hidden_mapping_in", "bert.embeddings.projection"),
+        *_LAYER.entries("albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}"),
+        *linear("albert.pooler", "bert.pooler.dense"),
+    ),
+    heads={
+        BODY: Head("AlbertModel"),
+        SEQUENCE: Head("AlbertForSequenceClassification", _CLASSIFIER),
+        WORDS: Head("AlbertForMaskedLM", _WORDS, **_DECODER),
+        PRETRAINING: Head(
+            "AlbertForPreTraining", (*_WORDS, *linear("sop_classifier.classifier", "seq_relationship")), **_DECODER
+        ),
+        TOKENS: Head("AlbertForTokenClassification", _CLASSIFIER),
+        ANSWERS: Head("AlbertForQuestionAnswering", linear("qa_outputs", "qa_outputs")),
+        CHOICE: Head("AlbertForMultipleChoice", _CLASSIFIER),
+    },
+    absent={},
+    keys={"classifier_dropout": "classifier_dropout_prob"},
+    defaults=DEFAULTS,
+    settings={"inner_group_num": whole(1), "num_hidden_groups": whole(1)},
+    # of the first release's TensorFlow program, which no one reads
+    harmless=frozenset({"down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks"}),
+    read=_read,
+    write=_write,
+    groups=("num_hidden_groups", "inner_group_num"),
+    check=_check,
+)

@@ -1,0 +1,201 @@
+"""DeBERTa-v2 and -v3 (He et al. 2021, 2023): attention by content and by distance, each with projections of its own.
+
+After HuggingFace's `modeling_deberta_v2.py`. With query `q`, key `k` and a vector for each bucket of distances, projected as
+keys `K` and as queries `Q`, the score of query i for key j is
+
+    (q_i . k_j + q_i . K[d(i - j)] + k_j . Q[d(i - j)]) / sqrt(3 head_dim)
+
+Buckets are exact near the query and grow with the logarithm. No position is added to the embeddings of v3. The first
+release of v2-xlarge mixes in a convolution, which is refused.
+
+The masked-LM head of Microsoft's own files is under `lm_predictions.lm_head`, where transformers does not look unless the
+config says `legacy: false`; it is read here either way, since both classes compute the same from the same tensors.
+"""
+
+from typing import Any
+
+from bertjax.checkpoints.architecture import (
+    ACTIVATIONS,
+    ANSWERS,
+    BODY,
+    CHOICE,
+    SEQUENCE,
+    TOKENS,
+    WORDS,
+    Architecture,
+    EmbeddingPlan,
+    HeadPlan,
+    RelativePositions,
+)
+from bertjax.checkpoints.families.family import (
+    HEAD_BIAS,
+    INTO_HEADS,
+    TRANSPOSED,
+    Config,
+    Family,
+    Head,
+    LayerTensors,
+    Setting,
+    TensorEntry,
+    dropout_rates,
+    embedding_entries,
+    head_plans,
+    is_whole,
+    layer_kind,
+    linear,
+    norm,
+    one_of,
+    rate,
+    switch,
+)
+
+C2P, P2C = "c2p", "p2c"
+
+
+def _describe(config: Config) -> Architecture:
+    layers, own = config.num_hidden_layers, config.own
+    relative = _relative(config) if own["relative_attention"] else None
+    # The scale counts the kinds that are named, whether or not there are relative positions.
+    scale = float((config.head_dim * (1 + len(own["pos_att_type"]))) ** -0.5)
+    projected = config.embedding_size != config.hidden_size
+    return Architecture(
+        embeddings=EmbeddingPlan(
+            positions="index" if own["position_biased_input"] else None,
+            token_types=config.type_vocab_size > 0,
+            projection="without bias" if projected else None,
+        ),
+        layers=(layer_kind(config, relative=relative, scale=scale),) * layers,
+        parameters_of=tuple(range(layers)),
+        pooler=None,
+        heads=head_plans(HeadPlan("cls", own["pooler_hidden_act"]), config.hidden_act),
+        dropout=dropout_rates(
+            config, positions=config.hidden_dropout_prob if relative else 0.0, head_input=own["pooler_dropout"]
+        ),
+    )
+
+
+def _relative(config: Config) -> RelativePositions:
+    own, kinds = config.own, config.own["pos_att_type"]
+    farthest = own["max_relative_positions"] if own["max_relative_positions"] > 0 else config.max_position_embeddings
+    bucketed = own["position_buckets"] > 0
+    return RelativePositions(
+        "disentangled",
+        buckets=own["position_buckets"] if bucketed else farthest,
+        largest=farthest if bucketed else 0,
+        content_to_position=C2P in kinds,
+        position_to_content=P2C in kinds,
+        own_projections=not own["share_att_key"] and bool(kinds),
+        norm="layer_norm" in own["norm_rel_ebd"],
+    )
+
+
+def _read(mapping: dict[str, Any]) -> dict[str, Any]:
+    """Kinds of attention and norms, which files write as lists or as 'p2c|c2p'."""
+    kinds, norms = mapping.get("pos_att_type"), mapping.get("norm_rel_ebd")
+    mapping = dict(mapping)
+    width, heads = mapping.get("hidden_size", 1536), mapping.get("num_attention_heads", 24)
+    for key, usual in zip(_USUAL, (_quotient(width, heads), width), strict=True):
+        if key in mapping and mapping[key] == usual:
+            del mapping[key]
+    if "pos_att_type" in mapping:
+        mapping["pos_att_type"] = _parts(kinds)
+    if isinstance(norms, str):
+        mapping["norm_rel_ebd"] = _parts(norms)
+    return mapping
+
+
+def _quotient(width: Any, heads: Any) -> int | None:
+    return width // heads if is_whole(width) and is_whole(heads) and heads > 0 else None
+
+
+def _parts(value: Any) -> Any:
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.lower().split("|"))
+    return () if value is None else tuple(value) if isinstance(value, list) else value
+
+
+def _write(mapping: dict[str, Any]) -> dict[str, Any]:
+    kinds, norms = list(mapping["pos_att_type"]), "|".join(mapping["norm_rel_ebd"])
+    return mapping | {"pos_att_type": kinds, "norm_rel_ebd": norms}
+
+
+_USUAL = ("attention_head_size", "pooler_hidden_size")  # widths that follow from others
+_KINDS = Setting((), lambda value: isinstance(value, tuple) and set(value) <= {C2P, P2C}, "of 'c2p' and 'p2c'")
+_NORMS = Setting(
+    ("none",), lambda value: isinstance(value, tuple) and set(value) <= {"none", "layer_norm"}, "'none' or 'layer_norm'"
+)
+_ANY_WHOLE = Setting(-1, is_whole, "a whole number")
+_LAYER = LayerTensors(
+    query="attention.self.query_proj", key="attention.self.key_proj", value="attention.self.value_proj"
+)
+_BEGINNING, _OURS = "deberta.encoder.layer.{layer}", "bert.encoder.layers.{layer}"
+_CLASSIFIER = linear("classifier", "classifier")
+_POOLED = (*linear("pooler.dense", "transform.dense"), *_CLASSIFIER)
+
+FAMILY = Family(
+    model_type="deberta-v2",
+    name="DeBERTa-v2 or -v3",
+    prefix="deberta",
+    describe=_describe,
+    body=(
+        *embedding_entries("deberta"),
+        TensorEntry("deberta.embeddings.embed_proj.weight", "bert.embeddings.projection.kernel", TRANSPOSED),
+        TensorEntry("deberta.encoder.rel_embeddings.weight", "bert.encoder.relative.table"),
+        *norm("deberta.encoder.LayerNorm", "bert.encoder.relative.norm"),
+        *_LAYER.entries(_BEGINNING),
+        *linear(f"{_BEGINNING}.attention.self.pos_key_proj", f"{_OURS}.attention.position_key", INTO_HEADS, HEAD_BIAS),
+        *linear(
+            f"{_BEGINNING}.attention.self.pos_query_proj", f"{_OURS}.attention.position_query", INTO_HEADS, HEAD_BIAS
+        ),
+    ),
+    heads={
+        BODY: Head("DebertaV2Model"),
+        SEQUENCE: Head("DebertaV2ForSequenceClassification", _POOLED),
+        WORDS: Head(
+            "DebertaV2ForMaskedLM",
+            (
+                *linear("cls.predictions.transform.dense", "predictions.transform"),
+                *norm("cls.predictions.transform.LayerNorm", "predictions.norm"),
+                TensorEntry("cls.predictions.decoder.weight", "predictions.decoder"),
+                TensorEntry("cls.predictions.bias", "predictions.bias"),
+            ),
+            decoder="cls.predictions.decoder.weight",
+            decoder_bias="cls.predictions.decoder.bias",
+            renamed={
+                "lm_predictions.lm_head.dense": "cls.predictions.transform.dense",
+                "lm_predictions.lm_head.LayerNorm": "cls.predictions.transform.LayerNorm",
+                "lm_predictions.lm_head.bias": "cls.predictions.bias",
+            },
+        ),
+        TOKENS: Head("DebertaV2ForTokenClassification", _CLASSIFIER),
+        ANSWERS: Head("DebertaV2ForQuestionAnswering", linear("qa_outputs", "qa_outputs")),
+        CHOICE: Head("DebertaV2ForMultipleChoice", _POOLED),
+    },
+    absent={},
+    keys={"classifier_dropout": "cls_dropout"},
+    defaults={
+        "vocab_size": 128100,
+        "hidden_size": 1536,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 24,
+        "intermediate_size": 6144,
+        "type_vocab_size": 0,
+        "layer_norm_eps": 1e-7,
+    },
+    settings={
+        "relative_attention": switch(False),
+        "position_biased_input": switch(True),
+        "max_relative_positions": _ANY_WHOLE,
+        "position_buckets": _ANY_WHOLE,
+        "share_att_key": switch(False),
+        "pos_att_type": _KINDS,
+        "norm_rel_ebd": _NORMS,
+        "pooler_dropout": rate(0.0),
+        "pooler_hidden_act": one_of("gelu", *ACTIVATIONS),
+    },
+    harmless=frozenset({"legacy", "conv_act"}),
+    harmless_only_at={"conv_kernel_size": (0, None), "conv_groups": (1, None), **dict.fromkeys(_USUAL, (None,))},
+    read=_read,
+    write=_write,
+    leftovers=(r"mask_predictions\..*",),  # of Microsoft's files: the head that finds replaced words
+)

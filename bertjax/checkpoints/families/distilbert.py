@@ -1,0 +1,100 @@
+"""DistilBERT (Sanh et al. 2019): BERT without token types and pooler, with half its layers and names of its own.
+
+After HuggingFace's `modeling_distilbert.py`. The norms' epsilon is no setting there. Nothing is dropped between attention
+and its sum.
+"""
+
+from bertjax.checkpoints.architecture import (
+    ANSWERS,
+    BODY,
+    CHOICE,
+    SEQUENCE,
+    TOKENS,
+    WORDS,
+    Architecture,
+    EmbeddingPlan,
+    HeadPlan,
+)
+from bertjax.checkpoints.families.family import (
+    Config,
+    Family,
+    Head,
+    LayerTensors,
+    TensorEntry,
+    dropout_rates,
+    embedding_entries,
+    head_plans,
+    layer_kind,
+    linear,
+    norm,
+    rate,
+)
+
+
+def _describe(config: Config) -> Architecture:
+    layers = config.num_hidden_layers
+    return Architecture(
+        embeddings=EmbeddingPlan(token_types=False),
+        layers=(layer_kind(config),) * layers,
+        parameters_of=tuple(range(layers)),
+        pooler=None,
+        heads=head_plans(HeadPlan("cls", "relu"), config.hidden_act),
+        dropout=dropout_rates(config, attended=0.0),
+    )
+
+
+_LAYER = LayerTensors(
+    query="attention.q_lin",
+    key="attention.k_lin",
+    value="attention.v_lin",
+    output="attention.out_lin",
+    attention_norm="sa_layer_norm",
+    intermediate="ffn.lin1",
+    mlp="ffn.lin2",
+    output_norm="output_layer_norm",
+)
+_TWO_STEPS = (*linear("pre_classifier", "transform.dense"), *linear("classifier", "classifier"))
+
+FAMILY = Family(
+    model_type="distilbert",
+    name="DistilBERT",
+    prefix="distilbert",
+    describe=_describe,
+    body=(
+        *embedding_entries("distilbert", token_types=False),
+        *_LAYER.entries("distilbert.transformer.layer.{layer}"),
+    ),
+    heads={
+        BODY: Head("DistilBertModel"),
+        SEQUENCE: Head("DistilBertForSequenceClassification", _TWO_STEPS),
+        WORDS: Head(
+            "DistilBertForMaskedLM",
+            (
+                *linear("vocab_transform", "predictions.transform"),
+                *norm("vocab_layer_norm", "predictions.norm"),
+                TensorEntry("vocab_projector.weight", "predictions.decoder"),
+                TensorEntry("vocab_projector.bias", "predictions.bias"),
+            ),
+            decoder="vocab_projector.weight",
+        ),
+        TOKENS: Head("DistilBertForTokenClassification", linear("classifier", "classifier")),
+        ANSWERS: Head("DistilBertForQuestionAnswering", linear("qa_outputs", "qa_outputs")),
+        CHOICE: Head("DistilBertForMultipleChoice", _TWO_STEPS),
+    },
+    keys={
+        "hidden_size": "dim",
+        "num_attention_heads": "n_heads",
+        "num_hidden_layers": "n_layers",
+        "intermediate_size": "hidden_dim",
+        "hidden_act": "activation",
+        "hidden_dropout_prob": "dropout",
+        "attention_probs_dropout_prob": "attention_dropout",
+        "classifier_dropout": "seq_classif_dropout",
+    },
+    absent={"type_vocab_size": 0, "layer_norm_eps": 1e-12, "embedding_size": None},
+    defaults={"num_hidden_layers": 6, "classifier_dropout": 0.2},
+    settings={"qa_dropout": rate(0.1)},
+    # Sinusoidal positions are in the file like any others: the setting says what they were at first.
+    harmless=frozenset({"sinusoidal_pos_embds"}),
+    harmless_only_at={"tie_weights_": (True, None)},
+)

@@ -1,0 +1,100 @@
+"""ELECTRA (Clark et al. 2020): BERT's layers over embeddings that may be narrower, with a head that finds replaced words.
+
+After HuggingFace's `modeling_electra.py`. The norm of the embeddings is as wide as their tables; the encoder has no pooler.
+"""
+
+from dataclasses import replace
+
+from bertjax.checkpoints.architecture import (
+    ANSWERS,
+    BODY,
+    CHOICE,
+    REPLACED,
+    SEQUENCE,
+    TOKENS,
+    WORDS,
+    Architecture,
+    EmbeddingPlan,
+    HeadPlan,
+)
+from bertjax.checkpoints.families.family import (
+    Config,
+    Family,
+    Head,
+    LayerTensors,
+    TensorEntry,
+    dropout_rates,
+    embedding_entries,
+    head_plans,
+    layer_kind,
+    linear,
+    norm,
+)
+
+
+def _describe(config: Config) -> Architecture:
+    layers, rates = config.num_hidden_layers, dropout_rates(config)
+    projected = config.embedding_size != config.hidden_size
+    heads = head_plans(HeadPlan("cls", "gelu"), "gelu")
+    heads[REPLACED] = HeadPlan("tokens", config.hidden_act, labels=1)
+    return Architecture(
+        embeddings=EmbeddingPlan(norm_width="tables", projection="with bias" if projected else None),
+        layers=(layer_kind(config),) * layers,
+        parameters_of=tuple(range(layers)),
+        pooler=None,
+        heads=heads,
+        dropout=replace(rates, head_input=rates.head_output),
+    )
+
+
+_CLASSIFIER = linear("classifier", "classifier")
+
+FAMILY = Family(
+    model_type="electra",
+    name="ELECTRA",
+    prefix="electra",
+    describe=_describe,
+    body=(
+        *embedding_entries("electra"),
+        *linear("electra.embeddings_project", "bert.embeddings.projection"),
+        *LayerTensors().entries("electra.encoder.layer.{layer}"),
+    ),
+    heads={
+        BODY: Head("ElectraModel"),
+        SEQUENCE: Head(
+            "ElectraForSequenceClassification",
+            (*linear("classifier.dense", "transform.dense"), *linear("classifier.out_proj", "classifier")),
+        ),
+        WORDS: Head(
+            "ElectraForMaskedLM",
+            (
+                *linear("generator_predictions.dense", "predictions.transform"),
+                *norm("generator_predictions.LayerNorm", "predictions.norm"),
+                TensorEntry("generator_lm_head.weight", "predictions.decoder"),
+                TensorEntry("generator_lm_head.bias", "predictions.bias"),
+            ),
+            decoder="generator_lm_head.weight",
+        ),
+        REPLACED: Head(
+            "ElectraForPreTraining",
+            (
+                *linear("discriminator_predictions.dense", "transform.dense"),
+                *linear("discriminator_predictions.dense_prediction", "classifier"),
+            ),
+        ),
+        TOKENS: Head("ElectraForTokenClassification", _CLASSIFIER),
+        ANSWERS: Head("ElectraForQuestionAnswering", linear("qa_outputs", "qa_outputs")),
+        CHOICE: Head(
+            "ElectraForMultipleChoice", (*linear("sequence_summary.summary", "transform.dense"), *_CLASSIFIER)
+        ),
+    },
+    absent={},
+    defaults={"embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
+    harmless=frozenset({"summary_last_dropout", "summary_first_dropout"}),
+    harmless_only_at={
+        "summary_type": ("first",),
+        "summary_use_proj": (True,),
+        "summary_activation": ("gelu",),
+        "summary_proj_to_labels": (False, None),
+    },
+)

@@ -1,0 +1,85 @@
+"""MPNet (Song et al. 2020): BERT's layers with scores by distance that all layers share, and RoBERTa's positions.
+
+After HuggingFace's `modeling_mpnet.py`. Distances fall into buckets as T5's do (Raffel et al. 2020): half of them for keys
+before the query and half for keys behind it, the nearest apart, the rest by the logarithm up to 128. The positions' first
+row is 2 whatever the padding's id is.
+"""
+
+from dataclasses import replace
+
+from bertjax.checkpoints.architecture import (
+    ANSWERS,
+    BODY,
+    CHOICE,
+    SEQUENCE,
+    TOKENS,
+    WORDS,
+    Architecture,
+    EmbeddingPlan,
+    HeadPlan,
+    RelativePositions,
+)
+from bertjax.checkpoints.families.family import (
+    Config,
+    Family,
+    Head,
+    LayerTensors,
+    TensorEntry,
+    dropout_rates,
+    embedding_entries,
+    head_plans,
+    layer_kind,
+    linear,
+    one_of,
+)
+from bertjax.checkpoints.families.roberta import LM_HEAD, TWO_STEPS
+
+PADDING = 1  # the embeddings' own, in transformers, not the config's
+BUCKETS, LARGEST = 32, 128  # in transformers whatever the config says, which must fit
+
+
+def _describe(config: Config) -> Architecture:
+    layers, rates = config.num_hidden_layers, dropout_rates(config)
+    relative = RelativePositions("bias", BUCKETS, LARGEST)
+    return Architecture(
+        embeddings=EmbeddingPlan(positions="tokens", first_position=1 + PADDING, token_types=False),
+        layers=(layer_kind(config, relative=relative),) * layers,
+        parameters_of=tuple(range(layers)),
+        pooler="tanh",
+        heads=head_plans(HeadPlan("cls", "tanh"), "gelu", choice=HeadPlan("pooler")),
+        dropout=replace(rates, head_input=rates.head_output),
+    )
+
+
+_LAYER = LayerTensors(
+    query="attention.attn.q",
+    key="attention.attn.k",
+    value="attention.attn.v",
+    output="attention.attn.o",
+    attention_norm="attention.LayerNorm",
+)
+_CLASSIFIER = linear("classifier", "classifier")
+
+FAMILY = Family(
+    model_type="mpnet",
+    name="MPNet",
+    prefix="mpnet",
+    describe=_describe,
+    body=(
+        *embedding_entries("mpnet", token_types=False),
+        TensorEntry("mpnet.encoder.relative_attention_bias.weight", "bert.encoder.relative.table"),
+        *_LAYER.entries("mpnet.encoder.layer.{layer}"),
+        *linear("mpnet.pooler.dense", "bert.pooler.dense"),
+    ),
+    heads={
+        BODY: Head("MPNetModel"),
+        SEQUENCE: Head("MPNetForSequenceClassification", TWO_STEPS),
+        WORDS: replace(LM_HEAD, architecture="MPNetForMaskedLM"),
+        TOKENS: Head("MPNetForTokenClassification", _CLASSIFIER),
+        ANSWERS: Head("MPNetForQuestionAnswering", linear("qa_outputs", "qa_outputs")),
+        CHOICE: Head("MPNetForMultipleChoice", _CLASSIFIER),
+    },
+    absent={"type_vocab_size": 0, "classifier_dropout": None, "embedding_size": None},
+    defaults={"vocab_size": 30527, "pad_token_id": 1},
+    settings={"relative_attention_num_buckets": one_of(BUCKETS)},
+)

@@ -1,0 +1,94 @@
+"""RoBERTa (Liu et al. 2019), XLM-RoBERTa (Conneau et al. 2020) and CamemBERT (Martin et al. 2020).
+
+A layer is BERT's. Positions are counted over tokens that are not padding, from the padding's id on: the first token of a
+text has position 2, and a table of 514 rows takes 512 tokens. After HuggingFace's `modeling_roberta.py`.
+"""
+
+from dataclasses import replace
+
+from bertjax.checkpoints.architecture import (
+    ANSWERS,
+    BODY,
+    CHOICE,
+    SEQUENCE,
+    TOKENS,
+    WORDS,
+    Architecture,
+    EmbeddingPlan,
+    HeadPlan,
+)
+from bertjax.checkpoints.families.family import (
+    Config,
+    Family,
+    Head,
+    LayerTensors,
+    TensorEntry,
+    dropout_rates,
+    embedding_entries,
+    head_plans,
+    layer_kind,
+    linear,
+    norm,
+)
+from bertjax.errors import ConfigError
+
+
+def _describe(config: Config) -> Architecture:
+    layers, rates, padding = config.num_hidden_layers, dropout_rates(config), config.pad_token_id or 0
+    return Architecture(
+        embeddings=EmbeddingPlan(positions="tokens", first_position=1 + padding),
+        layers=(layer_kind(config),) * layers,
+        parameters_of=tuple(range(layers)),
+        pooler="tanh",
+        heads=head_plans(HeadPlan("cls", "tanh"), "gelu", choice=HeadPlan("pooler")),
+        dropout=replace(rates, head_input=rates.head_output),
+    )
+
+
+def _check(config: Config) -> None:
+    if config.pad_token_id is None:
+        raise ConfigError("pad_token_id is null, but positions are counted from it")
+
+
+_CLASSIFIER = linear("classifier", "classifier")
+LM_HEAD = Head(
+    "RobertaForMaskedLM",
+    (
+        *linear("lm_head.dense", "predictions.transform"),
+        *norm("lm_head.layer_norm", "predictions.norm"),
+        TensorEntry("lm_head.decoder.weight", "predictions.decoder"),
+        TensorEntry("lm_head.bias", "predictions.bias"),
+    ),
+    decoder="lm_head.decoder.weight",
+    decoder_bias="lm_head.decoder.bias",
+)
+TWO_STEPS = (*linear("classifier.dense", "transform.dense"), *linear("classifier.out_proj", "classifier"))
+
+
+def _family(model_type: str, name: str, classes: str, vocabulary: int = 30522) -> Family:
+    return Family(
+        model_type=model_type,
+        name=name,
+        prefix="roberta",
+        describe=_describe,
+        body=(
+            *embedding_entries("roberta"),
+            *LayerTensors().entries("roberta.encoder.layer.{layer}"),
+            *linear("roberta.pooler.dense", "bert.pooler.dense"),
+        ),
+        heads={
+            BODY: Head(f"{classes}Model"),
+            SEQUENCE: Head(f"{classes}ForSequenceClassification", TWO_STEPS),
+            WORDS: replace(LM_HEAD, architecture=f"{classes}ForMaskedLM"),
+            TOKENS: Head(f"{classes}ForTokenClassification", _CLASSIFIER),
+            ANSWERS: Head(f"{classes}ForQuestionAnswering", linear("qa_outputs", "qa_outputs")),
+            CHOICE: Head(f"{classes}ForMultipleChoice", _CLASSIFIER),
+        },
+        defaults={"vocab_size": vocabulary, "pad_token_id": 1},
+        check=_check,
+    )
+
+
+FAMILY = _family("roberta", "RoBERTa", "Roberta", 50265)
+XLM_ROBERTA = _family("xlm-roberta", "XLM-R", "XLMRoberta")
+CAMEMBERT = _family("camembert", "CamemBERT", "Camembert")
