@@ -1,0 +1,243 @@
+"""Claims about merging LoRA adapters: every family, setting and precision as peft merges it."""
+
+import dataclasses
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from bertjax.checkpoints.adapter_config import AdapterConfig
+from bertjax.checkpoints.adapters import merge_adapter
+from bertjax.checkpoints.weight_files import CheckpointWarning
+from bertjax.errors import ConfigError
+
+pytestmark = pytest.mark.needs_torch
+
+Arrays = dict[str, np.ndarray]
+SIZES = {
+    "vocab_size": 31,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 7,
+    "max_position_embeddings": 11,
+}
+OTHER_SIZES: dict[str, dict[str, Any]] = {
+    "DistilBert": {"vocab_size": 31, "dim": 12, "n_layers": 2, "n_heads": 3, "hidden_dim": 7},
+    "Albert": SIZES | {"embedding_size": 5},
+    "Electra": SIZES | {"embedding_size": 5},
+    "DebertaV2": SIZES | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
+    "ModernBert": SIZES | {"num_attention_heads": 2, "pad_token_id": 0},
+}
+FAMILIES = ("Bert", "Roberta", "MPNet", *OTHER_SIZES)
+WORDS, DECODER = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
+QUERY = "bert.encoder.layer.0.attention.self.query"
+CLASSES = "ForSequenceClassification"
+
+
+@dataclasses.dataclass
+class Case:
+    """A base and an adapter on disk, and what peft makes of them."""
+
+    base: Path
+    adapter: Path
+    expected: Arrays
+
+    @property
+    def weights(self) -> Arrays:
+        return load_file(self.base / "model.safetensors")
+
+
+def make_model(name: str, seed: int = 0) -> Any:
+    import torch
+    import transformers
+
+    family = next(family for family in FAMILIES if name.startswith(family))
+    torch.manual_seed(seed)
+    model = getattr(transformers, name)(
+        getattr(transformers, f"{family}Config")(**OTHER_SIZES.get(family, SIZES)),
+    )
+    return randomised(model, lambda parameter: True)
+
+
+def randomised(model: Any, chosen: Callable[[Any], bool]) -> Any:
+    for parameter in model.parameters():
+        if chosen(parameter):
+            parameter.data.normal_(std=0.3)
+    return model
+
+
+def edit_json(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def make_case(
+    directory: Path, model: str | Any = f"Bert{CLASSES}", *, edit: dict[str, Any] | None = None, **settings: Any
+) -> Case:
+    """Save a model and a random adapter for it; peft merges the two after reading both from disk.
+
+    Args:
+        edit: what adapter_config.json says beside what peft saved.
+    """
+    import peft
+
+    base, adapter = directory / "base", directory / "adapter"
+    model = make_model(model) if isinstance(model, str) else model
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.save_pretrained(base)
+        adapted = peft.get_peft_model(model, peft.LoraConfig(**{"r": 2, "lora_alpha": 3} | settings))
+        randomised(adapted, lambda parameter: parameter.requires_grad).save_pretrained(adapter)
+        edit_json(adapter / "adapter_config.json", **edit or {})
+        again = type(model).from_pretrained(base, dtype=model.dtype)
+        merged = peft.PeftModel.from_pretrained(again, adapter).merge_and_unload()
+    return Case(base, adapter, {name: to_numpy(tensor) for name, tensor in merged.state_dict().items()})
+
+
+def to_numpy(tensor: Any) -> np.ndarray:
+    import torch
+
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).detach().numpy()
+
+
+def assert_merged(case: Case, weights: Arrays | None = None, tied: dict[str, str] | None = None) -> Arrays:
+    """Our merge equals peft's; `tied` names what a PyTorch model has twice and its file once."""
+    weights = case.weights if weights is None else weights
+    before = {name: array.copy() for name, array in weights.items()}
+    merged = merge_adapter(weights, case.adapter)
+    assert merged.keys() | (tied or {}).keys() == case.expected.keys()
+    for name, array in case.expected.items():
+        found = merged[name if name in merged else (tied or {})[name]]
+        np.testing.assert_allclose(found.astype(array.dtype), array, rtol=0, atol=1e-6, err_msg=name)
+    for name, array in before.items():
+        np.testing.assert_array_equal(weights[name], array, err_msg=f"{name} was changed in place")
+        assert merged[name].dtype == array.dtype, name
+    assert any(not np.allclose(merged[name], array) for name, array in before.items()), "nothing was merged"
+    return merged
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_familys_adapter_is_merged_as_peft_does(tmp_path: Path, family: str) -> None:
+    # peft cannot load what it saves of all of DistilBERT's: its `pre_classifier` would be changed and saved whole.
+    targets = ["q_lin", "out_lin", "lin1"] if family == "DistilBert" else "all-linear"
+    case = make_case(tmp_path, family + CLASSES, target_modules=targets, task_type="SEQ_CLS", bias="all")
+    assert_merged(case)
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "queries and values": {},
+    "every linear map": {"target_modules": "all-linear"},
+    "alpha / sqrt(r)": {"use_rslora": True, "r": 5},
+    "a fraction as alpha": {"lora_alpha": 0.75},
+    "ranks by pattern": {"rank_pattern": {"query": 4, r"layer\.1.*value": 5}, "lora_alpha": 7},
+    "ranks and alphas by pattern": {
+        "rank_pattern": {"bert.encoder.layer.0.attention.self.value": 4},
+        "alpha_pattern": {"value": 11, r"layer\.0\.attention\.self\.query": 0.5},
+        "use_rslora": True,
+    },
+    "the first of two patterns": {"edit": {"alpha_pattern": {"query": 9, "1.attention.self.query": 30}}},
+    "a pattern for a part of a name": {"alpha_pattern": {"uery": 30, "self": 30}},
+    "stored transposed": {"edit": {"fan_in_fan_out": True}},
+    "all biases": {"bias": "all"},
+    "biases of what is changed": {"bias": "lora_only"},
+    "biases of updates": {"lora_bias": True, "use_rslora": True},
+    "the classifier": {"modules_to_save": ["classifier"]},
+    "the pooler, and a task's head": {"modules_to_save": ["pooler"], "task_type": "SEQ_CLS"},
+    "a head and all biases": {"task_type": "SEQ_CLS", "bias": "all"},
+    "some layers": {"layers_to_transform": [1]},
+    "tables of embeddings": {"target_modules": ["query", "word_embeddings", "position_embeddings"]},
+    "an initialisation that leaves the base": {"init_lora_weights": "orthogonal"},
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+def test_every_setting_is_followed_as_peft_does(tmp_path: Path, settings: dict[str, Any]) -> None:
+    assert_merged(make_case(tmp_path, **{"target_modules": ["query", "value"]} | settings))
+
+
+def test_transposed_storage_is_no_matter_for_a_square_weight_or_any_other(tmp_path: Path) -> None:
+    """peft itself sets `fan_in_fan_out` to false for nn.Linear, and an encoder has no other linear maps."""
+    case = make_case(tmp_path, target_modules=["query", "intermediate.dense"])
+    plain = merge_adapter(case.weights, case.adapter)
+    edit_json(case.adapter / "adapter_config.json", fan_in_fan_out=True)
+    for name, array in merge_adapter(case.weights, case.adapter).items():
+        np.testing.assert_array_equal(array, plain[name])
+
+
+@pytest.mark.parametrize("settings", [{}, {"bias": "all"}, {"modules_to_save": ["transform"]}])
+def test_a_decoder_tied_to_the_embeddings_stays_tied(tmp_path: Path, settings: dict[str, Any]) -> None:
+    case = make_case(tmp_path, "BertForMaskedLM", target_modules=["query", "word_embeddings"], **settings)
+    np.testing.assert_array_equal(case.expected[DECODER], case.expected[WORDS])
+    bias = {"cls.predictions.decoder.bias": "cls.predictions.bias"}
+    assert_merged(case, tied={DECODER: WORDS} | bias)
+    assert_merged(case, case.weights | {DECODER: case.weights[WORDS]}, tied=bias)
+
+
+def test_a_decoder_of_its_own_is_not_changed_with_the_embeddings(tmp_path: Path) -> None:
+    case = make_case(tmp_path, "BertForMaskedLM", target_modules=["query", "word_embeddings"])
+    own = case.weights[WORDS] + 1
+    np.testing.assert_array_equal(merge_adapter(case.weights | {DECODER: own}, case.adapter)[DECODER], own)
+
+
+def test_embeddings_that_replace_the_bases_are_said_to_reach_a_tied_decoder(tmp_path: Path) -> None:
+    case = make_case(tmp_path, "BertForMaskedLM", target_modules=["query"], modules_to_save=["word_embeddings"])
+    with pytest.warns(CheckpointWarning, match="replaces bert.embeddings.word_embeddings.weight: a decoder"):
+        merged = merge_adapter(case.weights, case.adapter)
+    np.testing.assert_array_equal(merged[WORDS], case.expected[WORDS])
+    assert not np.array_equal(merged[WORDS], case.expected[DECODER])
+    edit_json(case.adapter / "adapter_config.json", task_type="TOKEN_CLS")  # which has no decoder
+    merge_adapter(case.weights, case.adapter)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16", "float64"])
+def test_weights_of_every_precision_are_rounded_as_peft_does(tmp_path: Path, name: str) -> None:
+    import torch
+
+    model = make_model(f"Bert{CLASSES}").to(getattr(torch, name))
+    case = make_case(tmp_path, model, target_modules=["query", "word_embeddings"], task_type="SEQ_CLS", bias="all")
+    merged = merge_adapter(case.weights, case.adapter)
+    for key, array in case.expected.items():
+        assert merged[key].dtype.name == name
+        tolerance = 1e-14 if name == "float64" else 1e-6
+        np.testing.assert_allclose(merged[key].astype(array.dtype), array, rtol=0, atol=tolerance, err_msg=key)
+
+
+def test_an_adapter_that_transformers_saved_is_merged(tmp_path: Path) -> None:
+    import peft
+
+    model = make_model(f"Bert{CLASSES}")
+    model.save_pretrained(tmp_path / "base")
+    model.add_adapter(peft.LoraConfig(r=2, target_modules=["key"], modules_to_save=["classifier"]), "mine")
+    randomised(model, lambda parameter: parameter.requires_grad).save_pretrained(tmp_path / "adapter")
+    a, b = (model.get_parameter(f"{QUERY[:-5]}key.lora_{factor}.mine.weight").detach().numpy() for factor in "AB")
+    weights = load_file(tmp_path / "base" / "model.safetensors")
+    merged, key = merge_adapter(weights, tmp_path / "adapter"), f"{QUERY[:-5]}key.weight"
+    np.testing.assert_allclose(merged[key], weights[key] + 4 * b @ a, rtol=0, atol=1e-6)
+    classifier = model.get_parameter("classifier.modules_to_save.mine.weight").detach().numpy()
+    np.testing.assert_array_equal(merged["classifier.weight"], classifier)
+
+
+def test_every_key_of_pefts_configuration_is_known(tmp_path: Path) -> None:
+    import peft
+
+    settings = peft.LoraConfig(target_modules=["query"]).to_dict()
+    written = json.loads(json.dumps(settings, default=list))
+    assert AdapterConfig.from_dict(written) == AdapterConfig(rank_pattern={}, alpha_pattern={})
+    assert {"use_dora", "kasa_config", "ensure_weight_tying"} <= written.keys()
+    for field in dataclasses.fields(AdapterConfig):
+        assert (written[field.name] or None) == (field.default or None)
+
+
+def test_every_other_method_of_peft_is_refused_by_name() -> None:
+    import peft
+
+    others = [kind.value for kind in peft.PeftType if kind.value != "LORA"]
+    assert {"IA3", "ADALORA", "PREFIX_TUNING", "PROMPT_TUNING", "LOHA"} <= set(others)
+    for kind in others:
+        with pytest.raises(ConfigError, match=f'peft_type is "{kind}"; bertjax supports only .LORA.'):
+            AdapterConfig.from_dict({"peft_type": kind, "r": 4})
