@@ -23,6 +23,7 @@ from bertjax.errors import CheckpointError
 
 COMMIT, REPOSITORY = "0123456789abcdef0123456789abcdef01234567", "some-lab/tiny-bert"
 SMALL_FILES = {"config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json", "modules.json"} | {
+    *("vocab.json", "merges.txt", "spiece.model", "spm.model", "sentencepiece.bpe.model"),
     "special_tokens_map.json",
     "sentence_bert_config.json",
     "1_Pooling/config.json",

@@ -120,6 +120,8 @@ def read_tokenizer(directory: Path) -> TokenizerParts:
     named = named_tokens(path, settings, kind, content)
     names = {key: token.content for key, token in named.items()}
     options = {} if kind is None else _options(path, settings, kind)
+    if kind is not None and content is None:
+        _check_ends(path, settings, kind)
     if declared is None:
         declared = declared_beside(directory, settings) | declared_in_file(source, content or {})
     with library_errors(f"{source}: no tokenizer can be made of it", DataError):
@@ -259,6 +261,13 @@ def _options_of_bert(content: Mapping[str, Any]) -> dict[str, Option]:
     """BERT's settings as its normaliser shows them; the defaults where it is another."""
     normalizer = content["normalizer"] or {}
     return {setting: normalizer.get(option, BERT.options[setting]) for setting, option in _OF_NORMALIZER.items()}
+
+
+def _check_ends(path: Path, settings: Mapping[str, Any], kind: TokenizerClass) -> None:
+    """Refuse settings that take the special tokens around texts away, where no tokenizer.json has them."""
+    stated = [key for key in ("add_bos_token", "add_eos_token") if kind.keeps_ends and key in settings]
+    if stated:
+        raise DataError(f"{path}: {stated[0]} is given, which without {FILE} bertjax does not support; leave it out")
 
 
 def _reads_back(content: Mapping[str, Any], kind: TokenizerClass, names: Mapping[str, str], options: Options) -> bool:

@@ -1,0 +1,599 @@
+"""Claims about the tokenizers of other encoders than BERT: each gives what `transformers.AutoTokenizer` gives.
+
+Small vocabularies are trained on lines of many scripts that are made from a seed, and put into each class of tokenizers
+as transformers has it. The lines compared are others, so that they hold what no vocabulary has.
+"""
+
+import base64
+import functools
+import json
+import shutil
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+import transformers
+from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
+from transformers import AutoTokenizer
+
+from bertjax.data.tokenizer import Encoding, Tokenizer
+from bertjax.data.tokenizer_classes import CLASSES, class_of
+from bertjax.errors import DataError, InputError
+
+# SentencePiece's map of characters for a few rules, such as "\ufb01" to "fi", full and half width to plain letters, a
+# no-break space to a space, and a soft hyphen to nothing.
+CHARACTER_MAP = zlib.decompress(
+    base64.b85decode(
+        "c-kG)cWh2k9LDkIJta{hLgG&&_Lerb+Iv%bS5ZprO>y70sMhF9Rn5M&OKa9{U!!(j)ZVKvL4q2!=l4qP=bq=@bIvd4=ANShlFCZ{"
+        "{!-zBl0&k*GIAD`N|4>fxdj;p$x7!PL#()xlAG*DwjzwIE>bbFJtw7<RD>K!=CWcfKjq~cxpIuM+DM)dqhyLu!YV`2(n#|fdkHF!"
+        "a;S(3sEkUeiYlm%YN&}CsEu04EJW=jBTuGLAkTGC2lY`84bcFN(Fjctgl1@p7HE!EXbG07)@X;e=z#X<gpS~I)fwH;6+O@$JrRuF"
+        "=!L%MgZ}7;ff#_n7=)o1f?){3aD-wcMqm`e5RTCpi!m5yk4Z3^Ksz3jFcDKQ8PhNoGcX;qFcWhy8*>qX`IrZ%{c{n8NGw1!7GWV4"
+        "BL;DZ#ZoN6ax8-j@mPr!ScL?vMk3ZA3G1*H8?YY9*oYLku^F4N6<e?!+mMPK*oB=)xAzS8U^n(*FAiWo4k81GaR^6o1jlg<S@xd6"
+        "33zY{Cy|ZQIEynlk8`+)3wB?ILzieT!;7o9f@{dZ4P3`9+{7K+#y#A{1Kh_WJj4?`#xp#H54m`O=Xi;{G>2Z(zOwsb9P-6G^p^a_"
+        "?!!BLz<YecM|?&;zTykM;~ReB2Y%xh{^F1RpZ@>_<T|4RISQc)3s-ikd{Hj_1KhcxMg"
+    )
+)
+SCRIPTS = {
+    "Latin": "aàâäbcçdeéèêfghiïjklmnñoôöpqrsßtuüvwxyz",
+    "Latin with capitals": "AÁBCÇDEÉFGHIİJKLMNOÖPQRSŞTUÜVWXYZæœøłđı",
+    "Cyrillic": "абвгдеёжзийклмнопрстуфхцчшщъыьэюяАБВЇЄ",
+    "Greek": "αάβγδεέζηήθικλμνξοόπρσςτυφχψωΑΣΩ",
+    "Arabic": "ابتثجحخدذرزسشصضطظعغفقكلمنهويءآَُِّ",
+    "Hebrew": "אבגדהוזחטיכךלמםנןסעפףצץקרשתָּ",
+    "Devanagari": "अआइईउऊएऐओऔकखगघचछजझटठडढतथदधनपफबभमयरलवशषसहािीुूेैोौ्ं",
+    "Chinese": "的一是不了人我在有他这为之大来以个中上们到说国和地也子时道出而要于就下得可你年生",
+    "Japanese": "あいうえおかきくけこさしすせそたちつてとなにぬねのカキクケコパピプペポーッャュョ日本語",
+    "Korean": "가나다라마바사아자차카타파하각난닫랄맘밥삿앙한국어글",
+    "Thai": "กขคงจชซดตถทนบปผพมยรลวสหอะาิีึืุูเแโใไ่้",
+    "digits": "0123456789٠١٢३४५",
+    "signs": ".,;:!?-–—'\"`´’“”«»()[]{}<>/\\|@#$%^&*_+=~§©®°",
+}
+# What tokenizers treat each in its own way, between the words and inside them.
+ODD = [
+    *("😀", "👩‍👩‍👧", "🇩🇪", "☕️", "é", "ạ̈́", "ﬁ", "①", "Ａ", "ﾊﾟ", "½", "№", "ǅ", "ſ", "K", "𝔘", "𐍈", "", "�"),
+    *(
+        "``",
+        "''",
+        "▁",
+        "Ġ",
+        "Ċ",
+        "##",
+        "</w>",
+        "[UNK]",
+        "[MASK]",
+        "[mask]",
+        " [SEP]",
+        "<mask>",
+        " <mask> ",
+        "<MASK>",
+        "<s>",
+    ),
+    *("</s>", "<unk>", "<pad>", "[PAD]", "[CLS]", "<e>", "<s>NOTUSED", "don't", "we'll've", "1,000.50", "\x00", "\x07"),
+    *("\x1b[0m", "\x7f", "­", "​", "‎", "﻿", "⁠", "İ", "ß", "ẞ", "ΐ", "\u2028", "\x85"),
+]
+SPACES = [" "] * 12 + ["", "  ", "   ", "\t", "\n", "\r\n", "\u00a0", "\u3000", "\u2009", " \n ", "\x0b", "\x1f"]
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+VOCABULARY = 700
+
+
+def draw_lines(count: int, seed: int) -> list[str]:
+    """Lines of a few words, in one script or several, with odd characters and odd spaces."""
+    rng = np.random.default_rng(seed)
+    letters = {script: [*alphabet] for script, alphabet in SCRIPTS.items()}
+    words = [
+        "".join(rng.choice(letters[script], rng.integers(1, 8)))
+        for script in letters
+        for _ in range(60 if len(letters[script]) > 20 else 20)
+    ]
+    share = 1 / (1 + rng.permutation(len(words)))
+    lines = []
+    for number in range(count):
+        drawn = rng.choice(words, rng.integers(0, 7), p=share / share.sum()).tolist()
+        for _ in range(number % 4):
+            drawn.insert(int(rng.integers(len(drawn) + 1)), str(rng.choice(ODD)))
+        spaces = rng.choice(SPACES, len(drawn) + 1).tolist()
+        line = "".join(space + word for space, word in zip(spaces, drawn, strict=False))
+        lines.append(line if number % 5 else line + spaces[-1])
+    return [*lines[: count - 3], "", " ", "\n\t "]
+
+
+LINES, OTHER_LINES = draw_lines(2_000, 1), draw_lines(2_000, 2)
+
+
+def trained(model: str) -> tokenizers.Tokenizer:
+    """A tokenizer of the library, trained on other lines, with the special tokens first."""
+    lines = [" ".join(line.split()) for line in draw_lines(500, 3)]
+    options: dict[str, Any] = {"vocab_size": VOCABULARY, "special_tokens": SPECIAL, "show_progress": False}
+    if model == "WordPiece":
+        made = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        made.pre_tokenizer, trainer = pre_tokenizers.BertPreTokenizer(), trainers.WordPieceTrainer(**options)
+    elif model == "BPE":
+        made = tokenizers.Tokenizer(models.BPE())
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        trainer = trainers.BpeTrainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **options)
+    else:
+        made = tokenizers.Tokenizer(models.Unigram())
+        made.normalizer, made.pre_tokenizer = normalizers.NFKC(), pre_tokenizers.Metaspace()
+        trainer = trainers.UnigramTrainer(unk_token="<unk>", **options)
+    made.train_from_iterator(lines, trainer)
+    return made
+
+
+@functools.cache
+def vocabulary(model: str) -> str:
+    """The trained model as tokenizer.json has it, as text: each caller gets its own."""
+    return json.dumps(json.loads(trained(model).to_str())["model"])
+
+
+# Each class with its model_type, and the tokens that its vocabulary begins with.
+FAMILIES = {
+    "DistilBertTokenizer": ("distilbert", ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]),
+    "ElectraTokenizer": ("electra", ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]),
+    "MPNetTokenizer": ("mpnet", ["<s>", "<pad>", "</s>", "[UNK]"]),  # the mask is added behind the others
+    "RobertaTokenizer": ("roberta", ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]),
+    "XLMRobertaTokenizer": ("xlm-roberta", ["<s>", "<pad>", "</s>", "<unk>"]),
+    "CamembertTokenizer": ("camembert", ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED", "<s>", "</s>"]),
+    "AlbertTokenizer": ("albert", ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]),
+    "DebertaV2Tokenizer": ("deberta-v2", ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]),
+    "PreTrainedTokenizerFast": ("modernbert", ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]),
+}
+OWN_MODEL = {"PreTrainedTokenizerFast": "BPE"} | {name: kind.model for name, kind in CLASSES.items()}
+
+
+def vocabulary_for(name: str) -> dict[str, Any]:
+    """The arguments of a class of transformers that are its vocabulary."""
+    model, first = json.loads(vocabulary(OWN_MODEL[name])), FAMILIES[name][1]
+    if OWN_MODEL[name] == "Unigram":
+        scores = [(token, 0.0) for token in first]
+        return {"vocab": scores + [(token, score) for token, score in model["vocab"] if token not in SPECIAL]}
+    others = [token for token in sorted(model["vocab"], key=model["vocab"].get) if token not in SPECIAL]
+    numbers = {token: number for number, token in enumerate([*first, *others])}
+    return {"vocab": numbers} | ({"merges": [tuple(pair) for pair in model["merges"]]} if "merges" in model else {})
+
+
+def modern_bert(directory: Path, **settings: Any) -> None:
+    """A tokenizer of no class, with its template and its normaliser in tokenizer.json."""
+    given = vocabulary_for("PreTrainedTokenizerFast")
+    backend = tokenizers.Tokenizer(models.BPE(given["vocab"], given["merges"]))
+    backend.normalizer, backend.decoder = normalizers.NFC(), tokenizers.decoders.ByteLevel()
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=True)
+    ends = [(token, given["vocab"][token]) for token in ("[CLS]", "[SEP]")]
+    backend.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", ends)
+    backend.add_special_tokens(["[UNK]", "[CLS]", "[SEP]", "[PAD]", tokenizers.AddedToken("[MASK]", lstrip=True)])
+    names = {f"{key}_token": f"[{key.upper()}]" for key in ("unk", "cls", "sep", "pad", "mask")}
+    inputs = {"model_input_names": ["input_ids", "attention_mask"]}
+    made = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, **names | inputs | settings)
+    made.save_pretrained(directory)
+
+
+def make(directory: Path, name: str, **settings: Any) -> Path:
+    """A directory as a class of transformers saves it."""
+    maps = OWN_MODEL[name] == "Unigram" and name != "DebertaV2Tokenizer"
+    given = {"_spm_precompiled_charsmap": CHARACTER_MAP} if maps else {}
+    if name == "PreTrainedTokenizerFast":
+        modern_bert(directory, **settings)
+    else:
+        getattr(transformers, name)(**vocabulary_for(name), **given, **settings).save_pretrained(directory)
+    change(directory, tokenizer_class=name)
+    (directory / "config.json").write_text(json.dumps({"model_type": FAMILIES[name][0]}))
+    return directory
+
+
+def change(directory: Path, **settings: Any) -> Path:
+    """Change settings in tokenizer_config.json."""
+    path = directory / "tokenizer_config.json"
+    path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | settings))
+    return directory
+
+
+def write_vocabulary(directory: Path, name: str, **settings: Any) -> Path:
+    """A directory with the vocabulary in the class's own form, as older checkpoints have it, and settings."""
+    directory.mkdir(parents=True, exist_ok=True)
+    given, file = vocabulary_for(name), CLASSES[name].files[0]
+    if file.endswith(".txt"):
+        (directory / file).write_text("".join(f"{token}\n" for token in given["vocab"]), encoding="utf-8")
+    elif file.endswith(".json"):
+        (directory / file).write_text(json.dumps(given["vocab"]))
+        merges = "".join(f"{first} {second}\n" for first, second in given["merges"])
+        (directory / "merges.txt").write_text(f"#version: 0.2\n{merges}", encoding="utf-8")
+    else:
+        (directory / file).write_bytes(sentence_pieces(name))
+    change(directory, tokenizer_class=name, **settings)
+    (directory / "config.json").write_text(json.dumps({"model_type": FAMILIES[name][0]}))
+    return directory
+
+
+# What SentencePiece's models have before all other tokens: 2 is the unknown one, 3 sets apart, 4 is of the user.
+FIRST_PIECES = {
+    "XLMRobertaTokenizer": [("<unk>", 2), ("<s>", 3), ("</s>", 3), ("<e>", 4)],
+    "CamembertTokenizer": [("<unk>", 2), ("<s>", 3), ("</s>", 3)],
+    "AlbertTokenizer": [("<pad>", 3), ("<unk>", 2), ("[CLS]", 3), ("[SEP]", 3), ("[MASK]", 4)],
+    "DebertaV2Tokenizer": [("[PAD]", 3), ("[CLS]", 3), ("[SEP]", 3), ("[UNK]", 2), ("<e>", 4)],
+}
+
+
+def sentence_pieces(name: str, algorithm: int = 1) -> bytes:
+    """A SentencePiece model, written by its protocol."""
+    model = transformers.convert_slow_tokenizer.import_protobuf().ModelProto()
+    first = FIRST_PIECES[name]
+    for piece, kind in first:
+        model.pieces.add(piece=piece, score=0.0, type=kind)
+    for piece, score in vocabulary_for(name)["vocab"]:
+        if piece not in FAMILIES[name][1]:
+            model.pieces.add(piece=piece, score=score)
+    model.trainer_spec.model_type = algorithm
+    model.trainer_spec.unk_id = [kind for _, kind in first].index(2)
+    model.normalizer_spec.precompiled_charsmap = CHARACTER_MAP
+    return model.SerializeToString()
+
+
+def read_both(directory: Path) -> tuple[Tokenizer, Any]:
+    return Tokenizer.from_pretrained(directory), AutoTokenizer.from_pretrained(directory)
+
+
+def compare(ours: Tokenizer, theirs: Any, *texts: list[str], limit: int | None = None) -> list[Encoding]:
+    """Both give the same tokens for the same texts or pairs."""
+    strategy = "do_not_truncate" if limit is None else "longest_first"
+    options = {"return_offsets_mapping": True, "return_token_type_ids": True}
+    expected = theirs(*texts, truncation=strategy, max_length=limit, **options)
+    found = ours.encode(*texts, max_length=limit)
+    told = "token_type_ids" in theirs.model_input_names
+    types = [types if told else [0] * len(types) for types in expected["token_type_ids"]]
+    assert [list(one.input_ids) for one in found] == expected["input_ids"]
+    assert [list(one.token_type_ids) for one in found] == types
+    assert [list(one.offsets) for one in found] == expected["offset_mapping"]
+    assert [list(one.tokens) for one in found] == [one.tokens for one in expected.encodings]
+    return found
+
+
+def compare_names(ours: Tokenizer, theirs: Any) -> None:
+    """Both have the same special tokens, as many tokens, and the same limits."""
+    for key in ("pad", "cls", "sep", "mask", "unk"):
+        assert getattr(ours, f"{key}_token_id") == getattr(theirs, f"{key}_token_id")
+    assert ours.vocab_size == len(theirs)
+    assert ours.truncation_side == theirs.truncation_side
+    assert ours.max_length == (theirs.model_max_length if theirs.model_max_length < 10**6 else None)
+    assert ours.token_types == ("token_type_ids" in theirs.model_input_names)
+    for pairs in (False, True):
+        assert ours.special_tokens(pairs) == theirs.num_special_tokens_to_add(pairs)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_two_thousand_lines_of_many_scripts_become_the_same_tokens(name: str, tmp_path: Path) -> None:
+    ours, theirs = read_both(make(tmp_path, name))
+    compare_names(ours, theirs)
+    singles, pairs = compare(ours, theirs, LINES), compare(ours, theirs, LINES[:500], OTHER_LINES[:500])
+    seen = {number for one in singles for number in one.input_ids}
+    assert len(seen) > VOCABULARY / 2
+    assert {ours.cls_token_id, ours.sep_token_id, ours.mask_token_id} <= seen
+    for one in [*singles[:200], *pairs[:50]]:
+        for skip in (False, True):
+            assert ours.decode(one.input_ids, skip) == theirs.decode(one.input_ids, skip)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_long_texts_are_cut_at_the_same_tokens(name: str, side: str, tmp_path: Path) -> None:
+    ours, theirs = read_both(make(tmp_path, name, truncation_side=side, model_max_length=9))
+    compare_names(ours, theirs)
+    whole = ours.encode(LINES[:60])
+    for limit in (2, 3, 8, 13):
+        cut = compare(ours, theirs, LINES[:60], limit=limit)
+        assert [one.truncated for one in cut] == [len(one) > limit for one in whole]
+    for limit in (4, 5, 11, 24):
+        compare(ours, theirs, LINES[:30], OTHER_LINES[:30], limit=limit)
+    if ours.special_tokens(pairs=True) == 4:
+        with pytest.raises(InputError, match="max_length is 3; the special tokens alone are 4"):
+            ours.encode(["a"], ["b"], max_length=3)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_which_text_of_a_pair_a_token_belongs_to_is_known_whatever_the_model_is_told(name: str, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_pretrained(make(tmp_path, name))
+    first, second = ["ab", "", "a b c", ""], ["c", "b", "", ""]
+    for limit in (None, 5):
+        for one in tokenizer.encode(first, second, max_length=limit):
+            parts = [one.tokens[: one.segments.index(1)], one.tokens[one.segments.index(1) :]]
+            separator = one.tokens[-1]
+            assert one.tokens[0] == parts[0][0]
+            assert [parts[0][-1], parts[1][-1]] == [separator, separator]
+            assert parts[0].count(separator) == 1
+            assert parts[1].count(separator) == tokenizer.special_tokens(pairs=True) - 2
+            assert sorted(one.segments) == list(one.segments)
+    assert all(set(one.segments) == {0} for one in tokenizer.encode(first))
+
+
+SETTINGS = [
+    *[(name, {key: False}) for name in ("MPNetTokenizer", "DistilBertTokenizer") for key in CLASSES[name].options],
+    *[("RobertaTokenizer", {key: not value}) for key, value in CLASSES["RobertaTokenizer"].options.items()],
+    ("RobertaTokenizer", {"add_prefix_space": True, "trim_offsets": False}),
+    ("XLMRobertaTokenizer", {"add_prefix_space": False}),
+    ("CamembertTokenizer", {"add_prefix_space": False}),
+    *[("AlbertTokenizer", {key: not value}) for key, value in CLASSES["AlbertTokenizer"].options.items()],
+    *[("DebertaV2Tokenizer", {key: True}) for key in ("do_lower_case", "split_by_punct")],
+    ("DebertaV2Tokenizer", {"add_prefix_space": False}),
+    ("DebertaV2Tokenizer", {"unk_id": 7, "unk_token": "<other>"}),
+    ("RobertaTokenizer", {"cls_token": "</s>", "sep_token": "a", "mask_token": "<m>", "pad_token": "<more>"}),
+    ("XLMRobertaTokenizer", {"bos_token": "</s>", "eos_token": "<more>", "cls_token": "<s>", "mask_token": None}),
+    ("CamembertTokenizer", {"unk_token": "▁", "extra_special_tokens": ["<e>"]}),
+    ("CamembertTokenizer", {"additional_special_tokens": ["<e>"], "extra_special_tokens": []}),
+    (
+        "AlbertTokenizer",
+        {"cls_token": "[SEP]", "mask_token": {"__type": "AddedToken", "content": "<e>", "lstrip": True}},
+    ),
+    ("MPNetTokenizer", {"mask_token": "[MASK]", "sep_token": "e", "new_token": "<e>"}),
+    ("ElectraTokenizer", {"bos_token": "<s>", "extra_special_tokens": {"e_token": "<e>"}}),
+    ("DistilBertTokenizer", {"model_input_names": ["input_ids", "token_type_ids"]}),
+    ("AlbertTokenizer", {"model_input_names": ["input_ids", "attention_mask", "token_type_ids"]}),
+    ("PreTrainedTokenizerFast", {"model_input_names": ["token_type_ids", "input_ids"]}),
+    *[(name, {"model_input_names": ["input_ids"]}) for name in ("ElectraTokenizer", "DebertaV2Tokenizer")],
+]
+
+
+def keys_of(case: Any) -> str:
+    return case if isinstance(case, str) else "-".join(case)
+
+
+@pytest.mark.parametrize(("name", "settings"), SETTINGS, ids=keys_of)
+def test_settings_beside_tokenizer_json_have_the_same_effect(
+    name: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    plain = Tokenizer.from_pretrained(make(tmp_path, name))
+    ours, theirs = read_both(change(tmp_path, **settings))
+    first, second = LINES[:200], OTHER_LINES[:200]
+    assert compare(ours, theirs, first, second) != plain.encode(first, second)
+    compare(ours, theirs, first)
+    saved = tmp_path / "saved"
+    ours.save_pretrained(saved)
+    shutil.copyfile(tmp_path / "config.json", saved / "config.json")
+    compare(ours, AutoTokenizer.from_pretrained(saved), first, second)
+    assert Tokenizer.from_pretrained(saved).digest == ours.digest != plain.digest
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_is_saved_is_read_alike_under_the_same_class(name: str, tmp_path: Path) -> None:
+    ours, theirs = read_both(make(tmp_path / "first", name, truncation_side="left", model_max_length=33))
+    ours.save_pretrained(tmp_path / "saved")
+    shutil.copyfile(tmp_path / "first" / "config.json", tmp_path / "saved" / "config.json")
+    again, theirs_again = read_both(tmp_path / "saved")
+    assert type(theirs_again) is type(theirs)
+    assert theirs_again.special_tokens_map == theirs.special_tokens_map
+    assert theirs_again.extra_special_tokens == theirs.extra_special_tokens
+    compare_names(ours, theirs_again)
+    compare_names(again, theirs_again)
+    compare(ours, theirs_again, LINES[:300])
+    compare(again, theirs_again, LINES[:300], OTHER_LINES[:300])
+    assert again.digest == ours.digest
+
+
+def test_a_tokenizer_that_its_class_would_not_rebuild_is_saved_as_it_stands(tmp_path: Path) -> None:
+    """Here one that sentence-transformers' settings made lower-case."""
+    directory = make(tmp_path / "first", "RobertaTokenizer")
+    (directory / "modules.json").write_text("[]")
+    (directory / "sentence_bert_config.json").write_text('{"max_seq_length": 12, "do_lower_case": true}')
+    ours = Tokenizer.from_pretrained(directory)
+    ours.save_pretrained(tmp_path / "saved")
+    shutil.copyfile(directory / "config.json", tmp_path / "saved" / "config.json")
+    again, theirs = read_both(tmp_path / "saved")
+    assert type(theirs).__name__ == "TokenizersBackend"
+    compare_names(again, theirs)
+    assert ours.encode(["ÄB"]) == again.encode(["äb"])
+    compare(ours, theirs, LINES[:100], OTHER_LINES[:100])
+
+
+VOCABULARY_FILES = [name for name in FAMILIES if name in CLASSES]
+OLDER = {
+    "plain": {},
+    "names": {"special_tokens_map.json": {"mask_token": {"content": "<e>", "lstrip": True, "normalized": False}}},
+    "more tokens": {"added_tokens.json": {"zebra": 0, "Ünsat": 1}, "special_tokens_map.json": {"sep_token": "Ünsat"}},
+    "extra tokens": {"special_tokens_map.json": {"additional_special_tokens": ["a", "<e>"]}},
+}
+
+
+@pytest.mark.parametrize("form", OLDER)
+@pytest.mark.parametrize("name", VOCABULARY_FILES)
+def test_a_vocabulary_in_files_of_its_own_is_read_alike(
+    name: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers asks for the package sentencepiece, but reads its models itself."""
+    monkeypatch.setattr("transformers.convert_slow_tokenizer.requires_backends", lambda *needed: None)
+    monkeypatch.setattr("transformers.convert_slow_tokenizer.is_sentencepiece_available", lambda: False)
+    directory = write_vocabulary(tmp_path, name)
+    size = AutoTokenizer.from_pretrained(directory).vocab_size
+    for file, content in OLDER[form].items():
+        if file == "added_tokens.json":
+            content = {token: size + number for token, number in content.items()}
+        elif "sep_token" in CLASSES[name].needed:  # but the mask is not
+            content = {"mask_token" if key == "sep_token" else key: value for key, value in content.items()}
+        (directory / file).write_text(json.dumps(content))
+    ours, theirs = read_both(directory)
+    assert type(theirs).__name__ in (name, "BertTokenizer")
+    compare_names(ours, theirs)
+    compare(ours, theirs, [*LINES[:400], "a zebra, an ünsat Ünsat<e>"])
+    compare(ours, theirs, LINES[:300], OTHER_LINES[:300])
+
+
+@pytest.mark.parametrize("name", VOCABULARY_FILES)
+def test_files_of_transformers_4_are_read_alike(name: str, tmp_path: Path) -> None:
+    directory = make(tmp_path, name)
+    added = json.loads((directory / "tokenizer.json").read_text())["added_tokens"]
+    declared = {str(token.pop("id")): token for token in added}
+    mask = {"__type": "AddedToken", "content": "<new>", "lstrip": True, "normalized": True}
+    declared |= {
+        str(len(AutoTokenizer.from_pretrained(directory))): {"content": "<new>", "rstrip": True, "special": False}
+    }
+    settings = {"tokenizer_class": f"{name}Fast", "added_tokens_decoder": declared, "mask_token": mask}
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    ours, theirs = read_both(directory)
+    compare_names(ours, theirs)
+    compare(ours, theirs, [*LINES[:200], "a <new> <NEW>b<new> "], [*OTHER_LINES[:200], " <new>"])
+    (directory / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": f"{name}Fast"}))
+    (directory / "special_tokens_map.json").write_text(json.dumps({"mask_token": {"content": "<new>", "lstrip": True}}))
+    ours, theirs = read_both(directory)
+    compare_names(ours, theirs)
+    compare(ours, theirs, [*LINES[:200], "a <new> <NEW>b<new> "], [*OTHER_LINES[:200], " <new>"])
+
+
+def test_the_class_is_the_one_that_transformers_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = transformers.tokenization_utils_base.PreTrainedTokenizerBase
+    monkeypatch.setattr(base, "from_pretrained", classmethod(lambda cls, *given, **options: cls.__name__))
+    stated = [None, "PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend"]
+    stated += [name + end for name in CLASSES for end in ("", "Fast")]
+    for model_type in ("bert", *[model_type for model_type, _ in FAMILIES.values()]):
+        for name in stated:
+            (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+            (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name} if name else {}))
+            chosen = class_of(name, model_type)
+            assert AutoTokenizer.from_pretrained(tmp_path) == ("TokenizersBackend" if chosen is None else chosen.name)
+
+
+def test_the_class_may_stand_in_the_models_config(tmp_path: Path) -> None:
+    """Of multilingual sentence embedders, which are BERTs with the tokenizer of an XLM-R."""
+    directory = make(tmp_path, "XLMRobertaTokenizer")
+    settings = json.loads((directory / "tokenizer_config.json").read_text())
+    del settings["tokenizer_class"]
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    (directory / "config.json").write_text('{"model_type": "bert", "tokenizer_class": "XLMRobertaTokenizer"}')
+    ours, theirs = read_both(directory)
+    compare_names(ours, theirs)
+    compare(ours, theirs, LINES[:200], OTHER_LINES[:200])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_token_types_are_given_where_the_settings_name_them(name: str, tmp_path: Path) -> None:
+    directory = make(tmp_path, name)
+    digests = set()
+    for inputs in (["input_ids"], ["input_ids", "token_type_ids"]):
+        tokenizer = Tokenizer.from_pretrained(change(directory, model_input_names=inputs))
+        digests.add(tokenizer.digest)
+        if name not in ("MPNetTokenizer", "RobertaTokenizer", "XLMRobertaTokenizer", "CamembertTokenizer"):
+            assert tokenizer(["a"], ["b"])["token_type_ids"].any() == tokenizer.token_types
+    assert len(digests) == 2
+
+
+REFUSED = [
+    (
+        "RobertaTokenizer",
+        {"tokenizer_class": "BertweetTokenizer"},
+        'tokenizer_class is "BertweetTokenizer"; bertjax makes',
+    ),
+    ("RobertaTokenizer", {"add_prefix_space": "yes"}, 'add_prefix_space must be true or false, found "yes"'),
+    ("RobertaTokenizer", {"trim_offsets": None}, "trim_offsets must be true or false, found null"),
+    ("AlbertTokenizer", {"keep_accents": 1}, "keep_accents must be true or false, found 1"),
+    ("AlbertTokenizer", {"remove_space": False}, "remove_space is false; bertjax supports only True"),
+    ("XLMRobertaTokenizer", {"sp_model_kwargs": {"enable_sampling": True}}, "sp_model_kwargs is"),
+    ("XLMRobertaTokenizer", {"eos_token": None}, "eos_token is null, but a XLMRobertaTokenizer needs one"),
+    ("DebertaV2Tokenizer", {"unk_id": -1}, "a token's number must be from 0 to 2147483647, found -1"),
+    ("DebertaV2Tokenizer", {"split_by_punct": "no"}, 'split_by_punct must be true or false, found "no"'),
+    ("MPNetTokenizer", {"do_lower_case": None}, "do_lower_case must be true or false, found null"),
+    ("MPNetTokenizer", {"sep_token": "absent"}, "its vocabulary lacks absent; is this a MPNet's"),
+    ("CamembertTokenizer", {"model_input_names": "input_ids"}, "model_input_names must be a list of names"),
+    ("CamembertTokenizer", {"extra_special_tokens": "<e>"}, "additional_special_tokens must be a list of tokens"),
+]
+
+
+@pytest.mark.parametrize(("name", "settings", "message"), REFUSED, ids=keys_of)
+def test_settings_that_cannot_be_followed_are_refused_by_name(
+    name: str, settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    refuse(change(make(tmp_path, name), **settings), message)
+
+
+def refuse(directory: Path, message: str) -> None:
+    with pytest.raises(DataError, match=message) as raised:
+        Tokenizer.from_pretrained(directory)
+    assert str(directory) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "message"),
+    [
+        ("XLMRobertaTokenizer", {"type": "BPE"}, 'its model is "BPE", but a XLMRobertaTokenizer has Unigram'),
+        (
+            "XLMRobertaTokenizer",
+            {"vocab": {"a": 0}},
+            'its vocabulary is {"a": 0}, not tokens with scores; is this a XLM-R',
+        ),
+        ("XLMRobertaTokenizer", {"vocab": [["a", 0.0]]}, "no tokenizer can be made of it .*unk_id"),
+        ("XLMRobertaTokenizer", {"vocab": [["a"]]}, "no tokenizer can be made of it"),
+        ("RobertaTokenizer", {"vocab": [["a", 0.0]]}, "not numbers by token; is this a RoBERTa's"),
+        ("RobertaTokenizer", {"merges": ["a b c"]}, "no tokenizer can be made of it"),
+        ("RobertaTokenizer", {"merges": [["a", "none"]]}, "no tokenizer can be made of it .*out of vocabulary"),
+        (
+            "AlbertTokenizer",
+            {"vocab": [["a", 0.0], ["b", 0.0]]},
+            r"vocabulary lacks \[CLS\], \[SEP\]; is this a ALBERT's",
+        ),
+        (
+            "MPNetTokenizer",
+            {"max_input_chars_per_word": 5},
+            "max_input_chars_per_word is 5, but a MPNetTokenizer has 100",
+        ),
+    ],
+)
+def test_a_tokenizer_json_that_is_not_of_the_class_is_refused(
+    name: str, changed: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    path = make(tmp_path, name) / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["model"] |= changed
+    path.write_text(json.dumps(content | {"added_tokens": []}))
+    refuse(tmp_path, message)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "content", "message"),
+    [
+        (
+            "RobertaTokenizer",
+            "merges.txt",
+            None,
+            "no tokenizer; looked for tokenizer.json and vocab.json and merges.txt",
+        ),
+        ("RobertaTokenizer", "merges.txt", "#version: 0.2\na b\na b c\n", "merges.txt, line 3: must be two tokens"),
+        ("RobertaTokenizer", "vocab.json", '{"a": -1}', 'vocab.json: the number of "a" must be from 0'),
+        ("AlbertTokenizer", "spiece.model", b"\xff" * 99, "spiece.model: not a SentencePiece model"),
+        ("AlbertTokenizer", "spiece.model", b"\x0a\x7f", "spiece.model: not a SentencePiece model"),
+        ("AlbertTokenizer", "spiece.model", b"", "spiece.model: is no Unigram model of SentencePiece"),
+        ("DebertaV2Tokenizer", "spm.model", 2, "spm.model: is no Unigram model of SentencePiece"),
+        (
+            "AlbertTokenizer",
+            "tokenizer_config.json",
+            '{"add_eos_token": false}',
+            "add_eos_token is given, which without",
+        ),
+        (
+            "AlbertTokenizer",
+            "config.json",
+            '{"model_type": "gpt2"}',
+            'config.json: the model_type is "gpt2"; bertjax makes',
+        ),
+        ("AlbertTokenizer", "config.json", '{"model_type": "modernbert"}', "no tokenizer; looked for tokenizer.json$"),
+        (
+            "AlbertTokenizer",
+            "config.json",
+            '{"model_type": ["albert"]}',
+            "config.json: model_type must be a name, found",
+        ),
+        (
+            "AlbertTokenizer",
+            "config.json",
+            '{"tokenizer_class": 3}',
+            "config.json: tokenizer_class must be a name, found 3",
+        ),
+    ],
+)
+def test_damaged_vocabulary_files_are_refused(name: str, file: str, content: Any, message: str, tmp_path: Path) -> None:
+    directory = write_vocabulary(tmp_path, name)
+    if file == "config.json":
+        (directory / "tokenizer_config.json").unlink()
+    if isinstance(content, int):
+        content = sentence_pieces(name, algorithm=content)
+    (directory / file).unlink()
+    if content is not None:
+        (directory / file).write_bytes(content.encode() if isinstance(content, str) else content)
+    refuse(directory, message)
