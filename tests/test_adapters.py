@@ -12,8 +12,10 @@ import pytest
 from safetensors.numpy import load_file
 
 from bertjax.checkpoints.adapter_config import AdapterConfig
-from bertjax.checkpoints.adapters import merge_adapter
-from bertjax.checkpoints.weight_files import CheckpointWarning
+from bertjax.checkpoints.adapters import merge_adapter, read_merged_weights
+from bertjax.checkpoints.families import FAMILIES as FAMILIES_BY_TYPE
+from bertjax.checkpoints.tensor_names import canonical_weights
+from bertjax.checkpoints.weight_files import CheckpointWarning, read_weights
 from bertjax.errors import ConfigError
 
 pytestmark = pytest.mark.needs_torch
@@ -127,6 +129,22 @@ def test_every_familys_adapter_is_merged_as_peft_does(tmp_path: Path, family: st
     targets = ["q_lin", "out_lin", "lin1"] if family == "DistilBert" else "all-linear"
     case = make_case(tmp_path, family + CLASSES, target_modules=targets, task_type="SEQ_CLS", bias="all")
     assert_merged(case)
+
+
+@pytest.mark.parametrize("head", [CLASSES, "ForMaskedLM"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_adapters_directory_is_read_as_its_base_merged(tmp_path: Path, family: str, head: str) -> None:
+    targets = {"DistilBert": ["q_lin", "lin1"], "Albert": ["query", "ffn"], "ModernBert": ["Wqkv", "Wi"]}
+    case = make_case(tmp_path, family + head, target_modules=targets.get(family, ["query", "intermediate.dense"]))
+    edit_json(case.adapter / "adapter_config.json", base_model_name_or_path="../base")
+    described = FAMILIES_BY_TYPE[json.loads((case.base / "config.json").read_text())["model_type"]]
+    found, expected = read_merged_weights(case.adapter, described), canonical_weights(case.expected, described)
+    assert found.keys() == expected.keys() - {entry.decoder for entry in described.heads.values()}  # tied
+    for name, array in found.items():
+        np.testing.assert_allclose(array, expected[name], rtol=0, atol=1e-6, err_msg=name)
+    plain = read_weights(case.base, described)
+    for name, array in read_merged_weights(case.base, described).items():
+        np.testing.assert_array_equal(array, plain[name])
 
 
 SETTINGS: dict[str, dict[str, Any]] = {

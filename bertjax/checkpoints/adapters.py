@@ -14,8 +14,17 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from bertjax.checkpoints.adapter_config import ADAPTER_WEIGHTS, AdapterConfig
-from bertjax.checkpoints.weight_files import _READERS, DTYPES, CheckpointWarning, _check_values, _read_checked
+from bertjax.checkpoints.adapter_config import ADAPTER_WEIGHTS, AdapterConfig, holds_adapter, locate_base
+from bertjax.checkpoints.families import Family
+from bertjax.checkpoints.tensor_names import BERT, canonical_weights
+from bertjax.checkpoints.weight_files import (
+    _READERS,
+    DTYPES,
+    CheckpointWarning,
+    _check_values,
+    _read_checked,
+    read_weights,
+)
 from bertjax.errors import CheckpointError, some_of
 from bertjax.paths import is_there
 
@@ -84,6 +93,28 @@ def merge_adapter(weights: Arrays, directory: Path) -> dict[str, np.ndarray]:
         raise CheckpointError(f"{path}: {error}") from None
     _check_values(path, {name: array for name, array in merged.items() if array is not weights.get(name)})
     return merged
+
+
+def read_merged_weights(directory: str | Path, family: Family = BERT) -> dict[str, np.ndarray]:
+    """Read a checkpoint's tensors as `read_weights` does; an adapter's are those of its base with it merged in.
+
+    Args:
+        directory: of a HuggingFace model, or of a LoRA adapter, whose base `locate_base` finds.
+        family: whose names its tensors have.
+
+    Returns: arrays under canonical names, in the file's dtype.
+
+    Raises:
+        ConfigError, CheckpointError, MissingDependencyError: as `read_weights`, `locate_base` and `merge_adapter`.
+
+    Warns:
+        CheckpointWarning: as these.
+    """
+    directory = Path(directory)
+    if not holds_adapter(directory):
+        return read_weights(directory, family)
+    merged = merge_adapter(read_weights(locate_base(directory), family), directory)
+    return canonical_weights(merged, family)  # again, for names that only the adapter has
 
 
 def _find(directory: Path) -> Path:
