@@ -17,7 +17,7 @@ from rich.table import Table
 
 import bertjax
 from benchmarks.common import describe_machine
-from bertjax.checkpoints import DEFAULT_MODEL, locate
+from bertjax.checkpoints import DEFAULT_MODEL, BertConfig, locate
 from bertjax.data import load_examples
 from bertjax.engine import SweepResult
 from bertjax.evidence import score
@@ -29,24 +29,26 @@ from bertjax.study import (
     cosine,
     encode_examples,
     metrics_of,
-    parity,
     positive_label,
     sweep_examples,
+    torch_reference,
 )
 
 BATCH = 32
 
 
-def torch_similarities(reference: Any, encoded: Encoded, head: tuple[int, int] | None, mode: str) -> np.ndarray:
+def torch_similarities(
+    reference: Any, config: BertConfig, encoded: Encoded, head: tuple[int, int] | None, mode: str
+) -> np.ndarray:
     """Cosine similarities of all pairs, mean pooling, in PyTorch; one head disabled, or none."""
     vectors = np.zeros((len(encoded.encodings), reference.config.hidden_size), np.float32)
     for indices, inputs in batch_encodings(encoded, range(len(encoded.encodings)), BATCH, 512):
         real = inputs["attention_mask"].astype(bool)
         if head is None:
-            hidden = parity.run_torch(reference, inputs).last_hidden_state.numpy()
+            hidden = torch_reference.run_torch(reference, inputs).last_hidden_state.numpy()
         else:
-            with parity.patched_attention(reference, head, mode, real):
-                hidden = parity.run_torch(reference, inputs).last_hidden_state.numpy()
+            with torch_reference.overridden_head(reference, config, head, mode, real):
+                hidden = torch_reference.run_torch(reference, inputs).last_hidden_state.numpy()
         vectors[list(indices)] = (hidden * real[..., None]).sum(1) / real.sum(1, keepdims=True)
     return cosine(*np.split(vectors, 2))
 
@@ -59,8 +61,8 @@ def run_both(
     start = time.perf_counter()
     ours = sweep_examples(model, encoded, single_heads(model.config, mode))
     middle = time.perf_counter()
-    base = torch_similarities(reference, encoded, None, mode)
-    theirs = SweepResult(base, np.stack([torch_similarities(reference, encoded, head, mode) for head in heads]))
+    base, *ablated = (torch_similarities(reference, model.config, encoded, head, mode) for head in (None, *heads))
+    theirs = SweepResult(base, np.stack(ablated))
     return ours, theirs, middle - start, time.perf_counter() - middle
 
 
@@ -76,7 +78,7 @@ def main() -> None:
     model = bertjax.load(directory)
     examples = load_examples(options.task, data=options.data, limit=options.limit, seed=0)
     encoded = encode_examples(model, bertjax.Tokenizer.from_pretrained(directory), examples)
-    ours, theirs, our_time, their_time = run_both(model, parity.load_torch(model, directory), encoded, options.mode)
+    ours, theirs, our_time, their_time = run_both(model, torch_reference.load_torch(model, directory), encoded, options.mode)
     table = Table(title=f"{options.task}, {len(examples)} pairs, mode {options.mode}; {describe_machine()}")
     for name in ("metric", "base here", "base PyTorch", "largest difference of a head's score"):
         table.add_column(name, justify="right")

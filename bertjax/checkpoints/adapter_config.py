@@ -65,7 +65,7 @@ _HARMLESS_BY_SUBJECT = {
     "settings of initialisations; `init_lora_weights` says whether one was used": """
         loftq_config eva_config corda_config lora_ga_config qalora_group_size""",
     "training, and how peft ran or saved it": """
-        lora_dropout inference_mode merge_weights megatron_core runtime_config auto_mapping peft_version""",
+        lora_dropout inference_mode merge_weights megatron_core runtime_config peft_version""",
     "biases of updates; they are in the file": "lora_bias",
     "tied tensors; they are as `merge_and_unload` leaves them": "ensure_weight_tying",
 }
@@ -89,6 +89,7 @@ class AdapterConfig:
     bias: str = "none"
     modules_to_save: list[str] | None = None
     task_type: str | None = None
+    auto_mapping: Mapping[str, Any] | None = None
     base_model_name_or_path: str | None = None
     revision: str | None = None
 
@@ -122,6 +123,12 @@ class AdapterConfig:
             return cls.from_dict(mapping)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
+
+    @property
+    def model_class(self) -> str | None:
+        """transformers' class of the model that the adapter was trained on, where peft wrote it: without a task."""
+        name = (self.auto_mapping or {}).get("base_model_class")
+        return name if isinstance(name, str) else None
 
     @property
     def may_have_decoder(self) -> bool:
@@ -294,6 +301,8 @@ def _check_settings(values: Mapping[str, Any]) -> None:
     saved = values["modules_to_save"]
     if saved is not None and not (isinstance(saved, list) and all(isinstance(name, str) for name in saved)):
         raise ConfigError(f"modules_to_save must be a list of modules' names, found {show(saved)}")
+    if not isinstance(values["auto_mapping"], Mapping | None):
+        raise ConfigError(f"auto_mapping must be a table or null, found {show(values['auto_mapping'])}")
     for name in ("task_type", "base_model_name_or_path", "revision"):
         if not isinstance(values[name], str | None):
             raise ConfigError(f"{name} must be a text or null, found {show(values[name])}")

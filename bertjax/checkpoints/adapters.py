@@ -8,13 +8,15 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
 
 from bertjax.checkpoints.adapter_config import ADAPTER_WEIGHTS, AdapterConfig, holds_adapter, locate_base
+from bertjax.checkpoints.architecture import ANSWERS, BODY, SEQUENCE, TOKENS
+from bertjax.checkpoints.config import BertConfig, numbered_labels
 from bertjax.checkpoints.families import Family
 from bertjax.checkpoints.tensor_names import BERT, canonical_weights
 from bertjax.checkpoints.weight_files import (
@@ -29,6 +31,9 @@ from bertjax.errors import CheckpointError, some_of
 from bertjax.paths import is_there
 
 Arrays = Mapping[str, np.ndarray]
+
+# peft's tasks, as heads of a family.
+_TASKS = {"SEQ_CLS": (SEQUENCE,), "TOKEN_CLS": (TOKENS,), "QUESTION_ANS": (ANSWERS,), "FEATURE_EXTRACTION": (BODY,)}
 
 # `query.lora_A.weight`, or with an adapter's name `query.lora_A.default.weight`; embeddings have no `.weight`.
 _FACTOR = re.compile(r"(?P<module>.+)\.lora_(?P<factor>[AB])(?:\.(?P<adapter>[^.]+))?\.(?P<kind>weight|bias)")
@@ -85,10 +90,10 @@ def merge_adapter(weights: Arrays, directory: Path) -> dict[str, np.ndarray]:
     """
     config = AdapterConfig.from_directory(directory)
     path = _find(directory)
-    tensors = _read_checked(path, _READERS[path.suffix])
+    adapter = _read(path)
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is named below
-            merged = _merge(weights, _sort(tensors), config)
+            merged = _merge(weights, adapter, config)
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from None
     _check_values(path, {name: array for name, array in merged.items() if array is not weights.get(name)})
@@ -115,6 +120,53 @@ def read_merged_weights(directory: str | Path, family: Family = BERT) -> dict[st
         return read_weights(directory, family)
     merged = merge_adapter(read_weights(locate_base(directory), family), directory)
     return canonical_weights(merged, family)  # again, for names that only the adapter has
+
+
+def read_merged_config(directory: str | Path) -> BertConfig:
+    """Read a checkpoint's config as `BertConfig.from_directory` does; an adapter's is that of its base for its own task.
+
+    A config.json in the adapter's directory is taken as it is. Else the base's, with what the adapter changes: the class
+    that peft names, or that of its `task_type`, and labels numbered anew where its classifier has another number.
+
+    Args:
+        directory: of a HuggingFace model, or of a LoRA adapter, whose base `locate_base` finds.
+
+    Raises:
+        ConfigError, CheckpointError, MissingDependencyError: as `BertConfig.from_directory` and `read_merged_weights`.
+    """
+    directory = Path(directory)
+    if not holds_adapter(directory):
+        return BertConfig.from_directory(directory)
+    base, settings = locate_base(directory), AdapterConfig.from_directory(directory)
+    if is_there(directory / "config.json", CheckpointError) and not directory.samefile(base):
+        return BertConfig.from_directory(directory)
+    config = BertConfig.from_directory(base)
+    heads = config.family.heads
+    classes = [settings.model_class, *(heads[task].architecture for task in _TASKS.get(settings.task_type or "", ()))]
+    known = [name for name in classes if name in {head.architecture for head in heads.values()}]
+    if known:
+        config = replace(config, architectures=tuple(known[:1]))
+    labels = _labels(_read(_find(directory)), config) if known else None
+    return config if labels in (None, config.num_labels) else replace(config, id2label=numbered_labels(labels))
+
+
+def _labels(adapter: Adapter, config: BertConfig) -> int | None:
+    """How many labels an adapter's own classifier has; None where it brings none."""
+    for task in (SEQUENCE, TOKENS):
+        head = config.family.heads.get(task)
+        if head is not None and (head.architecture,) == config.architectures:
+            tensors = [adapter.whole[entry.tensor] for entry in head.entries if entry.tensor in adapter.whole]
+            matrices = [tensor for tensor in tensors if tensor.ndim == 2]
+            return matrices[-1].shape[0] if matrices else None
+    return None
+
+
+def _read(path: Path) -> Adapter:
+    tensors = _read_checked(path, _READERS[path.suffix])
+    try:
+        return _sort(tensors)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from None
 
 
 def _find(directory: Path) -> Path:

@@ -1,6 +1,6 @@
 """The study: the main job from its settings to its results."""
 
-from bertjax.study import parity
+from bertjax.study import parity, torch_reference
 from bertjax.study.conclusion import conclude
 from bertjax.study.encoding import Encoded, batch_encodings, encode_examples, label_order
 from bertjax.study.job import Job
@@ -36,6 +36,7 @@ __all__ = [
     "positive_label",
     "run_job",
     "sweep_examples",
+    "torch_reference",
     "versions",
     "where_from",
 ]

@@ -5,25 +5,22 @@ there on purpose (a row of padding alone has weights 0 here and uniform ones in 
 Needs the extra `torch`.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from bertjax import arguments as checks_of
-from bertjax.checkpoints import BertConfig, locate
+from bertjax.checkpoints import BertConfig, architecture, locate
 from bertjax.data import Tokenizer, collate, load_examples
 from bertjax.engine import plain
-from bertjax.errors import CheckpointError, MissingDependencyError
 from bertjax.interventions import overrides
 from bertjax.model import ModelOutput, PretrainedModel, load
 from bertjax.progress import Progress, shown
-
-Arguments = dict[str, Int[np.ndarray, "batch token"]]
+from bertjax.study.torch_reference import Arguments, load_torch, overridden_head, run_torch
 
 # Largest absolute differences allowed. float32: what rounding of sums in another order adds up to over the
 # layers of a real model, where hidden states are of size 1 to 10 and weights at most 1. float64: the same
@@ -40,6 +37,8 @@ FIELDS = {
     "start_logits": "start logits",
     "end_logits": "end logits",
 }
+
+THEIR_NAMES = {"seq_relationship_logits": "sop_logits"}  # in ALBERT
 
 
 @dataclass(frozen=True)
@@ -64,28 +63,6 @@ class Difference:
         return self.largest <= self.tolerance
 
 
-def load_torch(model: PretrainedModel, directory: Path) -> Any:
-    """The checkpoint as `transformers` reads it: eager attention, no dropout, the dtype of `model`.
-
-    Raises:
-        MissingDependencyError: PyTorch is not installed.
-        CheckpointError: `transformers` cannot read it.
-    """
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingDependencyError("parity compares with PyTorch: pip install 'bertjax[torch]'") from error
-    import transformers
-
-    name = type(model).__name__
-    cls = getattr(transformers, name if name != "BertForSentenceEmbedding" else "BertModel")
-    try:
-        reference = cls.from_pretrained(directory, attn_implementation="eager", local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"transformers cannot read {directory}: {str(error).splitlines()[0]}") from error
-    return reference.eval().to(torch.float64 if model.numerics.dtype == "float64" else torch.float32)
-
-
 def compare(model: PretrainedModel, reference: Any, arguments: Arguments) -> list[Difference]:
     """Every component of a forward pass, from the embeddings to the head's logits.
 
@@ -96,8 +73,10 @@ def compare(model: PretrainedModel, reference: Any, arguments: Arguments) -> lis
 
     Returns: one row for each component, in the order of computation.
     """
-    ours, theirs = model(arguments), run_torch(reference, arguments)
     real = np.asarray(arguments["attention_mask"]).astype(bool)
+    if model.task == architecture.CHOICE:  # each text is one of one choice
+        arguments = {name: np.asarray(array)[:, None] for name, array in arguments.items()}
+    ours, theirs = model(arguments), run_torch(reference, arguments)
 
     def row(component: str, kind: str, mine: Any, other: Any, where: np.ndarray = real) -> Difference:
         return _difference(component, mine, other, where, TOLERANCES[model.numerics.dtype][kind])
@@ -109,9 +88,10 @@ def compare(model: PretrainedModel, reference: Any, arguments: Arguments) -> lis
         states = ours.hidden_states[layer + 1], theirs.hidden_states[layer + 1]
         rows.append(row(f"layer {layer}: output", "hidden states", *states))
     for field, name in FIELDS.items():
-        mine, other = getattr(ours, field, None), getattr(theirs, field, None)
+        mine, other = getattr(ours, field, None), getattr(theirs, THEIR_NAMES.get(field, field), None)
+        other = getattr(theirs, field, None) if other is None else other
         if mine is not None and other is not None:
-            per_token = mine.ndim == 3 or field in ("start_logits", "end_logits")
+            per_token = mine.ndim == 3 or field in ("start_logits", "end_logits") or model.task == architecture.REPLACED
             rows.append(row(name, "outputs", mine, other, real if per_token else np.ones(mine.shape[0], bool)))
     return rows
 
@@ -136,7 +116,7 @@ def compare_overrides(
         chunk = heads[start : start + chunk_size]
         stacked = overrides.stack([constructor(model.config, [head]) for head in chunk])
         for head, ours in zip(chunk, plain.run(model, inputs, stacked, _last_hidden_state), strict=True):
-            with patched_attention(reference, head, mode, real):
+            with overridden_head(reference, model.config, head, mode, real):
                 theirs = run_torch(reference, arguments).hidden_states[-1]
             name = f"{mode} {head[0]}.{head[1]}: last hidden state"
             rows.append(_difference(name, ours, theirs, real, TOLERANCES[model.numerics.dtype]["hidden states"]))
@@ -148,44 +128,6 @@ def worst(rows: Sequence[Difference], component: str) -> Difference:
     largest = max(rows, key=lambda row: row.largest if row.largest == row.largest else np.inf)
     name = f"{component} (largest: {largest.component.split(':')[0]})"
     return Difference(name, largest.largest, float(np.mean([row.mean for row in rows])), largest.tolerance)
-
-
-def run_torch(reference: Any, arguments: Arguments) -> Any:
-    """A forward pass in PyTorch, with attentions and hidden states, as NumPy arrays."""
-    import torch
-
-    tensors = {name: torch.tensor(np.asarray(value), dtype=torch.long) for name, value in arguments.items()}
-    with torch.no_grad():
-        return reference(**tensors, output_attentions=True, output_hidden_states=True)
-
-
-@contextmanager
-def patched_attention(reference: Any, head: tuple[int, int], mode: str, real: np.ndarray) -> Iterator[None]:
-    """`transformers`' eager attention with one head made uniform (1/n over real tokens) or zero."""
-    import torch
-    from transformers.models.bert import modeling_bert
-
-    body = getattr(reference, "bert", reference)
-    target = body.encoder.layer[head[0]].attention.self
-    original = modeling_bert.eager_attention_forward
-    shares = torch.tensor(real / np.maximum(real.sum(-1, keepdims=True), 1))
-
-    def attention(module: Any, query: Any, key: Any, value: Any, *rest: Any, **options: Any) -> tuple[Any, Any]:
-        output, weights = original(module, query, key, value, *rest, **options)
-        if module is target and mode == "zero":
-            output = output.clone()
-            output[:, :, head[1]] = 0
-        elif module is target:
-            weights = weights.clone()
-            weights[:, head[1]] = shares[:, None].to(weights.dtype)
-            output = torch.matmul(weights, value).transpose(1, 2).contiguous()
-        return output, weights
-
-    modeling_bert.eager_attention_forward = attention
-    try:
-        yield
-    finally:
-        modeling_bert.eager_attention_forward = original
 
 
 def _last_hidden_state(output: ModelOutput) -> Float[Array, "batch token embed"]:
@@ -213,8 +155,9 @@ def random_arguments(config: BertConfig, batch: int, tokens: int, seed: int = 0)
     mask = (np.arange(tokens)[None] < lengths[:, None]).astype(np.int32)
     ids = generator.integers(0, config.vocab_size, (batch, tokens), dtype=np.int32)
     types = (np.arange(tokens)[None] >= lengths[:, None] // 2).astype(np.int32) * mask
+    padding = config.pad_token_id or 0
     return {
-        "input_ids": ids * mask,
+        "input_ids": np.where(mask == 1, ids, padding),
         "attention_mask": mask,
         "token_type_ids": types * (config.type_vocab_size > 1),
     }
@@ -250,8 +193,8 @@ def check_model(
 
 def _sentences(model: PretrainedModel, directory: Path, examples: int) -> Arguments:
     if not any((directory / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
-        return random_arguments(model.config, examples, min(32, model.config.max_position_embeddings))
+        return random_arguments(model.config, examples, min(32, model.config.max_tokens))
     tokenizer = Tokenizer.from_pretrained(directory)
     sample = load_examples("qnli-sample", limit=examples)
-    longest = min(128, model.config.max_position_embeddings)
+    longest = min(128, model.config.max_tokens)
     return collate(tokenizer.encode(sample.first, sample.second, longest), None, tokenizer.pad_id)

@@ -6,7 +6,7 @@ A family is one file beside this one, and all that bertjax knows of it stands th
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from bertjax.checkpoints.architecture import (
     ANSWERS,
@@ -29,6 +29,7 @@ AS_IS, TRANSPOSED, INTO_HEADS, HEAD_BIAS, OUT_OF_HEADS = (
 )
 
 
+@runtime_checkable
 class Config(Protocol):
     """What a description is made of: `BertConfig` is one."""
 

@@ -120,11 +120,13 @@ def _read(mapping: dict[str, Any]) -> dict[str, Any]:
             raise ConfigError(f"global_attn_every_n_layers must be a positive integer, found {every!r:.80}")
         mapping["layer_types"] = None if every == EVERY else _kinds(min(layers, MOST_LAYERS), every)
     elif isinstance(mapping["layer_types"], list):
-        mapping["layer_types"] = tuple(mapping["layer_types"])
+        kinds = tuple(mapping["layer_types"])
+        mapping["layer_types"] = None if len(kinds) == layers and kinds == _kinds(layers, EVERY) else kinds
     rotations = mapping.pop("rope_parameters", None) or {}
+    if not isinstance(rotations, dict) or set(rotations) - set(BASES):
+        raise ConfigError(f"rope_parameters must be those of {GLOBAL} and {LOCAL}, found {rotations!r:.80}")
     for kind, key in _BASE_KEYS.items():
-        rotation = rotations.get(kind) if isinstance(rotations, dict) else rotations
-        rotation = {} if rotation is None else rotation
+        rotation = rotations.get(kind) or {}
         if not isinstance(rotation, dict) or set(rotation) - {"rope_type", "rope_theta"}:
             raise ConfigError(f"rope_parameters must hold rope_type and rope_theta for {kind}, found {rotation!r:.80}")
         if rotation.get("rope_type", "default") != "default":

@@ -1,0 +1,205 @@
+"""The engine equals the oracle for every family: packed, in every mode and readout, on two devices, resumed."""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertjax import BertForMaskedLM, BertForSentenceEmbedding, BertForSequenceClassification, BertModel
+from bertjax.checkpoints import FAMILIES
+from bertjax.engine import run as engine
+from bertjax.errors import SweepInterrupted
+from bertjax.interventions import MODES, readouts
+from bertjax.interventions import ablations as ab
+from bertjax.model import packed_layer
+from tests.families import config_of
+from tests.test_engine import CLOSE, collections, oracle, sum_over_tokens, word_logits_of_first
+from tests.tiny import encodings, largest_difference, random_model
+
+READOUTS = {
+    "logits": (BertForSequenceClassification, readouts.logits, {}),
+    "mean": (BertForSentenceEmbedding, readouts.sentence_embedding, {}),
+    "words": (BertForMaskedLM, word_logits_of_first, {}),
+    "hidden": (BertModel, sum_over_tokens, {}),
+}
+
+
+@functools.cache
+def model_of(family, size, readout, dtype):
+    cls, _, options = READOUTS[readout]
+    return random_model(cls, config_of(family, size), dtype, **options)
+
+
+def texts(config, rng, lengths):
+    """Random texts; where positions are counted by tokens, some tokens within have the padding's id."""
+    return encodings(config, rng, lengths)
+
+
+def check(family, size, name, dtype, rng, ablations, lengths, **options):
+    """The engine against a full forward pass for each ablation."""
+    model = model_of(family, size, name, dtype)
+    config = model.config
+    examples, donors = texts(config, rng, lengths), texts(config, rng, lengths)
+    shape = (config.num_hidden_layers, config.num_attention_heads, config.head_dim)
+    means = rng.normal(size=shape).astype(model.numerics.wide)
+    found = engine.sweep(model, examples, ablations, READOUTS[name][1], means=means, donors=donors, **options)
+    expected = oracle(model, examples, ablations, READOUTS[name][1], means, donors)
+    assert largest_difference(found.outputs, expected) <= CLOSE[dtype]
+    return found
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("size", [0, 1])
+@pytest.mark.parametrize("name", sorted(READOUTS))
+def test_all_heads_and_layers_in_every_mode(family, size, name, rng, x64):
+    config = config_of(family, size)
+    sets = [one for mode in sorted(MODES) for one in (*ab.single_heads(config, mode), *ab.whole_layers(config, mode))]
+    chosen = [sets[number] for number in sorted(rng.choice(len(sets), 13, replace=False))]
+    ablations = [*chosen, ab.Ablation("base", ())]
+    options = {"row_length": 23, "tokens_at_once": 69}
+    found = check(family, size, name, "float64", rng, ablations, [3, 11, 1, 5, 5, 2], **options)
+    assert np.array_equal(found.base, found.outputs[-1])
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.data())
+def test_the_engine_is_the_oracle(data):
+    check_any(data)
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_the_engine_is_the_oracle_many_times(data):
+    check_any(data)
+
+
+def check_any(data):
+    """Any family, plan, packing and size of steps."""
+    family, size = data.draw(st.sampled_from(sorted(FAMILIES))), data.draw(st.sampled_from([0, 1]))
+    name, dtype = data.draw(st.sampled_from(sorted(READOUTS))), data.draw(st.sampled_from(sorted(CLOSE)))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    with jax.enable_x64(dtype == "float64"):
+        ablations = [
+            ab.Ablation(str(number), tuple(ab.Change(*head, *how) for head, how in one.items()))
+            for number, one in enumerate(data.draw(collections(config_of(family, size))))
+        ]
+        check(
+            family,
+            size,
+            name,
+            dtype,
+            rng,
+            ablations,
+            data.draw(st.lists(st.integers(1, 13), min_size=1, max_size=7)),
+            row_length=data.draw(st.sampled_from([13, 16, 24])),
+            one_per_row=data.draw(st.booleans()),
+            tokens_at_once=data.draw(st.sampled_from([1, 48, 96])),
+        )
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("name", ["logits", "hidden"])
+def test_fused_attention_gives_the_same(family, name, rng):
+    config, model = config_of(family), model_of(family, 0, name, "float32")
+    examples, heads = encodings(config, rng, [5, 9, 2, 13, 7]), [*ab.single_heads(config), *ab.whole_layers(config, "zero")]
+    given = {"readout": READOUTS[name][1], "row_length": 16, "progress": False}
+    explicit, fused = (engine.sweep(model, examples, heads, attention=form, **given) for form in ("explicit", "fused"))
+    assert largest_difference(explicit.outputs, fused.outputs) < 2e-5
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_rows_in_blocks_of_queries_are_whole_rows(family, rng, monkeypatch):
+    """Long rows are computed for some queries after others, and a window sees the keys around it alone."""
+    config, model = config_of(family), model_of(family, 0, "hidden", "float32")
+    examples = encodings(config, rng, rng.integers(1, 20, 14))
+    heads = [*ab.single_heads(config), *ab.whole_layers(config, "zero")]
+    whole = engine.sweep(model, examples, heads, sum_over_tokens, row_length=40, tokens_at_once=80)
+    jax.clear_caches()
+    for name, value in (("WHOLE_ROWS", 11), ("QUERIES", 7)):
+        monkeypatch.setattr(packed_layer, name, value)
+    blocks = engine.sweep(model, examples, heads, sum_over_tokens, row_length=40, tokens_at_once=80)
+    jax.clear_caches()
+    assert 0 < largest_difference(whole.outputs, blocks.outputs) < CLOSE["float32"]
+
+
+def test_uniform_weights_of_a_window_are_a_mean_over_what_it_sees(rng):
+    """By hand: a token of a local layer sees 2 tokens to either side, of its own text."""
+    config = config_of("modernbert")
+    assert [kind.window for kind in config.architecture.layers] == [None, 2, 2, None]
+    model = random_model(BertModel, config)
+    given = {"input_ids": rng.integers(0, 41, (1, 9)), "attention_mask": [[1] * 7 + [0] * 2]}
+    output = model(**given, overrides=ab.to_overrides(config, ab.ablation(config, ["1.1", "3.0"])))
+    weights = np.asarray(output.attentions)
+    seen = [{key for key in range(7) if abs(key - query) <= 2} for query in range(7)]
+    expected = np.array([[1 / len(keys) if key in keys else 0 for key in range(9)] for keys in seen])
+    assert np.abs(weights[1, 0, 1, :7] - expected).max() < 1e-6
+    assert np.abs(weights[3, 0, 0, :7] - np.array([1 / 7] * 7 + [0] * 2)).max() < 1e-6
+    assert (weights[2, 0, :, 0, 3:] == 0).all()
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_an_interrupted_sweep_resumes_with_the_same_bytes(family, tmp_path, rng):
+    config, model = config_of(family), model_of(family, 0, "logits", "float32")
+    examples, heads = encodings(config, rng, rng.integers(1, 13, 12)), [*ab.single_heads(config), *ab.head_pairs(config)]
+    options = {"row_length": 16, "tokens_at_once": 16}
+    whole = engine.sweep(model, examples, heads, readouts.logits, **options)
+
+    def stop(done, total):
+        if done > total / 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises((SweepInterrupted, KeyboardInterrupt)):
+        engine.sweep(model, examples, heads, readouts.logits, journal=tmp_path / "j", progress=stop, **options)
+    again = engine.sweep(model, examples, heads, readouts.logits, journal=tmp_path / "j", **options)
+    assert np.array_equal(whole.outputs, again.outputs)
+
+
+TWO_DEVICES = """
+import json, sys
+import jax, numpy as np
+from bertjax.checkpoints import FAMILIES
+from bertjax.engine import run as engine
+from bertjax.interventions import ablations as ab
+from tests.families import config_of
+from tests.test_family_engine import READOUTS, model_of
+from tests.tiny import encodings, largest_difference
+assert len(jax.devices()) == 2
+apart = {}
+for family in sorted(FAMILIES):
+    config, rng = config_of(family), np.random.default_rng(5)
+    examples = encodings(config, rng, rng.integers(1, 13, 11))
+    for name in ("logits", "hidden"):
+        model, heads = model_of(family, 0, name, "float32"), ab.single_heads(config)
+        one, two = (
+            engine.sweep(model, examples, heads, READOUTS[name][1], devices=devices, row_length=16, tokens_at_once=48)
+            for devices in (jax.devices()[:1], jax.devices())
+        )
+        apart[f"{family} {name}"] = largest_difference(one.outputs, two.outputs)
+print(json.dumps(apart))
+"""
+
+
+def test_two_devices_give_the_same():
+    flags = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
+    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_DEVICES],
+        env=environment,
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    apart = json.loads(done.stdout.strip().splitlines()[-1])
+    assert len(apart) == 2 * len(FAMILIES)
+    assert max(apart.values()) < CLOSE["float32"]
