@@ -22,6 +22,10 @@ from transformers import AutoTokenizer
 from bertjax.data.tokenizer import Encoding, Tokenizer
 from bertjax.data.tokenizer_classes import CLASSES, class_of
 from bertjax.errors import DataError, InputError
+from experiments.likeness.partners import fit, segments
+from experiments.patterns.maps import sizes_of
+from experiments.words.features import FEATURES, TEXT, _no_masks
+from experiments.words.spans import pieces_of
 
 # SentencePiece's map of characters for a few rules, such as "\ufb01" to "fi", full and half width to plain letters, a
 # no-break space to a space, and a soft hyphen to nothing.
@@ -597,3 +601,21 @@ def test_damaged_vocabulary_files_are_refused(name: str, file: str, content: Any
     if content is not None:
         (directory / file).write_bytes(content.encode() if isinstance(content, str) else content)
     refuse(directory, message)
+
+
+@pytest.mark.parametrize("name", ["RobertaTokenizer", "XLMRobertaTokenizer", "PreTrainedTokenizerFast"])
+def test_programs_tell_the_texts_of_a_pair_apart_without_token_types(name: str, tmp_path: Path) -> None:
+    ours = Tokenizer.from_pretrained(make(tmp_path, name))
+    (one,) = ours.encode(["one two"], ["three"])
+    doubled = ours.special_tokens(pairs=True) - 3
+    first = len(ours.encode(["one two"])[0])
+    second = len(one) - first
+    assert set(one.token_type_ids) == {0}
+    assert sizes_of(one) == segments(one) == (first, second)
+    pieces = [one.tokens[token] for token in pieces_of(one, (0, 5), segment=1)]
+    assert pieces == list(ours.encode(["three"])[0].tokens[1:-1])
+    (masks,) = _no_masks([one])
+    ends = [first - 1, *[first] * doubled, len(one) - 1]
+    assert np.flatnonzero(masks[FEATURES.index("[SEP]")]).tolist() == ends
+    assert np.flatnonzero(masks[FEATURES.index(TEXT)]).tolist() == sorted({*range(1, len(one))} - {*ends})
+    assert sizes_of(fit(one, (first - 1, second))) == (first - 1, second)

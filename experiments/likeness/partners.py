@@ -68,7 +68,7 @@ def segments(text: Encoding) -> tuple[int, int]:
     >>> segments(Encoding((1, 5, 2, 6, 2), (0, 0, 0, 1, 1), ("",) * 5, ((0, 0),) * 5, False))
     (3, 2)
     """
-    second = sum(text.token_type_ids)
+    second = sum(text.segments)
     return len(text) - second, second
 
 
@@ -80,6 +80,9 @@ def fit(text: Encoding, lengths: tuple[int, int]) -> Encoding:
     (1, 5, 7, 2)
     >>> fit(text, (2, 0)).input_ids
     (1, 2)
+    >>> pair = Encoding((1, 5, 6, 7, 2, 2, 8, 2), (0,) * 8, ("",) * 8, ((0, 0),) * 8, False, boundary=5)
+    >>> fit(pair, (4, 3)).segments
+    (0, 0, 0, 0, 1, 1, 1)
     """
     positions, start = [], 0
     for size, length in zip(segments(text), lengths, strict=True):
@@ -91,4 +94,5 @@ def fit(text: Encoding, lengths: tuple[int, int]) -> Encoding:
         tuple(text.tokens[place] for place in positions),
         tuple(text.offsets[place] for place in positions),
     )
-    return replace(text, input_ids=ids, token_type_ids=types, tokens=tokens, offsets=offsets)
+    boundary = None if text.boundary is None else lengths[0]
+    return replace(text, input_ids=ids, token_type_ids=types, tokens=tokens, offsets=offsets, boundary=boundary)

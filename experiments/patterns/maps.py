@@ -118,7 +118,7 @@ def sizes_of(text: Encoding) -> tuple[int, int]:
     >>> sizes_of(Encoding((2, 7, 3, 8, 3), (0, 0, 0, 1, 1), ("",) * 5, ((0, 0),) * 5, False))
     (3, 2)
     """
-    second = sum(text.token_type_ids)
+    second = sum(text.segments)
     return len(text) - second, second
 
 

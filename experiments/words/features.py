@@ -97,11 +97,13 @@ def _no_masks(texts: Sequence[Encoding]) -> Masks:
     masks = np.zeros((len(texts), len(FEATURES), max(len(text) for text in texts)), bool)
     for example, text in enumerate(texts):
         last = len(text) - 1
-        first = text.token_type_ids.index(1) - 1 if 1 in text.token_type_ids else last
+        first = text.segments.index(1) - 1 if 1 in text.segments else last
+        doubled = text.boundary is not None and text.input_ids[first : first + 2] == text.input_ids[last:] * 2
+        separators = [first, last, *[first + 1] * doubled]
         masks[example, FEATURES.index("[CLS]"), 0] = True
-        masks[example, FEATURES.index("[SEP]"), [first, last]] = True
+        masks[example, FEATURES.index("[SEP]"), separators] = True
         masks[example, FEATURES.index(TEXT), 1:last] = True
-        masks[example, FEATURES.index(TEXT), first] = False
+        masks[example, FEATURES.index(TEXT), separators] = False
         if first < last:
             masks[example, FEATURES.index("[SEP] first"), first] = True
             masks[example, FEATURES.index("[SEP] second"), last] = True

@@ -34,6 +34,6 @@ def pieces_of(encoding: Encoding, span: Span, segment: int = 0) -> list[int]:
     """
     return [
         token
-        for token, (start, end) in enumerate(encoding.offsets)
-        if start < end and start < span[1] and span[0] < end and encoding.token_type_ids[token] == segment
+        for token, ((start, end), part) in enumerate(zip(encoding.offsets, encoding.segments, strict=True))
+        if start < end and start < span[1] and span[0] < end and part == segment
     ]
