@@ -218,6 +218,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "modules_to_save must be a list": {"modules_to_save": "classifier"},
     "task_type must be a text": {"task_type": 3},
     "revision must be a text": {"revision": 3},
+    "auto_mapping must be a table": {"auto_mapping": ["BertModel"]},
 }
 
 

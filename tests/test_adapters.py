@@ -12,7 +12,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from bertjax.checkpoints.adapter_config import AdapterConfig
-from bertjax.checkpoints.adapters import merge_adapter, read_merged_weights
+from bertjax.checkpoints.adapters import merge_adapter, read_merged_config, read_merged_weights
+from bertjax.checkpoints.config import BertConfig
 from bertjax.checkpoints.families import FAMILIES as FAMILIES_BY_TYPE
 from bertjax.checkpoints.tensor_names import canonical_weights
 from bertjax.checkpoints.weight_files import CheckpointWarning, read_weights
@@ -55,16 +56,14 @@ class Case:
         return load_file(self.base / "model.safetensors")
 
 
-def make_model(name: str, seed: int = 0) -> Any:
+def make_model(name: str, **sizes: Any) -> Any:
     import torch
     import transformers
 
     family = next(family for family in FAMILIES if name.startswith(family))
-    torch.manual_seed(seed)
-    model = getattr(transformers, name)(
-        getattr(transformers, f"{family}Config")(**OTHER_SIZES.get(family, SIZES)),
-    )
-    return randomised(model, lambda parameter: True)
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{family}Config")(**OTHER_SIZES.get(family, SIZES) | sizes)
+    return randomised(getattr(transformers, name)(config), lambda parameter: True)
 
 
 def randomised(model: Any, chosen: Callable[[Any], bool]) -> Any:
@@ -145,6 +144,36 @@ def test_an_adapters_directory_is_read_as_its_base_merged(tmp_path: Path, family
     plain = read_weights(case.base, described)
     for name, array in read_merged_weights(case.base, described).items():
         np.testing.assert_array_equal(array, plain[name])
+
+
+TASKS = {
+    "SEQ_CLS": "ForSequenceClassification",
+    "TOKEN_CLS": "ForTokenClassification",
+    "QUESTION_ANS": "ForQuestionAnswering",
+    "FEATURE_EXTRACTION": "Model",
+}
+
+
+@pytest.mark.parametrize("task", [*TASKS, None])
+@pytest.mark.parametrize("family", ["Bert", "Roberta"])
+def test_the_configuration_is_the_bases_for_the_adapters_task(tmp_path: Path, family: str, task: str | None) -> None:
+    """As a rule a base is a masked LM with two labels that mean nothing."""
+    name = family + TASKS.get(task or "", "ForMaskedLM")
+    model = make_model(name, num_labels=4)
+    case = make_case(tmp_path, model, target_modules=["query"], task_type=task)
+    adapter, base = case.adapter / "adapter_config.json", case.base / "config.json"
+    plain = BertConfig.from_directory(case.base)
+    edit_json(base, architectures=[f"{family}ForMaskedLM"], id2label={"0": "LABEL_0", "1": "LABEL_1"}, label2id=None)
+    edit_json(adapter, base_model_name_or_path="../base")
+    config = read_merged_config(case.adapter)
+    labels = 4 if task in ("SEQ_CLS", "TOKEN_CLS") else 2
+    assert (config.architectures, config.num_labels) == ((name,), labels)
+    assert dataclasses.replace(config, id2label=plain.id2label) == plain
+    assert read_merged_config(case.base) == BertConfig.from_directory(case.base)
+    edit_json(base, id2label={str(number): f"name {number}" for number in range(labels)})
+    assert read_merged_config(case.adapter).id2label[1] == "name 1"
+    (case.adapter / "config.json").write_text(base.read_text())  # the adapter's own, as it is
+    assert read_merged_config(case.adapter) == BertConfig.from_directory(case.base)
 
 
 SETTINGS: dict[str, dict[str, Any]] = {

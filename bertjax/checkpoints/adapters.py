@@ -123,10 +123,10 @@ def read_merged_weights(directory: str | Path, family: Family = BERT) -> dict[st
 
 
 def read_merged_config(directory: str | Path) -> BertConfig:
-    """Read a checkpoint's config as `BertConfig.from_directory` does; an adapter's is that of its base for its own task.
+    """Read a checkpoint's config as `BertConfig.from_directory` does; an adapter's is its base's, for its own task.
 
-    A config.json in the adapter's directory is taken as it is. Else the base's, with what the adapter changes: the class
-    that peft names, or that of its `task_type`, and labels numbered anew where its classifier has another number.
+    A config.json in the adapter's directory is taken as it is. Else it is the base's with what the adapter changes: the
+    class that peft names, or that of its `task_type`, and labels numbered anew where its classifier has more or fewer.
 
     Args:
         directory: of a HuggingFace model, or of a LoRA adapter, whose base `locate_base` finds.
