@@ -13,6 +13,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Shaped
 
+from bertjax.checkpoints import BertConfig, LayerKind
 from bertjax.engine import compiled_steps
 from bertjax.engine.compiled_steps import BlockRows
 from bertjax.engine.packing import Packed
@@ -34,18 +35,31 @@ from bertjax.model import (
     prepare_inputs,
 )
 
-# A branch computes 8 of a layer's 12 products of embed x embed for every slot, and the other 4 once.
-BRANCH_SHARE = 0.75
-
-
-def is_worth_branching(children: int, runs: int, short: bool) -> bool:
+def is_worth_branching(children: int, runs: int, short: bool, share: float) -> bool:
     """Whether a step that shares attention costs less for this many children than one full layer for each.
 
     Args:
         runs: slots of a block; the step computes all of them.
         short: whether it is computed at [CLS] alone, where attention is nearly all there is.
+        share: of the slots from which on it is worth it (`branch_share`).
     """
-    return children > (1 if short else BRANCH_SHARE * runs)
+    return children > (1 if short else share * runs)
+
+
+def branch_share(config: BertConfig) -> float:
+    """The share of a block's slots from which on runs should branch off together.
+
+    A branch computes the feed-forward layer for every slot, but attention once. That of BERT is 8 of a layer's 12
+    products of embed x embed; a twelfth more makes up for what a branch adds.
+    """
+    inner = feed_forward_flops(config, config.architecture.layers[0])
+    total = inner + 8 * config.hidden_size**2
+    return (inner + total / 12) / total
+
+
+def feed_forward_flops(config: BertConfig, kind: LayerKind) -> int:
+    """Operations of a feed-forward layer for each token: two products, or three where it is gated."""
+    return (6 if kind.gated else 4) * config.hidden_size * config.intermediate_size
 
 
 @dataclass(frozen=True)
@@ -84,6 +98,7 @@ class BlockRunner:
     ):
         model, config, numerics = sweep_input.model, sweep_input.model.config, sweep_input.numerics
         self.plan, self.blocks, self.config, self.layers = sweep_input.plan, blocks, config, config.num_hidden_layers
+        self.branch_share = branch_share(config)
         self.numerics, self.recipes = numerics, [Recipe(kind, numerics) for kind in config.architecture.layers]
         self.mesh = make_mesh(devices, blocks.rows)
         self.weights = self._place_weights(model)
@@ -199,7 +214,7 @@ class BlockRunner:
 
     def is_worth_branching(self, layer: int, children: int) -> bool:
         """Whether this many children should branch off in a step of their own."""
-        return is_worth_branching(children, self.blocks.runs, self.is_short(layer))
+        return is_worth_branching(children, self.blocks.runs, self.is_short(layer), self.branch_share)
 
     def advance(self, layer: int, several: Sequence[Step]) -> Array:
         """A block after a layer. Fewer than `runs` steps are filled up by the last."""

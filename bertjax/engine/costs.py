@@ -1,28 +1,30 @@
 """What a sweep costs before it runs: floating-point operations and bytes, from the plan and the sizes alone.
 
 A product of `[m, k]` and `[k, n]` counts 2 m k n operations; element-wise work is left out. For each token, with E
-the embedding's width, F the feed-forward layer's and S the slots of a row: queries, keys and values 6 E^2, scores
-and mixing 4 S E, output projection 2 E^2, feed-forward 4 E F.
+the hidden states' width, F the feed-forward layer's and S the tokens that it is compared with: queries, keys and values
+6 E^2, scores and mixing 4 S E, output projection 2 E^2, feed-forward 4 E F, or 6 E F where it is gated. Vectors of
+positions count 2 S' E for each of their two products, with S' the distances that there are; uniform weights under a window
+2 S E.
 """
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from statistics import median
 
 import numpy as np
 
 from bertjax import arguments
-from bertjax.checkpoints import BertConfig
+from bertjax.checkpoints import BertConfig, LayerKind
 from bertjax.data import Tokenizer
-from bertjax.engine.blocks import BlockRunner, Slot, Step, is_worth_branching
+from bertjax.engine.blocks import BlockRunner, Slot, Step, branch_share, feed_forward_flops, is_worth_branching
 from bertjax.engine.plan import Plan
 from bertjax.engine.run import make_runner, runner_bytes
 from bertjax.engine.sizes import Blocks, choose_sizes, memory_in_use
 from bertjax.engine.sweep_input import Combine, Examples, make_sweep_input, read_texts
 from bertjax.interventions import Ablation, Readout
 from bertjax.machine import read_budget
-from bertjax.model import PretrainedModel
+from bertjax.model import PretrainedModel, packed_layer
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Work:
-    """How often a plan takes each kind of step on one chunk of rows.
+    """How often a plan takes each kind of step in one layer, on one chunk of rows.
 
     Args:
         full: layers of one run alone, all tokens.
@@ -63,57 +65,102 @@ class Work:
     last_branched: int = 0
 
 
-def count_work(plan: Plan, runs: int, first_only: bool) -> Work:
-    """Go through a plan as the engine does.
+    def __add__(self, other: "Work") -> "Work":
+        return Work(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
+
+
+def count_work(plan: Plan, config: BertConfig, runs: int, first_only: bool) -> tuple[Work, ...]:
+    """Go through a plan as the engine does; the work of each layer.
 
     Args:
         runs: slots of a block.
         first_only: whether the readout needs [CLS] alone.
     """
-    counts = dict.fromkeys(Work.__annotations__, 0)
-    for layer, alone, groups in _layers(plan, runs, first_only):
-        prefix = "last_" if first_only and layer == plan.layers - 1 else ""
-        counts[prefix + "full"] += alone
-        counts[prefix + "shared"] += len(groups)
-        counts[prefix + "branched"] += sum(groups)
-    return Work(**counts)
-
-
-def _layers(plan: Plan, runs: int, first_only: bool) -> Iterator[tuple[int, int, list[int]]]:
-    """For each node and layer: how many runs go through it alone, and how many in each branch."""
+    layers = [Work()] * plan.layers
     for node in plan.nodes():
         for layer in range(node.layer + 1, plan.layers):
-            alone = int(node.ends(plan.layers) > layer)
+            short = first_only and layer == plan.layers - 1
             waiting, groups = len(node.children.get(layer, ())), []
-            while is_worth_branching(waiting, runs, first_only and layer == plan.layers - 1):
+            while is_worth_branching(waiting, runs, short, branch_share(config)):
                 groups.append(min(waiting, runs))
                 waiting -= groups[-1]
-            yield layer, alone + waiting, groups
+            alone = int(node.ends(plan.layers) > layer) + waiting
+            counts = alone, len(groups), sum(groups)
+            layers[layer] += Work(0, 0, 0, *counts) if short else Work(*counts)
+    return tuple(layers)
 
 
 def flops(
-    work: Work, config: BertConfig, tokens: int | float, span: int | float, examples: int | float, kinds: int = 1
+    work: Sequence[Work],
+    config: BertConfig,
+    tokens: int | float,
+    spans: Sequence[float],
+    examples: int | float,
+    kinds: int = 1,
 ) -> float:
     """Operations of some work.
 
     Args:
+        work: of each layer.
         tokens: how many the layers are computed on.
-        span: tokens that each token attends to.
+        spans: tokens that each token is compared with, in each layer.
         examples: how many [CLS] there are.
         kinds: how many ways of overriding a plan mixes: a branch projects each once more.
     """
-    embed, mlp = config.hidden_size, config.intermediate_size
-    attention, merge, inner = 6 * embed**2 + 4 * span * embed, 2 * embed**2, 4 * embed * mlp
+    layers = zip(work, config.architecture.layers, spans, strict=True)
+    return sum(_layer_flops(each, config, kind, tokens, span, (examples, kinds)) for each, kind, span in layers)
+
+
+def _layer_flops(
+    work: Work, config: BertConfig, kind: LayerKind, tokens: float, span: float, counts: tuple[float, int]
+) -> float:
+    """Operations of one layer's work; `counts` are those of [CLS] and of ways of overriding."""
+    (examples, kinds), embed, heads = counts, config.hidden_size, config.num_attention_heads
+    square, inner = 2 * embed**2, feed_forward_flops(config, kind)
+    attention = 3 * square + (4 if kind.window is None else 6) * span * embed + _distances(kind, span) * embed
     total = tokens * (
-        work.full * (attention + merge + inner)
-        + work.shared * (attention + (1 + kinds) * merge)
-        + work.branched * (inner + 2 * kinds * config.num_attention_heads * embed)
+        work.full * (attention + square + inner)
+        + work.shared * (attention + (1 + kinds) * square)
+        + work.branched * (inner + 2 * kinds * heads * embed)
     )
-    # At [CLS]: queries through W_Q and W_K, values through W_V (in a branch those of uniform weights too), and for
-    # each head every token's hidden state twice.
-    first = examples * (3 * merge + 4 * config.num_attention_heads * span * embed)
-    total += (work.last_full + work.last_shared) * first + work.last_shared * examples * merge
-    return total + (work.last_full + work.last_branched) * examples * (merge + inner)
+    # At [CLS]: queries through W_Q, values through W_V (in a branch those of uniform weights too), and for each head
+    # every token's hidden state; either queries through W_K and hidden states once more, or the keys of all tokens.
+    first = examples * (2 * square + 2 * heads * span * embed)
+    if kind.rotation is None and (kind.relative is None or kind.relative.form == "bias"):
+        first += examples * (square + 2 * heads * span * embed)
+    else:
+        first += tokens * square + examples * 2 * span * embed
+    total += (work.last_full + work.last_shared) * first + work.last_shared * examples * square
+    return total + (work.last_full + work.last_branched) * examples * (square + inner)
+
+
+def _distances(kind: LayerKind, span: float) -> float:
+    """Twice the vectors of positions with which each token is multiplied."""
+    relative = kind.relative
+    if relative is None or relative.form == "bias":
+        return 0
+    terms = relative.content_to_position + relative.position_to_content
+    return 2 * terms * min(2 * span, 2 * relative.buckets)
+
+
+def spans_of_texts(config: BertConfig, lengths: Sequence[int]) -> list[float]:
+    """Tokens of its own text that a token may attend to, on average, in each layer."""
+    real = float(sum(lengths))
+
+    def seen(window: int | None) -> float:
+        if window is None:
+            return sum(length**2 for length in lengths) / real
+        # Each token sees 2 w + 1, but for those that are beyond an end.
+        beyond = ((min(window, length), length) for length in lengths)
+        return sum(length * (2 * window + 1) - near * (2 * window + 1 - near) for near, length in beyond) / real
+
+    by_window = {window: seen(window) for window in {kind.window for kind in config.architecture.layers}}
+    return [by_window[kind.window] for kind in config.architecture.layers]
+
+
+def spans_of_rows(config: BertConfig, row_length: int) -> list[float]:
+    """Slots with which the engine compares each slot, in each layer."""
+    return [float(packed_layer.compared_slots(row_length, kind)) for kind in config.architecture.layers]
 
 
 def price(
@@ -134,15 +181,15 @@ def price(
         lengths: tokens of each text.
         first_only: whether the readout needs [CLS] alone.
     """
-    work, kinds = count_work(plan, blocks.runs, first_only), max(1, len(plan.replacements()))
+    work, kinds = count_work(plan, config, blocks.runs, first_only), max(1, len(plan.replacements()))
     real, examples = float(sum(lengths)), float(len(lengths))
-    span = sum(length**2 for length in lengths) / real
-    full = Work(full=plan.layers)
+    spans = spans_of_texts(config, lengths)
+    full = (Work(full=1),) * plan.layers
     slots = float(-(-rows // blocks.rows) * blocks.rows * row_length)
     return Cost(
-        flops(work, config, slots, float(row_length), examples, kinds),
-        flops(work, config, real, span, examples, 0),
-        (len(plan.ablations) + 1) * flops(full, config, real, span, examples),
+        flops(work, config, slots, spans_of_rows(config, row_length), examples, kinds),
+        flops(work, config, real, spans, examples, 0),
+        (len(plan.ablations) + 1) * flops(full, config, real, spans, examples),
         tuple(plan.states()),
         int(slots) * config.hidden_size * 4,
     )
@@ -252,4 +299,5 @@ def measure_rate(runner: BlockRunner) -> float:
         seconds.append(time.perf_counter() - started)
     tokens = float(runs * runner.blocks.rows * row_length)
     work = Work(last_full=1) if runner.is_short(0) else Work(full=1)
-    return flops(work, runner.config, tokens, row_length, runs * runner.blocks.rows) / median(seconds[1:])
+    works, spans = [work] + [Work()] * (runner.layers - 1), spans_of_rows(runner.config, row_length)
+    return flops(works, runner.config, tokens, spans, runs * runner.blocks.rows) / median(seconds[1:])

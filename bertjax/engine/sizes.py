@@ -11,12 +11,13 @@ import numpy as np
 from jaxtyping import Int32
 
 from bertjax import arguments
-from bertjax.checkpoints import BertConfig
+from bertjax.checkpoints import BertConfig, LayerKind
 from bertjax.engine.packing import LANES, STEP, choose_row_length, first_fit, total_lengths
 from bertjax.engine.sweep_input import SweepInput
 from bertjax.errors import InputError
 from bertjax.formatting import format_bytes
 from bertjax.machine import SHARE, UNKNOWN, free_memory, peak_resident, resident_memory
+from bertjax.model import packed_layer
 
 # What XLA's compiler leaves behind in the process that uses it (measured: `benchmarks/RESULTS.md`).
 COMPILER_BYTES = 200 * 10**6
@@ -197,13 +198,26 @@ def sweep_bytes(config: BertConfig, itemsize: int, row_length: int, blocks: Bloc
         blocks: as large as they are on one device.
         row_bytes: what a readout takes for the texts of a row.
     """
-    embed, mlp = config.hidden_size, config.intermediate_size
-    layers, tokens = config.num_hidden_layers, blocks.runs * blocks.rows * row_length
-    alive = most_blocks(layers, blocks.runs) * tokens * embed * itemsize
-    inside = tokens * (12 * embed + 3 * mlp + 3 * config.num_attention_heads * row_length) * max(4, itemsize)
-    kernels = layers * embed * (4 * embed + 2 * mlp) * itemsize if itemsize < 4 else layers * 3 * embed**2 * itemsize
+    embed, mlp, kinds = config.hidden_size, config.intermediate_size, config.architecture.layers
+    layers, rows = config.num_hidden_layers, blocks.runs * blocks.rows
+    alive = most_blocks(layers, blocks.runs) * rows * row_length * embed * itemsize
+    inner = mlp * (5 if kinds[0].gated else 3)
+    scores = max(_score_floats(config, kind, row_length) for kind in set(kinds))
+    inside = rows * (row_length * (12 * embed + inner) + scores) * max(4, itemsize)
+    sets, products = config.parameter_sets, 3 if kinds[0].gated else 2
+    kernels = sets * embed * (4 * embed + products * mlp) * itemsize if itemsize < 4 else sets * 3 * embed**2 * itemsize
     compiler = COMPILER_BYTES if jax.default_backend() == "cpu" else 0
     return alive + max(inside, blocks.runs * blocks.rows * row_bytes) + kernels + compiler
+
+
+def _score_floats(config: BertConfig, kind: LayerKind, row_length: int) -> int:
+    """Numbers that a layer's scores of one row take: themselves, their exponentials and the weights."""
+    heads, compared = config.num_attention_heads, packed_layer.compared_slots(row_length, kind)
+    at_once = packed_layer.QUERIES if packed_layer.has_blocks(row_length, kind) else row_length
+    floats = 3 * heads * at_once * compared
+    if kind.relative is not None and kind.relative.form == "disentangled":  # products with vectors, shifted
+        floats += 4 * heads * row_length * 2 * row_length
+    return floats
 
 
 def fit_blocks(

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from bertjax.checkpoints import LayerKind
 from bertjax.model import fused_attention, ops, positions
 from bertjax.model.encoder import Dense, Layer, value_of
 from bertjax.model.layer import AfterAttention, Recipe, after_attention, before_attention
@@ -206,7 +207,7 @@ def _attention(
     """All heads' outputs: their own, and those that uniform weights would give."""
     kind, numerics, tokens = recipe.kind, recipe.numerics, hidden.shape[1]
     queries, keys, values = _project(weights, before_attention(hidden, weights.after, recipe), rows, recipe)
-    if numerics.attention == "explicit" and kind.relative is None and _has_blocks(tokens, kind.window):
+    if numerics.attention == "explicit" and has_blocks(tokens, kind):
         return _attend_in_blocks(queries, keys, values, rows.segments, recipe)
     keep = None
     if kind.window is not None:
@@ -253,10 +254,20 @@ def _positions(rows: Rows) -> Int[Array, "batch token"]:
     return jnp.where(rows.segments > 0, index - starts, 0)
 
 
-def _has_blocks(tokens: int, window: int | None) -> bool:
+def has_blocks(tokens: int, kind: LayerKind) -> bool:
     """Whether attention is computed for some queries after others: in long rows, and where a window is much less."""
-    seen = QUERIES + 2 * (window or 0)
-    return tokens > WHOLE_ROWS or (window is not None and tokens >= 2 * seen)
+    if kind.relative is not None:
+        return False
+    seen = QUERIES + 2 * (kind.window or 0)
+    return tokens > WHOLE_ROWS or (kind.window is not None and tokens >= 2 * seen)
+
+
+def compared_slots(tokens: int, kind: LayerKind) -> int:
+    """With how many slots of its row each slot is compared."""
+    if not has_blocks(tokens, kind):
+        return tokens
+    reach = tokens if kind.window is None else kind.window
+    return min(QUERIES + 2 * reach, -(-tokens // QUERIES) * QUERIES)
 
 
 def _attend_in_blocks(
@@ -269,9 +280,8 @@ def _attend_in_blocks(
     """What `_attention` gives, for one block of queries after another, which see only the keys within their windows."""
     tokens, window, numerics = queries.shape[1], recipe.kind.window, recipe.numerics
     reach = tokens if window is None else window
-    blocks = -(-tokens // QUERIES)
+    blocks, span = -(-tokens // QUERIES), compared_slots(tokens, recipe.kind)
     filled = blocks * QUERIES - tokens
-    span = min(QUERIES + 2 * reach, blocks * QUERIES)
 
     def ends(array: Array) -> Array:
         return jnp.pad(array, [(0, 0), (0, filled), *[(0, 0)] * (array.ndim - 2)])
