@@ -176,7 +176,7 @@ def sweep_programs(config: BertConfig, sizes: Sizes, target: Target) -> Iterator
         record: compiled_steps.BlockRows = _record(compiled_steps.BlockRows, segments=segments, starts=starts)
         return record
 
-    recipe = Recipe(config.hidden_act, config.layer_norm_eps, numerics)
+    recipe = Recipe(config.architecture.layers[0], numerics)
     all_rows, index = block_rows(runs), target.array((), jnp.int32)
     graph_embed, state_embed = target.split(model.bert.embeddings)
     texts = [target.array((runs, rows, tokens), jnp.int32, SPLIT) for _ in range(3)]

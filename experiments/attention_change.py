@@ -128,7 +128,7 @@ def compare_task(runs: Sequence[Run], sample: Sample, directories: Sequence[Path
     samples, similarities = {"corrected": sample}, {}
     if published:
         samples["as_published"] = read_published_sample(run)
-    length = min(PUBLISHED_LENGTH, run.model.config.max_position_embeddings)
+    length = min(PUBLISHED_LENGTH, run.model.config.max_tokens)
     for mode, mode_sample in samples.items():
         padding: dict[str, Any] = {"length": length} if mode == "as_published" else {}
         statistic = compare_whole if mode == "as_published" else compare_real

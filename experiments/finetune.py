@@ -153,7 +153,7 @@ def train_one(
     if directory.is_finished():
         return
     model = make_model(run, data, init, seed)
-    length = min(run.options.max_length, model.config.max_position_embeddings)
+    length = min(run.options.max_length, model.config.max_tokens)
     encoded, validation = (
         encode_examples(model, run.tokenizer, part, length) for part in (data.train, data.validation)
     )

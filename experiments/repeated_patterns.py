@@ -134,7 +134,7 @@ def _to_disable(run: Run) -> tuple[Examples, Encoded]:
     """All labelled examples and their encoding. Read before the distances, which a mistake would lose."""
     options = Namespace(**vars(run.options) | {"limit": None})
     examples = labelled(read_examples(options))
-    length = min(options.max_length, run.model.config.max_position_embeddings)
+    length = min(options.max_length, run.model.config.max_tokens)
     return examples, encode_examples(run.model, run.tokenizer, examples, length)
 
 

@@ -15,11 +15,11 @@ from bertjax import (
     BertForSequenceClassification,
     BertModel,
 )
-from bertjax.checkpoints.tensor_names import TABLE, is_known, row_of_parameter, tensor_shape, to_parameter, to_tensor
+from bertjax.checkpoints.families import FAMILIES
+from bertjax.checkpoints.tensor_names import entry_of_parameter, is_known, tensor_shape, to_parameter, to_tensor
 from bertjax.checkpoints.weight_files import CheckpointWarning, read_weights, write_weights
 from bertjax.errors import CheckpointError, ConfigError, InputError
-from bertjax.model.models import CLASSES
-from tests.tiny import arguments, random_model, tree_equal
+from tests.tiny import CLASSES, arguments, random_model, tree_equal
 
 
 @pytest.mark.parametrize("name", sorted(CLASSES))
@@ -46,7 +46,8 @@ def test_every_layout_has_its_inverse(small, rng):
         "head bias": (3, 4),
         "out of heads": (3, 4, 12),
     }
-    assert {row.layout for row in TABLE} == set(shapes)
+    tables = (entry for family in FAMILIES.values() for entry in family.body)
+    assert {entry.layout for entry in tables} == set(shapes)
     for layout, shape in shapes.items():
         array = rng.normal(size=shape)
         tensor = to_tensor(array, layout)
@@ -56,7 +57,8 @@ def test_every_layout_has_its_inverse(small, rng):
 
 def test_every_parameter_of_every_class_has_its_own_tensor(small):
     for cls in CLASSES.values():
-        tensors = [row_of_parameter(path).tensor for path in random_model(cls, small).parameters()]
+        paths = random_model(cls, small).parameters()
+        tensors = [entry_of_parameter(path, small, cls.task).tensor for path in paths]
         assert len(set(tensors)) == len(tensors)
         assert all(is_known(tensor) for tensor in tensors)
 
@@ -235,8 +237,8 @@ def test_a_revision_is_resolved_once(saved, monkeypatch):
 
 def test_an_unknown_architecture_is_refused(saved):
     _, directory, weights, config = saved
-    write_weights(directory, weights, config | {"architectures": ["BertForMultipleChoice"]})
-    with pytest.raises(ConfigError, match="BertForMultipleChoice"):
+    write_weights(directory, weights, config | {"architectures": ["BertLMHeadModel"]})
+    with pytest.raises(ConfigError, match="BertLMHeadModel"):
         bertjax.load(directory)
 
 

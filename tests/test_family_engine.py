@@ -56,20 +56,26 @@ def check(family, size, name, dtype, rng, ablations, lengths, **options):
     return found
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-@pytest.mark.parametrize("size", [0, 1])
-@pytest.mark.parametrize("name", sorted(READOUTS))
-def test_all_heads_and_layers_in_every_mode(family, size, name, rng, x64):
+# Each family that computes something of its own; XLM-R and CamemBERT are RoBERTa by another name.
+DISTINCT = sorted(set(FAMILIES) - {"bert", "xlm-roberta", "camembert"})
+FEW = [(family, number % 2, name) for number, family in enumerate(DISTINCT) for name in ("logits", "hidden")]
+MANY = [(family, size, name) for family in FAMILIES for size in (0, 1) for name in sorted(READOUTS)]
+
+
+@pytest.mark.parametrize(
+    ("family", "size", "name"), [*FEW, *(pytest.param(*case, marks=pytest.mark.slow) for case in set(MANY) - set(FEW))]
+)
+def test_heads_and_layers_in_every_mode(family, size, name, rng, x64):
     config = config_of(family, size)
     sets = [one for mode in sorted(MODES) for one in (*ab.single_heads(config, mode), *ab.whole_layers(config, mode))]
-    chosen = [sets[number] for number in sorted(rng.choice(len(sets), 13, replace=False))]
+    chosen = [sets[number] for number in sorted(rng.choice(len(sets), 9, replace=False))]
     ablations = [*chosen, ab.Ablation("base", ())]
     options = {"row_length": 23, "tokens_at_once": 69}
     found = check(family, size, name, "float64", rng, ablations, [3, 11, 1, 5, 5, 2], **options)
     assert np.array_equal(found.base, found.outputs[-1])
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(st.data())
 def test_the_engine_is_the_oracle(data):
     check_any(data)
@@ -106,9 +112,9 @@ def check_any(data):
         )
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-@pytest.mark.parametrize("name", ["logits", "hidden"])
-def test_fused_attention_gives_the_same(family, name, rng):
+@pytest.mark.parametrize("family", ["roberta", "mpnet", "deberta-v2", "modernbert"])
+def test_fused_attention_gives_the_same(family, rng):
+    name = "hidden"
     config, model = config_of(family), model_of(family, 0, name, "float32")
     examples, heads = encodings(config, rng, [5, 9, 2, 13, 7]), [*ab.single_heads(config), *ab.whole_layers(config, "zero")]
     given = {"readout": READOUTS[name][1], "row_length": 16, "progress": False}
@@ -146,7 +152,7 @@ def test_uniform_weights_of_a_window_are_a_mean_over_what_it_sees(rng):
     assert (weights[2, 0, :, 0, 3:] == 0).all()
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("family", ["albert", "deberta-v2", "modernbert"])
 def test_an_interrupted_sweep_resumes_with_the_same_bytes(family, tmp_path, rng):
     config, model = config_of(family), model_of(family, 0, "logits", "float32")
     examples, heads = encodings(config, rng, rng.integers(1, 13, 12)), [*ab.single_heads(config), *ab.head_pairs(config)]
@@ -166,7 +172,6 @@ def test_an_interrupted_sweep_resumes_with_the_same_bytes(family, tmp_path, rng)
 TWO_DEVICES = """
 import json, sys
 import jax, numpy as np
-from bertjax.checkpoints import FAMILIES
 from bertjax.engine import run as engine
 from bertjax.interventions import ablations as ab
 from tests.families import config_of
@@ -174,10 +179,10 @@ from tests.test_family_engine import READOUTS, model_of
 from tests.tiny import encodings, largest_difference
 assert len(jax.devices()) == 2
 apart = {}
-for family in sorted(FAMILIES):
+for family in ("roberta", "albert", "mpnet", "deberta-v2", "modernbert"):
     config, rng = config_of(family), np.random.default_rng(5)
     examples = encodings(config, rng, rng.integers(1, 13, 11))
-    for name in ("logits", "hidden"):
+    for name in ("logits", "hidden")[:1 + (family == "modernbert")]:
         model, heads = model_of(family, 0, name, "float32"), ab.single_heads(config)
         one, two = (
             engine.sweep(model, examples, heads, READOUTS[name][1], devices=devices, row_length=16, tokens_at_once=48)
@@ -201,5 +206,5 @@ def test_two_devices_give_the_same():
     )
     assert done.returncode == 0, done.stderr[-2000:]
     apart = json.loads(done.stdout.strip().splitlines()[-1])
-    assert len(apart) == 2 * len(FAMILIES)
+    assert len(apart) == 6
     assert max(apart.values()) < CLOSE["float32"]

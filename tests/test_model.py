@@ -10,7 +10,7 @@ from bertjax import BertForSequenceClassification, BertModel
 from bertjax.errors import ConfigError, InputError
 from bertjax.interventions import overrides
 from bertjax.model.pretrained import _run
-from bertjax.model.types import Numerics
+from bertjax.model.types import Context, Numerics
 from tests.tiny import arguments, largest_difference, random_model
 
 CLOSE = 1e-5  # float32, values of size 1 to 10, sums in another order
@@ -31,7 +31,7 @@ def test_the_record_is_what_was_computed(small, rng):
     record = model(**arguments(small, rng)).record
     outputs = np.einsum("lbhqk,lbkhd->lbqhd", record.weights, record.values)
     assert largest_difference(outputs, record.head_outputs) < CLOSE
-    hidden, inside = model.encoder.layers[1](record.hidden_states[1], record.keep)
+    hidden, inside = model.encoder.layers[1](record.hidden_states[1], Context(record.keep, jnp.arange(9)[None].repeat(4, 0)))
     assert largest_difference(hidden, record.hidden_states[2]) < CLOSE
     assert largest_difference(inside.queries, record.queries[1]) < CLOSE
 

@@ -11,8 +11,7 @@ from bertjax.engine import plain
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.interventions import readouts
-from bertjax.model.models import CLASSES
-from tests.tiny import random_model
+from tests.tiny import CLASSES, random_model
 from tests.workshop import SENTENCES, add_tokenizer, make_config
 
 CONFIG = make_config()
@@ -38,11 +37,12 @@ def test_numbers_and_names_are_huggingfaces(tmp_path, name):
 
     model = random_model(CLASSES[name], CONFIG)
     model.save_pretrained(tmp_path)
+    ids = [[text] for text in IDS] if name == "BertForMultipleChoice" else IDS
     reference = getattr(transformers, name).from_pretrained(tmp_path, attn_implementation="eager").eval()
     with torch.no_grad():
-        theirs = reference(torch.tensor(IDS), output_hidden_states=True, output_attentions=True)
+        theirs = reference(torch.tensor(ids), output_hidden_states=True, output_attentions=True)
     theirs = {key: value for key, value in theirs.items() if len(value)}  # without BertModel's empty cross_attentions
-    ours = model(IDS)
+    ours = model(ids)
     assert len(ours.to_tuple()) == len(theirs)
     for number, key in enumerate(theirs):
         expected = theirs[key] if torch.is_tensor(theirs[key]) else torch.stack(theirs[key])

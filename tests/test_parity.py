@@ -11,9 +11,8 @@ from bertjax import BertConfig
 from bertjax.checkpoints.location import DEFAULT_MODEL, locate
 from bertjax.cli import main
 from bertjax.interventions import overrides as ov
-from bertjax.model.models import CLASSES
-from bertjax.study import parity
-from tests.tiny import SIZES, arguments, random_model
+from bertjax.study import parity, torch_reference
+from tests.tiny import CLASSES, SIZES, arguments, random_model
 
 pytestmark = pytest.mark.needs_torch
 
@@ -43,7 +42,7 @@ def test_every_component_agrees_in_float64(name, size, tmp_path, rng, x64):
     labels = {"num_labels": 3} if "Classification" in name else {}
     directory = saved_by_torch(name, config, tmp_path, **labels)
     model = CLASSES[name].from_pretrained(directory, dtype="float64")
-    reference = parity.load_torch(model, directory)
+    reference = torch_reference.load_torch(model, directory)
     for left in (False, True):
         rows = parity.compare(model, reference, arguments(config, rng, left=left))
         assert all(row.tolerance == 1e-10 for row in rows)
@@ -55,7 +54,7 @@ def test_every_component_agrees_in_float64(name, size, tmp_path, rng, x64):
 def test_overrides_of_every_head_agree_in_float64(mode, config, tmp_path, rng, x64):
     directory = saved_by_torch("BertModel", config, tmp_path)
     model = bertjax.BertModel.from_pretrained(directory, dtype="float64")
-    rows = parity.compare_overrides(model, parity.load_torch(model, directory), arguments(config, rng), mode)
+    rows = parity.compare_overrides(model, torch_reference.load_torch(model, directory), arguments(config, rng), mode)
     assert len(rows) == config.num_hidden_layers * config.num_attention_heads
     assert [row for row in rows if not row.passed] == []
 
@@ -64,14 +63,14 @@ def test_untied_decoder_agrees_in_float64(small, tmp_path, rng, x64):
     directory = saved_by_torch("BertForMaskedLM", small, tmp_path, tie_word_embeddings=False)
     model = bertjax.load(directory, dtype="float64")
     assert model.predictions.decoder is not None
-    rows = parity.compare(model, parity.load_torch(model, directory), arguments(small, rng))
+    rows = parity.compare(model, torch_reference.load_torch(model, directory), arguments(small, rng))
     assert [row for row in rows if not row.passed] == []
 
 
 def test_the_comparison_finds_a_difference(small, tmp_path, rng):
     directory = saved_by_torch("BertModel", small, tmp_path)
     model = bertjax.load(directory)
-    reference = parity.load_torch(model, directory)
+    reference = torch_reference.load_torch(model, directory)
     bias = model.encoder.layers[1].attention.value.bias
     bias[...] = bias[...] + 1e-3
     rows = parity.compare(model, reference, arguments(small, rng))
@@ -84,7 +83,7 @@ def test_the_comparison_of_overrides_finds_a_difference(small, tmp_path, rng, mo
     directory = saved_by_torch("BertModel", small, tmp_path)
     model = bertjax.load(directory)
     monkeypatch.setattr(ov, "zero", lambda config, heads: ov.factor(config, heads, 0.01))
-    rows = parity.compare_overrides(model, parity.load_torch(model, directory), arguments(small, rng), "zero")
+    rows = parity.compare_overrides(model, torch_reference.load_torch(model, directory), arguments(small, rng), "zero")
     assert not any(row.passed for row in rows)
 
 

@@ -7,9 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from bertjax import BertConfig
+from bertjax import BertConfig, BertForSentenceEmbedding
+from bertjax.checkpoints import FAMILIES
 from bertjax.data.tokenizer import Encoding
+from bertjax.model import models
 from bertjax.model.pretrained import _by_path, make_numerics
+
+# The classes of BERT by transformers' names, and sentence embedding.
+CLASSES = {head.architecture: models.CLASSES[task] for task, head in FAMILIES["bert"].heads.items()}
+CLASSES["BertForSentenceEmbedding"] = BertForSentenceEmbedding
 
 # Tiny models take longer to compile than to run: LLVM may leave out its expensive passes, and XLA may use its older
 # emitters, which later versions do not have (and end at a flag that they do not know).
@@ -63,7 +69,7 @@ def arguments(
     places = np.arange(tokens)[None]
     mask = places >= tokens - lengths[:, None] if left else places < lengths[:, None]
     ids = rng.integers(0, config.vocab_size, (batch, tokens))
-    types = rng.integers(0, config.type_vocab_size, (batch, tokens))
+    types = rng.integers(0, max(config.type_vocab_size, 1), (batch, tokens))
     return {"input_ids": ids, "attention_mask": mask.astype(np.int64), "token_type_ids": types}
 
 
@@ -103,7 +109,7 @@ def encodings(config: BertConfig, rng: np.random.Generator, lengths) -> list[Enc
     return [
         Encoding(
             tuple(rng.integers(0, config.vocab_size, length).tolist()),
-            tuple(rng.integers(0, config.type_vocab_size, length).tolist()),
+            tuple(rng.integers(0, max(config.type_vocab_size, 1), length).tolist()),
             ("",) * int(length),
             ((0, 0),) * int(length),
             False,

@@ -23,6 +23,7 @@ from bertjax.model.models import (
     BertForTokenClassification,
     BertModel,
     load,
+    read_vector,
 )
 from bertjax.model.packed_layer import Changes, LayerWeights, Rows, layer_weights
 from bertjax.model.pallas_statistics import measure
@@ -86,5 +87,6 @@ __all__ = [
     "pallas_attention",
     "prepare_inputs",
     "read_batch",
+    "read_vector",
     "record",
 ]

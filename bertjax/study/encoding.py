@@ -120,10 +120,10 @@ def is_regression(model: PretrainedModel) -> bool:
 
 def _choose_length(model: PretrainedModel, tokenizer: Tokenizer, examples: Examples, max_length: int | None) -> int:
     """Tokens after which a text (pair) is cut. Raises `InputError` where that or the tokenizer does not fit."""
-    positions = model.config.max_position_embeddings
+    positions = model.config.max_tokens
     length = max_length or getattr(model, "max_length", None) or _default_length(model, tokenizer)
     if length > positions:
-        raise InputError(f"max_length {length} is more than the model's max_position_embeddings {positions}")
+        raise InputError(f"max_length {length} is more than the {positions} tokens that the model takes")
     if tokenizer.vocab_size > model.config.vocab_size:
         raise InputError(
             f"the tokenizer has {tokenizer.vocab_size} tokens, the model only {model.config.vocab_size}: "
@@ -137,7 +137,7 @@ def _choose_length(model: PretrainedModel, tokenizer: Tokenizer, examples: Examp
 
 def _default_length(model: PretrainedModel, tokenizer: Tokenizer) -> int:
     """Where none is given: for a sentence embedder all that tokenizer and model take, as in sentence-transformers."""
-    most = min(model.config.max_position_embeddings, tokenizer.max_length or model.config.max_position_embeddings)
+    most = min(model.config.max_tokens, tokenizer.max_length or model.config.max_tokens)
     return most if isinstance(model, BertForSentenceEmbedding) else min(128, most)
 
 

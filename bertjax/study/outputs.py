@@ -138,7 +138,7 @@ def sweep_plainly(
     progress: Progress = silent,
 ) -> SweepResult:
     """The same as `sweep_examples`, by `plain.sweep`: `jax.vmap` over stacks of overrides, padded batches."""
-    positions = model.config.max_position_embeddings
+    positions = model.config.max_tokens
     if encoded.kind == "logits":
         batches = batch_encodings(encoded, range(encoded.examples), batch_size, positions)
         result = plain.sweep(model, batches, overrides, readouts.logits, chunk_size=chunk_size, progress=progress)
@@ -196,7 +196,7 @@ def _unrepeated(
     """Batches of all encodings of examples, in which none counts twice."""
     numbers = [number for example in examples for number in encoded.numbers_of(example)]
     batches = []
-    for places, arguments in batch_encodings(encoded, numbers, batch_size, model.config.max_position_embeddings):
+    for places, arguments in batch_encodings(encoded, numbers, batch_size, model.config.max_tokens):
         # A filled-up batch repeats examples, which would count twice in a mean: mask the repeats.
         first = np.array([places.index(place) == number for number, place in enumerate(places)])
         mask = arguments["attention_mask"] * first[:, None].astype(np.int32)

@@ -112,7 +112,7 @@ def compute_disabling(run: Run, kind: Kind) -> Outcome:
     for mode in modes:
         check_directory(_place(run, mode), overwrite=True)
     if run.options.as_published and run.options.max_length is None:
-        length = min(TRAINING_LENGTH, run.model.config.max_position_embeddings)
+        length = min(TRAINING_LENGTH, run.model.config.max_tokens)
         run = replace(run, options=Namespace(**vars(run.options) | {"max_length": length}))
     examples = labelled(read_examples(run.options))
     job = Disabling(run, kind, examples, encode_examples(run.model, run.tokenizer, examples, run.options.max_length))

@@ -61,7 +61,7 @@ def stream_attention(
     mesh = make_mesh(None, size := min(size, len(texts)))
     encoders = [Encoder.of(model.body, mesh) for model in all_models]
     widths = WIDTHS if length is None else (length,)
-    batches = batches_by_length(lengths, size, widths, max_length=config.max_position_embeddings)
+    batches = batches_by_length(lengths, size, widths, max_length=config.max_tokens)
 
     def compute(batch: dict[str, np.ndarray], extra_arrays: Sequence[np.ndarray]) -> np.ndarray:
         # Each model checks the tokens against its own vocabulary: JAX would silently clamp an unknown id.

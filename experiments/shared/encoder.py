@@ -1,5 +1,6 @@
 """The attention maps of an encoder, computed layer by layer."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -11,7 +12,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from bertjax.engine import place_on_mesh
-from bertjax.model import Inputs
+from bertjax.model import Context, Inputs
 
 Weights: TypeAlias = Float[Array, "batch heads query key"]
 
@@ -25,24 +26,25 @@ class Encoder:
 
     embeddings: tuple[Any, Any]
     layers: list[tuple[Any, Any]]
+    context: Callable[[Inputs], Context]
 
     @classmethod
     def of(cls, body: Any, mesh: Mesh | None = None) -> "Encoder":
         """The parts of an encoder, on every device of a mesh."""
         embeddings, *layers = (
             (graph, place_on_mesh(state, mesh))
-            for graph, state in map(nnx.split, [body.embeddings, *body.encoder.layers])
+            for graph, state in map(nnx.split, [body.embeddings, *body.encoder.applications()])
         )
-        return cls(embeddings, layers)
+        return cls(embeddings, layers, body.encoder.context)
 
     def attend(self, inputs: Inputs) -> Float[Array, "layers batch heads query key"]:
         """The attention weights of all layers."""
-        hidden = _embed(*self.embeddings, inputs)
+        hidden, context = _embed(*self.embeddings, inputs), self.context(inputs)
         maps = []
         for layer in self.layers[:-1]:
-            hidden, weights = _layer(*layer, hidden, inputs.keep)
+            hidden, weights = _layer(*layer, hidden, context)
             maps.append(weights)
-        return _stack(*maps, _weights(*self.layers[-1], hidden, inputs.keep))
+        return _stack(*maps, _weights(*self.layers[-1], hidden, context))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -51,15 +53,15 @@ def _embed(graph: Any, state: Any, inputs: Inputs) -> Float[Array, "batch token 
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=2)
-def _layer(graph: Any, state: Any, hidden: Array, keep: Array) -> tuple[Float[Array, "batch token embed"], Weights]:
-    hidden, inside = nnx.merge(graph, state)(hidden, keep)
+def _layer(graph: Any, state: Any, hidden: Array, context: Context) -> tuple[Float[Array, "batch token embed"], Weights]:
+    hidden, inside = nnx.merge(graph, state)(hidden, context)
     return hidden, inside.weights
 
 
 @partial(jax.jit, static_argnums=0)
-def _weights(graph: Any, state: Any, hidden: Array, keep: Array) -> Weights:
+def _weights(graph: Any, state: Any, hidden: Array, context: Context) -> Weights:
     """The weights of the last layer; the compiler removes whatever they do not need."""
-    return nnx.merge(graph, state)(hidden, keep)[1].weights
+    return nnx.merge(graph, state)(hidden, context)[1].weights
 
 
 @jax.jit

@@ -195,5 +195,5 @@ def encode_texts(run: Run, first: Sequence[str], second: Sequence[str] | None = 
     """Tokenise texts or pairs, cut to `--max-length` from the longer side. Raises `DataError` if there are none."""
     if not first:
         raise DataError("there are no texts to look at")
-    length = min(run.options.max_length, run.model.config.max_position_embeddings)
+    length = min(run.options.max_length, run.model.config.max_tokens)
     return tuple(run.tokenizer.encode(first, second, max_length=length))

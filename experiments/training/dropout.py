@@ -1,8 +1,8 @@
 """The forward pass for training: the model's computation with dropout, kept separate from the one used elsewhere.
 
-Dropout is applied where BERT has it (Devlin et al. 2019 and HuggingFace's `modeling_bert.py`): after the embeddings, on
-the attention weights, before each residual sum, and before the classifier. With all rates 0 the logits are those of the
-model itself.
+Dropout is applied where each family has it, by its description: in BERT (Devlin et al. 2019 and HuggingFace's
+`modeling_bert.py`) after the embeddings, on the attention weights, before each residual sum, and before the classifier.
+With all rates 0 the logits are those of the model itself.
 """
 
 from collections.abc import Callable
@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from bertjax.checkpoints import BertConfig
-from bertjax.model import BertForSequenceClassification, Inputs, ops
+from bertjax.checkpoints import DropoutRates
+from bertjax.model import BertForSequenceClassification, Inputs, read_vector
 
 Drop = Callable[[Float[Array, "*shape"], float], Float[Array, "*shape"]]
 
@@ -38,39 +38,44 @@ def dropper(key: Key[Array, ""]) -> Drop:
 
 @dataclass(frozen=True)
 class Rates:
-    """Dropout inside a layer at the rates of a config: `bertjax.model.encoder.Dropout`."""
+    """Dropout inside a layer at the rates of a description: `bertjax.model.layer.Dropout`."""
 
-    config: BertConfig
+    rates: DropoutRates
     drop: Drop
 
     def weights(self, weights: Array) -> Array:
         """Attention weights after dropout."""
-        return self.drop(weights, self.config.attention_probs_dropout_prob)
+        return self.drop(weights, self.rates.weights)
 
-    def hidden(self, outputs: Array) -> Array:
-        """The output of a sublayer after dropout, before the residual sum."""
-        return self.drop(outputs, self.config.hidden_dropout_prob)
+    def attended(self, outputs: Array) -> Array:
+        """The output of attention after dropout, before the residual sum."""
+        return self.drop(outputs, self.rates.attended)
+
+    def inner(self, activations: Array) -> Array:
+        """The feed-forward layer's activations after dropout."""
+        return self.drop(activations, self.rates.inner)
+
+    def mlp(self, outputs: Array) -> Array:
+        """The output of the feed-forward layer after dropout, before the residual sum."""
+        return self.drop(outputs, self.rates.mlp)
+
+    def distances(self, table: Array) -> Array:
+        """Vectors of positions after dropout."""
+        return self.drop(table, self.rates.positions)
 
 
 def train_logits(
     model: BertForSequenceClassification, inputs: Inputs, key: Key[Array, ""]
 ) -> Float[Array, "batch labels"]:
-    """Logits with dropout at the rates of the model's config.
+    """Logits with dropout at the rates of the model's description.
 
     Args:
         key: for the random numbers that choose the dropped units.
     """
-    config, drop = model.config, dropper(key)
-    rates = Rates(config, drop)
-    hidden = rates.hidden(model.bert.embeddings(inputs))
-    for layer in model.bert.encoder.layers:
-        hidden, _ = layer(hidden, inputs.keep, dropout=rates)
-    assert model.bert.pooler is not None
-    pooled = drop(model.bert.pooler(hidden), classifier_rate(config))
-    head = model.classifier
-    return ops.dense(pooled, head.kernel[...], head.bias[...], model.numerics)
-
-
-def classifier_rate(config: BertConfig) -> float:
-    """The dropout rate before the classifier: its own if set, otherwise that of the hidden states."""
-    return config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
+    rates, drop = model.config.architecture.dropout, dropper(key)
+    inside, body = Rates(rates, drop), model.bert
+    hidden, context = body.embeddings(inputs, lambda x: drop(x, rates.embeddings)), body.encoder.context(inputs)
+    for layer in body.encoder.applications():
+        hidden, _ = layer(hidden, context, dropout=inside)
+    vector = read_vector(body.finish(hidden, inputs.keep), inputs.keep, model.plan.reads)
+    return model.logits_of(vector, lambda x: drop(x, rates.head_input), lambda x: drop(x, rates.head_output))

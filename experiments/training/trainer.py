@@ -255,7 +255,7 @@ class Trainer:
         self, model: PretrainedModel, encoded: Encoded, labels: Shaped[np.ndarray, "examples"], recipe: Recipe
     ):
         self.skeleton, self.encoded, self.labels, self.recipe = Skeleton.of(model), encoded, labels, recipe
-        self.positions, self.lengths = model.config.max_position_embeddings, [len(row) for row in encoded.encodings]
+        self.positions, self.lengths = model.config.max_tokens, [len(row) for row in encoded.encodings]
         self.steps = -(-len(labels) // recipe.batch_size)
         self.optimizer = make_optimizer(recipe.weight_decay, recipe.largest_gradient, recipe.published)
         total = self.steps * recipe.epochs
@@ -304,7 +304,7 @@ def predict(model: PretrainedModel, encoded: Encoded, batch_size: int = 32) -> F
     """Logits of every example without dropout, in the task's order of labels."""
     graphdef, state = nnx.split(model)
     all_logits: Any = None
-    batches = batch_encodings(encoded, range(encoded.examples), batch_size, model.config.max_position_embeddings)
+    batches = batch_encodings(encoded, range(encoded.examples), batch_size, model.config.max_tokens)
     for places, batch in batches:
         logits = np.asarray(_logits(graphdef, state, batch))
         all_logits = np.zeros((encoded.examples, logits.shape[1]), logits.dtype) if all_logits is None else all_logits
