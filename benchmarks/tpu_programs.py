@@ -28,6 +28,7 @@ from bertjax.engine import (
     Schedule,
     Slot,
     Step,
+    branch_share,
     choose_blocks,
     choose_row_length,
     compiled_steps,
@@ -93,15 +94,17 @@ class Target:
 class Counted(BlockRunner):
     """A `BlockRunner` that counts steps instead of running them; its blocks hold a single number."""
 
-    def __init__(self, plan: Plan, blocks: Blocks):
+    def __init__(self, config: BertConfig, plan: Plan, blocks: Blocks):
         self.plan, self.blocks, self.layers, self.first_only = plan, blocks, plan.layers, True
+        self.labels, self.branch_share = kind_labels(config), branch_share(config)
         self.taken, self.block = Counter[str](), jnp.zeros((1, 1, 1, 1))
 
     def take_donors(self, chunks: range) -> None:
         """Take none."""
 
     def _count(self, name: str, layer: int | None = None) -> Array:
-        self.taken["last " * (layer == self.layers - 1) + name] += 1
+        label = "" if layer is None else self.labels[layer]
+        self.taken["last " * (layer == self.layers - 1) + name + label] += 1
         return self.block
 
     def embed(self, chunks: Sequence[int]) -> Array:
@@ -135,12 +138,18 @@ def choose_sizes(config: BertConfig, task: str, count: int, target: Target) -> S
         tokens = tokens * 3 // 4
     blocks = Blocks(chip_blocks.rows * chips, chip_blocks.runs)
     plan = make_plan(config, single_heads(config))
-    return Sizes(rows, length, blocks, count_steps(plan, -(-rows // blocks.rows), blocks))
+    return Sizes(rows, length, blocks, count_steps(config, plan, -(-rows // blocks.rows), blocks))
 
 
-def count_steps(plan: Plan, chunks: int, blocks: Blocks) -> dict[str, int]:
+def kind_labels(config: BertConfig) -> list[str]:
+    """What tells the steps of each layer from those of other kinds of layers: the first layer of its kind."""
+    kinds = config.architecture.layers
+    return ["" if len(set(kinds)) == 1 else f", as layer {kinds.index(kind)}" for kind in kinds]
+
+
+def count_steps(config: BertConfig, plan: Plan, chunks: int, blocks: Blocks) -> dict[str, int]:
     """How often the engine's own schedule takes each step."""
-    runner, pace = Counted(plan, blocks), Pace(0, 1, lambda done, total: None)
+    runner, pace = Counted(config, plan, blocks), Pace(0, 1, lambda done, total: None)
     schedule = Schedule(runner, lambda values, runs: None, pace)
     base: list[Array] = []
     group = range(0)
@@ -164,8 +173,6 @@ def sweep_programs(config: BertConfig, sizes: Sizes, target: Target) -> Iterator
     numerics, mesh = target.numerics, target.mesh
     runs, rows, tokens, embed = sizes.blocks.runs, sizes.blocks.rows, sizes.row_length, config.hidden_size
     model = abstract(BertForSequenceClassification, config, numerics)
-    graph, state = nnx.split(model.bert.encoder.layers[0])
-    weights = target.given(jax.eval_shape(lambda state: layer_weights(nnx.merge(graph, state), numerics), state))
     block = target.array((runs, rows, tokens, embed), numerics.dtype, SPLIT)
     share = target.array((runs, config.num_attention_heads), numerics.wide)
     absent = dict.fromkeys(("removed", "mean", "patched", "means", "donors"))
@@ -176,7 +183,6 @@ def sweep_programs(config: BertConfig, sizes: Sizes, target: Target) -> Iterator
         record: compiled_steps.BlockRows = _record(compiled_steps.BlockRows, segments=segments, starts=starts)
         return record
 
-    recipe = Recipe(config.architecture.layers[0], numerics)
     all_rows, index = block_rows(runs), target.array((), jnp.int32)
     graph_embed, state_embed = target.split(model.bert.embeddings)
     texts = [target.array((runs, rows, tokens), jnp.int32, SPLIT) for _ in range(3)]
@@ -184,16 +190,33 @@ def sweep_programs(config: BertConfig, sizes: Sizes, target: Target) -> Iterator
     inputs = _record(Inputs, input_ids=texts[0], keep=keep, token_type_ids=texts[1], position_ids=texts[2])
     yield "embed", partial(_lower, compiled_steps.embed, graph_embed, state_embed, inputs, mesh)
     yield "gather", partial(_lower, compiled_steps.gather, [block] * runs, target.array((runs,), jnp.int32))
-    for name, step in (("advance", compiled_steps.advance), ("last advance", compiled_steps.last_advance)):
-        yield name, partial(_lower, step, weights, block, all_rows, changes, None, recipe=recipe, mesh=mesh)
-    for name, step in (("branch", compiled_steps.branch), ("last branch", compiled_steps.last_branch)):
-        arguments = (weights, block, index, block_rows(1), changes, None)
-        yield name, partial(_lower, step, *arguments, recipe=recipe, mesh=mesh)
-    for short, name in enumerate(("donors", "last donors")):
-        static = {"numerics": numerics, "short": bool(short), "mesh": mesh}
-        yield name, partial(_lower, compiled_steps.head_outputs, weights, block, all_rows, **static)
+    for label, weights, recipe in _kinds(model.bert.encoder, config, target):
+        static: dict[str, Any] = {"recipe": recipe, "mesh": mesh}
+        for name, step in (("advance", compiled_steps.advance), ("last advance", compiled_steps.last_advance)):
+            yield name + label, partial(_lower, step, weights, block, all_rows, changes, None, **static)
+        for name, step in (("branch", compiled_steps.branch), ("last branch", compiled_steps.last_branch)):
+            arguments = (weights, block, index, block_rows(1), changes, None)
+            yield name + label, partial(_lower, step, *arguments, **static)
+        for short, name in enumerate(("donors", "last donors")):
+            options = static | {"short": bool(short)}
+            yield name + label, partial(_lower, compiled_steps.head_outputs, weights, block, all_rows, **options)
     first = target.array((runs, rows, PLACES, embed), numerics.wide, SPLIT)
     yield from _readout_programs(config, sizes, target, first, (block, all_rows))
+
+
+def _kinds(encoder: Any, config: BertConfig, target: Target) -> Iterator[tuple[str, Any, Recipe]]:
+    """For each kind of layer what tells its steps from others, the shapes of its weights, and what it computes."""
+    numerics, (graph, state) = target.numerics, nnx.split(encoder)
+    plan, labels = config.architecture, kind_labels(config)
+    for kind in dict.fromkeys(plan.layers):
+        layer = plan.layers.index(kind)
+
+        def weights(state: Any, number: int = plan.parameters_of[layer]) -> Any:
+            merged = nnx.merge(graph, state)
+            table = None if merged.relative is None else merged.relative()
+            return layer_weights(merged.layers[number], numerics, table)
+
+        yield labels[layer], target.given(jax.eval_shape(weights, state)), Recipe(kind, numerics)
 
 
 def _readout_programs(

@@ -219,7 +219,7 @@ def test_config_is_hashable_and_equal_by_value() -> None:
         ("quantization_config", {"load_in_8bit": True}),
         ("per_layer_config", {"0": {"hidden_size": 3}}),
         ("auto_map", {"AutoModel": "code.Model"}),
-        ("model_type", "roberta"),
+        ("model_type", "gpt2"),
         ("hidden_act", "gelu_fast"),
         ("hidden_act", None),
         ("problem_type", "ranking"),

@@ -44,7 +44,7 @@ def test_steps_are_counted_as_the_engine_takes_them(rng, examples, monkeypatch):
     sizes = SweepSizes(12, blocks.rows, blocks.runs, tpu_programs.STEPS_OF_PART)
     monkeypatch.setattr(engine, "choose_sizes", lambda *given, **options: sizes)
     found = engine.sweep(model, texts, single_heads(config), readouts.logits)
-    assert count_steps(make_plan(config, found.ablations), -(-examples // blocks.rows), blocks) == taken
+    assert count_steps(config, make_plan(config, found.ablations), -(-examples // blocks.rows), blocks) == taken
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The engine: all sets of heads on all examples, each hidden state computed once, nothing lost when interrupted."""
 
 from bertjax.engine import compiled_steps, plain
-from bertjax.engine.blocks import BlockRunner, Slot, Step
+from bertjax.engine.blocks import BlockRunner, Slot, Step, branch_share
 from bertjax.engine.costs import Estimate, estimate, measure_rate, price
 from bertjax.engine.distributed import processes
 from bertjax.engine.distributed.processes import gather
@@ -45,6 +45,7 @@ __all__ = [
     "Slot",
     "Step",
     "SweepResult",
+    "branch_share",
     "budget_of_texts",
     "choose_attention",
     "choose_blocks",

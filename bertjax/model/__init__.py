@@ -10,7 +10,7 @@ from bertjax.model.checks import (
     read_batch,
 )
 from bertjax.model.encoder import Attention, Layer
-from bertjax.model.layer import Dropout, Recipe
+from bertjax.model.layer import Dropout, Recipe, keep_all
 from bertjax.model.models import (
     BertForMaskedLM,
     BertForMultipleChoice,
@@ -78,6 +78,7 @@ __all__ = [
     "count_positions",
     "describe_limit",
     "fused_attention",
+    "keep_all",
     "layer_weights",
     "load",
     "make_numerics",

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from bertjax.checkpoints import DropoutRates
-from bertjax.model import BertForSequenceClassification, Inputs, read_vector
+from bertjax.model import BertForSequenceClassification, Inputs, keep_all, read_vector
 
 Drop = Callable[[Float[Array, "*shape"], float], Float[Array, "*shape"]]
 
@@ -38,7 +38,10 @@ def dropper(key: Key[Array, ""]) -> Drop:
 
 @dataclass(frozen=True)
 class Rates:
-    """Dropout inside a layer at the rates of a description: `bertjax.model.layer.Dropout`."""
+    """Dropout inside a layer at the rates of a description: `bertjax.model.layer.Dropout`.
+
+    Where a family has none, nothing is drawn: another draw would change all that follow it.
+    """
 
     rates: DropoutRates
     drop: Drop
@@ -53,7 +56,7 @@ class Rates:
 
     def inner(self, activations: Array) -> Array:
         """The feed-forward layer's activations after dropout."""
-        return self.drop(activations, self.rates.inner)
+        return self.drop(activations, self.rates.inner) if self.rates.inner else activations
 
     def mlp(self, outputs: Array) -> Array:
         """The output of the feed-forward layer after dropout, before the residual sum."""
@@ -61,7 +64,7 @@ class Rates:
 
     def distances(self, table: Array) -> Array:
         """Vectors of positions after dropout."""
-        return self.drop(table, self.rates.positions)
+        return self.drop(table, self.rates.positions) if self.rates.positions else table
 
 
 def train_logits(
@@ -74,8 +77,10 @@ def train_logits(
     """
     rates, drop = model.config.architecture.dropout, dropper(key)
     inside, body = Rates(rates, drop), model.bert
-    hidden, context = body.embeddings(inputs, lambda x: drop(x, rates.embeddings)), body.encoder.context(inputs)
+    hidden = body.embeddings(inputs, lambda x: drop(x, rates.embeddings))
+    context = body.encoder.context(inputs)
     for layer in body.encoder.applications():
         hidden, _ = layer(hidden, context, dropout=inside)
     vector = read_vector(body.finish(hidden, inputs.keep), inputs.keep, model.plan.reads)
-    return model.logits_of(vector, lambda x: drop(x, rates.head_input), lambda x: drop(x, rates.head_output))
+    drop_input = (lambda x: drop(x, rates.head_input)) if rates.head_input else keep_all
+    return model.logits_of(vector, drop_input, lambda x: drop(x, rates.head_output))
