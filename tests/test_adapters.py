@@ -172,6 +172,11 @@ def test_the_configuration_is_the_bases_for_the_adapters_task(tmp_path: Path, fa
     assert read_merged_config(case.base) == BertConfig.from_directory(case.base)
     edit_json(base, id2label={str(number): f"name {number}" for number in range(labels)})
     assert read_merged_config(case.adapter).id2label[1] == "name 1"
+    (case.base / "adapter_config.json").write_text(adapter.read_text().replace("../base", "."))
+    (case.base / "adapter_model.safetensors").write_bytes((case.adapter / "adapter_model.safetensors").read_bytes())
+    assert read_merged_config(case.base) == read_merged_config(case.adapter)
+    (case.base / "adapter_config.json").unlink()
+    (case.base / "adapter_model.safetensors").unlink()
     (case.adapter / "config.json").write_text(base.read_text())  # the adapter's own, as it is
     assert read_merged_config(case.adapter) == BertConfig.from_directory(case.base)
 
