@@ -80,7 +80,7 @@ THREE = (f"{MODELS}.Transformer", f"{MODELS}.Pooling", f"{MODELS}.Normalize")
 
 
 def test_what_version_6_writes_is_read(tmp_path):
-    expected = {"pooling": "mean", "normalize": True, "dense": (), "max_length": None}
+    expected = {"pooling": "mean", "normalize": True, "dense": (), "max_length": None, "include_prompt": True}
     assert read_pooling(write_files(tmp_path)) == expected
 
 

@@ -15,6 +15,7 @@ from bertjax.checkpoints.location import DEFAULT_MODEL, locate
 from bertjax.checkpoints.sentence_modules import (
     DensePlan,
     SentenceModules,
+    counts_prompts,
     read_dense_weights,
     read_pooling,
     write_sentence_files,
@@ -45,6 +46,7 @@ __all__ = [
     "SentenceModules",
     "TextSettings",
     "architecture",
+    "counts_prompts",
     "hash_weights",
     "is_sentence_directory",
     "locate",

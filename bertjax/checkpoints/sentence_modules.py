@@ -43,7 +43,7 @@ _FLAGS = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 _ALWAYS_WRITTEN = ("pooling_mode_cls_token", "pooling_mode_mean_tokens")  # the mean is on where nothing is said
-_POOLER = ("pooler",)
+_POOLER: tuple[str, ...] = ("pooler",)
 _ORDER = "Transformer, Pooling, then any number of Dense, and perhaps Normalize"
 
 
@@ -72,16 +72,18 @@ class SentenceModules:
         poolings: names, in the order in which their vectors are joined.
         dense: the layers after that.
         normalize: whether vectors get length 1.
+        include_prompt: whether sentence-transformers counts a prompt's tokens in a pooling.
     """
 
     width: int
     poolings: tuple[str, ...]
     dense: tuple[DensePlan, ...]
     normalize: bool
+    include_prompt: bool = True
 
 
 def read_pooling(directory: Path) -> dict[str, Any]:
-    """`pooling`, `normalize`, `dense` and `max_length` from a sentence-transformers directory.
+    """`pooling`, `normalize`, `dense`, `max_length` and `include_prompt` from a sentence-transformers directory.
 
     Without `modules.json` there is nothing, and the vector is the normalised mean, the commonest form.
 
@@ -95,7 +97,7 @@ def read_pooling(directory: Path) -> dict[str, Any]:
     places = {kind: directory / place for kind, place in modules}
     output = "tokens" if "Pooling" in places else "pooler"
     _check_output(transformer_file(directory), output)
-    poolings: tuple[str, ...] = _POOLER
+    poolings, include_prompt = _POOLER, True
     if "Pooling" in places:
         path = places["Pooling"] / "config.json"
         poolings, include_prompt = _read_poolings(path)
@@ -108,7 +110,20 @@ def read_pooling(directory: Path) -> dict[str, Any]:
         "normalize": "Normalize" in places,
         "dense": dense,
         "max_length": text.max_length,
+        "include_prompt": include_prompt,
     }
+
+
+def counts_prompts(directory: Path) -> bool:
+    """Whether a prompt's tokens count in the pooling, where a directory of sentence-transformers has one."""
+    if not is_sentence_directory(directory):
+        return True
+    for module in read_json(directory / MODULES, ConfigError, list):
+        place = module.get("path", "") if isinstance(module, dict) else None
+        if isinstance(place, str) and _is_inside(place) and kind_of_module(module.get("type")) == "Pooling":
+            path = directory / place / "config.json"
+            return read_json(path, ConfigError).get("include_prompt", True) is not False
+    return True
 
 
 def _check_output(path: Path, output: str) -> None:
@@ -183,6 +198,7 @@ def write_sentence_files(
 def _pooling_settings(modules: SentenceModules) -> dict[str, Any]:
     """In the form that all versions read, where it can say the order."""
     settings: dict[str, Any] = {"word_embedding_dimension": modules.width}
+    settings |= {} if modules.include_prompt else {"include_prompt": False}
     if modules.poolings != tuple(name for name in _FLAGS.values() if name in modules.poolings):
         return settings | {"pooling_mode": list(modules.poolings)}
     flags = {flag: name in modules.poolings for flag, name in _FLAGS.items()}

@@ -66,6 +66,7 @@ OUTPUT_SETTINGS: dict[str, dict[str, tuple[Any, ...]]] = {
         "transformer_task": ("sequence-classification",),
         "modality_config": (_gives("logits"), {}, None),
         "module_output_name": ("scores", None),
+        "max_seq_length": (None,),  # of newer versions the tokenizer's own
     },
 }
 
@@ -198,7 +199,7 @@ def read_score_activation(directory: Path) -> str | None:
     if [_TYPES.get(kind) if isinstance(kind, str) else None for kind in types] != ["Transformer"]:
         found = some_of([str(kind) for kind in types]) if types else "none"
         raise ConfigError(f"{path}: bertjax knows a cross-encoder of a Transformer alone; found {found}")
-    read_settings(transformer_file(directory), TRANSFORMER, TEXT_KEYS, CROSS_ENCODER)
+    read_settings(transformer_file(directory), TRANSFORMER, ("do_lower_case",), CROSS_ENCODER)
     given = read_json(directory / PROMPTS, ConfigError).get("activation_fn")
     try:
         return activation_of(given)

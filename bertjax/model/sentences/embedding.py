@@ -40,6 +40,8 @@ class BertForSentenceEmbedding(TaskModel):
         normalize: scale the vector to length 1.
         max_length: tokens after which a text is cut, or None for all that the model takes.
         dense: layers between pooling and normalisation, in their order.
+        include_prompt: whether sentence-transformers counts a prompt's tokens in the pooling, as bertjax always does:
+            where it does not, the checkpoint's tokenizer refuses prompts.
 
     Raises:
         ConfigError: an unknown pooling, a pooler where the family has none, or dense layers that do not fit.
@@ -55,6 +57,7 @@ class BertForSentenceEmbedding(TaskModel):
         normalize: bool = True,
         max_length: int | None = None,
         dense: Sequence[DensePlan] = (),
+        include_prompt: bool = True,
     ):
         poolings = _check_poolings(check_config(config), pooling)
         plans = arguments.several(dense, "dense", "a list of dense layers", DensePlan, ConfigError)
@@ -65,6 +68,7 @@ class BertForSentenceEmbedding(TaskModel):
         super().__init__(config, body, numerics, add_pooling_layer=POOLER in poolings)
         self.pooling = poolings[0] if len(poolings) == 1 else poolings
         self.normalize, self.max_length, self.plans = normalize, max_length, plans
+        self.include_prompt = arguments.switch(include_prompt, "include_prompt", ConfigError)
         self.dense = nnx.List(
             [
                 Dense(
@@ -123,7 +127,9 @@ class BertForSentenceEmbedding(TaskModel):
         parameters = {name: np.asarray(value) for name, value in self.parameters().items() if name.startswith(DENSE)}
         write_sentence_files(
             user_path(directory, OutputError),
-            SentenceModules(self.config.hidden_size, self.poolings, self.plans, self.normalize),
+            SentenceModules(
+                self.config.hidden_size, self.poolings, self.plans, self.normalize, include_prompt=self.include_prompt
+            ),
             parameters,
             TextSettings(self.max_length, prompt=prompt, prompts=prompts),
         )
