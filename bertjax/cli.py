@@ -208,6 +208,10 @@ def _add_source(add: Callable[..., None]) -> None:
     add("seed", "seed for drawing examples and subsets, and for the statistics", type=whole, metavar="S")
     length = "cut texts after N tokens (default the model's own, or 128)"
     add("max_length", length, type=positive, metavar="N")
+    prompts = (
+        "put before first and second texts: names of the model's prompts, or texts with a space, such as 'query: '"
+    )
+    add("prompts", prompts, nargs="+", metavar="PROMPT")
 
 
 def _add_how(add: Callable[..., None]) -> None:

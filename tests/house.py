@@ -27,6 +27,7 @@ WITHOUT_JAX = {"evidence", "plots", "results"}
 # Where parameters live, or are split from what is compiled.
 FLAX = {
     *("bertjax/model/encoder.py", "bertjax/model/models.py", "bertjax/model/pretrained.py"),
+    *("bertjax/model/sentences/embedding.py",),
     *("bertjax/checkpoints/weight_files.py",),
     *("bertjax/engine/plain.py", "bertjax/engine/blocks.py", "bertjax/engine/compiled_steps.py"),
 }

@@ -331,7 +331,7 @@ def test_settings_that_cannot_be_are_refused_before_anything_is_computed(setting
         ({"chunk_size": 4}, InputError, "for --engine plain"),
         ({"subset_size": 3}, InputError, "for --ablate subsets, not for heads"),
         ({"subset_count": 3, "ablate": "pairs"}, InputError, "for --ablate subsets, not for pairs"),
-        ({"max_length": 100}, InputError, "max_position_embeddings 40"),
+        ({"max_length": 100}, InputError, "40 tokens that the model takes"),
         (
             {"task": "mnli", "text_columns": ("#1 String", "#2 String"), "label_column": "Quality"},
             ConfigError,

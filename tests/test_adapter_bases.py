@@ -65,6 +65,9 @@ def test_a_relative_name_that_means_two_directories_is_refused(tmp_path: Path, m
     base = make_base(adapter / "base")
     assert locate_base(adapter) == base
     make_base(tmp_path / "base")
+    with monkeypatch.context() as there:
+        there.chdir(adapter)
+        assert locate_base(adapter).samefile(base)  # two spellings of one directory
     assert "the base 'base' may be" in refusal(adapter)
     assert "write its full path" in refusal(adapter)
 

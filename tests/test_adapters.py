@@ -134,7 +134,8 @@ def test_every_familys_adapter_is_merged_as_peft_does(tmp_path: Path, family: st
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_adapters_directory_is_read_as_its_base_merged(tmp_path: Path, family: str, head: str) -> None:
     targets = {"DistilBert": ["q_lin", "lin1"], "Albert": ["query", "ffn"], "ModernBert": ["Wqkv", "Wi"]}
-    case = make_case(tmp_path, family + head, target_modules=targets.get(family, ["query", "intermediate.dense"]))
+    chosen = targets.get(family, ["query", "intermediate.dense"])
+    case = make_case(tmp_path, family + head, target_modules=chosen, bias="all" if head == "ForMaskedLM" else "none")
     edit_json(case.adapter / "adapter_config.json", base_model_name_or_path="../base")
     described = FAMILIES_BY_TYPE[json.loads((case.base / "config.json").read_text())["model_type"]]
     found, expected = read_merged_weights(case.adapter, described), canonical_weights(case.expected, described)
@@ -163,7 +164,9 @@ def test_the_configuration_is_the_bases_for_the_adapters_task(tmp_path: Path, fa
     case = make_case(tmp_path, model, target_modules=["query"], task_type=task)
     adapter, base = case.adapter / "adapter_config.json", case.base / "config.json"
     plain = BertConfig.from_directory(case.base)
-    edit_json(base, architectures=[f"{family}ForMaskedLM"], id2label={"0": "LABEL_0", "1": "LABEL_1"}, label2id=None)
+    edit_json(
+        base, architectures=[f"{family}ForMultipleChoice"], id2label={"0": "LABEL_0", "1": "LABEL_1"}, label2id=None
+    )
     edit_json(adapter, base_model_name_or_path="../base")
     config = read_merged_config(case.adapter)
     labels = 4 if task in ("SEQ_CLS", "TOKEN_CLS") else 2
@@ -172,6 +175,12 @@ def test_the_configuration_is_the_bases_for_the_adapters_task(tmp_path: Path, fa
     assert read_merged_config(case.base) == BertConfig.from_directory(case.base)
     edit_json(base, id2label={str(number): f"name {number}" for number in range(labels)})
     assert read_merged_config(case.adapter).id2label[1] == "name 1"
+    again = read_merged_config(case.adapter)
+    (case.base / "adapter_config.json").write_text(adapter.read_text().replace("../base", "."))
+    (case.base / "adapter_model.safetensors").write_bytes((case.adapter / "adapter_model.safetensors").read_bytes())
+    assert read_merged_config(case.base) == again
+    (case.base / "adapter_config.json").unlink()
+    (case.base / "adapter_model.safetensors").unlink()
     (case.adapter / "config.json").write_text(base.read_text())  # the adapter's own, as it is
     assert read_merged_config(case.adapter) == BertConfig.from_directory(case.base)
 

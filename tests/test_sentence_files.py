@@ -9,7 +9,8 @@ from transformers import AutoTokenizer
 
 import bertjax
 from bertjax import BertForSentenceEmbedding, Tokenizer, collate
-from bertjax.checkpoints.sentence_transformers import SentenceSettingsWarning, read_pooling, read_text_settings
+from bertjax.checkpoints.sentence_modules import read_pooling
+from bertjax.checkpoints.sentence_transformers import SentenceSettingsWarning, read_text_settings
 from bertjax.data.loading import TASKS, Examples
 from bertjax.errors import ConfigError
 from bertjax.study.encoding import encode_examples
@@ -79,7 +80,8 @@ THREE = (f"{MODELS}.Transformer", f"{MODELS}.Pooling", f"{MODELS}.Normalize")
 
 
 def test_what_version_6_writes_is_read(tmp_path):
-    assert read_pooling(write_files(tmp_path)) == {"pooling": "mean", "normalize": True, "max_length": None}
+    expected = {"pooling": "mean", "normalize": True, "dense": (), "max_length": None, "include_prompt": True}
+    assert read_pooling(write_files(tmp_path)) == expected
 
 
 @pytest.mark.parametrize(
@@ -114,9 +116,14 @@ ODD_MODULES = {
     "another order": (modules(THREE[0], THREE[2], THREE[1]), "found Transformer, Normalize, Pooling"),
     "two Transformers": (modules(THREE[0], *THREE), "found Transformer, Transformer, Pooling, Normalize"),
     "two Normalize": (modules(*THREE, THREE[2]), "found Transformer, Pooling, Normalize, Normalize"),
-    "no Pooling": (modules(THREE[0]), "found Transformer"),
+    "no Pooling": (modules(THREE[0]), 'without Pooling .* but its module_output_name is "token_embeddings"'),
     "Pooling alone": (modules(THREE[1]), "found Pooling"),
-    "Dense": (modules(*THREE[:2], f"{MODELS}.Dense"), r"found sentence_transformers\.models\.Dense"),
+    "Dense before Pooling": (modules(THREE[0], f"{MODELS}.Dense", THREE[1]), "found Transformer, Dense, Pooling"),
+    "Dense after Normalize": (modules(*THREE, f"{MODELS}.Dense"), "found Transformer, Pooling, Normalize, Dense"),
+    **{
+        kind: (modules(*THREE[:2], f"{MODELS}.{kind}"), rf"found sentence_transformers\.models\.{kind}")
+        for kind in ("LayerNorm", "Dropout", "CNN", "LSTM", "WeightedLayerPooling", "Router", "BoW")
+    },
     "Transformer elsewhere": (
         modules(*THREE, Transformer={"path": "0_Transformer"}),
         'the Transformer lies in "0_Transformer", but bertjax reads the model beside modules.json',
@@ -160,9 +167,10 @@ ODD_SETTINGS = [
     (TEXT, {"processing_kwargs": {"text": {"max_length": 3}}}, "processing_kwargs is"),
     (TEXT, {"tokenizer_args": {"do_lower_case": False}}, "tokenizer_args is"),
     (TEXT, {"do_upper_case": True}, 'bertjax does not know the key "do_upper_case"'),
-    (POOLING, {"pooling_mode": "max"}, "only mean or CLS"),
-    (POOLING, {"pooling_mode": ["cls", "mean"]}, r"pooling \[\"cls\", \"mean\"\] is not supported"),
-    (POOLING, {"pooling_mode": {"mean": 1}}, "only mean or CLS"),
+    (POOLING, {"pooling_mode": "sum"}, r'pooling \["sum"\] is not supported, only cls, max, mean'),
+    (POOLING, {"pooling_mode": []}, r"pooling \[\] is not supported"),
+    (POOLING, {"pooling_mode": ["cls", "cls"]}, r"pooling \[\"cls\", \"cls\"\] is not supported, .*, each once"),
+    (POOLING, {"pooling_mode": {"mean": 1}}, "only cls, max, mean"),
     (POOLING, {"pooling_mode_mean_tokens": "false"}, "pooling_mode_mean_tokens must be true or false"),
     (POOLING, {"include_prompt": "no"}, "include_prompt must be true or false"),
     (POOLING, {"pooling": "mean"}, 'bertjax does not know the key "pooling"'),
@@ -192,6 +200,8 @@ def test_settings_that_cannot_be_followed_are_refused_by_name(file, change, mess
         ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "pooling_mode_lasttoken": False}, "mean"),
         ({"pooling_mode_cls_token": False}, "mean"),  # as in sentence-transformers where none is on
         ({"pooling_mode": ["cls"]}, "cls"),
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}, ("cls", "mean")),  # in its own order
+        ({"pooling_mode": ["mean", "cls"]}, ("mean", "cls")),
     ],
 )
 def test_a_pooling_is_read_in_both_of_its_forms(flags, pooling, tmp_path):

@@ -12,33 +12,47 @@ from bertjax.checkpoints.architecture import (
 from bertjax.checkpoints.config import BertConfig
 from bertjax.checkpoints.families import FAMILIES, Family
 from bertjax.checkpoints.location import DEFAULT_MODEL, locate
+from bertjax.checkpoints.sentence_modules import (
+    DensePlan,
+    SentenceModules,
+    counts_prompts,
+    read_dense_weights,
+    read_pooling,
+    write_sentence_files,
+)
 from bertjax.checkpoints.sentence_transformers import (
+    TORCH_ACTIVATIONS,
     TextSettings,
     is_sentence_directory,
-    read_pooling,
+    read_prompts,
     read_text_settings,
-    write_sentence_files,
 )
 from bertjax.checkpoints.weight_files import CheckpointWarning, hash_weights, read_weights, write_weights
 
 __all__ = [
     "DEFAULT_MODEL",
     "FAMILIES",
+    "TORCH_ACTIVATIONS",
     "Architecture",
     "BertConfig",
     "CheckpointWarning",
+    "DensePlan",
     "DropoutRates",
     "EmbeddingPlan",
     "Family",
     "HeadPlan",
     "LayerKind",
     "RelativePositions",
+    "SentenceModules",
     "TextSettings",
     "architecture",
+    "counts_prompts",
     "hash_weights",
     "is_sentence_directory",
     "locate",
+    "read_dense_weights",
     "read_pooling",
+    "read_prompts",
     "read_text_settings",
     "read_weights",
     "tensor_names",

@@ -9,7 +9,7 @@ import math
 import reprlib
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 from bertjax import arguments
 from bertjax.checkpoints.architecture import ACTIVATIONS, Architecture
 from bertjax.checkpoints.families import FAMILIES, Family
+from bertjax.checkpoints.sentence_transformers import TORCH_ACTIVATIONS, activation_of, read_score_activation
 from bertjax.errors import ConfigError, some_of
 from bertjax.json_files import read_json
 from bertjax.paths import is_directory, is_there, user_path
@@ -59,7 +60,7 @@ _HARMLESS_BY_SUBJECT = {
     "where the file comes from": """
         _name_or_path name_or_path name _commit_hash transformers_version transformers.js_config language
         model_name finetuning_task task_specific_params total_flos base_model_prefix custom_pipelines
-        sentence_transformers sbert_ce_default_activation_function is_composition""",
+        is_composition""",
     "how PyTorch stores, runs or returns the same numbers": """
         torch_dtype dtype use_bfloat16 torchscript xla_device gradient_checkpointing chunk_size_feed_forward
         use_cache output_past output_attentions output_hidden_states return_dict tie_last_hidden_states
@@ -78,6 +79,11 @@ _HARMLESS_BY_SUBJECT = {
         assistant_confidence_threshold assistant_lookbehind target_lookbehind""",
 }
 _HARMLESS = frozenset(" ".join(_HARMLESS_BY_SUBJECT.values()).split())
+
+
+# Where sentence-transformers keeps the activation of a cross-encoder's score: since version 4, and before.
+_OF_SCORES = ("sentence_transformers", "sbert_ce_default_activation_function")
+_KEYS_OF_SCORES = ("activation_fn", "version")
 
 
 class FrozenDict(Mapping[K, V], Generic[K, V]):
@@ -134,6 +140,8 @@ class BertConfig:
         embedding_size: width of the embeddings' tables; None for that of the hidden states.
         num_hidden_layers: applications of a layer, whether or not they share parameters.
         own: settings that only this family has, by HuggingFace's names; those left out have its defaults.
+        score_activation: what a cross-encoder of sentence-transformers makes of its logits, such as 'identity' or
+            'sigmoid'; None where the files do not say.
 
     Raises:
         ConfigError: a value of the wrong type or out of range, or sizes that do not fit each other.
@@ -164,6 +172,7 @@ class BertConfig:
     model_type: str = "bert"
     embedding_size: int = None  # type: ignore[assignment]  # the hidden states' width, once it is known
     own: Mapping[str, Any] = FrozenDict({})
+    score_activation: str | None = None
 
     def __post_init__(self) -> None:
         for name, value in _checked({name: getattr(self, name) for name in _names()}).items():
@@ -231,16 +240,18 @@ class BertConfig:
         arguments.instance(mapping, "a configuration", Mapping, "what a config.json holds, by key", ConfigError)
         family = _family_of(mapping)
         values = _defaults(family)
-        fields_by_key = {family.key_of(name): name for name in values if name not in family.absent}
+        keyed = (name for name in values if name not in (*family.absent, "score_activation"))
+        fields_by_key = {family.key_of(name): name for name in keyed}
         own = {}
         for key, value in family.read(dict(mapping)).items():
             if key in fields_by_key:
                 values[fields_by_key[key]] = value
             elif key in family.settings:
                 own[key] = value
-            elif key not in ("model_type", "label2id", "num_labels"):
+            elif key not in ("model_type", "label2id", "num_labels", *_OF_SCORES):
                 _check_harmless(family, key, value)
         values["id2label"] = _labels(mapping)
+        values["score_activation"] = _score_activation(mapping)
         values["architectures"] = _architectures(mapping.get("architectures"))
         return cls(**_checked(values | {"model_type": family.model_type, "own": own}))
 
@@ -260,12 +271,16 @@ class BertConfig:
 
     @classmethod
     def from_directory(cls, directory: str | Path) -> "BertConfig":
-        """Read the config.json of a model's directory, as `from_file` does."""
+        """Read the config.json of a model's directory, as `from_file` does.
+
+        A cross-encoder that sentence-transformers 5.4 or later has written names its activation in a file of its own.
+        """
         directory = user_path(directory, ConfigError)
         path = directory / "config.json"
         if not is_there(path, ConfigError) and is_directory(directory, ConfigError):
             raise ConfigError(f"{directory}: has no config.json; give the directory of a HuggingFace model")
-        return cls.from_file(path)
+        config, activation = cls.from_file(path), read_score_activation(directory)
+        return config if activation is None else replace(config, score_activation=activation)
 
     def to_dict(self) -> dict[str, Any]:
         """Give what a config.json holds; `from_dict` and transformers make an equal config of it.
@@ -274,10 +289,12 @@ class BertConfig:
         True
         """
         family = self.family
-        names = (name for name in _names() if name not in (*family.absent, "model_type", "own"))
+        names = (name for name in _names() if name not in (*family.absent, "model_type", "own", "score_activation"))
         values = {family.key_of(name): getattr(self, name) for name in names} | dict(self.own)
         values["id2label"] = {str(number): name for number, name in self.id2label.items()}
         values["architectures"] = list(self.architectures) or None
+        if self.score_activation is not None:
+            values["sentence_transformers"] = {"activation_fn": TORCH_ACTIVATIONS[self.score_activation]}
         return {"model_type": self.model_type, **family.write(values), "label2id": self.label2id}
 
 
@@ -350,7 +367,12 @@ def _check_sizes(values: dict[str, Any], family: Family) -> None:
 
 
 def _check_choices(values: dict[str, Any]) -> None:
-    for name, allowed in (("hidden_act", ACTIVATIONS), ("problem_type", PROBLEM_TYPES)):
+    scores = (None, *TORCH_ACTIVATIONS)
+    for name, allowed in (
+        ("hidden_act", ACTIVATIONS),
+        ("problem_type", PROBLEM_TYPES),
+        ("score_activation", scores),
+    ):
         if values[name] not in allowed:
             raise ConfigError(f"{name} is {_show(values[name])}; bertjax supports only {allowed}")
     if not isinstance(values["tie_word_embeddings"], bool):
@@ -427,6 +449,22 @@ def _architectures(value: Any) -> tuple[Any, ...]:
     if value is not None and not isinstance(value, list | tuple):
         raise ConfigError(f"architectures must be a list of names, found {_show(value)}")
     return tuple(value or ())
+
+
+def _score_activation(mapping: Mapping[str, Any]) -> str | None:
+    """bertjax's name of the activation of a cross-encoder's score; the newer key counts."""
+    newer, older = _OF_SCORES
+    settings = mapping.get(newer)
+    settings = {} if settings is None else settings
+    if not isinstance(settings, Mapping) or (unknown := [key for key in settings if key not in _KEYS_OF_SCORES]):
+        found = _show(settings) if not isinstance(settings, Mapping) else some_of([str(key) for key in unknown])
+        raise ConfigError(f"{newer} must be a table of {' and '.join(_KEYS_OF_SCORES)}, found {found}")
+    key = newer if "activation_fn" in settings else older
+    given = settings["activation_fn"] if key == newer else mapping.get(older)
+    try:
+        return activation_of(given)
+    except ConfigError as error:
+        raise ConfigError(f"{key} {error}") from None
 
 
 def _labels(mapping: Mapping[str, Any]) -> Mapping[int, Any]:

@@ -118,15 +118,36 @@ def read_weights(directory: str | Path, family: Family = BERT) -> dict[str, np.n
         CheckpointWarning: tensors hold NaN or infinity; they are named.
     """
     path = find_weights(directory)
-    extension = Path(path.name.removesuffix(".index.json")).suffix
-    read = _READERS[extension]
-    weights = _read_checked(path, read) if path.suffix == extension else _read_shards(path, read)
+    extension = _extension(path)
+    weights = _read_file(path)
     try:
         weights = canonical_weights(from_flax(weights) if extension == ".msgpack" else weights, family)
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from None
     _check_values(path, weights)
     return weights
+
+
+def read_tensors(directory: str | Path) -> dict[str, np.ndarray]:
+    """Read the tensors of a part that lies in a directory of its own, under the names that its file has.
+
+    Raises and warns: as `read_weights`.
+    """
+    path = find_weights(directory)
+    weights = _read_file(path)
+    _check_values(path, weights)
+    return weights
+
+
+def _extension(path: Path) -> str:
+    """Which format a file, or the files that an index lists, has."""
+    return Path(path.name.removesuffix(".index.json")).suffix
+
+
+def _read_file(path: Path) -> dict[str, np.ndarray]:
+    extension = _extension(path)
+    read = _READERS[extension]
+    return _read_checked(path, read) if path.suffix == extension else _read_shards(path, read)
 
 
 def write_weights(directory: str | Path, weights: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> None:

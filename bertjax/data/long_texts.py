@@ -5,6 +5,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import tokenizers
+
 from bertjax.errors import InputError
 from bertjax.formatting import format_bytes
 
@@ -106,6 +108,39 @@ def shorten(texts: Texts, most: int, count: Callable[[str], int]) -> Texts:
     while totals[0] <= totals[1] and running_totals[0][ends[0]] > running_totals[1][ends[1]]:
         ends[1] += 1
     return tuple("".join(itertools.islice(_pieces(text), end + 1)) for text, end in zip(texts, ends, strict=True))
+
+
+def shorten_checked(texts: Texts, most: int, encode: Callable[[str], tokenizers.Encoding]) -> Texts:
+    """As `shorten`, whatever separates words: a beginning is taken only if its tokens are those of the whole text.
+
+    Args:
+        texts: one text, or a pair.
+        most: the number of tokens.
+        encode: makes tokens of a text, without special ones.
+    """
+    if max(map(len, texts)) <= LONG:
+        return texts
+    whole = [encode(text) for text in texts]
+    shortened, count = list(texts), most
+    longer_first = len(texts) == 2 and len(whole[0]) > len(whole[1])
+    for place in reversed(range(len(texts))) if longer_first else range(len(texts)):
+        shortened[place], tokens = _checked_beginning(texts[place], whole[place], most, count, encode)
+        count = max(count, tokens)
+    return tuple(shortened)
+
+
+def _checked_beginning(
+    text: str, whole: tokenizers.Encoding, most: int, count: int, encode: Callable[[str], tokenizers.Encoding]
+) -> tuple[str, int]:
+    """A beginning of more than `count` tokens, the first `most` of which are the whole text's, and how many it has."""
+    for margin in (16, 256):
+        if count + margin < len(whole):
+            beginning = text[: whole.offsets[count + margin][1]]
+            made = encode(beginning)
+            alike = made.ids[:most] == whole.ids[:most] and made.offsets[:most] == whole.offsets[:most]
+            if alike and len(made) > count:
+                return beginning, len(made)
+    return text, len(whole)
 
 
 def _beginning(text: str, most: int, count: Callable[[str], int]) -> str:

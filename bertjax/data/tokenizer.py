@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,11 @@ import tokenizers
 from jaxtyping import Int, Int32
 
 from bertjax import arguments
-from bertjax.checkpoints import locate
-from bertjax.data.long_texts import Meter, Texts, shorten
+from bertjax.checkpoints import counts_prompts, locate, read_prompts
+from bertjax.data.long_texts import Meter, Texts, shorten, shorten_checked
 from bertjax.data.tokenizer_files import SIDES, TOKEN_NAMES, TokenizerParts, read_tokenizer, write_tokenizer
 from bertjax.data.vocabularies import LARGEST_ID
-from bertjax.errors import DataError, InputError, OutputError, library_errors
+from bertjax.errors import DataError, InputError, OutputError, library_errors, some_of
 from bertjax.formatting import format_bytes
 from bertjax.machine import memory_left
 from bertjax.paths import user_path
@@ -76,6 +77,7 @@ class Tokenizer:
         max_length: the most tokens the model was made for; `encode` does not truncate to it by itself.
         truncation_side: where `encode` cuts long texts, 'right' or 'left'.
         prompt: text that `encode` puts before each text (the first text of each pair).
+        prompts: texts that may be put there, by name; see `with_prompt`.
         token_types: whether the model is told which text of a pair a token belongs to.
 
     Raises:
@@ -91,6 +93,7 @@ class Tokenizer:
         max_length: int | None = None,
         truncation_side: str = "right",
         prompt: str = "",
+        prompts: Mapping[str, str] | None = None,
         token_types: bool = True,
     ):
         expected = "a tokenizers.Tokenizer (Tokenizer.from_pretrained(name) reads a checkpoint's)"
@@ -100,6 +103,7 @@ class Tokenizer:
         backend.no_truncation()
         self._backend, self._names = backend, {**TOKEN_NAMES, **(names or {})}
         self.max_length, self.truncation_side, self.prompt = max_length, truncation_side, prompt
+        self.prompts, self._counts_prompts = dict(prompts or {}), True
         self.token_types = arguments.switch(token_types, "token_types")
         self._parts = TokenizerParts(backend, self._names, token_types=self.token_types)
         ids = {key: backend.token_to_id(self._names[key]) for key in ("pad_token", "cls_token", "sep_token")}
@@ -130,17 +134,18 @@ class Tokenizer:
         directory = locate(name_or_path, **hub)
         parts = read_tokenizer(directory)
         limits: dict[str, Any] = {"max_length": parts.max_length, "truncation_side": parts.truncation_side}
+        prompts: dict[str, Any] = {"prompt": parts.prompt, "prompts": read_prompts(directory)}
         try:
-            tokenizer = cls(parts.backend, parts.names, **limits, prompt=parts.prompt, token_types=parts.token_types)
+            tokenizer = cls(parts.backend, parts.names, **limits, **prompts, token_types=parts.token_types)
         except DataError as error:
             raise DataError(f"{directory}: {error}") from None
-        tokenizer._parts = parts
+        tokenizer._parts, tokenizer._counts_prompts = parts, counts_prompts(directory)
         return tokenizer
 
     def save_pretrained(self, directory: str | Path) -> None:
         """Write `tokenizer.json` and `tokenizer_config.json`, which transformers and bertjax read alike.
 
-        The prompt belongs to a sentence embedder and is written by its `save_pretrained`.
+        Prompts belong to a sentence embedder and are written by its `save_pretrained`.
 
         Raises:
             OutputError: the directory cannot be written; its earlier content is kept.
@@ -148,6 +153,34 @@ class Tokenizer:
         self._backend.no_truncation()
         limits: dict[str, Any] = {"max_length": self.max_length, "truncation_side": self.truncation_side}
         write_tokenizer(user_path(directory, OutputError), replace(self._parts, **limits))
+
+    def with_prompt(self, prompt: str) -> "Tokenizer":
+        """The same tokenizer with another prompt before each text.
+
+        Args:
+            prompt: the name of one of `prompts`, as a checkpoint of sentence-transformers has them ('query'); or the
+                text itself, which has white space in it ('query: '), or is empty for none.
+
+        Raises:
+            InputError: no prompt has this name, and it is no such text; or the checkpoint's pooling leaves prompts out,
+                which bertjax does not do.
+        """
+        arguments.instance(prompt, "prompt", str, "the name of a prompt, or a text")
+        if prompt and prompt not in self.prompts and not any(map(str.isspace, prompt)):
+            names = some_of([*self.prompts]) if self.prompts else "none"
+            raise InputError(
+                f"there is no prompt {prompt!r}: this checkpoint's prompts are {names}; a text of your own has white "
+                "space in it, such as 'query: '"
+            )
+        text = self.prompts.get(prompt, prompt)
+        if text and not self._counts_prompts:
+            raise InputError(
+                f"the checkpoint's pooling has include_prompt false: the prompt {text!r} would be left out of the "
+                "vectors, which bertjax does not do"
+            )
+        other = copy(self)
+        other.prompt = text
+        return other
 
     @property
     def vocab_size(self) -> int:
@@ -222,20 +255,21 @@ class Tokenizer:
         return int(self._backend.num_special_tokens_to_add(is_pair=pairs))
 
     def _shorten(self, texts: list[Texts], max_length: int, meter: Meter) -> list[Texts]:
-        """Drop from very long texts an end that truncation would remove anyway.
+        """Drop from very long texts an end that truncation on the right would remove anyway.
 
-        Only where words are split as BERT's are and for truncation on the right; with others it is unclear what would
-        be removed.
+        Of a pair of long texts the library would else make all that truncation leaves, each part of one text with each
+        of the other.
         """
-        is_bert = isinstance(self._backend.pre_tokenizer, tokenizers.pre_tokenizers.BertPreTokenizer)
-        if not is_bert or self.truncation_side != "right":
+        if self.truncation_side != "right":
             return texts
 
-        def count(piece: str) -> int:
-            meter.check(len(piece))
-            return len(self._backend.encode(piece, add_special_tokens=False).ids)
+        def encode(text: str) -> tokenizers.Encoding:
+            meter.check(len(text))
+            return self._backend.encode(text, add_special_tokens=False)
 
-        return [shorten(text_pair, max_length, count) for text_pair in texts]
+        if isinstance(self._backend.pre_tokenizer, tokenizers.pre_tokenizers.BertPreTokenizer):
+            return [shorten(text_pair, max_length, lambda piece: len(encode(piece))) for text_pair in texts]
+        return [shorten_checked(text_pair, max_length, encode) for text_pair in texts]
 
     def __call__(
         self, first: str | Sequence[str], second: str | Sequence[str] | None = None, max_length: int | None = None

@@ -172,9 +172,10 @@ def write_tokenizer(directory: Path, parts: TokenizerParts) -> None:
     }
     options = parts.options if parts.kind else _options_of_bert(content)
     built = CLASSES[parts.kind or BERT.name]
-    kind = built if _reads_back(content, built, names, options) else None
+    nothing = {key: None for key in built.names if key not in names}
+    kind = built if _reads_back(content, built, {**names, **nothing}, options) else None
     if kind is not None:
-        settings |= {"tokenizer_class": kind.name, **options}
+        settings |= {"tokenizer_class": kind.name, **nothing, **options}
     if parts.extra or (kind and kind.extra):
         settings["extra_special_tokens"] = list(parts.extra)
     if kind is None or parts.token_types != kind.token_types:
@@ -270,7 +271,9 @@ def _check_ends(path: Path, settings: Mapping[str, Any], kind: TokenizerClass) -
         raise DataError(f"{path}: {stated[0]} is given, which without {FILE} bertjax does not support; leave it out")
 
 
-def _reads_back(content: Mapping[str, Any], kind: TokenizerClass, names: Mapping[str, str], options: Options) -> bool:
+def _reads_back(
+    content: Mapping[str, Any], kind: TokenizerClass, names: Mapping[str, str | None], options: Options
+) -> bool:
     """Whether a tokenizer of this class is again what it was written as."""
     path = Path(FILE)
     declared = declared_in_file(path, content)

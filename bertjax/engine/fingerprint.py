@@ -65,7 +65,7 @@ def _digest(content: str | bytes) -> str:
 
 def _options(model: PretrainedModel) -> str:
     """What a model was made with besides its config: pooling, normalisation ..."""
-    simple = {name: value for name, value in vars(model).items() if isinstance(value, str | int | float | None)}
+    simple = {name: value for name, value in vars(model).items() if isinstance(value, str | int | float | tuple | None)}
     return ", ".join(f"{name} {value}" for name, value in sorted(simple.items()) if not name.startswith("_"))
 
 

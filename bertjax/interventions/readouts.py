@@ -35,7 +35,14 @@ def pooled(output: ModelOutput) -> Float[Array, "batch embed"]:
     return output.pooler_output
 
 
-def sentence_embedding(output: ModelOutput) -> Float[Array, "batch embed"]:
+def score(output: ModelOutput) -> Float[Array, " batch"]:
+    """The number that a classifier with one label gives a text or pair, as a cross-encoder of sentence-transformers."""
+    if output.score is None:
+        raise InputError("this model has no score: it is no classifier with one label")
+    return output.score
+
+
+def sentence_embedding(output: ModelOutput) -> Float[Array, "batch width"]:
     """The sentence vector."""
     if output.sentence_embedding is None:
         raise InputError("this model has no sentence embedding: load it as BertForSentenceEmbedding")

@@ -1,6 +1,7 @@
 """The model: the mathematics of a BERT, the modules that hold its parameters, and what goes in and comes out."""
 
 from bertjax.model import fused_attention, ops, packed_layer, pallas_attention
+from bertjax.model.body import BertModel
 from bertjax.model.checks import (
     check_overrides,
     check_stack,
@@ -18,16 +19,15 @@ from bertjax.model.models import (
     BertForPreTraining,
     BertForQuestionAnswering,
     BertForReplacedTokenDetection,
-    BertForSentenceEmbedding,
     BertForSequenceClassification,
     BertForTokenClassification,
-    BertModel,
     load,
     read_vector,
 )
 from bertjax.model.packed_layer import Changes, LayerWeights, Rows, layer_weights
 from bertjax.model.pallas_statistics import measure
 from bertjax.model.pretrained import Graph, PretrainedModel, State, check_attention, compute, make_numerics
+from bertjax.model.sentences.embedding import BertForSentenceEmbedding
 from bertjax.model.types import (
     Context,
     Edges,

@@ -1,9 +1,6 @@
-"""The models: the encoder itself, and with a head for a task, of any family.
+"""The models with a head for a task, of any family, and `load`, which chooses among them.
 
 A class stands for a task, whatever the family; what the head computes is said by the config's description.
-
-`forward` is the pure computation, for use inside one's own `jax.jit`; calling a model checks its input and runs
-`forward` compiled.
 """
 
 from dataclasses import replace
@@ -20,116 +17,22 @@ from bertjax import arguments
 from bertjax.checkpoints import (
     BertConfig,
     HeadPlan,
-    TextSettings,
     architecture,
     is_sentence_directory,
     locate,
-    read_pooling,
-    write_sentence_files,
 )
-from bertjax.errors import ConfigError, OutputError
+from bertjax.errors import ConfigError
 from bertjax.model import ops
+from bertjax.model.body import BertModel, TaskModel
 from bertjax.model.checks import FIELDS, read_batch
-from bertjax.model.encoder import Dense, Embeddings, Encoder, LayerNorm, Pooler, value_of
+from bertjax.model.encoder import Dense, LayerNorm, value_of
 from bertjax.model.layer import Drop, keep_all
-from bertjax.model.pretrained import PretrainedModel, check_attention, check_config, check_numerics, split_key
-from bertjax.model.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides, SavedTokenizer
-from bertjax.paths import user_path
+from bertjax.model.pretrained import PretrainedModel, check_config, split_key
+from bertjax.model.sentences.embedding import BertForSentenceEmbedding
+from bertjax.model.sentences.pooling import ACTIVATIONS, read_vector
+from bertjax.model.types import Inputs, ModelOutput, Numerics, Overrides
 
-
-class BertModel(PretrainedModel):
-    """An encoder, with its pooler where its family has one.
-
-    Args:
-        config: sizes and settings; those of another family than BERT by `BertConfig.from_dict`.
-        key: `jax.random.key` for the initial weights, normal with `config.initializer_range`.
-        numerics: dtype and matrix-product precision.
-        add_pooling_layer: without it `pooler_output` is None, as in families that have none.
-
-    >>> import jax
-    >>> from bertjax import BertConfig
-    >>> config = BertConfig(vocab_size=50, hidden_size=12, num_hidden_layers=2, num_attention_heads=3,
-    ...                     intermediate_size=7)
-    >>> output = BertModel(config, jax.random.key(0))([[2, 5, 7, 3]])
-    >>> output.attentions.shape
-    (2, 1, 3, 4, 4)
-    """
-
-    def __init__(
-        self,
-        config: BertConfig,
-        key: Array | None = None,
-        numerics: Numerics | None = None,
-        *,
-        add_pooling_layer: bool = True,
-    ):
-        config, numerics, keys = check_config(config), check_numerics(numerics), split_key(key, 3)
-        check_attention(config, numerics.attention)
-        self.config, self.numerics = config, numerics
-        self.embeddings = Embeddings(config, keys[0], numerics)
-        self.encoder = Encoder(config, keys[1], numerics)
-        pooled, final, width = config.architecture.pooler, config.architecture.final_norm, config.hidden_size
-        self.pooler = Pooler(config, keys[2], numerics) if add_pooling_layer and pooled is not None else None
-        norm_bias = config.architecture.layers[0].norm_bias
-        self.final_norm = LayerNorm(width, config.layer_norm_eps, numerics, bias=norm_bias) if final else None
-
-    def forward(self, inputs: Inputs, overrides: Overrides | None = None) -> ModelOutput:
-        """The whole computation on checked inputs; pure, for use inside `jax.jit`."""
-        hidden, record = self.encoder(self.embeddings(inputs), self.encoder.context(inputs), overrides)
-        return self.finish(hidden, inputs.keep, record)
-
-    @property
-    def body(self) -> "BertModel":
-        """The encoder itself; in a task model the encoder below the head."""
-        return self
-
-    def finish(
-        self,
-        hidden: Float[Array, "batch token embed"],
-        keep: Float[Array, "batch #query key"],
-        record: EncoderRecord | None = None,
-    ) -> ModelOutput:
-        """Add the final norm and the pooler to the last hidden states; the record's last are normalised too."""
-        if self.final_norm is not None:
-            hidden = self.final_norm(hidden)
-            if record is not None:
-                record = replace(record, hidden_states=record.hidden_states.at[-1].set(hidden))
-        pooled = None if self.pooler is None else self.pooler(hidden)
-        return ModelOutput(hidden, record, pooler_output=pooled)
-
-
-class TaskModel(PretrainedModel):
-    """A `BertModel` under `bert` and, in the subclass, a head that `head` applies to its output."""
-
-    def __init__(self, config: BertConfig, key: Array, numerics: Numerics | None, *, add_pooling_layer: bool):
-        self.config, self.numerics = check_config(config), check_numerics(numerics)
-        self.bert = BertModel(config, key, self.numerics, add_pooling_layer=add_pooling_layer)
-
-    @property
-    def body(self) -> BertModel:
-        """The encoder below the head."""
-        return self.bert
-
-    def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
-        """The head's own fields of `ModelOutput`, from the encoder's output."""
-        raise TypeError(f"{type(self).__name__} has no head: use one of its subclasses")
-
-    def forward(self, inputs: Inputs, overrides: Overrides | None = None) -> ModelOutput:
-        """The whole computation on checked inputs; pure, for use inside `jax.jit`."""
-        return self._with_head(self.bert.forward(inputs, overrides), inputs.keep)
-
-    def finish(
-        self,
-        hidden: Float[Array, "batch token embed"],
-        keep: Float[Array, "batch #query key"],
-        record: EncoderRecord | None = None,
-    ) -> ModelOutput:
-        """Pooler and head on the last hidden states."""
-        return self._with_head(self.bert.finish(hidden, keep, record), keep)
-
-    def _with_head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> ModelOutput:
-        fields = {"pooler_output": output.pooler_output} | self.head(output, keep)
-        return ModelOutput(output.last_hidden_state, output.record, **fields)
+DEFAULT_OF_SCORES = "sigmoid"  # as sentence-transformers has it where a config names none
 
 
 def _plan(config: BertConfig, task: str) -> HeadPlan:
@@ -207,35 +110,28 @@ class LinearTaskModel(TaskModel):
         return self.classifier(drop(x))
 
 
-def read_vector(
-    output: ModelOutput, keep: Float[Array, "batch #query key"], reads: str
-) -> Float[Array, "batch *token embed"]:
-    """What a head reads: the pooler's vector, [CLS], the mean of real tokens, or every token."""
-    hidden = output.last_hidden_state
-    if reads == "pooler":
-        assert output.pooler_output is not None
-        return output.pooler_output
-    if reads == "mean":
-        return mean_of_real_tokens(hidden, keep)
-    return hidden[:, 0] if reads == "cls" else hidden
-
-
-def mean_of_real_tokens(
-    hidden: Float[Array, "batch token embed"], keep: Float[Array, "batch #query key"]
-) -> Float[Array, "batch embed"]:
-    """The mean over tokens that any query may attend to, summed in the mask's floats; 0 where there are none."""
-    real = jnp.max(keep, axis=1)
-    total = jnp.einsum("bt,bte->be", real, hidden.astype(real.dtype), precision="highest")
-    return total / jnp.maximum(jnp.sum(real, axis=-1, keepdims=True), 1e-9)
-
-
 class BertForSequenceClassification(LinearTaskModel):
     """A classifier of texts and pairs; `logits` are `[batch, labels]` in wide floats.
 
-    It reads the pooled [CLS] in BERT, [CLS] or the mean in other families. With one label it is a regression (STS-B).
+    It reads the pooled [CLS] in BERT, [CLS] or the mean in other families. With one label it is a regression (STS-B) or
+    a cross-encoder, whose logit after an activation is `score`.
     """
 
     task = architecture.SEQUENCE
+
+    @property
+    def fields_of_first_token(self) -> frozenset[str]:
+        """Pooler, classifier and score, where it reads [CLS] alone."""
+        fields = super().fields_of_first_token
+        return fields | {"score"} if "logits" in fields else fields
+
+    def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
+        """Logits of each label; of a single one the score too."""
+        fields = super().head(output, keep)
+        if self.config.num_labels > 1:
+            return fields
+        activation = ACTIVATIONS[self.config.score_activation or DEFAULT_OF_SCORES]
+        return fields | {"score": activation(fields["logits"][:, 0])}
 
 
 class BertForTokenClassification(LinearTaskModel):
@@ -350,7 +246,11 @@ class MaskedLMHead(nnx.Module):
     """Dense, activation, norm, then a product with the word embeddings (tied) or with a decoder of its own."""
 
     def __init__(self, config: BertConfig, key: Array, numerics: Numerics):
-        plan, width, std = config.architecture.heads[architecture.WORDS], config.embedding_size, config.initializer_range
+        plan, width, std = (
+            config.architecture.heads[architecture.WORDS],
+            config.embedding_size,
+            config.initializer_range,
+        )
         assert plan.activation is not None
         first, second = jax.random.split(key)
         shape = (config.hidden_size, width)
@@ -411,72 +311,6 @@ class BertForPreTraining(TaskModel):
             "logits": self.predictions(output.last_hidden_state, self.bert.embeddings.word[...]),
             "seq_relationship_logits": self.seq_relationship(output.pooler_output),
         }
-
-
-class BertForSentenceEmbedding(TaskModel):
-    """One vector for each text, as sentence-transformers makes it: `sentence_embedding`, `[batch, embed]`.
-
-    Args:
-        pooling: 'mean' over the real tokens, or 'cls'.
-        normalize: scale the vector to length 1.
-        max_length: tokens after which a text is cut, or None for all that the model takes.
-    """
-
-    def __init__(
-        self,
-        config: BertConfig,
-        key: Array | None = None,
-        numerics: Numerics | None = None,
-        *,
-        pooling: str = "mean",
-        normalize: bool = True,
-        max_length: int | None = None,
-    ):
-        arguments.one_of(pooling, "pooling", ("mean", "cls"), ConfigError)
-        if max_length is not None:
-            arguments.whole_number(max_length, "max_length", 1, ConfigError)
-        super().__init__(config, _two_keys(key)[0], numerics, add_pooling_layer=False)
-        self.pooling, self.normalize, self.max_length = pooling, normalize, max_length
-
-    @property
-    def fields_of_first_token(self) -> frozenset[str]:
-        """The sentence vector, where it is [CLS]'s."""
-        return super().fields_of_first_token | ({"sentence_embedding"} if self.pooling == "cls" else set())
-
-    def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
-        """The pooled vector, in wide floats."""
-        hidden = output.last_hidden_state.astype(self.numerics.wide)
-        if self.pooling == "cls":
-            vector = hidden[:, 0]
-        else:
-            vector = mean_of_real_tokens(hidden, keep)
-        if self.normalize:  # sentence-transformers divides by the same floored length
-            vector = vector / jnp.maximum(jnp.linalg.norm(vector, axis=-1, keepdims=True), 1e-12)
-        return {"sentence_embedding": vector}
-
-    @classmethod
-    def _read_options(cls, directory: Path) -> dict[str, Any]:
-        return read_pooling(directory)
-
-    def save_pretrained(self, directory: str | Path, tokenizer: SavedTokenizer | None = None) -> None:
-        """Write the encoder for `transformers`, and pooling, maximum length and prompt for sentence-transformers.
-
-        Args:
-            directory: made where it does not exist.
-            tokenizer: as for other models; its prompt is written too.
-
-        Raises:
-            OutputError: the directory cannot be written.
-        """
-        super().save_pretrained(directory, tokenizer)
-        prompt = "" if tokenizer is None else tokenizer.prompt
-        write_sentence_files(
-            user_path(directory, OutputError),
-            hidden_size=self.config.hidden_size,
-            pooling=self.pooling,
-            normalize=self.normalize,
-            text=TextSettings(self.max_length, prompt=prompt),
-        )
 
 
 CLASSES: dict[str, type[PretrainedModel]] = {

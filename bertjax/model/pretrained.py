@@ -3,9 +3,10 @@
 import dataclasses
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import jax
@@ -117,8 +118,11 @@ class PretrainedModel(nnx.Module):
 
     def weights(self) -> dict[str, np.ndarray]:
         """All parameters under HuggingFace's names and in its layout."""
-        parameters = {name: np.asarray(value) for name, value in self.parameters().items()}
-        return tensor_names.write_parameters(parameters, self.config, self.task)
+        return self._write(self.parameters())
+
+    def _write(self, parameters: dict[str, Array]) -> dict[str, np.ndarray]:
+        arrays = {name: np.asarray(value) for name, value in parameters.items()}
+        return tensor_names.write_parameters(arrays, self.config, self.task)
 
     @classmethod
     def from_pretrained(
@@ -173,18 +177,24 @@ class PretrainedModel(nnx.Module):
         weights = read_weights(directory, config.family)
         config = _untie_if_different(config, weights, cls.task)
         options = cls._read_options(directory) | options
+        own = cls._read_own(directory, options)
 
         def create(key: Array) -> M:
             return cls(config, key, numerics, **options)  # type: ignore[call-arg]
 
         try:
-            return build(create, weights, config, cls.task, seed)
+            return build(create, weights, config, cls.task, seed, own)
         except CheckpointError as error:
             raise CheckpointError(f"{directory}: {error}") from None
 
     @classmethod
     def _read_options(cls, directory: Path) -> dict[str, Any]:
         """Options that the checkpoint itself states; classes that read more files override it."""
+        return {}
+
+    @classmethod
+    def _read_own(cls, directory: Path, options: dict[str, Any]) -> dict[str, np.ndarray]:
+        """Parameters by path that lie in other files than the model's; classes that have such override it."""
         return {}
 
     def save_pretrained(self, directory: str | Path, tokenizer: SavedTokenizer | None = None) -> None:
@@ -299,12 +309,18 @@ def make_numerics(dtype: DTypeLike, precision: str | None = None, attention: str
 
 
 def build(
-    create: Callable[[Array], M], weights: dict[str, np.ndarray], config: BertConfig, task: str, seed: int
+    create: Callable[[Array], M],
+    weights: dict[str, np.ndarray],
+    config: BertConfig,
+    task: str,
+    seed: int,
+    own: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> M:
     """A model whose parameters are those of a checkpoint; what the checkpoint lacks is newly initialised.
 
     Args:
         task: what the model has on top of its encoder.
+        own: parameters by path that are not among the weights.
 
     Raises:
         CheckpointError: the weights do not fit.
@@ -315,7 +331,9 @@ def build(
         _warn(f"tensors that no {config.family.name} class knows were not used: {some_of(unknown)}")
     graphdef, state = nnx.split(nnx.eval_shape(create, jax.random.key(0)))
     shapes = _by_path(state)
-    loaded, missing = tensor_names.read_parameters(weights, {p: v.shape for p, v in shapes.items()}, config, task)
+    wanted = {path: leaf.shape for path, leaf in shapes.items() if path not in own}
+    loaded, missing = tensor_names.read_parameters(weights, wanted, config, task)
+    loaded |= own
     fresh: dict[str, Any] = {}
     if missing:
         _warn(f"not in the checkpoint, newly initialised: {some_of(missing)}")

@@ -8,12 +8,13 @@ Axes, always by these names and in this order of letters in an einsum:
     d head_dim    width of one head: embed / heads
     e embed       width of the hidden states
     m mlp         width of the feed-forward layer
+    width         of a vector that a pooling or a dense layer gives
     layers        counted from 0; `layers_plus_1` where the embeddings' output stands before layer 0's
     vocab, labels, examples, ablations    as the words say
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, dataclass_transform, runtime_checkable
@@ -34,11 +35,16 @@ class SavedTokenizer(Protocol):
 
     Attributes:
         prompt: what is put before each text.
+        prompts: what may be, by name.
     """
 
     @property
     def prompt(self) -> str:
         """What is put before each text."""
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """What may be put before a text, by name."""
 
     def save_pretrained(self, directory: str | Path) -> None:
         """Write the tokenizer's files into a directory."""
@@ -246,7 +252,7 @@ class EncoderRecord:
 
 # What an output can hold, by name, in HuggingFace's order.
 HEADS = ("logits", "seq_relationship_logits", "start_logits", "end_logits")
-_BELOW_HEADS = ("last_hidden_state", "pooler_output", "sentence_embedding")
+_BELOW_HEADS = ("last_hidden_state", "pooler_output", "sentence_embedding", "score")
 NAMES = (*HEADS, *_BELOW_HEADS, "hidden_states", "attentions")
 _KEPT_IN = {"hidden_states": "record", "attentions": "record"}
 
@@ -271,7 +277,9 @@ class ModelOutput:
         seq_relationship_logits: next-sentence logits of `BertForPreTraining`.
         start_logits: of question answering.
         end_logits: of question answering.
-        sentence_embedding: pooled and normalised sentence vector.
+        sentence_embedding: sentence vector, pooled, through dense layers and normalised as its model says.
+        score: of a classifier with one label: its logit after the activation that its config names, else after a
+            sigmoid, as sentence-transformers' cross-encoders give it.
     """
 
     last_hidden_state: Float[Array, "batch token embed"]
@@ -281,7 +289,8 @@ class ModelOutput:
     seq_relationship_logits: Float[Array, "batch 2"] | None = None
     start_logits: Float[Array, "batch token"] | None = None
     end_logits: Float[Array, "batch token"] | None = None
-    sentence_embedding: Float[Array, "batch embed"] | None = None
+    sentence_embedding: Float[Array, "batch width"] | None = None
+    score: Float[Array, " batch"] | None = None
 
     def keys(self) -> tuple[str, ...]:
         """Names of all that this output holds."""

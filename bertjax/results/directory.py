@@ -95,7 +95,7 @@ class _Files(Stored):
         expected |= {"ids": ("iuU", examples), "labels": ("iuf", examples)}
         if missing := [name for name in ("base", "outputs", *expected) if name not in headers]:
             return f"it lacks {', '.join(missing)}"
-        logits = () if self.summary["outputs"] == "similarity" else (len(labels) or 1,)
+        logits = (len(labels) or 1,) if self.summary["outputs"] == "logits" else ()
         expected |= {"base": ("f", examples, *logits), "outputs": ("f", ablations, examples, *logits)}
         return _unlike(headers, expected)
 

@@ -151,7 +151,7 @@ def choose_examples(kind: str, swept: SweepResult) -> list[int]:
     Those whose prediction flips come first; each ablation in turn gives one, the first ablation first.
 
     Args:
-        kind: of the outputs, 'logits' or 'similarity'.
+        kind: of the outputs, 'logits', 'score' or 'similarity'.
     """
     examples = len(swept.base)
     if examples <= SAMPLED_EXAMPLES:

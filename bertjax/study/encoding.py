@@ -21,14 +21,15 @@ class Encoded:
     """Examples as the model reads them.
 
     Args:
-        kind: 'logits' (one encoding for each example) or 'similarity' (two: all first texts, then all second).
+        kind: 'logits' or 'score' (one encoding for each example), or 'similarity' (two: all first texts, then all
+            second).
         encodings: the tokenised texts or pairs; of several processes each tokenises its share.
         pad_id: the padding token's id.
         examples: how many examples there are.
         label_order: for logits: column of the model's output for each of the task's labels.
     """
 
-    kind: Literal["logits", "similarity"]
+    kind: Literal["logits", "score", "similarity"]
     encodings: Sequence[Encoding]
     pad_id: int
     examples: int
@@ -63,7 +64,7 @@ class Encoded:
 
     def numbers_of(self, example: int) -> tuple[int, ...]:
         """The numbers of the encodings that belong to an example."""
-        return (example,) if self.kind == "logits" else (example, example + self.examples)
+        return (example, example + self.examples) if self.kind == "similarity" else (example,)
 
 
 def encode_examples(
@@ -72,6 +73,7 @@ def encode_examples(
     examples: Examples,
     max_length: int | None = None,
     *,
+    prompts: Sequence[str] | None = None,
     together: bool = False,
     memory: int | None = None,
 ) -> Encoded:
@@ -80,7 +82,9 @@ def encode_examples(
     Args:
         model: a `BertForSequenceClassification` or `BertForSentenceEmbedding`.
         max_length: tokens after which a text (pair) is cut; default what model and tokenizer say, and for classifiers
-            at most 128, as GLUE's reference scripts do.
+            that are no cross-encoders of sentence-transformers at most 128, as GLUE's reference scripts do.
+        prompts: what is put before the first and the second texts, by names of the tokenizer's or as texts
+            (`Tokenizer.with_prompt`); one for both; None for the tokenizer's own.
         together: each of the processes that were joined tokenises its share; all call this.
         memory: bytes that this process may hold while it tokenises; None for most of what is free.
 
@@ -90,27 +94,66 @@ def encode_examples(
             processes were given different texts, or there is too little memory.
     """
     length = _choose_length(model, tokenizer, examples, max_length)
+    kind, order = _kind_of_outputs(model, examples)
+    tokenizer, first, second = _with_prompts(model, tokenizer, examples, prompts)
+    if together:
+        encodings: Sequence[Encoding] = SharedEncodings(tokenizer, first, second, length, len(examples), memory)
+    else:
+        encodings = tuple(tokenizer.encode(first, second, length, room=memory_left(memory)))
+    return Encoded(kind, encodings, tokenizer.pad_id, len(examples), order)
 
-    def encode(first: Sequence[str], second: Sequence[str] | None) -> Sequence[Encoding]:
-        if together:
-            return SharedEncodings(tokenizer, first, second, length, len(examples), memory)
-        return tuple(tokenizer.encode(first, second, length, room=memory_left(memory)))
 
+def _kind_of_outputs(
+    model: PretrainedModel, examples: Examples
+) -> tuple[Literal["logits", "score", "similarity"], tuple[int, ...]]:
+    """What a model gives for each example, and which of its logits stands for each label.
+
+    Raises:
+        ConfigError: nothing that the task's metrics could read.
+    """
+    task = examples.task
     if isinstance(model, BertForSentenceEmbedding):
         if examples.second is None:
             raise ConfigError(
-                f"a sentence embedder scores pairs, but {examples.task.name} has single texts: give a model that was "
+                f"a sentence embedder scores pairs, but {task.name} has single texts: give a model that was "
                 "fine-tuned on it"
             )
-        encodings = encode([*examples.first, *examples.second], None)
-        return Encoded("similarity", encodings, tokenizer.pad_id, len(examples))
+        return "similarity", ()
     if not isinstance(model, BertForSequenceClassification):
         raise ConfigError(
-            f"{type(model).__name__} has no output for {examples.task.name}: give a checkpoint of "
+            f"{type(model).__name__} has no output for {task.name}: give a checkpoint of "
             "BertForSequenceClassification or of sentence-transformers"
         )
-    order = label_order(model.config.id2label, examples.task)
-    return Encoded("logits", encode(examples.first, examples.second), tokenizer.pad_id, len(examples), order)
+    if is_regression(model) and (_is_cross_encoder(model) or task.kind == "classification"):
+        return "score", ()
+    return "logits", label_order(model.config.id2label, task)
+
+
+def _with_prompts(
+    model: PretrainedModel, tokenizer: Tokenizer, examples: Examples, prompts: Sequence[str] | None
+) -> tuple[Tokenizer, Sequence[str], Sequence[str] | None]:
+    """The tokenizer, and the texts as it takes them: a sentence embedder's one after another, with their prompts.
+
+    Raises:
+        InputError: no such prompt, or two where both texts are read as one.
+    """
+    if not isinstance(model, BertForSentenceEmbedding):
+        if prompts is not None and len(prompts) > 1:
+            name = type(model).__name__
+            raise InputError(f"{name} reads a pair as one text, whose prompt stands before the first: give one prompt")
+        return (tokenizer if prompts is None else tokenizer.with_prompt(prompts[0])), examples.first, examples.second
+    second_texts = examples.second or ()
+    if prompts is None:
+        return tokenizer, [*examples.first, *second_texts], None
+    before = [tokenizer.with_prompt(prompt).prompt for prompt in prompts]
+    first, second = before[0], before[-1]
+    texts = [*(first + text for text in examples.first), *(second + text for text in second_texts)]
+    return tokenizer.with_prompt(""), texts, None
+
+
+def _is_cross_encoder(model: PretrainedModel) -> bool:
+    """Whether a classifier is one of sentence-transformers, which says what becomes of its logits."""
+    return model.config.score_activation is not None
 
 
 def is_regression(model: PretrainedModel) -> bool:
@@ -136,9 +179,9 @@ def _choose_length(model: PretrainedModel, tokenizer: Tokenizer, examples: Examp
 
 
 def _default_length(model: PretrainedModel, tokenizer: Tokenizer) -> int:
-    """Where none is given: for a sentence embedder all that tokenizer and model take, as in sentence-transformers."""
+    """Where none is given: for models of sentence-transformers all that tokenizer and model take, as there."""
     most = min(model.config.max_tokens, tokenizer.max_length or model.config.max_tokens)
-    return most if isinstance(model, BertForSentenceEmbedding) else min(128, most)
+    return most if isinstance(model, BertForSentenceEmbedding) or _is_cross_encoder(model) else min(128, most)
 
 
 def label_order(id2label: Mapping[int, str], task: Task) -> tuple[int, ...]:

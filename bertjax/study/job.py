@@ -70,8 +70,15 @@ def load_job(settings: Settings) -> Job:
     ablations = list_ablations(settings, model.config)
     examples = _load_examples(settings, model)
     tokenizer = Tokenizer.from_pretrained(directory)
-    length, room = settings.max_length, budget_of_texts(settings.memory_budget)
-    encoded = encode_examples(model, tokenizer, examples, length, together=settings.distributed, memory=room)
+    encoded = encode_examples(
+        model,
+        tokenizer,
+        examples,
+        settings.max_length,
+        prompts=settings.prompts,
+        together=settings.distributed,
+        memory=budget_of_texts(settings.memory_budget),
+    )
     return Job(settings, model, directory, ablations, examples, encoded)
 
 

@@ -1,7 +1,8 @@
 """From a task's examples to the outputs that its metrics read, base and ablated.
 
-Two kinds of model can do a task: one with a classification head, whose outputs are logits, and a sentence
-embedder, whose output for a pair is the cosine similarity of its two vectors.
+Three kinds of model can do a task: one with a classification head, whose outputs are logits; a sentence embedder,
+whose output for a pair is the cosine similarity of its two vectors; and a cross-encoder with one label, whose output is
+a score.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -58,8 +59,8 @@ def sweep_examples(
         memory, attention, journal, replace_journal, settings, say: as in `engine.sweep`.
         progress: called with the work done and the total work.
 
-    Returns: logits `[ablations, examples, labels]` in the task's order of labels, or similarities
-        `[ablations, examples]` in [-1, 1].
+    Returns: logits `[ablations, examples, labels]` in the task's order of labels; or similarities in [-1, 1] or scores,
+        `[ablations, examples]`.
     """
     readout, combine = how_to_run(encoded)
     result = sweep(
@@ -117,7 +118,7 @@ def sweep_together(
 
 def _in_order(encoded: Encoded, result: SweepResult) -> SweepResult:
     """Logits in the task's order of labels."""
-    if encoded.kind == "similarity":
+    if encoded.kind != "logits":
         return result
     order = list(encoded.label_order)
     return replace(result, base=result.base[..., order], outputs=result.outputs[..., order])
@@ -125,7 +126,9 @@ def _in_order(encoded: Encoded, result: SweepResult) -> SweepResult:
 
 def how_to_run(encoded: Encoded) -> tuple[Readout, Combine | None]:
     """What the engine keeps of each text, and what it makes of an example's several."""
-    return (readouts.logits, None) if encoded.kind == "logits" else (readouts.sentence_embedding, cosine)
+    if encoded.kind == "similarity":
+        return readouts.sentence_embedding, cosine
+    return (readouts.logits if encoded.kind == "logits" else readouts.score), None
 
 
 def sweep_plainly(
@@ -139,9 +142,10 @@ def sweep_plainly(
 ) -> SweepResult:
     """The same as `sweep_examples`, by `plain.sweep`: `jax.vmap` over stacks of overrides, padded batches."""
     positions = model.config.max_tokens
-    if encoded.kind == "logits":
+    readout, combine = how_to_run(encoded)
+    if combine is None:
         batches = batch_encodings(encoded, range(encoded.examples), batch_size, positions)
-        result = plain.sweep(model, batches, overrides, readouts.logits, chunk_size=chunk_size, progress=progress)
+        result = plain.sweep(model, batches, overrides, readout, chunk_size=chunk_size, progress=progress)
         return _in_order(encoded, result)
     pairs = max(1, VECTOR_BYTES // (8 * model.config.hidden_size * (len(overrides) + 1)))
     blocks = []
@@ -153,8 +157,7 @@ def sweep_plainly(
 
         numbers = [*block, *(example + encoded.examples for example in block)]
         batches = batch_encodings(encoded, numbers, batch_size, positions)
-        kept = readouts.sentence_embedding
-        vectors = plain.sweep(model, batches, overrides, kept, chunk_size=chunk_size, progress=report)
+        vectors = plain.sweep(model, batches, overrides, readout, chunk_size=chunk_size, progress=report)
         blocks.append((cosine(*np.split(vectors.base, 2)), cosine(*np.split(vectors.outputs, 2, axis=1))))
     base, outputs = (np.concatenate(parts, axis=-1) for parts in zip(*blocks, strict=True))
     return SweepResult(base, outputs)
@@ -222,8 +225,8 @@ def cosine(
 def metrics_of(kind: str, task: Task, chosen: Metric | str | None = None) -> tuple[Metric, ...]:
     """Which metrics judge a task, the main one first.
 
-    Logits are judged by GLUE's own; similarities by rank correlation (regression) or by how well they tell the
-    yes pairs from the no pairs (classification).
+    Logits are judged by GLUE's own; similarities and scores by rank correlation (regression) or by how well they tell
+    the yes pairs from the no pairs (classification).
 
     Args:
         chosen: the main one, in place of these metrics' first; a name, or a Metric of your own.
@@ -248,17 +251,18 @@ def metrics_of(kind: str, task: Task, chosen: Metric | str | None = None) -> tup
         return alike and (two_classes or reads == "values" or not metric.of_one_label)
 
     if not fits(main):
-        outputs = "similarities" if kind == "similarity" else "predicted classes" if classes else "values"
+        of_logits = "predicted classes" if classes else "values"
+        outputs = {"similarity": "similarities", "score": "scores"}.get(kind, of_logits)
         fitting = " or ".join(metric.name for metric in METRICS.values() if fits(metric))
         raise InputError(f"--metric {main.name} does not judge {outputs} of {task.name}: choose {fitting}")
     return (main, *(metric for metric in own if metric.name != main.name))
 
 
 def positive_label(kind: str, task: Task) -> int:
-    """The label that counts as yes: for similarities entailment or paraphrase, else 1.
+    """The label that counts as yes: for similarities and scores entailment or paraphrase, else 1.
 
     Raises:
-        DataError: similarities, and neither is among the task's labels.
+        DataError: similarities or scores, and neither is among the task's labels.
     """
     names = task.label_names or ()
     if kind == "logits" or not names:

@@ -65,6 +65,7 @@ def ablate(
     subset_size: int | None = None,
     subset_count: int | None = None,
     max_length: int | None = None,
+    prompts: Sequence[str] | None = None,
     readout: str = "auto",
     precision: str = "auto",
     attention: str = "auto",
@@ -86,6 +87,8 @@ def ablate(
         data, data_dir, split, text_columns, label_column, label_names: where examples are, and what is what in a file.
         subset_size, subset_count: heads of each random subset, and how many.
         max_length: tokens after which texts are cut.
+        prompts: what a sentence embedder reads before first and second texts, such as ["query", "passage"]: names of
+            the checkpoint's prompts, or texts with white space in them.
         readout: 'similarity' treats any BERT as a sentence embedder.
         precision, attention: in which numbers, and by which form of attention.
         memory: how much to stay within, such as '8GB'.
@@ -121,6 +124,7 @@ def ablate(
         subset_size=subset_size,
         subset_count=subset_count,
         max_length=max_length,
+        prompts=_texts(prompts, "prompts", "names of prompts, or texts"),
         readout=readout,
         precision=precision,
         attention=attention,

@@ -71,6 +71,8 @@ class Settings:
         batch_size: for 'plain': texts that are computed together; None for 4 on a CPU, 64 elsewhere.
         chunk_size: for 'plain': ablations that are computed together; None for as many as suit the device.
         max_length: tokens after which texts are cut; None for the model's own or 128.
+        prompts: what is put before first and second texts: names of the checkpoint's prompts, or texts with white space
+            in them; one for both; None for the checkpoint's default.
         precision: 'float32', 'bfloat16', or 'auto': bfloat16 on a TPU, float32 elsewhere.
         seed: of the draw of examples, and of subsets.
         metric: the main one, in place of the task's own; a name in `metrics.METRICS`, or a Metric of your own.
@@ -96,6 +98,7 @@ class Settings:
     batch_size: int | None = None
     chunk_size: int | None = None
     max_length: int | None = None
+    prompts: tuple[str, ...] | None = None
     precision: str = "auto"
     seed: int = 0
     readout: str = "auto"
@@ -187,7 +190,7 @@ def for_this_device(settings: Settings) -> Settings:
 
 TEXTS = ("model", "task", "mode", "ablate", "engine", "attention", "precision", "readout", "split")
 OPTIONAL_TEXTS = ("output", "memory", "data", "data_dir", "label_column")
-LISTS, SWITCHES = ("heads", "text_columns", "label_names"), ("overwrite", "resume", "distributed")
+LISTS, SWITCHES = ("heads", "text_columns", "label_names", "prompts"), ("overwrite", "resume", "distributed")
 
 
 def _check_kinds(settings: Settings) -> None:
@@ -216,6 +219,8 @@ def _check_values(settings: Settings) -> None:
             arguments.refuse(name, f"at most {LARGEST_INTEGER}", value)
     if settings.metric is not None:
         find_metric(settings.metric)
+    if settings.prompts is not None and len(settings.prompts) not in (1, 2):
+        raise InputError(f"--prompts takes one for both texts of a pair, or two: found {len(settings.prompts)}")
 
 
 def _check_engine(settings: Settings) -> None:

@@ -1,0 +1,324 @@
+"""How a sentence-transformers directory makes a vector of a text: its modules, read and written.
+
+modules.json            the modules and their order: Transformer, Pooling, any number of Dense, perhaps Normalize
+1_Pooling/config.json   how tokens become one vector; without it the Transformer gives its pooler's
+2_Dense/                a dense layer's sizes and weights
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from bertjax.atomic_files import write_json
+from bertjax.checkpoints.sentence_transformers import (
+    KINDS,
+    MODULES,
+    OUTPUT_SETTINGS,
+    PROMPTS,
+    TEXT_KEYS,
+    TORCH_ACTIVATIONS,
+    TRANSFORMER,
+    TextSettings,
+    activation_of,
+    is_sentence_directory,
+    kind_of_module,
+    read_settings,
+    read_text_settings,
+    transformer_file,
+)
+from bertjax.checkpoints.weight_files import read_tensors, write_weights
+from bertjax.errors import CheckpointError, ConfigError, some_of
+from bertjax.json_files import read_json, show
+
+# Poolings by their flags in the files of older versions, in the order in which those join several.
+_FLAGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+_ALWAYS_WRITTEN = ("pooling_mode_cls_token", "pooling_mode_mean_tokens")  # the mean is on where nothing is said
+_POOLER: tuple[str, ...] = ("pooler",)
+_ORDER = "Transformer, Pooling, then any number of Dense, and perhaps Normalize"
+
+
+@dataclass(frozen=True)
+class DensePlan:
+    """A dense layer on sentence vectors.
+
+    Args:
+        inputs, outputs: widths of the vectors before and after it.
+        bias: whether it has one.
+        activation: what follows, by bertjax's name ('tanh', 'identity', 'sigmoid', 'relu', 'gelu', 'silu').
+    """
+
+    inputs: int
+    outputs: int
+    bias: bool = True
+    activation: str = "tanh"
+
+
+@dataclass(frozen=True)
+class SentenceModules:
+    """What makes a vector of hidden states.
+
+    Args:
+        width: of the hidden states.
+        poolings: names, in the order in which their vectors are joined.
+        dense: the layers after that.
+        normalize: whether vectors get length 1.
+        include_prompt: whether sentence-transformers counts a prompt's tokens in a pooling.
+    """
+
+    width: int
+    poolings: tuple[str, ...]
+    dense: tuple[DensePlan, ...]
+    normalize: bool
+    include_prompt: bool = True
+
+
+def read_pooling(directory: Path) -> dict[str, Any]:
+    """`pooling`, `normalize`, `dense`, `max_length` and `include_prompt` from a sentence-transformers directory.
+
+    Without `modules.json` there is nothing, and the vector is the normalised mean, the commonest form.
+
+    Raises:
+        ConfigError: modules other than Transformer, Pooling, Dense and Normalize, or in another order; a Transformer in
+            another directory; settings that bertjax does not know.
+    """
+    if not is_sentence_directory(directory):
+        return {}
+    modules, text = _read_modules(directory / MODULES), read_text_settings(directory)
+    places = {kind: directory / place for kind, place in modules}
+    output = "tokens" if "Pooling" in places else "pooler"
+    _check_output(transformer_file(directory), output)
+    poolings, include_prompt = _POOLER, True
+    if "Pooling" in places:
+        path = places["Pooling"] / "config.json"
+        poolings, include_prompt = _read_poolings(path)
+        _check_prompts(path, text, include_prompt)
+    if "Normalize" in places:
+        read_settings(places["Normalize"] / "config.json", "Normalize", ())
+    dense = tuple(_read_plan(directory / place / "config.json") for kind, place in modules if kind == "Dense")
+    return {
+        "pooling": poolings[0] if len(poolings) == 1 else poolings,
+        "normalize": "Normalize" in places,
+        "dense": dense,
+        "max_length": text.max_length,
+        "include_prompt": include_prompt,
+    }
+
+
+def counts_prompts(directory: Path) -> bool:
+    """Whether a prompt's tokens count in the pooling, where a directory of sentence-transformers has one."""
+    if not is_sentence_directory(directory):
+        return True
+    for module in read_json(directory / MODULES, ConfigError, list):
+        place = module.get("path", "") if isinstance(module, dict) else None
+        if isinstance(place, str) and _is_inside(place) and kind_of_module(module.get("type")) == "Pooling":
+            path = directory / place / "config.json"
+            return read_json(path, ConfigError).get("include_prompt", True) is not False
+    return True
+
+
+def _check_output(path: Path, output: str) -> None:
+    """Raise `ConfigError` where the Transformer gives something else than what follows reads."""
+    gives = read_settings(path, TRANSFORMER, (*TEXT_KEYS, *OUTPUT_SETTINGS[output])).get("module_output_name")
+    if output == "pooler" and gives in OUTPUT_SETTINGS["tokens"]["module_output_name"]:
+        raise ConfigError(
+            f"{path.with_name(MODULES)}: the modules must be {_ORDER}, in this order; without Pooling the Transformer "
+            f"must give its pooler's vector, but its module_output_name is {show(gives)}"
+        )
+    read_settings(path, TRANSFORMER, TEXT_KEYS, output)
+
+
+def read_dense_weights(directory: Path, plans: Sequence[DensePlan]) -> dict[str, np.ndarray]:
+    """Kernels and biases of the dense layers, by the paths of their parameters.
+
+    Raises:
+        CheckpointError: no weights, damaged ones, or other sizes than the layer's settings say.
+    """
+    if not plans or not is_sentence_directory(directory):
+        return {}
+    places = [directory / place for kind, place in _read_modules(directory / MODULES) if kind == "Dense"]
+    parameters = {}
+    for number, (plan, place) in enumerate(zip(plans, places, strict=True)):
+        tensors = read_tensors(place)
+        wanted = {"linear.weight": (plan.outputs, plan.inputs)} | (
+            {"linear.bias": (plan.outputs,)} if plan.bias else {}
+        )
+        found = {name: tensor.shape for name, tensor in tensors.items()}
+        if found != wanted:
+            raise CheckpointError(f"{place}: the tensors must be {wanted}, found {found}")
+        parameters[f"dense.{number}.kernel"] = tensors["linear.weight"].T
+        if plan.bias:
+            parameters[f"dense.{number}.bias"] = tensors["linear.bias"]
+    return parameters
+
+
+def write_sentence_files(
+    directory: Path, modules: SentenceModules, parameters: Mapping[str, np.ndarray], text: TextSettings
+) -> None:
+    """Write what makes a sentence-transformers directory of one that holds an encoder.
+
+    Args:
+        directory: the encoder's.
+        modules: what makes its vectors.
+        parameters: of the dense layers, by path.
+        text: what is done to texts.
+
+    Raises:
+        OutputError: something cannot be written.
+    """
+    parts = [("", "Transformer")]
+    if modules.poolings != _POOLER:
+        parts.append(("1_Pooling", "Pooling"))
+        write_json(directory / "1_Pooling" / "config.json", _pooling_settings(modules))
+    for number, plan in enumerate(modules.dense):
+        parts.append((f"{len(parts)}_Dense", "Dense"))
+        _write_dense(directory / parts[-1][0], plan, number, parameters)
+    if modules.normalize:
+        parts.append((f"{len(parts)}_Normalize", "Normalize"))
+    pooler = {key: allowed[0] for key, allowed in OUTPUT_SETTINGS["pooler"].items()}
+    settings = {"max_seq_length": text.max_length, "do_lower_case": text.do_lower_case}
+    write_json(directory / TRANSFORMER, settings | (pooler if modules.poolings == _POOLER else {}))
+    write_json(directory / PROMPTS, _prompt_settings(text))
+    listed = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(parts)
+    ]
+    write_json(directory / MODULES, listed)
+
+
+def _pooling_settings(modules: SentenceModules) -> dict[str, Any]:
+    """In the form that all versions read, where it can say the order."""
+    settings: dict[str, Any] = {"word_embedding_dimension": modules.width}
+    settings |= {} if modules.include_prompt else {"include_prompt": False}
+    if modules.poolings != tuple(name for name in _FLAGS.values() if name in modules.poolings):
+        return settings | {"pooling_mode": list(modules.poolings)}
+    flags = {flag: name in modules.poolings for flag, name in _FLAGS.items()}
+    return settings | {flag: on for flag, on in flags.items() if on or flag in _ALWAYS_WRITTEN}
+
+
+def _write_dense(directory: Path, plan: DensePlan, number: int, parameters: Mapping[str, np.ndarray]) -> None:
+    settings = {
+        "in_features": plan.inputs,
+        "out_features": plan.outputs,
+        "bias": plan.bias,
+        "activation_function": TORCH_ACTIVATIONS[plan.activation],
+    }
+    tensors = {"linear.weight": np.ascontiguousarray(parameters[f"dense.{number}.kernel"].T)}
+    if plan.bias:
+        tensors["linear.bias"] = parameters[f"dense.{number}.bias"]
+    write_weights(directory, tensors, settings)
+
+
+def _prompt_settings(text: TextSettings) -> dict[str, Any]:
+    """The prompts, and the name of the default one, under which it is found again."""
+    prompts = dict(text.prompts)
+    if not text.prompt:
+        return {"prompts": prompts} if prompts else {}
+    names = [name for name, prompt in prompts.items() if prompt == text.prompt]
+    name = names[0] if names else next(n for n in ("default", "default prompt") if n not in prompts)
+    return {"prompts": prompts | {name: text.prompt}, "default_prompt_name": name}
+
+
+def _check_prompts(path: Path, text: TextSettings, include_prompt: bool) -> None:
+    """Raise `ConfigError` where a prompt would be left out of the pooling."""
+    if text.prompt and not include_prompt:
+        raise ConfigError(
+            f"{path}: include_prompt is false, so that the prompt {show(text.prompt, 40)} would be left out of the "
+            "mean, which bertjax does not do"
+        )
+
+
+def _read_modules(path: Path) -> list[tuple[str, str]]:
+    """Kind and place of each module, in order."""
+    modules = read_json(path, ConfigError, list)
+    if not all(isinstance(module, dict) and isinstance(module.get("type"), str) for module in modules):
+        raise ConfigError(f"{path}: not a list of modules with a type each")
+    if unknown := [module["type"] for module in modules if kind_of_module(module["type"]) is None]:
+        raise ConfigError(
+            f"{path}: bertjax knows {', '.join(KINDS)} of sentence_transformers; found {some_of(unknown)}"
+        )
+    kinds = [str(kind_of_module(module["type"])) for module in modules]
+    _check_order(path, kinds)
+    places = [(kind, module.get("path", "")) for kind, module in zip(kinds, modules, strict=True)]
+    for kind, place in places:
+        if not isinstance(place, str) or not _is_inside(place):
+            raise ConfigError(f"{path}: the path of {kind} must be a directory in this one, found {show(place)}")
+    if PurePosixPath(places[0][1]) != PurePosixPath():
+        raise ConfigError(
+            f"{path}: the Transformer lies in {show(places[0][1])}, but bertjax reads the model beside {MODULES}: "
+            "move its files there, and set its path to ''"
+        )
+    return places
+
+
+def _check_order(path: Path, kinds: Sequence[str]) -> None:
+    rest = list(kinds)
+    for kind, most in (("Transformer", 1), ("Pooling", 1), ("Dense", len(kinds)), ("Normalize", 1)):
+        for _ in range(most):
+            if rest[:1] == [kind]:
+                rest.pop(0)
+    if rest or kinds[:1] != ["Transformer"]:
+        raise ConfigError(f"{path}: the modules must be {_ORDER}, in this order; found {some_of(kinds) or 'none'}")
+
+
+def _is_inside(place: str) -> bool:
+    """Whether a place is below its directory on every system."""
+    path = PurePosixPath(place)
+    return not path.is_absolute() and ".." not in path.parts and not set(place) & set("\\:\0")
+
+
+def _read_poolings(path: Path) -> tuple[tuple[str, ...], bool]:
+    """The poolings' names in the order in which they are joined, and whether a prompt's tokens count in them."""
+    settings = read_json(path, ConfigError)
+    flags = {name: value for name, value in settings.items() if name.startswith("pooling_mode_")}
+    rest = settings.keys() - flags.keys() - {"pooling_mode", "include_prompt", "word_embedding_dimension"}
+    if unknown := sorted(rest - {"embedding_dimension"}):
+        raise ConfigError(f"{path}: bertjax does not know the key {show(unknown[0])}, which may change the vectors")
+    wrong = [name for name, value in flags.items() if not isinstance(value, bool)]
+    include_prompt = settings.get("include_prompt", True)
+    if wrong or not isinstance(include_prompt, bool):
+        name = wrong[0] if wrong else "include_prompt"
+        raise ConfigError(f"{path}: {name} must be true or false, found {show(settings[name])}")
+    modes = _as_list(settings["pooling_mode"]) if "pooling_mode" in settings else _chosen(flags)
+    names = tuple(_FLAGS.values())
+    if not modes or any(mode not in names for mode in modes) or len(set(modes)) < len(modes):
+        raise ConfigError(f"{path}: pooling {show(modes)} is not supported, only {', '.join(names)}, each once")
+    return tuple(modes), include_prompt
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _chosen(flags: Mapping[str, bool]) -> list[str]:
+    """The poolings that are switched on; where none is, the mean, as in sentence-transformers."""
+    unknown = [name for name, value in flags.items() if value and name not in _FLAGS]
+    return [name for flag, name in _FLAGS.items() if flags.get(flag)] + unknown or ["mean"]
+
+
+def _read_plan(path: Path) -> DensePlan:
+    """A dense layer's settings."""
+    settings = read_settings(path, "Dense", ("in_features", "out_features", "bias", "activation_function"))
+    sizes = [settings.get(name) for name in ("in_features", "out_features")]
+    for name, size in zip(("in_features", "out_features"), sizes, strict=True):
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise ConfigError(f"{path}: {name} must be a positive integer, found {show(size)}")
+    bias = settings.get("bias", True)
+    if not isinstance(bias, bool):
+        raise ConfigError(f"{path}: bias must be true or false, found {show(bias)}")
+    try:
+        activation = activation_of(settings.get("activation_function", TORCH_ACTIVATIONS["tanh"]))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: activation_function {error}") from None
+    assert isinstance(sizes[0], int)
+    assert isinstance(sizes[1], int)
+    return DensePlan(sizes[0], sizes[1], bias, activation or "identity")

@@ -1,0 +1,253 @@
+"""Claims about cross-encoders and prompts: scores are those of the sentence-transformers package, and are judged."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.metrics
+import torch
+
+import bertjax
+from bertjax import BertConfig, BertForSequenceClassification, Tokenizer
+from bertjax.checkpoints.sentence_transformers import TORCH_ACTIVATIONS
+from bertjax.cli import main
+from bertjax.data.loading import TASKS, Examples
+from bertjax.engine import plain
+from bertjax.engine import run as engine
+from bertjax.errors import ConfigError, DataError, InputError
+from bertjax.interventions import ablations as ab
+from bertjax.interventions import overrides as ov
+from bertjax.interventions import readouts
+from bertjax.study.encoding import encode_examples
+from tests.tiny import encodings, largest_difference, random_model
+from tests.workshop import SENTENCES, add_tokenizer, make_classifier, make_config, make_embedder
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from sentence_transformers import CrossEncoder, SentenceTransformer
+
+pytestmark = [
+    pytest.mark.needs_torch,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
+]
+PAIRS = [(first, second) for first in SENTENCES[:4] for second in SENTENCES[3:]]
+IDENTITY, SIGMOID, TANH = (TORCH_ACTIVATIONS[name] for name in ("identity", "sigmoid", "tanh"))
+
+
+def make_cross_encoder(directory, config=None):
+    """A random classifier with one label, and what its config.json says of the activation."""
+    one = BertConfig.from_dict(make_config().to_dict() | {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}})
+    directory.mkdir(parents=True, exist_ok=True)
+    model = random_model(BertForSequenceClassification, one)
+    model.save_pretrained(directory, Tokenizer.from_pretrained(add_tokenizer(directory)))
+    path = directory / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | (config or {})))
+    return directory
+
+
+def scores_of(directory):
+    model, tokenizer = bertjax.load(directory), Tokenizer.from_pretrained(directory)
+    return model(**tokenizer(*map(list, zip(*PAIRS, strict=True)))).score
+
+
+def predicted(directory):
+    return CrossEncoder(str(directory), device="cpu", local_files_only=True).predict(PAIRS)
+
+
+SAID = {
+    "identity": ({"sentence_transformers": {"activation_fn": IDENTITY, "version": "4.1.0"}}, "identity"),
+    "sigmoid, older": ({"sbert_ce_default_activation_function": SIGMOID}, "sigmoid"),
+    "both": (
+        {"sentence_transformers": {"activation_fn": TANH}, "sbert_ce_default_activation_function": SIGMOID},
+        "tanh",
+    ),
+    "older, with a version": (
+        {"sentence_transformers": {"version": "4.0.1"}, "sbert_ce_default_activation_function": IDENTITY},
+        "identity",
+    ),
+    "nothing": ({}, None),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_scores_are_those_that_the_package_predicts(name, tmp_path):
+    config, activation = SAID[name]
+    directory = make_cross_encoder(tmp_path / "made", config)
+    assert BertConfig.from_directory(directory).score_activation == activation
+    assert largest_difference(scores_of(directory), predicted(directory)) < 1e-5
+    model = bertjax.load(directory)
+    assert "score" in model.fields_of_first_token
+    model.save_pretrained(tmp_path / "saved", Tokenizer.from_pretrained(directory))
+    assert largest_difference(predicted(tmp_path / "saved"), predicted(directory)) == 0
+    assert bertjax.load(tmp_path / "saved").config.score_activation == activation
+
+
+def save_anew(tmp_path, **changes):
+    """A cross-encoder as the package's newest version writes it; `changes` are of config_sentence_transformers.json."""
+    made = CrossEncoder(str(make_cross_encoder(tmp_path / "made")), device="cpu", activation_fn=torch.nn.Identity())
+    made.save(str(tmp_path / "new"), create_model_card=False)
+    path = tmp_path / "new" / "config_sentence_transformers.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return tmp_path / "new"
+
+
+def test_what_the_newest_version_writes_is_read(tmp_path):
+    directory = save_anew(tmp_path, prompts={"query": "the dog "}, default_prompt_name="query")
+    assert isinstance(bertjax.load(directory), BertForSequenceClassification)
+    assert bertjax.load(directory).config.score_activation == "identity"
+    assert largest_difference(scores_of(directory), predicted(directory)) < 1e-5
+    assert np.abs(scores_of(directory)).max() > 1
+
+
+ODD = [
+    ("config.json", {"sentence_transformers": {"activation_fn": "own.Scale"}}, 'sentence_transformers is "own.Scale"'),
+    ("config.json", {"sbert_ce_default_activation_function": "torch.nn.Mish"}, "sbert_ce_default_act.* bertjax knows"),
+    ("config.json", {"sentence_transformers": {"scale": 3}}, "sentence_transformers must be a table of .* found scale"),
+    ("config.json", {"sentence_transformers": "yes"}, "sentence_transformers must be a table"),
+    ("config.json", {"score_activation": "sigmoid"}, "does not know the key 'score_activation'"),
+    ("config_sentence_transformers.json", {"activation_fn": "own.Scale"}, 'activation_fn is "own.Scale"'),
+    ("sentence_bert_config.json", {"max_seq_length": 5}, "max_seq_length is 5"),
+    ("sentence_bert_config.json", {"module_output_name": "causal_logits"}, 'module_output_name is "causal_logits"'),
+]
+
+
+@pytest.mark.parametrize(("file", "change", "message"), ODD)
+def test_what_would_change_scores_is_refused_by_name(file, change, message, tmp_path):
+    path = save_anew(tmp_path) / file
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ConfigError, match=message) as refused:
+        bertjax.load(path.parent)
+    assert "\n" not in str(refused.value)
+    assert str(path) in str(refused.value)
+
+
+def test_further_modules_of_a_cross_encoder_are_refused(tmp_path):
+    path = save_anew(tmp_path) / "modules.json"
+    dense = {"idx": 1, "name": "1", "path": "1_Dense", "type": "sentence_transformers.base.modules.dense.Dense"}
+    path.write_text(json.dumps([*json.loads(path.read_text()), dense]))
+    with pytest.raises(ConfigError, match=r"a cross-encoder of a Transformer alone; found .*Transformer, .*Dense"):
+        bertjax.load(path.parent)
+
+
+def test_a_sweep_of_scores_is_single_runs(rng):
+    one = BertConfig.from_dict(make_config().to_dict() | {"id2label": {"0": "LABEL_0"}, "label2id": None})
+    model = random_model(BertForSequenceClassification, one)
+    texts, heads = encodings(one, rng, [5, 1, 9, 3]), ab.single_heads(one)
+    found = engine.sweep(model, texts, heads, readouts.score)
+    expected = plain.run(
+        model,
+        model.inputs(**bertjax.collate(texts)),
+        ov.stack([ab.to_overrides(one, head) for head in heads]),
+        readouts.score,
+    )
+    assert found.outputs.shape == (6, 4)
+    assert largest_difference(found.outputs, expected) < 2e-5
+
+
+def test_several_labels_have_no_score():
+    model = random_model(BertForSequenceClassification, make_config())
+    with pytest.raises(InputError, match="this model has no score: it is no classifier with one label"):
+        readouts.score(model([[2, 9, 3]]))
+
+
+def write_task(path, labels):
+    rows = ["label\tfirst\tsecond"]
+    rows += [f"{labels[number % len(labels)]}\t{first}\t{second}" for number, (first, second) in enumerate(PAIRS)]
+    path.write_text("\n".join(rows) + "\n")
+    return {
+        "task": "custom",
+        "data": path,
+        "text_columns": ["first", "second"],
+        "label_column": "label",
+        "heads": ["0.0"],
+        "progress": False,
+    }
+
+
+def test_a_cross_encoder_is_judged_on_yes_and_no_by_how_it_ranks(tmp_path):
+    directory = make_cross_encoder(tmp_path / "model", SAID["identity"][0])
+    labels = ["no", "yes", "yes", "no", "no"]
+    given = write_task(tmp_path / "task.tsv", labels) | {"label_names": ["no", "yes"]}
+    results = bertjax.ablate(directory, output=tmp_path / "out", **given)
+    yes = [labels[number % 5] == "yes" for number in range(len(PAIRS))]
+    assert results.summary["outputs"] == "score"
+    assert results.summary["metrics"] == ["roc_auc", "average_precision"]
+    assert results.base == pytest.approx(sklearn.metrics.roc_auc_score(yes, predicted(directory)))
+    assert bertjax.read_results(tmp_path / "out").base == results.base
+    other = write_task(tmp_path / "other.tsv", ["low", "high"]) | {"label_names": ["low", "high"]}
+    with pytest.raises(DataError, match=r"none of custom's labels .* says that a pair is similar"):
+        bertjax.ablate(directory, **other)
+
+
+def test_a_cross_encoder_is_judged_on_ratings_by_its_score_and_other_classifiers_by_their_logit(tmp_path):
+    given = write_task(tmp_path / "task.tsv", [3, 1, 4, 1.5, 5, 2.6])
+    ratings = [[3, 1, 4, 1.5, 5, 2.6][number % 6] for number in range(len(PAIRS))]
+    for name, kind, chosen in (("sigmoid, older", "score", "spearman"), ("nothing", "logits", None)):
+        directory = make_cross_encoder(tmp_path / kind, SAID[name][0])
+        results = bertjax.ablate(directory, metric="pearson", **given)
+        assert results.summary["outputs"] == kind
+        values = scores_of(directory)
+        values = np.log(values / (1 - values)) if kind == "logits" else values
+        expected = scipy.stats.pearsonr(np.asarray(values, np.float64), ratings).statistic
+        assert results.base == pytest.approx(expected, abs=1e-4)
+        assert chosen is None or bertjax.ablate(directory, **given).summary["metric"]["name"] == chosen
+
+
+def test_a_cross_encoder_reads_as_much_as_the_package_does(tmp_path):
+    long = {"max_position_embeddings": 300}
+    one = BertConfig.from_dict(make_config().to_dict() | long | {"id2label": {"0": "a"}, "label2id": None})
+    for name, length in (("identity", 300), ("nothing", 128)):
+        directory = tmp_path / name
+        random_model(BertForSequenceClassification, one).save_pretrained(directory)
+        add_tokenizer(directory)
+        path = directory / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | SAID[name][0]))
+        examples = Examples(
+            TASKS["stsb"], (0,), ("the cat " * 200,), ("a dog",), np.zeros(1, np.float32), "made up", "test"
+        )
+        encoded = encode_examples(bertjax.load(directory), Tokenizer.from_pretrained(directory), examples)
+        assert encoded.lengths.tolist() == [length]
+
+
+def test_prompts_stand_before_first_and_second_texts(tmp_path, capsys, monkeypatch):
+    directory = make_embedder(tmp_path / "model")
+    prompts = {"query": "the dog ", "passage": "red doors "}
+    (directory / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
+    theirs = SentenceTransformer(str(directory), device="cpu", local_files_only=True)
+    given = write_task(tmp_path / "task.tsv", [3, 1, 4, 1.5, 5, 2.6])
+    ratings = [[3, 1, 4, 1.5, 5, 2.6][number % 6] for number in range(len(PAIRS))]
+    bases = []
+    for chosen, (first, second) in (
+        (["query", "passage"], ("the dog ", "red doors ")),
+        (["passage"], ("red doors ", "red doors ")),
+        (["a man ", ""], ("a man ", "")),
+        (None, ("", "")),
+    ):
+        results = bertjax.ablate(directory, prompts=chosen, **given)
+        sides = zip(zip(*PAIRS, strict=True), (first, second), strict=True)
+        vectors = [theirs.encode(list(texts), prompt=prompt) for texts, prompt in sides]
+        expected = scipy.stats.spearmanr((vectors[0] * vectors[1]).sum(1), ratings).statistic
+        assert results.base == pytest.approx(expected)
+        assert results.summary["settings"]["prompts"] == (chosen and tuple(chosen))
+        bases.append(results.base)
+    assert len(set(bases)) == 4
+    monkeypatch.chdir(tmp_path)
+    command = ["ablate", "--model", str(directory), "--task", "custom", "--data", "task.tsv", "--heads", "0.0"]
+    command += ["--text-columns", "first", "second", "--label-column", "label", "--label-names"]
+    for more in ([], ["--prompts", "query", "passage"], ["--prompts", "query"]):
+        assert main([*command, *more]) == 0
+    assert len(list(tmp_path.glob("bertjax-model-custom-task-*"))) == 3
+    assert main([*command, "--prompts", "qeury"]) == 2
+    assert "there is no prompt 'qeury': this checkpoint's prompts are query, passage" in capsys.readouterr().err
+    assert main([*command, "--prompts", "query", "query", "passage"]) == 2
+    assert "--prompts takes one for both texts of a pair, or two: found 3" in capsys.readouterr().err
+
+
+def test_a_classifier_has_one_prompt(tmp_path):
+    directory = make_classifier(tmp_path / "model")
+    given = write_task(tmp_path / "task.tsv", ["no", "yes"]) | {"label_names": ["no", "yes"]}
+    with pytest.raises(InputError, match="reads a pair as one text, whose prompt stands before the first"):
+        bertjax.ablate(directory, prompts=["query: ", "passage: "], **given)
+    assert bertjax.ablate(directory, prompts=["the dog "], **given).base != bertjax.ablate(directory, **given).base
