@@ -78,7 +78,9 @@ def main() -> None:
     model = bertjax.load(directory)
     examples = load_examples(options.task, data=options.data, limit=options.limit, seed=0)
     encoded = encode_examples(model, bertjax.Tokenizer.from_pretrained(directory), examples)
-    ours, theirs, our_time, their_time = run_both(model, torch_reference.load_torch(model, directory), encoded, options.mode)
+    ours, theirs, our_time, their_time = run_both(
+        model, torch_reference.load_torch(model, directory), encoded, options.mode
+    )
     table = Table(title=f"{options.task}, {len(examples)} pairs, mode {options.mode}; {describe_machine()}")
     for name in ("metric", "base here", "base PyTorch", "largest difference of a head's score"):
         table.add_column(name, justify="right")

@@ -34,8 +34,8 @@ import jax
 import numpy as np
 from rich.table import Table
 
-from bertjax import BertConfig, BertForSequenceClassification, BertModel
-from bertjax.checkpoints import CheckpointWarning, hash_weights, locate, read_weights
+from bertjax import BertForSequenceClassification, BertModel
+from bertjax.checkpoints import CheckpointWarning, hash_checkpoint, locate, read_merged_config
 from bertjax.cli import Parser, positive
 from bertjax.data import Examples, draw
 from bertjax.errors import DataError, Interrupted
@@ -115,7 +115,7 @@ def make_model(run: Run, data: Data, init: str, seed: int) -> BertForSequenceCla
     options, directory = run.options, locate(run.options.model)
     names = data.train.task.label_names or ("LABEL_0",)
     config = dataclasses.replace(
-        BertConfig.from_directory(directory),
+        read_merged_config(directory),
         hidden_dropout_prob=options.dropout,
         attention_probs_dropout_prob=options.dropout,
         classifier_dropout=None,
@@ -227,7 +227,7 @@ def make_recipe(run: Run, seed: int) -> Recipe:
 def _settings(run: Run) -> dict[str, Any]:
     """The settings that all runs of a table share."""
     options = run.options
-    model = {"model": options.model, "weights_sha256": hash_weights(read_weights(locate(options.model)))}
+    model = {"model": options.model, "weights_sha256": hash_checkpoint(locate(options.model))}
     settings = {name: getattr(options, name) for name in ("dropout", "max_length", "precision")}
     recipe = dataclasses.asdict(make_recipe(run, 0))
     del recipe["seed"], recipe["published"]

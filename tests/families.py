@@ -1,4 +1,5 @@
-"""Small models of each family for tests: what their config.json says at two sizes, and checkpoints made by transformers.
+"""Small models of each family for tests: what their config.json says at two sizes, and checkpoints made by
+transformers.
 
 Sizes are odd and pairwise different; the second of each family changes what the first leaves as it is.
 """

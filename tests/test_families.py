@@ -42,13 +42,18 @@ def test_every_component_and_head_agrees_in_float64(family, task, size, tmp_path
     model = load_without_warnings(tmp_path, dtype="float64")
     assert (type(model), model.config.model_type) == (CLASSES[task], family)
     reference = torch_reference.load_torch(model, tmp_path)
-    for left in (True, False):  # with padding on the left the first token is no [CLS], and heads of that are not compared
+    for left in (
+        True,
+        False,
+    ):  # with padding on the left the first token is no [CLS], and heads of that are not compared
         rows = parity.compare(model, reference, arguments(model.config, rng, left=left))
         assert all(row.tolerance == 1e-10 for row in rows)
         failed = [row for row in rows if not row.passed]
         assert [row for row in failed if not left or row.component.startswith(("embeddings", "layer"))] == []
     heads = {architecture.BODY: model.body.pooler is not None, architecture.ANSWERS: 2, architecture.PRETRAINING: 2}
-    with_pooler = task not in heads and "pooler_output" in torch_reference.run_torch(reference, _as_given(task, rng, model))
+    with_pooler = task not in heads and "pooler_output" in torch_reference.run_torch(
+        reference, _as_given(task, rng, model)
+    )
     assert len(rows) == 1 + 2 * model.config.num_hidden_layers + int(heads.get(task, 1)) + with_pooler
 
 
@@ -194,7 +199,9 @@ def test_positions_of_roberta_count_tokens_that_are_not_padding(rng):
     expected = [[2, 1, 3, 1, 1], [1, 1, 2, 3, 4]]
     assert model.inputs(ids, np.ones_like(ids)).position_ids.tolist() == expected
     assert model.config.max_tokens == 19
-    with pytest.raises(InputError, match="20 tokens, but the model has max_position_embeddings 21, which are 19 tokens"):
+    with pytest.raises(
+        InputError, match="20 tokens, but the model has max_position_embeddings 21, which are 19 tokens"
+    ):
         model(rng.integers(3, 41, (1, 20)))
 
 
@@ -235,7 +242,8 @@ def test_heads_of_albert_are_applications(rng):
 
 
 @pytest.mark.parametrize(
-    ("family", "what"), [("modernbert", "windows"), ("mpnet", "scores by distance"), ("deberta-v2", "scores by distance")]
+    ("family", "what"),
+    [("modernbert", "windows"), ("mpnet", "scores by distance"), ("deberta-v2", "scores by distance")],
 )
 def test_what_pallas_cannot_do_is_refused_by_name(family, what):
     with pytest.raises(InputError, match=f"'pallas' cannot compute the {what} of {FAMILIES[family].name}"):

@@ -116,7 +116,10 @@ def check_any(data):
 def test_fused_attention_gives_the_same(family, rng):
     name = "hidden"
     config, model = config_of(family), model_of(family, 0, name, "float32")
-    examples, heads = encodings(config, rng, [5, 9, 2, 13, 7]), [*ab.single_heads(config), *ab.whole_layers(config, "zero")]
+    examples, heads = (
+        encodings(config, rng, [5, 9, 2, 13, 7]),
+        [*ab.single_heads(config), *ab.whole_layers(config, "zero")],
+    )
     given = {"readout": READOUTS[name][1], "row_length": 16, "progress": False}
     explicit, fused = (engine.sweep(model, examples, heads, attention=form, **given) for form in ("explicit", "fused"))
     assert largest_difference(explicit.outputs, fused.outputs) < 2e-5
@@ -155,7 +158,10 @@ def test_uniform_weights_of_a_window_are_a_mean_over_what_it_sees(rng):
 @pytest.mark.parametrize("family", ["albert", "deberta-v2", "modernbert"])
 def test_an_interrupted_sweep_resumes_with_the_same_bytes(family, tmp_path, rng):
     config, model = config_of(family), model_of(family, 0, "logits", "float32")
-    examples, heads = encodings(config, rng, rng.integers(1, 13, 12)), [*ab.single_heads(config), *ab.head_pairs(config)]
+    examples, heads = (
+        encodings(config, rng, rng.integers(1, 13, 12)),
+        [*ab.single_heads(config), *ab.head_pairs(config)],
+    )
     options = {"row_length": 16, "tokens_at_once": 16}
     whole = engine.sweep(model, examples, heads, readouts.logits, **options)
 

@@ -15,13 +15,10 @@ from tests.test_families import DISTINCT
 from tests.tiny import largest_difference
 
 pytestmark = pytest.mark.needs_torch
-NONE = {
-    key: 0.0
-    for key in (
-        *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "dropout", "attention_dropout"),
-        *("seq_classif_dropout", "classifier_dropout_prob", "pooler_dropout", "embedding_dropout", "mlp_dropout"),
-    )
-}
+RATES = (
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "dropout", "attention_dropout"),
+    *("seq_classif_dropout", "classifier_dropout_prob", "pooler_dropout", "embedding_dropout", "mlp_dropout"),
+)
 
 
 def rates_of(family: str, rate: float) -> dict[str, float]:
@@ -29,7 +26,7 @@ def rates_of(family: str, rate: float) -> dict[str, float]:
     import transformers
 
     known = transformers.AutoConfig.for_model(family).to_dict()
-    return {key: rate for key in NONE if key in known}
+    return {key: rate for key in RATES if key in known}
 
 
 def twins(family: str, directory, rate: float = 0.0):

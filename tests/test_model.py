@@ -31,7 +31,9 @@ def test_the_record_is_what_was_computed(small, rng):
     record = model(**arguments(small, rng)).record
     outputs = np.einsum("lbhqk,lbkhd->lbqhd", record.weights, record.values)
     assert largest_difference(outputs, record.head_outputs) < CLOSE
-    hidden, inside = model.encoder.layers[1](record.hidden_states[1], Context(record.keep, jnp.arange(9)[None].repeat(4, 0)))
+    hidden, inside = model.encoder.layers[1](
+        record.hidden_states[1], Context(record.keep, jnp.arange(9)[None].repeat(4, 0))
+    )
     assert largest_difference(hidden, record.hidden_states[2]) < CLOSE
     assert largest_difference(inside.queries, record.queries[1]) < CLOSE
 

@@ -1,6 +1,8 @@
 """Checkpoints: where a model's files are, what its config says, and which of its tensors is which parameter."""
 
 from bertjax.checkpoints import architecture, tensor_names
+from bertjax.checkpoints.adapter_config import holds_adapter, locate_base
+from bertjax.checkpoints.adapters import hash_checkpoint, read_merged_config, read_merged_weights, texts_directory
 from bertjax.checkpoints.architecture import (
     Architecture,
     DropoutRates,
@@ -47,15 +49,21 @@ __all__ = [
     "TextSettings",
     "architecture",
     "counts_prompts",
+    "hash_checkpoint",
     "hash_weights",
+    "holds_adapter",
     "is_sentence_directory",
     "locate",
+    "locate_base",
     "read_dense_weights",
+    "read_merged_config",
+    "read_merged_weights",
     "read_pooling",
     "read_prompts",
     "read_text_settings",
     "read_weights",
     "tensor_names",
+    "texts_directory",
     "write_sentence_files",
     "write_weights",
 ]

@@ -20,11 +20,11 @@ from bertjax.checkpoints.config import BertConfig, numbered_labels
 from bertjax.checkpoints.families import Family
 from bertjax.checkpoints.tensor_names import BERT, canonical_weights
 from bertjax.checkpoints.weight_files import (
-    _READERS,
     DTYPES,
     CheckpointWarning,
-    _check_values,
-    _read_checked,
+    check_values,
+    hash_weights,
+    read_tensor_file,
     read_weights,
 )
 from bertjax.errors import CheckpointError, some_of
@@ -96,7 +96,7 @@ def merge_adapter(weights: Arrays, directory: Path) -> dict[str, np.ndarray]:
             merged = _merge(weights, adapter, config)
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from None
-    _check_values(path, {name: array for name, array in merged.items() if array is not weights.get(name)})
+    check_values(path, {name: array for name, array in merged.items() if array is not weights.get(name)})
     return merged
 
 
@@ -150,6 +150,23 @@ def read_merged_config(directory: str | Path) -> BertConfig:
     return config if labels in (None, config.num_labels) else replace(config, id2label=numbered_labels(labels))
 
 
+def hash_checkpoint(directory: str | Path) -> str:
+    """`hash_weights` of a directory's tensors, an adapter's merged into its base's.
+
+    Raises:
+        ConfigError, CheckpointError, MissingDependencyError: as `read_merged_config` and `read_merged_weights`.
+    """
+    return hash_weights(read_merged_weights(directory, read_merged_config(directory).family))
+
+
+def texts_directory(directory: Path) -> Path:
+    """Where a checkpoint's tokenizer and sentence-transformers files are: an adapter may leave them with its base."""
+    own = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "modules.json")
+    if not holds_adapter(directory) or any(is_there(directory / name, CheckpointError) for name in own):
+        return directory
+    return locate_base(directory)
+
+
 def _labels(adapter: Adapter, config: BertConfig) -> int | None:
     """How many labels an adapter's own classifier has; None where it brings none."""
     for task in (SEQUENCE, TOKENS):
@@ -162,7 +179,7 @@ def _labels(adapter: Adapter, config: BertConfig) -> int | None:
 
 
 def _read(path: Path) -> Adapter:
-    tensors = _read_checked(path, _READERS[path.suffix])
+    tensors = read_tensor_file(path)
     try:
         return _sort(tensors)
     except CheckpointError as error:

@@ -1,8 +1,8 @@
 """The configuration of an encoder, read from HuggingFace's config.json and guarded.
 
-A key of config.json that bertjax ignored could change what the model computes without a word. So each key is handled (a
-field of `BertConfig`, or a setting of the family's own), or listed as harmless, here or in the family's file, or refused by
-name with its value.
+A key of config.json that bertjax ignored could change what the model computes without a word. So each key is handled
+(a field of `BertConfig`, or a setting of the family's own), or listed as harmless, here or in the family's file, or
+refused by name with its value.
 """
 
 import math

@@ -39,8 +39,9 @@ _WEIGHTS = tuple(
 _OTHERS = re.compile(
     r"config\.json|vocab\.(txt|json)|merges\.txt|(spiece|spm|sentencepiece\.bpe)\.model|tokenizer\.json"
     r"|(tokenizer|sentence_bert)_config\.json|added_tokens\.json|special_tokens_map\.json|modules\.json"
-    r"|config_sentence_transformers\.json|\d+_[^/]+/config\.json"
+    r"|config_sentence_transformers\.json|\d+_[^/]+/config\.json|adapter_config\.json"
 )
+_ADAPTER = re.compile(r"adapter_model\.(safetensors|bin)")
 # What a look-up or a download was seen to raise; HTTPError is that of the library that huggingface_hub uses.
 _HUB_ERRORS = (OSError, HTTPError, json.JSONDecodeError)
 
@@ -144,11 +145,17 @@ def _wanted(files: Iterable[str]) -> list[str]:
     """Choose what to download: the small files, and the weights in the best of the formats there are."""
     files = list(files)
     chosen = [file for file in files if _OTHERS.fullmatch(file)]
+    adapter = [file for file in files if _ADAPTER.fullmatch(file)]
     for pattern in _WEIGHTS:
         weights = [file for file in files if pattern.fullmatch(file)]
         if weights:
-            return chosen + weights
-    return []
+            return chosen + weights + adapter
+    return chosen + adapter if adapter and "adapter_config.json" in chosen else []
+
+
+def _is_whole(files: list[str]) -> bool:
+    """Whether there is a model among files, or an adapter, whose base has a config of its own."""
+    return "config.json" in files or "adapter_config.json" in files
 
 
 def _from_hub(name: str, revision: str | None, cache_dir: str | Path | None, token: str | bool | None) -> Path:
@@ -160,7 +167,7 @@ def _from_hub(name: str, revision: str | None, cache_dir: str | Path | None, tok
     except _HUB_ERRORS as error:
         return _cached(name, revision, cache_dir, _reason(error))
     files = _wanted(sibling.rfilename for sibling in listing.siblings or ())
-    if "config.json" not in files:
+    if not _is_whole(files):
         raise CheckpointError(
             f"{name}: the repository holds no model for bertjax: it needs a config.json and weights as "
             "safetensors, pytorch_model.bin or flax_model.msgpack"
@@ -180,14 +187,14 @@ def _cached(name: str, revision: str | None, cache_dir: str | Path | None, reaso
             revision=revision,
             cache_dir=cache_dir,
             local_files_only=True,
-            allow_patterns=["config.json"],
+            allow_patterns=["config.json", "adapter_config.json"],
         )
     except OSError:  # huggingface_hub's LocalEntryNotFoundError, or a cache that cannot be read
         at = f" at revision {revision!r}" if revision is not None else ""
         raise CheckpointError(
             f"{name}: no such directory here, not in the cache of the HuggingFace Hub{at}, and {reason}"
         ) from None
-    if "config.json" not in _wanted(os.listdir(folder)):
+    if not _is_whole(_wanted(os.listdir(folder))):
         raise CheckpointError(f"{name}: only a part of it is in the cache ({folder}), and {reason}")
     return Path(folder)
 

@@ -1,9 +1,9 @@
 """One table of names for each family: HuggingFace's tensors <-> bertjax's parameters, both ways.
 
 `read_weights` gives tensors under HuggingFace's names; a model's parameters have paths such as
-`bert.encoder.layers.3.attention.query.kernel`, the same in every family. Each entry of a family's table says which belong
-together and how the array is laid out: PyTorch stores a linear map as `[outputs, inputs]` with the heads merged into one
-axis, bertjax as `[inputs, outputs]` with the heads as an axis of their own.
+`bert.encoder.layers.3.attention.query.kernel`, the same in every family. Each entry of a family's table says which
+belong together and how the array is laid out: PyTorch stores a linear map as `[outputs, inputs]` with the heads
+merged into one axis, bertjax as `[inputs, outputs]` with the heads as an axis of their own.
 """
 
 import re
@@ -251,9 +251,9 @@ def canonical_weights(weights: Mapping[str, np.ndarray], family: Family = BERT) 
     """Rename a PyTorch model's tensors canonically.
 
     Left out are the buffers `position_ids` and `token_type_ids`, which are not learned, what the family's files hold
-    and nobody reads, and the masked-LM decoder's own bias, which becomes that of the head. Files often hold both, equal;
-    where they differ, the decoder's is the one that PyTorch adds to the logits. A decoder weight in the file stays, tied
-    to the word embeddings or not.
+    and nobody reads, and the masked-LM decoder's own bias, which becomes that of the head. Files often hold both,
+    equal; where they differ, the decoder's is the one that PyTorch adds to the logits. A decoder weight in the file
+    stays, tied to the word embeddings or not.
 
     Args:
         weights: tensors under the names of a PyTorch file, with or without the family's prefix.

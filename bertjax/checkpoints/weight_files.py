@@ -124,7 +124,7 @@ def read_weights(directory: str | Path, family: Family = BERT) -> dict[str, np.n
         weights = canonical_weights(from_flax(weights) if extension == ".msgpack" else weights, family)
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from None
-    _check_values(path, weights)
+    check_values(path, weights)
     return weights
 
 
@@ -135,7 +135,7 @@ def read_tensors(directory: str | Path) -> dict[str, np.ndarray]:
     """
     path = find_weights(directory)
     weights = _read_file(path)
-    _check_values(path, weights)
+    check_values(path, weights)
     return weights
 
 
@@ -212,7 +212,7 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
-def _check_values(path: Path, weights: Mapping[str, np.ndarray]) -> None:
+def check_values(path: Path, weights: Mapping[str, np.ndarray]) -> None:
     """Refuse tensors that are not floats; warn of values that are not finite."""
     broken = []
     for name, array in weights.items():
@@ -317,6 +317,11 @@ def _read_flax(path: Path) -> dict[str, np.ndarray]:
         if not isinstance(array, np.ndarray):
             raise CheckpointError(f"{path}: {name} must be an array, found a {type(array).__name__}")
     return flat
+
+
+def read_tensor_file(path: Path) -> dict[str, np.ndarray]:
+    """The tensors of one file under its own names. Raises `CheckpointError` if it is damaged."""
+    return _read_checked(path, _READERS[path.suffix])
 
 
 _READERS: dict[str, Callable[[Path], dict[str, np.ndarray]]] = {

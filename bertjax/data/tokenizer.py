@@ -12,7 +12,7 @@ import tokenizers
 from jaxtyping import Int, Int32
 
 from bertjax import arguments
-from bertjax.checkpoints import counts_prompts, locate, read_prompts
+from bertjax.checkpoints import counts_prompts, locate, read_prompts, texts_directory
 from bertjax.data.long_texts import Meter, Texts, shorten, shorten_checked
 from bertjax.data.tokenizer_files import SIDES, TOKEN_NAMES, TokenizerParts, read_tokenizer, write_tokenizer
 from bertjax.data.vocabularies import LARGEST_ID
@@ -131,7 +131,7 @@ class Tokenizer:
             DataError: no such file exists, or one is damaged or asks for something bertjax does not support.
             ConfigError: sentence-transformers' files ask for text settings that bertjax does not support.
         """
-        directory = locate(name_or_path, **hub)
+        directory = texts_directory(locate(name_or_path, **hub))
         parts = read_tokenizer(directory)
         limits: dict[str, Any] = {"max_length": parts.max_length, "truncation_side": parts.truncation_side}
         prompts: dict[str, Any] = {"prompt": parts.prompt, "prompts": read_prompts(directory)}

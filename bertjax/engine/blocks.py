@@ -35,6 +35,7 @@ from bertjax.model import (
     prepare_inputs,
 )
 
+
 def is_worth_branching(children: int, runs: int, short: bool, share: float) -> bool:
     """Whether a step that shares attention costs less for this many children than one full layer for each.
 

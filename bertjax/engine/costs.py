@@ -1,10 +1,10 @@
 """What a sweep costs before it runs: floating-point operations and bytes, from the plan and the sizes alone.
 
 A product of `[m, k]` and `[k, n]` counts 2 m k n operations; element-wise work is left out. For each token, with E
-the hidden states' width, F the feed-forward layer's and S the tokens that it is compared with: queries, keys and values
-6 E^2, scores and mixing 4 S E, output projection 2 E^2, feed-forward 4 E F, or 6 E F where it is gated. Vectors of
-positions count 2 S' E for each of their two products, with S' the distances that there are; uniform weights under a window
-2 S E.
+the hidden states' width, F the feed-forward layer's and S the tokens that it is compared with: queries, keys and
+values 6 E^2, scores and mixing 4 S E, output projection 2 E^2, feed-forward 4 E F, or 6 E F where it is gated.
+Vectors of positions count 2 S' E for each of their two products, with S' the distances that there are; uniform
+weights under a window 2 S E.
 """
 
 import time
@@ -63,7 +63,6 @@ class Work:
     last_full: int = 0
     last_shared: int = 0
     last_branched: int = 0
-
 
     def __add__(self, other: "Work") -> "Work":
         return Work(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))

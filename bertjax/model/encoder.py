@@ -206,9 +206,7 @@ class Attention(nnx.Module):
         products, numbers = positions.distance_scores(queries, keys, weights, self.kind.relative, self.numerics)
         return None if products is None else products * self.kind.scale, numbers
 
-    def distance_weights(
-        self, table: Float[Array, "buckets width"] | None, drop: Drop = keep_all
-    ) -> DistanceWeights:
+    def distance_weights(self, table: Float[Array, "buckets width"] | None, drop: Drop = keep_all) -> DistanceWeights:
         """What this layer's scores take from the table of distances."""
         relative = self.kind.relative
         assert relative is not None

@@ -1,8 +1,8 @@
 """What precedes and what follows attention in a layer: the one place that says it.
 
-Three forms of a layer read it: `encoder.Layer`, which keeps all that happens inside, `packed_layer`, which computes many
-runs at once, and training, which drops units. What a layer computes is said by its `LayerKind`; docs/families.md says
-which families differ in what.
+Three forms of a layer read it: `encoder.Layer`, which keeps all that happens inside, `packed_layer`, which computes
+many runs at once, and training, which drops units. What a layer computes is said by its `LayerKind`; docs/families.md
+says which families differ in what.
 """
 
 from collections.abc import Callable
@@ -101,8 +101,8 @@ def after_attention(
 ) -> Float[Array, "*batch embed"]:
     """A layer's output: with `h = norm(total)`, `norm(h + W2 activation(W1 h + b1) + b2)`.
 
-    With norms before, `total + W2 activation(W1 norm(total))`. A gated layer multiplies the activation of the first half
-    of `W1 h` by the second half (Shazeer 2020). Source: Devlin et al. 2019 and HuggingFace's models.
+    With norms before, `total + W2 activation(W1 norm(total))`. A gated layer multiplies the activation of the first
+    half of `W1 h` by the second half (Shazeer 2020). Source: Devlin et al. 2019 and HuggingFace's models.
 
     Args:
         total: what the layer was given plus what attention adds to it, in wide floats.

@@ -20,6 +20,8 @@ from bertjax.checkpoints import (
     architecture,
     is_sentence_directory,
     locate,
+    read_merged_config,
+    texts_directory,
 )
 from bertjax.errors import ConfigError
 from bertjax.model import ops
@@ -74,12 +76,12 @@ class Transform(nnx.Module):
 
 
 class LinearTaskModel(TaskModel):
-    """A model whose head is linear on a vector of each text, or on every token, after a transform where there is one."""
+    """A model whose head is linear on a vector of each text or on every token, perhaps after a transform."""
 
     def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
         plan, (body, head) = _plan(config, self.task), _two_keys(key)
         super().__init__(config, body, numerics, add_pooling_layer=plan.reads == "pooler")
-        first, second = jax.random.split(head)
+        _, second = jax.random.split(head)
         self.transform = None if plan.activation is None else Transform(config, plan, second, self.numerics)
         self.classifier = _linear_head(config, plan.labels or config.num_labels, head, self)
 
@@ -162,9 +164,9 @@ class BertForQuestionAnswering(TaskModel):
 class BertForMultipleChoice(LinearTaskModel):
     """A number for each of several texts that belong together.
 
-    Inputs are `[batch, choice, token]` and `logits` then `[batch, choice]`; all else in the output has one entry for each
-    text. Inputs `[batch, token]` are texts one by one, with `logits` `[batch, 1]`: so a sweep runs them, as examples of
-    several texts.
+    Inputs are `[batch, choice, token]` and `logits` then `[batch, choice]`; all else in the output has one entry for
+    each text. Inputs `[batch, token]` are texts one by one, with `logits` `[batch, 1]`: so a sweep runs them, as
+    examples of several texts.
     """
 
     task = architecture.CHOICE
@@ -288,7 +290,7 @@ class BertForMaskedLM(TaskModel):
 
 
 class BertForPreTraining(TaskModel):
-    """Both heads of BERT's or ALBERT's pre-training: `logits` (or `prediction_logits`) and `seq_relationship_logits`."""
+    """Both heads of BERT's or ALBERT's pre-training: `logits`, or `prediction_logits`, and `seq_relationship_logits`."""
 
     task = architecture.PRETRAINING
 
@@ -368,12 +370,18 @@ def load(name_or_path: str | Path, **options: Unpack[LoadOptions]) -> Pretrained
     hub: Any = {name: value for name, value in options.items() if name in HubOptions.__annotations__}
     directory = locate(name_or_path, **hub)
     rest: Any = {name: value for name, value in options.items() if name not in hub}
-    if is_sentence_directory(directory):
+    config = read_merged_config(directory)
+    texts = texts_directory(directory)
+    if is_sentence_directory(texts) and (texts == directory or _is_body(config)):
         return BertForSentenceEmbedding.from_pretrained(directory, **rest)
-    config = BertConfig.from_directory(directory)
     tasks = {head.architecture: task for task, head in config.family.heads.items()}
     names = config.architectures or (config.family.heads[architecture.BODY].architecture,)
     for name in names:
         if name in tasks:
             return CLASSES[tasks[name]].from_pretrained(directory, **rest)
     raise ConfigError(f"architectures {list(names)} in {directory}: none is one of {', '.join(tasks)}")
+
+
+def _is_body(config: BertConfig) -> bool:
+    """Whether a checkpoint is an encoder without a task's head."""
+    return config.architectures in ((), (config.family.heads[architecture.BODY].architecture,))

@@ -1,16 +1,16 @@
 """One layer in a sweep: of one run, of many runs that branch off one parent, and the last layer at [CLS] alone.
 
 Free functions on a layer's weights; `engine/compiled_steps.py` compiles them for blocks of runs. Rows hold several
-examples (`engine/packing.py`); `segments` says which tokens belong together. Positions are each text's own, whatever they
-are used for: distances and windows are those of indices, which are the same within a text, and rotation counts from its
-first token.
+examples (`engine/packing.py`); `segments` says which tokens belong together. Positions are each text's own, whatever
+they are used for: distances and windows are those of indices, which are the same within a text, and rotation counts
+from its first token.
 
 Two forms compute less than a layer's full work, both exactly. `branch` runs attention once for all runs that differ
 from one parent in this layer: the output projection is linear in the heads' outputs, so a run adds only what its
 changed heads change. `last_advance` and `last_branch` compute only [CLS], where nothing else is read: one query for
 each example, and since `q . (W_K x) = (W_K' q) . x` and `sum_t a_t (W_V x_t) = W_V (sum_t a_t x_t)`, no other token's
-key or value. Where a key depends on its position (rotation, vectors of distances) the first does not hold, and the keys of
-all tokens are computed, but no values.
+key or value. Where a key depends on its position (rotation, vectors of distances) the first does not hold, and the
+keys of all tokens are computed, but no values.
 """
 
 from dataclasses import replace
@@ -44,9 +44,7 @@ class LayerWeights:
     after: AfterAttention
 
 
-def layer_weights(
-    layer: Layer, numerics: Numerics, table: Float[Array, "buckets width"] | None = None
-) -> LayerWeights:
+def layer_weights(layer: Layer, numerics: Numerics, table: Float[Array, "buckets width"] | None = None) -> LayerWeights:
     """A layer's parameters, read once for a whole sweep.
 
     Args:

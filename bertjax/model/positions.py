@@ -1,9 +1,9 @@
 """Where tokens stand, as attention reads it: rotation, windows, and scores by distance.
 
-Free functions on arrays; which of them a layer uses is said by its `LayerKind`. Distances are those of indices within a
-row, which are those of positions within a text. Sources: Su et al. 2021 (rotary positions), Beltagy et al. 2020 (windows),
-Raffel et al. 2020 and HuggingFace's `modeling_mpnet.py` (a number for each bucket of distances), He et al. 2021 and
-HuggingFace's `modeling_deberta_v2.py` (disentangled attention).
+Free functions on arrays; which of them a layer uses is said by its `LayerKind`. Distances are those of indices within
+a row, which are those of positions within a text. Sources: Su et al. 2021 (rotary positions), Beltagy et al. 2020
+(windows), Raffel et al. 2020 and HuggingFace's `modeling_mpnet.py` (a number for each bucket of distances), He et al.
+2021 and HuggingFace's `modeling_deberta_v2.py` (disentangled attention).
 """
 
 from functools import cache

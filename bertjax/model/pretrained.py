@@ -20,16 +20,19 @@ from bertjax.checkpoints import (
     BertConfig,
     CheckpointWarning,
     architecture,
+    holds_adapter,
     locate,
-    read_weights,
+    read_merged_config,
+    read_merged_weights,
     tensor_names,
+    texts_directory,
     write_weights,
 )
 from bertjax.errors import CheckpointError, ConfigError, InputError, OutputError, some_of
 from bertjax.model.checks import FIELDS, check_overrides, prepare_inputs, read_batch
 from bertjax.model.encoder import Body
 from bertjax.model.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides, SavedTokenizer
-from bertjax.paths import user_path
+from bertjax.paths import is_directory, user_path
 
 T = TypeVar("T")
 M = TypeVar("M", bound="PretrainedModel")
@@ -144,7 +147,8 @@ class PretrainedModel(nnx.Module):
 
         Args:
             name_or_path: a directory, a hub id such as 'bert-base-uncased', or 'package:NAME' for weights that
-                an installed Python package carries.
+                an installed Python package carries. The directory of a LoRA adapter of `peft` stands for its base
+                with the adapter merged in.
             dtype: of the computation; parameters are kept in float32 (float64 for float64), as FlaxBertModel did.
             precision: of matrix products: 'highest' (default in float32), 'high' or 'default'.
             attention: 'explicit', or without weights in the record 'fused' or 'pallas' (`Numerics`).
@@ -172,12 +176,13 @@ class PretrainedModel(nnx.Module):
             check_config(config)
         arguments.whole_number(seed, "seed", 0)
         _check_options(cls, options)
-        config = config or BertConfig.from_directory(directory)
+        config = config or read_merged_config(directory)
         numerics = make_numerics(dtype, precision, attention)
-        weights = read_weights(directory, config.family)
+        weights = read_merged_weights(directory, config.family)
         config = _untie_if_different(config, weights, cls.task)
-        options = cls._read_options(directory) | options
-        own = cls._read_own(directory, options)
+        texts = texts_directory(directory)
+        options = cls._read_options(texts) | options
+        own = cls._read_own(texts, options)
 
         def create(key: Array) -> M:
             return cls(config, key, numerics, **options)  # type: ignore[call-arg]
@@ -209,6 +214,8 @@ class PretrainedModel(nnx.Module):
             OutputError: the directory cannot be written; what was there before stays.
         """
         directory = user_path(directory, OutputError)
+        if is_directory(directory, OutputError) and holds_adapter(directory):
+            raise OutputError(f"{directory}: holds an adapter, which would be merged again on loading; save elsewhere")
         if tokenizer is not None:
             expected = "a bertjax.Tokenizer (Tokenizer.from_pretrained)"
             arguments.instance(tokenizer, "tokenizer", SavedTokenizer, expected).save_pretrained(directory)

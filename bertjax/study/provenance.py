@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from bertjax.checkpoints import hash_weights, read_dense_weights, read_weights
+from bertjax.checkpoints import hash_weights, read_dense_weights, read_merged_weights, texts_directory
 from bertjax.evidence import BUILT_IN
 from bertjax.machine import package_version
 from bertjax.model import BertForSentenceEmbedding, PretrainedModel
@@ -53,7 +53,9 @@ def where_from(model: PretrainedModel, directory: Path, name: str) -> dict[str, 
             "class": type(model).__name__,
             "layers": model.config.num_hidden_layers,
             "heads": model.config.num_attention_heads,
-            "weights_sha256": hash_weights(read_weights(directory) | _dense_weights(model, directory)),
+            "weights_sha256": hash_weights(
+                read_merged_weights(directory, model.config.family) | _dense_weights(model, directory)
+            ),
         },
         "versions": versions(),
         "device": {"platform": jax.default_backend(), "kind": jax.devices()[0].device_kind},
@@ -62,7 +64,11 @@ def where_from(model: PretrainedModel, directory: Path, name: str) -> dict[str, 
 
 def _dense_weights(model: PretrainedModel, directory: Path) -> dict[str, np.ndarray]:
     """Those of a sentence embedder's dense layers, which lie in files of their own."""
-    return read_dense_weights(directory, model.plans) if isinstance(model, BertForSentenceEmbedding) else {}
+    return (
+        read_dense_weights(texts_directory(directory), model.plans)
+        if isinstance(model, BertForSentenceEmbedding)
+        else {}
+    )
 
 
 def command_line() -> str:

@@ -53,7 +53,9 @@ def _embed(graph: Any, state: Any, inputs: Inputs) -> Float[Array, "batch token 
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=2)
-def _layer(graph: Any, state: Any, hidden: Array, context: Context) -> tuple[Float[Array, "batch token embed"], Weights]:
+def _layer(
+    graph: Any, state: Any, hidden: Array, context: Context
+) -> tuple[Float[Array, "batch token embed"], Weights]:
     hidden, inside = nnx.merge(graph, state)(hidden, context)
     return hidden, inside.weights
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import bertjax
-from bertjax import BertConfig
-from bertjax.checkpoints import hash_weights, locate, read_weights
+from bertjax.checkpoints import hash_checkpoint, locate, read_merged_config
 from bertjax.cli import Parser
 from bertjax.data import Task
 from bertjax.errors import BertjaxError, ConfigError
@@ -84,7 +83,7 @@ def check_tuned(run: Run, first: Sequence[str], second: Sequence[str] | None = N
             task. A model without a tokenizer is assumed to tokenise them alike.
     """
     directory = locate(run.options.tuned)
-    config = BertConfig.from_directory(directory)
+    config = read_merged_config(directory)
     for name in SIZES:
         base, tuned = getattr(run.model.config, name), getattr(config, name)
         if base != tuned:
@@ -109,7 +108,7 @@ def check_tuned(run: Run, first: Sequence[str], second: Sequence[str] | None = N
 
 def describe_tuned(name: str) -> dict[str, str]:
     """The description of a fine-tuned model for results."""
-    return {"name": name, "weights_sha256": hash_weights(read_weights(locate(name)))}
+    return {"name": name, "weights_sha256": hash_checkpoint(locate(name))}
 
 
 def _unfit(run: Run, tuned_fact: str, base_fact: str) -> ConfigError:

@@ -1,8 +1,9 @@
 """ALBERT (Lan et al. 2020): narrow embeddings, and layers that share their parameters by group.
 
-After HuggingFace's `modeling_albert.py`. A layer here is one application: application `i` of HuggingFace's `n` goes through
-group `int(i / (n / groups))`, whose inner layers follow one another and count one by one. So a head (layer, head) is one
-application's, and overrides and gradients of its gate leave the other applications of the same parameters alone.
+After HuggingFace's `modeling_albert.py`. A layer here is one application: application `i` of HuggingFace's `n` goes
+through group `int(i / (n / groups))`, whose inner layers follow one another and count one by one. So a head (layer,
+head) is one application's, and overrides and gradients of its gate leave the other applications of the same
+parameters alone.
 """
 
 from typing import Any
@@ -56,7 +57,8 @@ def _check(config: Config) -> None:
     inner, groups = config.own["inner_group_num"], config.own["num_hidden_groups"]
     if config.num_hidden_layers % inner or groups * inner > config.num_hidden_layers:
         raise ConfigError(
-            f"{config.num_hidden_layers} layers cannot be those of num_hidden_groups {groups} with inner_group_num {inner}"
+            f"{config.num_hidden_layers} layers cannot be those of num_hidden_groups {groups} with inner_group_num "
+            f"{inner}"
         )
 
 

@@ -1,15 +1,16 @@
 """DeBERTa-v2 and -v3 (He et al. 2021, 2023): attention by content and by distance, each with projections of its own.
 
-After HuggingFace's `modeling_deberta_v2.py`. With query `q`, key `k` and a vector for each bucket of distances, projected as
-keys `K` and as queries `Q`, the score of query i for key j is
+After HuggingFace's `modeling_deberta_v2.py`. With query `q`, key `k` and a vector for each bucket of distances,
+projected as keys `K` and as queries `Q`, the score of query i for key j is
 
     (q_i . k_j + q_i . K[d(i - j)] + k_j . Q[d(i - j)]) / sqrt(3 head_dim)
 
 Buckets are exact near the query and grow with the logarithm. No position is added to the embeddings of v3. The first
 release of v2-xlarge mixes in a convolution, which is refused.
 
-The masked-LM head of Microsoft's own files is under `lm_predictions.lm_head`, where transformers does not look unless the
-config says `legacy: false`; it is read here either way, since both classes compute the same from the same tensors.
+The masked-LM head of Microsoft's own files is under `lm_predictions.lm_head`, where transformers does not look unless
+the config says `legacy: false`; it is read here either way, since both classes compute the same from the same
+tensors.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """DistilBERT (Sanh et al. 2019): BERT without token types and pooler, with half its layers and names of its own.
 
-After HuggingFace's `modeling_distilbert.py`. The norms' epsilon is no setting there. Nothing is dropped between attention
-and its sum.
+After HuggingFace's `modeling_distilbert.py`. The norms' epsilon is no setting there. Nothing is dropped between
+attention and its sum.
 """
 
 from bertjax.checkpoints.architecture import (

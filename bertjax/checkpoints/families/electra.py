@@ -1,6 +1,8 @@
-"""ELECTRA (Clark et al. 2020): BERT's layers over embeddings that may be narrower, with a head that finds replaced words.
+"""ELECTRA (Clark et al. 2020): BERT's layers over embeddings that may be narrower, with a head that finds replaced
+words.
 
-After HuggingFace's `modeling_electra.py`. The norm of the embeddings is as wide as their tables; the encoder has no pooler.
+After HuggingFace's `modeling_electra.py`. The norm of the embeddings is as wide as their tables; the encoder has no
+pooler.
 """
 
 from dataclasses import replace

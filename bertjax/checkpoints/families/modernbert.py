@@ -1,8 +1,8 @@
 """ModernBERT (Warner et al. 2024): norms before, no biases, rotary positions, windows in two layers of three, gates.
 
-After HuggingFace's `modeling_modernbert.py`. Layer 0 reads the embeddings as they are. In every third layer a token attends
-to all others; in the rest it sees `local_attention / 2` tokens to either side. Rotary positions have a base for each kind.
-The feed-forward layer is `W2 (activation(a) * b)` with `[a, b] = W1 h`. A norm follows the last layer.
+After HuggingFace's `modeling_modernbert.py`. Layer 0 reads the embeddings as they are. In every third layer a token
+attends to all others; in the rest it sees `local_attention / 2` tokens to either side. Rotary positions have a base
+for each kind. The feed-forward layer is `W2 (activation(a) * b)` with `[a, b] = W1 h`. A norm follows the last layer.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """MPNet (Song et al. 2020): BERT's layers with scores by distance that all layers share, and RoBERTa's positions.
 
-After HuggingFace's `modeling_mpnet.py`. Distances fall into buckets as T5's do (Raffel et al. 2020): half of them for keys
-before the query and half for keys behind it, the nearest apart, the rest by the logarithm up to 128. The positions' first
-row is 2 whatever the padding's id is.
+After HuggingFace's `modeling_mpnet.py`. Distances fall into buckets as T5's do (Raffel et al. 2020): half of them for
+keys before the query and half for keys behind it, the nearest apart, the rest by the logarithm up to 128. The
+positions' first row is 2 whatever the padding's id is.
 """
 
 from dataclasses import replace
