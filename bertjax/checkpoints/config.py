@@ -304,7 +304,7 @@ def _names() -> list[str]:
 
 def _defaults(family: Family) -> dict[str, Any]:
     """What the fields are where a family's config.json does not say."""
-    return {field.name: field.default for field in fields(BertConfig)} | family.defaults | family.absent
+    return {field.name: field.default for field in fields(BertConfig)} | {**family.defaults, **family.absent}
 
 
 def _show(value: Any) -> str:
@@ -433,7 +433,7 @@ def _known_families() -> str:
 
 
 def _check_harmless(family: Family, key: str, value: Any) -> None:
-    harmless_only_at = _HARMLESS_ONLY_AT | family.harmless_only_at
+    harmless_only_at = {**_HARMLESS_ONLY_AT, **family.harmless_only_at}
     if key in harmless_only_at:
         allowed = harmless_only_at[key]
         if value not in allowed:

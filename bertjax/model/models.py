@@ -290,7 +290,7 @@ class BertForMaskedLM(TaskModel):
 
 
 class BertForPreTraining(TaskModel):
-    """Both heads of BERT's or ALBERT's pre-training: `logits`, or `prediction_logits`, and `seq_relationship_logits`."""
+    """Both heads of BERT's or ALBERT's pre-training: `logits` (`prediction_logits`) and `seq_relationship_logits`."""
 
     task = architecture.PRETRAINING
 

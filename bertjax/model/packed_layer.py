@@ -353,7 +353,7 @@ def _first_tokens(
     own = ops.contract("bphe,ehd->bphd", mixed, value_kernel, numerics)
     mean = ops.contract("bpt,bte->bpe", equal, read, numerics)
     uniform = ops.contract("bpe,ehd->bphd", mean, value_kernel, numerics)
-    return first, *(part if bias is None else part + bias for part in (own, uniform))
+    return first, own if bias is None else own + bias, uniform if bias is None else uniform + bias
 
 
 def _first_scores(

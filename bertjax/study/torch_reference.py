@@ -149,7 +149,7 @@ def _wide_rotation() -> Any:
 
     def rotate(queries: Any, keys: Any, cosine: Any, sine: Any, unsqueeze_dim: int = 1) -> tuple[Any, Any]:
         cosine, sine = cosine.unsqueeze(unsqueeze_dim), sine.unsqueeze(unsqueeze_dim)
-        return tuple(x * cosine + module.rotate_half(x) * sine for x in (queries, keys))  # type: ignore[return-value]
+        return tuple(x * cosine + module.rotate_half(x) * sine for x in (queries, keys))
 
     return _replaced(module, "apply_rotary_pos_emb", rotate)
 

@@ -103,7 +103,7 @@ _WORDS = (
     TensorEntry("predictions.decoder.weight", "predictions.decoder"),
     TensorEntry("predictions.bias", "predictions.bias"),
 )
-_DECODER = {"decoder": "predictions.decoder.weight", "decoder_bias": "predictions.decoder.bias"}
+_DECODER, _DECODER_BIAS = "predictions.decoder.weight", "predictions.decoder.bias"
 
 FAMILY = Family(
     model_type="albert",
@@ -119,9 +119,12 @@ FAMILY = Family(
     heads={
         BODY: Head("AlbertModel"),
         SEQUENCE: Head("AlbertForSequenceClassification", _CLASSIFIER),
-        WORDS: Head("AlbertForMaskedLM", _WORDS, **_DECODER),
+        WORDS: Head("AlbertForMaskedLM", _WORDS, decoder=_DECODER, decoder_bias=_DECODER_BIAS),
         PRETRAINING: Head(
-            "AlbertForPreTraining", (*_WORDS, *linear("sop_classifier.classifier", "seq_relationship")), **_DECODER
+            "AlbertForPreTraining",
+            (*_WORDS, *linear("sop_classifier.classifier", "seq_relationship")),
+            decoder=_DECODER,
+            decoder_bias=_DECODER_BIAS,
         ),
         TOKENS: Head("AlbertForTokenClassification", _CLASSIFIER),
         ANSWERS: Head("AlbertForQuestionAnswering", linear("qa_outputs", "qa_outputs")),

@@ -48,7 +48,7 @@ _WORDS = (
     TensorEntry("cls.predictions.bias", "predictions.bias"),
 )
 _NEXT = linear("cls.seq_relationship", "seq_relationship")
-_DECODER = {"decoder": "cls.predictions.decoder.weight", "decoder_bias": "cls.predictions.decoder.bias"}
+_DECODER, _DECODER_BIAS = "cls.predictions.decoder.weight", "cls.predictions.decoder.bias"
 _CLASSIFIER = linear("classifier", "classifier")
 
 FAMILY = Family(
@@ -64,9 +64,9 @@ FAMILY = Family(
     heads={
         BODY: Head("BertModel"),
         SEQUENCE: Head("BertForSequenceClassification", _CLASSIFIER),
-        WORDS: Head("BertForMaskedLM", _WORDS, **_DECODER),
+        WORDS: Head("BertForMaskedLM", _WORDS, decoder=_DECODER, decoder_bias=_DECODER_BIAS),
         NEXT: Head("BertForNextSentencePrediction", _NEXT),
-        PRETRAINING: Head("BertForPreTraining", (*_WORDS, *_NEXT), **_DECODER),
+        PRETRAINING: Head("BertForPreTraining", (*_WORDS, *_NEXT), decoder=_DECODER, decoder_bias=_DECODER_BIAS),
         TOKENS: Head("BertForTokenClassification", _CLASSIFIER),
         ANSWERS: Head("BertForQuestionAnswering", linear("qa_outputs", "qa_outputs")),
         CHOICE: Head("BertForMultipleChoice", _CLASSIFIER),
