@@ -23,7 +23,7 @@ from transformers import AutoTokenizer
 
 import bertjax
 from bertjax import BertConfig, BertForSentenceEmbedding, Tokenizer
-from bertjax.checkpoints.sentence_transformers import read_pooling
+from bertjax.checkpoints.sentence_modules import read_pooling
 from bertjax.checkpoints.tensor_names import check_layers
 from bertjax.checkpoints.weight_files import find_weights, read_weights
 from tests import attempts

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bertjax import BertForSentenceEmbedding
+from bertjax.checkpoints import DensePlan
 from bertjax.engine.fingerprint import _describe, facts_of
 from bertjax.engine.sweep_input import make_sweep_input
 from bertjax.errors import InputError
@@ -96,6 +97,7 @@ CHILD = """
 import jax, numpy as np
 from functools import partial
 from bertjax import readouts
+from bertjax.checkpoints import DensePlan
 from bertjax.engine.fingerprint import _describe
 def f(output, held):
     return np.tanh(output.logits) @ held
@@ -120,7 +122,7 @@ def test_jit_and_vmap_of_different_functions_differ():
     assert _describe(jax.vmap(scaled)) != _describe(scaled)
 
 
-@pytest.mark.parametrize("option", [{"pooling": "cls"}, {"normalize": False}])
+@pytest.mark.parametrize("option", [{"pooling": "cls"}, {"normalize": False}, {"dense": (DensePlan(12, 5),)}])
 def test_how_a_sentence_embedder_pools_is_a_fact(small, rng, option):
     texts, heads = encodings(small, rng, [3, 4]), ab.single_heads(small)
 
