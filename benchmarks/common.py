@@ -4,6 +4,7 @@ import importlib.util
 import json
 import platform
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from bertjax.checkpoints import BertConfig
 from bertjax.data import Encoding
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -18,7 +20,30 @@ SIZES: dict[str, dict[str, Any]] = {
     "large": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
     "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
 }
+# What config.json says of well-known models of other families.
+_PRETRAINED = {"type_vocab_size": 1, "max_position_embeddings": 514, "layer_norm_eps": 1e-5}
+_DEBERTA = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+_DEBERTA |= {"relative_attention": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True}
+_ALBERT = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
+FAMILY_SIZES: dict[str, dict[str, Any]] = {
+    "roberta-base": {"model_type": "roberta", **_PRETRAINED},
+    "distilbert-base": {"model_type": "distilbert"},
+    "electra-base": {"model_type": "electra", "embedding_size": 768, **_ALBERT},
+    "mpnet-base": {"model_type": "mpnet", "max_position_embeddings": 514, "layer_norm_eps": 1e-5},
+    "albert-base": {"model_type": "albert", **_ALBERT},
+    "deberta-v3-base": {
+        **{"model_type": "deberta-v2", "pos_att_type": "p2c|c2p", "position_biased_input": False, "type_vocab_size": 0},
+        **_DEBERTA,
+    },
+    "modernbert-base": {"model_type": "modernbert"},
+}
 TASKS = ("mrpc", "qnli")
+
+
+def config_of(size: str, **changes: Any) -> BertConfig:
+    """The config of a size, with what is changed in it by `BertConfig`'s names."""
+    settings = {"model_type": "bert", **SIZES[size]} if size in SIZES else FAMILY_SIZES[size]
+    return replace(BertConfig.from_dict(settings), **changes)
 
 
 def describe_machine() -> str:

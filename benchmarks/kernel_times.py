@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bertjax
-from benchmarks.common import SIZES, TASKS, describe_machine, draw_lengths, random_examples
+from benchmarks.common import SIZES, TASKS, config_of, describe_machine, draw_lengths, random_examples
 from benchmarks.rivals import make_checkpoint
 from bertjax.atomic_files import write_json
 from bertjax.cli import positive
@@ -123,7 +123,7 @@ def main(arguments: list[str] | None = None) -> None:
     console = Console() if Console().is_terminal else Console(width=120)
     directory = Path(options.output)
     with tempfile.TemporaryDirectory() as folder:
-        make_checkpoint(Path(folder), SIZES[options.size])
+        make_checkpoint(Path(folder), config_of(options.size))
         model = bertjax.load(folder, dtype=options.precision)
     texts = random_examples(draw_lengths(options.lengths, options.examples), model.config.vocab_size)
     times, seconds = trace_sweep(model, texts, directory, options.attention)

@@ -4,6 +4,7 @@ A rival's passes cost the same whichever head is disabled, so some are timed and
 `torch_rival` disable no head: a head mask costs a rival nothing worth counting.
 """
 
+import inspect
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,10 +13,10 @@ from typing import Any
 
 import jax
 import torch
-from transformers import AttentionInterface, BertConfig, BertForSequenceClassification
+from transformers import AttentionInterface, AutoConfig, AutoModelForSequenceClassification
 from transformers.utils import logging
 
-from bertjax import collate
+from bertjax import BertConfig, collate
 from bertjax.data import Encoding
 
 PADDED, BATCH = 128, 32
@@ -66,9 +67,11 @@ def torch_rival(
     runs: int,
     timed: int,
 ) -> Rival:
-    """`transformers`' BERT, one pass for each run."""
-    model = BertForSequenceClassification.from_pretrained(directory, attn_implementation=attention, dtype=dtype).eval()
-    model.to(DEVICE)
+    """`transformers`' model, one pass for each run."""
+    model = AutoModelForSequenceClassification.from_pretrained(directory, attn_implementation=attention, dtype=dtype)
+    model.eval().to(DEVICE)
+    taken = inspect.signature(model.forward).parameters
+    batches = [{name: array for name, array in batch.items() if name in taken} for batch in batches]
 
     def run() -> float:
         started = time.perf_counter()
@@ -93,7 +96,7 @@ def vmap_rival(directory: Path, batches: list[dict[str, Any]], runs: int, timed:
         return outputs.transpose(1, 2), weights
 
     AttentionInterface.register("masked", masked)
-    model = BertForSequenceClassification.from_pretrained(directory, attn_implementation="masked").eval()
+    model = AutoModelForSequenceClassification.from_pretrained(directory, attn_implementation="masked").eval()
     model.to(DEVICE)
     config = model.config
     stack = torch.ones(timed, config.num_hidden_layers, config.num_attention_heads, device=DEVICE)
@@ -116,8 +119,9 @@ def vmap_rival(directory: Path, batches: list[dict[str, Any]], runs: int, timed:
     return Rival(f"torch.func.vmap, batch 8 ({DEVICE})", timed, run)
 
 
-def make_checkpoint(directory: Path, size: dict[str, Any]) -> None:
+def make_checkpoint(directory: Path, config: BertConfig) -> None:
     """A random checkpoint of these sizes; speed does not depend on the weights."""
     logging.disable_progress_bar()
     torch.manual_seed(0)
-    BertForSequenceClassification(BertConfig(**size)).eval().save_pretrained(directory)
+    settings = AutoConfig.for_model(**config.to_dict())
+    AutoModelForSequenceClassification.from_config(settings).eval().save_pretrained(directory)

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bertjax
-from benchmarks.common import SIZES, TASKS, describe_machine, draw_lengths, random_examples
+from benchmarks.common import FAMILY_SIZES, SIZES, TASKS, config_of, describe_machine, draw_lengths, random_examples
 from benchmarks.rivals import (
     BATCH,
     PADDED,
@@ -104,6 +104,17 @@ def plain_rival(model: PretrainedModel, examples: list[Encoding], timed: int) ->
     return Rival("plain jax.vmap, batch 8", len(overrides), run, run)
 
 
+def best_attention(directory: Path) -> str:
+    """SDPA where transformers has it for this family, else eager attention."""
+    from transformers import AutoModelForSequenceClassification
+
+    try:
+        AutoModelForSequenceClassification.from_pretrained(directory, attn_implementation="sdpa")
+    except ValueError:  # the family's models have no other form
+        return "eager"
+    return "sdpa"
+
+
 def make_rivals(names: list[str], directory: Path, examples: list[Encoding], timed: int) -> dict[str, Rival]:
     """All requested rivals, by key."""
     import torch
@@ -116,11 +127,12 @@ def make_rivals(names: list[str], directory: Path, examples: list[Encoding], tim
         batches = torch_batches(examples, BATCH, PADDED)
         name = f"PyTorch eager, padded {PADDED}, batch {BATCH}"
         rivals["torch_padded"] = torch_rival(name, directory, "eager", torch.float32, batches, runs=runs, timed=timed)
+    best = best_attention(directory)
     for key, dtype in (("torch_sorted_sdpa", torch.float32), ("torch_sorted_sdpa_bfloat16", torch.bfloat16)):
         for size in (8, 32) if key in names else ():
-            label = f"PyTorch SDPA, sorted, batch {size}" + (", bfloat16" if dtype == torch.bfloat16 else "")
+            label = f"PyTorch {best}, sorted, batch {size}" + (", bfloat16" if dtype == torch.bfloat16 else "")
             batches = torch_batches(examples, size, None)
-            rivals[f"{key}_{size}"] = torch_rival(label, directory, "sdpa", dtype, batches, runs=runs, timed=timed)
+            rivals[f"{key}_{size}"] = torch_rival(label, directory, best, dtype, batches, runs=runs, timed=timed)
     if "plain" in names:
         rivals["plain"] = plain_rival(model, examples, timed)
     if "torch_vmap" in names:
@@ -205,7 +217,7 @@ def show(
 def main() -> None:
     """Print the table, and write it as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", choices=list(SIZES), default="base")
+    parser.add_argument("--size", choices=[*SIZES, *FAMILY_SIZES], default="base")
     parser.add_argument("--lengths", choices=TASKS, default="mrpc")
     parser.add_argument("--length", type=positive, help="all examples this long, in place of real lengths")
     parser.add_argument("--examples", type=positive, default=32)
@@ -220,7 +232,7 @@ def main() -> None:
         console = Console(width=120)
     lengths = [options.length or drawn for drawn in draw_lengths(options.lengths, options.examples)]
     with tempfile.TemporaryDirectory() as folder:
-        make_checkpoint(Path(folder), SIZES[options.size])
+        make_checkpoint(Path(folder), config_of(options.size))
         model = bertjax.load(folder)
         examples = random_examples(lengths, model.config.vocab_size)
         rivals = make_rivals(options.only, Path(folder), examples, options.timed)

@@ -30,7 +30,7 @@ from jax.sharding import Mesh
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.common import SIZES, describe_machine
+from benchmarks.common import FAMILY_SIZES, SIZES, config_of, describe_machine
 from benchmarks.tpu_programs import (
     Lower,
     Sizes,
@@ -180,7 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--topology", default="v5e:2x2", help="chips that everything is compiled for")
     parser.add_argument("--predict", nargs="*", default=list(PREDICTED), metavar="T", help="topologies of the sweep")
-    parser.add_argument("--sizes", nargs="+", default=["base", "large"], choices=SIZES)
+    parser.add_argument("--sizes", nargs="+", default=["base", "large"], choices=[*SIZES, *FAMILY_SIZES])
     parser.add_argument("--layers", type=positive, help="so many in place of the model's own, to be quick")
     parser.add_argument("--precision", default="bfloat16", choices=["bfloat16", "float32"])
     parser.add_argument("--output", default="tpu-compile", metavar="DIR")
@@ -194,8 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console(width=max(120, Console().width))
     failed, results = 0, []
     for size in options.sizes:
-        changed = {} if options.layers is None else {"num_hidden_layers": options.layers}
-        config = BertConfig(**{**SIZES[size], **changed})
+        config = config_of(size) if options.layers is None else config_of(size, num_hidden_layers=options.layers)
         for topology in dict.fromkeys([options.topology, *options.predict]):
             target, chip = make_target(topology, options.precision)
             sizes = choose_sizes(config, "mrpc", EXAMPLES, target)

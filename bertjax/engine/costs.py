@@ -137,9 +137,9 @@ def _distances(kind: LayerKind, span: float) -> float:
     """Twice the vectors of positions with which each token is multiplied."""
     relative = kind.relative
     if relative is None or relative.form == "bias":
-        return 0
+        return 0.0
     terms = relative.content_to_position + relative.position_to_content
-    return 2 * terms * min(2 * span, 2 * relative.buckets)
+    return 2.0 * terms * min(2 * span, 2 * relative.buckets)
 
 
 def spans_of_texts(config: BertConfig, lengths: Sequence[int]) -> list[float]:

@@ -37,7 +37,7 @@ def facts_of(sweep_input: SweepInput, examples: str | None = None) -> dict[str, 
     ]
     modes = "/".join(sorted(plan.modes())) or "base"
     facts = {
-        "model": f"{type(model).__name__} {_options(model)}".strip(),
+        "model": f"{model.class_name} {_options(model)}".strip(),
         "config": _digest(repr(model.config.to_dict())),
         "weights": hash_weights(parameters)[:16],
         "examples": examples or f"{len(sweep_input.texts)}, {_tokens(sweep_input.texts)}",

@@ -58,6 +58,15 @@ class PretrainedModel(nnx.Module):
         """The fields of `ModelOutput` that are computed from [CLS]'s last hidden state alone."""
         return frozenset({"pooler_output"})
 
+    @property
+    def class_name(self) -> str:
+        """What transformers calls this class in the model's family; of a sentence embedder a name like it."""
+        heads = self.config.family.heads
+        if self.task != architecture.BODY:
+            return heads[self.task].architecture
+        prefix = heads[architecture.BODY].architecture.removesuffix("Model")
+        return prefix + type(self).__name__.removeprefix("Bert")
+
     def finish(self, hidden: Array, keep: Array, record: EncoderRecord | None = None) -> ModelOutput:
         """What follows the encoder; each class has its own."""
         raise TypeError(f"{type(self).__name__} has no computation of its own: use BertModel or a task model")

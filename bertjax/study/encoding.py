@@ -121,7 +121,7 @@ def _kind_of_outputs(
         return "similarity", ()
     if not isinstance(model, BertForSequenceClassification):
         raise ConfigError(
-            f"{type(model).__name__} has no output for {task.name}: give a checkpoint of "
+            f"{model.class_name} has no output for {task.name}: give a checkpoint of "
             "BertForSequenceClassification or of sentence-transformers"
         )
     if is_regression(model) and (_is_cross_encoder(model) or task.kind == "classification"):
@@ -139,7 +139,7 @@ def _with_prompts(
     """
     if not isinstance(model, BertForSentenceEmbedding):
         if prompts is not None and len(prompts) > 1:
-            name = type(model).__name__
+            name = model.class_name
             raise InputError(f"{name} reads a pair as one text, whose prompt stands before the first: give one prompt")
         return (tokenizer if prompts is None else tokenizer.with_prompt(prompts[0])), examples.first, examples.second
     second_texts = examples.second or ()

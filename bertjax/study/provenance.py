@@ -50,7 +50,7 @@ def where_from(model: PretrainedModel, directory: Path, name: str) -> dict[str, 
         "command": command_line(),
         "model": {
             "name": name,
-            "class": type(model).__name__,
+            "class": model.class_name,
             "layers": model.config.num_hidden_layers,
             "heads": model.config.num_attention_heads,
             "weights_sha256": hash_weights(

@@ -200,7 +200,7 @@ def _introduce(job: Job, say: Callable[[str], None]) -> None:
     how = f"mode {settings.mode}, attention {settings.attention}"
     what = count_of(len(job.ablations), NOUNS.get(settings.ablate, "set"))
     called = "" if settings.ablate in NOUNS else f" ({settings.ablate})"
-    say(f"{type(job.model).__name__} {settings.model}: {what}{called}, {how}")
+    say(f"{job.model.class_name} {settings.model}: {what}{called}, {how}")
     counted = f"{count_of(len(examples), 'example')}, {count_of(int(job.encoded.lengths.sum()), 'token')}"
     say(f"{examples.task.name}: {counted} ({examples.source})")
 
