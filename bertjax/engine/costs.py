@@ -111,7 +111,7 @@ def flops(
 
 
 def _layer_flops(
-    work: Work, config: BertConfig, kind: LayerKind, tokens: float, span: float, counts: tuple[float, int]
+    work: Work, config: BertConfig, kind: LayerKind, tokens: float, span: float, counts: tuple[int | float, int]
 ) -> float:
     """Operations of one layer's work; `counts` are those of [CLS] and of ways of overriding."""
     (examples, kinds), embed, heads = counts, config.hidden_size, config.num_attention_heads
