@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from bertjax import BertForMaskedLM, BertForSentenceEmbedding, BertForSequenceClassification, BertModel
 from bertjax.checkpoints import FAMILIES
 from bertjax.engine import run as engine
-from bertjax.errors import SweepInterrupted
+from bertjax.errors import OverrideError, SweepInterrupted
 from bertjax.interventions import MODES, readouts
 from bertjax.interventions import ablations as ab
+from bertjax.interventions import overrides as ov
 from bertjax.model import packed_layer
 from tests.families import config_of
 from tests.test_engine import CLOSE, collections, oracle, sum_over_tokens, word_logits_of_first
@@ -153,6 +154,21 @@ def test_uniform_weights_of_a_window_are_a_mean_over_what_it_sees(rng):
     assert np.abs(weights[1, 0, 1, :7] - expected).max() < 1e-6
     assert np.abs(weights[3, 0, 0, :7] - np.array([1 / 7] * 7 + [0] * 2)).max() < 1e-6
     assert (weights[2, 0, :, 0, 3:] == 0).all()
+
+
+def test_weights_and_edges_beyond_a_window_are_refused(rng):
+    config = config_of("modernbert")
+    model, ids = random_model(BertModel, config), rng.integers(3, 41, (1, 6))
+    weights = np.eye(6, dtype=np.float32)
+    model(ids, overrides=ov.fixed(config, {"1.0": weights}))
+    model(ids, overrides=ov.fixed_edges(config, {(1, 0, 0, 2): 0.5}))
+    weights[0, 3] = 0.5
+    model(ids, overrides=ov.fixed(config, {"0.0": weights}))
+    with pytest.raises(OverrideError, match="beyond 2 tokens from its query, but layer 1 sees no farther"):
+        model(ids, overrides=ov.fixed(config, {"1.0": weights}))
+    model(ids, overrides=ov.fixed_edges(config, {(0, 0, 0, 3): 0.5}))
+    with pytest.raises(OverrideError, match="edge from query 0 to key 3 is beyond the 2 tokens that layer 1 sees"):
+        model(ids, overrides=ov.fixed_edges(config, {(1, 0, 0, 3): 0.5}))
 
 
 @pytest.mark.parametrize("family", ["albert", "deberta-v2", "modernbert"])

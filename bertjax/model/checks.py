@@ -169,6 +169,7 @@ def check_overrides(config: BertConfig, overrides: Overrides, inputs: Inputs) ->
     if overrides.weights is not None:
         _check_entries(overrides.weights, "weights", heads, (batch, tokens, tokens), inputs)
         _check_padding(overrides.weights, inputs)
+        _check_windows(config, overrides.weights)
     if overrides.outputs is not None:
         _check_entries(overrides.outputs, "outputs", heads, (batch, tokens, config.head_dim), inputs)
     if overrides.edges is not None:
@@ -177,6 +178,7 @@ def check_overrides(config: BertConfig, overrides: Overrides, inputs: Inputs) ->
             overrides.edges,
             {"layer": heads[0], "head": heads[1], "example": batch, "query": tokens, "key": tokens},
         )
+        _check_windows_of_edges(config, overrides.edges)
 
 
 def _check_array(array: Any, name: str) -> None:
@@ -239,6 +241,35 @@ def _check_padding(entries: HeadWeights, inputs: Inputs) -> None:
         return
     if bool(((np.asarray(entries.values) != 0) & (np.asarray(inputs.keep) == 0)[None]).any()):
         raise OverrideError("overrides.weights put weight on a padding token: padding keeps weight 0")
+
+
+def _check_windows(config: BertConfig, entries: HeadWeights) -> None:
+    """So would weights beyond the window of a local layer."""
+    if is_traced(entries.values) or is_traced(entries.layer):
+        return
+    index = np.arange(entries.values.shape[-1])
+    apart = np.abs(index[:, None] - index[None])
+    for number, layer in enumerate(np.asarray(entries.layer).tolist()):
+        window = config.architecture.layers[layer].window if layer >= 0 else None
+        if window is not None and bool((np.asarray(entries.values[number])[:, apart > window] != 0).any()):
+            raise OverrideError(
+                f"overrides.weights put weight on a key beyond {window} tokens from its query, but layer {layer} sees no "
+                "farther"
+            )
+
+
+def _check_windows_of_edges(config: BertConfig, edges: Edges) -> None:
+    """As `_check_windows`, for edges with a value of their own."""
+    if any(is_traced(leaf) for leaf in (edges.value, edges.gate, edges.layer)):
+        return
+    given = (np.asarray(edges.layer) >= 0) & ((1 - np.asarray(edges.gate)) * np.asarray(edges.value) != 0)
+    for number in np.flatnonzero(given):
+        layer, query, key = (int(part[number]) for part in (edges.layer, edges.query, edges.key))
+        window = config.architecture.layers[layer].window
+        if window is not None and abs(query - key) > window:
+            raise OverrideError(
+                f"edge from query {query} to key {key} is beyond the {window} tokens that layer {layer} sees"
+            )
 
 
 def _check_edges(inputs: Inputs, edges: Edges, sizes: dict[str, int]) -> None:
