@@ -87,7 +87,7 @@ def lowered_steps(devices):
     runner = engine.make_runner(sweep_input, sizes, devices)
     block, rows, root = runner.embed([0] * 5), runner.rows([0] * 5), sweep_input.plan.root
     changes = runner.changes(0, [((change,)) for one in ab.single_heads(FIVE)[:5] for change in one.changes])
-    weights, tail = runner.weights[0], {"recipe": runner.recipe, "mesh": runner.mesh}
+    weights, tail = runner.weights[0], {"recipe": runner.recipes[0], "mesh": runner.mesh}
     first = runner.advance(2, [Step(Slot(block, 0, root, 0), root, ())])
     block = runner.embed([0] * 5)
     yield "advance", compiled_steps.advance.lower(weights, block, rows, changes, None, **tail)

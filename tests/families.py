@@ -5,10 +5,12 @@ Sizes are odd and pairwise different; the second of each family changes what the
 """
 
 import functools
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from bertjax import BertConfig
 from bertjax.checkpoints import FAMILIES, architecture
@@ -91,7 +93,14 @@ SIZES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         ),
     ),
 }
+# Each family that computes something of its own; XLM-R and CamemBERT are RoBERTa by another name.
+DISTINCT = sorted(set(FAMILIES) - {"bert", "xlm-roberta", "camembert"})
 HEADS = [(family, task) for family in FAMILIES for task in FAMILIES[family].heads]
+
+
+def sometimes(families: Iterable[str], *always: str) -> list[Any]:
+    """Families for a test: those that are always tried, and the others by `make test-slow`."""
+    return [family if family in always else pytest.param(family, marks=pytest.mark.slow) for family in families]
 
 
 @functools.cache

@@ -46,7 +46,7 @@ MISUSES = {
     "BertModel, key": (lambda d: bertjax.BertModel(CONFIG, 5), "key.*jax.random.key.*found 5"),
     "BertModel, numerics": (lambda d: bertjax.BertModel(CONFIG, None, "float32"), "numerics.*found the string"),
     "classifier, config": (lambda d: BertForSequenceClassification(None), "config.*found None"),
-    "embedder, pooling": (lambda d: BertForSentenceEmbedding(CONFIG, pooling="max"), "pooling 'max'"),
+    "embedder, pooling": (lambda d: BertForSentenceEmbedding(CONFIG, pooling="median"), "pooling 'median'"),
     "embedder, pooling 5": (lambda d: BertForSentenceEmbedding(CONFIG, pooling=5), "pooling.*found 5"),
     "embedder, max_length": (lambda d: BertForSentenceEmbedding(CONFIG, max_length="a"), "max_length.*found the str"),
     "Numerics(5)": (lambda d: Numerics(5), "dtype.*found 5"),

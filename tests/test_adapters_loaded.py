@@ -37,7 +37,7 @@ def test_an_adapter_is_its_base_with_it_merged_in(family, targets, tmp_path, rng
     with torch.no_grad():
         expected = adapted(input_ids=ids, attention_mask=mask).logits
     found = ours(given["input_ids"], given["attention_mask"])
-    assert largest_difference(found.logits, expected) < 1e-5
+    assert largest_difference(found.logits, expected) < 2e-5
     plain = bertjax.load(base)
     assert largest_difference(found.last_hidden_state, plain(**given).last_hidden_state) > 1e-3
     ours.save_pretrained(tmp_path / "merged")

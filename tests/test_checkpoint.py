@@ -213,9 +213,9 @@ def test_sentence_transformers_directories_keep_their_pooling(small, tmp_path):
     loaded = bertjax.load(tmp_path)
     assert (loaded.pooling, loaded.normalize, loaded.max_length) == ("cls", False, 13)
     modules = json.loads((tmp_path / "modules.json").read_text())
-    modules.append({"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"})
+    modules.append({"idx": 2, "name": "2", "path": "2_LayerNorm", "type": "sentence_transformers.models.LayerNorm"})
     (tmp_path / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(ConfigError, match=r"found sentence_transformers\.models\.Dense"):
+    with pytest.raises(ConfigError, match=r"LayerNorm"):
         bertjax.load(tmp_path)
     for broken in ('["x"]', '[{"path": ""}]', "{}", "[", "3"):
         (tmp_path / "modules.json").write_text(broken)

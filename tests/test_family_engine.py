@@ -57,9 +57,10 @@ def check(family, size, name, dtype, rng, ablations, lengths, **options):
     return found
 
 
-# Each family that computes something of its own; XLM-R and CamemBERT are RoBERTa by another name.
-DISTINCT = sorted(set(FAMILIES) - {"bert", "xlm-roberta", "camembert"})
-FEW = [(family, number % 2, name) for number, family in enumerate(DISTINCT) for name in ("logits", "hidden")]
+FEW = [
+    *((family, 0, "logits") for family in ("albert", "mpnet", "deberta-v2", "modernbert")),
+    *((family, 1, "hidden") for family in ("roberta", "electra", "distilbert", "deberta-v2", "modernbert")),
+]
 MANY = [(family, size, name) for family in FAMILIES for size in (0, 1) for name in sorted(READOUTS)]
 
 
@@ -201,7 +202,7 @@ from tests.test_family_engine import READOUTS, model_of
 from tests.tiny import encodings, largest_difference
 assert len(jax.devices()) == 2
 apart = {}
-for family in ("roberta", "albert", "mpnet", "deberta-v2", "modernbert"):
+for family in ("deberta-v2", "modernbert"):
     config, rng = config_of(family), np.random.default_rng(5)
     examples = encodings(config, rng, rng.integers(1, 13, 11))
     for name in ("logits", "hidden")[:1 + (family == "modernbert")]:
@@ -228,5 +229,5 @@ def test_two_devices_give_the_same():
     )
     assert done.returncode == 0, done.stderr[-2000:]
     apart = json.loads(done.stdout.strip().splitlines()[-1])
-    assert len(apart) == 6
+    assert len(apart) == 3
     assert max(apart.values()) < CLOSE["float32"]

@@ -177,4 +177,4 @@ def test_numerics_that_cannot_be_are_refused(small):
     with pytest.raises(InputError, match="precision"):
         Numerics(precision="exact")
     with pytest.raises(ConfigError, match="pooling"):
-        bertjax.BertForSentenceEmbedding(small, pooling="max")
+        bertjax.BertForSentenceEmbedding(small, pooling="median")

@@ -9,6 +9,7 @@ import functools
 import json
 import shutil
 import zlib
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from experiments.likeness.partners import fit, segments
 from experiments.patterns.maps import sizes_of
 from experiments.words.features import FEATURES, TEXT, _no_masks
 from experiments.words.spans import pieces_of
+
+SLOW = import_module("transformers.convert_slow_tokenizer")  # its package has a function of that name, too
 
 # SentencePiece's map of characters for a few rules, such as "\ufb01" to "fi", full and half width to plain letters, a
 # no-break space to a space, and a soft hyphen to nothing.
@@ -222,7 +225,7 @@ FIRST_PIECES = {
 
 def sentence_pieces(name: str, algorithm: int = 1) -> bytes:
     """A SentencePiece model, written by its protocol."""
-    model = transformers.convert_slow_tokenizer.import_protobuf().ModelProto()
+    model = SLOW.import_protobuf().ModelProto()
     first = FIRST_PIECES[name]
     for piece, kind in first:
         model.pieces.add(piece=piece, score=-float(kind == 2), type=kind)
@@ -436,8 +439,8 @@ def test_a_vocabulary_in_files_of_its_own_is_read_alike(
     name: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """transformers asks for the package sentencepiece, but reads its models itself."""
-    monkeypatch.setattr("transformers.convert_slow_tokenizer.requires_backends", lambda *needed: None)
-    monkeypatch.setattr("transformers.convert_slow_tokenizer.is_sentencepiece_available", lambda: False)
+    monkeypatch.setattr(SLOW, "requires_backends", lambda *needed: None)
+    monkeypatch.setattr(SLOW, "is_sentencepiece_available", lambda: False)
     directory = write_vocabulary(tmp_path, name)
     size = AutoTokenizer.from_pretrained(directory).vocab_size
     for file, content in OLDER[form].items():

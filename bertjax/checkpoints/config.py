@@ -10,7 +10,7 @@ import reprlib
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -184,10 +184,10 @@ class BertConfig:
         """The family: names of keys and tensors."""
         return FAMILIES[self.model_type]
 
-    @cached_property
+    @property
     def architecture(self) -> Architecture:
         """What the encoder computes."""
-        return self.family.describe(self)
+        return _describe(self)
 
     @property
     def head_dim(self) -> int:
@@ -296,6 +296,11 @@ class BertConfig:
         if self.score_activation is not None:
             values["sentence_transformers"] = {"activation_fn": TORCH_ACTIVATIONS[self.score_activation]}
         return {"model_type": self.model_type, **family.write(values), "label2id": self.label2id}
+
+
+@lru_cache(maxsize=64)
+def _describe(config: BertConfig) -> Architecture:
+    return config.family.describe(config)
 
 
 def _names() -> list[str]:

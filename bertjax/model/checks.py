@@ -253,8 +253,8 @@ def _check_windows(config: BertConfig, entries: HeadWeights) -> None:
         window = config.architecture.layers[layer].window if layer >= 0 else None
         if window is not None and bool((np.asarray(entries.values[number])[:, apart > window] != 0).any()):
             raise OverrideError(
-                f"overrides.weights put weight on a key beyond {window} tokens from its query, but layer {layer} sees no "
-                "farther"
+                f"overrides.weights put weight on a key beyond {window} tokens from its query, but layer {layer} sees "
+                "no farther"
             )
 
 
