@@ -22,7 +22,12 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 # What config.json says of well-known models of other families.
 _PRETRAINED = {"type_vocab_size": 1, "max_position_embeddings": 514, "layer_norm_eps": 1e-5}
-_DEBERTA = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+_DEBERTA: dict[str, Any] = {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+}
 _DEBERTA |= {"relative_attention": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True}
 _ALBERT = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
 FAMILY_SIZES: dict[str, dict[str, Any]] = {

@@ -30,7 +30,7 @@ def main() -> None:
     options = parser.parse_args()
     lengths = draw_lengths("mrpc", options.examples)
     with tempfile.TemporaryDirectory() as folder:
-        make_checkpoint(Path(folder), {})
+        make_checkpoint(Path(folder), bertjax.BertConfig())
         model = bertjax.load(folder)
     examples, ablations = random_examples(lengths, model.config.vocab_size), single_heads(model.config)
     swept = bertjax.sweep(model, examples, ablations, readouts.logits)

@@ -1,6 +1,5 @@
 """Everything that runs on a TPU, lowered for absent chips: shapes stand for arrays."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array
 
 from benchmarks.common import draw_lengths
 from bertjax import BertConfig, BertForSentenceEmbedding, BertForSequenceClassification
@@ -20,22 +18,14 @@ from bertjax.engine import (
     LANES,
     SPLIT,
     WHOLE,
-    BlockRunner,
     Blocks,
-    Node,
-    Pace,
     Plan,
-    Schedule,
-    Slot,
-    Step,
-    branch_share,
+    Rehearsal,
     choose_blocks,
     choose_row_length,
     compiled_steps,
     first_fit,
     make_plan,
-    run_base,
-    split_into_parts,
     sweep_bytes,
 )
 from bertjax.interventions import readouts, single_heads
@@ -91,40 +81,6 @@ class Target:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(self.mesh, where))
 
 
-class Counted(BlockRunner):
-    """A `BlockRunner` that counts steps instead of running them; its blocks hold a single number."""
-
-    def __init__(self, config: BertConfig, plan: Plan, blocks: Blocks):
-        self.plan, self.blocks, self.layers, self.first_only = plan, blocks, plan.layers, True
-        self.labels, self.branch_share = kind_labels(config), branch_share(config)
-        self.taken, self.block = Counter[str](), jnp.zeros((1, 1, 1, 1))
-
-    def take_donors(self, chunks: range) -> None:
-        """Take none."""
-
-    def _count(self, name: str, layer: int | None = None) -> Array:
-        label = "" if layer is None else self.labels[layer]
-        self.taken["last " * (layer == self.layers - 1) + name + label] += 1
-        return self.block
-
-    def embed(self, chunks: Sequence[int]) -> Array:
-        """One step."""
-        return self._count("embed")
-
-    def advance(self, layer: int, several: Sequence[Step]) -> Array:
-        """Two steps: the slots are gathered first."""
-        self._count("gather")
-        return self._count("advance", layer)
-
-    def branch(self, layer: int, parent: Slot, children: Sequence[Node]) -> Array:
-        """One step."""
-        return self._count("branch", layer)
-
-    def read(self, hidden: Array, chunks: Sequence[int]) -> Array:
-        """One step."""
-        return self._count("read first")
-
-
 def choose_sizes(config: BertConfig, task: str, count: int, target: Target) -> Sizes:
     """How the engine would run all single heads on `count` examples of a task, with only [CLS] read."""
     lengths, chips = np.array(draw_lengths(task, count), np.int32), target.mesh.size
@@ -149,15 +105,9 @@ def kind_labels(config: BertConfig) -> list[str]:
 
 def count_steps(config: BertConfig, plan: Plan, chunks: int, blocks: Blocks) -> dict[str, int]:
     """How often the engine's own schedule takes each step."""
-    runner, pace = Counted(config, plan, blocks), Pace(0, 1, lambda done, total: None)
-    schedule = Schedule(runner, lambda values, runs: None, pace)
-    base: list[Array] = []
-    group = range(0)
-    for part in split_into_parts(plan, chunks, blocks.runs, STEPS_OF_PART * blocks.runs):
-        if part.chunks != group:
-            base, group = run_base(runner, part.chunks, pace), part.chunks
-        schedule.run(part, base)
-    return dict(runner.taken)
+    rehearsal = Rehearsal(config, plan, blocks, kind_labels(config))
+    rehearsal.run(chunks, STEPS_OF_PART)
+    return dict(rehearsal.taken)
 
 
 def abstract(cls: Any, config: BertConfig, numerics: Numerics) -> Any:

@@ -11,6 +11,8 @@ import pytest
 from bertjax import BertConfig, BertForMaskedLM, BertForSequenceClassification
 from bertjax.engine import run as engine
 from bertjax.engine import schedule, sizes
+from bertjax.engine.plan import make_plan
+from bertjax.engine.schedule import blocks_alive
 from bertjax.engine.sizes import Blocks, fit_blocks, most_blocks, sweep_bytes
 from bertjax.engine.sweep_input import make_sweep_input
 from bertjax.errors import InputError
@@ -71,6 +73,24 @@ def test_the_largest_blocks_that_fit(monkeypatch):
         fit_blocks(config, 4, rows=1000, row_length=128, tokens=20_000, output_bytes=0, budget=int(1.1e9))
     with pytest.raises(InputError, match="6 GB of it for outputs"):
         fit_blocks(config, 4, rows=1000, row_length=128, tokens=20_000, output_bytes=3 * 10**9, budget=int(5e9))
+
+
+@pytest.mark.parametrize("make", [lambda: ab.single_heads(DEEP), lambda: ab.head_pairs(DEEP)[::9]])
+def test_a_rehearsal_holds_as_many_blocks_as_the_sweep(make, rng, monkeypatch):
+    """What `bertjax plan` counts on is what the engine holds, but for a block that the device still reads."""
+    model, ablations, most = random_model(BertForSequenceClassification, DEEP), make(), [0]
+    add = schedule.Pace.add
+
+    def count(pace, block, runs):
+        add(pace, block, runs)
+        most[0] = max(most[0], sum(array.shape == (12, 1, 16, 24) for array in jax.live_arrays()))
+
+    monkeypatch.setattr(schedule.Pace, "add", count)
+    examples = encodings(DEEP, rng, [16] * 12)
+    engine.sweep(model, examples, ablations, readouts.logits, row_length=16, tokens_at_once=200)
+    monkeypatch.undo()
+    alive = blocks_alive(DEEP, make_plan(DEEP, ablations), Blocks(1, 12), True, sizes.STEPS_OF_PART["cpu"])
+    assert most[0] - 1 <= alive <= most[0] + 1 < most_blocks(6, 12)
 
 
 def test_amounts_of_memory():

@@ -1,7 +1,6 @@
 """The engine: all sets of heads on all examples, each hidden state computed once, nothing lost when interrupted."""
 
 from bertjax.engine import compiled_steps, plain
-from bertjax.engine.blocks import BlockRunner, Slot, Step, branch_share
 from bertjax.engine.costs import Estimate, estimate, measure_rate, price
 from bertjax.engine.distributed import processes
 from bertjax.engine.distributed.processes import gather
@@ -11,9 +10,9 @@ from bertjax.engine.distributed.watch import end_process
 from bertjax.engine.journal import describe_settings, discard_journal, find_differences, is_unfinished, list_differences
 from bertjax.engine.packing import LANES, choose_row_length, first_fit
 from bertjax.engine.plain import SweepResult
-from bertjax.engine.plan import Node, Plan, make_plan
+from bertjax.engine.plan import Plan, make_plan
 from bertjax.engine.run import make_runner, sweep
-from bertjax.engine.schedule import Pace, Schedule, run_base, split_into_parts
+from bertjax.engine.schedule import Rehearsal
 from bertjax.engine.sharding import AXIS, BATCH, SPLIT, WHOLE, make_mesh, place_on_mesh
 from bertjax.engine.sizes import (
     Blocks,
@@ -33,19 +32,13 @@ __all__ = [
     "LANES",
     "SPLIT",
     "WHOLE",
-    "BlockRunner",
     "Blocks",
     "Combine",
     "Estimate",
-    "Node",
-    "Pace",
     "Plan",
-    "Schedule",
+    "Rehearsal",
     "SharedEncodings",
-    "Slot",
-    "Step",
     "SweepResult",
-    "branch_share",
     "budget_of_texts",
     "choose_attention",
     "choose_blocks",
@@ -74,8 +67,6 @@ __all__ = [
     "plain",
     "price",
     "processes",
-    "run_base",
-    "split_into_parts",
     "sweep",
     "sweep_bytes",
     "sweep_distributed",

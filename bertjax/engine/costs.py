@@ -20,6 +20,7 @@ from bertjax.data import Tokenizer
 from bertjax.engine.blocks import BlockRunner, Slot, Step, branch_share, feed_forward_flops, is_worth_branching
 from bertjax.engine.plan import Plan
 from bertjax.engine.run import make_runner, runner_bytes
+from bertjax.engine.schedule import blocks_alive
 from bertjax.engine.sizes import Blocks, choose_sizes, memory_in_use
 from bertjax.engine.sweep_input import Combine, Examples, make_sweep_input, read_texts
 from bertjax.interventions import Ablation, Readout
@@ -268,6 +269,8 @@ def estimate(
         first_only=runner.first_only,
     )
     rate = measure_rate(runner)
+    donors = "donor" in plan.replacements()
+    alive = None if donors else blocks_alive(config, plan, sizes.blocks, runner.first_only, sizes.steps_of_part)
     return Estimate(
         cost=cost,
         ablations=len(ablations),
@@ -278,7 +281,7 @@ def estimate(
         row_length=sizes.row_length,
         filled=packed.filled,
         blocks=sizes.blocks,
-        peak_bytes=memory_in_use() + runner_bytes(runner, sweep_input) + 2 * sweep_input.output_bytes,
+        peak_bytes=memory_in_use() + runner_bytes(runner, sweep_input, alive) + 2 * sweep_input.output_bytes,
         output_bytes=sweep_input.output_bytes,
         rate=rate,
         seconds=cost.flops / rate,

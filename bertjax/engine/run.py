@@ -212,12 +212,16 @@ def _runner_of(
     return runner
 
 
-def runner_bytes(runner: BlockRunner, sweep_input: SweepInput) -> int:
-    """Bytes that a sweep takes at most beside the model and the outputs, of the process (on CPUs) or of each device."""
+def runner_bytes(runner: BlockRunner, sweep_input: SweepInput, alive: int | None = None) -> int:
+    """Bytes that a sweep takes at most beside the model and the outputs, of the process (on CPUs) or of each device.
+
+    Args:
+        alive: blocks of hidden states that there are at a time; None for the most that there may be.
+    """
     packed, itemsize = runner.packed, np.dtype(sweep_input.model.numerics.dtype).itemsize
     row_bytes = sweep_input.row_bytes(packed.starts.shape[1], AHEAD)
     own_blocks = Blocks(runner.blocks.rows // runner.devices, runner.blocks.runs)
-    needed = sweep_bytes(runner.config, itemsize, packed.row_length, own_blocks, row_bytes)
+    needed = sweep_bytes(runner.config, itemsize, packed.row_length, own_blocks, row_bytes, alive=alive)
     return needed * (runner.devices if jax.default_backend() == "cpu" else 1)
 
 

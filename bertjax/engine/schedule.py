@@ -2,19 +2,23 @@
 
 Where a run has many children in a layer, they are branched off in one step that runs attention once; a run that goes
 on alone waits until a block is full, whatever other runs are in it. Full blocks of the deepest layer go first, so
-that few hidden states are alive at a time.
+that few hidden states are alive at a time. A `Rehearsal` goes through the same order without computing anything.
 """
 
-from collections import deque
+import weakref
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 
+import jax.numpy as jnp
 from jaxtyping import Array
 
-from bertjax.engine.blocks import BlockRunner, Slot, Step
+from bertjax.checkpoints import BertConfig
+from bertjax.engine.blocks import BlockRunner, Slot, Step, branch_share
 from bertjax.engine.plan import Node, Plan
-from bertjax.engine.sizes import AHEAD
+from bertjax.engine.sizes import AHEAD, Blocks
 from bertjax.progress import Progress
 
 Collect = Callable[[Array, list[tuple[Node, int]]], None]
@@ -174,13 +178,81 @@ class Schedule:
         self.steps[layer] += [Step(slot, child, child.changes) for child in children]
 
     def _advance(self, layer: int) -> None:
-        count = min(self.size, len(self.steps[layer]))
-        several = [self.steps[layer].popleft() for _ in range(count)]
+        size = min(self.size, len(self.steps[layer]))
+        several = [self.steps[layer].popleft() for _ in range(size)]
         block = self.runner.advance(layer, several)
-        self.pace.add(block, count)
+        self.pace.add(block, size)
         self._arrive(layer + 1, block, [(step.node, step.source.chunk) for step in several])
 
     def _branch(self, layer: int, parent: Slot, children: list[Node]) -> None:
         block = self.runner.branch(layer, parent, children)
         self.pace.add(block, len(children))
         self._arrive(layer + 1, block, [(child, parent.chunk) for child in children])
+
+
+class Rehearsal(BlockRunner):
+    """A `BlockRunner` that counts steps and blocks instead of computing them; its blocks hold a single number.
+
+    Args:
+        labels: what is put behind the name of a step, for each layer; nothing where there are none.
+        first_only: whether the readout needs [CLS] alone.
+    """
+
+    def __init__(
+        self, config: BertConfig, plan: Plan, blocks: Blocks, labels: Sequence[str] = (), *, first_only: bool = True
+    ):
+        self.plan, self.blocks, self.layers, self.first_only = plan, blocks, plan.layers, first_only
+        self.branch_share, self.labels = branch_share(config), labels
+        self.taken, self.most = Counter[str](), 0
+        self._alive: dict[int, weakref.ref[Array]] = {}  # (a WeakSet would ask for arrays' hashes)
+        self._numbers = count()
+
+    def run(self, chunks: int, steps_of_part: int) -> None:
+        """Go through the whole plan on so many chunks, as the engine's own schedule does."""
+        pace = Pace(0, 1, lambda done, total: None)
+        schedule = Schedule(self, lambda values, runs: None, pace)
+        base: list[Array] = []
+        group = range(0)
+        for part in split_into_parts(self.plan, chunks, self.blocks.runs, steps_of_part * self.blocks.runs):
+            if part.chunks != group:
+                base, group = run_base(self, part.chunks, pace), part.chunks
+            schedule.run(part, base)
+
+    def take_donors(self, chunks: range) -> None:
+        """Take none."""
+
+    def embed(self, chunks: Sequence[int]) -> Array:
+        """One step."""
+        return self._step("embed", -1)
+
+    def advance(self, layer: int, several: Sequence[Step]) -> Array:
+        """Two steps: the slots are gathered first."""
+        self.taken["gather"] += 1
+        return self._step("advance", layer)
+
+    def branch(self, layer: int, parent: Slot, children: Sequence[Node]) -> Array:
+        """One step."""
+        return self._step("branch", layer)
+
+    def read(self, hidden: Array, chunks: Sequence[int]) -> Array:
+        """One step, whose outputs are no hidden states."""
+        self.taken["read first" if self.first_only else "read"] += 1
+        return jnp.zeros((1, 1, 1))
+
+    def _step(self, name: str, layer: int) -> Array:
+        label = self.labels[layer] if self.labels and layer >= 0 else ""
+        short = self.is_short(layer)
+        self.taken["last " * short + name + label] += 1
+        block = jnp.zeros((1, 1, 1, 1))
+        if not short:
+            number = next(self._numbers)
+            self._alive[number] = weakref.ref(block, lambda _: self._alive.pop(number))
+            self.most = max(self.most, len(self._alive))
+        return block
+
+
+def blocks_alive(config: BertConfig, plan: Plan, blocks: Blocks, first_only: bool, steps_of_part: int) -> int:
+    """How many blocks of hidden states a sweep holds at most, while it goes through one group of chunks."""
+    rehearsal = Rehearsal(config, plan, blocks, first_only=first_only)
+    rehearsal.run(min(blocks.runs, 1 + plan.layers), steps_of_part)
+    return rehearsal.most

@@ -190,24 +190,34 @@ def most_blocks(layers: int, runs: int) -> int:
     return int((layers + 1) * (2 + runs / 2)) + AHEAD
 
 
-def sweep_bytes(config: BertConfig, itemsize: int, row_length: int, blocks: Blocks, row_bytes: int = 0) -> int:
+def sweep_bytes(
+    config: BertConfig,
+    itemsize: int,
+    row_length: int,
+    blocks: Blocks,
+    row_bytes: int = 0,
+    *,
+    alive: int | None = None,
+) -> int:
     """Bytes that a sweep takes at most beside the model and the outputs, on one device.
 
     Args:
         itemsize: bytes of a number in the dtype of computation.
         blocks: as large as they are on one device.
         row_bytes: what a readout takes for the texts of a row.
+        alive: blocks of hidden states that there are at a time; None for the most that there may be.
     """
     embed, mlp, kinds = config.hidden_size, config.intermediate_size, config.architecture.layers
     layers, rows = config.num_hidden_layers, blocks.runs * blocks.rows
-    alive = most_blocks(layers, blocks.runs) * rows * row_length * embed * itemsize
+    alive = most_blocks(layers, blocks.runs) if alive is None else alive
+    hidden = alive * rows * row_length * embed * itemsize
     inner = mlp * (5 if kinds[0].gated else 3)
     scores = max(_score_floats(config, kind, row_length) for kind in set(kinds))
     inside = rows * (row_length * (12 * embed + inner) + scores) * max(4, itemsize)
     sets, products = config.parameter_sets, 3 if kinds[0].gated else 2
     kernels = sets * embed * (4 * embed + products * mlp) * itemsize if itemsize < 4 else sets * 3 * embed**2 * itemsize
     compiler = COMPILER_BYTES if jax.default_backend() == "cpu" else 0
-    return alive + max(inside, blocks.runs * blocks.rows * row_bytes) + kernels + compiler
+    return hidden + max(inside, blocks.runs * blocks.rows * row_bytes) + kernels + compiler
 
 
 def _score_floats(config: BertConfig, kind: LayerKind, row_length: int) -> int:
