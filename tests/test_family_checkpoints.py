@@ -1,0 +1,83 @@
+"""Other forms in which a family's checkpoint comes: half precision, shards, old names, tied tensors, prefixes."""
+
+import json
+import shutil
+import warnings
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import bertjax
+from bertjax.checkpoints import FAMILIES, architecture, tensor_names
+from bertjax.errors import CheckpointError
+from tests.families import DISTINCT, saved_by_torch, sometimes
+from tests.tiny import tree_equal
+
+pytestmark = pytest.mark.needs_torch
+
+
+def load(directory):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return bertjax.load(directory)
+
+
+@pytest.fixture(scope="module", params=sometimes(DISTINCT, "electra", "deberta-v2", "modernbert"))
+def saved(request, tmp_path_factory):
+    """A masked-LM checkpoint of a family, its tensors, and the model that it is."""
+    directory = saved_by_torch(request.param, architecture.WORDS, tmp_path_factory.mktemp(request.param))
+    return FAMILIES[request.param], directory, load_file(directory / "model.safetensors"), load(directory)
+
+
+def rewritten(saved, tmp_path, tensors):
+    """The same checkpoint with other tensors."""
+    shutil.copy(saved[1] / "config.json", tmp_path)
+    save_file({name: np.ascontiguousarray(array) for name, array in tensors.items()}, tmp_path / "model.safetensors")
+    return tmp_path
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_half_precision_is_read_as_it_stands(saved, tmp_path, dtype):
+    coarse = load(rewritten(saved, tmp_path, {name: array.astype(dtype) for name, array in saved[2].items()}))
+    for name, value in saved[3].parameters().items():
+        assert np.array_equal(np.asarray(value).astype(dtype).astype(np.float32), coarse.parameters()[name])
+
+
+def test_shards_are_read_as_one_file(saved, tmp_path):
+    import torch
+    import transformers
+
+    cls = getattr(transformers, saved[0].heads[architecture.WORDS].architecture)
+    cls.from_pretrained(saved[1], dtype=torch.float32).save_pretrained(tmp_path, max_shard_size="4KB")
+    assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
+    assert tree_equal(load(tmp_path), saved[3])
+
+
+def test_old_names_and_prefixes_mean_the_same(saved, tmp_path):
+    """Norms' gamma and beta, PyTorch's DataParallel, and a decoder that is tied and in the file all the same."""
+    family, _, tensors, model = saved
+    old = dict(tensors)
+    for name in tensors:
+        stem, _, end = name.rpartition(".")
+        if "norm" in stem.lower():
+            old[f"{stem}.{'gamma' if end == 'weight' else 'beta'}"] = old.pop(name)
+    decoder = family.heads[architecture.WORDS].decoder
+    old[decoder] = tensors[tensor_names.word_embeddings(family)]
+    assert len(old) > len(tensors) or decoder in tensors
+    assert tree_equal(load(rewritten(saved, tmp_path, {f"module.{name}": array for name, array in old.items()})), model)
+
+
+def test_an_encoder_alone_has_no_prefix_and_is_read_by_every_head(saved, tmp_path):
+    family, _, tensors, model = saved
+    beginning = f"{family.prefix}."
+    alone = {name.removeprefix(beginning): array for name, array in tensors.items() if name.startswith(beginning)}
+    rewritten(saved, tmp_path, alone)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": None}))
+    body = bertjax.BertModel.from_pretrained(tmp_path, add_pooling_layer=False)
+    assert tree_equal(body, model.bert)
+    broken = dict(sorted(alone.items())[:-1])
+    with pytest.raises(CheckpointError, match=r"has no tensor|has only|layers"):
+        bertjax.BertModel.from_pretrained(rewritten(saved, tmp_path, broken), add_pooling_layer=False)
