@@ -81,7 +81,8 @@ def _first(real: Float[Array, "batch token"]) -> Int[Array, " batch"]:
 
 
 def _token(hidden: Float[Array, "batch token embed"], places: Int[Array, " batch"]) -> Float[Array, "batch embed"]:
-    return jnp.take_along_axis(hidden, places[:, None, None], axis=1)[:, 0]
+    """The token at its text's place, to the bit: a gather would be fused with the last norm and compute it anew."""
+    return _weighted_sum(hidden, jax.nn.one_hot(places, hidden.shape[1], dtype=hidden.dtype))
 
 
 def _weighted_sum(
