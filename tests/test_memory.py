@@ -6,19 +6,25 @@ import sys
 from dataclasses import replace
 
 import jax
+import numpy as np
 import pytest
+from jax.sharding import Mesh
 
+from benchmarks.tpu_programs import Sizes, Target, sweep_programs
 from bertjax import BertConfig, BertForMaskedLM, BertForSequenceClassification
 from bertjax.engine import run as engine
 from bertjax.engine import schedule, sizes
 from bertjax.engine.plan import make_plan
 from bertjax.engine.schedule import blocks_alive
+from bertjax.engine.sharding import AXIS
 from bertjax.engine.sizes import Blocks, fit_blocks, most_blocks, sweep_bytes
 from bertjax.engine.sweep_input import make_sweep_input
 from bertjax.errors import InputError
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts
 from bertjax.machine import parse_bytes
+from bertjax.model import Numerics
+from tests.families import SIZES
 from tests.tiny import encodings, random_model
 
 DEEP = BertConfig(
@@ -126,6 +132,26 @@ def test_what_a_readout_takes_apart_counts(rng):
     budget = sizes.memory_in_use() + sizes.COMPILER_BYTES + 60_000_000
     roomy, tight = (sizes.choose_sizes(sweep_input, tokens_at_once=4000, memory=most) for most in (None, budget))
     assert tight.rows * tight.runs < roomy.rows * roomy.runs
+
+
+@pytest.mark.parametrize(
+    ("family", "runs", "length", "at_most"),
+    [("bert", 12, 104, 1.3), ("modernbert", 1, 1300, 1.3), ("deberta-v2", 2, 300, 1.7)],
+)
+def test_a_step_takes_inside_what_the_compiler_says(family, runs, length, at_most):
+    """XLA's numbers for two rows of a chunk, in rows as long as those of real texts."""
+    settings = SIZES[family][0] | {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 512}
+    if family == "deberta-v2":
+        settings |= {"position_buckets": 256}
+    config = BertConfig.from_dict(settings | {"model_type": family, "max_position_embeddings": 2048})
+    target = Target(Mesh(np.array(jax.devices()[:1]), (AXIS,)), Numerics(), 0)
+    inside = max(
+        lower().compile().memory_analysis().temp_size_in_bytes
+        for name, lower in sweep_programs(config, Sizes(2, length, Blocks(2, runs), {}), target)
+        if name.startswith(("advance", "branch"))
+    )
+    most = 4 * 2 * max(sizes.step_floats(config, kind, length, runs) for kind in set(config.architecture.layers))
+    assert inside <= most <= at_most * inside
 
 
 CHILD = """

@@ -256,6 +256,7 @@ def estimate(
         model, examples, ablations, readout, combine=combine, means=means, donors=examples, attention=attention
     )
     config, sizes = model.config, choose_sizes(sweep_input, memory=read_budget(memory))
+    in_use = memory_in_use()  # before anything is compiled, which `runner_bytes` counts
     runner, texts, plan = make_runner(sweep_input, sizes), sweep_input.texts, sweep_input.plan
     packed = runner.packed
     lengths = [len(text) for several in texts for text in several]
@@ -281,7 +282,7 @@ def estimate(
         row_length=sizes.row_length,
         filled=packed.filled,
         blocks=sizes.blocks,
-        peak_bytes=memory_in_use() + runner_bytes(runner, sweep_input, alive) + 2 * sweep_input.output_bytes,
+        peak_bytes=in_use + runner_bytes(runner, sweep_input, alive) + 2 * sweep_input.output_bytes,
         output_bytes=sweep_input.output_bytes,
         rate=rate,
         seconds=cost.flops / rate,

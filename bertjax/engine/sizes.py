@@ -207,27 +207,34 @@ def sweep_bytes(
         row_bytes: what a readout takes for the texts of a row.
         alive: blocks of hidden states that there are at a time; None for the most that there may be.
     """
-    embed, mlp, kinds = config.hidden_size, config.intermediate_size, config.architecture.layers
-    layers, rows = config.num_hidden_layers, blocks.runs * blocks.rows
+    layers, kinds, embed = config.num_hidden_layers, config.architecture.layers, config.hidden_size
     alive = most_blocks(layers, blocks.runs) if alive is None else alive
-    hidden = alive * rows * row_length * embed * itemsize
-    inner = mlp * (5 if kinds[0].gated else 3)
-    scores = max(_score_floats(config, kind, row_length) for kind in set(kinds))
-    inside = rows * (row_length * (12 * embed + inner) + scores) * max(4, itemsize)
+    hidden = alive * blocks.runs * blocks.rows * row_length * embed * itemsize
+    step = blocks.rows * max(step_floats(config, kind, row_length, blocks.runs) for kind in set(kinds))
     sets, products = config.parameter_sets, 3 if kinds[0].gated else 2
-    kernels = sets * embed * (4 * embed + products * mlp) * itemsize if itemsize < 4 else sets * 3 * embed**2 * itemsize
+    square, inner = embed**2, products * embed * config.intermediate_size
+    kernels = sets * (4 * square + inner) * itemsize if itemsize < 4 else sets * 3 * square * itemsize
     compiler = COMPILER_BYTES if jax.default_backend() == "cpu" else 0
-    return hidden + max(inside, blocks.runs * blocks.rows * row_bytes) + kernels + compiler
+    return hidden + max(step * max(4, itemsize), blocks.runs * blocks.rows * row_bytes) + kernels + compiler
 
 
-def _score_floats(config: BertConfig, kind: LayerKind, row_length: int) -> int:
-    """Numbers that a layer's scores of one row take: themselves, their exponentials and the weights."""
-    heads, compared = config.num_attention_heads, packed_layer.compared_slots(row_length, kind)
-    at_once = packed_layer.QUERIES if packed_layer.has_blocks(row_length, kind) else row_length
-    floats = 3 * heads * at_once * compared
-    if kind.relative is not None and kind.relative.form == "disentangled":  # products with vectors, shifted
-        floats += 4 * heads * row_length * 2 * row_length
-    return floats
+def step_floats(config: BertConfig, kind: LayerKind, row_length: int, runs: int) -> int:
+    """Numbers inside a step of a layer at most, for each row of a chunk, as XLA reports them for compiled steps.
+
+    Attention, the feed-forward layer and what heads add in a branch are alive one after another.
+    """
+    embed, heads, in_blocks = config.hidden_size, config.num_attention_heads, packed_layer.has_blocks(row_length, kind)
+    at_once = packed_layer.QUERIES if in_blocks else row_length
+    scores = heads * at_once * packed_layer.compared_slots(row_length, kind)
+    filled = -(-row_length // at_once) * at_once
+    attention = 2 * scores + filled * embed * (8 if in_blocks else 5)
+    relative = kind.relative
+    if relative is not None and relative.form == "disentangled":
+        terms, distances = relative.content_to_position + relative.position_to_content, 2 * row_length
+        attention += terms * heads * row_length * min(distances, 2 * relative.buckets)
+    feed_forward = row_length * (config.intermediate_size * (3 if kind.gated else 2) + 2 * embed)
+    branch = row_length * embed * (heads + 2 + runs)
+    return max(runs * attention, runs * feed_forward, branch)
 
 
 def fit_blocks(
