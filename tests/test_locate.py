@@ -26,7 +26,10 @@ SMALL_FILES = {"config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.j
     *("vocab.json", "merges.txt", "spiece.model", "spm.model", "sentencepiece.bpe.model"),
     "special_tokens_map.json",
     "sentence_bert_config.json",
+    "sentence_xlm-roberta_config.json",
     "1_Pooling/config.json",
+    "2_Dense/config.json",
+    "2_Dense/model.safetensors",
 }
 UNWANTED = {
     "README.md",
@@ -35,6 +38,7 @@ UNWANTED = {
     "onnx/model.onnx",
     "onnx/config.json",
     "model.fp16.safetensors",
+    "2_Dense/pytorch_model.bin",
 }
 
 
@@ -342,7 +346,10 @@ def test_a_cache_is_used_at_its_revision_only(tmp_path: Path) -> None:
     assert "'v3'" in refusal(REPOSITORY, cache_dir=tmp_path, revision="v3")
 
 
-@pytest.mark.parametrize("names", [{"config.json", "vocab.txt"}, {"model.safetensors"}])
+@pytest.mark.parametrize(
+    "names",
+    [{"config.json", "vocab.txt"}, {"model.safetensors"}, {"config.json", "model.safetensors", "2_Dense/config.json"}],
+)
 def test_a_part_in_the_cache_is_not_taken_for_the_whole(tmp_path: Path, names: set[str]) -> None:
     make_cache(tmp_path, names)
     assert "only a part of it is in the cache" in refusal(REPOSITORY, cache_dir=tmp_path)

@@ -35,10 +35,12 @@ _WEIGHTS = tuple(
     re.compile(rf"{stem}(-\d+-of-\d+)?\.{extension}(\.index\.json)?")
     for stem, extension in (("model", "safetensors"), ("pytorch_model", "bin"), ("flax_model", "msgpack"))
 )
-# The configuration, the tokeniser's files and those of sentence-transformers, such as 1_Pooling/config.json.
+# Of the modules of sentence-transformers, each in its folder, only dense layers have weights.
+_DENSE = re.compile(r"\d+_Dense/")
+# The configuration, the tokeniser's files and those of sentence-transformers.
 _OTHERS = re.compile(
     r"config\.json|vocab\.(txt|json)|merges\.txt|(spiece|spm|sentencepiece\.bpe)\.model|tokenizer\.json"
-    r"|(tokenizer|sentence_bert)_config\.json|added_tokens\.json|special_tokens_map\.json|modules\.json"
+    r"|(tokenizer|sentence_[a-z-]+)_config\.json|added_tokens\.json|special_tokens_map\.json|modules\.json"
     r"|config_sentence_transformers\.json|\d+_[^/]+/config\.json|adapter_config\.json"
 )
 _ADAPTER = re.compile(r"adapter_model\.(safetensors|bin)")
@@ -146,16 +148,28 @@ def _wanted(files: Iterable[str]) -> list[str]:
     files = list(files)
     chosen = [file for file in files if _OTHERS.fullmatch(file)]
     adapter = [file for file in files if _ADAPTER.fullmatch(file)]
-    for pattern in _WEIGHTS:
-        weights = [file for file in files if pattern.fullmatch(file)]
-        if weights:
-            return chosen + weights + adapter
-    return chosen + adapter if adapter and "adapter_config.json" in chosen else []
+    weights = _best_weights(files)
+    if not weights and not (adapter and "adapter_config.json" in chosen):
+        return []
+    modules = [file.removesuffix("config.json") for file in chosen if "/" in file]
+    return chosen + weights + adapter + [file for module in modules for file in _best_weights(files, module)]
+
+
+def _best_weights(files: list[str], folder: str = "") -> list[str]:
+    """The weights in one folder, in the best of the formats there are."""
+    names = [file.removeprefix(folder) for file in files if file.startswith(folder)]
+    formats = ([folder + name for name in names if pattern.fullmatch(name)] for pattern in _WEIGHTS)
+    return next(filter(None, formats), [])
 
 
 def _is_whole(files: list[str]) -> bool:
     """Whether there is a model among files, or an adapter, whose base has a config of its own."""
     return "config.json" in files or "adapter_config.json" in files
+
+
+def _lacks_dense_weights(files: list[str]) -> bool:
+    """Whether a dense layer of sentence-transformers is there without its weights."""
+    return any(not _best_weights(files, found[0]) for file in files if (found := _DENSE.match(file)))
 
 
 def _from_hub(name: str, revision: str | None, cache_dir: str | Path | None, token: str | bool | None) -> Path:
@@ -194,7 +208,8 @@ def _cached(name: str, revision: str | None, cache_dir: str | Path | None, reaso
         raise CheckpointError(
             f"{name}: no such directory here, not in the cache of the HuggingFace Hub{at}, and {reason}"
         ) from None
-    if not _is_whole(_wanted(os.listdir(folder))):
+    there = [path.relative_to(folder).as_posix() for path in Path(folder).rglob("*")]
+    if not _is_whole(_wanted(there)) or _lacks_dense_weights(there):
         raise CheckpointError(f"{name}: only a part of it is in the cache ({folder}), and {reason}")
     return Path(folder)
 
