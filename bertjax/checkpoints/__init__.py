@@ -1,8 +1,14 @@
 """Checkpoints: where a model's files are, what its config says, and which of its tensors is which parameter."""
 
 from bertjax.checkpoints import architecture, tensor_names
-from bertjax.checkpoints.adapter_config import holds_adapter, locate_base
-from bertjax.checkpoints.adapters import hash_checkpoint, read_merged_config, read_merged_weights, texts_directory
+from bertjax.checkpoints.adapter_config import base_options, holds_adapter, locate_base
+from bertjax.checkpoints.adapters import (
+    has_tokenizer,
+    hash_checkpoint,
+    read_merged_config,
+    read_merged_weights,
+    texts_directory,
+)
 from bertjax.checkpoints.architecture import (
     Architecture,
     DropoutRates,
@@ -13,7 +19,7 @@ from bertjax.checkpoints.architecture import (
 )
 from bertjax.checkpoints.config import BertConfig
 from bertjax.checkpoints.families import FAMILIES, Family
-from bertjax.checkpoints.location import DEFAULT_MODEL, locate
+from bertjax.checkpoints.location import DEFAULT_MODEL, BaseOptions, HubOptions, locate
 from bertjax.checkpoints.sentence_modules import (
     DensePlan,
     SentenceModules,
@@ -36,6 +42,7 @@ __all__ = [
     "FAMILIES",
     "TORCH_ACTIVATIONS",
     "Architecture",
+    "BaseOptions",
     "BertConfig",
     "CheckpointWarning",
     "DensePlan",
@@ -43,12 +50,15 @@ __all__ = [
     "EmbeddingPlan",
     "Family",
     "HeadPlan",
+    "HubOptions",
     "LayerKind",
     "RelativePositions",
     "SentenceModules",
     "TextSettings",
     "architecture",
+    "base_options",
     "counts_prompts",
+    "has_tokenizer",
     "hash_checkpoint",
     "hash_weights",
     "holds_adapter",

@@ -12,12 +12,12 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, cast
 
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
-from bertjax.checkpoints.location import locate
+from bertjax.checkpoints.location import BaseOptions, locate
 from bertjax.checkpoints.weight_files import WEIGHT_FILES, CheckpointWarning
 from bertjax.errors import CheckpointError, ConfigError
 from bertjax.json_files import read_json, show
@@ -174,13 +174,16 @@ def holds_adapter(directory: str | Path) -> bool:
     return False
 
 
-def locate_base(
-    adapter: Path,
-    *,
-    local_files_only: bool = False,
-    cache_dir: str | Path | None = None,
-    token: str | bool | None = None,
-) -> Path:
+def base_options(hub: Mapping[str, Any]) -> BaseOptions:
+    """Of the options with which a checkpoint is found, those that hold for the base of an adapter too.
+
+    >>> base_options({"revision": "v2", "token": False})
+    {'token': False}
+    """
+    return cast(BaseOptions, {name: value for name, value in hub.items() if name in BaseOptions.__annotations__})
+
+
+def locate_base(adapter: Path, **hub: Unpack[BaseOptions]) -> Path:
     """Find the checkpoint that an adapter changes, in this order.
 
     1. The adapter's own directory, where a whole model (config.json and weights) lies in it, as transformers does.
@@ -192,7 +195,7 @@ def locate_base(
 
     Args:
         adapter: a directory for which `holds_adapter` is true.
-        local_files_only, cache_dir, token: as for `locate`.
+        hub: `local_files_only`, `cache_dir`, `token`, as for `locate`.
 
     Raises:
         ConfigError: the adapter is not plain LoRA.
@@ -218,9 +221,7 @@ def locate_base(
     try:
         if not name.startswith("package:"):
             validate_repo_id(name)
-        base = locate(
-            name, revision=config.revision, local_files_only=local_files_only, cache_dir=cache_dir, token=token
-        )
+        base = locate(name, revision=config.revision, **hub)
     except HFValidationError:
         hint = "write there where the base is (base_model_name_or_path)"
         raise CheckpointError(f"{adapter / ADAPTER_CONFIG}: the base {name!r} is no directory here; {hint}") from None

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 from jaxtyping import Float
@@ -18,6 +19,7 @@ from bertjax.checkpoints.adapter_config import ADAPTER_WEIGHTS, AdapterConfig, h
 from bertjax.checkpoints.architecture import ANSWERS, BODY, SEQUENCE, TOKENS
 from bertjax.checkpoints.config import BertConfig, numbered_labels
 from bertjax.checkpoints.families import Family
+from bertjax.checkpoints.location import TOKENIZER_FILES, BaseOptions
 from bertjax.checkpoints.tensor_names import BERT, canonical_weights
 from bertjax.checkpoints.weight_files import (
     DTYPES,
@@ -100,12 +102,15 @@ def merge_adapter(weights: Arrays, directory: Path) -> dict[str, np.ndarray]:
     return merged
 
 
-def read_merged_weights(directory: str | Path, family: Family = BERT) -> dict[str, np.ndarray]:
+def read_merged_weights(
+    directory: str | Path, family: Family = BERT, **hub: Unpack[BaseOptions]
+) -> dict[str, np.ndarray]:
     """Read a checkpoint's tensors as `read_weights` does; an adapter's are those of its base with it merged in.
 
     Args:
         directory: of a HuggingFace model, or of a LoRA adapter, whose base `locate_base` finds.
         family: whose names its tensors have.
+        hub: of the base, as for `locate_base`.
 
     Returns: arrays under canonical names, in the file's dtype.
 
@@ -118,11 +123,11 @@ def read_merged_weights(directory: str | Path, family: Family = BERT) -> dict[st
     directory = Path(directory)
     if not holds_adapter(directory):
         return read_weights(directory, family)
-    merged = merge_adapter(read_weights(locate_base(directory), family), directory)
+    merged = merge_adapter(read_weights(locate_base(directory, **hub), family), directory)
     return canonical_weights(merged, family)  # again, for names that only the adapter has
 
 
-def read_merged_config(directory: str | Path) -> BertConfig:
+def read_merged_config(directory: str | Path, **hub: Unpack[BaseOptions]) -> BertConfig:
     """Read a checkpoint's config as `BertConfig.from_directory` does; an adapter's is its base's, for its own task.
 
     A config.json in the adapter's directory is taken as it is. Else it is the base's with what the adapter changes: the
@@ -130,6 +135,7 @@ def read_merged_config(directory: str | Path) -> BertConfig:
 
     Args:
         directory: of a HuggingFace model, or of a LoRA adapter, whose base `locate_base` finds.
+        hub: of the base, as for `locate_base`.
 
     Raises:
         ConfigError, CheckpointError, MissingDependencyError: as `BertConfig.from_directory` and `read_merged_weights`.
@@ -137,7 +143,7 @@ def read_merged_config(directory: str | Path) -> BertConfig:
     directory = Path(directory)
     if not holds_adapter(directory):
         return BertConfig.from_directory(directory)
-    base, settings = locate_base(directory), AdapterConfig.from_directory(directory)
+    base, settings = locate_base(directory, **hub), AdapterConfig.from_directory(directory)
     if is_there(directory / "config.json", CheckpointError) and not directory.samefile(base):
         return BertConfig.from_directory(directory)
     config = BertConfig.from_directory(base)
@@ -156,15 +162,29 @@ def hash_checkpoint(directory: str | Path) -> str:
     Raises:
         ConfigError, CheckpointError, MissingDependencyError: as `read_merged_config` and `read_merged_weights`.
     """
-    return hash_weights(read_merged_weights(directory, read_merged_config(directory).family))
+    family = read_merged_config(directory).family
+    return hash_weights(read_merged_weights(directory, family), family)
 
 
-def texts_directory(directory: Path) -> Path:
-    """Where a checkpoint's tokenizer and sentence-transformers files are: an adapter may leave them with its base."""
-    own = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "modules.json")
+def texts_directory(directory: Path, **hub: Unpack[BaseOptions]) -> Path:
+    """Where a checkpoint's tokenizer and sentence-transformers files are: an adapter may leave them with its base.
+
+    Args:
+        directory: as for `read_merged_config`.
+        hub: of the base, as for `locate_base`.
+
+    Raises:
+        ConfigError, CheckpointError: as `locate_base`.
+    """
+    own = (*TOKENIZER_FILES, "tokenizer_config.json", "modules.json")
     if not holds_adapter(directory) or any(is_there(directory / name, CheckpointError) for name in own):
         return directory
-    return locate_base(directory)
+    return locate_base(directory, **hub)
+
+
+def has_tokenizer(directory: Path) -> bool:
+    """Whether a directory holds a tokenizer, or a vocabulary of which one is made."""
+    return any(is_there(directory / name, CheckpointError) for name in TOKENIZER_FILES)
 
 
 def _labels(adapter: Adapter, config: BertConfig) -> int | None:

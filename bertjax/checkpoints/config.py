@@ -7,7 +7,6 @@ refused by name with its value.
 
 import math
 import reprlib
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -16,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from bertjax import arguments
 from bertjax.checkpoints.architecture import ACTIVATIONS, Architecture
-from bertjax.checkpoints.families import FAMILIES, Family
+from bertjax.checkpoints.families import FAMILIES, Family, is_number, is_whole
 from bertjax.checkpoints.sentence_transformers import TORCH_ACTIVATIONS, activation_of, read_score_activation
 from bertjax.errors import ConfigError, some_of
 from bertjax.json_files import read_json
@@ -319,14 +318,6 @@ def _show(value: Any) -> str:
         return "a number of thousands of digits"
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def _checked(values: dict[str, Any]) -> dict[str, Any]:
     """Check a config's fields; give them with each number that may be a fraction as a float, and labels by number."""
     if values["model_type"] not in FAMILIES:
@@ -338,9 +329,9 @@ def _checked(values: dict[str, Any]) -> dict[str, Any]:
         "own": _own_settings(family, values["own"]),
     }
     _check_sizes(values, family)
-    _check_choices(values)
+    _check_choices(values, family)
     _check_names(values)
-    return values | _floats(values)
+    return values | _floats(values, family)
 
 
 def _own_settings(family: Family, given: Any) -> FrozenDict[str, Any]:
@@ -359,19 +350,21 @@ def _check_sizes(values: dict[str, Any], family: Family) -> None:
     may_lack_types = 0 in (family.absent.get("type_vocab_size"), family.defaults.get("type_vocab_size"))
     for name in (*_TELLING, "intermediate_size", "max_position_embeddings", "type_vocab_size", "embedding_size"):
         least, key = int(not (name == "type_vocab_size" and may_lack_types)), family.key_of(name)
-        if not _is_int(values[name]) or values[name] < least:
-            raise ConfigError(f"{key} must be a positive integer, found {_show(values[name])}")
+        if not is_whole(values[name]) or values[name] < least:
+            expected = "a positive integer" if least else "an integer of at least 0"
+            raise ConfigError(f"{key} must be {expected}, found {_show(values[name])}")
         if values[name] > LARGEST_SIZE:
             raise ConfigError(f"{key} must be at most {LARGEST_SIZE}, found {_show(values[name])}")
     width, heads = values["hidden_size"], values["num_attention_heads"]
     if width % heads:
-        raise ConfigError(f"hidden_size {width} cannot be divided into num_attention_heads {heads} equal parts")
+        names = [family.key_of(name) for name in ("hidden_size", "num_attention_heads")]
+        raise ConfigError(f"{names[0]} {width} cannot be divided into {names[1]} {heads} equal parts")
     pad, limit = values["pad_token_id"], values["vocab_size"]
-    if pad is not None and not (_is_int(pad) and 0 <= pad < limit):
+    if pad is not None and not (is_whole(pad) and 0 <= pad < limit):
         raise ConfigError(f"pad_token_id must be a token id below vocab_size {limit}, found {_show(pad)}")
 
 
-def _check_choices(values: dict[str, Any]) -> None:
+def _check_choices(values: dict[str, Any], family: Family) -> None:
     scores = (None, *TORCH_ACTIVATIONS)
     for name, allowed in (
         ("hidden_act", ACTIVATIONS),
@@ -379,14 +372,14 @@ def _check_choices(values: dict[str, Any]) -> None:
         ("score_activation", scores),
     ):
         if values[name] not in allowed:
-            raise ConfigError(f"{name} is {_show(values[name])}; bertjax supports only {allowed}")
+            raise ConfigError(f"{family.key_of(name)} is {_show(values[name])}; bertjax supports only {allowed}")
     if not isinstance(values["tie_word_embeddings"], bool):
         raise ConfigError(f"tie_word_embeddings must be true or false, found {_show(values['tie_word_embeddings'])}")
 
 
 def _check_names(values: dict[str, Any]) -> None:
     labels = values["id2label"]
-    if not labels or not all(map(_is_int, labels)) or list(labels) != list(range(len(labels))):
+    if not labels or not all(map(is_whole, labels)) or list(labels) != list(range(len(labels))):
         raise ConfigError(f"id2label must number its labels 0, 1, 2 ..., found {_show(labels)}")
     if not all(isinstance(name, str) for name in labels.values()):
         raise ConfigError(f"id2label must name each label with a string, found {_show(labels)}")
@@ -408,14 +401,14 @@ def _by_number(pairs: list[tuple[int, Any]]) -> LabelNames:
     return LabelNames(dict(pairs))
 
 
-def _floats(values: dict[str, Any]) -> dict[str, float]:
+def _floats(values: dict[str, Any], family: Family) -> dict[str, float]:
     floats = {}
     for name, (low, high, range_in_words) in _RANGES.items():
         value = values[name]
         if value is None and name == "classifier_dropout":
             continue
-        if not _is_number(value) or not low <= value <= high:
-            raise ConfigError(f"{name} must be {range_in_words}, found {_show(value)}")
+        if not is_number(value) or not low <= value <= high:
+            raise ConfigError(f"{family.key_of(name)} must be {range_in_words}, found {_show(value)}")
         floats[name] = float(value)  # JSON writes 0 for 0.0
     return floats
 
@@ -481,7 +474,7 @@ def _labels(mapping: Mapping[str, Any]) -> Mapping[int, Any]:
         count = mapping.get("_num_labels") if pairs is None else None
     if count is None:
         return numbered_labels(2) if pairs is None else pairs
-    if not _is_int(count) or count < 1:
+    if not is_whole(count) or count < 1:
         raise ConfigError(f"num_labels must be a positive integer, found {_show(count)}")
     if count > MOST_LABELS:
         raise ConfigError(f"num_labels must be at most {MOST_LABELS}, found {_show(count)}")
@@ -508,6 +501,6 @@ def _numbered(mapping: Mapping[str, Any], key: str, number_first: bool) -> Mappi
 
 def _label_number(number: Any) -> int:
     """The number that 3 or "3" stands for; not a fraction, true or "3_0"."""
-    if _is_int(number) or (isinstance(number, str) and number.isascii() and number.isdigit()):
+    if is_whole(number) or (isinstance(number, str) and number.isascii() and number.isdigit()):
         return int(number)
     raise ValueError

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from typing import TypedDict
 
 from huggingface_hub import HfApi, constants, snapshot_download
 from huggingface_hub.errors import (
@@ -37,15 +38,31 @@ _WEIGHTS = tuple(
 )
 # Of the modules of sentence-transformers, each in its folder, only dense layers have weights.
 _DENSE = re.compile(r"\d+_Dense/")
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "spm.model", "sentencepiece.bpe.model")
+"""Of one of these a tokenizer is made."""
 # The configuration, the tokeniser's files and those of sentence-transformers.
 _OTHERS = re.compile(
-    r"config\.json|vocab\.(txt|json)|merges\.txt|(spiece|spm|sentencepiece\.bpe)\.model|tokenizer\.json"
-    r"|(tokenizer|sentence_[a-z-]+)_config\.json|added_tokens\.json|special_tokens_map\.json|modules\.json"
+    "|".join(map(re.escape, ("config.json", "merges.txt", *TOKENIZER_FILES)))
+    + r"|(tokenizer|sentence_[a-z-]+)_config\.json|added_tokens\.json|special_tokens_map\.json|modules\.json"
     r"|config_sentence_transformers\.json|\d+_[^/]+/config\.json|adapter_config\.json"
 )
 _ADAPTER = re.compile(r"adapter_model\.(safetensors|bin)")
 # What a look-up or a download was seen to raise; HTTPError is that of the library that huggingface_hub uses.
 _HUB_ERRORS = (OSError, HTTPError, json.JSONDecodeError)
+
+
+class BaseOptions(TypedDict, total=False):
+    """How files are found on the hub, but for the revision, which an adapter's base has of its own: as for `locate`."""
+
+    local_files_only: bool
+    cache_dir: str | Path | None
+    token: str | bool | None
+
+
+class HubOptions(BaseOptions, total=False):
+    """How files are found on the hub: as for `locate`."""
+
+    revision: str | None
 
 
 def locate(

@@ -5,8 +5,9 @@ modules.json            the modules and their order: Transformer, Pooling, any n
 2_Dense/                a dense layer's sizes and weights
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -224,8 +225,13 @@ def _prompt_settings(text: TextSettings) -> dict[str, Any]:
     if not text.prompt:
         return {"prompts": prompts} if prompts else {}
     names = [name for name, prompt in prompts.items() if prompt == text.prompt]
-    name = names[0] if names else next(n for n in ("default", "default prompt") if n not in prompts)
+    name = names[0] if names else _free_name("default", prompts)
     return {"prompts": prompts | {name: text.prompt}, "default_prompt_name": name}
+
+
+def _free_name(name: str, taken: Container[str]) -> str:
+    """A name, with a number behind it where it is taken."""
+    return next(new for number in count(1) if (new := name if number == 1 else f"{name} {number}") not in taken)
 
 
 def _check_prompts(path: Path, text: TextSettings, include_prompt: bool) -> None:

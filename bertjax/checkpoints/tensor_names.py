@@ -216,11 +216,6 @@ def word_embeddings(family: Family = BERT) -> str:
     return next(entry.tensor for entry in family.body if entry.parameter == "bert.embeddings.word")
 
 
-WORD_EMBEDDINGS = word_embeddings()
-DECODER_WEIGHT = "cls.predictions.decoder.weight"
-DECODER_BIAS = "cls.predictions.decoder.bias"
-MLM_BIAS = "cls.predictions.bias"
-
 _OLD_ENDINGS = {".gamma": ".weight", ".beta": ".bias"}
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # 0, 1, 2 ... and 0, 0, 0 ...
 _FLAX_LEAVES = {"kernel": "weight", "scale": "weight", "embedding": "weight"}

@@ -28,11 +28,10 @@ from bertjax.atomic_files import atomic_write, encode_json, staged, write_json
 from bertjax.checkpoints.families import FAMILIES, Family
 from bertjax.checkpoints.tensor_names import (
     BERT,
-    DECODER_WEIGHT,
-    WORD_EMBEDDINGS,
     bias_of,
     canonical_weights,
     from_flax,
+    word_embeddings,
 )
 from bertjax.errors import CheckpointError, MissingDependencyError, OutputError, some_of
 from bertjax.json_files import read_json
@@ -177,7 +176,7 @@ def write_weights(directory: str | Path, weights: Mapping[str, np.ndarray], conf
             raise OutputError(f"cannot write model.safetensors in {directory}: {_one_line(error)}") from error
 
 
-def hash_weights(weights: Mapping[str, np.ndarray]) -> str:
+def hash_weights(weights: Mapping[str, np.ndarray], family: Family = BERT) -> str:
     """Hash names, dtypes, shapes and bytes with sha256: the same for the same weights in any file format.
 
     A decoder weight equal to the word embeddings is left out: it is tied, and formats differ in whether they
@@ -185,13 +184,15 @@ def hash_weights(weights: Mapping[str, np.ndarray]) -> str:
 
     Args:
         weights: tensors under canonical names, in any order.
+        family: whose names they are.
 
     >>> hash_weights({"classifier.bias": np.zeros(3, np.float32)})[:8]
     '5902de5f'
     """
-    digest = hashlib.sha256()
+    digest, decoders = hashlib.sha256(), {head.decoder for head in family.heads.values()}
+    words = weights.get(word_embeddings(family))
     for name, array in sorted(weights.items()):
-        if name == DECODER_WEIGHT and _same(array, weights.get(WORD_EMBEDDINGS)):
+        if name in decoders and _same(array, words):
             continue
         digest.update(f"{name} {array.dtype.name} {array.shape}\n".encode())
         digest.update(_bytes(array).data)

@@ -12,7 +12,7 @@ import tokenizers
 from jaxtyping import Int, Int32
 
 from bertjax import arguments
-from bertjax.checkpoints import counts_prompts, locate, read_prompts, texts_directory
+from bertjax.checkpoints import base_options, counts_prompts, locate, read_prompts, texts_directory
 from bertjax.data.long_texts import Meter, Texts, shorten, shorten_checked
 from bertjax.data.tokenizer_files import SIDES, TOKEN_NAMES, TokenizerParts, read_tokenizer, write_tokenizer
 from bertjax.data.vocabularies import LARGEST_ID
@@ -110,7 +110,7 @@ class Tokenizer:
         token_ids = [number for number in ids.values() if number is not None]
         if len(token_ids) < len(ids):
             missing = ", ".join(self._names[key] for key, number in ids.items() if number is None)
-            raise DataError(f"the tokenizer's vocabulary lacks {missing}; is this a BERT's?")
+            raise DataError(f"the tokenizer's vocabulary lacks {missing}: give the names that it has for them (names=)")
         self.pad_id, self.cls_id, self.sep_id = token_ids
         self._largest_id = max(backend.get_vocab(with_added_tokens=True).values())
         if self._largest_id > LARGEST_ID:
@@ -131,7 +131,7 @@ class Tokenizer:
             DataError: no such file exists, or one is damaged or asks for something bertjax does not support.
             ConfigError: sentence-transformers' files ask for text settings that bertjax does not support.
         """
-        directory = texts_directory(locate(name_or_path, **hub))
+        directory = texts_directory(locate(name_or_path, **hub), **base_options(hub))
         parts = read_tokenizer(directory)
         limits: dict[str, Any] = {"max_length": parts.max_length, "truncation_side": parts.truncation_side}
         prompts: dict[str, Any] = {"prompt": parts.prompt, "prompts": read_prompts(directory)}

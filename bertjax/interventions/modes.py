@@ -45,8 +45,8 @@ class Mode:
 # By name; add your own.
 MODES: dict[str, Mode] = {
     "uniform": Mode(
-        "attention weights 1/n for every query over the n real tokens of the example ([CLS] and [SEP] count, padding "
-        "does not); values and output projection stay (Kovaleva et al. 2019)",
+        "attention weights 1/n for every query over the n real tokens of the example that it may attend to ([CLS] and "
+        "[SEP] count, padding does not); values and output projection stay (Kovaleva et al. 2019)",
         "made uniform",
         "uniform",
     ),

@@ -152,7 +152,7 @@ class Attention(nnx.Module):
         keep = self.keep(context, hidden.shape[1])
         if self.numerics.attention != "explicit" and dropout is None:
             before, after = self.distance_scores(queries, keys, context)
-            bias, scale = (before if after is None else after), None if self.kind.relative is None else self.kind.scale
+            bias, scale = (before if after is None else after), ops.other_scale(self.kind.scale, queries.shape[-1])
             outputs = fused_attention.attend(
                 queries, keys, values, keep, overrides, layer, numerics=self.numerics, scale=scale, bias=bias
             )

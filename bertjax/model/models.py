@@ -5,7 +5,7 @@ A class stands for a task, whatever the family; what the head computes is said b
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,9 @@ from bertjax import arguments
 from bertjax.checkpoints import (
     BertConfig,
     HeadPlan,
+    HubOptions,
     architecture,
+    base_options,
     is_sentence_directory,
     locate,
     read_merged_config,
@@ -332,15 +334,6 @@ CLASSES: dict[str, type[PretrainedModel]] = {
 """The class of each task, whatever the family."""
 
 
-class HubOptions(TypedDict, total=False):
-    """How files are found on the hub: as for `BertModel.from_pretrained`."""
-
-    revision: str | None
-    local_files_only: bool
-    cache_dir: str | Path | None
-    token: str | bool | None
-
-
 class LoadOptions(HubOptions, total=False):
     """The options of `load`: as for `BertModel.from_pretrained`."""
 
@@ -368,10 +361,10 @@ def load(name_or_path: str | Path, **options: Unpack[LoadOptions]) -> Pretrained
         InputError: an unknown option.
     """
     hub: Any = {name: value for name, value in options.items() if name in HubOptions.__annotations__}
-    directory = locate(name_or_path, **hub)
-    rest: Any = {name: value for name, value in options.items() if name not in hub}
-    config = read_merged_config(directory)
-    texts = texts_directory(directory)
+    directory, of_base = locate(name_or_path, **hub), base_options(hub)
+    rest: Any = {name: value for name, value in options.items() if name not in hub or name in of_base}
+    config = read_merged_config(directory, **of_base)
+    texts = texts_directory(directory, **of_base)
     if is_sentence_directory(texts) and (texts == directory or _is_body(config)):
         return BertForSentenceEmbedding.from_pretrained(directory, **rest)
     tasks = {head.architecture: task for task, head in config.family.heads.items()}

@@ -145,6 +145,11 @@ def score_scale(head_dim: int) -> float:
     return float(head_dim**-0.5)
 
 
+def other_scale(scale: float, head_dim: int) -> float | None:
+    """A scale of scores that is not `score_scale`, which kernels take for granted; None where it is."""
+    return None if scale == score_scale(head_dim) else scale
+
+
 def attention_weights(
     scores: Float[Array, "batch heads query key"], keep: Float[Array, "batch #heads #query key"]
 ) -> Float[Array, "batch heads query key"]:

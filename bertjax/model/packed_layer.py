@@ -220,7 +220,7 @@ def _attention(
         products, numbers = positions.distance_scores(queries, keys, weights.distances, kind.relative, numerics)
         products = None if products is None else products * kind.scale
     if numerics.attention != "explicit":
-        scale, bias = (None if kind.relative is None else kind.scale), products if numbers is None else numbers
+        scale, bias = ops.other_scale(kind.scale, queries.shape[-1]), products if numbers is None else numbers
         attend = partial(fused_attention.attend_in_rows, keep=keep, scale=scale, bias=bias)
         return attend(queries, keys, values, rows.segments, numerics), means
     keep = ops.same_segment(rows.segments, numerics.wide) if keep is None else keep

@@ -17,6 +17,7 @@ from jaxtyping import Array, DTypeLike, PyTree
 
 from bertjax import arguments
 from bertjax.checkpoints import (
+    BaseOptions,
     BertConfig,
     CheckpointWarning,
     architecture,
@@ -29,6 +30,7 @@ from bertjax.checkpoints import (
     write_weights,
 )
 from bertjax.errors import CheckpointError, ConfigError, InputError, OutputError, some_of
+from bertjax.model import ops
 from bertjax.model.checks import FIELDS, check_overrides, prepare_inputs, read_batch
 from bertjax.model.encoder import Body
 from bertjax.model.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides, SavedTokenizer
@@ -174,22 +176,17 @@ class PretrainedModel(nnx.Module):
             CheckpointError: missing, damaged or unfitting weights.
             MissingDependencyError: `pytorch_model.bin` without PyTorch.
         """
-        directory = locate(
-            name_or_path,
-            revision=revision,
-            local_files_only=local_files_only,
-            cache_dir=cache_dir,
-            token=token,
-        )
+        of_base: BaseOptions = {"local_files_only": local_files_only, "cache_dir": cache_dir, "token": token}
+        directory = locate(name_or_path, revision=revision, **of_base)
         if config is not None:
             check_config(config)
         arguments.whole_number(seed, "seed", 0)
         _check_options(cls, options)
-        config = config or read_merged_config(directory)
+        config = config or read_merged_config(directory, **of_base)
         numerics = make_numerics(dtype, precision, attention)
-        weights = read_merged_weights(directory, config.family)
+        weights = read_merged_weights(directory, config.family, **of_base)
         config = _untie_if_different(config, weights, cls.task)
-        texts = texts_directory(directory)
+        texts = texts_directory(directory, **of_base)
         options = cls._read_options(texts) | options
         own = cls._read_own(texts, options)
 
@@ -271,6 +268,7 @@ def check_attention(config: BertConfig, form: str) -> None:
     cannot = [
         *(["windows"] if any(kind.window is not None for kind in kinds) else []),
         *(["scores by distance"] if relative is not None else []),
+        *(["scale of scores"] if any(ops.other_scale(kind.scale, config.head_dim) for kind in kinds) else []),
     ]
     if cannot:
         raise InputError(

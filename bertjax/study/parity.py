@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bertjax import arguments as checks_of
-from bertjax.checkpoints import BertConfig, architecture, locate
+from bertjax.checkpoints import BertConfig, architecture, has_tokenizer, locate, texts_directory
 from bertjax.data import Tokenizer, collate, load_examples
 from bertjax.engine import plain
 from bertjax.interventions import overrides
@@ -192,7 +192,7 @@ def check_model(
 
 
 def _sentences(model: PretrainedModel, directory: Path, examples: int) -> Arguments:
-    if not any((directory / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
+    if not has_tokenizer(texts_directory(directory)):
         return random_arguments(model.config, examples, min(32, model.config.max_tokens))
     tokenizer = Tokenizer.from_pretrained(directory)
     sample = load_examples("qnli-sample", limit=examples)

@@ -46,6 +46,8 @@ def where_from(model: PretrainedModel, directory: Path, name: str) -> dict[str, 
         directory: the model's; the hash is of all weights in its files.
         name: what the user called the model.
     """
+    family = model.config.family
+    weights = read_merged_weights(directory, family) | _dense_weights(model, directory)
     return {
         "command": command_line(),
         "model": {
@@ -53,9 +55,7 @@ def where_from(model: PretrainedModel, directory: Path, name: str) -> dict[str, 
             "class": model.class_name,
             "layers": model.config.num_hidden_layers,
             "heads": model.config.num_attention_heads,
-            "weights_sha256": hash_weights(
-                read_merged_weights(directory, model.config.family) | _dense_weights(model, directory)
-            ),
+            "weights_sha256": hash_weights(weights, family),
         },
         "versions": versions(),
         "device": {"platform": jax.default_backend(), "kind": jax.devices()[0].device_kind},

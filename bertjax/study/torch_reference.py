@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from huggingface_hub.errors import StrictDataclassError
 from jaxtyping import Int
 
-from bertjax.checkpoints import BertConfig, architecture, tensor_names
+from bertjax.checkpoints import BertConfig, architecture, holds_adapter, locate_base, tensor_names
 from bertjax.errors import CheckpointError, MissingDependencyError
 from bertjax.model import PretrainedModel
 
@@ -23,8 +24,10 @@ Arguments = dict[str, Int[np.ndarray, "batch token"]]
 def load_torch(model: PretrainedModel, directory: Path) -> Any:
     """The checkpoint as `transformers` reads it: eager attention, no dropout, the dtype of `model`.
 
+    A LoRA adapter is merged into its base by `peft`.
+
     Raises:
-        MissingDependencyError: PyTorch is not installed.
+        MissingDependencyError: PyTorch is not installed, or for an adapter `peft`.
         CheckpointError: `transformers` cannot read it.
     """
     try:
@@ -34,11 +37,28 @@ def load_torch(model: PretrainedModel, directory: Path) -> Any:
     import transformers
 
     cls = getattr(transformers, model.config.family.heads[model.task].architecture)
+    options = {"attn_implementation": "eager", "local_files_only": True}
     try:
-        reference = cls.from_pretrained(directory, attn_implementation="eager", local_files_only=True)
-    except (OSError, ValueError) as error:
+        if holds_adapter(directory):
+            reference = _merged(cls, model, directory, options)
+        else:
+            reference = cls.from_pretrained(directory, **options)
+    except (OSError, ValueError, RuntimeError, StrictDataclassError) as error:
         raise CheckpointError(f"transformers cannot read {directory}: {str(error).splitlines()[0]}") from error
     return reference.eval().to(torch.float64 if model.numerics.dtype == "float64" else torch.float32)
+
+
+def _merged(cls: Any, model: PretrainedModel, directory: Path, options: dict[str, Any]) -> Any:
+    """The base of an adapter with the adapter merged in, as its user would do it with `peft`."""
+    try:
+        from peft import PeftModel
+    except ImportError as error:
+        raise MissingDependencyError("parity of an adapter compares with peft: pip install peft") from error
+    base = locate_base(directory)
+    if directory.samefile(base):  # transformers finds the adapter beside the model by itself
+        return cls.from_pretrained(base, **options)
+    labels = {"num_labels": model.config.num_labels, "ignore_mismatched_sizes": True}
+    return PeftModel.from_pretrained(cls.from_pretrained(base, **labels, **options), directory).merge_and_unload()
 
 
 def run_torch(reference: Any, arguments: Mapping[str, Any]) -> Any:

@@ -11,6 +11,8 @@ from bertjax.checkpoints.families.family import (
     Head,
     Setting,
     TensorEntry,
+    is_number,
+    is_whole,
 )
 
 __all__ = [
@@ -24,6 +26,8 @@ __all__ = [
     "Head",
     "Setting",
     "TensorEntry",
+    "is_number",
+    "is_whole",
 ]
 
 FAMILIES: dict[str, Family] = {

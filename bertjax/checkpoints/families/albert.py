@@ -21,6 +21,7 @@ from bertjax.checkpoints.architecture import (
     HeadPlan,
 )
 from bertjax.checkpoints.families.family import (
+    CLASSIFIER,
     Config,
     Family,
     Head,
@@ -96,7 +97,6 @@ _LAYER = LayerTensors(
     mlp="ffn_output",
     output_norm="full_layer_layer_norm",
 )
-_CLASSIFIER = linear("classifier", "classifier")
 _WORDS = (
     *linear("predictions.dense", "predictions.transform"),
     *norm("predictions.LayerNorm", "predictions.norm"),
@@ -118,7 +118,7 @@ FAMILY = Family(
     ),
     heads={
         BODY: Head("AlbertModel"),
-        SEQUENCE: Head("AlbertForSequenceClassification", _CLASSIFIER),
+        SEQUENCE: Head("AlbertForSequenceClassification", CLASSIFIER),
         WORDS: Head("AlbertForMaskedLM", _WORDS, decoder=_DECODER, decoder_bias=_DECODER_BIAS),
         PRETRAINING: Head(
             "AlbertForPreTraining",
@@ -126,9 +126,9 @@ FAMILY = Family(
             decoder=_DECODER,
             decoder_bias=_DECODER_BIAS,
         ),
-        TOKENS: Head("AlbertForTokenClassification", _CLASSIFIER),
+        TOKENS: Head("AlbertForTokenClassification", CLASSIFIER),
         ANSWERS: Head("AlbertForQuestionAnswering", linear("qa_outputs", "qa_outputs")),
-        CHOICE: Head("AlbertForMultipleChoice", _CLASSIFIER),
+        CHOICE: Head("AlbertForMultipleChoice", CLASSIFIER),
     },
     absent={},
     keys={"classifier_dropout": "classifier_dropout_prob"},

@@ -1,5 +1,7 @@
 """BERT (Devlin et al. 2019), after HuggingFace's `modeling_bert.py`."""
 
+from dataclasses import replace
+
 from bertjax.checkpoints.architecture import (
     ANSWERS,
     BODY,
@@ -14,17 +16,17 @@ from bertjax.checkpoints.architecture import (
     HeadPlan,
 )
 from bertjax.checkpoints.families.family import (
+    CLASSIFIER,
+    PREDICTIONS,
     Config,
     Family,
     Head,
     LayerTensors,
-    TensorEntry,
     dropout_rates,
     embedding_entries,
     head_plans,
     layer_kind,
     linear,
-    norm,
 )
 
 
@@ -41,15 +43,7 @@ def _describe(config: Config) -> Architecture:
     )
 
 
-_WORDS = (
-    *linear("cls.predictions.transform.dense", "predictions.transform"),
-    *norm("cls.predictions.transform.LayerNorm", "predictions.norm"),
-    TensorEntry("cls.predictions.decoder.weight", "predictions.decoder"),
-    TensorEntry("cls.predictions.bias", "predictions.bias"),
-)
 _NEXT = linear("cls.seq_relationship", "seq_relationship")
-_DECODER, _DECODER_BIAS = "cls.predictions.decoder.weight", "cls.predictions.decoder.bias"
-_CLASSIFIER = linear("classifier", "classifier")
 
 FAMILY = Family(
     model_type="bert",
@@ -63,13 +57,13 @@ FAMILY = Family(
     ),
     heads={
         BODY: Head("BertModel"),
-        SEQUENCE: Head("BertForSequenceClassification", _CLASSIFIER),
-        WORDS: Head("BertForMaskedLM", _WORDS, decoder=_DECODER, decoder_bias=_DECODER_BIAS),
+        SEQUENCE: Head("BertForSequenceClassification", CLASSIFIER),
+        WORDS: replace(PREDICTIONS, architecture="BertForMaskedLM"),
         NEXT: Head("BertForNextSentencePrediction", _NEXT),
-        PRETRAINING: Head("BertForPreTraining", (*_WORDS, *_NEXT), decoder=_DECODER, decoder_bias=_DECODER_BIAS),
-        TOKENS: Head("BertForTokenClassification", _CLASSIFIER),
+        PRETRAINING: replace(PREDICTIONS, architecture="BertForPreTraining", entries=(*PREDICTIONS.entries, *_NEXT)),
+        TOKENS: Head("BertForTokenClassification", CLASSIFIER),
         ANSWERS: Head("BertForQuestionAnswering", linear("qa_outputs", "qa_outputs")),
-        CHOICE: Head("BertForMultipleChoice", _CLASSIFIER),
+        CHOICE: Head("BertForMultipleChoice", CLASSIFIER),
     },
     harmless=frozenset(
         # a pooler that Google's multilingual configs describe and no BERT has

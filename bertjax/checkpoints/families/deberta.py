@@ -13,6 +13,7 @@ the config says `legacy: false`; it is read here either way, since both classes 
 tensors.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from bertjax.checkpoints.architecture import (
@@ -29,8 +30,10 @@ from bertjax.checkpoints.architecture import (
     RelativePositions,
 )
 from bertjax.checkpoints.families.family import (
+    CLASSIFIER,
     HEAD_BIAS,
     INTO_HEADS,
+    PREDICTIONS,
     TRANSPOSED,
     Config,
     Family,
@@ -130,8 +133,7 @@ _LAYER = LayerTensors(
     query="attention.self.query_proj", key="attention.self.key_proj", value="attention.self.value_proj"
 )
 _BEGINNING, _OURS = "deberta.encoder.layer.{layer}", "bert.encoder.layers.{layer}"
-_CLASSIFIER = linear("classifier", "classifier")
-_POOLED = (*linear("pooler.dense", "transform.dense"), *_CLASSIFIER)
+_POOLED = (*linear("pooler.dense", "transform.dense"), *CLASSIFIER)
 
 FAMILY = Family(
     model_type="deberta-v2",
@@ -152,23 +154,16 @@ FAMILY = Family(
     heads={
         BODY: Head("DebertaV2Model"),
         SEQUENCE: Head("DebertaV2ForSequenceClassification", _POOLED),
-        WORDS: Head(
-            "DebertaV2ForMaskedLM",
-            (
-                *linear("cls.predictions.transform.dense", "predictions.transform"),
-                *norm("cls.predictions.transform.LayerNorm", "predictions.norm"),
-                TensorEntry("cls.predictions.decoder.weight", "predictions.decoder"),
-                TensorEntry("cls.predictions.bias", "predictions.bias"),
-            ),
-            decoder="cls.predictions.decoder.weight",
-            decoder_bias="cls.predictions.decoder.bias",
+        WORDS: replace(
+            PREDICTIONS,
+            architecture="DebertaV2ForMaskedLM",
             renamed={
                 "lm_predictions.lm_head.dense": "cls.predictions.transform.dense",
                 "lm_predictions.lm_head.LayerNorm": "cls.predictions.transform.LayerNorm",
                 "lm_predictions.lm_head.bias": "cls.predictions.bias",
             },
         ),
-        TOKENS: Head("DebertaV2ForTokenClassification", _CLASSIFIER),
+        TOKENS: Head("DebertaV2ForTokenClassification", CLASSIFIER),
         ANSWERS: Head("DebertaV2ForQuestionAnswering", linear("qa_outputs", "qa_outputs")),
         CHOICE: Head("DebertaV2ForMultipleChoice", _POOLED),
     },

@@ -20,6 +20,8 @@ from bertjax.checkpoints.architecture import (
     HeadPlan,
 )
 from bertjax.checkpoints.families.family import (
+    CLASSIFIER,
+    TWO_STEPS,
     Config,
     Family,
     Head,
@@ -49,8 +51,6 @@ def _describe(config: Config) -> Architecture:
     )
 
 
-_CLASSIFIER = linear("classifier", "classifier")
-
 FAMILY = Family(
     model_type="electra",
     name="ELECTRA",
@@ -63,10 +63,7 @@ FAMILY = Family(
     ),
     heads={
         BODY: Head("ElectraModel"),
-        SEQUENCE: Head(
-            "ElectraForSequenceClassification",
-            (*linear("classifier.dense", "transform.dense"), *linear("classifier.out_proj", "classifier")),
-        ),
+        SEQUENCE: Head("ElectraForSequenceClassification", TWO_STEPS),
         WORDS: Head(
             "ElectraForMaskedLM",
             (
@@ -84,11 +81,9 @@ FAMILY = Family(
                 *linear("discriminator_predictions.dense_prediction", "classifier"),
             ),
         ),
-        TOKENS: Head("ElectraForTokenClassification", _CLASSIFIER),
+        TOKENS: Head("ElectraForTokenClassification", CLASSIFIER),
         ANSWERS: Head("ElectraForQuestionAnswering", linear("qa_outputs", "qa_outputs")),
-        CHOICE: Head(
-            "ElectraForMultipleChoice", (*linear("sequence_summary.summary", "transform.dense"), *_CLASSIFIER)
-        ),
+        CHOICE: Head("ElectraForMultipleChoice", (*linear("sequence_summary.summary", "transform.dense"), *CLASSIFIER)),
     },
     absent={},
     defaults={"embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},

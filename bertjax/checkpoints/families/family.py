@@ -4,6 +4,7 @@ A family is one file beside this one, and all that bertjax knows of it stands th
 """
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
@@ -233,8 +234,8 @@ def is_whole(value: Any) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Whether something is a number, and not true or false."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether something is a number that floats can hold, and not true or false."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _is_share(value: Any) -> bool:
@@ -323,3 +324,33 @@ def head_plans(sequence: HeadPlan, words: str, *, choice: HeadPlan | None = None
         WORDS: HeadPlan("tokens", words, norm=True),
         CHOICE: replace(choice or sequence, labels=1),
     }
+
+
+CLASSIFIER = linear("classifier", "classifier")
+"""A head of one linear map."""
+TWO_STEPS = (*linear("classifier.dense", "transform.dense"), *linear("classifier.out_proj", "classifier"))
+"""A head of two, as RoBERTa's."""
+PREDICTIONS = Head(
+    "BertForMaskedLM",
+    (
+        *linear("cls.predictions.transform.dense", "predictions.transform"),
+        *norm("cls.predictions.transform.LayerNorm", "predictions.norm"),
+        TensorEntry("cls.predictions.decoder.weight", "predictions.decoder"),
+        TensorEntry("cls.predictions.bias", "predictions.bias"),
+    ),
+    decoder="cls.predictions.decoder.weight",
+    decoder_bias="cls.predictions.decoder.bias",
+)
+"""The masked-LM head under BERT's names."""
+LM_HEAD = Head(
+    "RobertaForMaskedLM",
+    (
+        *linear("lm_head.dense", "predictions.transform"),
+        *norm("lm_head.layer_norm", "predictions.norm"),
+        TensorEntry("lm_head.decoder.weight", "predictions.decoder"),
+        TensorEntry("lm_head.bias", "predictions.bias"),
+    ),
+    decoder="lm_head.decoder.weight",
+    decoder_bias="lm_head.decoder.bias",
+)
+"""The masked-LM head under RoBERTa's names."""

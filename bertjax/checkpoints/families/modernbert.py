@@ -22,6 +22,7 @@ from bertjax.checkpoints.architecture import (
     LayerKind,
 )
 from bertjax.checkpoints.families.family import (
+    CLASSIFIER,
     HEAD_BIAS,
     INTO_HEADS,
     OUT_OF_HEADS,
@@ -155,7 +156,6 @@ def _projection(number: int, name: str) -> tuple[TensorEntry, ...]:
 
 
 _HEAD = (*linear("head.dense", "transform.dense"), *norm("head.norm", "transform.norm"))
-_CLASSIFIER = linear("classifier", "classifier")
 
 FAMILY = Family(
     model_type="modernbert",
@@ -175,7 +175,7 @@ FAMILY = Family(
     ),
     heads={
         BODY: Head("ModernBertModel"),
-        SEQUENCE: Head("ModernBertForSequenceClassification", (*_HEAD, *_CLASSIFIER)),
+        SEQUENCE: Head("ModernBertForSequenceClassification", (*_HEAD, *CLASSIFIER)),
         WORDS: Head(
             "ModernBertForMaskedLM",
             (
@@ -186,9 +186,9 @@ FAMILY = Family(
             ),
             decoder="decoder.weight",
         ),
-        TOKENS: Head("ModernBertForTokenClassification", (*_HEAD, *_CLASSIFIER)),
+        TOKENS: Head("ModernBertForTokenClassification", (*_HEAD, *CLASSIFIER)),
         ANSWERS: Head("ModernBertForQuestionAnswering", (*_HEAD, *linear("classifier", "qa_outputs"))),
-        CHOICE: Head("ModernBertForMultipleChoice", (*_HEAD, *_CLASSIFIER)),
+        CHOICE: Head("ModernBertForMultipleChoice", (*_HEAD, *CLASSIFIER)),
     },
     keys={
         "hidden_act": "hidden_activation",
@@ -233,7 +233,10 @@ FAMILY = Family(
             "layer_norm_eps",
         ]
     ),
-    harmless_only_at={"rope_scaling": (None,)},
+    harmless_only_at={
+        "rope_scaling": (None,),
+        "position_embedding_type": ("absolute", "sans_pos", None),  # transformers does not read it
+    },
     read=_read,
     write=_write,
     check=_check,

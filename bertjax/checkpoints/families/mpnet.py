@@ -20,6 +20,9 @@ from bertjax.checkpoints.architecture import (
     RelativePositions,
 )
 from bertjax.checkpoints.families.family import (
+    CLASSIFIER,
+    LM_HEAD,
+    TWO_STEPS,
     Config,
     Family,
     Head,
@@ -32,7 +35,6 @@ from bertjax.checkpoints.families.family import (
     linear,
     one_of,
 )
-from bertjax.checkpoints.families.roberta import LM_HEAD, TWO_STEPS
 
 PADDING = 1  # the embeddings' own, in transformers, not the config's
 BUCKETS, LARGEST = 32, 128  # in transformers whatever the config says, which must fit
@@ -58,7 +60,6 @@ _LAYER = LayerTensors(
     output="attention.attn.o",
     attention_norm="attention.LayerNorm",
 )
-_CLASSIFIER = linear("classifier", "classifier")
 
 FAMILY = Family(
     model_type="mpnet",
@@ -75,9 +76,9 @@ FAMILY = Family(
         BODY: Head("MPNetModel"),
         SEQUENCE: Head("MPNetForSequenceClassification", TWO_STEPS),
         WORDS: replace(LM_HEAD, architecture="MPNetForMaskedLM"),
-        TOKENS: Head("MPNetForTokenClassification", _CLASSIFIER),
+        TOKENS: Head("MPNetForTokenClassification", CLASSIFIER),
         ANSWERS: Head("MPNetForQuestionAnswering", linear("qa_outputs", "qa_outputs")),
-        CHOICE: Head("MPNetForMultipleChoice", _CLASSIFIER),
+        CHOICE: Head("MPNetForMultipleChoice", CLASSIFIER),
     },
     absent={"type_vocab_size": 0, "classifier_dropout": None, "embedding_size": None},
     defaults={"vocab_size": 30527, "pad_token_id": 1},

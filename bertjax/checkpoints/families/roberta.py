@@ -18,17 +18,18 @@ from bertjax.checkpoints.architecture import (
     HeadPlan,
 )
 from bertjax.checkpoints.families.family import (
+    CLASSIFIER,
+    LM_HEAD,
+    TWO_STEPS,
     Config,
     Family,
     Head,
     LayerTensors,
-    TensorEntry,
     dropout_rates,
     embedding_entries,
     head_plans,
     layer_kind,
     linear,
-    norm,
 )
 from bertjax.errors import ConfigError
 
@@ -50,21 +51,6 @@ def _check(config: Config) -> None:
         raise ConfigError("pad_token_id is null, but positions are counted from it")
 
 
-_CLASSIFIER = linear("classifier", "classifier")
-LM_HEAD = Head(
-    "RobertaForMaskedLM",
-    (
-        *linear("lm_head.dense", "predictions.transform"),
-        *norm("lm_head.layer_norm", "predictions.norm"),
-        TensorEntry("lm_head.decoder.weight", "predictions.decoder"),
-        TensorEntry("lm_head.bias", "predictions.bias"),
-    ),
-    decoder="lm_head.decoder.weight",
-    decoder_bias="lm_head.decoder.bias",
-)
-TWO_STEPS = (*linear("classifier.dense", "transform.dense"), *linear("classifier.out_proj", "classifier"))
-
-
 def _family(model_type: str, name: str, classes: str, vocabulary: int = 30522) -> Family:
     return Family(
         model_type=model_type,
@@ -80,9 +66,9 @@ def _family(model_type: str, name: str, classes: str, vocabulary: int = 30522) -
             BODY: Head(f"{classes}Model"),
             SEQUENCE: Head(f"{classes}ForSequenceClassification", TWO_STEPS),
             WORDS: replace(LM_HEAD, architecture=f"{classes}ForMaskedLM"),
-            TOKENS: Head(f"{classes}ForTokenClassification", _CLASSIFIER),
+            TOKENS: Head(f"{classes}ForTokenClassification", CLASSIFIER),
             ANSWERS: Head(f"{classes}ForQuestionAnswering", linear("qa_outputs", "qa_outputs")),
-            CHOICE: Head(f"{classes}ForMultipleChoice", _CLASSIFIER),
+            CHOICE: Head(f"{classes}ForMultipleChoice", CLASSIFIER),
         },
         defaults={"vocab_size": vocabulary, "pad_token_id": 1},
         check=_check,
