@@ -114,13 +114,8 @@ def make_model(run: Run, data: Data, init: str, seed: int) -> BertForSequenceCla
     """A classifier for a task from one of the three initialisations; `seed` is for its random parts."""
     options, directory = run.options, locate(run.options.model)
     names = data.train.task.label_names or ("LABEL_0",)
-    config = dataclasses.replace(
-        read_merged_config(directory),
-        hidden_dropout_prob=options.dropout,
-        attention_probs_dropout_prob=options.dropout,
-        classifier_dropout=None,
-        id2label=dict(enumerate(names)),
-    )
+    config = read_merged_config(directory).with_dropout(options.dropout)
+    config = dataclasses.replace(config, id2label=dict(enumerate(names)))
     if init == "random":
         config = dataclasses.replace(config, initializer_range=0.02)
     model = BertForSequenceClassification(config, jax.random.key(seed), make_numerics(options.precision))

@@ -1,10 +1,13 @@
 """A LoRA adapter's directory is loaded as its base with the adapter merged in, whatever asks for it."""
 
+import json
+
 import numpy as np
 import pytest
 
 import bertjax
 from bertjax.checkpoints import hash_checkpoint
+from bertjax.cli import main
 from bertjax.errors import OutputError
 from bertjax.study import provenance
 from tests.families import arguments, saved_by_torch
@@ -15,7 +18,7 @@ pytestmark = [pytest.mark.needs_torch, pytest.mark.filterwarnings("ignore:`is_gr
 
 
 @pytest.mark.parametrize(("family", "targets"), [("bert", ["query", "value"]), ("modernbert", ["Wqkv", "Wi"])])
-def test_an_adapter_is_its_base_with_it_merged_in(family, targets, tmp_path, rng):
+def test_an_adapter_is_its_base_with_it_merged_in(family, targets, tmp_path, rng, capsys):
     import peft
     import torch
     import transformers
@@ -46,6 +49,11 @@ def test_an_adapter_is_its_base_with_it_merged_in(family, targets, tmp_path, rng
     assert hash_checkpoint(tmp_path / "merged") == hash_checkpoint(tmp_path / "adapter") != hash_checkpoint(base)
     facts = provenance.where_from(ours, tmp_path / "adapter", "adapter")
     assert facts["model"]["weights_sha256"] == hash_checkpoint(tmp_path / "adapter")
+    adapter = tmp_path / "adapter"
+    settings = json.loads((adapter / "adapter_config.json").read_text())
+    (adapter / "adapter_config.json").write_text(json.dumps(settings | {"base_model_name_or_path": "../base"}))
+    assert main(["parity", "--model", str(adapter), "--precision", "float64"]) == 0
+    assert "components agree" in capsys.readouterr().out
     with pytest.raises(OutputError, match="holds an adapter, which would be merged again"):
         ours.save_pretrained(tmp_path / "adapter")
 

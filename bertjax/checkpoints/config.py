@@ -214,6 +214,23 @@ class BertConfig:
         """The number of each label, by its name."""
         return {name: number for number, name in self.id2label.items()}
 
+    def with_dropout(self, rate: float) -> "BertConfig":
+        """The same config with one rate of dropout wherever the family drops units in training.
+
+        Raises:
+            ConfigError: no number from 0 to 1.
+
+        >>> BertConfig().with_dropout(0.3).hidden_dropout_prob
+        0.3
+        """
+        names = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
+        usual = _defaults(self.family)
+        rates: dict[str, Any] = {
+            name: rate for name in names if name not in self.family.absent and usual[name] is not None
+        }
+        own = {name: rate for name, setting in self.family.settings.items() if setting.is_rate}
+        return replace(self, **({"classifier_dropout": None} | rates), own={**self.own, **own})
+
     @classmethod
     def from_dict(cls, mapping: Mapping[str, Any]) -> "BertConfig":
         """Make a config of what a config.json holds, refusing what bertjax does not understand.
@@ -306,9 +323,12 @@ def _names() -> list[str]:
     return [field.name for field in fields(BertConfig)]
 
 
+_DEFAULTS = {field.name: field.default for field in fields(BertConfig)}
+
+
 def _defaults(family: Family) -> dict[str, Any]:
     """What the fields are where a family's config.json does not say."""
-    return {field.name: field.default for field in fields(BertConfig)} | {**family.defaults, **family.absent}
+    return {**_DEFAULTS, **family.defaults, **family.absent}
 
 
 def _show(value: Any) -> str:
@@ -322,7 +342,11 @@ def _checked(values: dict[str, Any]) -> dict[str, Any]:
     """Check a config's fields; give them with each number that may be a fraction as a float, and labels by number."""
     if values["model_type"] not in FAMILIES:
         raise ConfigError(f"model_type is {_show(values['model_type'])}; bertjax loads only {_known_families()}")
-    family, width = FAMILIES[values["model_type"]], values["embedding_size"]
+    family = FAMILIES[values["model_type"]]
+    values = values | _without_key(values, family)
+    if values["classifier_dropout"] is None and _defaults(family)["classifier_dropout"] is not None:
+        values["classifier_dropout"] = values["hidden_dropout_prob"]  # transformers takes no null there
+    width = values["embedding_size"]
     values = values | {
         "id2label": _as_labels(values["id2label"]),
         "embedding_size": values["hidden_size"] if width is None else width,
@@ -332,6 +356,17 @@ def _checked(values: dict[str, Any]) -> dict[str, Any]:
     _check_choices(values, family)
     _check_names(values)
     return values | _floats(values, family)
+
+
+def _without_key(values: dict[str, Any], family: Family) -> dict[str, Any]:
+    """Fields that a family's config.json has no key for, as they then are.
+
+    BERT's default stands for no value, and so does any width of embeddings, which follows the hidden states'.
+    """
+    for name, value in family.absent.items():
+        if name != "embedding_size" and values[name] not in (None, value, _DEFAULTS[name]):
+            raise ConfigError(f"{family.name} has no {name}, found {_show(values[name])}")
+    return dict(family.absent)
 
 
 def _own_settings(family: Family, given: Any) -> FrozenDict[str, Any]:

@@ -56,6 +56,11 @@ def _linear_head(config: BertConfig, labels: int, key: Array, model: TaskModel) 
     return Dense(key, (config.hidden_size, labels), (labels,), config.initializer_range, model.numerics)
 
 
+def _transform(config: BertConfig, plan: HeadPlan, head: Array, numerics: Numerics) -> "Transform | None":
+    """What a head's plan has before its output layer; its key comes of the head's."""
+    return None if plan.activation is None else Transform(config, plan, jax.random.split(head)[1], numerics)
+
+
 class Transform(nnx.Module):
     """A dense layer and its activation, and perhaps a norm, between the encoder and a head's output."""
 
@@ -83,8 +88,7 @@ class LinearTaskModel(TaskModel):
     def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
         plan, (body, head) = _plan(config, self.task), _two_keys(key)
         super().__init__(config, body, numerics, add_pooling_layer=plan.reads == "pooler")
-        _, second = jax.random.split(head)
-        self.transform = None if plan.activation is None else Transform(config, plan, second, self.numerics)
+        self.transform = _transform(config, plan, head, self.numerics)
         self.classifier = _linear_head(config, plan.labels or config.num_labels, head, self)
 
     @property
@@ -152,8 +156,7 @@ class BertForQuestionAnswering(TaskModel):
     def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
         plan, (body, head) = _plan(config, self.task), _two_keys(key)
         super().__init__(config, body, numerics, add_pooling_layer=False)
-        _, second = jax.random.split(head)
-        self.transform = None if plan.activation is None else Transform(config, plan, second, self.numerics)
+        self.transform = _transform(config, plan, head, self.numerics)
         self.qa_outputs = _linear_head(config, 2, head, self)
 
     def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:

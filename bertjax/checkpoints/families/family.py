@@ -193,11 +193,13 @@ class Setting:
         default: where the file says nothing, as in transformers.
         fits: whether a value is one.
         expected: what it must be, in words.
+        is_rate: whether it is a share of units dropped in training.
     """
 
     default: Any
     fits: Callable[[Any], bool]
     expected: str
+    is_rate: bool = False
 
 
 def whole(default: int, least: int = 1) -> Setting:
@@ -213,7 +215,7 @@ def switch(default: bool) -> Setting:
 def rate(default: float | None) -> Setting:
     """A share of dropped units; null where the default is."""
     expected = "a number from 0 to 1" + (" or null" if default is None else "")
-    return Setting(default, lambda value: (value is None and default is None) or _is_share(value), expected)
+    return Setting(default, lambda value: (value is None and default is None) or _is_share(value), expected, True)
 
 
 def positive(default: float) -> Setting:
