@@ -115,7 +115,9 @@ def _parser(command: str | None = None) -> Parser:
     """
     from bertjax import __version__
 
-    parser = Parser(prog="bertjax", description="BERT in JAX/Flax for people who study what attention heads do.")
+    parser = Parser(
+        prog="bertjax", description="BERT and its relatives in JAX/Flax, for people who study what attention heads do."
+    )
     parser.add_argument("--version", action="version", version=f"bertjax {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
     _add_ablate(commands, command in ("ablate", None))
@@ -185,14 +187,14 @@ def _add_what(add: Callable[..., None]) -> None:
     from bertjax.study import COLLECTIONS, available_modes
 
     glue = "mrpc, stsb, sst2, qqp, rte, qnli, mnli, mnli-mm, cola"
-    add("model", "directory, hub id, or package:NAME", metavar="M")
+    add("model", "directory (of a LoRA adapter too), hub id, or package:NAME", metavar="M")
     add("task", f"task of GLUE ({glue}), qnli-sample, or custom (needs --data and --text-columns)", metavar="T")
     add("mode", "what takes the head's place", choices=available_modes())
     add("ablate", f"{', '.join(COLLECTIONS)}, or a file with a set of heads in each line", metavar="WHAT")
     add("heads", "restrict to these heads, as LAYER.HEAD; for 'cumulative' in this order", nargs="+", metavar="L.H")
     add("subset_size", "for 'subsets': heads of each (default 2)", type=positive, metavar="K")
     add("subset_count", "for 'subsets': how many (default 100)", type=positive, metavar="N")
-    add("readout", "auto, or similarity: any BERT as a sentence embedder", choices=["auto", "similarity"])
+    add("readout", "auto, or similarity: any encoder as a sentence embedder", choices=["auto", "similarity"])
     add("metric", "the main metric (default the task's own)", choices=list(METRICS))
 
 

@@ -12,6 +12,7 @@ import pytest
 import bertjax
 from bertjax.checkpoints.location import locate
 from bertjax.checkpoints.weight_files import read_weights
+from bertjax.cli import _parser as parser_of_commands
 from bertjax.cli import main
 from bertjax.data import TASKS
 from bertjax.interventions import MODES, overrides
@@ -22,6 +23,17 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 COMMANDS = [line for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
+FAMILIES_PAGE = (ROOT / "docs" / "families.md").read_text()
+
+
+@pytest.mark.parametrize("line", re.findall(r"^bertjax (?:ablate|parity) .*", FAMILIES_PAGE, re.MULTILINE))
+def test_the_commands_for_each_family_are_commands(line):
+    """Their models are on the hub; here each is parsed, its task is one, and the task's data are named or shipped."""
+    options, unknown = parser_of_commands().parse_known_args(shlex.split(line)[1:])
+    assert unknown == []
+    if options.command == "ablate":
+        assert options.task in TASKS
+        assert (options.task == "qnli-sample") != bool(options.data)
 
 
 @pytest.fixture(scope="module")
