@@ -122,7 +122,10 @@ def make_model(run: Run, data: Data, init: str, seed: int) -> BertForSequenceCla
     if init != "random":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CheckpointWarning)  # about heads that are not used
-            model.bert = BertModel.from_pretrained(directory, config=config, dtype=options.precision, seed=seed)
+            pooler = model.bert.pooler is not None  # which not every family's classifier reads
+            model.bert = BertModel.from_pretrained(
+                directory, config=config, dtype=options.precision, seed=seed, add_pooling_layer=pooler
+            )
     return model
 
 

@@ -18,7 +18,8 @@ def attend(
     run: Run, sentence: str, second: str | None = None
 ) -> tuple[list[str], Float[np.ndarray, "layers heads query key"]]:
     """The tokens of a sentence, or of a pair, and every head's weights."""
-    encoding = run.tokenizer.encode([sentence], None if second is None else [second])[0]
+    longest = run.model.config.max_tokens
+    encoding = run.tokenizer.encode([sentence], None if second is None else [second], longest)[0]
     tokens = list(encoding.tokens)
     maps = reduce_attention(run.model, [encoding], whole_maps)[0]
     return tokens, maps[:, :, : len(tokens), : len(tokens)].astype(np.float64)
