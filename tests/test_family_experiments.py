@@ -1,0 +1,82 @@
+"""The paper's experiments with models of other families: fine-tuned and resumed, disabled, looked at."""
+
+import json
+from importlib import import_module
+
+import pytest
+
+import bertjax
+from experiments import finetune
+from experiments.training.state import RunDirectory
+from tests.families import arguments, saved_by_torch, sometimes
+from tests.tiny import largest_difference
+from tests.workshop import add_tokenizer
+
+pytestmark = pytest.mark.needs_torch
+
+OTHERS = ["deberta-v2", "distilbert", "modernbert", "roberta"]
+
+
+@pytest.fixture
+def checkpoint(request, tmp_path):
+    """A random encoder with a tokenizer, long enough for pairs of sentences."""
+    settings = {"vocab_size": 61, "max_position_embeddings": 140}
+    directory = saved_by_torch(request.param, "sequence classification", tmp_path / "model", num_labels=2, **settings)
+    add_tokenizer(directory)
+    (directory / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    return directory
+
+
+@pytest.mark.parametrize("checkpoint", sometimes(OTHERS, "modernbert"), indirect=True)
+def test_a_family_is_fine_tuned_goes_on_after_a_kill_and_loads_in_pytorch(checkpoint, glue, tmp_path, monkeypatch, rng):
+    import torch
+    import transformers
+
+    words = f"--model {checkpoint} --data {glue} --task mrpc --epochs 2 --batch-size 8 --init pretrained --output"
+    assert finetune.main([*words.split(), str(tmp_path / "whole")]) == 0
+    save = RunDirectory.save_state
+
+    def stop(self, trees, several):
+        save(self, trees, several)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDirectory, "save_state", stop)
+        assert finetune.main([*words.split(), str(tmp_path / "killed")]) == 130
+    assert finetune.main([*words.split(), str(tmp_path / "killed")]) == 0
+    last, resumed = (tmp_path / name / "runs" / "mrpc-pretrained-0" / "last" for name in ("whole", "killed"))
+    assert (last / "model.safetensors").read_bytes() == (resumed / "model.safetensors").read_bytes()
+    model, loading = transformers.AutoModelForSequenceClassification.from_pretrained(
+        last, attn_implementation="eager", output_loading_info=True
+    )
+    assert not any(loading[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    ours = bertjax.load(last)
+    call = {name: value for name, value in arguments(ours.config, rng).items() if name != "token_type_ids"}
+    with torch.no_grad():
+        expected = model.eval()(**{name: torch.tensor(value) for name, value in call.items()}).logits
+    assert largest_difference(ours(**call).logits, expected) < 2e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checkpoint", OTHERS, indirect=True)
+@pytest.mark.parametrize(
+    ("program", "options"),
+    [
+        ("attention_patterns", "--task qnli-sample"),
+        ("attention_change", "--task qnli-sample --tuned MODEL"),
+        ("frame_semantics", ""),
+        ("linguistic_features", "--task qnli-sample --tagger experiments/data/ewt_dev_sample.conllu"),
+        ("token_to_token", "--task qnli-sample --tagger experiments/data/ewt_dev_sample.conllu"),
+        ("head_ablation", "--task qnli-sample --resamples 50"),
+        ("layer_ablation", "--task qnli-sample --resamples 50"),
+        ("layer_sets", "--task qnli-sample --resamples 50"),
+        ("repeated_patterns", "--task qnli-sample --resamples 50"),
+    ],
+)
+def test_each_experiment_runs_on_each_family(checkpoint, program, options, tmp_path):
+    words = options.replace("MODEL", str(checkpoint)).split()
+    command = ["--model", str(checkpoint), "--limit", "8", "--output", str(tmp_path / "out"), *words]
+    assert import_module(f"experiments.{program}").main(command) == 0
+    numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
+    assert numbers["model"]["class"] == bertjax.load(checkpoint).class_name
+    assert (tmp_path / "out" / "figure.png").stat().st_size > 5000
