@@ -1,4 +1,4 @@
-"""Each family's config, key by key: what is followed changes the model, what is harmless does not, the rest is refused."""
+"""The config of each family, key by key: what is followed changes the model, and the rest is harmless or refused."""
 
 import dataclasses
 import json
