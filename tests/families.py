@@ -99,7 +99,7 @@ HEADS = [(family, task) for family in FAMILIES for task in FAMILIES[family].head
 
 
 def sometimes(families: Iterable[str], *always: str) -> list[Any]:
-    """Families for a test: those that are always tried, and the others by `make test-slow`."""
+    """Families, or names of other cases, for a test: those always tried, and the others by `make test-slow`."""
     return [family if family in always else pytest.param(family, marks=pytest.mark.slow) for family in families]
 
 

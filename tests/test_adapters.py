@@ -155,8 +155,16 @@ TASKS = {
 }
 
 
-@pytest.mark.parametrize("task", [*TASKS, None])
-@pytest.mark.parametrize("family", ["Bert", "Roberta"])
+ALWAYS = [("Bert", "SEQ_CLS"), ("Bert", "QUESTION_ANS"), ("Bert", None), ("Roberta", "TOKEN_CLS")]
+
+
+@pytest.mark.parametrize(
+    ("family", "task"),
+    [
+        case if case in ALWAYS else pytest.param(*case, marks=pytest.mark.slow)
+        for case in [(family, task) for family in ("Bert", "Roberta") for task in (*TASKS, None)]
+    ],
+)
 def test_the_configuration_is_the_bases_for_the_adapters_task(tmp_path: Path, family: str, task: str | None) -> None:
     """As a rule a base is a masked LM with two labels that mean nothing."""
     name = family + TASKS.get(task or "", "ForMaskedLM")

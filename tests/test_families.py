@@ -1,4 +1,4 @@
-"""Each family against transformers: components, heads, overrides, checkpoints both ways; and its config, key by key."""
+"""Each family against transformers: components, heads and checkpoints both ways."""
 
 import json
 import warnings
@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 import bertjax
-from bertjax import BertConfig
 from bertjax.checkpoints import FAMILIES, architecture
-from bertjax.errors import CheckpointError, ConfigError, InputError
+from bertjax.errors import CheckpointError, InputError
 from bertjax.model.models import CLASSES
 from bertjax.study import parity, torch_reference
-from tests.families import DISTINCT, HEADS, SIZES, arguments, config_of, saved_by_torch, sometimes
+from tests.families import DISTINCT, HEADS, arguments, config_of, saved_by_torch, sometimes
 from tests.tiny import random_model
 
 pytestmark = pytest.mark.needs_torch
@@ -26,9 +25,43 @@ def load_without_warnings(directory: Path, **options):
         return bertjax.load(directory, **options)
 
 
-# A fifth of all families, heads and sizes; each family and each head is among them.
 MANY = [(family, task, size) for family, task in HEADS for size in (0, 1)]
-FEW = MANY[::5]
+# BERT's own heads are those of test_parity.py; XLM-R and CamemBERT are RoBERTa's code under other names.
+FEW = [
+    ("bert", architecture.NEXT, 0),
+    ("roberta", architecture.CHOICE, 0),
+    ("roberta", architecture.SEQUENCE, 1),
+    ("xlm-roberta", architecture.SEQUENCE, 0),
+    ("camembert", architecture.WORDS, 1),
+    ("distilbert", architecture.ANSWERS, 0),
+    ("distilbert", architecture.SEQUENCE, 1),
+    ("electra", architecture.REPLACED, 0),
+    ("electra", architecture.CHOICE, 1),
+    ("mpnet", architecture.WORDS, 0),
+    ("mpnet", architecture.SEQUENCE, 1),
+    ("albert", architecture.PRETRAINING, 0),
+    ("albert", architecture.TOKENS, 1),
+    ("deberta-v2", architecture.BODY, 0),
+    ("deberta-v2", architecture.SEQUENCE, 1),
+    ("modernbert", architecture.SEQUENCE, 0),
+    ("modernbert", architecture.SEQUENCE, 1),
+]
+
+
+def test_the_few_cases_are_of_every_family_and_head_and_of_both_sizes():
+    assert set(FEW) <= set(MANY)
+    assert {family for family, _, _ in FEW} == set(FAMILIES)
+    assert {task for _, task, _ in FEW} == {task for _, task in HEADS}
+    assert {(family, size) for family, _, size in FEW} >= {(family, size) for family in DISTINCT for size in (0, 1)}
+    plans = {config_of(family, size).architecture.heads.get(task) for family, task, size in FEW}
+    assert {plan.reads for plan in plans if plan} == {"pooler", "cls", "mean", "tokens"}
+
+
+def _of_first_token(model):
+    """Components that are made of a text's first token, which with padding on the left is none of its own."""
+    plan = model.config.architecture.heads.get(model.task)
+    from_first = plan is not None and plan.reads in ("cls", "pooler")
+    return {"pooler", "next-sentence logits", *(["logits"] if from_first else [])}
 
 
 @pytest.mark.parametrize(
@@ -40,14 +73,11 @@ def test_every_component_and_head_agrees_in_float64(family, task, size, tmp_path
     model = load_without_warnings(tmp_path, dtype="float64")
     assert (type(model), model.config.model_type) == (CLASSES[task], family)
     reference = torch_reference.load_torch(model, tmp_path)
-    for left in (
-        True,
-        False,
-    ):  # with padding on the left the first token is no [CLS], and heads of that are not compared
+    for left in (True, False):
         rows = parity.compare(model, reference, arguments(model.config, rng, left=left))
         assert all(row.tolerance == 1e-10 for row in rows)
-        failed = [row for row in rows if not row.passed]
-        assert [row for row in failed if not left or row.component.startswith(("embeddings", "layer"))] == []
+        exempt = _of_first_token(model) if left else ()
+        assert [row for row in rows if not row.passed and row.component not in exempt] == []
     heads = {architecture.BODY: model.body.pooler is not None, architecture.ANSWERS: 2, architecture.PRETRAINING: 2}
     with_pooler = task not in heads and "pooler_output" in torch_reference.run_torch(
         reference, _as_given(task, rng, model)
@@ -60,29 +90,28 @@ def _as_given(task, rng, model):
     return {name: array[:, None] for name, array in given.items()} if task == architecture.CHOICE else given
 
 
-@pytest.mark.parametrize("family", sometimes(DISTINCT, "deberta-v2", "modernbert"))
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
-def test_float32_is_as_near_as_rounding(family, seed, tmp_path):
-    saved_by_torch(family, architecture.SEQUENCE, tmp_path, seed=seed)
+ROUNDED = [(family, architecture.SEQUENCE, size) for family in ("deberta-v2", "modernbert") for size in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("family", "task", "size"),
+    [*ROUNDED, *(pytest.param(*case, marks=pytest.mark.slow) for case in MANY if case not in ROUNDED)],
+)
+def test_float32_is_as_near_as_rounding(family, task, size, tmp_path):
+    seed = 5 + size  # rounding is what it is: with other weights as large it could be more
+    saved_by_torch(family, task, tmp_path, size, seed=seed)
     model = load_without_warnings(tmp_path)
     reference = torch_reference.load_torch(model, tmp_path)
     rows = parity.compare(model, reference, arguments(model.config, np.random.default_rng(seed)))
     assert [row for row in rows if not row.passed] == []
 
 
-@pytest.mark.parametrize("family", sometimes(DISTINCT, "albert", "mpnet", "deberta-v2", "modernbert"))
-@pytest.mark.parametrize("mode", ["uniform", pytest.param("zero", marks=pytest.mark.slow)])
-def test_every_heads_overrides_agree_in_float64(family, mode, tmp_path, rng, x64):
-    saved_by_torch(family, architecture.TOKENS, tmp_path)
-    model = load_without_warnings(tmp_path, dtype="float64")
-    reference = torch_reference.load_torch(model, tmp_path)
-    rows = parity.compare_overrides(model, reference, arguments(model.config, rng), mode)
-    assert len(rows) == model.config.num_hidden_layers * model.config.num_attention_heads
-    assert [row for row in rows if not row.passed] == []
+SAVED = {(family, task) for family, task, _ in FEW}
 
 
 @pytest.mark.parametrize(
-    ("family", "task"), [case if case in HEADS[::3] else pytest.param(*case, marks=pytest.mark.slow) for case in HEADS]
+    ("family", "task"),
+    [case if case in SAVED else pytest.param(*case, marks=pytest.mark.slow) for case in HEADS],
 )
 def test_what_is_saved_loads_in_transformers_with_the_same_outputs(family, task, tmp_path, rng):
     import torch
@@ -114,79 +143,27 @@ def test_an_untied_decoder_is_kept_and_a_tied_one_may_be_in_the_file(family, tmp
     assert np.array_equal(again.predictions.decoder[...], model.predictions.decoder[...])
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_a_family_without_a_head_says_which_it_has(family):
-    config = config_of(family)
-    for task, cls in CLASSES.items():
-        if task not in FAMILIES[family].heads:
-            with pytest.raises(ConfigError, match=f"no head for {task}; it has those for "):
-                cls(config)
-
-
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-@pytest.mark.parametrize("size", [0, 1])
-def test_a_config_goes_both_ways(family, size):
-    import transformers
-
-    theirs = transformers.AutoConfig.for_model(family, **SIZES[family][size])
-    ours = BertConfig.from_dict(theirs.to_dict())
-    assert ours == config_of(family, size)
-    assert BertConfig.from_dict(json.loads(json.dumps(ours.to_dict()))) == ours
-    back = type(theirs).from_dict(ours.to_dict())
-    assert BertConfig.from_dict(back.to_dict()) == ours
-    assert hash(ours) == hash(config_of(family, size))
-
-
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_each_key_of_a_config_is_followed_harmless_or_refused(family):
-    """Every key that transformers writes for the family is known, and every other is refused by its name."""
-    import transformers
-
-    settings = transformers.AutoConfig.for_model(family, **SIZES[family][0]).to_dict()
-    about, fields = FAMILIES[family], {"model_type", "id2label", "label2id", "num_labels", "architectures"}
-    config = BertConfig.from_dict(settings)
-    followed = set(config.to_dict())
-    for key in settings:
-        changed = settings | {key: {"a": "value", "of": ["no", "kind"]}}
-        if key in followed - fields:
-            with pytest.raises(ConfigError):
-                BertConfig.from_dict(changed)
-        elif key in about.harmless:
-            assert BertConfig.from_dict(changed) == config
-        elif key in about.harmless_only_at:
-            with pytest.raises(ConfigError, match=f"{key} is .*supports only"):
-                BertConfig.from_dict(changed)
-    with pytest.raises(ConfigError, match="does not know the key 'a_new_key'"):
-        BertConfig.from_dict(settings | {"a_new_key": 1})
-
-
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_each_setting_that_is_followed_changes_the_config(family):
-    settings = {"model_type": family} | SIZES[family][0]
-    plain = BertConfig.from_dict(settings)
-    others = {True: False, False: True}
-    for name, setting in FAMILIES[family].settings.items():
-        value = plain.own[name]
-        choices = [others.get(value) if isinstance(value, bool) else None, "mean", "tanh", ("c2p",), 0.25, 2, 8]
-        for choice in choices:
-            if choice is not None and choice != value and setting.fits(choice) and name not in ("layer_types",):
-                changed = plain.own | {name: choice} if hasattr(plain.own, "__or__") else {**plain.own, name: choice}
-                try:
-                    assert BertConfig(**{**vars_of(plain), "own": changed}) != plain
-                except ConfigError:
-                    continue
-                break
-
-
-def vars_of(config: BertConfig) -> dict:
-    return {name: getattr(config, name) for name in BertConfig.__dataclass_fields__}
-
-
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_another_familys_weights_are_refused(family, tmp_path):
-    saved_by_torch("electra" if family != "electra" else "bert", architecture.TOKENS, tmp_path)
+@pytest.mark.parametrize(
+    ("family", "missing"),
+    [
+        ("bert", "BERT: no bert.embeddings"),
+        ("roberta", "RoBERTa: no roberta.embeddings"),
+        ("xlm-roberta", "XLM-R: no roberta.embeddings"),
+        ("camembert", "CamemBERT: no roberta.embeddings"),
+        ("distilbert", "DistilBERT: no distilbert.embeddings"),
+        ("electra", "ELECTRA: no electra.embeddings"),
+        ("mpnet", "MPNet: no mpnet.embeddings"),
+        ("albert", "ALBERT: no albert.embeddings"),
+        ("deberta-v2", "DeBERTa-v2 or -v3: no deberta.embeddings"),
+        ("modernbert", "ModernBERT: no model.embeddings"),
+    ],
+)
+def test_another_familys_weights_are_refused(family, missing, tmp_path):
+    other = "electra" if family != "electra" else "bert"
+    saved_by_torch(other, architecture.TOKENS, tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(config_of(family).to_dict()))
-    with pytest.raises(CheckpointError, match=f"not the weights of a {FAMILIES[family].name}|has no tensor|layers"):
+    message = rf"these are not the weights of an? {missing}\.\*, found {other}\., classifier\.$"
+    with pytest.raises(CheckpointError, match=message):
         bertjax.load(tmp_path)
 
 
@@ -201,11 +178,6 @@ def test_positions_of_roberta_count_tokens_that_are_not_padding(rng):
         InputError, match="20 tokens, but the model has max_position_embeddings 21, which are 19 tokens"
     ):
         model(rng.integers(3, 41, (1, 20)))
-
-
-def test_convolution_of_deberta_v2_xlarge_is_refused_by_name():
-    with pytest.raises(ConfigError, match="conv_kernel_size is 3; bertjax supports only 0"):
-        BertConfig.from_dict({"model_type": "deberta-v2", "conv_kernel_size": 3})
 
 
 def test_microsofts_own_masked_lm_head_is_read(tmp_path):

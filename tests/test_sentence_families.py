@@ -22,6 +22,7 @@ from bertjax.interventions import overrides as ov
 from bertjax.interventions import readouts
 from bertjax.model import ModelOutput
 from bertjax.model.sentences.pooling import ACTIVATIONS, POOLINGS, pool
+from tests.families import sometimes
 from tests.tiny import encodings, largest_difference, random_model
 from tests.workshop import SENTENCES, SIZES, add_tokenizer, make_config
 
@@ -220,7 +221,8 @@ SWEPT = {
 }
 
 
-@pytest.mark.parametrize("name", SWEPT)
+# Poolings that are parts of the joined one by themselves are tried by `make test-slow`.
+@pytest.mark.parametrize("name", sometimes(SWEPT, "joined", "cls and dense", "pooler"))
 def test_sweeps_are_single_runs_whatever_the_pooling(name, rng):
     model = random_model(BertForSentenceEmbedding, make_config(), **SWEPT[name])
     texts, heads = encodings(model.config, rng, [5, 1, 9, 3, 12]), ab.single_heads(model.config, "zero")

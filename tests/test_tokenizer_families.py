@@ -108,7 +108,16 @@ def draw_lines(count: int, seed: int) -> list[str]:
     return [*lines[: count - 3], "", " ", "\n\t "]
 
 
-LINES, OTHER_LINES = draw_lines(2_000, 1), draw_lines(2_000, 2)
+@functools.cache
+def some_lines() -> list[str]:
+    """The lines that are compared, drawn when a test first needs them."""
+    return draw_lines(2_000, 1)
+
+
+@functools.cache
+def other_lines() -> list[str]:
+    """As many others, for the second texts of pairs."""
+    return draw_lines(2_000, 2)
 
 
 def trained(model: str) -> tokenizers.Tokenizer:
@@ -273,7 +282,7 @@ def compare_names(ours: Tokenizer, theirs: Any) -> None:
 def test_two_thousand_lines_of_many_scripts_become_the_same_tokens(name: str, tmp_path: Path) -> None:
     ours, theirs = read_both(make(tmp_path, name))
     compare_names(ours, theirs)
-    singles, pairs = compare(ours, theirs, LINES), compare(ours, theirs, LINES[:500], OTHER_LINES[:500])
+    singles, pairs = compare(ours, theirs, some_lines()), compare(ours, theirs, some_lines()[:500], other_lines()[:500])
     seen = {number for one in singles for number in one.input_ids}
     assert len(seen) > VOCABULARY / 2
     assert {ours.cls_token_id, ours.sep_token_id, ours.mask_token_id} <= seen
@@ -282,17 +291,33 @@ def test_two_thousand_lines_of_many_scripts_become_the_same_tokens(name: str, tm
             assert ours.decode(one.input_ids, skip) == theirs.decode(one.input_ids, skip)
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("name", FAMILIES)
+def mostly_slow(cases: list[Any], *always: Any) -> list[Any]:
+    """Cases of two for a test: those that are always tried, and the others by `make test-slow`."""
+    assert set(always) <= set(cases)
+    return [case if case in always else pytest.param(*case, marks=pytest.mark.slow) for case in cases]
+
+
+# One class for each kind of model, and for each way of naming the ends of texts.
+SOME = ("DistilBertTokenizer", "RobertaTokenizer", "XLMRobertaTokenizer", "AlbertTokenizer")
+
+
+@pytest.mark.parametrize(
+    ("name", "side"),
+    mostly_slow(
+        [(name, side) for name in FAMILIES for side in ("right", "left")],
+        *[(name, "right") for name in FAMILIES],
+        *[(name, "left") for name in SOME],
+    ),
+)
 def test_long_texts_are_cut_at_the_same_tokens(name: str, side: str, tmp_path: Path) -> None:
     ours, theirs = read_both(make(tmp_path, name, truncation_side=side, model_max_length=9))
     compare_names(ours, theirs)
-    whole = ours.encode(LINES[:60])
+    whole = ours.encode(some_lines()[:60])
     for limit in (2, 3, 8, 13):
-        cut = compare(ours, theirs, LINES[:60], limit=limit)
+        cut = compare(ours, theirs, some_lines()[:60], limit=limit)
         assert [one.truncated for one in cut] == [len(one) > limit for one in whole]
     for limit in (4, 5, 11, 24):
-        compare(ours, theirs, LINES[:30], OTHER_LINES[:30], limit=limit)
+        compare(ours, theirs, some_lines()[:30], other_lines()[:30], limit=limit)
     if ours.special_tokens(pairs=True) == 4:
         with pytest.raises(InputError, match="max_length is 3; the special tokens alone are 4"):
             ours.encode(["a"], ["b"], max_length=3)
@@ -302,8 +327,8 @@ def test_long_texts_are_cut_at_the_same_tokens(name: str, side: str, tmp_path: P
 def test_of_very_long_texts_only_beginnings_are_cut(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = read_both(make(tmp_path, name))
     monkeypatch.setattr("bertjax.data.long_texts.LONG", 30)
-    texts = ["".join(LINES[place : place + 1 + place % 3]) for place in range(24)]
-    others = ["".join(OTHER_LINES[place : place + 1 + place % 4]) for place in range(24)]
+    texts = ["".join(some_lines()[place : place + 1 + place % 3]) for place in range(24)]
+    others = ["".join(other_lines()[place : place + 1 + place % 4]) for place in range(24)]
     for limit in (12, 40):
         compare(ours, theirs, texts, limit=limit)
         compare(ours, theirs, texts, others, limit=limit)
@@ -312,7 +337,7 @@ def test_of_very_long_texts_only_beginnings_are_cut(name: str, tmp_path: Path, m
 def test_a_pair_of_very_long_texts_reaches_the_library_short(tmp_path: Path) -> None:
     """It would make a pair of each part that it cuts off the one and each of the other, until memory is full."""
     tokenizer = Tokenizer.from_pretrained(make(tmp_path, "RobertaTokenizer"))
-    text = " ".join(LINES)[: LONG + 1_000]
+    text = " ".join(some_lines())[: LONG + 1_000]
     (cut,) = tokenizer._shorten([(text, text)], 64, Meter(10**10, 2, 2 * len(text)))
     assert [text.startswith(beginning) and 64 < len(beginning) < 1_000 for beginning in cut] == [True, True]
     (one,) = tokenizer.encode([text], [text], max_length=64)
@@ -380,7 +405,7 @@ def test_settings_beside_tokenizer_json_have_the_same_effect(
 ) -> None:
     plain = Tokenizer.from_pretrained(make(tmp_path, name))
     ours, theirs = read_both(change(tmp_path, **settings))
-    first, second = LINES[:120], OTHER_LINES[:120]
+    first, second = some_lines()[:120], other_lines()[:120]
     assert compare(ours, theirs, first, second) != plain.encode(first, second)
     compare(ours, theirs, first)
     saved = tmp_path / "saved"
@@ -404,8 +429,8 @@ def test_what_is_saved_is_read_alike_under_the_same_class(name: str, tmp_path: P
     assert theirs_again.extra_special_tokens == theirs.extra_special_tokens
     compare_names(ours, theirs_again)
     compare_names(again, theirs_again)
-    compare(ours, theirs_again, LINES[:150])
-    compare(again, theirs_again, LINES[:150], OTHER_LINES[:150])
+    compare(ours, theirs_again, some_lines()[:150])
+    compare(again, theirs_again, some_lines()[:150], other_lines()[:150])
     assert again.digest == ours.digest
 
 
@@ -421,7 +446,7 @@ def test_a_tokenizer_that_its_class_would_not_rebuild_is_saved_as_it_stands(tmp_
     assert type(theirs).__name__ == "TokenizersBackend"
     compare_names(again, theirs)
     assert ours.encode(["ÄB"]) == again.encode(["äb"])
-    compare(ours, theirs, LINES[:100], OTHER_LINES[:100])
+    compare(ours, theirs, some_lines()[:100], other_lines()[:100])
 
 
 VOCABULARY_FILES = [name for name in FAMILIES if name in CLASSES]
@@ -433,8 +458,14 @@ OLDER = {
 }
 
 
-@pytest.mark.parametrize("form", OLDER)
-@pytest.mark.parametrize("name", VOCABULARY_FILES)
+@pytest.mark.parametrize(
+    ("name", "form"),
+    mostly_slow(
+        [(name, form) for name in VOCABULARY_FILES for form in OLDER],
+        *[(name, "plain") for name in VOCABULARY_FILES],
+        *[(name, form) for name in SOME for form in OLDER],
+    ),
+)
 def test_a_vocabulary_in_files_of_its_own_is_read_alike(
     name: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -452,8 +483,8 @@ def test_a_vocabulary_in_files_of_its_own_is_read_alike(
     ours, theirs = read_both(directory)
     assert type(theirs).__name__ in (name, "BertTokenizer")
     compare_names(ours, theirs)
-    compare(ours, theirs, [*LINES[:150], "a zebra, an ünsat Ünsat<e>"])
-    compare(ours, theirs, LINES[:100], OTHER_LINES[:100])
+    compare(ours, theirs, [*some_lines()[:150], "a zebra, an ünsat Ünsat<e>"])
+    compare(ours, theirs, some_lines()[:100], other_lines()[:100])
 
 
 @pytest.mark.parametrize("name", VOCABULARY_FILES)
@@ -469,12 +500,12 @@ def test_files_of_transformers_4_are_read_alike(name: str, tmp_path: Path) -> No
     (directory / "tokenizer_config.json").write_text(json.dumps(settings))
     ours, theirs = read_both(directory)
     compare_names(ours, theirs)
-    compare(ours, theirs, [*LINES[:200], "a <new> <NEW>b<new> "], [*OTHER_LINES[:200], " <new>"])
+    compare(ours, theirs, [*some_lines()[:200], "a <new> <NEW>b<new> "], [*other_lines()[:200], " <new>"])
     (directory / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": f"{name}Fast"}))
     (directory / "special_tokens_map.json").write_text(json.dumps({"mask_token": {"content": "<new>", "lstrip": True}}))
     ours, theirs = read_both(directory)
     compare_names(ours, theirs)
-    compare(ours, theirs, [*LINES[:200], "a <new> <NEW>b<new> "], [*OTHER_LINES[:200], " <new>"])
+    compare(ours, theirs, [*some_lines()[:200], "a <new> <NEW>b<new> "], [*other_lines()[:200], " <new>"])
 
 
 def test_the_class_is_the_one_that_transformers_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -499,7 +530,7 @@ def test_the_class_may_stand_in_the_models_config(tmp_path: Path) -> None:
     (directory / "config.json").write_text('{"model_type": "bert", "tokenizer_class": "XLMRobertaTokenizer"}')
     ours, theirs = read_both(directory)
     compare_names(ours, theirs)
-    compare(ours, theirs, LINES[:200], OTHER_LINES[:200])
+    compare(ours, theirs, some_lines()[:200], other_lines()[:200])
 
 
 @pytest.mark.parametrize("name", FAMILIES)
