@@ -61,6 +61,7 @@ def test_a_field_that_the_family_lacks_is_refused_where_it_would_be_lost():
         ("modernbert", {"hidden_activation": "swish"}, "hidden_activation is 'swish'"),
         ("modernbert", {"norm_eps": 0}, "norm_eps must be a positive number, found 0"),
         ("deberta-v2", {"type_vocab_size": -1}, "type_vocab_size must be an integer of at least 0, found -1"),
+        ("deberta-v2", {"position_buckets": 1}, "position_buckets must be a whole number other than 1, found 1"),
         ("modernbert", {"global_rope_theta": 10**400}, "global_rope_theta must be a positive number"),
     ],
 )

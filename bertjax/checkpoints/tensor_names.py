@@ -315,4 +315,4 @@ def _check_family(named: Mapping[str, np.ndarray], parameters: Mapping[str, np.n
         if not any(name.startswith(start) for name in named):
             tops = Counter(name.removeprefix("module.").split(".")[0] for name in parameters)
             listed = ", ".join(f"{top}." for top, _ in tops.most_common(4)) or "no tensors at all"
-            raise CheckpointError(f"these are not the weights of a {family.name}: no {start}*, found {listed}")
+            raise CheckpointError(f"these are not weights of {family.name}: no {start}*, found {listed}")

@@ -60,7 +60,7 @@ def _describe(config: Config) -> Architecture:
     layers, own = config.num_hidden_layers, config.own
     relative = _relative(config) if own["relative_attention"] else None
     # The scale counts the kinds that are named, whether or not there are relative positions.
-    scale = float((config.head_dim * (1 + len(own["pos_att_type"]))) ** -0.5)
+    scale = float((config.head_dim * (1 + len(set(own["pos_att_type"])))) ** -0.5)
     projected = config.embedding_size != config.hidden_size
     return Architecture(
         embeddings=EmbeddingPlan(
@@ -182,7 +182,8 @@ FAMILY = Family(
         "relative_attention": switch(False),
         "position_biased_input": switch(True),
         "max_relative_positions": _ANY_WHOLE,
-        "position_buckets": _ANY_WHOLE,
+        # transformers divides by the logarithm of half of them
+        "position_buckets": Setting(-1, lambda value: is_whole(value) and value != 1, "a whole number other than 1"),
         "share_att_key": switch(False),
         "pos_att_type": _KINDS,
         "norm_rel_ebd": _NORMS,
