@@ -43,7 +43,10 @@ collect_ignore = [] if importlib.util.find_spec("torch") else ["test_files.py"]
 
 
 # Files that take a minute or more by themselves: begun first, so that no process has one left when the others end.
-LONGEST = ("test_notebook.py", "test_disabling.py", "test_distributed.py", "test_readme.py", "test_sharding.py")
+LONGEST = (
+    *("test_notebook.py", "test_disabling.py", "test_distributed.py", "test_readme.py", "test_sharding.py"),
+    "test_family_engine.py",
+)
 
 
 # What takes long and is looked up when it is needed, and what it is in tests: a thousand draws, not ten thousand, where
@@ -80,12 +83,18 @@ def as_users(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def strict_numerics():
-    """No silent promotion of dtypes or ranks anywhere in bertjax, in any thread (a context would hold for one)."""
+    """No silent promotion of dtypes or ranks anywhere in bertjax, in any thread (a context would hold for one).
+
+    A command in float64 turns it on for good: a test that runs one turns it off again.
+    """
     jax.config.update("jax_numpy_dtype_promotion", "strict")
     jax.config.update("jax_numpy_rank_promotion", "raise")
     yield
     jax.config.update("jax_numpy_dtype_promotion", "standard")
     jax.config.update("jax_numpy_rank_promotion", "allow")
+    wide = jax.config.read("jax_enable_x64")
+    jax.config.update("jax_enable_x64", False)
+    assert not wide, "the test left float64 on for those behind it"
 
 
 @pytest.fixture

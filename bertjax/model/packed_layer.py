@@ -294,7 +294,8 @@ def _attend_in_blocks(
         from_here, to = own(segments)[:, :, None], seen(segments)[:, None]
         keep = ((from_here == to) & (to > 0)).astype(numerics.wide)
         if window is not None:
-            apart = (first + jnp.arange(QUERIES))[:, None] - (start + jnp.arange(span))[None]
+            from_places, to_places = (jnp.arange(count, dtype=number.dtype) for count in (QUERIES, span))
+            apart = (first + from_places)[:, None] - (start + to_places)[None]
             keep = keep * (jnp.abs(apart) <= window)[None].astype(numerics.wide)
         scores = ops.attention_scores(own(queries), seen(keys), numerics, recipe.kind.scale)
         mixed = ops.mix(ops.attention_weights(scores, keep[:, None]), seen(values), numerics)

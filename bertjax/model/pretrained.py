@@ -268,8 +268,9 @@ def check_attention(config: BertConfig, form: str) -> None:
     cannot = [
         *(["windows"] if any(kind.window is not None for kind in kinds) else []),
         *(["scores by distance"] if relative is not None else []),
-        *(["scale of scores"] if any(ops.other_scale(kind.scale, config.head_dim) for kind in kinds) else []),
     ]
+    if not cannot and any(ops.other_scale(kind.scale, config.head_dim) for kind in kinds):
+        cannot = ["scale of scores"]
     if cannot:
         raise InputError(
             f"attention='pallas' cannot compute the {' and '.join(cannot)} of {config.family.name}: use 'explicit' or "
