@@ -11,6 +11,7 @@ import torch
 
 import bertjax
 from bertjax import BertConfig, BertForSequenceClassification, Tokenizer
+from bertjax.checkpoints.architecture import SEQUENCE
 from bertjax.checkpoints.sentence_transformers import TORCH_ACTIVATIONS
 from bertjax.cli import main
 from bertjax.data.loading import TASKS, Examples
@@ -21,6 +22,7 @@ from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.interventions import readouts
 from bertjax.study.encoding import encode_examples
+from tests.families import DISTINCT, saved_by_torch, sometimes
 from tests.tiny import encodings, largest_difference, random_model
 from tests.workshop import SENTENCES, add_tokenizer, make_classifier, make_config, make_embedder
 
@@ -82,6 +84,18 @@ def test_scores_are_those_that_the_package_predicts(name, tmp_path):
     model.save_pretrained(tmp_path / "saved", Tokenizer.from_pretrained(directory))
     assert largest_difference(predicted(tmp_path / "saved"), predicted(directory)) == 0
     assert bertjax.load(tmp_path / "saved").config.score_activation == activation
+
+
+@pytest.mark.parametrize("family", sometimes(DISTINCT, "deberta-v2"))
+def test_scores_of_every_family_are_those_that_the_package_predicts(family, tmp_path):
+    size = {"vocab_size": make_config().vocab_size, "max_position_embeddings": 40}
+    size |= {"type_vocab_size": 2} if family == "roberta" else {}  # as this tokenizer gives
+    directory = add_tokenizer(saved_by_torch(family, SEQUENCE, tmp_path, num_labels=1, **size))
+    names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 30} | names
+    settings["model_input_names"] = ["input_ids", "attention_mask"]
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert largest_difference(scores_of(directory), predicted(directory)) < 1e-5
 
 
 def save_anew(tmp_path, **changes):

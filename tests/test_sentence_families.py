@@ -46,6 +46,11 @@ FAMILIES = {
     "RobertaConfig": SIZES | {"type_vocab_size": 1},
     "DistilBertConfig": {_DISTIL.get(key, key): value for key, value in SIZES.items() if key != "intermediate_size"}
     | {"hidden_dim": 7},
+    "XLMRobertaConfig": SIZES | {"type_vocab_size": 1},
+    "ElectraConfig": SIZES | {"embedding_size": 5},
+    "AlbertConfig": SIZES | {"embedding_size": 5},
+    "DebertaV2Config": SIZES
+    | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 4, "type_vocab_size": 0},
     "MPNetConfig": SIZES,
     "ModernBertConfig": SIZES | {"local_attention": 6, "num_hidden_layers": 3, "cls_token_id": 2, "sep_token_id": 3},
 }
@@ -89,7 +94,9 @@ def vectors_of(directory, texts=TEXTS, prompt=None):
     return model(**tokenizer(texts, max_length=model.max_length or tokenizer.max_length)).sentence_embedding
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", sometimes(FAMILIES, "BertConfig", "DebertaV2Config", "MPNetConfig", "ModernBertConfig")
+)
 def test_every_pooling_of_every_family_is_the_packages(family, tmp_path):
     transformer = Transformer(str(make_encoder(tmp_path / "encoder", family)))
     theirs = packaged(transformer, Pooling(12, JOINED), directory=tmp_path / "saved").encode(TEXTS)

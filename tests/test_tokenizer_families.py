@@ -278,9 +278,13 @@ def compare_names(ours: Tokenizer, theirs: Any) -> None:
         assert ours.special_tokens(pairs) == theirs.num_special_tokens_to_add(pairs)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_two_thousand_lines_of_many_scripts_become_the_same_tokens(name: str, tmp_path: Path) -> None:
-    ours, theirs = read_both(make(tmp_path, name))
+@pytest.mark.parametrize(
+    ("name", "settings"), [*((name, {}) for name in FAMILIES), ("ElectraTokenizer", {"do_lower_case": False})]
+)
+def test_two_thousand_lines_of_many_scripts_become_the_same_tokens(
+    name: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    ours, theirs = read_both(make(tmp_path, name, **settings))
     compare_names(ours, theirs)
     singles, pairs = compare(ours, theirs, some_lines()), compare(ours, theirs, some_lines()[:500], other_lines()[:500])
     seen = {number for one in singles for number in one.input_ids}
