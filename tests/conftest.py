@@ -1,8 +1,10 @@
 """Fixtures that several test files share: strict numerics, tiny models, their twins in PyTorch."""
 
+import gc
 import importlib.util
 import os
 import tempfile
+from pathlib import Path
 
 # One thread pool for each test process is enough, and PyTorch's and XLA's would fight over two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -41,6 +43,8 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 # anyway. `make test` installs PyTorch, and the other tests that need it fail where it is missing.
 collect_ignore = [] if importlib.util.find_spec("torch") else ["test_files.py"]
 
+
+MOST_MAPPINGS = 25_000
 
 # Files that take a minute or more by themselves: begun first, so that no process has one left when the others end.
 LONGEST = (
@@ -95,6 +99,19 @@ def strict_numerics():
     wide = jax.config.read("jax_enable_x64")
     jax.config.update("jax_enable_x64", False)
     assert not wide, "the test left float64 on for those behind it"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def room_for_programs():
+    """Compiled programs go where they are too many: each holds several of the 65,530 mappings that a process may have.
+
+    One that has no more of them is aborted by the compiler.
+    """
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPPINGS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture
