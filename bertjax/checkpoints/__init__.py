@@ -1,9 +1,8 @@
 """Checkpoints: where a model's files are, what its config says, and which of its tensors is which parameter."""
 
 from bertjax.checkpoints import architecture, tensor_names
-from bertjax.checkpoints.adapter_config import base_options, holds_adapter, locate_base
+from bertjax.checkpoints.adapter_config import holds_adapter, locate_base
 from bertjax.checkpoints.adapters import (
-    has_tokenizer,
     hash_checkpoint,
     read_merged_config,
     read_merged_weights,
@@ -19,7 +18,7 @@ from bertjax.checkpoints.architecture import (
 )
 from bertjax.checkpoints.config import BertConfig
 from bertjax.checkpoints.families import FAMILIES, Family
-from bertjax.checkpoints.location import DEFAULT_MODEL, BaseOptions, HubOptions, locate
+from bertjax.checkpoints.location import DEFAULT_MODEL, BaseOptions, HubOptions, base_options, has_tokenizer, locate
 from bertjax.checkpoints.sentence_modules import (
     DensePlan,
     SentenceModules,

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
@@ -172,15 +172,6 @@ def holds_adapter(directory: str | Path) -> bool:
         if is_there(directory / name, CheckpointError):
             raise CheckpointError(f"{directory}: has {name}, but no {ADAPTER_CONFIG}; copy both")
     return False
-
-
-def base_options(hub: Mapping[str, Any]) -> BaseOptions:
-    """Of the options with which a checkpoint is found, those that hold for the base of an adapter too.
-
-    >>> base_options({"revision": "v2", "token": False})
-    {'token': False}
-    """
-    return cast(BaseOptions, {name: value for name, value in hub.items() if name in BaseOptions.__annotations__})
 
 
 def locate_base(adapter: Path, **hub: Unpack[BaseOptions]) -> Path:

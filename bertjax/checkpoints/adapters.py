@@ -19,7 +19,7 @@ from bertjax.checkpoints.adapter_config import ADAPTER_WEIGHTS, AdapterConfig, h
 from bertjax.checkpoints.architecture import ANSWERS, BODY, SEQUENCE, TOKENS
 from bertjax.checkpoints.config import BertConfig, numbered_labels
 from bertjax.checkpoints.families import Family
-from bertjax.checkpoints.location import TOKENIZER_FILES, BaseOptions
+from bertjax.checkpoints.location import BaseOptions, has_tokenizer
 from bertjax.checkpoints.tensor_names import BERT, canonical_weights
 from bertjax.checkpoints.weight_files import (
     DTYPES,
@@ -176,15 +176,10 @@ def texts_directory(directory: Path, **hub: Unpack[BaseOptions]) -> Path:
     Raises:
         ConfigError, CheckpointError: as `locate_base`.
     """
-    own = (*TOKENIZER_FILES, "tokenizer_config.json", "modules.json")
-    if not holds_adapter(directory) or any(is_there(directory / name, CheckpointError) for name in own):
+    beside = any(is_there(directory / name, CheckpointError) for name in ("tokenizer_config.json", "modules.json"))
+    if beside or has_tokenizer(directory) or not holds_adapter(directory):
         return directory
     return locate_base(directory, **hub)
-
-
-def has_tokenizer(directory: Path) -> bool:
-    """Whether a directory holds a tokenizer, or a vocabulary of which one is made."""
-    return any(is_there(directory / name, CheckpointError) for name in TOKENIZER_FILES)
 
 
 def _labels(adapter: Adapter, config: BertConfig) -> int | None:

@@ -5,10 +5,10 @@ import importlib.util
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict, cast
 
 from huggingface_hub import HfApi, constants, snapshot_download
 from huggingface_hub.errors import (
@@ -63,6 +63,24 @@ class HubOptions(BaseOptions, total=False):
     """How files are found on the hub: as for `locate`."""
 
     revision: str | None
+
+
+def base_options(hub: Mapping[str, Any]) -> BaseOptions:
+    """Of the options with which a checkpoint is found, those that hold for the base of an adapter too.
+
+    >>> base_options({"revision": "v2", "token": False})
+    {'token': False}
+    """
+    return cast(BaseOptions, {name: value for name, value in hub.items() if name in BaseOptions.__annotations__})
+
+
+def has_tokenizer(directory: Path) -> bool:
+    """Whether a directory holds a tokenizer, or a vocabulary of which one is made.
+
+    Raises:
+        CheckpointError: it cannot be looked at.
+    """
+    return any(is_there(directory / name, CheckpointError) for name in TOKENIZER_FILES)
 
 
 def locate(

@@ -4,6 +4,7 @@ A block is `runs` slots, each the hidden states of one run on one chunk of rows.
 compiled step, whatever runs and chunks are in it; so each kind of step is compiled once.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from bertjax.checkpoints import BertConfig, LayerKind
 from bertjax.engine import compiled_steps
 from bertjax.engine.compiled_steps import BlockRows
 from bertjax.engine.packing import Packed
-from bertjax.engine.plan import Node
+from bertjax.engine.plan import Node, Plan
 from bertjax.engine.sharding import make_mesh, place_on_mesh
 from bertjax.engine.sizes import Blocks
 from bertjax.engine.sweep_input import SweepInput
@@ -82,7 +83,50 @@ class Step:
     changes: tuple[Change, ...]
 
 
-class BlockRunner:
+class Runner(ABC):
+    """What goes through a plan in the order of a `Schedule`: by computing each step, or by counting it.
+
+    Args:
+        config: of the model.
+        plan: of the sweep.
+        blocks: how large the pieces are.
+        first_only: whether the readout needs [CLS] alone.
+    """
+
+    def __init__(self, config: BertConfig, plan: Plan, blocks: Blocks, first_only: bool):
+        self.config, self.plan, self.blocks, self.first_only = config, plan, blocks, first_only
+        self.layers, self.branch_share = plan.layers, branch_share(config)
+
+    def is_short(self, layer: int) -> bool:
+        """Whether only [CLS] is computed in this layer."""
+        return self.first_only and layer == self.layers - 1
+
+    def is_worth_branching(self, layer: int, children: int) -> bool:
+        """Whether this many children should branch off in a step of their own."""
+        return is_worth_branching(children, self.blocks.runs, self.is_short(layer), self.branch_share)
+
+    @abstractmethod
+    def take_donors(self, chunks: range) -> None:
+        """Run the donors of a group of chunks, and keep what their heads give to the layers that are patched."""
+
+    @abstractmethod
+    def embed(self, chunks: Sequence[int]) -> Array:
+        """A block of the embeddings of chunks."""
+
+    @abstractmethod
+    def advance(self, layer: int, several: Sequence[Step]) -> Array:
+        """A block after a layer. Fewer than `runs` steps are filled up by the last."""
+
+    @abstractmethod
+    def branch(self, layer: int, parent: Slot, children: Sequence[Node]) -> Array:
+        """A block of runs that branch off one parent in this layer."""
+
+    @abstractmethod
+    def read(self, hidden: Array, chunks: Sequence[int]) -> Array:
+        """The readout of a block: `[runs, rows, places, *readout]`."""
+
+
+class BlockRunner(Runner):
     """The compiled steps for one sweep and one packing of its texts and donors.
 
     Args:
@@ -98,8 +142,7 @@ class BlockRunner:
         devices: Sequence[jax.Device] | None = None,
     ):
         model, config, numerics = sweep_input.model, sweep_input.model.config, sweep_input.numerics
-        self.plan, self.blocks, self.config, self.layers = sweep_input.plan, blocks, config, config.num_hidden_layers
-        self.branch_share = branch_share(config)
+        super().__init__(config, sweep_input.plan, blocks, sweep_input.first_only)
         self.numerics, self.recipes = numerics, [Recipe(kind, numerics) for kind in config.architecture.layers]
         self.mesh = make_mesh(devices, blocks.rows)
         self.weights = self._place_weights(model)
@@ -113,11 +156,7 @@ class BlockRunner:
         self.chunks = self.packed.rows // blocks.rows
         self.replacements = sweep_input.plan.replacements()
         self.means = None if sweep_input.means is None else jnp.asarray(sweep_input.means, numerics.wide)
-        self.readout, self.positions, self.first_only = (
-            sweep_input.readout,
-            sweep_input.positions,
-            sweep_input.first_only,
-        )
+        self.readout, self.positions = sweep_input.readout, sweep_input.positions
         self.longest = int(packed.lengths.max())
 
     def _place_weights(self, model: PretrainedModel) -> list[LayerWeights]:
@@ -208,14 +247,6 @@ class BlockRunner:
             None if self.means is None or mean is None else self.means[layer],
             None,
         )
-
-    def is_short(self, layer: int) -> bool:
-        """Whether only [CLS] is computed in this layer."""
-        return self.first_only and layer == self.layers - 1
-
-    def is_worth_branching(self, layer: int, children: int) -> bool:
-        """Whether this many children should branch off in a step of their own."""
-        return is_worth_branching(children, self.blocks.runs, self.is_short(layer), self.branch_share)
 
     def advance(self, layer: int, several: Sequence[Step]) -> Array:
         """A block after a layer. Fewer than `runs` steps are filled up by the last."""

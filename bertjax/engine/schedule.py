@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from bertjax.checkpoints import BertConfig
-from bertjax.engine.blocks import BlockRunner, Slot, Step, branch_share
+from bertjax.engine.blocks import Runner, Slot, Step
 from bertjax.engine.plan import Node, Plan
 from bertjax.engine.sizes import AHEAD, Blocks
 from bertjax.progress import Progress
@@ -118,7 +118,7 @@ class Pace:
         self.progress(float(self.done), float(self.total))
 
 
-def run_base(runner: BlockRunner, chunks: range, pace: Pace) -> list[Array]:
+def run_base(runner: Runner, chunks: range, pace: Pace) -> list[Array]:
     """The base run on a group of chunks: its hidden states before each layer and after the last."""
     root = runner.plan.root
     runner.take_donors(chunks)
@@ -133,7 +133,7 @@ def run_base(runner: BlockRunner, chunks: range, pace: Pace) -> list[Array]:
 class Schedule:
     """Runs one part after another on a group of chunks."""
 
-    def __init__(self, runner: BlockRunner, collect: Collect, pace: Pace):
+    def __init__(self, runner: Runner, collect: Collect, pace: Pace):
         self.runner, self.collect, self.pace, self.layers = runner, collect, pace, runner.layers
         self.size = runner.blocks.runs
         self.steps: list[deque[Step]] = [deque() for _ in range(self.layers)]
@@ -190,8 +190,8 @@ class Schedule:
         self._arrive(layer + 1, block, [(child, parent.chunk) for child in children])
 
 
-class Rehearsal(BlockRunner):
-    """A `BlockRunner` that counts steps and blocks instead of computing them; its blocks hold a single number.
+class Rehearsal(Runner):
+    """A `Runner` that counts steps and blocks instead of computing them; its blocks hold a single number.
 
     Args:
         labels: what is put behind the name of a step, for each layer; nothing where there are none.
@@ -201,9 +201,8 @@ class Rehearsal(BlockRunner):
     def __init__(
         self, config: BertConfig, plan: Plan, blocks: Blocks, labels: Sequence[str] = (), *, first_only: bool = True
     ):
-        self.plan, self.blocks, self.layers, self.first_only = plan, blocks, plan.layers, first_only
-        self.branch_share, self.labels = branch_share(config), labels
-        self.taken, self.most = Counter[str](), 0
+        super().__init__(config, plan, blocks, first_only)
+        self.labels, self.taken, self.most = labels, Counter[str](), 0
         self._alive: dict[int, weakref.ref[Array]] = {}  # (a WeakSet would ask for arrays' hashes)
         self._numbers = count()
 

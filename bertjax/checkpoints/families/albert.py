@@ -26,15 +26,14 @@ from bertjax.checkpoints.families.family import (
     Family,
     Head,
     LayerTensors,
-    TensorEntry,
     dropout_rates,
     embedding_entries,
     head_plans,
     is_whole,
     layer_kind,
     linear,
-    norm,
     whole,
+    words_head,
 )
 from bertjax.errors import ConfigError
 
@@ -97,13 +96,7 @@ _LAYER = LayerTensors(
     mlp="ffn_output",
     output_norm="full_layer_layer_norm",
 )
-_WORDS = (
-    *linear("predictions.dense", "predictions.transform"),
-    *norm("predictions.LayerNorm", "predictions.norm"),
-    TensorEntry("predictions.decoder.weight", "predictions.decoder"),
-    TensorEntry("predictions.bias", "predictions.bias"),
-)
-_DECODER, _DECODER_BIAS = "predictions.decoder.weight", "predictions.decoder.bias"
+_WORDS = ("predictions.dense", "predictions.LayerNorm", "predictions.decoder", "predictions.bias")
 
 FAMILY = Family(
     model_type="albert",
@@ -119,12 +112,9 @@ FAMILY = Family(
     heads={
         BODY: Head("AlbertModel"),
         SEQUENCE: Head("AlbertForSequenceClassification", CLASSIFIER),
-        WORDS: Head("AlbertForMaskedLM", _WORDS, decoder=_DECODER, decoder_bias=_DECODER_BIAS),
-        PRETRAINING: Head(
-            "AlbertForPreTraining",
-            (*_WORDS, *linear("sop_classifier.classifier", "seq_relationship")),
-            decoder=_DECODER,
-            decoder_bias=_DECODER_BIAS,
+        WORDS: words_head("AlbertForMaskedLM", *_WORDS),
+        PRETRAINING: words_head(
+            "AlbertForPreTraining", *_WORDS, more=linear("sop_classifier.classifier", "seq_relationship")
         ),
         TOKENS: Head("AlbertForTokenClassification", CLASSIFIER),
         ANSWERS: Head("AlbertForQuestionAnswering", linear("qa_outputs", "qa_outputs")),

@@ -1,7 +1,5 @@
 """BERT (Devlin et al. 2019), after HuggingFace's `modeling_bert.py`."""
 
-from dataclasses import replace
-
 from bertjax.checkpoints.architecture import (
     ANSWERS,
     BODY,
@@ -16,8 +14,8 @@ from bertjax.checkpoints.architecture import (
     HeadPlan,
 )
 from bertjax.checkpoints.families.family import (
+    BERTS_WORDS,
     CLASSIFIER,
-    PREDICTIONS,
     Config,
     Family,
     Head,
@@ -27,6 +25,7 @@ from bertjax.checkpoints.families.family import (
     head_plans,
     layer_kind,
     linear,
+    words_head,
 )
 
 
@@ -58,9 +57,9 @@ FAMILY = Family(
     heads={
         BODY: Head("BertModel"),
         SEQUENCE: Head("BertForSequenceClassification", CLASSIFIER),
-        WORDS: replace(PREDICTIONS, architecture="BertForMaskedLM"),
+        WORDS: words_head("BertForMaskedLM", *BERTS_WORDS),
         NEXT: Head("BertForNextSentencePrediction", _NEXT),
-        PRETRAINING: replace(PREDICTIONS, architecture="BertForPreTraining", entries=(*PREDICTIONS.entries, *_NEXT)),
+        PRETRAINING: words_head("BertForPreTraining", *BERTS_WORDS, more=_NEXT),
         TOKENS: Head("BertForTokenClassification", CLASSIFIER),
         ANSWERS: Head("BertForQuestionAnswering", linear("qa_outputs", "qa_outputs")),
         CHOICE: Head("BertForMultipleChoice", CLASSIFIER),

@@ -13,7 +13,6 @@ the config says `legacy: false`; it is read here either way, since both classes 
 tensors.
 """
 
-from dataclasses import replace
 from typing import Any
 
 from bertjax.checkpoints.architecture import (
@@ -30,10 +29,10 @@ from bertjax.checkpoints.architecture import (
     RelativePositions,
 )
 from bertjax.checkpoints.families.family import (
+    BERTS_WORDS,
     CLASSIFIER,
     HEAD_BIAS,
     INTO_HEADS,
-    PREDICTIONS,
     TRANSPOSED,
     Config,
     Family,
@@ -51,6 +50,7 @@ from bertjax.checkpoints.families.family import (
     one_of,
     rate,
     switch,
+    words_head,
 )
 
 C2P, P2C = "c2p", "p2c"
@@ -154,9 +154,9 @@ FAMILY = Family(
     heads={
         BODY: Head("DebertaV2Model"),
         SEQUENCE: Head("DebertaV2ForSequenceClassification", _POOLED),
-        WORDS: replace(
-            PREDICTIONS,
-            architecture="DebertaV2ForMaskedLM",
+        WORDS: words_head(
+            "DebertaV2ForMaskedLM",
+            *BERTS_WORDS,
             renamed={
                 "lm_predictions.lm_head.dense": "cls.predictions.transform.dense",
                 "lm_predictions.lm_head.LayerNorm": "cls.predictions.transform.LayerNorm",

@@ -20,14 +20,13 @@ from bertjax.checkpoints.families.family import (
     Family,
     Head,
     LayerTensors,
-    TensorEntry,
     dropout_rates,
     embedding_entries,
     head_plans,
     layer_kind,
     linear,
-    norm,
     rate,
+    words_head,
 )
 
 
@@ -67,16 +66,7 @@ FAMILY = Family(
     heads={
         BODY: Head("DistilBertModel"),
         SEQUENCE: Head("DistilBertForSequenceClassification", _TWO_STEPS),
-        WORDS: Head(
-            "DistilBertForMaskedLM",
-            (
-                *linear("vocab_transform", "predictions.transform"),
-                *norm("vocab_layer_norm", "predictions.norm"),
-                TensorEntry("vocab_projector.weight", "predictions.decoder"),
-                TensorEntry("vocab_projector.bias", "predictions.bias"),
-            ),
-            decoder="vocab_projector.weight",
-        ),
+        WORDS: words_head("DistilBertForMaskedLM", "vocab_transform", "vocab_layer_norm", "vocab_projector"),
         TOKENS: Head("DistilBertForTokenClassification", linear("classifier", "classifier")),
         ANSWERS: Head("DistilBertForQuestionAnswering", linear("qa_outputs", "qa_outputs")),
         CHOICE: Head("DistilBertForMultipleChoice", _TWO_STEPS),

@@ -26,13 +26,12 @@ from bertjax.checkpoints.families.family import (
     Family,
     Head,
     LayerTensors,
-    TensorEntry,
     dropout_rates,
     embedding_entries,
     head_plans,
     layer_kind,
     linear,
-    norm,
+    words_head,
 )
 
 
@@ -64,15 +63,8 @@ FAMILY = Family(
     heads={
         BODY: Head("ElectraModel"),
         SEQUENCE: Head("ElectraForSequenceClassification", TWO_STEPS),
-        WORDS: Head(
-            "ElectraForMaskedLM",
-            (
-                *linear("generator_predictions.dense", "predictions.transform"),
-                *norm("generator_predictions.LayerNorm", "predictions.norm"),
-                TensorEntry("generator_lm_head.weight", "predictions.decoder"),
-                TensorEntry("generator_lm_head.bias", "predictions.bias"),
-            ),
-            decoder="generator_lm_head.weight",
+        WORDS: words_head(
+            "ElectraForMaskedLM", "generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head"
         ),
         REPLACED: Head(
             "ElectraForPreTraining",

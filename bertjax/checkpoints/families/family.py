@@ -332,27 +332,41 @@ CLASSIFIER = linear("classifier", "classifier")
 """A head of one linear map."""
 TWO_STEPS = (*linear("classifier.dense", "transform.dense"), *linear("classifier.out_proj", "classifier"))
 """A head of two, as RoBERTa's."""
-PREDICTIONS = Head(
-    "BertForMaskedLM",
-    (
-        *linear("cls.predictions.transform.dense", "predictions.transform"),
-        *norm("cls.predictions.transform.LayerNorm", "predictions.norm"),
-        TensorEntry("cls.predictions.decoder.weight", "predictions.decoder"),
-        TensorEntry("cls.predictions.bias", "predictions.bias"),
-    ),
-    decoder="cls.predictions.decoder.weight",
-    decoder_bias="cls.predictions.decoder.bias",
+# The masked-LM head's tensors, as `words_head` takes them, under BERT's names and under RoBERTa's.
+BERTS_WORDS = (
+    "cls.predictions.transform.dense",
+    "cls.predictions.transform.LayerNorm",
+    "cls.predictions.decoder",
+    "cls.predictions.bias",
 )
-"""The masked-LM head under BERT's names."""
-LM_HEAD = Head(
-    "RobertaForMaskedLM",
-    (
-        *linear("lm_head.dense", "predictions.transform"),
-        *norm("lm_head.layer_norm", "predictions.norm"),
-        TensorEntry("lm_head.decoder.weight", "predictions.decoder"),
-        TensorEntry("lm_head.bias", "predictions.bias"),
-    ),
-    decoder="lm_head.decoder.weight",
-    decoder_bias="lm_head.decoder.bias",
-)
-"""The masked-LM head under RoBERTa's names."""
+ROBERTAS_WORDS = ("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias")
+
+
+def words_head(
+    architecture: str,
+    dense: str,
+    layer_norm: str,
+    decoder: str,
+    bias: str | None = None,
+    *,
+    more: tuple[TensorEntry, ...] = (),
+    renamed: Mapping[str, str] | None = None,
+) -> Head:
+    """A masked-LM head: dense, norm, and a decoder that may be tied to the word embeddings.
+
+    Args:
+        architecture: transformers' class.
+        dense, layer_norm, decoder: beginnings of their tensors' names.
+        bias: tensor that is added to the logits, where it is not the decoder's own.
+        more: tensors of a further head beside it.
+        renamed: as for `Head`.
+    """
+    own = f"{decoder}.bias"
+    entries = (
+        *linear(dense, "predictions.transform"),
+        *norm(layer_norm, "predictions.norm"),
+        TensorEntry(f"{decoder}.weight", "predictions.decoder"),
+        TensorEntry(bias or own, "predictions.bias"),
+    )
+    second_name = None if bias is None else own
+    return Head(architecture, (*entries, *more), f"{decoder}.weight", second_name, renamed or {})

@@ -39,6 +39,7 @@ from bertjax.checkpoints.families.family import (
     rate,
     switch,
     whole,
+    words_head,
 )
 from bertjax.errors import ConfigError
 
@@ -176,16 +177,7 @@ FAMILY = Family(
     heads={
         BODY: Head("ModernBertModel"),
         SEQUENCE: Head("ModernBertForSequenceClassification", (*_HEAD, *CLASSIFIER)),
-        WORDS: Head(
-            "ModernBertForMaskedLM",
-            (
-                *linear("head.dense", "predictions.transform"),
-                *norm("head.norm", "predictions.norm"),
-                TensorEntry("decoder.weight", "predictions.decoder"),
-                TensorEntry("decoder.bias", "predictions.bias"),
-            ),
-            decoder="decoder.weight",
-        ),
+        WORDS: words_head("ModernBertForMaskedLM", "head.dense", "head.norm", "decoder"),
         TOKENS: Head("ModernBertForTokenClassification", (*_HEAD, *CLASSIFIER)),
         ANSWERS: Head("ModernBertForQuestionAnswering", (*_HEAD, *linear("classifier", "qa_outputs"))),
         CHOICE: Head("ModernBertForMultipleChoice", (*_HEAD, *CLASSIFIER)),

@@ -21,7 +21,7 @@ from bertjax.checkpoints.architecture import (
 )
 from bertjax.checkpoints.families.family import (
     CLASSIFIER,
-    LM_HEAD,
+    ROBERTAS_WORDS,
     TWO_STEPS,
     Config,
     Family,
@@ -34,6 +34,7 @@ from bertjax.checkpoints.families.family import (
     layer_kind,
     linear,
     one_of,
+    words_head,
 )
 
 PADDING = 1  # the embeddings' own, in transformers, not the config's
@@ -75,7 +76,7 @@ FAMILY = Family(
     heads={
         BODY: Head("MPNetModel"),
         SEQUENCE: Head("MPNetForSequenceClassification", TWO_STEPS),
-        WORDS: replace(LM_HEAD, architecture="MPNetForMaskedLM"),
+        WORDS: words_head("MPNetForMaskedLM", *ROBERTAS_WORDS),
         TOKENS: Head("MPNetForTokenClassification", CLASSIFIER),
         ANSWERS: Head("MPNetForQuestionAnswering", linear("qa_outputs", "qa_outputs")),
         CHOICE: Head("MPNetForMultipleChoice", CLASSIFIER),

@@ -19,7 +19,7 @@ from bertjax.checkpoints.architecture import (
 )
 from bertjax.checkpoints.families.family import (
     CLASSIFIER,
-    LM_HEAD,
+    ROBERTAS_WORDS,
     TWO_STEPS,
     Config,
     Family,
@@ -30,6 +30,7 @@ from bertjax.checkpoints.families.family import (
     head_plans,
     layer_kind,
     linear,
+    words_head,
 )
 from bertjax.errors import ConfigError
 
@@ -65,7 +66,7 @@ def _family(model_type: str, name: str, classes: str, vocabulary: int = 30522) -
         heads={
             BODY: Head(f"{classes}Model"),
             SEQUENCE: Head(f"{classes}ForSequenceClassification", TWO_STEPS),
-            WORDS: replace(LM_HEAD, architecture=f"{classes}ForMaskedLM"),
+            WORDS: words_head(f"{classes}ForMaskedLM", *ROBERTAS_WORDS),
             TOKENS: Head(f"{classes}ForTokenClassification", CLASSIFIER),
             ANSWERS: Head(f"{classes}ForQuestionAnswering", linear("qa_outputs", "qa_outputs")),
             CHOICE: Head(f"{classes}ForMultipleChoice", CLASSIFIER),
