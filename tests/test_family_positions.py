@@ -6,8 +6,10 @@ import pytest
 import bertjax
 from bertjax import BertModel
 from bertjax.checkpoints import RelativePositions, architecture
+from bertjax.data import collate
 from bertjax.engine import run as engine
 from bertjax.interventions import ablations as ab
+from bertjax.interventions import readouts
 from bertjax.model import packed_layer
 from bertjax.model.positions import rows_of_distances
 from bertjax.study import parity, torch_reference
@@ -101,3 +103,29 @@ def test_a_window_is_compared_with_what_it_may_see():
         (kind,) = set(config_of(family).architecture.layers)
         assert not packed_layer.has_blocks(8192, kind)
         assert packed_layer.compared_slots(8192, kind) == 8192
+
+
+@pytest.mark.slow
+@pytest.mark.needs_torch
+def test_long_texts_at_modernberts_own_window_agree_with_pytorch(tmp_path, rng, x64):
+    """A window of 64 tokens to either side in texts of up to 2,048: forward, and in blocks of queries in the engine."""
+    saved_by_torch(
+        "modernbert", architecture.TOKENS, tmp_path, local_attention=128, max_position_embeddings=2048, num_labels=3
+    )
+    model = bertjax.load(tmp_path, dtype="float64")
+    config, reference = model.config, torch_reference.load_torch(model, tmp_path)
+    assert {kind.window for kind in config.architecture.layers} == {None, 64}
+    assert all(packed_layer.has_blocks(2048, kind) for kind in config.architecture.layers)
+    examples = encodings(config, rng, [2048, 777])
+    given = collate(examples)
+    real = given["attention_mask"].astype(bool)
+    assert [row for row in parity.compare(model, reference, given) if not row.passed] == []
+    heads = [(layer, int(rng.integers(config.num_attention_heads))) for layer in range(config.num_hidden_layers)]
+    cases = [(head, mode) for head in heads for mode in ("uniform", "zero")]
+    ablations = [ab.ablation(config, [head], mode) for head, mode in cases]
+    found = engine.sweep(model, examples, ablations, readouts.logits)
+    for (head, mode), ours in zip(cases, found.outputs, strict=True):
+        with torch_reference.overridden_head(reference, config, head, mode, real):
+            theirs = torch_reference.run_torch(reference, given).logits
+        assert largest_difference(ours, theirs, real) < 1e-10, (head, mode)
+        assert largest_difference(theirs, found.base, real) > 1e-4, (head, mode)
