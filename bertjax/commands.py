@@ -2,7 +2,7 @@
 
 import argparse
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -40,7 +40,7 @@ def run_ablate(options: argparse.Namespace) -> int:
 
 
 def _show_results(settings: "Settings", results: "Results") -> None:
-    _show_scores(results.summary["ablations"], results.base, results.summary["metric"]["label"])
+    _show_scores(results.summary)
     say(results.sentence, wrap=True)
     say(f"results in {settings.directory}, picture in {settings.directory / results.picture}")
     say(f"a page to look at: bertjax report {shlex.quote(str(settings.directory))}")
@@ -90,7 +90,7 @@ def _show_complete(settings: "Settings") -> bool:
     if summary is None:
         say(f"nothing to resume in {settings.directory}: from the beginning")
         return False
-    _show_scores(summary["ablations"], summary["base"]["score"], summary["metric"]["label"])
+    _show_scores(summary)
     say(summary.get("sentence", ""), wrap=True)
     say(f"{settings.directory} is complete already")
     return True
@@ -131,10 +131,11 @@ def _settings(options: argparse.Namespace) -> "Settings":
     return Settings(**(given | changed))
 
 
-def _show_scores(entries: Sequence[Mapping[str, Any]], base: float | None, label: str) -> None:
-    from bertjax.results import ablation_table
+def _show_scores(summary: Mapping[str, Any]) -> None:
+    from bertjax.results import ablation_table, measure_of
 
-    say(ablation_table(entries, base, label), wrap=True)
+    measure = measure_of(summary, summary["metric"]["name"])
+    say(ablation_table(summary["ablations"], summary["base"]["score"], measure), wrap=True)
 
 
 def run_parity(options: argparse.Namespace) -> int:

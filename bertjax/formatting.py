@@ -89,14 +89,16 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def format_change(points: float) -> str:
-    """A change in points with its sign, at most 5 characters below 100 points.
+def format_change(change: float, digits: int = 2) -> str:
+    """A change with its sign; one of 10 or more has a decimal less, so that points take at most 5 characters below 100.
 
-    >>> [format_change(points) for points in (-0.904, 0.001, 0.3, -31.25)]
+    >>> [format_change(change) for change in (-0.904, 0.001, 0.3, -31.25)]
     ['−0.90', '0.00', '+0.30', '−31.2']
     """
-    text = f"{points:+.2f}" if abs(points) < 9.995 else f"{points:+.1f}"
-    return "0.00" if float(text) == 0 else text.replace("-", "−")
+    text = f"{change:+.{digits}f}"
+    if abs(float(text)) >= 10:
+        text = f"{change:+.{digits - 1}f}"
+    return f"{0:.{digits}f}" if float(text) == 0 else text.replace("-", "−")
 
 
 def format_p(value: float, least: float | None = None) -> str:

@@ -1,5 +1,6 @@
 """Directories of results without a model: outputs, texts and attention made up, written as `bertjax ablate` does."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from bertjax import BertConfig
 from bertjax.data.loading import TASKS, Examples
 from bertjax.engine.plain import SweepResult
-from bertjax.evidence.metrics import UNLABELLED
+from bertjax.evidence.metrics import METRICS, UNLABELLED, Metric
 from bertjax.interventions import find_mode, name_layer_head
 from bertjax.interventions.ablations import single_heads, whole_layers
 from bertjax.results import InMemory, describe_examples, output_arrays, write_outputs, write_results
@@ -37,12 +38,14 @@ def make_results(
     helpful: str = "0.1",
     harmful: str = "2.3",
     labelled: int | None = None,
+    metrics: Sequence[Metric] = (),
 ) -> Path:
     """Results in which one head (or layer) costs a lot when disabled, one gains, and the rest changes little.
 
     Args:
         helpful, harmful: which these are.
         labelled: how many examples have a label; all by default.
+        metrics: what judges the outputs; by default the task's own.
     """
     rng = np.random.default_rng(seed)
     labels = make_labels(rng, task, examples)
@@ -54,11 +57,11 @@ def make_results(
     found = Examples(TASKS[task], tuple(range(examples)), tuple(texts), tuple(texts[::-1]), labels, "made up", "test")
     settings = Settings(model="made-up", task=task, output=str(directory), mode=mode, ablate=ablate, seed=seed)
     places = [name_layer_head(one, CONFIG, mode) for one in ablations]
-    metrics = metrics_of("logits", found.task)
+    metrics = tuple(metrics) or metrics_of("logits", found.task)
     entries, scores = score_ablations(metrics, 1, labels, swept, ablations, places)
     evidence = weigh_outputs(metrics, 1, swept, labels, seed=seed, resamples=500)
     largest = sorted(entries, key=lambda entry: -entry.effect)[:2]
-    summary = make_provenance(settings, found, scores)
+    summary = make_provenance(settings, found, scores, metrics)
     attention = make_attention(rng, [entry.name for entry in largest])
     stored = InMemory(output_arrays(swept.base, swept.outputs, found, places), attention, describe_examples(found))
     write_outputs(directory, stored.outputs, stored.examples)
@@ -84,10 +87,11 @@ def make_outputs(rng, labels, names, helpful, harmful):
     return SweepResult(base, outputs.astype(np.float32))
 
 
-def make_provenance(settings, found, scores):
+def make_provenance(settings, found, scores, metrics):
     """What a summary says besides results."""
     task = found.task
-    return {
+    own = {metric.name: metric.describe() for metric in metrics if metric.name not in METRICS}
+    return ({"own_metrics": own} if own else {}) | {
         "command": "bertjax ablate",
         "model": {"name": "made-up", "class": "BertForSequenceClassification", "layers": LAYERS, "heads": HEADS}
         | {"weights_sha256": "0" * 64},

@@ -16,6 +16,16 @@ from bertjax.interventions import overrides as ov
 from tests.desk import BATCH, CONFIG, HEADS, IDS, LAYERS, OTHER, donor_of
 
 MISUSES = {
+    # Metric
+    "Metric, unit": (lambda d: bertjax.Metric("x", "X", "values", "numbers", max, unit=3), "unit of.*found 3"),
+    "Metric, direction": (
+        lambda d: bertjax.Metric("x", "X", "values", "numbers", max, greater_is_better="no"),
+        "greater_is_better of metric x must be True or False",
+    ),
+    "Metric, highest": (
+        lambda d: bertjax.Metric("x", "X", "values", "numbers", max, highest="one"),
+        "highest score of metric x must be a number",
+    ),
     # load, from_pretrained, Tokenizer.from_pretrained, read_results, save_pretrained
     "load(5)": (lambda d: bertjax.load(5), "path must be.*found 5"),
     "load(None)": (lambda d: bertjax.load(None), "path must be.*found None"),

@@ -217,7 +217,7 @@ def test_attention_of_the_largest_effects_is_kept(settings):
     kept = np.load(settings.directory / "attention.npz")
     assert kept["runs"][0] == "base"
     assert len(kept["runs"]) == 6
-    effects = dict(zip(results.names, np.abs(results.points()), strict=True))
+    effects = dict(zip(results.names, np.abs(results.printed()), strict=True))
     assert min(effects[name] for name in kept["runs"][1:]) >= max(
         [effect for name, effect in effects.items() if name not in kept["runs"]], default=0
     )

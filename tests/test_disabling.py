@@ -322,7 +322,7 @@ def test_a_run_on_an_embedder_leaves_its_files_and_no_journal(folder, tmp_path, 
         saved = read_results(tmp_path / "out" / mode)
         assert saved.summary["settings"]["mode"] == saved.summary["mode"]["name"] == mode
         assert np.array_equal(saved.outputs["outputs"], values["outputs"][number])
-        changes = saved.points("score") - 100 * results["base"]["spearman"]
+        changes = saved.printed("score") - 100 * results["base"]["spearman"]
         assert largest_difference(changes, results["effects"]["spearman"][mode]["change"]) < 1e-4
     assert saved.attention["weights_0_1"].shape[:3] == (3, 2, 3)  # base and two layers, layers, heads
     several = [str(tmp_path / "out" / mode) for mode in MODES]

@@ -13,6 +13,7 @@ import pytest
 from matplotlib.testing.compare import compare_images
 
 from bertjax.errors import InputError, OutputError
+from bertjax.evidence import Measure
 from bertjax.plots import canvas
 from bertjax.plots.attention import make_attention
 from bertjax.plots.bars import make_sets
@@ -97,7 +98,7 @@ def cls_rows(path):
 def sets(path):
     scores = 0.8 + np.linspace(-0.1, 0.05, 30)
     names = [f"set {number}" for number in range(30)]
-    save_page(make_sets(names, scores, 0.8, "Sets of heads", "made up", "Accuracy"), path)
+    save_page(make_sets(names, scores, 0.8, "Sets of heads", "made up", Measure("Accuracy")), path)
 
 
 PICTURES = {

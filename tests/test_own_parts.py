@@ -86,7 +86,7 @@ def test_the_main_job_takes_it(tmp_path, capsys):
     assert "(Balanced accuracy)" in results.sentence
     predictions = results.outputs["outputs"].argmax(-1)
     expected = balanced_accuracy(predictions, results.outputs["labels"], 1)
-    assert largest_difference(results.points("score") / 100, expected) < 1e-12
+    assert largest_difference(results.printed("score") / 100, expected) < 1e-12
     assert results.frame[results.frame.main].metric.unique().tolist() == ["balanced"]
     assert "Balanced accuracy" in show_text(again, "md")
     assert "Balanced accuracy" in str(show_table(again).renderables[1])

@@ -15,6 +15,7 @@ from matplotlib.text import Text
 from rich.console import Console
 
 from bertjax.errors import DataError, OutputError
+from bertjax.evidence import Measure
 from bertjax.formatting import format_change
 from bertjax.plots.bars import Weighed, make_layers, make_sets
 from bertjax.plots.canvas import save_page
@@ -22,7 +23,7 @@ from bertjax.plots.cells import STRENGTH
 from bertjax.plots.heads_map import make_heads
 from bertjax.results.terminal import ablation_table
 
-BASE, LABEL, TITLE = 0.8672, "Spearman correlation", "A title that is no formula: $_$ and $x^^$"
+BASE, LABEL, TITLE = 0.8672, Measure("Spearman correlation"), "A title that is no formula: $_$ and $x^^$"
 
 
 def made_up(layers: int, heads: int) -> np.ndarray:
@@ -80,7 +81,7 @@ def test_no_head_is_in_both_blocks_and_the_rest_is_counted():
 @pytest.mark.parametrize("base", [None, float("nan")])
 def test_an_undefined_base_leaves_every_change_undefined(base):
     text = printed(entries_of(np.array([[0.5, 0.25, np.nan]])), base)
-    assert f"{LABEL} without ablation: undefined" in text
+    assert f"{LABEL.label} without ablation: undefined" in text
     assert "of 3 ablations: 3 whose change is undefined" in text
     assert blocks(text) == [[], []]
 
@@ -148,7 +149,7 @@ def test_the_map_is_centred_on_the_base_and_says_so():
     labels = {label.get_text(): label.get_fontweight() for label in bar.get_yticklabels()}
     assert labels["86.72  (base)"] == "bold"
     assert [line.get_ydata()[0] for line in bar.lines][-1] == 0  # the line across at the base
-    assert any(LABEL in text.get_text() for text in figure.texts)
+    assert any(LABEL.label in text.get_text() for text in figure.texts)
 
 
 def test_layers_run_down_and_heads_across_both_from_0():
@@ -315,7 +316,7 @@ def test_every_map_becomes_a_picture_of_readme_width(scores, tmp_path):
 @pytest.mark.parametrize("shape", [(1, 1), (6, 12), (24, 16)])
 def test_every_word_is_inside_the_picture(shape):
     scores = made_up(*shape)
-    texts = BASE, TITLE * 3, "Many a word " * 20, "Matthews correlation"
+    texts = BASE, TITLE * 3, "Many a word " * 20, Measure("Matthews correlation")
     for figure in (
         make_heads(scores, *texts),
         make_heads(scores, *texts, significant=scores > BASE),

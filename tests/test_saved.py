@@ -62,7 +62,7 @@ def test_results_are_what_was_written(mrpc):
     saved = read_results(str(mrpc))
     assert (saved.kind, saved.metric, len(saved.names)) == ("head", "f1", 12)
     assert [row.name for row in saved.rows_of("accuracy")] == saved.names
-    np.testing.assert_allclose(saved.points(), [100 * row.difference for row in saved.rows_of("f1")])
+    np.testing.assert_allclose(saved.printed(), [100 * row.difference for row in saved.rows_of("f1")])
     assert saved.outputs["outputs"].shape == (12, 120, 2)
     assert saved.examples[3]["id"] == 3
     assert saved.attention["runs"][0] == "base"
@@ -187,7 +187,7 @@ def test_results_are_compared_by_any_metric_that_they_share(mrpc, tmp_path):
     other = make_results(tmp_path / "other", seed=3)
     several = [read_results(mrpc), read_results(other)]
     (pair,) = compare(several, "accuracy")
-    effects = [one.points(metric="accuracy") for one in several]
+    effects = [one.printed(metric="accuracy") for one in several]
     assert abs(pair.correlation - spearmanr(*effects).statistic) < 1e-12
     assert pair.correlation != compare(several)[0].correlation
     changes = {name: found for name, found, _ in agreeing(several, "accuracy")}

@@ -1,6 +1,7 @@
 """Evidence: scores of saved outputs, and which differences between them are more than chance."""
 
 from bertjax.evidence.intervals import FEWEST_PLACES, LEVEL, percentile, rank_correlation
+from bertjax.evidence.measure import POINTS, SCORE, Measure
 from bertjax.evidence.metrics import (
     BUILT_IN,
     METRICS,
@@ -23,9 +24,12 @@ __all__ = [
     "FEWEST_PLACES",
     "LEVEL",
     "METRICS",
+    "POINTS",
     "RESAMPLES",
+    "SCORE",
     "UNLABELLED",
     "Evidence",
+    "Measure",
     "Metric",
     "Q",
     "benjamini_hochberg",

@@ -1,13 +1,14 @@
 """The scores of a sweep, computed from its saved outputs without a model.
 
 A metric is a value in the table `METRICS`; `score` applies one to all ablations at once. Scores are as the metric
-defines them (accuracy in [0, 1], correlations in [-1, 1]); reports print points, 100 times that. An undefined score is
+defines them (accuracy in [0, 1], correlations in [-1, 1]); reports print points, 100 times that, or
+another unit that the metric names. An undefined score is
 NaN: a correlation whose outputs or labels are all equal; Matthews, ROC AUC and average precision with labels of one
 class only; F1 where the positive class is neither among the labels nor predicted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -17,6 +18,7 @@ from jaxtyping import Bool, Float, Int, Num, Shaped
 
 from bertjax import arguments
 from bertjax.errors import DataError
+from bertjax.evidence.measure import POINTS, Measure
 from bertjax.evidence.resampling import (
     Scorer,
     accuracy_scorer,
@@ -94,7 +96,9 @@ class Metric:
         targets: what the labels are: "classes" (whole numbers from 0) or "numbers".
         function: takes outputs `[ablations, examples]`, labels `[examples]` and the positive class
             (ignored by metrics that single out none), and returns one score per ablation.
-        lowest: the lowest possible score; the highest is 1.
+        lowest, highest: the bounds of possible scores; infinite where there is none.
+        unit: what scores are printed in: 'points' is 100 times the score, and any other prints it as it is.
+        greater_is_better: False for losses and errors: then a fall of the score is a gain.
         needs: what the labels must contain; without it the score is undefined (or always 0) for any outputs: two
             different labels, the positive label, or both the positive label and another.
         scorer: the metric as a function of how often each example counts: takes the arguments of `function` and
@@ -109,8 +113,8 @@ class Metric:
             exact forms apply.
 
     Raises:
-        DataError: what it reads, needs or is about is not one of these, a name is empty, or `function` is not a
-            function.
+        DataError: what it reads, needs or is about is not one of these, a name is empty, its bounds are none, or
+            `function` is not a function.
     """
 
     name: str
@@ -119,6 +123,9 @@ class Metric:
     targets: Targets
     function: Callable[[Outputs, Labels, int], Scores]
     lowest: float = 0.0
+    highest: float = 1.0
+    unit: str = POINTS
+    greater_is_better: bool = True
     needs: Needs = "nothing"
     scorer: Callable[[Outputs, Labels, int], Scorer] | None = None
     swap_weights: Callable[[Outputs, Bool[np.ndarray, " examples"]], Float[np.ndarray, "examples runs"]] | None = None
@@ -131,10 +138,22 @@ class Metric:
         for name in ("name", "label"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name).strip():
                 arguments.refuse(f"a metric's {name}", "a text", getattr(self, name), DataError)
+        arguments.instance(self.unit, f"unit of metric {self.name}", str, "a text, such as 'points'", DataError)
+        arguments.switch(self.greater_is_better, f"greater_is_better of metric {self.name}", DataError)
+        for name in ("lowest", "highest"):
+            if not isinstance(getattr(self, name), int | float):
+                arguments.refuse(f"{name} score of metric {self.name}", "a number", getattr(self, name), DataError)
+        if not self.lowest < self.highest:
+            raise DataError(f"metric {self.name} has scores from {self.lowest} to {self.highest}: that is no range")
         for name, choices in (("reads", READS), ("targets", TARGETS), ("needs", NEEDS)):
             arguments.one_of(getattr(self, name), f"{name} of metric {self.name}", choices, DataError)
         expected = "a function of outputs, labels and the positive class"
         arguments.function(self.function, f"function of metric {self.name}", expected, DataError)
+
+    @property
+    def measure(self) -> Measure:
+        """How its scores are called and printed, and which way is better."""
+        return Measure(self.label, self.unit, self.greater_is_better)
 
     @property
     def of_one_label(self) -> bool:
@@ -143,7 +162,7 @@ class Metric:
 
     def describe(self) -> dict[str, Any]:
         """Its description in a summary, for readers without this Metric."""
-        return {"label": self.label, "reads": self.reads, "of_one_label": self.of_one_label}
+        return {**asdict(self.measure), "reads": self.reads, "of_one_label": self.of_one_label}
 
 
 def score(

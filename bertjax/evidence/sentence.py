@@ -7,19 +7,20 @@ import numpy as np
 
 from bertjax.evidence.intervals import LEVEL
 from bertjax.evidence.weighing import Evidence, Q
-from bertjax.formatting import count_of, equals_p, format_change
+from bertjax.formatting import count_of, equals_p
 
 
 def summarise(evidence: Evidence, names: Sequence[str], kind: str) -> str:
     """The plain sentence: how many ablations significantly raise or lower the score, the extremes, and what is unknown.
 
-    A gain is a rise of the score through an ablation, a loss a fall.
+    A gain is a change of the score for the better through an ablation, a loss one for the worse.
 
     Args:
         names: the ablations' names.
         kind: what an ablation is: 'head', 'layer' or 'set'.
     """
-    differences, total = evidence.difference, len(names)
+    differences, total, measure = evidence.difference, len(names), evidence.metric.measure
+    gains = measure.sign * differences
     labels = [f"layer {name}" if kind == "layer" else name for name in names]
     defined = np.isfinite(differences)
     if not defined.any():
@@ -28,15 +29,15 @@ def summarise(evidence: Evidence, names: Sequence[str], kind: str) -> str:
     unknown = int(defined.sum()) - raised - lowered
     counts = f"the score for {raised} of {count_of(total, kind)} and lowers it for {lowered}"
     parts = [f"Ablating one {kind} raises {counts}, at q < {Q} ({_name(evidence)})"]
-    place = int(np.nanargmax(differences))
-    if differences[place] > 0:
+    place = int(np.nanargmax(gains))
+    if gains[place] > 0:
         p = equals_p("p", evidence.best[place], evidence.least_best_p)
         chance = f"by chance the best of {total} would stand out as much with {p}"
         parts.append(f"the largest gain is {_change(evidence, place)} for {labels[place]}; {chance}")
     else:
         parts.append("there is no gain")
-    place = int(np.nanargmin(differences))
-    if differences[place] < 0:
+    place = int(np.nanargmin(gains))
+    if gains[place] < 0:
         parts.append(f"the largest loss is {_change(evidence, place)} for {labels[place]}")
     if unknown:
         examples = count_of(evidence.examples, "example")
@@ -48,20 +49,25 @@ def _shown(evidence: Evidence, kind: str) -> str:
     """The sizes of change that these examples would show, of ablations indistinguishable from zero."""
     limits = evidence.detectable[np.isfinite(evidence.detectable) & ~evidence.significant]
     least = float(np.median(limits)) if limits.size else np.inf
-    if least >= 1 - evidence.metric.lowest:
+    metric, measure = evidence.metric, evidence.metric.measure
+    if not least < metric.highest - metric.lowest:
         return "can show none"
-    low, high = (f"{100 * end:.1f}" for end in (limits.min(), limits.max()))
+    low, high, middle = (
+        f"{measure.factor * end:.{measure.digits - 1}f}" for end in (limits.min(), limits.max(), least)
+    )
     span = "" if low == high else f" ({low} to {high}, by {kind})"
-    return f"would show changes of about {100 * least:.1f} points and more{span}"
+    return f"would show changes of about {measure.with_unit(middle)} and more{span}"
 
 
 def _name(evidence: Evidence) -> str:
-    return evidence.metric.label
+    measure = evidence.metric.measure
+    return ", ".join(part for part in (measure.label, measure.direction) if part)
 
 
 def _change(evidence: Evidence, place: int) -> str:
-    ends = " to ".join(format_change(100 * float(end[place])) for end in (evidence.low, evidence.high))
-    return f"{format_change(100 * float(evidence.difference[place]))} points (95 % CI {ends})"
+    measure = evidence.metric.measure
+    ends = " to ".join(measure.change(float(end[place])) for end in (evidence.low, evidence.high))
+    return f"{measure.with_unit(measure.change(float(evidence.difference[place])))} (95 % CI {ends})"
 
 
 def name_test(evidence: Evidence) -> str:

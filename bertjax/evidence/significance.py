@@ -36,8 +36,8 @@ class Swapped:
     Args:
         p: the two-sided p-value of each ablation's difference.
         spread: standard deviation of each difference under the null hypothesis.
-        largest: each draw's largest difference over all ablations.
-        largest_ratio: each draw's largest ratio of a difference to its spread.
+        largest: each draw's largest gain over all ablations.
+        largest_ratio: each draw's largest ratio of a gain to its spread.
         exact: whether these are all possible swaps.
     """
 
@@ -57,21 +57,21 @@ class Swapped:
             self.exact,
         )
 
-    def best(self, observed: Float[np.ndarray, " runs"], ratio: bool = True) -> Float[np.ndarray, " runs"]:
+    def best(self, gains: Float[np.ndarray, " runs"], ratio: bool = True) -> Float[np.ndarray, " runs"]:
         """For each ablation's gain, the probability that the largest gain of all is as large by chance.
 
         Args:
-            observed: the differences.
+            gains: the differences, above 0 where the score gets better.
             ratio: compare differences over their spreads (Westfall and Young's maxT), so that an ablation with a wide
                 spread does not hide the effects of the others; False compares the differences themselves.
         """
         with np.errstate(invalid="ignore", divide="ignore"):
-            statistic = np.where(self.spread > 0, observed / self.spread, 0.0) if ratio else observed
+            statistic = np.where(self.spread > 0, gains / self.spread, 0.0) if ratio else gains
         sorted_largest = np.sort(self.largest_ratio if ratio else self.largest)
         threshold = statistic - ROUNDING * (1 + np.abs(statistic))
         hits = len(sorted_largest) - np.searchsorted(sorted_largest, threshold)
         probabilities = hits / len(sorted_largest) if self.exact else (1 + hits) / (1 + len(sorted_largest))
-        return np.where(np.isfinite(observed), probabilities, np.nan)
+        return np.where(np.isfinite(gains), probabilities, np.nan)
 
 
 def mcnemar(gains: Int[np.ndarray, " runs"], losses: Int[np.ndarray, " runs"]) -> Float[np.ndarray, " runs"]:
@@ -123,8 +123,9 @@ def swap_test(
     hits = (np.abs(differences) >= np.abs(observed) * (1 - ROUNDING) - ROUNDING).sum(0)
     p = hits / len(differences) if exact else (1 + hits) / (1 + len(differences))
     spread = np.sqrt((differences**2).mean(0))
-    ratios = differences / np.where(spread > 0, spread, 1)
-    return Swapped(np.where(defined, p, np.nan), spread, differences.max(1), ratios.max(1), exact)
+    gains = metric.measure.sign * differences
+    ratios = gains / np.where(spread > 0, spread, 1)
+    return Swapped(np.where(defined, p, np.nan), spread, gains.max(1), ratios.max(1), exact)
 
 
 def _swapped_scores(
@@ -221,12 +222,15 @@ def choose_on_half(
     scorer: Scorer,
     examples: int,
     seed: int,
+    *,
+    sign: int = 1,
     halves: int = HALVES,
     advance: Callable[[int], None] = lambda draws: None,
 ) -> dict[str, Any]:
     """Choose the ablation with the largest gain on a random half of the examples, and score it on the other half.
 
     Args:
+        sign: 1 where a higher score is better, else -1.
         advance: called with the number of draws just done, as in `score_draws`; both halves are draws.
 
     Returns: `chosen`: the five ablations chosen most often, the most frequent first, as pairs of number and share;
@@ -244,7 +248,7 @@ def choose_on_half(
     on_half, on_other = on_half[usable], on_other[usable]
     if not len(on_half):
         return {"chosen": [], "on_chosen": None, "on_other": None, "interval": [None, None], "halves": 0}
-    choice = np.nanargmax(on_half, axis=1)
+    choice = np.nanargmax(sign * on_half, axis=1)
     rows = np.arange(len(choice))
     chosen_on_other = on_other[rows, choice]
     defined = chosen_on_other[np.isfinite(chosen_on_other)]

@@ -1,7 +1,7 @@
 """Which effects of a sweep are more than chance, from saved outputs alone: for each metric and all ablations at once.
 
 A difference is the ablated score minus the base score on the same examples, so all statistics are paired. Scores and
-differences are as the metric defines them; 0.01 is one point.
+differences are as the metric defines them; 0.01 is one point. A gain is a change for the better.
 """
 
 from collections.abc import Callable, Sequence
@@ -178,7 +178,7 @@ def _weigh(
         _weigh_group(task, all_outputs[1 + group.start : 1 + group.stop], group, swaps, pace) for group in groups
     ]
     scorer = make_scorer(metric, all_outputs, task.labels, task.positive)
-    halves = choose_on_half(scorer, examples, task.seed, advance=pace.of_draws(runs))
+    halves = choose_on_half(scorer, examples, task.seed, sign=metric.measure.sign, advance=pace.of_draws(runs))
     pace.finish()
     return _put_together(task, all_outputs, weighed_groups, halves)
 
@@ -236,8 +236,8 @@ def _put_together(task: "_Task", outputs: Outputs, groups: Sequence["_Group"], h
         p=p,
         q=benjamini_hochberg(p),
         holm=holm(p),
-        best=swapped.best(observed),
-        best_raw=swapped.best(observed, ratio=False),
+        best=swapped.best(metric.measure.sign * observed),
+        best_raw=swapped.best(metric.measure.sign * observed, ratio=False),
         gains=gains if metric.reads == "predictions" else None,
         losses=losses if metric.reads == "predictions" else None,
         effect_size=metric.effect_size.function(
@@ -364,7 +364,7 @@ def choose_intervals(
             )
         low[few], high[few] = ends
         method[few] = "score"
-    least, most = metric.lowest - base, 1.0 - base
+    least, most = metric.lowest - base, metric.highest - base
     low, high = np.clip(low, least, most), np.clip(high, least, most)
     return low, high, tuple(method.tolist())
 

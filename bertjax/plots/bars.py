@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bertjax.errors import DataError
+from bertjax.evidence import SCORE, Measure
 from bertjax.formatting import format_change
 from bertjax.plots.canvas import (
     COLOURS,
@@ -15,13 +16,12 @@ from bertjax.plots.canvas import (
     INK,
     LEFT,
     PALE,
-    SMALLEST_RANGE,
     WIDTH,
     add_axes,
     add_note,
-    changes_in_points,
     choose_ticks,
     count_found,
+    printed_changes,
     shorten_name,
     start_page,
 )
@@ -38,7 +38,7 @@ class Weighed:
     """The certainty of changes.
 
     Args:
-        intervals: both ends of each change's interval, in points; NaN where there is none.
+        intervals: both ends of each change's interval, as they are printed; NaN where there is none.
         significant: which changes are more than chance.
     """
 
@@ -51,14 +51,14 @@ def make_layers(
     base: float,
     title: str,
     subtitle: str = "",
-    metric_label: str = "Score",
+    measure: Measure = SCORE,
     weighed: Weighed | None = None,
 ) -> "Figure":
     """The effect of ablating each whole layer: one bar per layer, left and right of the base score.
 
     Args:
         scores: `[layers]`, as the metric defines them (not in points); NaN where undefined.
-        base, title, subtitle, metric_label: as in `heads_map.make_heads`.
+        base, title, subtitle, measure: as in `heads_map.make_heads`.
         weighed: intervals of the changes, and which of them are more than chance; the others' bars are hollow.
 
     Raises:
@@ -68,9 +68,9 @@ def make_layers(
     >>> [text.get_text().strip() for text in figure.axes[0].texts]
     ['−3.00', '+1.00']
     """
-    changes = changes_in_points(scores, base, ndim=1, axes="[layers]")
+    changes = printed_changes(scores, base, measure, axes=("layers",))
     names = [str(layer) for layer in range(len(changes))]
-    texts = _Texts(title, subtitle, metric_label, "layer")
+    texts = _Texts(title, subtitle, measure, "layer")
     return _make_page(changes, names, base, texts, LEFT, weighed)
 
 
@@ -80,7 +80,7 @@ def make_sets(
     base: float,
     title: str,
     subtitle: str = "",
-    metric_label: str = "Score",
+    measure: Measure = SCORE,
     *,
     weighed: Weighed | None = None,
 ) -> "Figure":
@@ -89,7 +89,7 @@ def make_sets(
     Args:
         names: the sets' names; long ones are cut.
         scores: `[sets]`, as the metric defines them (not in points); NaN where undefined.
-        base, title, subtitle, metric_label: as in `heads_map.make_heads`.
+        base, title, subtitle, measure: as in `heads_map.make_heads`.
         weighed: as in `make_layers`.
 
     Raises:
@@ -99,18 +99,18 @@ def make_sets(
     >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
     ['3.0', '0.1+1.2']
     """
-    changes = changes_in_points(scores, base, ndim=1, axes="[sets]")
+    changes = printed_changes(scores, base, measure, axes=("sets",))
     if len(names) != len(changes):
         raise DataError(f"there are {len(changes)} sets, but {len(names)} names")
     order = np.argsort(-np.nan_to_num(np.abs(changes), nan=-1.0), kind="stable")[:MOST_SETS]
-    shown = sorted(order.tolist(), key=lambda index: -np.nan_to_num(changes[index]))
+    shown = sorted(order.tolist(), key=lambda index: -measure.sign * np.nan_to_num(changes[index]))
     if len(order) < len(changes):
         subtitle = f"{subtitle}; the {len(order)} of {len(changes):,} sets that change most".removeprefix("; ")
     labels = [shorten_name(name, LONGEST_NAME) for name in names]
     shown_labels = [labels[index] for index in shown]
     left = max(LEFT, 0.35 + 0.078 * max(map(len, shown_labels)))
     shown_weighed = None if weighed is None else Weighed(weighed.intervals[:, shown], weighed.significant[shown])
-    texts = _Texts(title, subtitle, metric_label)
+    texts = _Texts(title, subtitle, measure)
     return _make_page(changes[shown], shown_labels, base, texts, left, shown_weighed)
 
 
@@ -120,7 +120,7 @@ class _Texts:
 
     title: str
     subtitle: str
-    metric_label: str
+    measure: Measure
     kind: str = ""
 
 
@@ -141,7 +141,7 @@ def _make_page(
     with context("default"):
         figure = start_page(texts.title, texts.subtitle, bottom, height)
         axes = add_axes(figure, left, bottom, WIDTH - left - 0.35, height)
-        _draw_bars(axes, changes, ends, significant)
+        _draw_bars(axes, changes, ends, significant, texts.measure)
         axes.set_yticks(np.arange(len(changes)), names)
         _label_bars(axes, changes, ends, base, texts)
         if weighed is not None:
@@ -154,20 +154,21 @@ def _draw_bars(
     changes: Float[np.ndarray, " bars"],
     ends: Float[np.ndarray, "2 bars"],
     significant: Bool[np.ndarray, " bars"],
+    measure: Measure,
 ) -> None:
     """Draw a bar for each change, with its interval, and the change written beyond both."""
     import matplotlib
 
     loss, gain = matplotlib.colormaps[COLOURS]([0.12, 0.88])
     lengths = np.nan_to_num(changes)
-    colours = [GREY if not length else loss if length < 0 else gain for length in lengths]
+    colours = [GREY if not length else loss if measure.sign * length < 0 else gain for length in lengths]
     faces = [colour if filled else "white" for colour, filled in zip(colours, significant, strict=True)]
     places = np.arange(len(lengths))
     axes.barh(places, lengths, height=0.72, color=faces, edgecolor=colours, linewidth=1.1)
     has_interval = ends[1] > ends[0]
     axes.hlines(places[has_interval], ends[0, has_interval], ends[1, has_interval], color=INK, linewidth=1.1, zorder=3)
     for place, (length, undefined) in enumerate(zip(lengths, np.isnan(changes), strict=True)):
-        text, ink = ("undefined", GREY) if undefined else (format_change(length), INK)
+        text, ink = ("undefined", GREY) if undefined else (format_change(length, measure.digits), INK)
         side, extreme = ("right", np.nanmin) if length < 0 else ("left", np.nanmax)
         end = float(extreme([length, *ends[:, place]]))
         axes.text(end, place, f" {text} ", ha=side, va="center_baseline", fontsize=8.5, color=ink)
@@ -181,16 +182,16 @@ def _label_bars(
     base: float,
     texts: _Texts,
 ) -> None:
-    """Order the bars from the top downwards; label the axis below with scores in points and their changes."""
+    """Order the bars from the top downwards; label the axis below with scores and their changes."""
     values = np.concatenate([changes, *ends, [0.0]])
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
-    margin = 0.13 * max(high - low, 10 * SMALLEST_RANGE)  # for the numbers at the ends of the bars
+    margin = 0.13 * max(high - low, 10 * texts.measure.smallest_range)  # for the numbers at the ends of the bars
     low, high = low - margin * (1 if low < 0 or high == 0 else 0.15), high + margin
-    ticks, labels = choose_ticks(low, high, base, most=6, separator="\n")
+    ticks, labels = choose_ticks(low, high, base, texts.measure, most=6, separator="\n")
     axes.set_xlim(low, high)
     axes.set_xticks(ticks, labels)
     axes.set_ylim(len(changes) - 0.5, -0.5)
-    axes.set_xlabel(f"{texts.metric_label} in points (change)", fontsize=9.5, color=INK)
+    axes.set_xlabel(texts.measure.caption, fontsize=9.5, color=INK)
     axes.set_ylabel(texts.kind, fontsize=9.5, color=INK)
     axes.grid(axis="x", color=PALE, linewidth=0.8)
     axes.set_axisbelow(True)

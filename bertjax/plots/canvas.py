@@ -1,9 +1,10 @@
 """The page that every picture is drawn on: its style, headings, axes, scales and file.
 
-Scores arrive as metrics define them and are drawn in points, 100 times that. Colours: red where the score falls, blue
-where it rises, white at the base (ColorBrewer's RdBu, which colour-blind people can read). Signs and numbers say the
-same, so nothing depends on colour alone. Figures use matplotlib's object interface on the Agg canvas, in its default
-style whatever style the user has set: no window, no global figure, and equal input gives an equal file.
+Scores arrive as metrics define them and are drawn as a `Measure` prints them, most of them in points. Colours: red
+where the score gets worse, blue where it gets better, white at the base (ColorBrewer's RdBu, which colour-blind people
+can read). Signs and numbers say the same, so nothing depends on colour alone. Figures use matplotlib's object interface
+on the Agg canvas, in its default style whatever style the user has set: no window, no global figure, and equal input
+gives an equal file.
 """
 
 import io
@@ -16,7 +17,7 @@ from jaxtyping import Float
 
 from bertjax.atomic_files import atomic_write
 from bertjax.errors import DataError, OutputError
-from bertjax.evidence import Q
+from bertjax.evidence import Measure, Q
 from bertjax.formatting import visible
 from bertjax.paths import user_path
 
@@ -28,17 +29,23 @@ COLOURS = "RdBu"
 INK, GREY, PALE = "#1a1a1a", "#6b6b6b", "#e3e3e3"
 WIDTH, LEFT, RIGHT = 8.0, 0.62, 1.72  # inches; 8 inches are 800 pixels at 100 pixels per inch
 PIXELS_PER_INCH = 200  # twice what a README shows, for high-resolution screens
-SMALLEST_RANGE = 0.05  # points: below this, colours would show nothing but rounding
 STEPS = [1, 2, 4, 5, 10]  # between ticks
 PDF_FONTS = 42  # TrueType, which journals require, instead of matplotlib's Type 3
 
 
-def changes_in_points(scores: Float[np.ndarray, "..."], base: float, ndim: int, axes: str) -> Float[np.ndarray, "..."]:
-    """The changes against the base in points, NaN where either score is undefined."""
-    if scores.ndim != ndim or 0 in scores.shape:
-        raise DataError(f"found scores of shape {list(scores.shape)}: this picture needs {axes}")
-    changes = 100 * (scores.astype(np.float64) - base)
+def printed_changes(
+    scores: Float[np.ndarray, "..."], base: float, measure: Measure, *, axes: tuple[str, ...]
+) -> Float[np.ndarray, "..."]:
+    """The changes against the base as they are printed, NaN where either score is undefined."""
+    if scores.ndim != len(axes) or 0 in scores.shape:
+        raise DataError(f"found scores of shape {list(scores.shape)}: this picture needs [{', '.join(axes)}]")
+    changes = measure.factor * (scores.astype(np.float64) - base)
     return np.where(np.isfinite(changes), changes, np.nan)
+
+
+def colours_of(measure: Measure) -> str:
+    """The colours of changes from the lowest to the highest, by name: red is worse."""
+    return COLOURS if measure.greater_is_better else f"{COLOURS}_r"
 
 
 def start_page(title: str, subtitle: str, bottom: float, height: float) -> "Figure":
@@ -108,15 +115,17 @@ def count_found(significant: int, total: int) -> str:
     return f"filled: more than chance (q < {Q}), {significant} of {total}; lines: 95 % intervals"
 
 
-def choose_ticks(low: float, high: float, base: float, most: int, separator: str) -> tuple[list[float], list[str]]:
-    """Ticks in points around the base, and for each a label: the score there with the change or "base"."""
+def choose_ticks(
+    low: float, high: float, base: float, measure: Measure, *, most: int, separator: str
+) -> tuple[list[float], list[str]]:
+    """Ticks around the base as changes are printed, and for each a label: the score there with the change or "base"."""
     from matplotlib.ticker import MaxNLocator
 
     candidates = np.round(MaxNLocator(most, steps=STEPS).tick_values(low, high), 6)
     ticks = [float(tick) for tick in candidates if low <= tick <= high]
     digits = next(digits for digits in range(7) if np.allclose(np.round(ticks, digits), ticks, atol=1e-9))
     changes = ["base" if tick == 0 else f"{tick:+.{digits}f}".replace("-", "−") for tick in ticks]
-    scores = [f"{100 * base + tick:.{max(2, digits)}f}" for tick in ticks]
+    scores = [f"{measure.factor * base + tick:.{max(measure.digits, digits)}f}" for tick in ticks]
     if not np.isfinite(base):
         scores = ["" if tick else "undefined" for tick in ticks]
     return ticks, [f"{score}{separator}({change})" for score, change in zip(scores, changes, strict=True)]

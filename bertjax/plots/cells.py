@@ -43,20 +43,23 @@ def write_changes(
     changes: Map,
     colours: Colours,
     significant: Bool[np.ndarray, "layers heads"],
+    *,
     size: float,
+    digits: int = 2,
     middle: float = 0.5,
 ) -> None:
     """Write the changes in their cells: white on dark colours, dark on light ones, grey on pale ones.
 
     Args:
-        changes: in points; nothing is written where they are NaN.
+        changes: as they are printed; nothing is written where they are NaN.
         colours: of the cells (`colour_cells`).
         significant: which changes are more than chance.
         size: the font size in points.
+        digits: decimals of changes below 10.
         middle: the centre of cell 0.
     """
     light = colours**2.2 @ np.array([0.2126, 0.7152, 0.0722]) > DARKEST
     for layer, head in np.argwhere(np.isfinite(changes)):
         ink = (INK if significant[layer, head] else PALE_INK) if light[layer, head] else "white"
-        text, place = format_change(changes[layer, head]), (head + middle, layer + middle)
+        text, place = format_change(changes[layer, head], digits), (head + middle, layer + middle)
         axes.text(*place, text, fontsize=size, color=ink, ha="center", va="center_baseline")

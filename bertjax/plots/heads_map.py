@@ -5,20 +5,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bertjax.evidence import Q
+from bertjax.evidence import SCORE, Measure, Q
 from bertjax.formatting import format_change
 from bertjax.plots.canvas import (
-    COLOURS,
     INK,
     LEFT,
     PALE,
     RIGHT,
-    SMALLEST_RANGE,
     WIDTH,
     add_axes,
-    changes_in_points,
     choose_ticks,
+    colours_of,
     draw_as_shapes,
+    printed_changes,
     start_page,
 )
 from bertjax.plots.cells import Map, colour_cells, write_changes
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 HATCHED: dict[str, Any] = {"facecolor": PALE, "edgecolor": "#a0a0a0", "hatch": "/////", "linewidth": 0}
 MEANS = 0.72  # inches beside the map, for the layers' means
-ALIKE = 0.0025  # points: changes that differ by less are printed alike
+ALIKE = 0.5  # of what is printed as 0: changes that differ by less are printed alike
 OUTLIER = 3.0  # times the 90th percentile of the changes: the colour scale extends no further
 
 Outline = tuple[int, int, "Rectangle"]
@@ -42,25 +41,25 @@ def make_heads(
     base: float,
     title: str,
     subtitle: str = "",
-    metric_label: str = "Score",
+    measure: Measure = SCORE,
     significant: Bool[np.ndarray, "layers heads"] | None = None,
 ) -> "Figure":
     """The layers x heads map: each head's score when it is ablated, against the base score.
 
     Layer 0 is at the top and head 0 at the left: the order of the array, of `summary.json` and of a
     printed table such as Michel et al. 2019, table 1, so that the picture can be read beside them.
-    The numbers in the cells (where there is room) are changes in points. The colours are centred on
-    the base. Where a few heads lie far beyond the rest, the scale stops at 3 times the 90th percentile
-    of the changes, so that they do not bleach the others; the colour bar then ends in an arrow, and
-    the legend gives the number of heads beyond.
+    The numbers in the cells (where there is room) are changes as they are printed. The colours are centred on the base,
+    red for the worse. Where a few heads lie far beyond the rest, the scale stops at 3 times the 90th percentile of the
+    changes, so that they do not bleach the others; the colour bar then ends in an arrow, and the legend gives the
+    number of heads beyond.
 
     Args:
-        scores: `[layers, heads]`, as the metric defines them (not in points); NaN where undefined
-            or not measured; those cells are grey and hatched.
+        scores: `[layers, heads]`, as the metric defines them (not in points); NaN where undefined or not measured:
+            those cells are grey and hatched.
         base: the score without any ablation; NaN where undefined, and then no cell has a colour.
         title: the picture's title, one line.
         subtitle: smaller, below the title; long ones are broken into lines.
-        metric_label: what the score is, for the colour bar.
+        measure: how the score is called and printed, and which way is better.
         significant: which effects are more than chance: these have a dot. The others are pale, and so are the layers'
             means beside the map, which are not tested.
 
@@ -75,25 +74,26 @@ def make_heads(
     """
     from matplotlib.style import context
 
-    changes = changes_in_points(scores, base, ndim=2, axes="[layers, heads]")
+    changes = printed_changes(scores, base, measure, axes=("layers", "heads"))
     layers, heads = changes.shape
-    limit = _limit(changes)
+    limit = _limit(changes, measure)
     means_width = 0.0 if significant is None else MEANS
     cell_width = min((WIDTH - LEFT - RIGHT - means_width) / heads, 1.1)
     cell_height = max(min(cell_width * 0.8, 0.5), 1.3 / layers)
     with context("default"):
-        outlines = _outlines(changes)
-        entries = [rectangle for _, _, rectangle in outlines] + _notes(changes, limit, significant)
+        outlines = _outlines(changes, measure)
+        entries = [rectangle for _, _, rectangle in outlines] + _notes(changes, limit, measure, significant)
         bottom = 0.68 + 0.2 * ((len(entries) + 1) // 2)
         figure = start_page(title, subtitle, bottom, layers * cell_height)
         axes = add_axes(figure, LEFT, bottom, heads * cell_width, layers * cell_height)
         coloured = np.ones(changes.shape, np.bool_) if significant is None else significant
-        _colour(axes, changes, limit, coloured, size=min(8.0, cell_width * 17) if cell_width >= 0.3 else None)
+        size = min(8.0, cell_width * 17) if cell_width >= 0.3 else None
+        _colour(axes, changes, limit, measure, coloured, size=size)
         _frame(axes, changes, outlines)
         if significant is not None:
             _mark(axes, significant, changes, cell_width)
-            _draw_means(figure, axes, changes, limit, heads * cell_width)
-        _draw_colour_bar(figure, axes, changes, limit, base, metric_label, beside=means_width)
+            _draw_means(figure, axes, changes, limit, measure, width=heads * cell_width)
+        _draw_colour_bar(figure, axes, changes, limit, measure, base=base, beside=means_width)
         _draw_legend(figure, entries)
     return figure
 
@@ -105,36 +105,42 @@ def _mark(axes: "Axes", significant: Bool[np.ndarray, "layers heads"], changes: 
     axes.scatter(heads + 0.86, layers + 0.2, s=max(6.0, 30 * cell_width), **style)
 
 
-def _draw_means(figure: "Figure", axes: "Axes", changes: Map, limit: float, width: float) -> None:
+def _draw_means(figure: "Figure", axes: "Axes", changes: Map, limit: float, measure: Measure, *, width: float) -> None:
     """Draw each layer's mean change in a separate column beside the map."""
     (wide, high), box = figure.get_size_inches(), axes.get_position()
     column = add_axes(figure, box.x0 * wide + width + 0.12, box.y0 * high, MEANS - 0.15, box.height * high)
     defined = np.isfinite(changes)
     sums = np.where(defined, changes, 0).sum(1)
     means = np.where(defined.any(1), sums / np.maximum(defined.sum(1), 1), np.nan)
-    _colour(column, means[:, None], limit, np.zeros((len(means), 1), np.bool_), size=8.0)
+    _colour(column, means[:, None], limit, measure, np.zeros((len(means), 1), np.bool_), size=8.0)
     column.set_ylim(len(means), 0)
     column.set_yticks([])
     column.set_xticks([0.5], ["mean"])
 
 
-def _limit(changes: Map) -> float:
-    """Where the colours end on both sides of the base, in points: at the largest change unless it is an outlier."""
+def _limit(changes: Map, measure: Measure) -> float:
+    """Where the colours end on both sides of the base: at the largest change unless it is an outlier."""
     sizes = np.abs(changes[np.isfinite(changes)])
     if not sizes.size:
         return 1.0
     largest, bound = float(sizes.max()), OUTLIER * float(np.quantile(sizes, 0.9, method="lower"))
-    return max(min(largest, bound) if bound > 0 else largest, SMALLEST_RANGE)
+    return max(min(largest, bound) if bound > 0 else largest, measure.smallest_range)
 
 
 def _colour(
-    axes: "Axes", changes: Map, limit: float, significant: Bool[np.ndarray, "layers heads"], size: float | None
+    axes: "Axes",
+    changes: Map,
+    limit: float,
+    measure: Measure,
+    significant: Bool[np.ndarray, "layers heads"],
+    *,
+    size: float | None,
 ) -> None:
     """Draw the cells in their colours, with the changes written in them if `size` is given."""
-    colours = colour_cells(changes / (2 * limit) + 0.5, significant)
+    colours = colour_cells(measure.sign * changes / (2 * limit) + 0.5, significant)
     axes.pcolormesh(colours, edgecolors="white", linewidth=0.8)
     if size is not None:
-        write_changes(axes, changes, colours, significant, size)
+        write_changes(axes, changes, colours, significant, size=size, digits=measure.digits)
 
 
 def _frame(axes: "Axes", changes: Map, outlines: list[Outline]) -> None:
@@ -157,9 +163,9 @@ def _frame(axes: "Axes", changes: Map, outlines: list[Outline]) -> None:
 
 
 def _draw_colour_bar(
-    figure: "Figure", axes: "Axes", changes: Map, limit: float, base: float, metric_label: str, *, beside: float
+    figure: "Figure", axes: "Axes", changes: Map, limit: float, measure: Measure, *, base: float, beside: float
 ) -> None:
-    """Draw the scale beside the map: scores in points, with a line across at the base."""
+    """Draw the scale beside the map: scores as they are printed, with a line across at the base."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
@@ -169,44 +175,52 @@ def _draw_colour_bar(
     bar_axes = add_axes(figure, left, box.y0 * height, 0.17, bar_height)
     below, above = (changes < -limit).any(), (changes > limit).any()
     extend = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[int(below), int(above)]
-    colours = ScalarMappable(norm=Normalize(-limit, limit), cmap=COLOURS)
+    colours = ScalarMappable(norm=Normalize(-limit, limit), cmap=colours_of(measure))
     bar = figure.colorbar(colours, cax=bar_axes, extend=extend, extendfrac=0.06)
     draw_as_shapes(bar)
-    ticks, labels = choose_ticks(-limit, limit, base, most=max(4, min(10, int(2.6 * bar_height))), separator="  ")
+    ticks, labels = choose_ticks(
+        -limit, limit, base, measure, most=max(4, min(10, int(2.6 * bar_height))), separator="  "
+    )
     bar.set_ticks(ticks, labels=labels)
     bar_axes.get_yticklabels()[ticks.index(0.0)].set_fontweight("bold")
     bar_axes.axhline(0, color=INK, linewidth=1.6)
-    place, caption = (left / width, box.y0 - 0.1 / height), f"{metric_label}\nin points (change)"
+    place, caption = (
+        (left / width, box.y0 - 0.1 / height),
+        measure.caption.replace(" in ", "\nin ") if measure.unit else measure.caption.replace(" (", "\n("),
+    )
     figure.text(*place, caption, fontsize=8.5, color=INK, va="top")
 
 
-def _outlines(changes: Map) -> list[Outline]:
+def _outlines(changes: Map, measure: Measure) -> list[Outline]:
     """Layer, head and outline of the largest loss (solid) and the largest gain (dashed), where they exist."""
     from matplotlib.patches import Rectangle
     from matplotlib.patheffects import withStroke
 
     outlines: list[Outline] = []
     effects = np.nan_to_num(changes)  # an undefined head is neither a loss nor a gain
-    kinds = ((effects.argmin(), "−", "largest loss", "-"), (effects.argmax(), "+", "largest gain", (0, (2, 1))))
-    for place, sign, label, style in kinds:
+    gains = measure.sign * effects
+    kinds = ((gains.argmin(), -1, "largest loss", "-"), (gains.argmax(), 1, "largest gain", (0, (2, 1))))
+    for place, side, label, style in kinds:
         layer, head = divmod(int(place), changes.shape[1])
-        change = format_change(effects[layer, head])
-        if change.startswith(sign):
+        change = format_change(effects[layer, head], measure.digits)
+        if change.startswith("+" if side == measure.sign else "−"):
             rectangle = Rectangle((0, 0), 1, 1, fill=False, edgecolor=INK, linewidth=1.7, linestyle=style)
             rectangle.set_path_effects([withStroke(linewidth=3.6, foreground="white")])  # visible on dark cells too
-            ties = int((np.abs(changes - effects[layer, head]) < ALIKE).sum()) - 1
+            ties = int((np.abs(changes - effects[layer, head]) < ALIKE * measure.least).sum()) - 1
             rectangle.set_label(f"{label}: head {layer}.{head}{f' and {ties} more' if ties else ''}, {change}")
             outlines.append((layer, head, rectangle))
     return outlines
 
 
-def _notes(changes: Map, limit: float, significant: Bool[np.ndarray, "layers heads"] | None) -> list["Artist"]:
+def _notes(
+    changes: Map, limit: float, measure: Measure, significant: Bool[np.ndarray, "layers heads"] | None
+) -> list["Artist"]:
     """Legend entries for what the colours cannot show."""
     import matplotlib
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    darkest = matplotlib.colormaps[COLOURS]([0.0, 1.0])
+    darkest = matplotlib.colormaps[colours_of(measure)]([0.0, 1.0])
     below, above = int((changes < -limit).sum()), int((changes > limit).sum())
     undefined = int(np.isnan(changes).sum())
     notes: list[Artist] = []
@@ -223,7 +237,7 @@ def _notes(changes: Map, limit: float, significant: Bool[np.ndarray, "layers hea
             notes.append(Line2D([], [], color=colour, marker=marker, linestyle="none", label=label))
     if undefined:
         notes.append(Patch(label=f"heads without a result: {undefined}", **HATCHED))
-    elif np.abs(changes).max() < 0.005:
+    elif np.abs(changes).max() < measure.least:
         notes.append(Patch(fill=False, linewidth=0, label="no head changes the score"))
     return notes
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float
 
+from bertjax.evidence import Measure
 from bertjax.plots.canvas import (
     COLOURS,
     GREY,
@@ -37,23 +38,23 @@ def make_ranking(
     title: str,
     subtitle: str,
     *,
-    metric_label: str,
+    measure: Measure,
 ) -> "Figure":
     """Changes with their 95 % intervals, the largest loss first; undefined ones are left out and counted.
 
     Args:
         names: the ablations' names; long ones are cut.
-        changes: in points.
-        intervals: both ends, in points.
+        changes: as they are printed.
+        intervals: both ends, likewise.
         significant: which are more than chance; their marks are filled.
     """
     import matplotlib
     from matplotlib.style import context
 
     defined = np.flatnonzero(np.isfinite(changes))
-    order = defined[np.argsort(changes[defined], kind="stable")]
+    order = defined[np.argsort(measure.sign * changes[defined], kind="stable")]
     loss, gain = matplotlib.colormaps[COLOURS]([0.12, 0.88])
-    colours = [GREY if not changes[place] else loss if changes[place] < 0 else gain for place in order]
+    colours = [GREY if not changes[place] else loss if measure.sign * changes[place] < 0 else gain for place in order]
     names = [shorten_name(name, LONGEST_NAME) for name in names]
     bottom = max(BOTTOM, BELOW + LETTER * max(map(len, names)))
     missing = len(changes) - len(defined)
@@ -70,7 +71,9 @@ def make_ranking(
         axes.set_axisbelow(True)
         axes.set_xlim(-1, len(order))
         _name(axes, [names[place] for place in order], significant[order])
-        axes.set_ylabel(f"change of {metric_label} in points", fontsize=9.5, color=INK)
+        axes.set_ylabel(
+            f"change of {measure.label}{f' in {measure.unit}' if measure.unit else ''}", fontsize=9.5, color=INK
+        )
         add_note(figure, count_found(int(significant.sum()), len(changes)))
     return figure
 

@@ -1,7 +1,7 @@
 """Results: what a sweep found as a table, directory, pictures, comparison and page. No model is needed."""
 
 from bertjax.results.comparison import compare_data, compare_table
-from bertjax.results.contents import InMemory
+from bertjax.results.contents import InMemory, measure_of
 from bertjax.results.directory import (
     NOT_COMPARED,
     Place,
@@ -18,10 +18,9 @@ from bertjax.results.page import write_page
 from bertjax.results.results import Results, make_results
 from bertjax.results.summary import Entry
 from bertjax.results.table import Row, column, significant
-from bertjax.results.terminal import NOTHING, ablation_table, show_table, show_text
+from bertjax.results.terminal import ablation_table, show_table, show_text
 
 __all__ = [
-    "NOTHING",
     "NOT_COMPARED",
     "Entry",
     "InMemory",
@@ -36,6 +35,7 @@ __all__ = [
     "describe_examples",
     "make_figure",
     "make_results",
+    "measure_of",
     "output_arrays",
     "read_complete",
     "read_results",

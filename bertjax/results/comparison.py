@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.text import Text
 
 from bertjax.console import PlainConsole, PlainTable
 from bertjax.errors import InputError
-from bertjax.evidence import Q, rank_correlation
+from bertjax.evidence import Measure, Q, rank_correlation
 from bertjax.formatting import count_of, format_change, format_p
 from bertjax.results.contents import Contents
 from bertjax.results.table import Row, column, significant
@@ -101,25 +102,35 @@ def align(results: Sequence[Contents], metric: str | None = None) -> tuple[list[
 
 
 def compare(results: Sequence[Contents], metric: str | None = None, seed: int = 0) -> list[Pair]:
-    """Compare every pair of results by a metric, by default the main one of each.
+    """Compare every pair of results by a metric, by default the main one of each; signs are those of gains.
 
     Raises:
         InputError: as for `align`.
     """
-    labels, (names, tables) = label_results(results), align(results, metric)
-    return [
-        _pair(labels[first], labels[second], tables[first], tables[second], len(names), seed)
-        for first, second in combinations(range(len(results)), 2)
-    ]
+    labels, (_, tables) = label_results(results), align(results, metric)
+    effects = [_Effects(*each) for each in zip(labels, tables, [one.measure(metric) for one in results], strict=True)]
+    return [_pair(first, second, seed) for first, second in combinations(effects, 2)]
 
 
-def _pair(
-    first: str, second: str, first_rows: Sequence[Row], second_rows: Sequence[Row], common: int, seed: int
-) -> Pair:
+@dataclass(frozen=True)
+class _Effects:
+    """The effects of the shared ablations in one of several results."""
+
+    label: str
+    rows: Sequence[Row]
+    measure: Measure
+
+    @property
+    def gains(self) -> Float[np.ndarray, " ablations"]:
+        """Differences of scores, above 0 where the score gets better."""
+        return self.measure.sign * column(self.rows, "difference")
+
+
+def _pair(first: _Effects, second: _Effects, seed: int) -> Pair:
     from scipy.stats import hypergeom
 
-    effects = [column(rows, "difference") for rows in (first_rows, second_rows)]
-    are_significant = [significant(rows) for rows in (first_rows, second_rows)]
+    effects, common = [first.gains, second.gains], len(first.rows)
+    are_significant = [significant(one.rows) for one in (first, second)]
     correlation, low, high = rank_correlation(effects[0], effects[1], seed)
     in_both = are_significant[0] & are_significant[1]
     same_sign = np.sign(effects[0]) == np.sign(effects[1])
@@ -127,8 +138,8 @@ def _pair(
     chance = float(hypergeom.sf(in_both.sum() - 1, common, *sizes))
     both, opposite = int((in_both & same_sign).sum()), int((in_both & ~same_sign).sum())
     return Pair(
-        first=first,
-        second=second,
+        first=first.label,
+        second=second.label,
         common=common,
         correlation=correlation,
         low=low,
@@ -151,15 +162,19 @@ def _ids(result: Contents) -> set[str]:
 
 
 def agreeing(results: Sequence[Contents], metric: str | None = None) -> list[tuple[str, list[float], int]]:
-    """Ablations found in more than one result with the same sign: name, changes in points, number of results.
+    """Ablations that more than one result found to be gains, or losses: name, changes as printed, number of results.
 
     Sorted by how often they were found, then by the size of the mean effect.
     """
     names, tables = align(results, metric)
-    changes = np.stack([100 * column(rows, "difference") for rows in tables])
+    measures = [result.measure(metric) for result in results]
+    changes = np.stack(
+        [measure.factor * column(rows, "difference") for rows, measure in zip(tables, measures, strict=True)]
+    )
+    gains = np.array([[measure.sign] for measure in measures]) * changes
     are_significant = np.stack([significant(rows) for rows in tables])
-    counts = np.stack([(are_significant & (sign * changes > 0)).sum(0) for sign in (1, -1)]).max(0)
-    order = sorted(range(len(names)), key=lambda place: (-counts[place], -abs(np.nanmean(changes[:, place]))))
+    counts = np.stack([(are_significant & (sign * gains > 0)).sum(0) for sign in (1, -1)]).max(0)
+    order = sorted(range(len(names)), key=lambda place: (-counts[place], -abs(np.nanmean(gains[:, place]))))
     return [(names[place], changes[:, place].tolist(), int(counts[place])) for place in order if counts[place] > 1]
 
 
@@ -182,7 +197,7 @@ def compare_table(results: Sequence[Contents], metric: str | None = None) -> Gro
     legend = [Text(f"{number}  {label}") for number, label in zip(numbers, labels, strict=True)]
     parts: list[Any] = [*legend, table, Text(note)]
     for (first, first_results), (second, second_results) in combinations(zip(numbers, results, strict=True), 2):
-        if first_results.points(metric=metric).tolist() == second_results.points(metric=metric).tolist():
+        if first_results.printed(metric=metric).tolist() == second_results.printed(metric=metric).tolist():
             parts.append(Text(f"{first} and {second} are the same results twice"))
     if share_examples(results):
         parts.append(Text("some of these results share examples: agreement may be due to those examples"))
@@ -194,7 +209,12 @@ def compare_table(results: Sequence[Contents], metric: str | None = None) -> Gro
             agreement_table.add_column(name, justify="right")
         for name, changes, count in agreements[:SHOWN]:
             agreement_table.add_row(
-                name, str(count), *("" if np.isnan(change) else format_change(change) for change in changes)
+                name,
+                str(count),
+                *(
+                    "" if np.isnan(change) else format_change(change, result.measure(metric).digits)
+                    for change, result in zip(changes, results, strict=True)
+                ),
             )
         parts.append(agreement_table)
         if len(agreements) > SHOWN:

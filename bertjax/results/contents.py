@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from bertjax.errors import InputError
-from bertjax.evidence import BUILT_IN
-from bertjax.formatting import count_of, format_change, format_p, is_bound
+from bertjax.evidence import BUILT_IN, Measure
+from bertjax.formatting import count_of, format_p, is_bound
 from bertjax.results.table import Row, column, kind_of
 
 SHOWN = 10  # ablations in the notebook table
@@ -192,8 +192,12 @@ class Contents:
         return None if least is None else float(least)
 
     def describe_metric(self, name: str | None = None) -> dict[str, Any]:
-        """The description of a metric, by default the main one: 'label', 'reads' and 'of_one_label'."""
+        """The description of a metric, by default the main one: what `Metric.describe` gives."""
         return describe_metric(self.summary, name or self.metric)
+
+    def measure(self, metric: str | None = None) -> Measure:
+        """How a metric, by default the main one, is called and printed, and which way is better."""
+        return measure_of(self.summary, metric or self.metric)
 
     def positive_of(self, metric: str | None = None) -> str | None:
         """The label that a metric such as F1 is about; None where it is about all labels, or about numbers."""
@@ -216,9 +220,12 @@ class Contents:
             return "none"
         return str(names[label]) if names and label < len(names) else f"{label:g}"
 
-    def points(self, name: str = "difference", metric: str | None = None) -> Float[np.ndarray, " ablations"]:
-        """A column of a metric in points, 100 times the stored values; NaN where undefined."""
-        return 100 * column(self.rows_of(metric), name)
+    def printed(self, name: str = "difference", metric: str | None = None) -> Float[np.ndarray, " ablations"]:
+        """A column of a metric as it is printed: in points, 100 times the stored values, or in the metric's own unit.
+
+        NaN where it is undefined.
+        """
+        return self.measure(metric).factor * column(self.rows_of(metric), name)
 
     @property
     def title(self) -> str:
@@ -228,16 +235,22 @@ class Contents:
         return f"{summary['model']['name']} on {data}, mode {summary['mode']['name']}"
 
     def largest(self, count: int = SHOWN) -> list[tuple[str, ...]]:
-        """The ablations with the largest effects on the main metric as texts, scores and changes in points."""
+        """The ablations with the largest effects on the main metric as texts."""
         rows = self.rows_of()
         order = np.argsort(-np.nan_to_num(np.abs(column(rows, "difference")), nan=-1.0), kind="stable")
-        return [as_texts(rows[place], self.least_p()) for place in order[:count]]
+        return [as_texts(rows[place], self.measure(), self.least_p()) for place in order[:count]]
 
 
 def describe_metric(summary: Mapping[str, Any], name: str) -> dict[str, Any]:
     """A metric's label, what it reads, and whether it is about one label; the summary describes a user's own metric."""
     description: dict[str, Any] | None = summary.get("own_metrics", {}).get(name)
     return BUILT_IN[name].describe() if description is None else description
+
+
+def measure_of(summary: Mapping[str, Any], metric: str) -> Measure:
+    """How a metric is called and printed; summaries of earlier versions say the label alone of a user's own."""
+    described = describe_metric(summary, metric)
+    return Measure(**{field.name: described[field.name] for field in fields(Measure) if field.name in described})
 
 
 def positive_name(summary: Mapping[str, Any], metrics: Sequence[str]) -> str | None:
@@ -252,21 +265,27 @@ def positive_name(summary: Mapping[str, Any], metrics: Sequence[str]) -> str | N
     return str(names[positive] if positive < len(names) else positive)
 
 
-def as_texts(row: Row, least_p: float | None = None) -> tuple[str, ...]:
-    """Name, score, change, interval, p, q, gains and losses as texts; scores and changes in points.
+def describe_numbers(measure: Measure) -> str:
+    """A note below a table: in what its scores and changes are, and which way is better where that is unusual."""
+    what = f"scores and changes in {measure.unit}" if measure.unit else "scores and changes as they are"
+    return "; ".join(part for part in (what, measure.direction) if part)
+
+
+def as_texts(row: Row, measure: Measure, least_p: float | None = None) -> tuple[str, ...]:
+    """Name, score, change, interval, p, q, gains and losses as texts.
 
     A star after q marks a significant effect.
 
     Args:
+        measure: of the row's metric.
         least_p: the smallest p that the row's test can give (`Contents.least_p`).
     """
     ends = [end for end in (row.low, row.high) if end is not None]
-    interval = " to ".join(format_change(100 * end) for end in ends) if len(ends) == 2 else ""
+    interval = " to ".join(map(measure.change, ends)) if len(ends) == 2 else ""
     flips = ["" if count is None else str(count) for count in (row.gains, row.losses)]
-    score = "undefined" if row.score is None else f"{100 * row.score:.2f}"
-    change = "" if row.difference is None else format_change(100 * row.difference)
+    change = "" if row.difference is None else measure.change(row.difference)
     least_q = row.q if row.p is not None and is_bound(row.p, least_p) else None
     p = "" if row.p is None else format_p(row.p, least_p)
     q = "" if row.q is None else format_p(row.q, least_q)
     star = "*" if row.significant else ""
-    return row.name, score, change, interval, p, f"{q}{star}", *flips
+    return row.name, measure.score(row.score), change, interval, p, f"{q}{star}", *flips

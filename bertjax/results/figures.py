@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from bertjax.arguments import parse_head_name
 from bertjax.errors import InputError, some_of
+from bertjax.evidence import Measure
 from bertjax.formatting import count_of
 from bertjax.plots import Weighed, make_attention, make_heads, make_layers, make_ranking, make_sets
 from bertjax.results.contents import Contents
@@ -54,12 +55,12 @@ def make_figure(
         kept_text = 1 if text is None else text
         return _attention(saved, head, run, example_id=example, text=kept_text, both=figure == "change")
     rows = saved.rows_of(metric)
-    label = saved.describe_metric(metric)["label"]
+    measure = saved.measure(metric)
     if figure == "ranking":
-        return _ranking(saved, rows, label)
+        return _ranking(saved, rows, measure)
     if figure == "map" and saved.kind != "head":
         raise InputError(f"{saved.source} has no single heads to map, but {saved.kind}s: --figure ranking")
-    return _overview(saved, rows, label, "map" if figure == "auto" and saved.kind == "head" else figure)
+    return _overview(saved, rows, measure, "map" if figure == "auto" and saved.kind == "head" else figure)
 
 
 def _check_options(figure: str, options: dict[str, Any]) -> None:
@@ -81,15 +82,16 @@ def _where(saved: Contents) -> str:
     return f"{saved.summary['model']['name']} on {data['task']}, {count_of(data['examples'], 'example')}"
 
 
-def _overview(saved: Contents, rows: Sequence[Row], label: str, figure: str) -> "Figure":
+def _overview(saved: Contents, rows: Sequence[Row], measure: Measure, figure: str) -> "Figure":
+    label = measure.label
     scores, base = column(rows, "score"), float(column(rows[:1], "base")[0])
     if saved.kind == "set":
         if figure == "layers":
             raise InputError(f"{saved.source} has no layers, but sets of heads: --figure ranking")
         title = f"{label} with sets of heads {_what(saved)}"
-        return make_sets(saved.names, scores, base, title, _where(saved), label, weighed=_weighed(rows))
+        return make_sets(saved.names, scores, base, title, _where(saved), measure, weighed=_weighed(rows, measure))
     if saved.kind == "layer":
-        title, weighed = f"{label} with all heads of one layer {_what(saved)}", _weighed(rows)
+        title, weighed = f"{label} with all heads of one layer {_what(saved)}", _weighed(rows, measure)
         places, layers = column(rows, "layer").astype(int), saved.summary["model"]["layers"]
         layer_scores, ends, are_significant = (
             np.full(layers, np.nan),
@@ -100,43 +102,43 @@ def _overview(saved: Contents, rows: Sequence[Row], label: str, figure: str) -> 
         if weighed is not None:
             ends[:, places], are_significant[places] = weighed.intervals, weighed.significant
             weighed = Weighed(ends, are_significant)
-        return make_layers(layer_scores, base, title, _where(saved), label, weighed)
+        return make_layers(layer_scores, base, title, _where(saved), measure, weighed)
     shape = saved.summary["model"]["layers"], saved.summary["model"]["heads"]
     head_scores, are_significant = np.full(shape, np.nan), np.zeros(shape, bool)
     for row, score, is_significant in zip(rows, scores, significant(rows), strict=True):
         head_scores[row.layer, row.head], are_significant[row.layer, row.head] = score, is_significant
     if figure == "map":
         return make_heads(
-            head_scores, base, f"{label} with one head {_what(saved)}", _where(saved), label, are_significant
+            head_scores, base, f"{label} with one head {_what(saved)}", _where(saved), measure, are_significant
         )
     defined = np.isfinite(head_scores)
     means = np.where(defined, head_scores, 0).sum(1) / np.where(defined.any(1), defined.sum(1), np.nan)
     title, note = f"{label} with one head {_what(saved)}, mean of each layer", "means are not weighed against chance"
-    return make_layers(means, base, title, f"{_where(saved)}; {note}", label)
+    return make_layers(means, base, title, f"{_where(saved)}; {note}", measure)
 
 
-def _weighed(rows: Sequence[Row]) -> Weighed | None:
+def _weighed(rows: Sequence[Row], measure: Measure) -> Weighed | None:
     """The certainty of the changes; None where there were too few labels to weigh them."""
     if all(row.q is None for row in rows):
         return None
-    return Weighed(_ends(rows), significant(rows))
+    return Weighed(_ends(rows, measure), significant(rows))
 
 
-def _ends(rows: Sequence[Row]) -> Float[np.ndarray, "ends rows"]:
-    return 100 * np.stack([column(rows, "low"), column(rows, "high")])
+def _ends(rows: Sequence[Row], measure: Measure) -> Float[np.ndarray, "ends rows"]:
+    return measure.factor * np.stack([column(rows, "low"), column(rows, "high")])
 
 
-def _ranking(saved: Contents, rows: Sequence[Row], label: str) -> "Figure":
-    ends = _ends(rows)
-    title = f"{label} with each {saved.kind} {_what(saved)}"
+def _ranking(saved: Contents, rows: Sequence[Row], measure: Measure) -> "Figure":
+    ends = _ends(rows, measure)
+    title = f"{measure.label} with each {saved.kind} {_what(saved)}"
     return make_ranking(
         saved.names,
-        100 * column(rows, "difference"),
+        measure.factor * column(rows, "difference"),
         ends,
         significant(rows),
         title,
         _where(saved),
-        metric_label=label,
+        measure=measure,
     )
 
 

@@ -96,7 +96,9 @@ def page_data(saved: Contents) -> dict[str, Any]:
 
 
 def _metric(saved: Contents, name: str) -> dict[str, Any]:
-    return {"name": name, "label": saved.describe_metric(name)["label"], "positive": saved.positive_of(name)}
+    measure = saved.measure(name)
+    printed = {"unit": measure.unit, "factor": measure.factor, "digits": measure.digits, "sign": measure.sign}
+    return {"name": name, "label": measure.label, "positive": saved.positive_of(name), **printed}
 
 
 def _kept(saved: Contents) -> list[int]:

@@ -9,7 +9,7 @@ from bertjax import arguments
 from bertjax.evidence import Evidence, Q
 from bertjax.formatting import visible
 from bertjax.results.comparison import Comparison
-from bertjax.results.contents import Contents, InMemory
+from bertjax.results.contents import Contents, InMemory, describe_numbers
 from bertjax.results.figures import make_figure
 from bertjax.results.page import write_page
 from bertjax.results.summary import Entry, make_summary
@@ -99,7 +99,7 @@ class Results(Contents):
         body = "".join(f'<tr style="text-align:right">{line}</tr>' for line in lines)
         text = f"<p><b>{escape(visible(self.title))}</b></p><p>{escape(visible(self.summary['sentence']))}</p>"
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        return f"{text}{table}<p>scores and changes in points; * q &lt; {Q}</p>"
+        return f"{text}{table}<p>{escape(describe_numbers(self.measure()))}; * q &lt; {Q}</p>"
 
     def __repr__(self) -> str:
         where = "" if self.directory is None else f" in {self.directory}"

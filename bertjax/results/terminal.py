@@ -1,8 +1,8 @@
 """Human-readable tables of what a sweep found, made from its saved results without a model.
 
 Terminal tables are here; pictures come from `figures.py`. Scores arrive as the metrics define them and are shown
-in points, 100 times that. "Change" is always the score with the ablation minus the base score: negative where
-ablation lowers the score (a loss), positive where it raises it (a gain).
+as a `Measure` prints them, most of them in points, 100 times that. "Change" is always the score with the ablation minus
+the base score. A loss is a change for the worse: negative, unless the measure says that lower is better.
 """
 
 import csv
@@ -21,19 +21,18 @@ from rich.text import Text
 
 from bertjax.console import PlainTable
 from bertjax.errors import DataError
-from bertjax.evidence import Q
+from bertjax.evidence import Measure, Q
 from bertjax.formatting import count_of, to_cell, to_json, visible
-from bertjax.results.contents import Contents, as_texts
+from bertjax.results.contents import Contents, as_texts, describe_numbers
 from bertjax.results.table import COLUMNS, Row, column, kind_of
 
 BAR_WIDTH = 30  # characters
-NOTHING = 0.005  # points: anything smaller prints as 0.00
 HEADINGS = ("", "score", "change", "95 % CI", "p", "q", "gains", "losses")
 
 
 @dataclass(frozen=True)
 class _Line:
-    """One ablation: its name (`L.H`, `L`, or the set's name), and its score and change in points."""
+    """One ablation: its name (`L.H`, `L`, or the set's name), and its score and change as they are printed."""
 
     name: str
     score: float
@@ -41,19 +40,19 @@ class _Line:
 
 
 def ablation_table(
-    entries: Sequence[Mapping[str, Any]], base: float | None, metric_label: str, count: int = 10
+    entries: Sequence[Mapping[str, Any]], base: float | None, measure: Measure | str, count: int = 10
 ) -> PlainTable:
-    """The ablations that lower the score most and those that raise it most, as two blocks to print with rich.
+    """The ablations that hurt the score most and those that help it most, as two blocks to print with rich.
 
-    An ablation is in the first block if it lowers the score, in the second if it raises it, and in neither if it
-    changes nothing (within 0.005 points) or its change is undefined; a last line counts those.
+    An ablation is in the first block if the score gets worse, in the second if it gets better, and in neither if it
+    changes nothing that would be printed or its change is undefined; a last line counts those.
 
     Args:
         entries: one for each ablation, as in `summary.json`: "layer" (None for a set), "head" (absent or
             None for a whole layer or a set), "name" (may be absent for heads and layers) and "score" as the
             metric defines it (not in points; None or NaN where it is undefined). Other keys are ignored.
         base: the score without any ablation; None or NaN where undefined, and then every change is undefined too.
-        metric_label: what the score is, such as "Spearman correlation".
+        measure: how the score is called and printed; or what it is, such as "Spearman correlation", in points.
         count: most ablations to show in each block.
 
     Returns:
@@ -69,41 +68,44 @@ def ablation_table(
     """
     if not entries:
         raise DataError("there are no ablations to show: the results hold no entry")
-    base = math.nan if base is None else base
-    lines = [_line(entry, base) for entry in entries]
-    kind = kind_of(entries)
-    losses = sorted((line for line in lines if line.change <= -NOTHING), key=lambda line: line.change)
-    gains = sorted((line for line in lines if line.change >= NOTHING), key=lambda line: -line.change)
+    base, measure = math.nan if base is None else base, Measure(measure) if isinstance(measure, str) else measure
+    lines = [_line(entry, base, measure) for entry in entries]
+    kind, sign = kind_of(entries), measure.sign
+    ordered = sorted((line for line in lines if abs(line.change) >= measure.least), key=lambda line: sign * line.change)
+    losses = [line for line in ordered if sign * line.change < 0]
+    gains = [line for line in reversed(ordered) if sign * line.change > 0]
     longest = max((abs(line.change) for line in losses + gains), default=1.0)
     table = PlainTable(box=None, show_header=False, padding=0, pad_edge=False)
-    table.add_row(Text(f"{metric_label} without ablation: {_points(base)}"))
-    table.add_row(Text("Change: the score with the ablation minus that, in points"))
-    for verb, colour, block in (("lowers", "red", losses), ("raises", "bright_blue", gains)):
+    table.add_row(Text(f"{measure.label} without ablation: {measure.score(base)}"))
+    table.add_row(Text(_explain_change(measure)))
+    verbs = ("lowers", "raises")[::sign]
+    for verb, colour, block in ((verbs[0], "red", losses), (verbs[1], "bright_blue", gains)):
         proportion = f"{min(count, len(block))} of {len(block)}" if block else "none"
         title = f"{kind.capitalize()}s whose ablation {verb} the score most ({proportion})"
         table.add_row(Text(f"\n{title}", style="bold"))
         if block:
-            table.add_row(_block(block[:count], kind, longest, colour))
-    if note := _left_out(lines):
+            table.add_row(_block(block[:count], kind, longest, colour, measure.digits))
+    if note := _left_out(lines, measure):
         table.add_row(Text("\n" + note))
     return table
 
 
-def _points(score: float) -> str:
-    return "undefined" if math.isnan(score) else f"{100 * score:.2f}"
+def _explain_change(measure: Measure) -> str:
+    parts = "Change: the score with the ablation minus that", measure.unit and f"in {measure.unit}", measure.direction
+    return ", ".join(part for part in parts if part)
 
 
-def _line(entry: Mapping[str, Any], base: float) -> _Line:
+def _line(entry: Mapping[str, Any], base: float, measure: Measure) -> _Line:
     try:
         layer, head, score = entry["layer"], entry.get("head"), entry["score"]
     except KeyError as error:
         raise DataError(f"an ablation has no {error}, found {dict(entry)}: are these results whole?") from error
-    score = math.nan if score is None else 100 * score
+    score = math.nan if score is None else measure.factor * score
     name = entry.get("name") or (f"{layer}" if head is None else f"{layer}.{head}")
-    return _Line(name, score, score - 100 * base)
+    return _Line(name, score, score - measure.factor * base)
 
 
-def _block(lines: Sequence[_Line], kind: str, longest: float, colour: str) -> PlainTable:
+def _block(lines: Sequence[_Line], kind: str, longest: float, colour: str, digits: int) -> PlainTable:
     """One block of the table; the bars of both blocks share a scale."""
     table = PlainTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for title in ("rank", kind, "score", "change"):
@@ -111,22 +113,28 @@ def _block(lines: Sequence[_Line], kind: str, longest: float, colour: str) -> Pl
     table.add_column("")
     for rank, line in enumerate(lines, start=1):
         bar = ProgressBar(longest, abs(line.change), width=BAR_WIDTH, complete_style=colour, finished_style=colour)
-        table.add_row(str(rank), line.name, f"{line.score:.2f}", Text(f"{line.change:+.2f}", style=colour), bar)
+        table.add_row(
+            str(rank), line.name, f"{line.score:.{digits}f}", Text(f"{line.change:+.{digits}f}", style=colour), bar
+        )
     return table
 
 
-def _left_out(lines: Sequence[_Line]) -> str:
+def _left_out(lines: Sequence[_Line], measure: Measure) -> str:
     """A note on how many ablations are in neither block and why; empty if there are none."""
-    unchanged = sum(abs(line.change) < NOTHING for line in lines)
+    unchanged = sum(abs(line.change) < measure.least for line in lines)
     undefined = sum(math.isnan(line.change) for line in lines)
     reasons = ((unchanged, "that left the score unchanged"), (undefined, "whose change is undefined"))
     counts = ", ".join(f"{number} {reason}" for number, reason in reasons if number)
     return f"In neither block, of {count_of(len(lines), 'ablation')}: {counts}" if counts else ""
 
 
-def rank(rows: Sequence[Row]) -> list[Row]:
-    """Rows sorted from the largest loss to the largest gain; undefined changes last."""
-    return [rows[place] for place in np.argsort(column(rows, "difference"), kind="stable")]
+def rank(rows: Sequence[Row], sign: int = 1) -> list[Row]:
+    """Rows sorted from the largest loss to the largest gain; undefined changes last.
+
+    Args:
+        sign: of the metric's `Measure`.
+    """
+    return [rows[place] for place in np.argsort(sign * column(rows, "difference"), kind="stable")]
 
 
 def _largest(rows: Sequence[Row], top: int | None) -> list[Row]:
@@ -141,22 +149,25 @@ def show_table(saved: Contents, metric: str | None = None, top: int | None = Non
     Raises:
         InputError: there is no such metric.
     """
-    rows = saved.rows_of(metric)
-    ranked = rank(_largest(rows, top))
-    label, base = saved.describe_metric(metric)["label"], rows[0].base
+    rows, measure = saved.rows_of(metric), saved.measure(metric)
+    ranked = rank(_largest(rows, top), measure.sign)
+    base = rows[0].base
     table = PlainTable(box=SIMPLE_HEAD, pad_edge=False)
     headings = _headings(rows)
     for number, name in enumerate(headings):
         table.add_column(name or saved.kind, justify="left" if not number else "right", no_wrap=True)
     for row in ranked:
-        style = "" if not row.significant else "bold red" if (row.difference or 0) < 0 else "bold blue"
-        cells = list(as_texts(row, saved.least_p(metric))[: len(headings)])
+        style = "" if not row.significant else "bold red" if measure.sign * (row.difference or 0) < 0 else "bold blue"
+        cells = list(as_texts(row, measure, saved.least_p(metric))[: len(headings)])
         cells[5] += "" if row.significant else " "  # keeps the digits aligned
         table.add_row(*cells, style=style)
-    base_score = "undefined" if base is None else f"{100 * base:.2f} points"
-    lines = [Text(saved.title, style="bold"), Text(f"{label}{_about(saved, metric)} without ablation: {base_score}")]
+    base_score = measure.score(base) if base is None else measure.with_unit(measure.score(base))
+    lines = [
+        Text(saved.title, style="bold"),
+        Text(f"{measure.label}{_about(saved, metric)} without ablation: {base_score}"),
+    ]
     lines.append(Text(saved.sentence_of(metric)))
-    note = f"{len(ranked)} of {count_of(len(rows), saved.kind)}; change and interval in points; * q < {Q}"
+    note = f"{len(ranked)} of {count_of(len(rows), saved.kind)}; {describe_numbers(measure)}; * q < {Q}"
     return Group(*lines, table, Text(note))
 
 
@@ -186,10 +197,11 @@ def show_text(saved: Contents, form: str, metric: str | None = None, top: int | 
         return to_json([row.to_dict() for row in rows], indent=1) + "\n"
     if form == "csv":
         return to_csv(rows)
-    names = (saved.kind, *_headings(rows)[1:])
-    lines = [names, ("---:",) * len(names), *(as_texts(row, saved.least_p(metric))[: len(names)] for row in rank(rows))]
+    names, measure = (saved.kind, *_headings(rows)[1:]), saved.measure(metric)
+    cells = [as_texts(row, measure, saved.least_p(metric))[: len(names)] for row in rank(rows, measure.sign)]
+    lines = [names, ("---:",) * len(names), *cells]
     positive_label = _about(saved, metric)
-    note = f"{saved.describe_metric(metric)['label']}{_quoted(positive_label)}. " if positive_label else ""
+    note = f"{measure.label}{_quoted(positive_label)}. " if positive_label else ""
     table = "".join(f"| {' | '.join(_quoted(cell) for cell in cells)} |\n" for cells in lines)
     return f"{_quoted(saved.title)}\n\n{_quoted(saved.sentence_of(metric))}\n\n{table}\n{note}\\* q < {Q}\n"
 

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int, Num
 
 from bertjax.evidence import (
     METRICS,
+    SCORE,
     Metric,
     Q,
     bootstrap_counts,
@@ -18,7 +19,7 @@ from bertjax.evidence import (
     score_draws,
 )
 from bertjax.formatting import format_change, format_p, is_bound
-from bertjax.results import NOTHING, Row, column
+from bertjax.results import Row, column
 
 Places = Float[np.ndarray, " places"]
 PARTS = ("change", "low", "high", "p", "q")
@@ -173,9 +174,9 @@ def summarise(effects: Effects, names: Sequence[str]) -> dict[str, Any]:
     change, significant = effects.change, effects.significant
     defined = change[np.isfinite(change)]
     return {
-        "raise": int((defined >= NOTHING).sum()),
-        "leave": int((np.abs(defined) < NOTHING).sum()),
-        "lower": int((defined <= -NOTHING).sum()),
+        "raise": int((defined >= SCORE.least).sum()),
+        "leave": int((np.abs(defined) < SCORE.least).sum()),
+        "lower": int((defined <= -SCORE.least).sum()),
         "undefined": len(change) - len(defined),
         "raise_found": int((significant & (change > 0)).sum()),
         "lower_found": int((significant & (change < 0)).sum()),
@@ -187,13 +188,13 @@ def summarise(effects: Effects, names: Sequence[str]) -> dict[str, Any]:
 def _extreme(effects: Effects, names: Sequence[str], sign: int) -> dict[str, Any] | None:
     """The place with the largest change of that sign; None if there is none."""
     changes = sign * effects.change
-    if not (changes >= NOTHING).any():
+    if not (changes >= SCORE.least).any():
         return None
     place = int(np.nanargmax(changes))
     extreme = {
         "name": names[place],
         "change": float(effects.change[place]),
-        "ties": int((np.abs(changes - changes[place]) < NOTHING / 2).sum()) - 1,
+        "ties": int((np.abs(changes - changes[place]) < SCORE.least / 2).sum()) - 1,
         "interval": [float(effects.low[place]), float(effects.high[place])],
         "q": effects.format_q(place),
     }

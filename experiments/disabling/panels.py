@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bertjax.evidence import Q
+from bertjax.evidence import SCORE, Q
 from bertjax.formatting import format_change
 from bertjax.plots import (
     COLOURS,
     GREY,
     INK,
     PALE,
-    SMALLEST_RANGE,
     WIDTH,
     Colours,
     add_axes,
@@ -107,7 +106,7 @@ def _limit(panels: Sequence[EffectPanel]) -> float:
         if (significant & np.isfinite(sizes)).any()
         else sizes[np.isfinite(sizes)]
     )
-    return max(float(shown.max(initial=0.0)), SMALLEST_RANGE)
+    return max(float(shown.max(initial=0.0)), SCORE.smallest_range)
 
 
 def _shares(change: Float[np.ndarray, "..."], limit: float) -> Float[np.ndarray, "..."]:
@@ -184,7 +183,7 @@ def _reach(panels: Sequence[EffectPanel]) -> tuple[float, float]:
     """The range of all bars and intervals in the panels, with room for the numbers."""
     extent = np.concatenate([[0.0], *(np.ravel([panel.change, *_ends(panel)]) for panel in panels)])
     low, high = float(np.nanmin(extent)), float(np.nanmax(extent))
-    margin = NUMBER_SPACE * max(high - low, 10 * SMALLEST_RANGE)
+    margin = NUMBER_SPACE * max(high - low, 10 * SCORE.smallest_range)
     return low - margin, high + margin
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.evidence import METRICS, Q
+from bertjax.evidence import METRICS, SCORE, Q
 from bertjax.plots import INK, PALE, WIDTH, add_axes, add_note, choose_ticks, save_page, start_page
 from experiments.disabling.effects import Effects
 
@@ -53,7 +53,7 @@ def draw_strips(
         extent = np.concatenate([changes.ravel(), *(row_effects.mean_interval for row_effects in rows), [0.0]])
         low, high = float(np.nanmin(extent)), float(np.nanmax(extent))
         margin = max(0.05 * (high - low), 0.05)
-        ticks, words = choose_ticks(low - margin, high + margin, rows[0].base, most=6, separator="\n")
+        ticks, words = choose_ticks(low - margin, high + margin, rows[0].base, SCORE, most=6, separator="\n")
         axes.set_xlim(low - margin, high + margin)
         axes.set_xticks(ticks, words)
         axes.set_xlabel(f"{label} in points (change)", fontsize=9.5, color=INK)

@@ -30,18 +30,21 @@ const Charts = (() => {
     document.getElementById(where).style.height = `${more.height}px`; // else Plotly forgets it when the window changes
     return Plotly.react(where, traces, layout(more), config);
   }
-  const scale = () => [[0, colour("--low")], [0.5, colour("--middle")], [1, colour("--high")]];
+  const scale = ({ sign }) => [[0, colour(sign < 0 ? "--high" : "--low")], [0.5, colour("--middle")], [1, colour(sign < 0 ? "--low" : "--high")]];
+
+  // A measure says how changes are printed (unit, digits) and by its sign which are losses.
+  const axisOf = measure => measure.unit ? `change in ${measure.unit}` : "change";
 
   // The largest size of a change that colours tell apart: three times the 90th percentile, as in the printed map.
-  function limit(values) {
+  function limit(values, measure) {
     const sizes = values.filter(value => value !== null).map(Math.abs).sort((a, b) => a - b);
     if (!sizes.length) return 1;
     const largest = sizes[sizes.length - 1], odd = 3 * sizes[Math.floor(0.9 * (sizes.length - 1))];
-    return Math.max(odd > 0 ? Math.min(largest, odd) : largest, 0.05);
+    return Math.max(odd > 0 ? Math.min(largest, odd) : largest, 5 * 10 ** -measure.digits);
   }
 
   // cells: {layer, head, change, text, sure}, pale where not sure; selected: {layer, head} or null. Gives how many lie beyond the scale.
-  function map(where, cells, layers, heads, selected, base) {
+  function map(where, cells, { layers, heads }, selected, measure) {
     const grid = () => Array.from({ length: layers }, () => Array(heads).fill(null));
     const z = grid(), pale = grid(), full = grid(), text = grid();
     for (const cell of cells) {
@@ -49,20 +52,20 @@ const Charts = (() => {
       (cell.sure ? full : pale)[cell.layer][cell.head] = cell.change;
       text[cell.layer][cell.head] = cell.text;
     }
-    const most = limit(cells.map(cell => cell.change));
+    const most = limit(cells.map(cell => cell.change), measure);
     const means = z.map(row => {
       const known = row.filter(value => value !== null);
       return known.length ? known.reduce((a, b) => a + b, 0) / known.length : null;
     });
-    const look = { type: "heatmap", colorscale: scale(), zmin: -most, zmax: most, xgap: 1, ygap: 1, hoverongaps: false, showscale: false, hovertemplate: "%{text}<extra></extra>" };
+    const look = { type: "heatmap", colorscale: scale(measure), zmin: -most, zmax: most, xgap: 1, ygap: 1, hoverongaps: false, showscale: false, hovertemplate: "%{text}<extra></extra>" };
     const heat = { z: full, text, ...look }, noise = { z: pale, text, ...look, opacity: FAINT };
     const side = {
       z: means.map(value => [value]), x: [heads + 0.6], y: means.map((_, layer) => layer),
-      text: means.map((value, layer) => [`mean of layer ${layer}: ${signed(value)}${value === null ? "" : " points"}`]), ...look, opacity: FAINT,
+      text: means.map((value, layer) => [`mean of layer ${layer}: ${signed(value, measure.digits)}${value === null ? "" : ` ${measure.unit}`}`.trim()]), ...look, opacity: FAINT,
     };
     const key = { // the scale of colours, also where no cell has its full one
       type: "scatter", mode: "markers", x: [null], y: [null], hoverinfo: "skip",
-      marker: { color: [0], colorscale: scale(), cmin: -most, cmax: most, showscale: true, colorbar: { title: { text: "points" }, thickness: 12, x: 1.01 } },
+      marker: { color: [0], colorscale: scale(measure), cmin: -most, cmax: most, showscale: true, colorbar: { title: { text: measure.unit }, thickness: 12, x: 1.01 } },
     };
     const dots = { type: "scatter", mode: "text", x: [], y: [], text: [], hoverinfo: "skip", textfont: { size: 13, color: colour("--ink") } };
     for (const cell of cells.filter(cell => cell.sure)) { dots.x.push(cell.head); dots.y.push(cell.layer); dots.text.push("●"); }
@@ -79,23 +82,23 @@ const Charts = (() => {
     return cells.filter(cell => Math.abs(cell.change ?? 0) > most * 1.001).length;
   }
 
-  const shade = cell => colour(!cell.change ? "--grey" : cell.change < 0 ? "--low" : "--high");
+  const shade = measure => cell => colour(!cell.change ? "--grey" : measure.sign * cell.change < 0 ? "--low" : "--high");
 
   // cells as in ranking; a bar for each, in this order, with no more names below than fit.
-  function columns(where, cells, selected) {
-    const bar = cell => cell.name === selected ? 3 : 1, least = limit([]); // of an axis on which nothing changes
+  function columns(where, cells, selected, measure) {
+    const bar = cell => cell.name === selected ? 3 : 1, least = limit([], measure), shaded = shade(measure); // of an axis on which nothing changes
     const trace = {
       type: "bar", x: cells.map((_, place) => place), y: cells.map(cell => cell.change), customdata: cells.map(cell => cell.place),
       text: cells.map(cell => cell.text), textposition: "none", hovertemplate: "%{text}<extra></extra>",
       marker: {
-        color: cells.map(cell => cell.sure ? shade(cell) : "rgba(0,0,0,0)"),
-        line: { color: cells.map(cell => cell.name === selected ? colour("--ink") : shade(cell)), width: cells.map(bar) },
+        color: cells.map(cell => cell.sure ? shaded(cell) : "rgba(0,0,0,0)"),
+        line: { color: cells.map(cell => cell.name === selected ? colour("--ink") : shaded(cell)), width: cells.map(bar) },
       },
     };
     return draw(where, [trace], {
       height: 260, bargap: 0.25,
       xaxis: { ...named(where, cells), title: { text: cells.length ? cells[0].kind : "" } },
-      yaxis: { title: { text: "change in points" }, zeroline: true, range: cells.every(cell => !cell.change) ? [-least, least] : undefined },
+      yaxis: { title: { text: axisOf(measure) }, zeroline: true, range: cells.every(cell => !cell.change) ? [-least, least] : undefined },
     });
   }
 
@@ -109,7 +112,7 @@ const Charts = (() => {
   }
 
   // bars: {name, kind, change, low, high, sure, text}; one bar or dot for each, in this order.
-  function ranking(where, bars, selected) {
+  function ranking(where, bars, selected, measure) {
     const trace = {
       type: "scatter", mode: "markers", x: bars.map((_, place) => place), y: bars.map(bar => bar.change),
       customdata: bars.map(bar => bar.place),
@@ -120,14 +123,14 @@ const Charts = (() => {
         arrayminus: bars.map(bar => bar.low === null ? 0 : bar.change - bar.low),
       },
       marker: {
-        color: bars.map(shade), symbol: bars.map(bar => bar.sure ? "circle" : "circle-open"),
+        color: bars.map(shade(measure)), symbol: bars.map(bar => bar.sure ? "circle" : "circle-open"),
         size: bars.map(bar => bar.name === selected ? 13 : 8), opacity: 1,
       },
     };
     return draw(where, [trace], {
       height: 320,
       xaxis: named(where, bars),
-      yaxis: { title: { text: "change in points" }, zeroline: true },
+      yaxis: { title: { text: axisOf(measure) }, zeroline: true },
     });
   }
 

@@ -10,14 +10,17 @@
   const SURE = 0.05;
 
   // ---- values -------------------------------------------------------------------------------------------------
+  // How the chosen metric is printed: unit, factor, digits, and sign: 1 where greater is better, else -1.
+  const measure = () => data.metrics.find(one => one.name === state.metric);
   const column = name => data.rows[state.metric][name];
-  const points = (name, place) => {
+  const printed = (name, place) => {
     const value = column(name)[place];
-    return value === null ? null : 100 * value;
+    return value === null ? null : measure().factor * value;
   };
   const isWeighed = place => column("q")[place] !== null;
   const isSure = place => isWeighed(place) && column("q")[place] < SURE;
-  const signed = Charts.signed;
+  const signed = value => Charts.signed(value, measure().digits);
+  const withUnit = text => `${text} ${measure().unit}`.trim();
   const share = value => value === null ? "undefined" : value >= 0.001 ? String(Number(value.toPrecision(2))) :
     value >= 0.00001 ? String(Number(value.toFixed(5))) : "<0.00001";
   // The least p that random swaps can give is an upper bound of the true one.
@@ -28,24 +31,24 @@
   const bound = (place, value) => `${bounded(column("p")[place], "least_p") ? "≤" : ""}${share(value)}`;
   const equals = text => /^[<≤]/.test(text) ? `${text[0]} ${text.slice(1)}` : `= ${text}`;
   const interval = place => {
-    const low = points("low", place), high = points("high", place);
+    const low = printed("low", place), high = printed("high", place);
     return low === null || high === null ? "" : `${signed(low)} to ${signed(high)}`;
   };
   const flips = place => {
     const gains = column("gains")[place], losses = column("losses")[place];
     return gains === null ? "" : `${gains} become right, ${losses} wrong`;
   };
-  const score = place => points("score", place) === null ? "undefined" : points("score", place).toFixed(2);
+  const score = place => printed("score", place) === null ? "undefined" : printed("score", place).toFixed(measure().digits);
 
   function describe(place, separator) {
     const parts = [
       `${data.kind} ${data.names[place]}: score ${score(place)}`,
-      points("difference", place) === null ? "change undefined" :
-        `change ${signed(points("difference", place))} points (95 % CI ${interval(place) || "undefined"})`,
+      printed("difference", place) === null ? "change undefined" :
+        `change ${withUnit(signed(printed("difference", place)))} (95 % CI ${interval(place) || "undefined"})`,
       `p ${isWeighed(place) ? `${equals(bound(place, column("p")[place]))}, q ${equals(bound(place, column("q")[place]))}` : "and q undefined"}`,
     ];
     const best = column("best_p")[place];
-    if (points("difference", place) > 0 && best !== null) {
+    if (measure().sign * printed("difference", place) > 0 && best !== null) {
       const text = `${bounded(best, "least_best_p") ? "≤" : ""}${share(best)}`;
       parts.push(`by chance the best of ${data.ablations} would stand out as much with p ${equals(text)}`);
     }
@@ -107,7 +110,7 @@
     const cells = drawn(data.names.map((_, place) => place))
       .map(cell => ({ ...cell, layer: data.places[cell.place][0], head: data.places[cell.place][1] }));
     const [layer, head] = data.places[state.chosen];
-    const beyond = Charts.map("map", cells, data.model.layers, data.model.heads, { layer, head });
+    const beyond = Charts.map("map", cells, data.model, { layer, head }, measure());
     setText("beyond", beyond ? `${beyond} ${beyond === 1 ? "head lies" : "heads lie"} beyond the colours' scale.` : "");
   }
 
@@ -127,13 +130,16 @@
 
   // What the charts draw of ablations.
   const drawn = places => places.map(place => ({
-    place, name: data.names[place], kind: data.kind, change: points("difference", place), low: points("low", place),
-    high: points("high", place), sure: isSure(place), text: Charts.escape(describe(place, "\n")).replace(/\n/g, "<br>"),
+    place, name: data.names[place], kind: data.kind, change: printed("difference", place), low: printed("low", place),
+    high: printed("high", place), sure: isSure(place), text: Charts.escape(describe(place, "\n")).replace(/\n/g, "<br>"),
   }));
 
+  // The table begins with the largest loss.
+  const sortByLoss = () => { if (state.sort === "change") state.down = measure().sign < 0; };
   const keys = {
     name: place => data.kind === "set" ? data.names[place] : 1000 * data.places[place][0] + (data.places[place][1] ?? 0),
-    score: place => points("score", place), change: place => points("difference", place),
+    score: place => printed("score", place), change: place => printed("difference", place),
+    gain: place => printed("difference", place) === null ? null : measure().sign * printed("difference", place),
     q: place => column("q")[place], gains: place => column("gains")[place], losses: place => column("losses")[place],
   };
   function sorted(places, key) {
@@ -145,11 +151,11 @@
   }
 
   function showRanking() {
-    const places = sorted(bars(), "change");
+    const places = sorted(bars(), "gain");
     const chart = drawn(places);
     const counted = `${data.ablations} ${data.kind}${data.ablations === 1 ? "" : "s"}`;
     byId("ranking").classList.toggle("hidden", !chart.length);
-    if (chart.length) Charts.ranking("ranking", chart, data.names[state.chosen]);
+    if (chart.length) Charts.ranking("ranking", chart, data.names[state.chosen], measure());
     setText("count", chart.length ? `${places.length} of ${counted}` : `Nothing found: none of the ${counted} is ${unfound()}.`);
     const hasFlips = column("gains").some(value => value !== null);
     const titles = [["name", data.kind], ["score", "score"], ["change", "change"], [null, "95 % interval"], ["q", "q"]];
@@ -180,8 +186,8 @@
       button.type = "button";
       button.addEventListener("click", () => choose(place));
       cell.append(button);
-      const change = points("difference", place);
-      row.append(cell, element("td", score(place), "number"), element("td", signed(change), change < 0 ? "number loss" : "number gain"),
+      const change = printed("difference", place);
+      row.append(cell, element("td", score(place), "number"), element("td", signed(change), measure().sign * change < 0 ? "number loss" : "number gain"),
         element("td", interval(place), "number"), element("td", isWeighed(place) ? bound(place, column("q")[place]) : share(null), "number"));
       if (hasFlips) row.append(element("td", String(column("gains")[place]), "number"), element("td", String(column("losses")[place]), "number"));
       return row;
@@ -219,7 +225,7 @@
       line.append(element("td", row.id), element("td", row.label));
       if (predicted) line.append(element("td", row.flips ? `${row.first} → ${row.second}` : row.first));
       line.append(element("td", `${row.before.toFixed(3)} → ${row.after.toFixed(3)}`, "number"),
-        element("td", signed(row.after - row.before, 3), !predicted ? "number" : row.after < row.before ? "number loss" : "number gain"));
+        element("td", Charts.signed(row.after - row.before, 3), !predicted ? "number" : row.after < row.before ? "number loss" : "number gain"));
       const cell = element("td");
       row.texts.forEach(text => cell.append(element("div", text)));
       line.append(cell);
@@ -344,22 +350,24 @@
     setText("chosen", describe(state.chosen, "; "));
     showRanking();
     showExamples();
-    const metric = data.metrics.find(one => one.name === state.metric);
-    setText("positive", metric.positive === null ? "" : `${metric.label} is about the label “${metric.positive}”.`);
+    const { label, positive, unit, sign } = measure();
+    for (const place of document.querySelectorAll(".unit")) place.textContent = unit ? `, in ${unit}` : "";
+    const notes = [positive === null ? "" : `${label} is about the label “${positive}”.`, sign < 0 ? "Lower is better." : ""];
+    setText("positive", notes.filter(Boolean).join(" "));
     const statistics = data.statistics[state.metric];
     setText("sentence", statistics ? statistics.sentence : data.sentence);
     if (!statistics) return; // too few labels to weigh anything
     const halves = statistics.halves;
     const some = halves.chosen.map(([place, part]) => `${place} (${Math.round(100 * part)} %)`).join(", ");
     setText("halves", halves.on_other === null || !halves.halves ? "" :
-      `Chosen on a random half of the examples, the best ${data.kind} gains ${signed(100 * halves.on_chosen)} points there and ` +
-      `${signed(100 * halves.on_other)} on the other half (mean of ${halves.halves} halves). Chosen most often: ${some}.`);
+      `Chosen on a random half of the examples, the best ${data.kind} gains ${withUnit(signed(measure().factor * halves.on_chosen))} there and ` +
+      `${signed(measure().factor * halves.on_other)} on the other half (mean of ${halves.halves} halves). Chosen most often: ${some}.`);
     setText("method", `Intervals: BCa bootstrap of ${statistics.resamples.toLocaleString("en")} draws, or score intervals where few ` +
       `predictions flip. Test: ${statistics.test}. q: Benjamini and Hochberg. An interval is of one ${data.kind} by itself; q counts that there are ${data.ablations}.`);
   }
 
   function showBars() {
-    Charts.columns("map", drawn(sorted(data.names.map((_, place) => place), "name")), data.names[state.chosen]);
+    Charts.columns("map", drawn(sorted(data.names.map((_, place) => place), "name")), data.names[state.chosen], measure());
   }
 
   function clicked(event) {
@@ -377,13 +385,14 @@
   }
 
   function start() {
+    sortByLoss();
     document.title = data.title;
     setText("title", data.title);
     for (const place of document.querySelectorAll(".kinds")) place.textContent = `${data.kind}s`;
     for (const place of document.querySelectorAll(".of-map")) place.classList.toggle("hidden", !isMap);
     for (const place of document.querySelectorAll(".of-bars")) place.classList.toggle("hidden", isMap);
     fill(byId("metric"), data.metrics.map(metric => [metric.name, metric.label]));
-    byId("metric").addEventListener("change", event => { state.metric = event.target.value; show(); });
+    byId("metric").addEventListener("change", event => { state.metric = event.target.value; sortByLoss(); show(); });
     byId("filter").addEventListener("input", showRanking);
     byId("sure").addEventListener("change", showRanking);
     byId("map").addEventListener("keydown", move);
@@ -399,7 +408,7 @@
     byId("facts").replaceChildren(...data.facts.flatMap(([name, text]) => [element("dt", name), element("dd", text)]));
     if (data.names.length < data.ablations) setText("how-many", `The ${data.names.length.toLocaleString("en")} largest effects'`);
     startAttention();
-    const sizes = data.names.map((_, place) => Math.abs(points("difference", place) ?? 0));
+    const sizes = data.names.map((_, place) => Math.abs(printed("difference", place) ?? 0));
     const largest = sizes.indexOf(Math.max(...sizes)), shown = () => addressed() < 0 ? largest : addressed();
     open(shown());
     addEventListener("hashchange", () => open(shown()));

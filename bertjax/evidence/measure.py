@@ -1,0 +1,83 @@
+"""How a score is called and printed, and which way is better: what tables, pictures and pages need to know of it."""
+
+import math
+from dataclasses import dataclass
+
+from bertjax.formatting import format_change
+
+POINTS = "points"
+"""The unit of scores that are shares or correlations: they are printed as 100 times what the metric defines."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How a score is called and printed, and which way is better.
+
+    Attributes:
+        label: its name for people.
+        unit: what it is printed in. 'points' is 100 times the score; in any other unit, such as 'nats', and where it is
+            empty, the score is printed as it is.
+        greater_is_better: False for losses and errors, such as a cross-entropy.
+
+    >>> Measure("Accuracy").with_unit(Measure("Accuracy").change(-0.0123))
+    '−1.23 points'
+    >>> Measure("Cross-entropy", "nats", greater_is_better=False).change(0.0123)
+    '+0.012'
+    """
+
+    label: str = "Score"
+    unit: str = POINTS
+    greater_is_better: bool = True
+
+    @property
+    def factor(self) -> float:
+        """What scores are multiplied by when they are printed."""
+        return 100.0 if self.unit == POINTS else 1.0
+
+    @property
+    def sign(self) -> int:
+        """1 where greater is better, else -1: a change times this is a gain where it is above 0."""
+        return 1 if self.greater_is_better else -1
+
+    @property
+    def digits(self) -> int:
+        """Decimals that are printed."""
+        return 2 if self.unit == POINTS else 3
+
+    @property
+    def least(self) -> float:
+        """What is smaller is printed as 0."""
+        return 0.5 * 10**-self.digits
+
+    @property
+    def smallest_range(self) -> float:
+        """Below this, a picture's colours and axes would show nothing but rounding."""
+        return 10 * self.least
+
+    @property
+    def direction(self) -> str:
+        """What a reader must know of the sign; empty where greater is better, as usual."""
+        return "" if self.greater_is_better else "lower is better"
+
+    @property
+    def caption(self) -> str:
+        """What an axis of scores, with their changes, is called."""
+        return f"{self.label}{f' in {self.unit}' if self.unit else ''} (change)"
+
+    def with_unit(self, text: str) -> str:
+        """A printed number with its unit."""
+        return f"{text} {self.unit}".rstrip()
+
+    def score(self, value: float | None) -> str:
+        """A score as it is printed, without unit."""
+        if value is None or math.isnan(value):
+            return "undefined"
+        return f"{self.factor * value:.{self.digits}f}"
+
+    def change(self, difference: float) -> str:
+        """A difference of scores as it is printed, with its sign and without unit."""
+        return format_change(self.factor * difference, self.digits)
+
+
+SCORE = Measure()
+"""What a score is where nothing is said of it: better when greater, and printed in points."""
