@@ -8,7 +8,10 @@ DRAWS = 999
 
 
 def draw_outputs(rng, metric, runs, examples, classes=3):
-    """Outputs and labels; of values some are equal."""
+    """Outputs and labels; of values some are equal, and words have log-probabilities and ranks."""
+    if METRICS[metric].reads == "outputs":
+        numbers = -rng.exponential(size=(runs, examples)).round(1), rng.integers(1, 4, (runs, examples))
+        return np.stack(numbers, axis=-1), rng.integers(0, 99, examples)
     if METRICS[metric].reads == "predictions":
         return rng.normal(size=(runs, examples, classes)), rng.integers(0, classes, examples)
     labels = (

@@ -1,5 +1,6 @@
 """The metrics: equal to one library call per ablation, undefined where they should be, loud when misused."""
 
+import statistics
 import time
 from warnings import catch_warnings, simplefilter
 
@@ -10,6 +11,7 @@ import sklearn.metrics
 
 from bertjax.errors import DataError
 from bertjax.evidence.metrics import METRICS, Metric, find_metric, predictions_from_logits, score
+from tests.drawn import draw_outputs
 
 ABLATIONS, EXAMPLES, CLASSES = 5, 41, 3
 
@@ -29,12 +31,17 @@ def one_by_one(name: str, output: np.ndarray, labels: np.ndarray) -> float:
         "spearman": lambda: scipy.stats.spearmanr(output, labels).statistic,
         "roc_auc": lambda: sklearn.metrics.roc_auc_score(labels, output),
         "average_precision": lambda: sklearn.metrics.average_precision_score(labels, output),
+        "cross_entropy": lambda: -statistics.fmean(output[:, 0]),
+        "pseudo_perplexity": lambda: statistics.geometric_mean(np.exp(-output[:, 0])),
+        "word_accuracy": lambda: sklearn.metrics.accuracy_score(np.ones(len(output)), output[:, 1]),
     }
     return float(calls[name]())
 
 
 def made_up(metric: Metric, rng: np.random.Generator, ablations: int, examples: int):
     """Outputs with ties and labels of the kind that a metric reads."""
+    if metric.reads == "outputs":
+        return draw_outputs(rng, metric.name, ablations, examples)
     shape = (ablations, examples, 2) if metric.reads == "predictions" else (ablations, examples)
     outputs = rng.normal(size=shape).round(1)
     labels = rng.integers(0, 2, examples) if metric.targets == "classes" else rng.uniform(0, 5, examples)

@@ -14,7 +14,7 @@ from bertjax.evidence.metrics import (
     predictions_from_logits,
     score,
 )
-from bertjax.evidence.resampling import bootstrap_counts, score_draws
+from bertjax.evidence.resampling import Sums, bootstrap_counts, score_draws
 from bertjax.evidence.sentence import describe_statistics, name_test, summarise
 from bertjax.evidence.significance import benjamini_hochberg
 from bertjax.evidence.weighing import RESAMPLES, Evidence, Q, check_weighable, weigh
@@ -32,6 +32,7 @@ __all__ = [
     "Measure",
     "Metric",
     "Q",
+    "Sums",
     "benjamini_hochberg",
     "bootstrap_counts",
     "check_labels",

@@ -21,8 +21,11 @@ from bertjax.errors import DataError
 from bertjax.evidence.measure import POINTS, Measure
 from bertjax.evidence.resampling import (
     Scorer,
+    Sums,
+    Units,
     accuracy_scorer,
     average_precision_scorer,
+    by_units,
     counting_scorer,
     f1_scorer,
     matthews_scorer,
@@ -30,17 +33,22 @@ from bertjax.evidence.resampling import (
     roc_auc_scorer,
     spearman_scorer,
 )
+from bertjax.evidence.words import CROSS_ENTROPY, PSEUDO_PERPLEXITY, WORD_ACCURACY
 from bertjax.formatting import count_of
 
 UNLABELLED = -1
 """The class of an unlabelled example, as in GLUE's test sets. NaN means the same, and for numbers only NaN does."""
 
-Reads = Literal["predictions", "values"]
+Reads = Literal["predictions", "values", "outputs"]
 Targets = Literal["classes", "numbers"]
 Needs = Literal["nothing", "two", "positive", "both"]
 READS, TARGETS, NEEDS = get_args(Reads), get_args(Targets), get_args(Needs)
 
-Outputs = Int[np.ndarray, "ablations examples"] | Float[np.ndarray, "ablations examples"]
+Outputs = (
+    Int[np.ndarray, "ablations examples"]
+    | Float[np.ndarray, "ablations examples"]
+    | Float[np.ndarray, "ablations examples numbers"]
+)
 Labels = Int[np.ndarray, " examples"] | Float[np.ndarray, " examples"]
 Scores = Float[np.ndarray, " ablations"]
 Runs = Float[np.ndarray, " runs"]
@@ -91,8 +99,8 @@ class Metric:
     Attributes:
         name: its key in `METRICS`, as written on the command line and in files.
         label: its name for people.
-        reads: what it reads from each output: "predictions" (class ids, the argmax of logits) or
-            "values" (one real number: a regression or a similarity).
+        reads: what it reads from each output: "predictions" (class ids, the argmax of logits), "values" (one real
+            number: a regression or a similarity), or "outputs" (all of its numbers, `[ablations, examples, numbers]`).
         targets: what the labels are: "classes" (whole numbers from 0) or "numbers".
         function: takes outputs `[ablations, examples]`, labels `[examples]` and the positive class
             (ignored by metrics that single out none), and returns one score per ablation.
@@ -103,6 +111,7 @@ class Metric:
             different labels, the positive label, or both the positive label and another.
         scorer: the metric as a function of how often each example counts: takes the arguments of `function` and
             returns a `resampling.Scorer`. None means that `function` is called once per draw.
+        sums: the same for a metric that is a function of sums over examples, in place of `scorer`.
         swap_weights: for metrics whose difference, after swapping base and ablated outputs at random, is a weighted
             sum over examples: takes base and ablated outputs `[runs, examples]` and a mask of the positive examples,
             and returns the weights `[examples, runs]`.
@@ -128,6 +137,7 @@ class Metric:
     greater_is_better: bool = True
     needs: Needs = "nothing"
     scorer: Callable[[Outputs, Labels, int], Scorer] | None = None
+    sums: Sums | None = None
     swap_weights: Callable[[Outputs, Bool[np.ndarray, " examples"]], Float[np.ndarray, "examples runs"]] | None = None
     effect_size: EffectSize = COHENS_D
     any_scale: bool = False
@@ -149,6 +159,15 @@ class Metric:
             arguments.one_of(getattr(self, name), f"{name} of metric {self.name}", choices, DataError)
         expected = "a function of outputs, labels and the positive class"
         arguments.function(self.function, f"function of metric {self.name}", expected, DataError)
+
+    @classmethod
+    def of_sums(cls, name: str, label: str, sums: Sums, **rest: Any) -> "Metric":
+        """A metric that is a function of sums over all numbers of each output.
+
+        Args:
+            rest: further attributes.
+        """
+        return cls(name, label, "outputs", rest.pop("targets", "numbers"), sums.of_all, sums=sums, **rest)
 
     @property
     def measure(self) -> Measure:
@@ -198,8 +217,7 @@ def score(
     metric = find_metric(metric)
     _check_shapes(outputs, labels)
     _check_finite(outputs)
-    read = predictions_from_logits if metric.reads == "predictions" else _values
-    readings = read(outputs)
+    readings = _read(metric, outputs)
     numbers, has_label = np.asarray(labels, dtype=np.float64), labelled(metric, labels)
     if not has_label.any():
         raise DataError(f"none of the {len(numbers)} examples has a label: {metric.label} needs labelled examples")
@@ -284,6 +302,7 @@ def make_scorer(
     outputs: Float[np.ndarray, "runs examples *labels"],
     labels: Num[np.ndarray, " examples"],
     positive: int = 1,
+    units: Units | None = None,
 ) -> Scorer:
     """A function from counts `[draws, examples]` to scores `[draws, runs]`, NaN where the metric is undefined.
 
@@ -292,6 +311,7 @@ def make_scorer(
         outputs: each run's logits, or its value for each example; all finite.
         labels: one for each example; none may be missing.
         positive: the label that counts as "yes", for metrics that have one.
+        units: the unit of each example, from 0, where several belong together: counts are then `[draws, units]`.
 
     Raises:
         DataError: the metric is unknown, or there are too many examples for it.
@@ -301,10 +321,28 @@ def make_scorer(
     [[1.0], [0.5]]
     """
     metric = find_metric(metric)
-    readings = predictions_from_logits(outputs) if metric.reads == "predictions" else _values(outputs)
+    readings = _read(metric, outputs)
+    if metric.sums is not None:
+        return metric.sums.scorer(readings, labels, positive, units)
     if metric.scorer is not None:
-        return metric.scorer(readings, labels, positive)
-    return counting_scorer(lambda places: _scores(metric, readings[:, places], labels[places], positive))
+        scorer = metric.scorer(readings, labels, positive)
+    else:
+        scorer = counting_scorer(lambda places: _scores(metric, readings[:, places], labels[places], positive))
+    return scorer if units is None else by_units(scorer, units)
+
+
+def _read(metric: Metric, outputs: Float[np.ndarray, "runs examples *numbers"]) -> Shaped[np.ndarray, "..."]:
+    """What a metric reads of outputs. Raises `DataError` where they are of another kind."""
+    if metric.reads == "outputs":
+        numbers = () if metric.sums is None else metric.sums.numbers
+        if outputs.ndim != 3 or (numbers and outputs.shape[-1] != len(numbers)):
+            what = f"each output's {' and '.join(numbers)}" if numbers else "outputs of several numbers"
+            raise DataError(
+                f"{metric.label} reads {what}, [ablations, examples, numbers], found outputs of shape "
+                f"{list(outputs.shape)}"
+            )
+        return np.asarray(outputs, np.float64)
+    return predictions_from_logits(outputs) if metric.reads == "predictions" else _values(outputs)
 
 
 def predictions_from_logits(logits: Float[np.ndarray, "..."]) -> Int[np.ndarray, "..."]:
@@ -530,6 +568,19 @@ METRICS: dict[str, Metric] = {
             scorer=average_precision_scorer,
             any_scale=True,
             ranks=True,
+        ),
+        Metric.of_sums(
+            "cross_entropy", "Cross-entropy", CROSS_ENTROPY, highest=np.inf, unit="nats", greater_is_better=False
+        ),
+        Metric.of_sums("word_accuracy", "Accuracy of words", WORD_ACCURACY),
+        Metric.of_sums(
+            "pseudo_perplexity",
+            "Pseudo-perplexity",
+            PSEUDO_PERPLEXITY,
+            lowest=1.0,
+            highest=np.inf,
+            unit="",
+            greater_is_better=False,
         ),
     )
 }

@@ -2,9 +2,10 @@
 
 Drawing examples with replacement, leaving one out, choosing half of them, or swapping the outputs of two runs only
 changes how often each example counts, so one function of counts serves bootstrap, jackknife, halves and permutation
-tests. Accuracy, F1, Matthews and Pearson are functions of sums, computed as matrix products. For metrics of ranks,
-values are sorted once, and each draw's ranks are cumulative sums along that order. Calling the metric once per draw
-would take minutes for each of them.
+tests. Where several outputs belong to one unit (the words of a sentence), units are counted, and all outputs of a unit
+count as often as it does. Accuracy, F1, Matthews and Pearson are functions of sums, computed as matrix products. For
+metrics of ranks, values are sorted once, and each draw's ranks are cumulative sums along that order. Calling the metric
+once per draw would take minutes for each of them.
 """
 
 import os
@@ -26,6 +27,7 @@ Scorer = Callable[[Counts], DrawnScores]
 Predictions = Int[np.ndarray, "runs examples"]
 Values = Float[np.ndarray, "runs examples"]
 Labels = Num[np.ndarray, " examples"]
+Units = Int[np.ndarray, " rows"]
 
 # A chunk's counts and everything computed from them take at most about this many bytes.
 CHUNK_BYTES = 64 << 20
@@ -69,9 +71,15 @@ def chunk_size(examples: int, runs: int) -> int:
     return max(1, min(2048, CHUNK_BYTES // (8 * (examples + 3 * runs))))
 
 
-def bootstrap_counts(examples: int, draws: int, seed: int, runs: int = 1) -> Iterator[Num[np.ndarray, "some examples"]]:
-    """How often each example is drawn, in chunks; the same draws as `scipy.stats.bootstrap` with the same seed."""
-    generator, size = np.random.default_rng(seed), chunk_size(examples, runs)
+def bootstrap_counts(
+    examples: int, draws: int, seed: int, runs: int = 1, rows: int = 0
+) -> Iterator[Num[np.ndarray, "some examples"]]:
+    """How often each example is drawn, in chunks; the same draws as `scipy.stats.bootstrap` with the same seed.
+
+    Args:
+        rows: outputs that belong to all examples, where these are units of several.
+    """
+    generator, size = np.random.default_rng(seed), chunk_size(max(examples, rows), runs)
     for start in range(0, draws, size):
         count = min(size, draws - start)
         positions = generator.integers(0, examples, (count, examples)) + examples * np.arange(count)[:, None]
@@ -173,6 +181,47 @@ def _correlation(
     defined = (variance_x > ROUNDING * scale_x) & (variance_y > ROUNDING * scale_y)
     root = np.sqrt(np.where(defined, variance_x * variance_y, 1))
     return np.where(defined, np.clip(covariance / root, -1, 1), np.nan)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """A score that is a function of sums over outputs: a mean, a ratio of counts, F1.
+
+    Attributes:
+        terms: takes outputs `[runs, rows, ...]`, labels `[rows]` and the positive class; returns what is summed,
+            `[runs, rows, terms]`.
+        score: takes the sums `[..., terms]`, float64, and returns scores `[...]`; NaN where undefined.
+        numbers: of each output, by what they are.
+    """
+
+    terms: Callable[[Any, Labels, int], Float[np.ndarray, "runs rows terms"]]
+    score: Callable[[Float[np.ndarray, "*draws terms"]], Float[np.ndarray, "*draws"]]
+    numbers: tuple[str, ...]
+
+    def of_all(self, outputs: Any, labels: Labels, positive: int) -> Float[np.ndarray, " runs"]:
+        """The score of each run on all outputs."""
+        return self.score(self.terms(outputs, labels, positive).sum(axis=1, dtype=np.float64))
+
+    def scorer(self, outputs: Any, labels: Labels, positive: int, units: Units | None) -> Scorer:
+        """The scores as a function of how often each unit counts, or each output where there are no units."""
+        terms = self.terms(outputs, labels, positive).astype(np.float64)
+        totals = np.moveaxis(terms if units is None else add_up(terms, units), 0, 1)
+        shape, flat = totals.shape[1:], np.ascontiguousarray(totals.reshape(len(totals), -1))
+        return lambda counts: self.score((counts.astype(np.float64) @ flat).reshape(len(counts), *shape))
+
+
+def add_up(
+    terms: Float[np.ndarray, "runs rows terms"], units: Int[np.ndarray, " rows"]
+) -> Float[np.ndarray, "runs units terms"]:
+    """Sums over the rows of each unit; each unit has one at least."""
+    order = np.argsort(units, kind="stable")
+    starts = np.flatnonzero(np.diff(units[order], prepend=-1))
+    return np.add.reduceat(terms[:, order], starts, axis=1)
+
+
+def by_units(scorer: Scorer, units: Units) -> Scorer:
+    """A scorer that takes how often each unit counts; all outputs of a unit count as often."""
+    return lambda counts: scorer(counts[:, units])
 
 
 @dataclass(frozen=True)

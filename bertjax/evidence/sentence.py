@@ -72,7 +72,7 @@ def _change(evidence: Evidence, place: int) -> str:
 
 def name_test(evidence: Evidence) -> str:
     """The test that gives the p-values."""
-    if evidence.metric.flips_alone:
+    if evidence.by_flips:
         return "McNemar, exact"
     return f"{'all' if evidence.exact else 'random'} swaps, {evidence.draws:,}"
 

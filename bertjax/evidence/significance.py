@@ -15,7 +15,7 @@ from jaxtyping import Float, Int, Num
 from scipy.special import bdtr, ndtri
 
 from bertjax.evidence.metrics import Metric, find_metric, make_scorer
-from bertjax.evidence.resampling import Scorer, score_draws, standardise, swaps
+from bertjax.evidence.resampling import Scorer, Units, add_up, score_draws, standardise, swaps
 
 LEAST_DRAWS, DRAWS_PER_ABLATION = 9_999, 100
 # The most work of a test, in draws times examples times ablations: about a minute or two.
@@ -86,7 +86,7 @@ def mcnemar(gains: Int[np.ndarray, " runs"], losses: Int[np.ndarray, " runs"]) -
 def count_draws(metric: Metric | str, ablations: int, examples: int) -> int:
     """The number of swaps: enough for p-values to stay small after correction, at most a minute or two of work."""
     metric = find_metric(metric)
-    work = MOST_RANKED_WORK if metric.ranks else MOST_WORK[metric.reads]
+    work = MOST_RANKED_WORK if metric.ranks else MOST_WORK["predictions" if metric.reads == "predictions" else "values"]
     affordable = work / (ablations * examples)
     return int(max(999, min(max(LEAST_DRAWS, DRAWS_PER_ABLATION * ablations - 1), affordable)))
 
@@ -101,22 +101,25 @@ def swap_test(
     *,
     draws: int,
     seed: int,
+    units: Units | None = None,
     advance: Callable[[int], None] = lambda draws: None,
 ) -> Swapped:
     """Swap base and ablated outputs, made `comparable`, at random; try all swaps if there are no more than `draws`.
 
     Args:
         observed: the differences, ablated minus base.
+        units: the unit of each example, whose outputs are swapped together.
         advance: called with the number of draws just done, as in `score_draws`.
 
     Returns: p-values `(1 + hits) / (1 + draws)`, or `hits / draws` for all swaps; NaN where a difference is NaN.
     """
-    metric, (runs, examples) = find_metric(metric), outputs.shape[:2]
+    metric, (runs, rows) = find_metric(metric), outputs.shape[:2]
+    examples = rows if units is None else int(units.max()) + 1
     swappable = comparable(metric, np.concatenate([base[None], outputs]))
-    difference = _swapped_scores(metric, swappable, labels, positive)
+    difference = _swapped_scores(metric, swappable, labels, positive, units)
     exact = examples < 63 and 2**examples <= draws
     all_swaps = (np.arange(2**examples)[:, None] >> np.arange(examples)) & 1 if exact else None
-    chunks = [all_swaps] if all_swaps is not None else swaps(examples, draws, seed, 4 * (examples + runs))
+    chunks = [all_swaps] if all_swaps is not None else swaps(examples, draws, seed, 4 * (rows + runs))
     differences = score_draws(difference, chunks, advance)
     defined = np.isfinite(observed)
     differences = np.where(np.isfinite(differences) & defined, differences, 0.0)
@@ -133,13 +136,17 @@ def _swapped_scores(
     outputs: Float[np.ndarray, "runs examples ..."],
     labels: Num[np.ndarray, " examples"],
     positive: int,
+    units: Units | None = None,
 ) -> Difference:
     """The difference of scores between each run and the base, after swaps of their outputs."""
     if metric.swap_weights is not None:
         weights = metric.swap_weights(outputs, labels == positive)
+        if units is not None:
+            weights = add_up(weights.T[..., None], units)[..., 0].T
         return lambda swapped: (1.0 - 2.0 * swapped) @ weights
     doubled = np.concatenate([np.broadcast_to(outputs[0], outputs[1:].shape), outputs[1:]], axis=1)
-    scorer = make_scorer(metric, doubled, np.concatenate([labels, labels]), positive)
+    both = None if units is None else np.concatenate([units, units + units.max() + 1])
+    scorer = make_scorer(metric, doubled, np.concatenate([labels, labels]), positive, both)
 
     def difference(swapped: Num[np.ndarray, "draws examples"]) -> Float[np.ndarray, "draws runs"]:
         kept = 1 - swapped

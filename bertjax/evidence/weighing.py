@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int, Num
 from bertjax.errors import DataError
 from bertjax.evidence import intervals
 from bertjax.evidence.metrics import Metric, find_metric, labelled, make_scorer, predictions_from_logits, score
-from bertjax.evidence.resampling import bootstrap_counts, score_draws
+from bertjax.evidence.resampling import Units, bootstrap_counts, score_draws
 from bertjax.evidence.significance import (
     HALVES,
     Swapped,
@@ -28,6 +28,7 @@ from bertjax.evidence.significance import (
     mcnemar,
     swap_test,
 )
+from bertjax.formatting import count_of
 from bertjax.progress import Progress, shown
 
 RESAMPLES = 10_000
@@ -48,7 +49,8 @@ class Evidence:
 
     Args:
         metric: what is measured.
-        examples: the number of labelled examples.
+        examples: the number of labelled examples, or of units that have some.
+        by_flips: whether flips alone were tested, by McNemar's exact test.
         base: the score without ablation.
         score: the score with each ablation.
         low, high: the ends of each difference's interval, by `method`.
@@ -69,6 +71,7 @@ class Evidence:
 
     metric: Metric
     examples: int
+    by_flips: bool
     base: float
     score: Runs
     low: Runs
@@ -105,7 +108,7 @@ class Evidence:
     @property
     def least_p(self) -> float | None:
         """The smallest possible `p` with these random swaps; None where it is exact."""
-        return None if self.metric.flips_alone else self.least_best_p
+        return None if self.by_flips else self.least_best_p
 
     @property
     def significant(self) -> Bool[np.ndarray, " runs"]:
@@ -123,6 +126,7 @@ def weigh(
     resamples: int | None = None,
     draws: int | None = None,
     seed: int = 0,
+    units: Int[np.ndarray, "..."] | None = None,
     progress: Progress | bool = False,
 ) -> Evidence:
     """Everything that the outputs say about each ablation's effect on a metric.
@@ -136,10 +140,13 @@ def weigh(
         resamples: draws of the bootstrap; default `RESAMPLES`.
         draws: swaps of the permutation test; default `significance.count_draws`.
         seed: for both.
+        units: which examples belong together, by equal numbers: the words of one sentence, say. They are drawn, and
+            swapped, together: words of a sentence are no independent examples.
         progress: True shows a bar; or a function called with the work done and the total work, draw by draw.
 
     Raises:
-        DataError: outputs and labels do not fit the metric, fewer than two examples have labels, or no ablation.
+        DataError: outputs and labels do not fit the metric, fewer than two examples (or units) have labels, units of
+            another number, or no ablation.
     """
     metric = find_metric(metric)
     if not len(outputs):
@@ -148,15 +155,18 @@ def weigh(
     scores = score(metric, all_outputs, labels, positive)
     is_labelled = labelled(metric, labels)
     all_outputs, labels = all_outputs[:, is_labelled], labels[is_labelled]
-    examples = len(labels)
+    units = _number_units(units, is_labelled)
+    examples = len(labels) if units is None else int(units.max()) + 1
     if examples < 2:
-        raise DataError(f"{examples} example has a label: intervals and tests need two at least")
+        raise DataError(f"{count_of(examples, 'example')} has a label: intervals and tests need two at least")
     resamples = resamples or RESAMPLES
     task = _Task(
         metric=metric,
         base=all_outputs[0],
         scores=scores,
         labels=labels,
+        units=units,
+        examples=examples,
         positive=positive,
         resamples=resamples,
         seed=seed,
@@ -166,18 +176,29 @@ def weigh(
         return _weigh(task, all_outputs, swaps, report)
 
 
+def _number_units(units: Int[np.ndarray, "..."] | None, is_labelled: Bool[np.ndarray, " examples"]) -> Units | None:
+    """The units of labelled examples, numbered from 0; None where each example is one of its own."""
+    if units is None:
+        return None
+    units = np.asarray(units)
+    if units.shape != is_labelled.shape:
+        raise DataError(f"there are units for {units.size} examples, but {is_labelled.size} examples")
+    numbers = np.unique(units[is_labelled], return_inverse=True)[1].astype(np.int64)
+    return None if len(numbers) and numbers.max() + 1 == len(numbers) else numbers
+
+
 def _weigh(
     task: "_Task", all_outputs: Float[np.ndarray, "runs examples *labels"], swaps: int, progress: Progress
 ) -> Evidence:
     """The evidence of the runs after the first, which is the base, group by group."""
-    metric, runs, examples = task.metric, len(all_outputs) - 1, len(task.labels)
-    size = GROUP if metric.reads == "predictions" else max(1, min(GROUP, RANKED // examples))
+    metric, runs, examples = task.metric, len(all_outputs) - 1, task.examples
+    size = GROUP if metric.reads == "predictions" else max(1, min(GROUP, RANKED // len(task.labels)))
     groups = [range(start, min(start + size, runs)) for start in range(0, runs, size)]
     pace = _Pace(metric, runs, task.resamples + min(examples, PARTS), swaps, progress)
     weighed_groups = [
         _weigh_group(task, all_outputs[1 + group.start : 1 + group.stop], group, swaps, pace) for group in groups
     ]
-    scorer = make_scorer(metric, all_outputs, task.labels, task.positive)
+    scorer = make_scorer(metric, all_outputs, task.labels, task.positive, task.units)
     halves = choose_on_half(scorer, examples, task.seed, sign=metric.measure.sign, advance=pace.of_draws(runs))
     pace.finish()
     return _put_together(task, all_outputs, weighed_groups, halves)
@@ -221,11 +242,12 @@ def _put_together(task: "_Task", outputs: Outputs, groups: Sequence["_Group"], h
     """The evidence of all groups of ablations, with what depends on the number of ablations."""
     metric, scores, swapped = task.metric, task.scores, reduce(Swapped.join, (group.swapped for group in groups))
     gains, losses = _flips(metric, outputs, task.labels)
-    p = mcnemar(gains, losses) if metric.flips_alone else swapped.p
+    p = mcnemar(gains, losses) if task.by_flips else swapped.p
     observed, error = scores[1:] - scores[0], np.concatenate([group.error for group in groups])
     return Evidence(
         metric=metric,
-        examples=len(task.labels),
+        examples=task.examples,
+        by_flips=task.by_flips,
         base=float(scores[0]),
         score=scores[1:],
         low=np.concatenate([group.low for group in groups]),
@@ -241,7 +263,7 @@ def _put_together(task: "_Task", outputs: Outputs, groups: Sequence["_Group"], h
         gains=gains if metric.reads == "predictions" else None,
         losses=losses if metric.reads == "predictions" else None,
         effect_size=metric.effect_size.function(
-            float(scores[0]), scores[1:], error * np.sqrt(len(task.labels)), gains, losses
+            float(scores[0]), scores[1:], error * np.sqrt(task.examples), gains, losses
         ),
         detectable=_detectable(task, outputs, swapped, gains, losses),
         resamples=task.resamples,
@@ -261,9 +283,16 @@ class _Task:
     base: Float[np.ndarray, "examples *labels"]
     scores: Float[np.ndarray, " scores"]
     labels: Labels
+    units: Units | None
+    examples: int
     positive: int
     resamples: int
     seed: int
+
+    @property
+    def by_flips(self) -> bool:
+        """Whether the exact forms for flips hold: each example by itself, and a metric that sees nothing else."""
+        return self.metric.flips_alone and self.units is None
 
 
 @dataclass(frozen=True)
@@ -283,16 +312,23 @@ def _weigh_group(
     task: _Task, outputs: Float[np.ndarray, "runs examples *labels"], group: range, draws: int, pace: "_Pace"
 ) -> _Group:
     """Intervals and swaps of one group: the draws of all ablations at once would not fit into memory."""
-    all_outputs, examples = np.concatenate([task.base[None], outputs]), len(task.labels)
+    all_outputs, examples = np.concatenate([task.base[None], outputs]), task.examples
     observed = task.scores[1 + group.start : 1 + group.stop] - task.scores[0]
-    scorer = make_scorer(task.metric, all_outputs, task.labels, task.positive)
-    counts = bootstrap_counts(examples, task.resamples, task.seed, len(all_outputs))
+    scorer = make_scorer(task.metric, all_outputs, task.labels, task.positive, task.units)
+    counts = bootstrap_counts(examples, task.resamples, task.seed, len(all_outputs), len(task.labels))
     advance = pace.of_draws(len(group))
     resampled = _differences(score_draws(scorer, counts, advance))
     left_out = _differences(score_draws(scorer, _leave_out(examples), advance))
     ends = intervals.percentile(resampled), intervals.bca(observed, resampled, left_out)
     low, high, method = choose_intervals(
-        task.metric, all_outputs, task.labels, task.positive, observed, ends, base=float(task.scores[0])
+        task.metric,
+        all_outputs,
+        task.labels,
+        task.positive,
+        observed,
+        ends,
+        base=float(task.scores[0]),
+        together=task.units is not None,
     )
     swapped = swap_test(
         task.metric,
@@ -303,6 +339,7 @@ def _weigh_group(
         observed,
         draws=draws,
         seed=task.seed,
+        units=task.units,
         advance=pace.of_draws(len(group), pace.swap),
     )
     return _Group(
@@ -346,13 +383,18 @@ def choose_intervals(
     bootstrap_ends: tuple[Float[np.ndarray, "2 runs"], Float[np.ndarray, "2 runs"]],
     *,
     base: float,
+    together: bool = False,
 ) -> tuple[Runs, Runs, tuple[str, ...]]:
-    """BCa, or percentiles where that is undefined, or a score interval where few predictions flip."""
+    """BCa, or percentiles where that is undefined, or a score interval where few predictions flip.
+
+    Args:
+        together: examples belong together in units: then flips are not independent, and score intervals do not hold.
+    """
     percentile, bca = bootstrap_ends
     usable = np.isfinite(bca).all(0)
     low, high = np.where(usable, bca, percentile)
     method = np.where(usable, "bca", "percentile").astype(object)
-    if metric.reads == "predictions":
+    if metric.reads == "predictions" and not together:
         predictions, (gains, losses) = predictions_from_logits(outputs), _flips(metric, outputs, labels)
         flips = _count_flips(metric, predictions, positive, gains, losses)
         few = (flips < intervals.FEW_FLIPS) & np.isfinite(observed)
@@ -390,10 +432,12 @@ def _spread(resampled: Float[np.ndarray, "draws runs"]) -> Runs:
 
 def _detectable(task: "_Task", outputs: Outputs, swapped: Swapped, gains: Counts, losses: Counts) -> Runs:
     """From the spread under the null, but at least the fewest flips that could be significant, of the heaviest kind."""
-    tests, examples = len(swapped.p), len(task.labels)
-    spread = np.sqrt(gains + losses) / examples if task.metric.flips_alone else swapped.spread
+    tests, examples = len(swapped.p), task.examples
+    spread = np.sqrt(gains + losses) / examples if task.by_flips else swapped.spread
     differences = detectable(spread, tests)
-    if task.metric.reads != "predictions":  # neither unchanged outputs nor too few swaps show anything
+    if (
+        task.metric.reads != "predictions" or task.units is not None
+    ):  # neither unchanged outputs nor too few swaps show anything
         return np.where((spread > 0) & (fewest_flips(tests) <= examples), differences, np.nan)
     base = predictions_from_logits(outputs)[0]
     heaviest = intervals.heaviest_flip(task.metric, base, task.labels, task.positive)
