@@ -156,7 +156,7 @@ class BlockRunner(Runner):
         self.chunks = self.packed.rows // blocks.rows
         self.replacements = sweep_input.plan.replacements()
         self.means = None if sweep_input.means is None else jnp.asarray(sweep_input.means, numerics.wide)
-        self.readout, self.positions = sweep_input.readout, sweep_input.positions
+        self.readout, self.positions, self.targets = sweep_input.readout, sweep_input.positions, sweep_input.targets
         self.longest = int(packed.lengths.max())
 
     def _place_weights(self, model: PretrainedModel) -> list[LayerWeights]:
@@ -273,18 +273,16 @@ class BlockRunner(Runner):
 
     def read(self, hidden: Array, chunks: Sequence[int]) -> Array:
         """The readout of a block: `[runs, rows, places, *readout]`."""
-        graphdef, state = self.head
-        if self.first_only:
-            return compiled_steps.read_first(graphdef, state, hidden, readout=self.readout, mesh=self.mesh)
-        filled = self._filled(chunks)
+        filled, given = self._filled(chunks), {"readout": self.readout, "mesh": self.mesh}
         rows, where = self.rows(filled), self._where(filled)
+        targets = None if self.targets is None else jnp.asarray(self.targets[self.packed.examples[where]])
+        if self.first_only:
+            return compiled_steps.read_first(*self.head, hidden, targets, **given)
         if self.positions is not None:
             wanted = jnp.asarray(self.positions[self.packed.examples[where]], jnp.int32)
-            return compiled_steps.read_at(graphdef, state, hidden, rows, wanted, readout=self.readout, mesh=self.mesh)
+            return compiled_steps.read_at(*self.head, hidden, rows, wanted, targets, **given)
         lengths = jnp.asarray(self.packed.lengths[where])
-        return compiled_steps.read(
-            graphdef, state, hidden, rows, lengths, longest=self.longest, readout=self.readout, mesh=self.mesh
-        )
+        return compiled_steps.read(*self.head, hidden, rows, lengths, targets, longest=self.longest, **given)
 
     def examples(self, chunk: int) -> tuple[np.ndarray, np.ndarray]:
         """The examples of a chunk, and for each the places `[examples, texts]` of its texts, rows flattened."""

@@ -16,10 +16,11 @@ from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
 from bertjax.engine.sharding import over_rows
 from bertjax.interventions import Readout
-from bertjax.model import Changes, Graph, Inputs, LayerWeights, Recipe, Rows, State, packed_layer, record
+from bertjax.model import Changes, Graph, Inputs, LayerWeights, ModelOutput, Recipe, Rows, State, packed_layer, record
 
 Block: TypeAlias = Float[Array, "runs rows token embed"]
 FirstTokens: TypeAlias = Float[Array, "runs rows places embed"]
+Targets: TypeAlias = Shaped[Array, "runs rows places ..."] | None
 Donors: TypeAlias = Float[Array, "slots rows place heads head_dim"] | None
 
 
@@ -183,17 +184,29 @@ def last_branch(
 
 @partial(jax.jit, static_argnames=("graphdef", "readout", "mesh"))
 def read_first(
-    graphdef: Graph, state: State, hidden: FirstTokens, *, readout: Readout, mesh: Mesh | None
+    graphdef: Graph,
+    state: State,
+    hidden: FirstTokens,
+    targets: Targets = None,
+    *,
+    readout: Readout,
+    mesh: Mesh | None,
 ) -> Shaped[Array, "runs rows places *readout"]:
     """The readout of a block that holds [CLS] alone."""
 
-    def local(hidden: FirstTokens, state: State) -> Array:
+    def local(hidden: FirstTokens, targets: Targets, state: State) -> Array:
         model = nnx.merge(graphdef, state)
         first = hidden.reshape(-1, 1, hidden.shape[-1])
-        outputs = readout(model.finish(first, jnp.ones((first.shape[0], 1, 1), model.numerics.wide)))
+        output = model.finish(first, jnp.ones((first.shape[0], 1, 1), model.numerics.wide))
+        outputs = _read(readout, output, targets)
         return outputs.reshape(*hidden.shape[:3], *outputs.shape[1:])
 
-    return over_rows(local, mesh, [hidden], [state])
+    return over_rows(local, mesh, [hidden, targets], [state])
+
+
+def _read(readout: Readout, output: ModelOutput, targets: Targets) -> Array:
+    """The readout of texts one after another, whose targets are those of a block."""
+    return readout(output) if targets is None else readout(output, _flat(_flat(targets)))
 
 
 @partial(jax.jit, static_argnames=("graphdef", "longest", "readout", "mesh"))
@@ -203,6 +216,7 @@ def read(
     hidden: Block,
     rows: BlockRows,
     lengths: Int[Array, "runs rows places"],
+    targets: Targets = None,
     *,
     longest: int,
     readout: Readout,
@@ -210,13 +224,13 @@ def read(
 ) -> Shaped[Array, "runs rows places *readout"]:
     """The readout of a block, each example apart."""
 
-    def local(hidden: Block, rows: BlockRows, lengths: Array, state: State) -> Array:
+    def local(hidden: Block, rows: BlockRows, lengths: Array, targets: Targets, state: State) -> Array:
         model = nnx.merge(graphdef, state)
         apart, keep = packed_layer.examples_apart(_flat(hidden), rows.flat(), _flat(lengths), longest)
-        outputs = readout(model.finish(apart, keep.astype(model.numerics.wide)))
+        outputs = _read(readout, model.finish(apart, keep.astype(model.numerics.wide)), targets)
         return outputs.reshape(*hidden.shape[:2], -1, *outputs.shape[1:])
 
-    return over_rows(local, mesh, [hidden, rows, lengths], [state])
+    return over_rows(local, mesh, [hidden, rows, lengths, targets], [state])
 
 
 @partial(jax.jit, static_argnames=("graphdef", "readout", "mesh"))
@@ -226,19 +240,21 @@ def read_at(
     hidden: Block,
     rows: BlockRows,
     positions: Int[Array, "runs rows places wanted"],
+    targets: Targets = None,
     *,
     readout: Readout,
     mesh: Mesh | None,
 ) -> Shaped[Array, "runs rows places *readout"]:
     """The readout at some tokens of each example."""
 
-    def local(hidden: Block, rows: BlockRows, positions: Array, state: State) -> Array:
+    def local(hidden: Block, rows: BlockRows, positions: Array, targets: Targets, state: State) -> Array:
         model = nnx.merge(graphdef, state)
-        outputs = packed_layer.tokens_at(_flat(hidden), rows.flat(), _flat(positions))
-        outputs = readout(model.finish(outputs, jnp.ones((outputs.shape[0], 1, outputs.shape[1]), model.numerics.wide)))
+        tokens = packed_layer.tokens_at(_flat(hidden), rows.flat(), _flat(positions))
+        output = model.finish(tokens, jnp.ones((tokens.shape[0], 1, tokens.shape[1]), model.numerics.wide))
+        outputs = _read(readout, output, targets)
         return outputs.reshape(*hidden.shape[:2], -1, *outputs.shape[1:])
 
-    return over_rows(local, mesh, [hidden, rows, positions], [state])
+    return over_rows(local, mesh, [hidden, rows, positions, targets], [state])
 
 
 @partial(jax.jit, static_argnames=("recipe", "short", "mesh"))

@@ -52,6 +52,7 @@ def sweep(
     means: Float[np.ndarray, "layers heads head_dim"] | None = None,
     donors: Examples | None = None,
     at: Sequence[Sequence[int]] | Int[np.ndarray, "examples wanted"] | None = None,
+    targets: Any = None,
     row_length: int | None = None,
     one_per_row: bool = False,
     tokens_at_once: int | None = None,
@@ -78,6 +79,8 @@ def sweep(
         means: the heads' outputs that mode 'mean' puts in place of their own.
         donors: texts whose head outputs mode 'patched' puts in place of the examples': as many, of equal lengths.
         at: for each example the tokens, counted from 0, at which the readout is taken: the same number everywhere.
+        targets: an array with an entry for each example, which the readout takes as its second argument: the ids of
+            true words, say (`readouts.words`).
         row_length: slots of a row; default what costs least for these examples.
         one_per_row: do not pack several examples into a row.
         tokens_at_once: about how many tokens a step holds; default what suits the device.
@@ -112,6 +115,7 @@ def sweep(
         means=means,
         donors=donors,
         at=at,
+        targets=targets,
         attention=attention,
         tokenizer=tokenizer,
     )

@@ -39,6 +39,7 @@ class SweepInput:
         means: outputs that mode 'mean' puts in place of the heads' own.
         donors: texts whose head outputs mode 'patched' puts there, as many and as long as `texts`.
         positions: tokens of each example at which the readout is taken; None for all.
+        targets: what the readout takes of each example beside the model's output.
         reading: what the readout asks for and gives.
         attention: the form of attention (`Numerics.attention`) of all layers but a last one at [CLS] alone.
     """
@@ -51,6 +52,7 @@ class SweepInput:
     means: Float[np.ndarray, "layers heads head_dim"] | None
     donors: Texts | None
     positions: Int[np.ndarray, "examples wanted"] | None
+    targets: Shaped[np.ndarray, "examples ..."] | None
     reading: Inspected
     attention: str
 
@@ -99,6 +101,7 @@ def make_sweep_input(
     means: Float[np.ndarray, "layers heads head_dim"] | None = None,
     donors: Examples | None = None,
     at: Sequence[Sequence[int]] | Int[np.ndarray, "examples wanted"] | None = None,
+    targets: Any = None,
     attention: str = "auto",
     tokenizer: Tokenizer | None = None,
 ) -> SweepInput:
@@ -126,7 +129,9 @@ def make_sweep_input(
         _check_donors(texts, given)
     positions = None if at is None else _check_positions(texts, at)
     longest = max(len(text) for several in texts for text in several)
-    reading = inspect_readout(model, readout, longest if positions is None else positions.shape[1])
+    targets = None if targets is None else _check_targets(texts, targets)
+    shape = None if targets is None else jax.ShapeDtypeStruct((1, *targets.shape[1:]), targets.dtype)
+    reading = inspect_readout(model, readout, longest if positions is None else positions.shape[1], shape)
     if positions is not None:
         check_at_positions(model, reading)
     if combine is not None:
@@ -140,6 +145,7 @@ def make_sweep_input(
         means=means,
         donors=given,
         positions=positions,
+        targets=targets,
         reading=reading,
         attention=form,
     )
@@ -212,6 +218,17 @@ def _check_positions(
             asked = some_of([*map(str, wanted)])
             raise InputError(f"example {number} has tokens 0 to {len(text) - 1}, but `at` asks for {asked}")
     return np.array(rows, np.int32)
+
+
+def _check_targets(texts: Texts, targets: Any) -> Shaped[np.ndarray, "examples ..."]:
+    """Targets with an entry for each example. Raises `InputError` where they are none."""
+    array = np.asarray(arguments.array(targets, "targets"))
+    if array.shape[:1] != (len(texts),):
+        raise InputError(f"targets have shape {array.shape}, but there are {len(texts)} examples: give one for each")
+    if any(len(several) != 1 for several in texts):
+        raise InputError("`targets` are for examples of a single text")
+    wide = {"i": np.int32, "u": np.int32, "b": np.bool_}.get(array.dtype.kind)
+    return array if wide is None or array.dtype.itemsize <= 4 else array.astype(wide)
 
 
 def read_texts(examples: Examples, tokenizer: Tokenizer | None = None, name: str = "examples") -> Texts:

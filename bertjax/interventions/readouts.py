@@ -1,10 +1,13 @@
-"""What to keep of a run: functions of a model's output. Any other function of it will do as well.
+"""What to keep of a run: functions of a model's output, and of what is known of each example where it takes that too.
+
+Any other function will do as well.
 
 A sweep finds out which fields a readout asks for: where all of them are computed from [CLS] alone, the last layer is
 computed at [CLS] alone.
 """
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +15,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from bertjax import arguments
 from bertjax.errors import InputError
 from bertjax.model import ModelOutput, PretrainedModel
 
-Readout = Callable[[ModelOutput], Array]
+# Of a model's output; or of that and of targets, an array with an entry for each example.
+Readout = Callable[..., Array]
 
 
 def logits(output: ModelOutput) -> Float[Array, "batch *labels"]:
@@ -54,21 +58,37 @@ def hidden_state(output: ModelOutput) -> Float[Array, "batch token embed"]:
     return output.last_hidden_state
 
 
+def words(output: ModelOutput, targets: Int[Array, "batch wanted"]) -> Float[Array, "batch wanted 2"]:
+    """Log-probability (nats, over the whole vocabulary) and rank (1 is the likeliest) of wanted words.
+
+    A sweep takes it at the tokens that `at=` names. A rank counts the words whose logits are higher.
+
+    Args:
+        targets: the words' ids.
+    """
+    scores = logits(output)
+    wanted = jnp.take_along_axis(scores, targets[..., None], axis=-1)
+    log_probability = wanted[..., 0] - jax.nn.logsumexp(scores, axis=-1)
+    rank = 1 + (scores > wanted).sum(axis=-1)
+    return jnp.stack([log_probability, rank.astype(log_probability.dtype)], axis=-1)
+
+
 # What a readout must be, for messages.
 READOUT = "a function of a model's output (bertjax.readouts)"
 
 
-def read(readout: Readout, output: ModelOutput, *, of_each: bool = True) -> Array:
+def read(readout: Readout, output: ModelOutput, targets: Array | None = None, *, of_each: bool = True) -> Array:
     """What a readout gives for a batch; inside `jax.jit`, where checks cost nothing later.
 
     Args:
+        targets: what it takes beside the output, if there is any.
         of_each: it must have an entry for each example; a sweep's must, that of `plain.run` need not.
 
     Raises:
         InputError: it is not one array, with an entry for each example, or needs values that are not known yet.
     """
     try:
-        given = readout(output)
+        given = readout(output) if targets is None else readout(output, targets)
     except jax.errors.JAXTypeError as error:
         raise InputError(
             "the readout needs values before there are any: it is compiled, so it takes jax.numpy, not NumPy, "
@@ -115,33 +135,55 @@ class Inspected:
     read_bytes: int
 
 
-def inspect_readout(model: PretrainedModel, readout: Readout, tokens: int) -> Inspected:
+def inspect_readout(
+    model: PretrainedModel, readout: Readout, tokens: int, targets: jax.ShapeDtypeStruct | None = None
+) -> Inspected:
     """What a readout asks for and gives, without running it.
 
     Args:
         tokens: of the hidden states that it reads.
+        targets: what it takes of each example beside the output, `[1, ...]`.
     """
     arguments.function(readout, "readout", READOUT)
+    _check_arguments(readout, 1 if targets is None else 2)
     asked: set[str] = set()
     sizes: dict[str, int] = {}
 
-    def probe(hidden: Array) -> Array:
+    def probe(hidden: Array, targets: Array | None) -> Array:
         output = model.finish(hidden, jnp.ones((len(hidden), 1, tokens), model.numerics.wide))
         watched = object.__new__(_Recording)
         object.__setattr__(watched, "asked", asked)
         for name, value in vars(output).items():
             object.__setattr__(watched, name, value)
             sizes[name] = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(value))
-        return read(readout, watched)
+        return read(readout, watched, targets)
 
     # Of two examples first: with one alone a token's axis could pass for the examples'.
     _, given = (
-        jax.eval_shape(probe, jax.ShapeDtypeStruct((batch, tokens, model.config.hidden_size), model.numerics.dtype))
+        jax.eval_shape(
+            probe,
+            jax.ShapeDtypeStruct((batch, tokens, model.config.hidden_size), model.numerics.dtype),
+            targets and jax.ShapeDtypeStruct((batch, *targets.shape[1:]), targets.dtype),
+        )
         for batch in (2, 1)
     )
     fields = frozenset(asked & {field.name for field in dataclasses.fields(ModelOutput)})
     read_bytes = sum(sizes.get(name, 0) for name in fields)
     return Inspected(fields, fields <= model.fields_of_first_token, given, read_bytes)
+
+
+def _check_arguments(readout: Readout, given: int) -> None:
+    """Raise `InputError` where a readout takes another number of arguments than it is given."""
+    try:
+        signature = inspect.signature(readout)
+    except (ValueError, TypeError):  # some built-in functions have none
+        return
+    try:
+        signature.bind(*[None] * given)
+    except TypeError as error:
+        if given == 1:
+            raise InputError("the readout takes targets beside a model's output: give targets=") from error
+        raise InputError("the readout takes a model's output alone: leave out targets=") from error
 
 
 def check_at_positions(model: PretrainedModel, inspected: Inspected) -> None:
