@@ -188,7 +188,11 @@ def _add_what(add: Callable[..., None]) -> None:
 
     glue = "mrpc, stsb, sst2, qqp, rte, qnli, mnli, mnli-mm, cola"
     add("model", "directory (of a LoRA adapter too), hub id, or package:NAME", metavar="M")
-    add("task", f"task of GLUE ({glue}), qnli-sample, or custom (needs --data and --text-columns)", metavar="T")
+    add(
+        "task",
+        f"task of GLUE ({glue}), qnli-sample, mlm (masked words), or custom (needs --data and --text-columns)",
+        metavar="T",
+    )
     add("mode", "what takes the head's place", choices=available_modes())
     add("ablate", f"{', '.join(COLLECTIONS)}, or a file with a set of heads in each line", metavar="WHAT")
     add("heads", "restrict to these heads, as LAYER.HEAD; for 'cumulative' in this order", nargs="+", metavar="L.H")
@@ -200,7 +204,11 @@ def _add_what(add: Callable[..., None]) -> None:
 
 def _add_source(add: Callable[..., None]) -> None:
     add("split", "part of the data", metavar="NAME")
-    add("data", "GLUE directory, or a .tsv or .jsonl file, in place of TensorFlow Datasets", metavar="PATH")
+    add(
+        "data",
+        "GLUE directory, or a .tsv or .jsonl file (for mlm also .txt), in place of TensorFlow Datasets",
+        metavar="PATH",
+    )
     add("data_dir", "directory of TensorFlow Datasets", metavar="DIR")
     add("text_columns", "one or two columns of your file that hold the texts", nargs="+", metavar="COLUMN")
     add("label_column", "the column of your file that holds the labels", metavar="COLUMN")
@@ -214,6 +222,7 @@ def _add_source(add: Callable[..., None]) -> None:
         "put before first and second texts: names of the model's prompts, or texts with a space, such as 'query: '"
     )
     add("prompts", prompts, nargs="+", metavar="PROMPT")
+    add("every_word", "with --task mlm: mask each word by itself, in place of 15 %% together", action="store_true")
 
 
 def _add_how(add: Callable[..., None]) -> None:

@@ -5,7 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
-from bertjax import BertConfig, BertForSentenceEmbedding, BertForSequenceClassification, BertModel, Tokenizer
+from bertjax import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForSentenceEmbedding,
+    BertForSequenceClassification,
+    BertModel,
+    Tokenizer,
+)
 from experiments.shared.program import Run
 from tests.tiny import random_model
 
@@ -54,6 +61,21 @@ def make_embedder(directory: Path, seed: int = 0) -> Path:
     """A random sentence embedder."""
     random_model(BertForSentenceEmbedding, make_config(), seed=seed).save_pretrained(directory)
     return add_tokenizer(directory)
+
+
+def make_masked(directory: Path, seed: int = 0) -> Path:
+    """A random model of masked words."""
+    random_model(BertForMaskedLM, make_config(), seed=seed).save_pretrained(directory)
+    return add_tokenizer(directory)
+
+
+def write_lines(path: Path, count: int = 30) -> Path:
+    """A text file of WikiText's kind: headings, blank lines, `<unk>` and ` @-@ `."""
+    rng = np.random.default_rng(4)
+    lines = [" = the cat = ", " ", "", " the <unk> sat near @-@ by a door "]
+    lines += [" ".join(SENTENCES[place] for place in rng.choice(len(SENTENCES), 2)) for _ in range(count - 2)]
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
 
 
 def write_pairs(path: Path, count: int) -> Path:

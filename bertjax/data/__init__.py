@@ -2,12 +2,13 @@
 
 from bertjax.data.loading import load_examples
 from bertjax.data.local_files import glue_file
-from bertjax.data.tasks import CUSTOM, SAMPLE, TASKS, Examples, Task, draw, split_named, task_named
+from bertjax.data.tasks import CUSTOM, MASKED, SAMPLE, TASKS, Examples, Task, draw, split_named, task_named
 from bertjax.data.tfds_glue import prepare
 from bertjax.data.tokenizer import Encoding, Tokenizer, batches_by_length, collate
 
 __all__ = [
     "CUSTOM",
+    "MASKED",
     "SAMPLE",
     "TASKS",
     "Encoding",

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from bertjax.data import tfds_glue
 from bertjax.data.local_files import glue_file, read_examples
 from bertjax.data.tasks import CUSTOM, SAMPLE, TASKS, Examples, Task, default_metrics, draw, split_named, task_named
@@ -36,12 +38,13 @@ def load_examples(
     """Examples of a task, in the order of their source.
 
     Args:
-        task: the name of a task of GLUE in any common spelling, `qnli-sample` (shipped with bertjax),
-            or `custom` or None for a file of your own.
+        task: the name of a task of GLUE in any common spelling, `qnli-sample` (shipped with bertjax), `mlm` (texts
+            whose words are masked), or `custom` or None for a file of your own.
         split: `train`, `validation` or `test`; a test split may lack labels. If it is `validation`, a file whose
             name states a split is read as that split.
         data: a GLUE directory, a task's folder in it, or a `.tsv` or `.jsonl` file (also `.gz`); TSV is read
-            without quoting. Where None, TensorFlow Datasets is read.
+            without quoting. For `mlm` also a `.txt` file with a text in each line; ` @-@ ` and the like, as WikiText
+            has them, are joined. Where None, TensorFlow Datasets is read, for `mlm` the sentences of `qnli-sample`.
         data_dir: the directory of TensorFlow Datasets; its default where None.
         text_columns: one or two columns of your file, in place of the task's.
         label_column: the column of labels, in place of the task's; by default `label` for a custom task.
@@ -76,6 +79,10 @@ def load_examples(
         chosen_task = replace(chosen_task, label_names=names, metrics=metrics)
     if data is None and (is_custom or text_columns or label_column or id_column or label_names is not None):
         raise DataError("columns or label names are of your own file; give the .tsv or .jsonl file as data")
+    if chosen_task.masked and (label_column or label_names is not None):
+        raise DataError(f"{chosen_task.name} asks for words of the texts and has no labels: leave them out")
+    if chosen_task.masked and data is None:
+        return _limited(_shipped_sentences(chosen_task), limit, seed)
     if chosen_task.name == SAMPLE:
         return _limited(_shipped(chosen_task, split, data), limit, seed)
     if data is None:
@@ -118,6 +125,22 @@ def _shipped(task: Task, split: str, data: str | Path | None) -> Examples:
     return replace(examples, source=source)
 
 
+def _shipped_sentences(task: Task) -> Examples:
+    """The different sentences of the sample, as texts without labels."""
+    sample = _shipped(TASKS[SAMPLE], "validation", None)
+    assert sample.second is not None
+    sentences = tuple(dict.fromkeys(sample.second))
+    return Examples(
+        task=task,
+        ids=tuple(range(len(sentences))),
+        first=sentences,
+        second=None,
+        labels=np.full(len(sentences), np.nan, np.float32),
+        source=sample.source.replace(f"{len(sample)} pairs", f"{len(sentences)} sentences"),
+        split=sample.split,
+    )
+
+
 def _file_and_split(path: Path, task: Task, split: str) -> tuple[Path, str]:
     """The file to read and the split it holds; where `path` is a file, its name may state the split."""
     if not is_there(path):
@@ -125,6 +148,8 @@ def _file_and_split(path: Path, task: Task, split: str) -> tuple[Path, str]:
     if is_directory(path):
         if task.name == CUSTOM:
             raise DataError(f"{path}: is a directory; a custom task needs a .tsv or .jsonl file")
+        if task.masked:
+            raise DataError(f"{path}: is a directory; {task.name} needs a file of texts: .txt, .tsv or .jsonl")
         split = split_named(task, split)
         return glue_file(path, task, split), split
     matched = re.match(r"(train|dev|validation|test)(_matched|_mismatched)?(?![a-zA-Z])", path.name)

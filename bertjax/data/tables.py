@@ -1,4 +1,4 @@
-"""Tables in local files: `.tsv` without quoting and `.jsonl`, optionally compressed with gzip.
+"""Tables in local files: `.tsv` without quoting, `.jsonl`, and `.txt` with a text in each line; also gzipped.
 
 A file becomes a `Table` that knows the line number of each row, so that an error can name the line. It is read as a
 stream, keeping only the requested columns and no more than the available memory.
@@ -7,6 +7,7 @@ stream, keeping only the requested columns and no more than the available memory
 import difflib
 import io
 import itertools
+import re
 import sys
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -25,7 +26,8 @@ from bertjax.paths import open_data
 DROPS_MALFORMED = ("qqp",)
 
 _COLA_COLUMNS = ("source", "label", "star", "sentence")
-SUFFIXES = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
+SUFFIXES = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".txt", ".txt.gz")
+LINE = "text"  # the column of a .txt file
 
 
 # Bytes of memory taken at most per byte of a line while it is split (four-byte characters, all columns besides the
@@ -214,8 +216,26 @@ def _read_jsonl(file: io.BufferedReader, kept: _Kept) -> Table:
     return kept.table(columns)
 
 
+def _read_lines(file: io.BufferedReader, kept: _Kept) -> Table:
+    """Read a text from each line but blank ones."""
+    kept.begin((LINE,))
+    texts = ((line, text.strip()) for line, text in kept.lines_of(file))
+    for number, (line, text) in enumerate((line, text) for line, text in texts if text):
+        kept.add(line, number, {LINE: join_wikitext(text)})
+    return kept.table((LINE,))
+
+
+def join_wikitext(text: str) -> str:
+    """A text with numbers and compounds written as usual where it marks them as WikiText does.
+
+    >>> join_wikitext("a two @-@ day march of 1 @,@ 500 men")
+    'a two-day march of 1,500 men'
+    """
+    return re.sub(r" @([-,.])@ ", r"\1", text)
+
+
 def read_table(path: Path, task: Task, names: Collection[str], room: int) -> Table:
-    """Read a `.tsv` or `.jsonl` file, compressed with gzip or not.
+    """Read a `.tsv`, `.jsonl` or `.txt` file, compressed with gzip or not.
 
     Args:
         path: the file.
@@ -234,8 +254,13 @@ def read_table(path: Path, task: Task, names: Collection[str], room: int) -> Tab
     kept = _Kept(path, room, names)
     with open_data(path) as file:
         try:
-            tsv = path.name.removesuffix(".gz").endswith(".tsv")
-            table = _read_tsv(file, kept, task) if tsv else _read_jsonl(file, kept)
+            match Path(path.name.removesuffix(".gz")).suffix:
+                case ".tsv":
+                    table = _read_tsv(file, kept, task)
+                case ".jsonl":
+                    table = _read_jsonl(file, kept)
+                case _:
+                    table = _read_lines(file, kept)
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
     if not len(table):

@@ -23,6 +23,7 @@ from bertjax.formatting import HALF_CHARACTER
 
 CUSTOM = "custom"
 SAMPLE = "qnli-sample"
+MASKED = "mlm"
 
 _BINARY = ("f1", "accuracy")
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -43,6 +44,7 @@ class Task:
         config: its configuration in TensorFlow Datasets' `glue`; empty where there is none.
         renamed: the text columns in TensorFlow Datasets and on the HuggingFace hub.
         section: `matched` or `mismatched` where the names of evaluation splits carry it.
+        masked: whether words are masked and asked for; such examples are single texts without labels.
 
     Raises:
         DataError: columns, metrics or label names are not a tuple of texts, or a label holds half a character.
@@ -62,6 +64,7 @@ class Task:
     config: str = ""
     renamed: tuple[str, ...] = ()
     section: str = ""
+    masked: bool = False
 
     def __post_init__(self) -> None:
         for name in ("text_columns", "metrics", "label_names"):
@@ -74,8 +77,10 @@ class Task:
                 raise DataError(f"label {name!r} holds half a character (a lone surrogate)")
 
     @property
-    def kind(self) -> Literal["classification", "regression"]:
-        """Whether labels are class numbers or real numbers."""
+    def kind(self) -> Literal["classification", "regression", "words"]:
+        """Whether labels are class numbers or real numbers, or words of the texts are asked for."""
+        if self.masked:
+            return "words"
         return "regression" if self.label_names is None else "classification"
 
 
@@ -135,10 +140,25 @@ TASKS: dict[str, Task] = {
             config="cola",
         ),
         replace(_QNLI, name=SAMPLE, folder="", config=""),
+        Task(
+            MASKED,
+            ("text",),
+            "",
+            None,
+            metrics=("cross_entropy", "word_accuracy", "pseudo_perplexity"),
+            masked=True,
+        ),
     )
 }
 
-_OTHER_SPELLINGS = {"mnlim": "mnli", "mnlimatched": "mnli", "mnlimismatched": "mnli-mm", "sst": "sst2"}
+_OTHER_SPELLINGS = {
+    "maskedlm": MASKED,
+    "maskedlanguagemodeling": MASKED,
+    "mnlim": "mnli",
+    "mnlimatched": "mnli",
+    "mnlimismatched": "mnli-mm",
+    "sst": "sst2",
+}
 
 
 def default_metrics(label_names: tuple[str, ...] | None) -> tuple[str, ...]:

@@ -328,6 +328,16 @@ class Tokenizer:
         return self.sep_id
 
     @property
+    def mask_token(self) -> str:
+        """What the vocabulary calls [MASK]."""
+        return self._names["mask_token"]
+
+    @property
+    def unk_token(self) -> str:
+        """What the vocabulary calls [UNK]."""
+        return self._names["unk_token"]
+
+    @property
     def mask_token_id(self) -> int:
         """The id of [MASK]. Raises `InputError` where the vocabulary has none."""
         return self._id_of("mask_token")

@@ -11,8 +11,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from statistics import median
+from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from bertjax import arguments
 from bertjax.checkpoints import BertConfig, LayerKind
@@ -238,6 +240,8 @@ def estimate(
     readout: Readout,
     *,
     combine: Combine | None = None,
+    at: Sequence[Sequence[int]] | Int[np.ndarray, "examples wanted"] | None = None,
+    targets: Any = None,
     memory: int | str | None = None,
     attention: str = "auto",
     tokenizer: Tokenizer | None = None,
@@ -253,7 +257,16 @@ def estimate(
     zeros = np.zeros((model.config.num_hidden_layers, model.config.num_attention_heads, model.config.head_dim))
     means = zeros.astype(model.numerics.wide)
     sweep_input = make_sweep_input(
-        model, examples, ablations, readout, combine=combine, means=means, donors=examples, attention=attention
+        model,
+        examples,
+        ablations,
+        readout,
+        combine=combine,
+        means=means,
+        donors=examples,
+        at=at,
+        targets=targets,
+        attention=attention,
     )
     config, sizes = model.config, choose_sizes(sweep_input, memory=read_budget(memory))
     in_use = memory_in_use()  # before anything is compiled, which `runner_bytes` counts

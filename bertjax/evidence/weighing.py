@@ -212,7 +212,8 @@ def check_weighable(metric: Metric | str, labels: Num[np.ndarray, " examples"], 
     """
     metric = find_metric(metric)
     valid_labels = labels[labelled(metric, labels)]
-    shape = (1, 2 * len(valid_labels), 2) if metric.reads == "predictions" else (1, 2 * len(valid_labels))
+    numbers = () if metric.reads == "values" else (len(metric.sums.numbers) if metric.sums else 2,)
+    shape = (1, 2 * len(valid_labels), *numbers)
     make_scorer(metric, np.zeros(shape), np.concatenate([valid_labels, valid_labels]), positive)
 
 

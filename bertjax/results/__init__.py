@@ -5,6 +5,7 @@ from bertjax.results.contents import InMemory, measure_of
 from bertjax.results.directory import (
     NOT_COMPARED,
     Place,
+    Words,
     check_directory,
     describe_examples,
     output_arrays,
@@ -27,6 +28,7 @@ __all__ = [
     "Place",
     "Results",
     "Row",
+    "Words",
     "ablation_table",
     "check_directory",
     "column",

@@ -2,7 +2,9 @@
 
     summary.json    provenance, base scores, one entry for each ablation with layer, head, score, delta
     outputs.npz     base [examples(, labels)], outputs [ablations, examples(, labels)], names, layer and head
-                    [ablations] (head -1: the whole layer; layer -1 too: a set), ids and labels [examples]
+                    [ablations] (head -1: the whole layer; layer -1 too: a set), ids and labels [examples]; of masked
+                    words base [words, 2] and outputs [ablations, words, 2] (log-probability, rank), labels, units (the
+                    example of each) and places (its token) [words]
     examples.jsonl  id, label and texts of each example, in the same order
     results.parquet one row for each ablation and metric: scores, intervals, tests (`table.COLUMNS`)
     attention.npz   tokens and attention weights of a few examples, base and largest effects
@@ -15,13 +17,14 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Int, Shaped
 
 from bertjax.atomic_files import encode_json, made_directory, remove_leftovers, staged
 from bertjax.data import Examples
@@ -92,11 +95,16 @@ class _Files(Stored):
         examples, ablations = self.summary["data"]["examples"], len(self._names)
         labels = self.summary["data"]["label_names"]
         expected = {"names": ("U", ablations), "layer": ("iu", ablations), "head": ("iu", ablations)}
-        expected |= {"ids": ("iuU", examples), "labels": ("iuf", examples)}
+        expected |= {"ids": ("iuU", examples)}
+        rows = examples
+        if self.summary["outputs"] == "words":  # as many as there are, of each example some
+            rows = next(iter(headers["labels"].shape), 0) if "labels" in headers else 0
+            expected |= {"units": ("iu", rows), "places": ("iu", rows)}
+        expected |= {"labels": ("iuf", rows)}
         if missing := [name for name in ("base", "outputs", *expected) if name not in headers]:
             return f"it lacks {', '.join(missing)}"
-        logits = (len(labels) or 1,) if self.summary["outputs"] == "logits" else ()
-        expected |= {"base": ("f", examples, *logits), "outputs": ("f", ablations, examples, *logits)}
+        numbers = {"logits": (len(labels) or 1,), "words": (2,)}.get(self.summary["outputs"], ())
+        expected |= {"base": ("f", rows, *numbers), "outputs": ("f", ablations, rows, *numbers)}
         return _unlike(headers, expected)
 
     def _check_scores(self, arrays: Arrays) -> None:
@@ -302,18 +310,36 @@ def read_complete(directory: Path, settings: Mapping[str, Any]) -> dict[str, Any
     return summary
 
 
+@dataclass(frozen=True)
+class Words:
+    """The masked words that outputs are of, where they are of words.
+
+    Args:
+        examples: number of the example that each belongs to, from 0.
+        places: its token in that text.
+        words: its id in the vocabulary.
+    """
+
+    examples: Int[np.ndarray, " words"]
+    places: Int[np.ndarray, " words"]
+    words: Int[np.ndarray, " words"]
+
+
 def output_arrays(
-    base: Shaped[np.ndarray, "examples ..."],
-    outputs: Shaped[np.ndarray, "ablations examples ..."],
+    base: Shaped[np.ndarray, "outputs ..."],
+    outputs: Shaped[np.ndarray, "ablations outputs ..."],
     examples: Examples,
     ablations: Sequence[Place],
+    words: Words | None = None,
 ) -> dict[str, Shaped[np.ndarray, "..."]]:
     """The arrays of `outputs.npz`.
 
     Args:
         base, outputs: of a sweep.
         ablations: name, layer and head of each; None where there is no single layer or head.
+        words: which words outputs are of; None where they are of examples.
     """
+    of_words = {} if words is None else {"units": words.examples, "places": words.places}
     return {
         "base": base,
         "outputs": outputs,
@@ -321,7 +347,8 @@ def output_arrays(
         "layer": np.array([-1 if layer is None else layer for _, layer, _ in ablations], np.int32),
         "head": np.array([-1 if head is None else head for _, _, head in ablations], np.int32),
         "ids": np.array(examples.ids),
-        "labels": examples.labels,
+        "labels": examples.labels if words is None else words.words,
+        **of_words,
     }
 
 

@@ -7,6 +7,7 @@ package. Everything that comes from data is text in a JSON element; the program 
 import base64
 import gzip
 import importlib.resources
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -198,22 +199,22 @@ def choose_examples(saved: Contents, kept: list[int]) -> dict[str, Any]:
     Args:
         kept: indices of the ablations.
 
-    Returns: `reads`: 'predictions' or 'values'; `changed`: for each ablation the number of flips (None for values),
-        and its examples as [index into `texts`, value before, value after, prediction before, prediction after];
-        `texts`: id, label and texts of the examples that occur. A value is the probability of the example's label, or
-        the output.
+    Returns: `reads`: 'predictions' or 'values'; `value`: what a value is called; `changed`: for each ablation the
+        number of flips (None for values), and its examples as [index into `texts`, value before, value after,
+        prediction before, prediction after]; `texts`: id, label and texts of the examples that occur. A value is the
+        probability of the example's label, or the output; of masked words the mean log-probability of an example's.
     """
-    arrays, reads = saved.outputs, saved.describe_metric()["reads"]
-    reads_predictions = reads == "predictions"
-    base, labels = arrays["base"], arrays["labels"]
+    arrays, reads_predictions = saved.outputs, saved.describe_metric()["reads"] == "predictions"
+    base = arrays["base"]
     names = saved.summary["data"]["label_names"]
-    before = _values(base, labels) if reads_predictions else base.reshape(-1)
+    value_of = partial(_value_of_each, saved)
+    before = value_of(base)
     base_predictions = predictions_from_logits(base[None])[0] if reads_predictions else None
     chosen: list[tuple[int | None, list[list[Any]]]] = []
     for number in kept:
         outputs = arrays["outputs"][number]
-        after = _values(outputs, labels) if reads_predictions else outputs.reshape(-1)
-        sizes = np.abs(after - before)
+        after = value_of(outputs)
+        sizes = np.nan_to_num(np.abs(after - before))  # an example of which no word is masked does not change
         predictions, flips = None, None
         if base_predictions is not None:
             predictions = predictions_from_logits(outputs[None])[0]
@@ -237,7 +238,27 @@ def choose_examples(saved: Contents, kept: list[int]) -> dict[str, Any]:
     text_index = {place: number for number, place in enumerate(places)}
     changed = [[flips, [[text_index[row[0]], *row[1:]] for row in rows]] for flips, rows in chosen]
     texts = [_text(saved.examples[place], saved.label_of(saved.examples[place])) for place in places]
-    return {"reads": reads, "labels": names, "changed": changed, "places": places, "texts": texts}
+    value = "probability" if reads_predictions else "output"
+    return {
+        "reads": "predictions" if reads_predictions else "values",
+        "value": "mean log-probability" if saved.summary["outputs"] == "words" else value,
+        "labels": names,
+        "changed": changed,
+        "places": places,
+        "texts": texts,
+    }
+
+
+def _value_of_each(saved: Contents, outputs: Float[np.ndarray, "outputs ..."]) -> Float[np.ndarray, " examples"]:
+    """What the page shows of each example in one run; NaN where an example has no output."""
+    if saved.summary["outputs"] == "words":
+        units, examples = saved.outputs["units"], saved.summary["data"]["examples"]
+        counts = np.bincount(units, minlength=examples).astype(np.float64)
+        sums = np.bincount(units, outputs[:, 0], minlength=examples)
+        return np.divide(sums, counts, out=np.full(examples, np.nan), where=counts > 0)
+    if saved.describe_metric()["reads"] == "predictions":
+        return _values(outputs, saved.outputs["labels"])
+    return outputs.reshape(-1)
 
 
 def _values(logits: Float[np.ndarray, "examples labels"], labels: Num[np.ndarray, " examples"]) -> np.ndarray:

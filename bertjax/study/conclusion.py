@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 
 from bertjax.engine import SweepResult
 from bertjax.errors import InputError, some_of
@@ -18,6 +18,7 @@ from bertjax.progress import Progress, silent
 from bertjax.results import (
     InMemory,
     Results,
+    Words,
     describe_examples,
     make_results,
     output_arrays,
@@ -64,17 +65,20 @@ def conclude(
         OutputError: something cannot be written.
     """
     settings, model, examples, ablations = job.settings, job.model, job.examples, job.ablations
-    outputs, described = output_arrays(result.base, result.outputs, examples, job.places), describe_examples(examples)
+    outputs = output_arrays(result.base, result.outputs, examples, job.places, _words(job.encoded))
+    described = describe_examples(examples)
     if keep:
         write_outputs(settings.directory, outputs, described)
     entries, base = job.score(result)
     say(f"weighing {count_of(len(entries), 'effect')}")
-    evidence = weigh_outputs(job.metrics, job.positive, result, examples.labels, seed=settings.seed, progress=weighing)
+    evidence = weigh_outputs(
+        job.metrics, job.positive, result, job.labels, units=job.units, seed=settings.seed, progress=weighing
+    )
     largest = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
     sampled = replace(job, ablations=[ablations[number] for number in largest])
     coarse = SweepResult(result.base, result.outputs[largest])
     weights = (1 + len(largest)) * model.config.num_hidden_layers * model.config.num_attention_heads
-    chosen = those_that_fit(choose_examples(job.encoded.kind, coarse), job.encoded, 4 * weights)
+    chosen = those_that_fit(choose_examples(job.encoded.kind, coarse, job.units), job.encoded, 4 * weights)
     summary = {
         **provenance(job),
         **_how(settings, keep),
@@ -87,6 +91,12 @@ def conclude(
         summary |= _compare_precisions(partial(_deviation, sampled, means, coarse), say)
     results = make_results(summary, entries, evidence, InMemory(outputs, attention, described))
     return write_results(settings.directory, results) if keep else results
+
+
+def _words(encoded: Encoded) -> Words | None:
+    """Where each output's word is, and which it is, where outputs are of words."""
+    wanted = encoded.wanted
+    return None if wanted is None else Words(wanted.units, wanted.places, wanted.words)
 
 
 def _how(settings: Settings, keep: bool) -> dict[str, Any]:
@@ -145,19 +155,25 @@ def _warn_if_silent(swept: SweepResult, ablations: Sequence[Ablation]) -> list[s
     return silent
 
 
-def choose_examples(kind: str, swept: SweepResult) -> list[int]:
+def choose_examples(kind: str, swept: SweepResult, units: Int[np.ndarray, " outputs"] | None = None) -> list[int]:
     """Whose attention is kept: half spread evenly over the data, half those that these ablations change most.
 
     Those whose prediction flips come first; each ablation in turn gives one, the first ablation first.
 
     Args:
-        kind: of the outputs, 'logits', 'score' or 'similarity'.
+        kind: of the outputs, 'logits', 'score', 'similarity' or 'words'.
+        units: the example of each output, in ascending order, where examples have several; some may have none.
     """
-    examples = len(swept.base)
+    numbers = np.arange(len(swept.base)) if units is None else np.unique(units)
+    examples = len(numbers)
     if examples <= SAMPLED_EXAMPLES:
-        return list(range(examples))
+        return [int(number) for number in numbers]
     chosen = dict.fromkeys(np.linspace(0, examples - 1, SAMPLED_EXAMPLES // 2).round().astype(int).tolist())
-    sizes = np.nan_to_num(np.abs(swept.outputs - swept.base).reshape(len(swept.outputs), examples, -1).max(-1))
+    changes = np.abs(swept.outputs - swept.base).reshape(len(swept.outputs), len(swept.base), -1)
+    if units is None:
+        sizes = np.nan_to_num(changes.max(-1))
+    else:  # of words the change of log-probabilities
+        sizes = np.maximum.reduceat(np.nan_to_num(changes[..., 0]), np.searchsorted(units, numbers), axis=1)
     if kind == "logits" and swept.base.shape[-1] > 1:
         flips = predictions_from_logits(swept.outputs) != predictions_from_logits(swept.base[None])
         sizes = sizes + flips * (1 + sizes.max())
@@ -166,7 +182,7 @@ def choose_examples(kind: str, swept: SweepResult) -> list[int]:
         if len(chosen) == SAMPLED_EXAMPLES:
             break
         chosen[example] = None
-    return sorted(chosen)
+    return sorted(int(numbers[place]) for place in chosen)
 
 
 def those_that_fit(chosen: Sequence[int], encoded: Encoded, pair_bytes: int) -> list[int]:
@@ -175,7 +191,10 @@ def those_that_fit(chosen: Sequence[int], encoded: Encoded, pair_bytes: int) -> 
     Args:
         pair_bytes: of all weights between two tokens.
     """
-    pairs = {example: sum(int(encoded.lengths[row]) ** 2 for row in encoded.numbers_of(example)) for example in chosen}
+    most = 1 if encoded.kind == "words" else 2
+    pairs = {
+        example: sum(int(encoded.lengths[row]) ** 2 for row in encoded.numbers_of(example)[:most]) for example in chosen
+    }
     shortest = sorted(chosen, key=lambda example: pairs[example])
     ends = np.cumsum([pair_bytes * pairs[example] for example in shortest])
     return sorted(shortest[: max(1, int((ends <= ATTENTION_BYTES).sum()))])

@@ -3,17 +3,27 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Int32
 
-from bertjax.data import Encoding, Examples, Task, Tokenizer, batches_by_length, collate
+from bertjax.data import MASKED, Encoding, Examples, Task, Tokenizer, batches_by_length, collate
 from bertjax.engine import SharedEncodings
 from bertjax.errors import ConfigError, InputError, some_of
 from bertjax.formatting import count_of
 from bertjax.machine import memory_left
-from bertjax.model import BertForSentenceEmbedding, BertForSequenceClassification, PretrainedModel
+from bertjax.model import (
+    BertForMaskedLM,
+    BertForPreTraining,
+    BertForSentenceEmbedding,
+    BertForSequenceClassification,
+    PretrainedModel,
+)
+from bertjax.study.words import Wanted, mask_words, name_unknown
+
+# What a model gives for an example: logits of labels, a score, the similarity of its two texts, or numbers of words.
+Kind: TypeAlias = Literal["logits", "score", "similarity", "words"]
 
 
 @dataclass(frozen=True)
@@ -21,19 +31,21 @@ class Encoded:
     """Examples as the model reads them.
 
     Args:
-        kind: 'logits' or 'score' (one encoding for each example), or 'similarity' (two: all first texts, then all
-            second).
+        kind: 'logits' or 'score' (one encoding for each example), 'similarity' (two: all first texts, then all
+            second), or 'words' (as many as its `wanted` say).
         encodings: the tokenised texts or pairs; of several processes each tokenises its share.
         pad_id: the padding token's id.
         examples: how many examples there are.
         label_order: for logits: column of the model's output for each of the task's labels.
+        wanted: for words: which are masked and asked for.
     """
 
-    kind: Literal["logits", "score", "similarity"]
+    kind: Kind
     encodings: Sequence[Encoding]
     pad_id: int
     examples: int
     label_order: tuple[int, ...] = ()
+    wanted: Wanted | None = None
 
     @cached_property
     def lengths(self) -> Int32[np.ndarray, " encodings"]:
@@ -47,6 +59,8 @@ class Encoded:
     @cached_property
     def truncated(self) -> int:
         """How many examples lost tokens to the maximum length."""
+        if self.wanted is not None:
+            return len({self.wanted.examples[number] for number, text in enumerate(self.encodings) if text.truncated})
         if isinstance(self.encodings, SharedEncodings):
             cut = self.encodings.truncated
         else:
@@ -55,7 +69,9 @@ class Encoded:
 
     @property
     def texts(self) -> list[tuple[Encoding, ...]]:
-        """The encodings of each example."""
+        """The encodings of each example that the engine runs: of words each encoding is one."""
+        if self.wanted is not None:
+            return [(encoding,) for encoding in self.encodings]
         if isinstance(self.encodings, SharedEncodings):
             return self.encodings.texts_of(range(self.examples))
         return [
@@ -64,6 +80,8 @@ class Encoded:
 
     def numbers_of(self, example: int) -> tuple[int, ...]:
         """The numbers of the encodings that belong to an example."""
+        if self.wanted is not None:
+            return tuple(np.flatnonzero(self.wanted.examples == example).tolist())
         return (example, example + self.examples) if self.kind == "similarity" else (example,)
 
 
@@ -74,17 +92,22 @@ def encode_examples(
     max_length: int | None = None,
     *,
     prompts: Sequence[str] | None = None,
+    seed: int = 0,
+    every_word: bool = False,
     together: bool = False,
     memory: int | None = None,
 ) -> Encoded:
     """Tokenise examples for a model.
 
     Args:
-        model: a `BertForSequenceClassification` or `BertForSentenceEmbedding`.
+        model: a `BertForSequenceClassification`, `BertForSentenceEmbedding`, or for masked words one with a masked-LM
+            head.
         max_length: tokens after which a text (pair) is cut; default what model and tokenizer say, and for classifiers
             that are no cross-encoders of sentence-transformers at most 128, as GLUE's reference scripts do.
         prompts: what is put before the first and the second texts, by names of the tokenizer's or as texts
             (`Tokenizer.with_prompt`); one for both; None for the tokenizer's own.
+        seed: of the draw of words that are masked.
+        every_word: mask each word by itself, in place of drawn ones together.
         together: each of the processes that were joined tokenises its share; all call this.
         memory: bytes that this process may hold while it tokenises; None for most of what is free.
 
@@ -96,6 +119,14 @@ def encode_examples(
     length = _choose_length(model, tokenizer, examples, max_length)
     kind, order = _kind_of_outputs(model, examples)
     tokenizer, first, second = _with_prompts(model, tokenizer, examples, prompts)
+    if every_word and kind != "words":
+        raise InputError(f"--every-word masks words, which {examples.task.name} does not: leave it out")
+    if kind == "words":
+        if together:
+            raise InputError(f"{examples.task.name} runs in one process: leave --distributed out")
+        whole = tokenizer.encode(name_unknown(tokenizer, first), None, length, room=memory_left(memory))
+        masked, wanted = mask_words(tokenizer, whole, seed=seed, every_word=every_word)
+        return Encoded(kind, masked, tokenizer.pad_id, len(examples), wanted=wanted)
     if together:
         encodings: Sequence[Encoding] = SharedEncodings(tokenizer, first, second, length, len(examples), memory)
     else:
@@ -103,15 +134,19 @@ def encode_examples(
     return Encoded(kind, encodings, tokenizer.pad_id, len(examples), order)
 
 
-def _kind_of_outputs(
-    model: PretrainedModel, examples: Examples
-) -> tuple[Literal["logits", "score", "similarity"], tuple[int, ...]]:
+def _kind_of_outputs(model: PretrainedModel, examples: Examples) -> tuple[Kind, tuple[int, ...]]:
     """What a model gives for each example, and which of its logits stands for each label.
 
     Raises:
         ConfigError: nothing that the task's metrics could read.
     """
     task = examples.task
+    if task.masked:
+        if isinstance(model, BertForMaskedLM | BertForPreTraining):
+            return "words", ()
+        raise ConfigError(
+            f"{model.class_name} has no masked-LM head, which {task.name} asks for words: {_what_it_can_do(model)}"
+        )
     if isinstance(model, BertForSentenceEmbedding):
         if examples.second is None:
             raise ConfigError(
@@ -120,13 +155,22 @@ def _kind_of_outputs(
             )
         return "similarity", ()
     if not isinstance(model, BertForSequenceClassification):
-        raise ConfigError(
-            f"{model.class_name} has no output for {task.name}: give a checkpoint of "
-            "BertForSequenceClassification or of sentence-transformers"
-        )
+        raise ConfigError(f"{model.class_name} has no output for {task.name}: {_what_it_can_do(model)}")
     if is_regression(model) and (_is_cross_encoder(model) or task.kind == "classification"):
         return "score", ()
     return "logits", label_order(model.config.id2label, task)
+
+
+def _what_it_can_do(model: PretrainedModel) -> str:
+    """Which tasks fit a model, as the end of a message."""
+    if isinstance(model, BertForMaskedLM | BertForPreTraining):
+        return f"--task {MASKED} measures it; give a classifier or a sentence embedder for other tasks"
+    if isinstance(model, BertForSentenceEmbedding):
+        return "it measures similarities: give a task of pairs"
+    if isinstance(model, BertForSequenceClassification):
+        labels = count_of(model.config.num_labels, "label")
+        return f"it is a classifier of {labels}: give the task that it was fine-tuned on"
+    return "give a checkpoint of a classifier, of sentence-transformers, or with a masked-LM head"
 
 
 def _with_prompts(

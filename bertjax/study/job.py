@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Int, Num
 
 from bertjax.checkpoints import locate
 from bertjax.data import CUSTOM, Examples, Tokenizer, load_examples
@@ -40,6 +41,16 @@ class Job:
     encoded: Encoded
 
     @property
+    def labels(self) -> Num[np.ndarray, " outputs"]:
+        """The label of each output: of the examples, or the true words."""
+        return self.examples.labels if self.encoded.wanted is None else self.encoded.wanted.words
+
+    @property
+    def units(self) -> Int[np.ndarray, " outputs"] | None:
+        """The example of each output, where examples have several."""
+        return None if self.encoded.wanted is None else self.encoded.wanted.units
+
+    @property
     def metrics(self) -> tuple[Metric, ...]:
         """What judges the outputs, the main one first."""
         return metrics_of(self.encoded.kind, self.examples.task, self.settings.metric)
@@ -56,7 +67,7 @@ class Job:
 
     def score(self, result: SweepResult) -> tuple[list[Entry], dict[str, float]]:
         """The scores of all ablations, and of the base run by metric."""
-        return score_ablations(self.metrics, self.positive, self.examples.labels, result, self.ablations, self.places)
+        return score_ablations(self.metrics, self.positive, self.labels, result, self.ablations, self.places)
 
 
 def load_job(settings: Settings) -> Job:
@@ -76,6 +87,8 @@ def load_job(settings: Settings) -> Job:
         examples,
         settings.max_length,
         prompts=settings.prompts,
+        seed=settings.seed,
+        every_word=settings.every_word,
         together=settings.distributed,
         memory=budget_of_texts(settings.memory_budget),
     )
@@ -110,10 +123,11 @@ def _load_examples(settings: Settings, model: PretrainedModel) -> Examples:
 
 def check_scorable(job: Job) -> None:
     """Score outputs that are all 0: what is wrong with labels or metrics comes out before the sweep, not after."""
-    examples, encoded = job.examples, job.encoded
-    shape = (1, len(examples), len(encoded.label_order)) if encoded.kind == "logits" else (1, len(examples))
+    examples, encoded, labels = job.examples, job.encoded, job.labels
+    numbers = {"logits": (len(encoded.label_order),), "words": (2,)}.get(encoded.kind, ())
+    shape = (1, len(labels), *numbers)
     nothing, ablation = SweepResult(np.zeros(shape[1:]), np.zeros(shape)), Ablation("0.0", (Change(0, 0),))
-    score_ablations(job.metrics, job.positive, examples.labels, nothing, [ablation], [("0.0", 0, 0)])
-    check_labels(job.metrics[0], examples.labels, job.positive, examples.task.label_names or ())
+    score_ablations(job.metrics, job.positive, labels, nothing, [ablation], [("0.0", 0, 0)])
+    check_labels(job.metrics[0], labels, job.positive, examples.task.label_names or ())
     for metric in job.metrics:
-        check_weighable(metric, examples.labels, job.positive)
+        check_weighable(metric, labels, job.positive)

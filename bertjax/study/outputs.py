@@ -1,8 +1,8 @@
 """From a task's examples to the outputs that its metrics read, base and ablated.
 
-Three kinds of model can do a task: one with a classification head, whose outputs are logits; a sentence embedder,
-whose output for a pair is the cosine similarity of its two vectors; and a cross-encoder with one label, whose output is
-a score.
+Four kinds of model can do a task: one with a classification head, whose outputs are logits; a sentence embedder,
+whose output for a pair is the cosine similarity of its two vectors; a cross-encoder with one label, whose output is
+a score; and one with a masked-LM head, whose outputs are log-probability and rank of each masked word.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -59,16 +59,19 @@ def sweep_examples(
         memory, attention, journal, replace_journal, settings, say: as in `engine.sweep`.
         progress: called with the work done and the total work.
 
-    Returns: logits `[ablations, examples, labels]` in the task's order of labels; or similarities in [-1, 1] or scores,
-        `[ablations, examples]`.
+    Returns: logits `[ablations, examples, labels]` in the task's order of labels; similarities in [-1, 1] or scores,
+        `[ablations, examples]`; or log-probabilities and ranks `[ablations, words, 2]`.
     """
     readout, combine = how_to_run(encoded)
+    wanted = encoded.wanted
     result = sweep(
         model,
         encoded.texts,
         ablations,
         readout,
         combine=combine,
+        at=None if wanted is None else wanted.at,
+        targets=None if wanted is None else wanted.targets,
         means=means,
         memory=memory,
         attention=attention,
@@ -117,7 +120,10 @@ def sweep_together(
 
 
 def _in_order(encoded: Encoded, result: SweepResult) -> SweepResult:
-    """Logits in the task's order of labels."""
+    """Logits in the task's order of labels; words one after another."""
+    if encoded.wanted is not None:
+        of_words = encoded.wanted.of_words
+        return replace(result, base=of_words(result.base), outputs=of_words(result.outputs))
     if encoded.kind != "logits":
         return result
     order = list(encoded.label_order)
@@ -128,7 +134,8 @@ def how_to_run(encoded: Encoded) -> tuple[Readout, Combine | None]:
     """What the engine keeps of each text, and what it makes of an example's several."""
     if encoded.kind == "similarity":
         return readouts.sentence_embedding, cosine
-    return (readouts.logits if encoded.kind == "logits" else readouts.score), None
+    of_kind: dict[str, Readout] = {"logits": readouts.logits, "score": readouts.score, "words": readouts.words}
+    return of_kind[encoded.kind], None
 
 
 def sweep_plainly(
@@ -141,6 +148,8 @@ def sweep_plainly(
     progress: Progress = silent,
 ) -> SweepResult:
     """The same as `sweep_examples`, by `plain.sweep`: `jax.vmap` over stacks of overrides, padded batches."""
+    if encoded.wanted is not None:
+        raise InputError("--engine plain has no readout of masked words: leave it out")
     positions = model.config.max_tokens
     readout, combine = how_to_run(encoded)
     if combine is None:
@@ -225,8 +234,8 @@ def cosine(
 def metrics_of(kind: str, task: Task, chosen: Metric | str | None = None) -> tuple[Metric, ...]:
     """Which metrics judge a task, the main one first.
 
-    Logits are judged by GLUE's own; similarities and scores by rank correlation (regression) or by how well they tell
-    the yes pairs from the no pairs (classification).
+    Logits and words are judged by the task's own; similarities and scores by rank correlation (regression) or by how
+    well they tell the yes pairs from the no pairs (classification).
 
     Args:
         chosen: the main one, in place of these metrics' first; a name, or a Metric of your own.
@@ -234,7 +243,7 @@ def metrics_of(kind: str, task: Task, chosen: Metric | str | None = None) -> tup
     Raises:
         InputError: the chosen one cannot judge such outputs.
     """
-    if kind == "logits":
+    if kind in ("logits", "words"):
         names = task.metrics
     else:
         names = ("spearman", "pearson") if task.kind == "regression" else ("roc_auc", "average_precision")
@@ -243,7 +252,8 @@ def metrics_of(kind: str, task: Task, chosen: Metric | str | None = None) -> tup
         return own
     main = find_metric(chosen)
     classes = task.kind == "classification"
-    reads, targets = "predictions" if kind == "logits" and classes else "values", "classes" if classes else "numbers"
+    reads = "outputs" if kind == "words" else "predictions" if kind == "logits" and classes else "values"
+    targets = "classes" if classes else "numbers"
     two_classes = task.label_names is None or len(task.label_names) == 2  # one of which is the positive one
 
     def fits(metric: Metric) -> bool:
@@ -252,7 +262,7 @@ def metrics_of(kind: str, task: Task, chosen: Metric | str | None = None) -> tup
 
     if not fits(main):
         of_logits = "predicted classes" if classes else "values"
-        outputs = {"similarity": "similarities", "score": "scores"}.get(kind, of_logits)
+        outputs = {"similarity": "similarities", "score": "scores", "words": "masked words"}.get(kind, of_logits)
         fitting = " or ".join(metric.name for metric in METRICS.values() if fits(metric))
         raise InputError(f"--metric {main.name} does not judge {outputs} of {task.name}: choose {fitting}")
     return (main, *(metric for metric in own if metric.name != main.name))
@@ -291,7 +301,9 @@ def sampled_attention(
     Returns: for sample s and text t (0, and 1 for the second text of a similarity) the arrays `tokens_s_t`
         `[token]` and `weights_s_t` `[runs, layers, heads, query, key]`, cut to the real tokens.
     """
-    numbers = [number for example in examples for number in encoded.numbers_of(example)]
+    # Of the copies of a text in which each word is masked by itself, the first.
+    most = 1 if encoded.kind == "words" else 2
+    numbers = [number for example in examples for number in encoded.numbers_of(example)[:most]]
     per_example = len(numbers) // len(examples)
     inputs = model.inputs(**collate([encoded.encodings[number] for number in numbers], None, encoded.pad_id))
     kept: dict[str, list[np.ndarray]] = {}

@@ -66,6 +66,7 @@ def ablate(
     subset_count: int | None = None,
     max_length: int | None = None,
     prompts: Sequence[str] | None = None,
+    every_word: bool = False,
     readout: str = "auto",
     precision: str = "auto",
     attention: str = "auto",
@@ -76,7 +77,7 @@ def ablate(
 
     Args:
         model: directory, hub id or 'package:NAME'.
-        task: of GLUE by name, 'qnli-sample', or 'custom' for a file of your own (`data`).
+        task: of GLUE by name, 'qnli-sample', 'mlm' for masked words, or 'custom' for a file of your own (`data`).
         mode: what takes a head's place: 'uniform' attention, 'zero', or its 'mean' output.
         ablate: 'heads' one by one, 'layers', 'pairs', 'all-but-one', 'cumulative', 'subsets', or a file of sets.
         heads: only these, such as ["3.0", "2.7"].
@@ -89,6 +90,7 @@ def ablate(
         max_length: tokens after which texts are cut.
         prompts: what a sentence embedder reads before first and second texts, such as ["query", "passage"]: names of
             the checkpoint's prompts, or texts with white space in them.
+        every_word: with task 'mlm': mask each word by itself, in place of 15 % together.
         readout: 'similarity' treats any BERT as a sentence embedder.
         precision, attention: in which numbers, and by which form of attention.
         memory: how much to stay within, such as '8GB'.
@@ -125,6 +127,7 @@ def ablate(
         subset_count=subset_count,
         max_length=max_length,
         prompts=_texts(prompts, "prompts", "names of prompts, or texts"),
+        every_word=every_word,
         readout=readout,
         precision=precision,
         attention=attention,
@@ -202,6 +205,8 @@ def _introduce(job: Job, say: Callable[[str], None]) -> None:
     called = "" if settings.ablate in NOUNS else f" ({settings.ablate})"
     say(f"{job.model.class_name} {settings.model}: {what}{called}, {how}")
     counted = f"{count_of(len(examples), 'example')}, {count_of(int(job.encoded.lengths.sum()), 'token')}"
+    if job.encoded.wanted is not None:
+        counted += f", {count_of(len(job.encoded.wanted), 'masked word')}"
     say(f"{examples.task.name}: {counted} ({examples.source})")
 
 
@@ -226,6 +231,8 @@ def estimate_job(settings: Settings) -> Estimate:
         job.ablations,
         readout,
         combine=combine,
+        at=None if job.encoded.wanted is None else job.encoded.wanted.at,
+        targets=None if job.encoded.wanted is None else job.encoded.wanted.targets,
         memory=settings.memory_budget,
         attention=settings.attention,
     )

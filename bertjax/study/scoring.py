@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
-from jaxtyping import Num
+from jaxtyping import Int, Num
 
 from bertjax.engine import SweepResult
 from bertjax.evidence import Evidence, Metric, find_metric, labelled, score, weigh
@@ -55,6 +55,7 @@ def weigh_outputs(
     result: SweepResult,
     labels: Labels,
     *,
+    units: Int[np.ndarray, "..."] | None = None,
     seed: int = 0,
     resamples: int | None = None,
     progress: Progress = silent,
@@ -69,6 +70,14 @@ def weigh_outputs(
             progress(before + done / total, float(len(metrics)))
 
         evidence[find_metric(metric).name] = weigh(
-            metric, result.base, result.outputs, labels, positive, resamples=resamples, seed=seed, progress=report
+            metric,
+            result.base,
+            result.outputs,
+            labels,
+            positive,
+            resamples=resamples,
+            seed=seed,
+            units=units,
+            progress=report,
         )
     return evidence

@@ -76,6 +76,7 @@ class Settings:
         precision: 'float32', 'bfloat16', or 'auto': bfloat16 on a TPU, float32 elsewhere.
         seed: of the draw of examples, and of subsets.
         metric: the main one, in place of the task's own; a name in `metrics.METRICS`, or a Metric of your own.
+        every_word: for 'mlm': mask each word by itself, in place of 15 % together.
         readout: 'auto' by the kind of checkpoint, or 'similarity' to treat any BERT as a sentence embedder.
         overwrite: replace results that are there; an unfinished sweep with the same settings resumes nevertheless.
         resume: resume an unfinished sweep; a plain rerun does so too, but refuses a directory that is complete.
@@ -99,6 +100,7 @@ class Settings:
     chunk_size: int | None = None
     max_length: int | None = None
     prompts: tuple[str, ...] | None = None
+    every_word: bool = False
     precision: str = "auto"
     seed: int = 0
     readout: str = "auto"
@@ -190,7 +192,10 @@ def for_this_device(settings: Settings) -> Settings:
 
 TEXTS = ("model", "task", "mode", "ablate", "engine", "attention", "precision", "readout", "split")
 OPTIONAL_TEXTS = ("output", "memory", "data", "data_dir", "label_column")
-LISTS, SWITCHES = ("heads", "text_columns", "label_names", "prompts"), ("overwrite", "resume", "distributed")
+LISTS, SWITCHES = (
+    ("heads", "text_columns", "label_names", "prompts"),
+    ("overwrite", "resume", "distributed", "every_word"),
+)
 
 
 def _check_kinds(settings: Settings) -> None:

@@ -212,17 +212,19 @@
     for (const place of document.querySelectorAll(".chosen-name")) place.textContent = `${data.kind} ${data.names[state.chosen]}`;
     const what = predicted
       ? `${flipped} ${flipped === 1 ? "prediction changes" : "predictions change"}. Probability is that of the example's own label.`
-      : "The examples whose output changes most.";
+      : `The examples whose ${data.examples.value} changes most.`;
     const flipping = rows.filter(row => row.flips).length, rest = rows.length - flipping;
     const shown = predicted && rest ? `Shown: ${flipping ? `these, and ` : ""}${rest} whose probability changes most.` : `Shown: ${rows.length}.`;
     setText("examples-note", rows.length ? `${what} ${shown}` : `${what} No output changes.`);
-    const titles = ["id", "label", predicted ? "prediction" : null, predicted ? "probability" : "output", "change", "text"].filter(Boolean);
+    const labelled = rows.some(row => row.label !== "none");
+    const titles = ["id", labelled ? "label" : null, predicted ? "prediction" : null, data.examples.value, "change", "text"].filter(Boolean);
     const head = element("tr");
     head.append(...titles.map(title => { const cell = element("th", title); cell.scope = "col"; return cell; }));
     byId("examples").tHead.replaceChildren(head);
     byId("examples").tBodies[0].replaceChildren(...rows.map(row => {
       const line = element("tr", undefined, row.flips && predicted ? "sure" : "");
-      line.append(element("td", row.id), element("td", row.label));
+      line.append(element("td", row.id));
+      if (labelled) line.append(element("td", row.label));
       if (predicted) line.append(element("td", row.flips ? `${row.first} → ${row.second}` : row.first));
       line.append(element("td", `${row.before.toFixed(3)} → ${row.after.toFixed(3)}`, "number"),
         element("td", Charts.signed(row.after - row.before, 3), !predicted ? "number" : row.after < row.before ? "number loss" : "number gain"));

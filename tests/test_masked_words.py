@@ -1,0 +1,215 @@
+"""The task `mlm`: log-probabilities of masked words, as a loop in PyTorch computes them, weighed by texts."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bertjax
+from bertjax.cli import main
+from bertjax.data import Tokenizer, load_examples
+from bertjax.engine import sizes
+from bertjax.engine.journal import count_parts
+from bertjax.errors import ConfigError, DataError, InputError, SweepInterrupted
+from bertjax.evidence import weigh
+from bertjax.results import read_results
+from bertjax.study import torch_reference
+from bertjax.study.words import mask_words
+from tests.test_journal import TINY_PARTS, StopAfter
+from tests.tiny import largest_difference
+from tests.workshop import make_masked, write_lines
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return make_masked(tmp_path_factory.mktemp("masked"))
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory):
+    return write_lines(tmp_path_factory.mktemp("lines") / "lines.txt")
+
+
+@pytest.fixture(scope="module")
+def ablated(model, lines, tmp_path_factory):
+    """The results of a whole job, from the command line."""
+    output = tmp_path_factory.mktemp("results") / "mlm"
+    assert main(["ablate", "--model", str(model), "--task", "mlm", "--data", str(lines), "--output", str(output)]) == 0
+    return read_results(output)
+
+
+def test_a_text_file_is_a_text_in_each_line(lines):
+    examples = load_examples("mlm", data=lines)
+    assert len(examples) == 30
+    assert examples.first[:2] == ("= the cat =", "the <unk> sat near-by a door")
+    assert np.isnan(examples.labels).all()
+    assert examples.task.kind == "words"
+    assert len(load_examples("masked-lm", limit=5)) == 5
+    assert "sentences of QNLI" in load_examples("mlm").source
+
+
+def masked_by_hand(directory, examples, seed):
+    """Which words the job masks: 15 % of each text's, one at least, none unknown or special."""
+    tokenizer = Tokenizer.from_pretrained(directory)
+    encodings = tokenizer.encode([text.replace("<unk>", "[UNK]") for text in examples.first])
+    found = []
+    for example, encoding in enumerate(encodings):
+        words = [place for place, token in enumerate(encoding.tokens) if token not in ("[CLS]", "[SEP]", "[UNK]")]
+        count = max(1, round(0.15 * len(words)))
+        chosen = np.random.default_rng([seed, example]).choice(words, count, replace=False)
+        found.append((encoding.input_ids, sorted(chosen.tolist())))
+    return tokenizer, found
+
+
+def log_probabilities(reference, ids, hidden, mask):
+    """Log-probability and rank of hidden words, by PyTorch."""
+    import torch
+
+    given = torch.tensor([ids])
+    given[0, hidden] = mask
+    with torch.no_grad():
+        shares = torch.log_softmax(reference(given).logits[0].double(), -1).numpy()
+    return [(shares[place, ids[place]], 1 + (shares[place] > shares[place, ids[place]]).sum()) for place in hidden]
+
+
+@pytest.mark.needs_torch
+def test_outputs_and_scores_are_those_of_a_loop_in_pytorch(ablated, model, lines):
+    """The base, and each head made uniform."""
+    loaded = bertjax.load(model)
+    reference = torch_reference.load_torch(loaded, model)
+    tokenizer, chosen = masked_by_hand(model, load_examples("mlm", data=lines), seed=0)
+    arrays = ablated.outputs
+    assert arrays["units"].tolist() == [number for number, (_, places) in enumerate(chosen) for _ in places]
+    assert arrays["places"].tolist() == [place for _, places in chosen for place in places]
+    assert arrays["labels"].tolist() == [ids[place] for ids, places in chosen for place in places]
+    runs = [(None, arrays["base"]), *zip(ablated.names, arrays["outputs"], strict=True)]
+    assert len(runs) == 7
+    for name, outputs in runs:
+        expected = []
+        for ids, places in chosen:
+            args = reference, ids, places, tokenizer.mask_token_id
+            if name is None:
+                expected += log_probabilities(*args)
+            else:
+                head = tuple(map(int, name.split(".")))
+                real = np.ones((1, len(ids)), bool)
+                with torch_reference.overridden_head(reference, loaded.config, head, "uniform", real):
+                    expected += log_probabilities(*args)
+        expected = np.array(expected)
+        assert largest_difference(outputs[:, 0], expected[:, 0]) < 1e-5
+        assert outputs[:, 1].tolist() == expected[:, 1].tolist()
+        row = {one.metric: one for one in ablated.rows if name in (None, one.name)}
+        scores = {metric: one.base if name is None else one.score for metric, one in row.items()}
+        assert scores["cross_entropy"] == pytest.approx(-outputs[:, 0].astype(float).mean(), abs=1e-12)
+        assert scores["word_accuracy"] == pytest.approx((expected[:, 1] == 1).mean(), abs=1e-12)
+        assert scores["pseudo_perplexity"] == pytest.approx(np.exp(scores["cross_entropy"]), rel=1e-9)
+
+
+def test_texts_are_drawn_not_words(ablated):
+    arrays = ablated.outputs
+    given = {"units": arrays["units"], "seed": 0}
+    evidence = weigh("cross_entropy", arrays["base"], arrays["outputs"], arrays["labels"], **given)
+    rows = ablated.rows_of("cross_entropy")
+    assert evidence.examples == rows[0].examples == 30 < len(arrays["units"])
+    assert [row.low for row in rows] == evidence.low.tolist()
+    assert [row.q for row in rows] == evidence.q.tolist()
+    assert rows[0].interval == "bca"
+
+
+@pytest.mark.needs_torch
+def test_every_word_is_masked_by_itself(model, lines):
+    """The sum over a text is its pseudo-log-likelihood."""
+    results = bertjax.ablate(model, "mlm", data=lines, every_word=True, heads=["0.1"], limit=4, progress=False)
+    reference = torch_reference.load_torch(bertjax.load(model), model)
+    tokenizer, arrays = Tokenizer.from_pretrained(model), results.outputs
+    for number, example in enumerate(results.examples):
+        ids = tokenizer.encode([example["first"].replace("<unk>", "[UNK]")])[0].input_ids
+        places = [place for place in range(1, len(ids) - 1) if ids[place] != tokenizer.unk_token_id]
+        expected = [log_probabilities(reference, ids, [place], tokenizer.mask_token_id)[0] for place in places]
+        own = arrays["units"] == number
+        assert arrays["places"][own].tolist() == places
+        assert largest_difference(arrays["base"][own], np.array(expected)) < 1e-5
+    assert results.kept == [example["id"] for example in results.examples]
+
+
+def test_masked_words_are_the_same_for_the_same_seed_alone(model, lines):
+    tokenizer = Tokenizer.from_pretrained(model)
+    texts = tokenizer.encode(load_examples("mlm", data=lines).first)
+    draws = [mask_words(tokenizer, texts, seed=seed, every_word=False)[1] for seed in (0, 0, 1)]
+    assert draws[0].places.tolist() == draws[1].places.tolist() != draws[2].places.tolist()
+    some = mask_words(tokenizer, texts[:10], seed=0, every_word=False)[1]
+    assert some.places.tolist() == draws[0].places[draws[0].units < 10].tolist()
+    with pytest.raises(InputError, match="no text has a word that could be masked"):
+        mask_words(tokenizer, tokenizer.encode(["", "zzzz"]), seed=0, every_word=True)
+
+
+def test_an_interrupted_job_resumes(model, lines, tmp_path, monkeypatch):
+    monkeypatch.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)
+    pairs = {"data": lines, "ablate": "pairs"}
+    whole, given = bertjax.ablate(model, "mlm", **pairs, progress=False), pairs | {"output": tmp_path / "job"}
+    with pytest.raises(SweepInterrupted):
+        bertjax.ablate(model, "mlm", **given, progress=StopAfter(0.8))
+    assert count_parts(tmp_path / "job" / "journal") > 0
+    again = bertjax.ablate(model, "mlm", **given, progress=False)
+    assert again.outputs["outputs"].tobytes() == whole.outputs["outputs"].tobytes()
+
+
+def test_show_plot_report_and_plan_read_it(ablated, model, lines, tmp_path, capsys):
+    directory = str(ablated.directory)
+    assert main(["show", directory]) == 0
+    assert "scores and changes in nats; lower is better" in capsys.readouterr().out
+    assert main(["plot", directory, "-o", str(tmp_path / "map.png")]) == 0
+    assert main(["report", directory, "-o", str(tmp_path / "page.html")]) == 0
+    assert "mean log-probability" in (tmp_path / "page.html").read_text()
+    capsys.readouterr()
+    assert main(["plan", "--model", str(model), "--task", "mlm", "--data", str(lines), "--every-word"]) == 0
+    tokenizer = Tokenizer.from_pretrained(model)
+    texts = tokenizer.encode([example["first"].replace("<unk>", "[UNK]") for example in ablated.examples])
+    words = sum(len(text) - 2 - text.tokens.count("[UNK]") for text in texts)
+    assert re.search(rf"examples +{words}, ", capsys.readouterr().out)
+
+
+def test_what_does_not_fit_is_refused_in_a_line(model, lines, classifier, embedder, tmp_path):
+    with pytest.raises(ConfigError, match="BertForMaskedLM has no output for qnli-sample: --task mlm measures it"):
+        bertjax.ablate(model, progress=False)
+    for other in (classifier, embedder):
+        with pytest.raises(ConfigError, match="has no masked-LM head, which mlm asks for words"):
+            bertjax.ablate(other, "mlm", progress=False)
+    with pytest.raises(InputError, match="accuracy does not judge masked words of mlm: choose cross_entropy or word"):
+        bertjax.ablate(model, "mlm", metric="accuracy", progress=False)
+    with pytest.raises(InputError, match="--every-word masks words, which qnli-sample does not"):
+        bertjax.ablate(classifier, every_word=True, progress=False)
+    with pytest.raises(DataError, match="mlm asks for words of the texts and has no labels"):
+        load_examples("mlm", data=lines, label_names=["a", "b"])
+    with pytest.raises(DataError, match="is a directory; mlm needs a file of texts"):
+        load_examples("mlm", data=tmp_path)
+    assert main(["ablate", "--model", str(model), "--task", "mlm", "--engine", "plain"]) == 2
+
+
+TWO_DEVICES = """
+import json, sys
+import jax, bertjax
+assert len(jax.devices()) == 2
+results = bertjax.ablate(sys.argv[1], "mlm", data=sys.argv[2], progress=False)
+print(json.dumps(results.outputs["outputs"].tolist()))
+"""
+
+
+def test_two_devices_give_the_same(ablated, model, lines):
+    flags = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_DEVICES, str(model), str(lines)],
+        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = np.array(json.loads(done.stdout.strip().splitlines()[-1]))
+    assert largest_difference(found[..., 0], ablated.outputs["outputs"][..., 0]) < 2e-5
