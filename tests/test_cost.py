@@ -5,13 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bertjax import BertConfig, BertModel
-from bertjax.engine.costs import Work, count_work, flops, price
+from bertjax import BertConfig, BertForMaskedLM, BertModel
+from bertjax.engine.costs import Work, count_work, estimate, flops, price
 from bertjax.engine.plan import make_plan
 from bertjax.engine.sizes import Blocks
 from bertjax.interventions import ablations as ab
+from bertjax.interventions import readouts
 from bertjax.model import packed_layer
 from bertjax.model.packed_layer import Changes, Recipe, Rows
+from tests.tiny import encodings, random_model
 
 BASE = BertConfig()
 WIDE = BertConfig(vocab_size=10, num_hidden_layers=1)
@@ -86,3 +88,17 @@ def test_a_price_says_what_filling_up_costs(rng):
     assert cost.states == tuple(range(13, 146, 12))
     assert cost.state_bytes == 20 * 128 * 768 * 4
     assert np.isfinite(cost.flops)
+
+
+def test_an_estimate_counts_what_reads_masked_words(small, rng):
+    """The head's products: of its dense layer, and with every word of the vocabulary."""
+    model, texts = random_model(BertForMaskedLM, small), encodings(small, rng, [9, 5, 7])
+    heads, at = ab.single_heads(small), np.array([[1, 3], [2, 0], [5, 6]])
+    given = {"at": at, "targets": at}
+    with_words = estimate(model, texts, heads, readouts.words, **given).cost
+    without = estimate(model, texts, heads, readouts.hidden_state, at=at).cost
+    embed, words = small.hidden_size, (len(heads) + 1) * at.size
+    products = words * (2 * embed**2 + 2 * embed * small.vocab_size)
+    for name in ("flops", "necessary", "plain"):
+        counted = getattr(with_words, name) - getattr(without, name)
+        assert products < counted < 1.6 * products + 40 * words * small.vocab_size, name

@@ -9,12 +9,14 @@ weights under a window 2 S E.
 
 import time
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from statistics import median
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Array, Int
 
 from bertjax import arguments
 from bertjax.checkpoints import BertConfig, LayerKind
@@ -23,8 +25,8 @@ from bertjax.engine.blocks import BlockRunner, Slot, Step, branch_share, feed_fo
 from bertjax.engine.plan import Plan
 from bertjax.engine.run import make_runner, runner_bytes
 from bertjax.engine.schedule import blocks_alive
-from bertjax.engine.sizes import Blocks, choose_sizes, memory_in_use
-from bertjax.engine.sweep_input import Combine, Examples, make_sweep_input, read_texts
+from bertjax.engine.sizes import Blocks, Sizes, choose_sizes, memory_in_use
+from bertjax.engine.sweep_input import Combine, Examples, SweepInput, make_sweep_input, read_texts
 from bertjax.interventions import Ablation, Readout
 from bertjax.machine import read_budget
 from bertjax.model import PretrainedModel, packed_layer
@@ -255,20 +257,24 @@ def estimate(
     arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
     examples = read_texts(examples, tokenizer)
     zeros = np.zeros((model.config.num_hidden_layers, model.config.num_attention_heads, model.config.head_dim))
-    means = zeros.astype(model.numerics.wide)
     sweep_input = make_sweep_input(
         model,
         examples,
         ablations,
         readout,
         combine=combine,
-        means=means,
+        means=zeros.astype(model.numerics.wide),
         donors=examples,
         at=at,
         targets=targets,
         attention=attention,
     )
-    config, sizes = model.config, choose_sizes(sweep_input, memory=read_budget(memory))
+    return _estimate(sweep_input, choose_sizes(sweep_input, memory=read_budget(memory)))
+
+
+def _estimate(sweep_input: SweepInput, sizes: Sizes) -> Estimate:
+    """The price of a sweep in pieces of known sizes."""
+    config = sweep_input.model.config
     in_use = memory_in_use()  # before anything is compiled, which `runner_bytes` counts
     runner, texts, plan = make_runner(sweep_input, sizes), sweep_input.texts, sweep_input.plan
     packed = runner.packed
@@ -282,12 +288,14 @@ def estimate(
         lengths=lengths,
         first_only=runner.first_only,
     )
+    reading = (len(plan.ablations) + 1) * len(lengths) * reading_flops(sweep_input)
+    cost = replace(cost, flops=cost.flops + reading, necessary=cost.necessary + reading, plain=cost.plain + reading)
     rate = measure_rate(runner)
     donors = "donor" in plan.replacements()
     alive = None if donors else blocks_alive(config, plan, sizes.blocks, runner.first_only, sizes.steps_of_part)
     return Estimate(
         cost=cost,
-        ablations=len(ablations),
+        ablations=len(plan.ablations),
         duplicates=plan.duplicates,
         examples=len(texts),
         tokens=sum(lengths),
@@ -301,6 +309,21 @@ def estimate(
         seconds=cost.flops / rate,
         plain_seconds=cost.plain / rate,
     )
+
+
+def reading_flops(sweep_input: SweepInput) -> float:
+    """Operations of the readout of one text, as XLA counts them: those of a masked-LM head are many."""
+    model, tokens = sweep_input.model, 1 if sweep_input.first_only else sweep_input.tokens
+    hidden = jax.ShapeDtypeStruct((1, tokens, model.config.hidden_size), model.numerics.dtype)
+    targets = sweep_input.targets
+    given = [] if targets is None else [jax.ShapeDtypeStruct((1, *targets.shape[1:]), targets.dtype)]
+
+    def read(hidden: Array, *given: Array) -> Array:
+        keep = jnp.ones((1, 1, tokens), model.numerics.wide)
+        return sweep_input.readout(model.finish(hidden, keep), *given)
+
+    counted = jax.jit(read).lower(hidden, *given).cost_analysis()
+    return float((counted or {}).get("flops", 0.0))
 
 
 def measure_rate(runner: BlockRunner) -> float:

@@ -206,7 +206,6 @@ def choose_examples(saved: Contents, kept: list[int]) -> dict[str, Any]:
     """
     arrays, reads_predictions = saved.outputs, saved.describe_metric()["reads"] == "predictions"
     base = arrays["base"]
-    names = saved.summary["data"]["label_names"]
     value_of = partial(_value_of_each, saved)
     before = value_of(base)
     base_predictions = predictions_from_logits(base[None])[0] if reads_predictions else None
@@ -215,20 +214,16 @@ def choose_examples(saved: Contents, kept: list[int]) -> dict[str, Any]:
         outputs = arrays["outputs"][number]
         after = value_of(outputs)
         sizes = np.nan_to_num(np.abs(after - before))  # an example of which no word is masked does not change
-        predictions, flips = None, None
+        both, flips = [], None
         if base_predictions is not None:
-            predictions = predictions_from_logits(outputs[None])[0]
-            flipped = predictions != base_predictions
+            both = [base_predictions, predictions_from_logits(outputs[None])[0]]
+            flipped = both[1] != both[0]
             flips = int(flipped.sum())
             sizes = sizes + 2 * flipped  # a probability changes by at most 1
         order = np.argsort(-sizes, kind="stable")[:SHOWN]
         rows = [
             [int(place), _shown_number(before[place]), _shown_number(after[place])]
-            + (
-                []
-                if base_predictions is None or predictions is None
-                else [int(base_predictions[place]), int(predictions[place])]
-            )
+            + [int(predictions[place]) for predictions in both]
             for place in order.tolist()
             if sizes[place] > 0
         ]
@@ -238,15 +233,15 @@ def choose_examples(saved: Contents, kept: list[int]) -> dict[str, Any]:
     text_index = {place: number for number, place in enumerate(places)}
     changed = [[flips, [[text_index[row[0]], *row[1:]] for row in rows]] for flips, rows in chosen]
     texts = [_text(saved.examples[place], saved.label_of(saved.examples[place])) for place in places]
-    value = "probability" if reads_predictions else "output"
-    return {
-        "reads": "predictions" if reads_predictions else "values",
-        "value": "mean log-probability" if saved.summary["outputs"] == "words" else value,
-        "labels": names,
-        "changed": changed,
-        "places": places,
-        "texts": texts,
-    }
+    names = saved.summary["data"]["label_names"]
+    called = {"reads": "predictions" if reads_predictions else "values", "value": _what_a_value_is(saved)}
+    return {**called, "labels": names, "changed": changed, "places": places, "texts": texts}
+
+
+def _what_a_value_is(saved: Contents) -> str:
+    if saved.summary["outputs"] == "words":
+        return "mean log-probability"
+    return "probability" if saved.describe_metric()["reads"] == "predictions" else "output"
 
 
 def _value_of_each(saved: Contents, outputs: Float[np.ndarray, "outputs ..."]) -> Float[np.ndarray, " examples"]:
