@@ -13,12 +13,13 @@ import pytest
 import bertjax
 from bertjax.cli import main
 from bertjax.data import Tokenizer, load_examples
-from bertjax.engine import sizes
+from bertjax.engine import SweepResult, sizes
 from bertjax.engine.journal import count_parts
 from bertjax.errors import ConfigError, DataError, InputError, SweepInterrupted
 from bertjax.evidence import weigh
 from bertjax.results import read_results
 from bertjax.study import torch_reference
+from bertjax.study.outputs import without_ranks
 from bertjax.study.words import mask_words
 from tests.test_journal import TINY_PARTS, StopAfter
 from tests.tiny import largest_difference
@@ -189,6 +190,17 @@ def test_what_does_not_fit_is_refused_in_a_line(model, lines, classifier, embedd
     with pytest.raises(DataError, match="is a directory; mlm needs a file of texts"):
         load_examples("mlm", data=tmp_path)
     assert main(["ablate", "--model", str(model), "--task", "mlm", "--engine", "plain"]) == 2
+
+
+def test_ranks_neither_hide_nor_make_an_effect(model, lines, tmp_path):
+    """A rank is a large number beside a log-probability: an effect of 0.001 nats is none of rounding."""
+    results = bertjax.ablate(model, "mlm", data=lines, heads=["0.0", "1.2"], progress=False)
+    assert results.summary["without_effect"] == []
+    kind, swept = "words", SweepResult(np.array([[-1.0, 30_000.0]]), np.array([[[-1.001, 30_000.0]]]))
+    assert without_ranks(kind, swept).outputs.tolist() == [[-1.001]]
+    assert without_ranks("logits", swept) is swept
+    coarse = bertjax.ablate(model, "mlm", data=lines, heads=["0.0"], precision="bfloat16", progress=False)
+    assert 0 < coarse.summary["float32"]["largest_output_difference"] < 1
 
 
 TWO_DEVICES = """

@@ -27,7 +27,7 @@ from bertjax.results import (
 )
 from bertjax.study.encoding import Encoded
 from bertjax.study.job import Job, load_model
-from bertjax.study.outputs import sampled_attention, sweep_examples
+from bertjax.study.outputs import sampled_attention, sweep_examples, without_ranks
 from bertjax.study.provenance import provenance
 from bertjax.study.scoring import weigh_outputs
 from bertjax.study.settings import Settings
@@ -78,12 +78,14 @@ def conclude(
     sampled = replace(job, ablations=[ablations[number] for number in largest])
     coarse = SweepResult(result.base, result.outputs[largest])
     weights = (1 + len(largest)) * model.config.num_hidden_layers * model.config.num_attention_heads
-    chosen = those_that_fit(choose_examples(job.encoded.kind, coarse, job.units), job.encoded, 4 * weights)
+    chosen = those_that_fit(
+        choose_examples(job.encoded.kind, without_ranks(job.encoded.kind, coarse), job.units), job.encoded, 4 * weights
+    )
     summary = {
         **provenance(job),
         **_how(settings, keep),
         "seconds": round(seconds, 3),
-        "without_effect": _warn_if_silent(result, ablations),
+        "without_effect": _warn_if_silent(without_ranks(job.encoded.kind, result), ablations),
         "base": base,
     }
     attention = _sample_attention(sampled, chosen, means)
@@ -134,6 +136,7 @@ def _deviation(
     scored = [job.score(result) for result in (coarse, exact)]
     scores = [[next(iter(base.values())), *(entry.score for entry in entries)] for entries, base in scored]
     apart = np.abs(np.array(scores[0]) - np.array(scores[1]))
+    coarse, exact = (without_ranks(job.encoded.kind, result) for result in (coarse, exact))
     return {
         "runs": ["base", *(ablation.name for ablation in job.ablations)],
         "scores": [finite(value) for value in scores[1]],
@@ -170,10 +173,9 @@ def choose_examples(kind: str, swept: SweepResult, units: Int[np.ndarray, " outp
         return [int(number) for number in numbers]
     chosen = dict.fromkeys(np.linspace(0, examples - 1, SAMPLED_EXAMPLES // 2).round().astype(int).tolist())
     changes = np.abs(swept.outputs - swept.base).reshape(len(swept.outputs), len(swept.base), -1)
-    if units is None:
-        sizes = np.nan_to_num(changes.max(-1))
-    else:  # of words the change of log-probabilities
-        sizes = np.maximum.reduceat(np.nan_to_num(changes[..., 0]), np.searchsorted(units, numbers), axis=1)
+    sizes = np.nan_to_num(changes.max(-1))
+    if units is not None:
+        sizes = np.maximum.reduceat(sizes, np.searchsorted(units, numbers), axis=1)
     if kind == "logits" and swept.base.shape[-1] > 1:
         flips = predictions_from_logits(swept.outputs) != predictions_from_logits(swept.base[None])
         sizes = sizes + flips * (1 + sizes.max())

@@ -30,7 +30,7 @@ from bertjax.evidence import METRICS, Metric, find_metric
 from bertjax.interventions import Ablation, Readout, mean_head_outputs, readouts, stack, sum_head_outputs
 from bertjax.model import ModelOutput, Overrides, PretrainedModel
 from bertjax.progress import Progress, silent
-from bertjax.study.encoding import Encoded, batch_encodings, plain_label
+from bertjax.study.encoding import Encoded, Kind, batch_encodings, plain_label
 
 # Into how many blocks, and at least how large, processes cut the examples for means.
 MOST_BLOCKS, EXAMPLES_OF_BLOCK = 64, 256
@@ -128,6 +128,13 @@ def _in_order(encoded: Encoded, result: SweepResult) -> SweepResult:
         return result
     order = list(encoded.label_order)
     return replace(result, base=result.base[..., order], outputs=result.outputs[..., order])
+
+
+def without_ranks(kind: Kind, result: SweepResult) -> SweepResult:
+    """Outputs whose changes have a size: of words the log-probabilities alone, of others all."""
+    if kind != "words":
+        return result
+    return replace(result, base=result.base[..., 0], outputs=result.outputs[..., 0])
 
 
 def how_to_run(encoded: Encoded) -> tuple[Readout, Combine | None]:
