@@ -35,6 +35,7 @@ MISUSES = {
     "load, dtype": (lambda d: bertjax.load(d.saved, dtype="float7"), "dtype.*float7"),
     "load, dtype int": (lambda d: bertjax.load(d.saved, dtype="int32"), "dtype.*int32"),
     "load, dtype 5": (lambda d: bertjax.load(d.saved, dtype=5), "dtype.*found 5"),
+    "load, dtype array": (lambda d: bertjax.load(d.saved, dtype=np.ones(2)), "dtype must be.*found an array"),
     "load, precision": (lambda d: bertjax.load(d.saved, precision=5), "precision.*found 5"),
     "load, attention": (lambda d: bertjax.load(d.saved, attention="flash"), "attention 'flash' is not one of"),
     "load, attention None": (lambda d: bertjax.load(d.saved, attention=None), "attention.*found None"),

@@ -211,6 +211,7 @@ def test_an_empty_tuple_of_label_names_asks_for_regression(tmp_path: Path) -> No
             "line 1: no column 'sentence2' .*'sentense2'",
         ),
         ("dev.tsv", b"index\tlabel\tsentence2\tlabel\n0\ta\tb\t1\n", "line 1: a column's name appears twice"),
+        ("dev.tsv", "a\u2028b\ta\u2028b\n1\t2\n".encode(), r"appears twice in a\\u2028b"),
         ("dev.tsv.gz", b"index\tsentence1", "not a complete gzip file"),
         ("dev.tsv.gz", gzip.compress(b"index\tsentence1" * 9, mtime=0)[:-9], "not a complete gzip file"),
         ("dev.jsonl", b'{"sentence1": "a"\n', "line 1: not valid JSON"),

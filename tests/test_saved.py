@@ -13,6 +13,7 @@ import jsonschema
 import numpy as np
 import pandas
 import polars
+import pyarrow.parquet
 import pytest
 from rich.console import Console
 from scipy.stats import spearmanr
@@ -25,7 +26,7 @@ from bertjax.results.comparison import agreeing, align, compare, label_results
 from bertjax.results.contents import positive_name
 from bertjax.results.directory import read_results
 from bertjax.results.schema import load_schema
-from bertjax.results.table import COLUMNS, SCHEMA
+from bertjax.results.table import COLUMNS, SCHEMA, read_parquet
 from bertjax.results.terminal import show_table, show_text
 from tests.made_up import make_results
 
@@ -335,3 +336,17 @@ def test_one_label_gives_scores_without_statistics(tmp_path, capsys):
     capsys.readouterr()
     assert main(["compare", str(path), str(path), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["pairs"][0]["both"] == 0
+
+
+@pytest.mark.parametrize("column", ["name", "metric", "main", "heads"])
+def test_a_table_that_lacks_what_every_row_has_is_refused(mrpc, column, tmp_path):
+    table = pyarrow.parquet.read_table(mrpc / "results.parquet")
+    values = table.column(column).to_pylist()
+    values[3] = [None] if column == "heads" else None
+    kind = table.schema.field(column).type
+    changed = table.set_column(table.schema.get_field_index(column), column, pyarrow.array(values, kind))
+    path = tmp_path / "results.parquet"
+    pyarrow.parquet.write_table(changed, path)
+    wrong = pytest.raises(InputError, match=f"damaged or of other results, {column} of row 3 is missing")
+    with path.open("rb") as file, wrong:
+        read_parquet(file, mrpc / "results.parquet", table.num_rows)

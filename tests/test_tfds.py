@@ -240,3 +240,8 @@ def test_neither_reading_nor_preparing_imports_tensorflow_or_prints(glue: Path, 
     command = [sys.executable, "-c", code, str(glue), str(tmp_path)]
     found = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1])
     assert (found.stdout, found.stderr) == ("7 False False\n", "")
+
+
+def test_a_directory_whose_name_is_no_utf8_is_refused(glue: Path, tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="TensorFlow Datasets takes only names in UTF-8"):
+        prepare(glue, os.fsdecode(bytes(tmp_path) + b"/\xff\xfe"))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bertjax.data.tasks import Task
 from bertjax.errors import DataError, some_of
-from bertjax.formatting import format_bytes
+from bertjax.formatting import format_bytes, visible
 from bertjax.json_files import JsonError, parse_json
 from bertjax.machine import resident_memory
 from bertjax.paths import open_data
@@ -194,7 +194,7 @@ def _read_tsv(file: io.BufferedReader, kept: _Kept, task: Task) -> Table:
 
 
 def _names(columns: Sequence[str]) -> str:
-    return some_of([name if len(name) <= 60 else brief(name) for name in columns], most=20)
+    return some_of([visible(name) if len(name) <= 60 else brief(name) for name in columns], most=20)
 
 
 def _read_jsonl(file: io.BufferedReader, kept: _Kept) -> Table:

@@ -19,7 +19,7 @@ import numpy as np
 from bertjax.data.local_files import glue_folder, read_examples, split_file
 from bertjax.data.tasks import TASKS, Examples, Task, task_named
 from bertjax.errors import DataError, MissingDependencyError, OutputError
-from bertjax.formatting import format_bytes
+from bertjax.formatting import HALF_CHARACTER, format_bytes, visible
 from bertjax.machine import memory_left
 from bertjax.paths import is_there, user_path
 
@@ -174,6 +174,10 @@ def prepare(
     """
     tfds, root = _tfds(), user_path(glue_dir)
     target = user_path(tfds.core.constants.DATA_DIR if data_dir is None else data_dir, OutputError)
+    if HALF_CHARACTER.search(str(target)):
+        raise OutputError(
+            f"cannot write to {visible(str(target))}: TensorFlow Datasets takes only names in UTF-8; give another"
+        )
     selected_tasks = [task_named(name) for name in tasks] if tasks else list(TASKS.values())
     prepared: list[Prepared] = []
     # MNLI's two sections are one configuration: it is prepared once.

@@ -314,6 +314,8 @@ def make_numerics(dtype: DTypeLike, precision: str | None = None, attention: str
     >>> make_numerics("bfloat16")
     Numerics(dtype='bfloat16', precision='default', attention='explicit')
     """
+    if isinstance(dtype, jax.Array | np.ndarray):  # of which JAX and NumPy would take the dtype
+        arguments.refuse("dtype", "'float32', 'bfloat16', 'float16' or 'float64'", dtype)
     try:
         name = jnp.dtype(dtype).name
     except (TypeError, ValueError):  # the latter where NumPy cannot write out what it was given

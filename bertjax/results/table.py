@@ -5,7 +5,7 @@ The columns are documented in `docs/results.md`; changing their meaning requires
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
@@ -81,6 +81,8 @@ class Row:
 
 # The `pyarrow` type name of each column; values of all but the names may be missing (null).
 COLUMNS: dict[str, str] = {column.name: column.metadata["kind"] for column in fields(Row)}
+# Columns that no row lacks.
+NEEDED = tuple(column.name for column in fields(Row) if column.default is MISSING)
 # Columns that `summary.json` repeats for the main metric.
 SHORT = ("low", "high", "interval", "test", "p", "q", "holm", "best_p", "gains", "losses", "effect_size", "detectable")
 
@@ -213,8 +215,10 @@ def read_parquet(file: BinaryIO, path: Path, count: int) -> list[Row]:
         table = pq.ParquetFile(file)
         fault = _wrong_columns(table, count)
         if fault is None:
-            rows = [Row(**row) for row in table.read(list(COLUMNS)).to_pylist()]
-            fault = _wrong_values(rows)
+            read = table.read(list(COLUMNS)).to_pylist()
+            fault = _missing_value(read)
+            rows = [] if fault else [Row(**row) for row in read]
+            fault = fault or _wrong_values(rows)
     except (OSError, ValueError, LookupError, OverflowError, pa.ArrowException) as error:
         raise InputError(f"{path} cannot be read ({' '.join(str(error).split())}): run the ablation again") from error
     if fault is not None:
@@ -235,6 +239,15 @@ def _wrong_columns(table: "pyarrow.parquet.ParquetFile", count: int) -> str | No
         ]  # writers name list items differently
         if element_types[0] != element_types[1] or hasattr(kind, "value_type") != hasattr(columns[name], "value_type"):
             return f"its column {name} is of the type {columns[name]}, not {COLUMNS[name]}"
+    return None
+
+
+def _missing_value(rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """The first value that every row has, but one lacks, as a phrase; None if there is none."""
+    for number, row in enumerate(rows):
+        for name in NEEDED:
+            if row[name] is None or (name == "heads" and None in row[name]):
+                return f"{name} of row {number} is missing"
     return None
 
 
