@@ -149,6 +149,44 @@ def test_masked_words_are_the_same_for_the_same_seed_alone(model, lines):
         mask_words(tokenizer, tokenizer.encode(["", "zzzz"]), seed=0, every_word=True)
 
 
+@pytest.mark.parametrize("kind", ["byte-level BPE", "WordPiece"])
+def test_all_but_special_tokens_and_unknown_words_are_masked(kind, model):
+    """Also a space that is a token by itself, which byte-level tokenizers place at no character."""
+    if kind == "WordPiece":
+        tokenizer, text = Tokenizer.from_pretrained(model), "the cat zzz sat [SEP] [MASK]"
+    else:
+        tokenizer, text = Tokenizer(byte_level(), NAMES), "the  cat <mask> <sep>"
+    (encoding,) = tokenizer.encode([text])
+    hidden, wanted = mask_words(tokenizer, [encoding], seed=0, every_word=True)
+    special = {"[CLS]", "[SEP]", "[MASK]", "[UNK]", *NAMES.values()}
+    places = [place for place, token in enumerate(encoding.tokens) if token not in special]
+    assert wanted.places.tolist() == places
+    assert len(places) == {"WordPiece": 3, "byte-level BPE": 11}[kind]
+    assert [text.input_ids.count(tokenizer.mask_token_id) for text in hidden] == [2] * len(places)
+    assert {text.tokens[place] for text, place in zip(hidden, places, strict=True)} == {tokenizer.mask_token}
+
+
+NAMES = {
+    name: f"<{name.removesuffix('_token')}>"
+    for name in ("pad_token", "cls_token", "sep_token", "mask_token", "unk_token")
+}
+
+
+def byte_level():
+    """A tokenizer whose words are bytes, as RoBERTa's without merges."""
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import models, pre_tokenizers, processors
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {name: number for number, name in enumerate([*NAMES.values(), *letters])}
+    backend = Backend(models.BPE(vocabulary, [], unk_token=NAMES["unk_token"]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    backend.add_special_tokens([*NAMES.values()])
+    ends = [(NAMES[name], vocabulary[NAMES[name]]) for name in ("sep_token", "cls_token")]
+    backend.post_processor = processors.RobertaProcessing(*ends, trim_offsets=True)
+    return backend
+
+
 def test_an_interrupted_job_resumes(model, lines, tmp_path, monkeypatch):
     monkeypatch.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)
     pairs = {"data": lines, "ablate": "pairs"}
@@ -185,6 +223,8 @@ def test_what_does_not_fit_is_refused_in_a_line(model, lines, classifier, embedd
         bertjax.ablate(model, "mlm", metric="accuracy", progress=False)
     with pytest.raises(InputError, match="--every-word masks words, which qnli-sample does not"):
         bertjax.ablate(classifier, every_word=True, progress=False)
+    with pytest.raises(InputError, match="--prompts stand before texts, and mlm asks for all words"):
+        bertjax.ablate(model, "mlm", data=lines, prompts=["a prompt"], progress=False)
     with pytest.raises(DataError, match="mlm asks for words of the texts and has no labels"):
         load_examples("mlm", data=lines, label_names=["a", "b"])
     with pytest.raises(DataError, match="is a directory; mlm needs a file of texts"):

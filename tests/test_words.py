@@ -1,5 +1,7 @@
 """Log-probabilities and ranks of wanted words in a sweep, and targets that a readout takes beside the output."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -109,3 +111,12 @@ def test_targets_that_do_not_fit_are_refused(small, rng):
         engine.sweep(model, texts, heads, readouts.logits, targets=wanted)
     with pytest.raises(InputError, match="targets must be an array of numbers"):
         engine.sweep(model, texts, heads, readouts.words, at=at, targets=["a"] * 6)
+
+
+def test_words_as_likely_as_the_wanted_one_do_not_lower_its_rank(small, rng):
+    model, ids = random_model(BertForMaskedLM, small), rng.integers(0, small.vocab_size, (2, 3))
+    alike = np.zeros((2, 3, small.vocab_size), np.float32)
+    alike[1, :, :2] = 1
+    found = np.asarray(readouts.words(replace(model(ids), logits=jnp.asarray(alike)), jnp.full((2, 3), 4, jnp.int32)))
+    assert found[..., 1].tolist() == [[1] * 3, [3] * 3]
+    assert largest_difference(found[0, :, 0], -np.log(small.vocab_size)) < 1e-6

@@ -124,6 +124,10 @@ def encode_examples(
     if kind == "words":
         if together:
             raise InputError(f"{examples.task.name} runs in one process: leave --distributed out")
+        if prompts is not None:
+            raise InputError(
+                f"--prompts stand before texts, and {examples.task.name} asks for all words: leave them out"
+            )
         whole = tokenizer.encode(name_unknown(tokenizer, first), None, length, room=memory_left(memory))
         masked, wanted = mask_words(tokenizer, whole, seed=seed, every_word=every_word)
         return Encoded(kind, masked, tokenizer.pad_id, len(examples), wanted=wanted)

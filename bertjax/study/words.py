@@ -74,13 +74,13 @@ def mask_words(
         InputError: no text has a word that could be asked for, or the tokenizer has no [MASK].
     """
     mask, unknown = tokenizer.mask_token_id, tokenizer.unk_token_id
+    no_words = [tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, mask, unknown]
     texts: list[Encoding] = []
     places: list[np.ndarray] = []
     examples: list[int] = []
     for example, encoding in enumerate(encodings):
         ids = np.array(encoding.input_ids)
-        starts, ends = np.array(encoding.offsets).T
-        candidates = np.flatnonzero((ends > starts) & (ids != unknown) & (ids != mask))
+        candidates = np.flatnonzero(~np.isin(ids, no_words))
         for chosen in _choose(candidates, seed, example, every_word):
             hidden = ids.copy()
             hidden[chosen] = mask
