@@ -1,10 +1,9 @@
 """The scores of a sweep, computed from its saved outputs without a model.
 
 A metric is a value in the table `METRICS`; `score` applies one to all ablations at once. Scores are as the metric
-defines them (accuracy in [0, 1], correlations in [-1, 1]); reports print points, 100 times that, or
-another unit that the metric names. An undefined score is
-NaN: a correlation whose outputs or labels are all equal; Matthews, ROC AUC and average precision with labels of one
-class only; F1 where the positive class is neither among the labels nor predicted.
+defines them (accuracy in [0, 1], correlations in [-1, 1]); reports print points, 100 times that, or another unit that
+the metric names. An undefined score is NaN: a correlation whose outputs or labels are all equal; Matthews, ROC AUC and
+average precision with labels of one class only; F1 where the positive class is neither among the labels nor predicted.
 """
 
 from collections.abc import Callable, Mapping, Sequence

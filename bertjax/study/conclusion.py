@@ -193,10 +193,7 @@ def those_that_fit(chosen: Sequence[int], encoded: Encoded, pair_bytes: int) -> 
     Args:
         pair_bytes: of all weights between two tokens.
     """
-    most = 1 if encoded.kind == "words" else 2
-    pairs = {
-        example: sum(int(encoded.lengths[row]) ** 2 for row in encoded.numbers_of(example)[:most]) for example in chosen
-    }
+    pairs = {example: sum(int(encoded.lengths[row]) ** 2 for row in encoded.kept_of(example)) for example in chosen}
     shortest = sorted(chosen, key=lambda example: pairs[example])
     ends = np.cumsum([pair_bytes * pairs[example] for example in shortest])
     return sorted(shortest[: max(1, int((ends <= ATTENTION_BYTES).sum()))])

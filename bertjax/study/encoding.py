@@ -84,6 +84,11 @@ class Encoded:
             return tuple(np.flatnonzero(self.wanted.examples == example).tolist())
         return (example, example + self.examples) if self.kind == "similarity" else (example,)
 
+    def kept_of(self, example: int) -> tuple[int, ...]:
+        """Those whose attention may be kept: of the copies of a text in which each word is masked alone, the first."""
+        numbers = self.numbers_of(example)
+        return numbers if self.wanted is None else numbers[:1]
+
 
 def encode_examples(
     model: PretrainedModel,

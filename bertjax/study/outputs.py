@@ -308,9 +308,7 @@ def sampled_attention(
     Returns: for sample s and text t (0, and 1 for the second text of a similarity) the arrays `tokens_s_t`
         `[token]` and `weights_s_t` `[runs, layers, heads, query, key]`, cut to the real tokens.
     """
-    # Of the copies of a text in which each word is masked by itself, the first.
-    most = 1 if encoded.kind == "words" else 2
-    numbers = [number for example in examples for number in encoded.numbers_of(example)[:most]]
+    numbers = [number for example in examples for number in encoded.kept_of(example)]
     per_example = len(numbers) // len(examples)
     inputs = model.inputs(**collate([encoded.encodings[number] for number in numbers], None, encoded.pad_id))
     kept: dict[str, list[np.ndarray]] = {}
