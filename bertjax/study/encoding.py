@@ -78,6 +78,16 @@ class Encoded:
             tuple(self.encodings[number] for number in self.numbers_of(example)) for example in range(self.examples)
         ]
 
+    @property
+    def at(self) -> Int32[np.ndarray, "texts wanted"] | None:
+        """At which tokens a sweep takes its readout; None for all."""
+        return None if self.wanted is None else self.wanted.at
+
+    @property
+    def targets(self) -> Int32[np.ndarray, "texts wanted"] | None:
+        """What the readout takes beside the model's output; None for nothing."""
+        return None if self.wanted is None else self.wanted.targets
+
     def numbers_of(self, example: int) -> tuple[int, ...]:
         """The numbers of the encodings that belong to an example."""
         if self.wanted is not None:

@@ -63,15 +63,14 @@ def sweep_examples(
         `[ablations, examples]`; or log-probabilities and ranks `[ablations, words, 2]`.
     """
     readout, combine = how_to_run(encoded)
-    wanted = encoded.wanted
     result = sweep(
         model,
         encoded.texts,
         ablations,
         readout,
         combine=combine,
-        at=None if wanted is None else wanted.at,
-        targets=None if wanted is None else wanted.targets,
+        at=encoded.at,
+        targets=encoded.targets,
         means=means,
         memory=memory,
         attention=attention,

@@ -231,8 +231,8 @@ def estimate_job(settings: Settings) -> Estimate:
         job.ablations,
         readout,
         combine=combine,
-        at=None if job.encoded.wanted is None else job.encoded.wanted.at,
-        targets=None if job.encoded.wanted is None else job.encoded.wanted.targets,
+        at=job.encoded.at,
+        targets=job.encoded.targets,
         memory=settings.memory_budget,
         attention=settings.attention,
     )
