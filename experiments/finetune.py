@@ -43,7 +43,7 @@ from bertjax.evidence import score
 from bertjax.model import PretrainedModel, make_numerics
 from bertjax.paths import is_file, user_path
 from bertjax.progress import say
-from bertjax.study import Encoded, encode_examples
+from bertjax.tasks import Encoded, encode_examples
 from experiments.shared.program import (
     Outcome,
     Run,

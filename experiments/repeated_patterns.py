@@ -36,7 +36,7 @@ from bertjax.cli import positive
 from bertjax.data import Examples
 from bertjax.errors import ConfigError, DataError
 from bertjax.evidence import RESAMPLES
-from bertjax.study import Encoded, encode_examples
+from bertjax.tasks import Encoded, encode_examples
 from experiments.disabling.program import labelled
 from experiments.frames.example import attend, describe_example
 from experiments.likeness.distances import Distances, measure_distances

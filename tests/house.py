@@ -21,7 +21,10 @@ ROOMS = {
     "evidence": set(),
     "plots": {"evidence"},
     "results": {"data", "evidence", "plots"},
-    "study": {"checkpoints", "model", "data", "interventions", "engine", "evidence", "plots", "results"},
+    "tasks": {"checkpoints", "model", "data", "interventions", "engine", "evidence"},
+    "study": {
+        *("checkpoints", "model", "data", "interventions", "engine", "evidence", "plots", "results", "tasks"),
+    },
 }
 WITHOUT_JAX = {"evidence", "plots", "results"}
 # Where parameters live, or are split from what is compiled.

@@ -13,10 +13,10 @@ from bertjax.interventions import find_mode, name_layer_head
 from bertjax.interventions.ablations import single_heads, whole_layers
 from bertjax.results import InMemory, describe_examples, output_arrays, write_outputs, write_results
 from bertjax.results import make_results as results_of
-from bertjax.study.outputs import metrics_of
 from bertjax.study.provenance import versions
-from bertjax.study.scoring import score_ablations, weigh_outputs
+from bertjax.study.scoring import judges_of, score_ablations, weigh_outputs
 from bertjax.study.settings import Settings
+from bertjax.tasks import metrics_of
 
 HEADS, LAYERS = 4, 3
 CONFIG = BertConfig(
@@ -58,8 +58,9 @@ def make_results(
     settings = Settings(model="made-up", task=task, output=str(directory), mode=mode, ablate=ablate, seed=seed)
     places = [name_layer_head(one, CONFIG, mode) for one in ablations]
     metrics = tuple(metrics) or metrics_of("logits", found.task)
-    entries, scores = score_ablations(metrics, 1, labels, swept, ablations, places)
-    evidence = weigh_outputs(metrics, 1, swept, labels, seed=seed, resamples=500)
+    judges = judges_of(metrics, labels)
+    entries, scores = score_ablations(judges, 1, swept, ablations, places)
+    evidence = weigh_outputs(judges, 1, swept, seed=seed, resamples=500)
     largest = sorted(entries, key=lambda entry: -entry.effect)[:2]
     summary = make_provenance(settings, found, scores, metrics)
     attention = make_attention(rng, [entry.name for entry in largest])

@@ -17,10 +17,9 @@ from bertjax.errors import ConfigError, DataError, InputError, OutputError, Over
 from bertjax.evidence.metrics import score
 from bertjax.interventions import overrides as ov
 from bertjax.study.conclusion import NoEffectWarning, choose_examples, those_that_fit
-from bertjax.study.encoding import Encoded, label_order
-from bertjax.study.outputs import positive_label
 from bertjax.study.run import run_job
 from bertjax.study.settings import Settings, check_settings, list_ablations
+from bertjax.tasks import FORMS, Encoded, label_order, positive_label
 from tests.tiny import largest_difference
 from tests.workshop import SENTENCES, make_classifier, write_pairs
 
@@ -188,15 +187,15 @@ def test_examples_that_change_are_kept_beside_some_that_are_spread_evenly(rng):
     outputs = np.tile(base, (2, 1, 1)) + 1e-3 * rng.normal(size=(2, 41, 2))
     outputs[0, 20] += 9  # changes much, and flips nothing
     outputs[0, 11], outputs[0, 12], outputs[1, 30] = [0, 3], [1, 1.1], [0, 1]
-    chosen = choose_examples("logits", SweepResult(base, outputs))
+    chosen = choose_examples(FORMS["logits"], SweepResult(base, outputs))
     assert {0, 13, 27, 40, 11, 12, 30} < set(chosen)
     assert chosen == sorted(chosen)
     assert len(chosen) == 8
     values = base[:, 0]
     changed = np.tile(values, (2, 1))
     changed[0, [5, 6]], changed[1, [7, 8]] = [9, 8], [7, 6]
-    assert choose_examples("similarity", SweepResult(values, changed)) == sorted([0, 13, 27, 40, 5, 6, 7, 8])
-    assert choose_examples("similarity", SweepResult(values[:3], changed[:, :3])) == [0, 1, 2]
+    assert choose_examples(FORMS["similarity"], SweepResult(values, changed)) == sorted([0, 13, 27, 40, 5, 6, 7, 8])
+    assert choose_examples(FORMS["similarity"], SweepResult(values[:3], changed[:, :3])) == [0, 1, 2]
 
 
 def test_long_texts_of_which_attention_is_kept_are_fewer(monkeypatch):

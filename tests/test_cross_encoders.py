@@ -21,7 +21,7 @@ from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.interventions import readouts
-from bertjax.study.encoding import encode_examples
+from bertjax.tasks import encode_examples
 from tests.families import DISTINCT, saved_by_torch, sometimes
 from tests.tiny import encodings, largest_difference, random_model
 from tests.workshop import SENTENCES, add_tokenizer, make_classifier, make_config, make_embedder

@@ -16,8 +16,8 @@ from bertjax.evidence.weighing import weigh
 from bertjax.interventions import overrides
 from bertjax.results.directory import read_results
 from bertjax.results.table import make_rows
-from bertjax.study.encoding import encode_examples
 from bertjax.study.outputs import mean_outputs
+from bertjax.tasks import encode_examples
 from experiments import head_ablation, layer_ablation
 from experiments.disabling import program
 from experiments.disabling.effects import (

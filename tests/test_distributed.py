@@ -19,9 +19,9 @@ from bertjax.engine.distributed.shared_encodings import SharedEncodings
 from bertjax.engine.journal import count_parts
 from bertjax.errors import InputError
 from bertjax.study import outputs as task_outputs
-from bertjax.study.encoding import encode_examples
 from bertjax.study.run import run_job
 from bertjax.study.settings import Settings, check_settings
+from bertjax.tasks import encode_examples
 from tests.tiny import FAST_COMPILATION, largest_difference
 from tests.workshop import make_classifier, write_pairs
 

@@ -11,7 +11,7 @@ import bertjax
 from bertjax import BertForSequenceClassification
 from bertjax.data.loading import load_examples
 from bertjax.interventions import overrides
-from bertjax.study.encoding import encode_examples
+from bertjax.tasks import encode_examples
 from experiments import layer_sets
 from experiments.layer_sets import list_sets, measure_pairs, name_layers
 from tests.tiny import largest_difference, random_model

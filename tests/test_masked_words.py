@@ -19,8 +19,8 @@ from bertjax.errors import ConfigError, DataError, InputError, SweepInterrupted
 from bertjax.evidence import weigh
 from bertjax.results import read_results
 from bertjax.study import torch_reference
-from bertjax.study.outputs import without_ranks
-from bertjax.study.words import mask_words
+from bertjax.tasks import FORMS
+from bertjax.tasks.masked_words import mask_words
 from tests.test_journal import TINY_PARTS, StopAfter
 from tests.tiny import largest_difference
 from tests.workshop import make_masked, write_lines
@@ -49,7 +49,7 @@ def test_a_text_file_is_a_text_in_each_line(lines):
     assert len(examples) == 30
     assert examples.first[:2] == ("= the cat =", "the <unk> sat near-by a door")
     assert np.isnan(examples.labels).all()
-    assert examples.task.kind == "words"
+    assert examples.task.asks == "words"
     assert len(load_examples("masked-lm", limit=5)) == 5
     assert "sentences of QNLI" in load_examples("mlm").source
 
@@ -214,7 +214,7 @@ def test_show_plot_report_and_plan_read_it(ablated, model, lines, tmp_path, caps
 
 
 def test_what_does_not_fit_is_refused_in_a_line(model, lines, classifier, embedder, tmp_path):
-    with pytest.raises(ConfigError, match="BertForMaskedLM has no output for qnli-sample: --task mlm measures it"):
+    with pytest.raises(ConfigError, match="BertForMaskedLM has no output for qnli-sample: it can do --task mlm, "):
         bertjax.ablate(model, progress=False)
     for other in (classifier, embedder):
         with pytest.raises(ConfigError, match="has no masked-LM head, which mlm asks for words"):
@@ -236,9 +236,9 @@ def test_ranks_neither_hide_nor_make_an_effect(model, lines, tmp_path):
     """A rank is a large number beside a log-probability: an effect of 0.001 nats is none of rounding."""
     results = bertjax.ablate(model, "mlm", data=lines, heads=["0.0", "1.2"], progress=False)
     assert results.summary["without_effect"] == []
-    kind, swept = "words", SweepResult(np.array([[-1.0, 30_000.0]]), np.array([[[-1.001, 30_000.0]]]))
-    assert without_ranks(kind, swept).outputs.tolist() == [[-1.001]]
-    assert without_ranks("logits", swept) is swept
+    swept = SweepResult(np.array([[-1.0, 30_000.0]]), np.array([[[-1.001, 30_000.0]]]))
+    assert FORMS["words"].sizes(swept)[1].tolist() == [[[-1.001]]]
+    assert FORMS["logits"].sizes(swept)[1] is swept.outputs
     coarse = bertjax.ablate(model, "mlm", data=lines, heads=["0.0"], precision="bfloat16", progress=False)
     assert 0 < coarse.summary["float32"]["largest_output_difference"] < 1
 

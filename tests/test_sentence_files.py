@@ -13,7 +13,7 @@ from bertjax.checkpoints.sentence_modules import read_pooling
 from bertjax.checkpoints.sentence_transformers import SentenceSettingsWarning, read_text_settings
 from bertjax.data.loading import TASKS, Examples
 from bertjax.errors import ConfigError
-from bertjax.study.encoding import encode_examples
+from bertjax.tasks import encode_examples
 from tests.tiny import random_model
 from tests.workshop import PIECES, SENTENCES, WORDS, make_config
 

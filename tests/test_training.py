@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bertjax import BertConfig, BertForSequenceClassification
-from bertjax.study.encoding import Encoded
+from bertjax.tasks import Encoded
 from experiments.training.dropout import dropper, train_logits
 from experiments.training.trainer import (
     Recipe,

@@ -2,7 +2,7 @@
 
 from bertjax.data.loading import load_examples
 from bertjax.data.local_files import glue_file
-from bertjax.data.tasks import CUSTOM, MASKED, SAMPLE, TASKS, Examples, Task, draw, split_named, task_named
+from bertjax.data.tasks import CUSTOM, MASKED, SAMPLE, TASKS, Asks, Examples, Task, draw, split_named, task_named
 from bertjax.data.tfds_glue import prepare
 from bertjax.data.tokenizer import Encoding, Tokenizer, batches_by_length, collate
 
@@ -11,6 +11,7 @@ __all__ = [
     "MASKED",
     "SAMPLE",
     "TASKS",
+    "Asks",
     "Encoding",
     "Examples",
     "Task",

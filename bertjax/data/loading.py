@@ -12,8 +12,20 @@ from pathlib import Path
 import numpy as np
 
 from bertjax.data import tfds_glue
+from bertjax.data.formats.pairs import read_pairs
 from bertjax.data.local_files import glue_file, read_examples
-from bertjax.data.tasks import CUSTOM, SAMPLE, TASKS, Examples, Task, default_metrics, draw, split_named, task_named
+from bertjax.data.tasks import (
+    CUSTOM,
+    MASKED,
+    SAMPLE,
+    TASKS,
+    Examples,
+    Task,
+    default_metrics,
+    draw,
+    split_named,
+    task_named,
+)
 from bertjax.errors import DataError
 from bertjax.machine import memory_left
 from bertjax.paths import is_directory, is_there, user_path
@@ -39,7 +51,7 @@ def load_examples(
 
     Args:
         task: the name of a task of GLUE in any common spelling, `qnli-sample` (shipped with bertjax), `mlm` (texts
-            whose words are masked), or `custom` or None for a file of your own.
+            whose words are masked), `minimal-pairs`, `agreement`, or `custom` or None for a file of your own.
         split: `train`, `validation` or `test`; a test split may lack labels. If it is `validation`, a file whose
             name states a split is read as that split.
         data: a GLUE directory, a task's folder in it, or a `.tsv` or `.jsonl` file (also `.gz`); TSV is read
@@ -79,10 +91,12 @@ def load_examples(
         chosen_task = replace(chosen_task, label_names=names, metrics=metrics)
     if data is None and (is_custom or text_columns or label_column or id_column or label_names is not None):
         raise DataError("columns or label names are of your own file; give the .tsv or .jsonl file as data")
-    if chosen_task.masked and (label_column or label_names is not None):
-        raise DataError(f"{chosen_task.name} asks for words of the texts and has no labels: leave them out")
-    if chosen_task.masked and data is None:
+    if chosen_task.asks != "labels" and (label_column or label_names is not None):
+        raise DataError(f"{chosen_task.name} has no labels in a file: leave them out")
+    if chosen_task.name == MASKED and data is None:
         return _limited(_shipped_sentences(chosen_task), limit, seed)
+    if chosen_task.asks in ("pairs", "agreement"):
+        return _limited(_pairs(chosen_task, data, text_columns, memory), limit, seed)
     if chosen_task.name == SAMPLE:
         return _limited(_shipped(chosen_task, split, data), limit, seed)
     if data is None:
@@ -111,6 +125,13 @@ def _custom(text_columns: Sequence[str] | None, label_column: str | None) -> Tas
         named = ", ".join(text_columns or ("none",))
         raise DataError(f"a custom task needs the names of one or two text columns; found {named}")
     return Task(CUSTOM, tuple(text_columns), label_column or "label", None, default_metrics(None))
+
+
+def _pairs(task: Task, data: str | Path | None, columns: Sequence[str] | None, memory: int | None) -> Examples:
+    """Minimal pairs of a file, or of all files of a directory."""
+    if data is None:
+        raise DataError(f"give {task.name} a file of pairs, or a directory such as BLiMP's, as data")
+    return read_pairs(user_path(data), task, columns, memory)
 
 
 def _shipped(task: Task, split: str, data: str | Path | None) -> Examples:
@@ -148,7 +169,7 @@ def _file_and_split(path: Path, task: Task, split: str) -> tuple[Path, str]:
     if is_directory(path):
         if task.name == CUSTOM:
             raise DataError(f"{path}: is a directory; a custom task needs a .tsv or .jsonl file")
-        if task.masked:
+        if task.name == MASKED:
             raise DataError(f"{path}: is a directory; {task.name} needs a file of texts: .txt, .tsv or .jsonl")
         split = split_named(task, split)
         return glue_file(path, task, split), split

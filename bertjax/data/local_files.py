@@ -117,7 +117,9 @@ def read_examples(
     table = read_table(path, task, {*data_columns, *id_columns}, memory_left() if room is None else room)
     texts = tuple(text_columns) if text_columns else _known(table, task.text_columns, task.renamed)
     label = label_column or _known(table, (task.label_column,), ("label",))[0]
-    unlabelled = task.masked or (split.startswith("test") and label not in table.columns and label_column is None)
+    unlabelled = task.asks == "words" or (
+        split.startswith("test") and label not in table.columns and label_column is None
+    )
     if not unlabelled and task.name in DROPS_MALFORMED:
         table = _labelled_rows(table, label)
     values: Sequence[object] = [""] * len(table) if unlabelled else table.column(label)
@@ -130,7 +132,7 @@ def read_examples(
         ids=_ids(table, id_column),
         first=columns[0],
         second=columns[1] if len(columns) > 1 else None,
-        labels=_labels(task, values, table, may_lack=task.masked or split.startswith("test")),
+        labels=_labels(task, values, table, may_lack=unlabelled or split.startswith("test")),
         source=f"{path} ({len(table)} rows" + (f", {table.dropped} dropped)" if table.dropped else ")"),
         split=split,
     )

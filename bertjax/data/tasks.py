@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float32, Int32
@@ -24,6 +24,11 @@ from bertjax.formatting import HALF_CHARACTER
 CUSTOM = "custom"
 SAMPLE = "qnli-sample"
 MASKED = "mlm"
+
+PAIRS, AGREEMENT = "minimal-pairs", "agreement"
+
+# What a task asks of a model: labels of texts, masked words, which of two sentences or forms is likelier.
+Asks: TypeAlias = Literal["labels", "words", "pairs", "agreement"]
 
 _BINARY = ("f1", "accuracy")
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -44,7 +49,8 @@ class Task:
         config: its configuration in TensorFlow Datasets' `glue`; empty where there is none.
         renamed: the text columns in TensorFlow Datasets and on the HuggingFace hub.
         section: `matched` or `mismatched` where the names of evaluation splits carry it.
-        masked: whether words are masked and asked for; such examples are single texts without labels.
+        asks: what it asks of a model. Examples of masked words are single texts without labels; those of minimal
+            pairs and of agreement are two sentences, the good one first.
 
     Raises:
         DataError: columns, metrics or label names are not a tuple of texts, or a label holds half a character.
@@ -64,7 +70,7 @@ class Task:
     config: str = ""
     renamed: tuple[str, ...] = ()
     section: str = ""
-    masked: bool = False
+    asks: Asks = "labels"
 
     def __post_init__(self) -> None:
         for name in ("text_columns", "metrics", "label_names"):
@@ -77,13 +83,13 @@ class Task:
                 raise DataError(f"label {name!r} holds half a character (a lone surrogate)")
 
     @property
-    def kind(self) -> Literal["classification", "regression", "words"]:
-        """Whether labels are class numbers or real numbers, or words of the texts are asked for."""
-        if self.masked:
-            return "words"
+    def kind(self) -> Literal["classification", "regression"]:
+        """Whether labels are class numbers or real numbers."""
         return "regression" if self.label_names is None else "classification"
 
 
+FORMS_OF_PAIRS = ("bad", "good")  # of equally likely ones the first is predicted, which is then wrong
+_GOOD_BAD = ("sentence_good", "sentence_bad")
 _S12 = ("sentence1", "sentence2")
 _Q12 = ("question1", "question2")
 _MNLI = Task(
@@ -146,12 +152,17 @@ TASKS: dict[str, Task] = {
             "",
             None,
             metrics=("cross_entropy", "word_accuracy", "pseudo_perplexity"),
-            masked=True,
+            asks="words",
         ),
+        Task(
+            PAIRS, _GOOD_BAD, "", FORMS_OF_PAIRS, metrics=("accuracy", "margin"), renamed=("good", "bad"), asks="pairs"
+        ),
+        Task(AGREEMENT, _GOOD_BAD, "", FORMS_OF_PAIRS, metrics=("accuracy", "margin"), asks="agreement"),
     )
 }
 
 _OTHER_SPELLINGS = {
+    "blimp": PAIRS,
     "maskedlm": MASKED,
     "maskedlanguagemodeling": MASKED,
     "mnlim": "mnli",
@@ -227,6 +238,7 @@ class Examples:
         labels: class numbers (int32, -1 where unlabelled) or scores (float32, NaN where unlabelled).
         source: one line saying where they came from.
         split: the part of the task's data.
+        groups: to which part of the data each belongs, whose scores are given apart too: a paradigm, say; or None.
 
     Raises:
         DataError: the columns differ in length.
@@ -244,11 +256,12 @@ class Examples:
     labels: Int32[np.ndarray, " examples"] | Float32[np.ndarray, " examples"]
     source: str
     split: str
+    groups: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        second = len(self.first) if self.second is None else len(self.second)
+        second, groups = (len(self.first) if given is None else len(given) for given in (self.second, self.groups))
         lengths = len(self.ids), len(self.first), second, len(self.labels)
-        if len(set(lengths)) != 1:
+        if len({*lengths, groups}) != 1:
             raise DataError(f"ids, first, second and labels must have equal numbers; they have {lengths}")
 
     def __len__(self) -> int:
@@ -274,7 +287,8 @@ class Examples:
         second = self.second and tuple(self.second[i] for i in indices)
         ids, first = tuple(self.ids[i] for i in indices), tuple(self.first[i] for i in indices)
         labels = self.labels[np.asarray(indices, dtype=np.int64)]
-        return replace(self, ids=ids, first=first, second=second, labels=labels)
+        groups = self.groups and tuple(self.groups[i] for i in indices)
+        return replace(self, ids=ids, first=first, second=second, labels=labels, groups=groups)
 
     def head(self, count: int) -> "Examples":
         """The first `count` examples, or all if there are fewer."""

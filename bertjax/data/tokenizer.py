@@ -45,6 +45,8 @@ class Encoding:
             special tokens.
         truncated: whether tokens were cut off.
         boundary: tokens of a pair's first text, with its special tokens, where `token_type_ids` do not tell.
+        word_ids: the word that each token is a piece of, as the tokenizer splits texts before it makes pieces of words;
+            None for special tokens. Empty where `encode` was not asked for it.
     """
 
     input_ids: tuple[int, ...]
@@ -53,6 +55,7 @@ class Encoding:
     offsets: tuple[tuple[int, int], ...]
     truncated: bool
     boundary: int | None = None
+    word_ids: tuple[int | None, ...] = ()
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -201,6 +204,7 @@ class Tokenizer:
         second: Sequence[str] | None = None,
         max_length: int | None = None,
         *,
+        word_ids: bool = False,
         room: int | None = None,
     ) -> list[Encoding]:
         """Tokenise texts, or pairs of texts.
@@ -210,6 +214,7 @@ class Tokenizer:
             second: the second of each pair.
             max_length: truncate to this many tokens, special tokens included, as HuggingFace's `longest_first` does:
                 from the longer text of a pair, at the tokenizer's `truncation_side`. None does not truncate.
+            word_ids: say of each token which word it is a piece of.
             room: bytes of memory that the encodings may take; None for most of what is free.
 
         Raises:
@@ -246,6 +251,11 @@ class Tokenizer:
                 chunk_encodings = [
                     _encoding(encoding, interned, len(self.prompt), self.token_types) for encoding in encoded
                 ]
+                if word_ids:
+                    chunk_encodings = [
+                        replace(made, word_ids=_shared(encoding.word_ids, interned))
+                        for made, encoding in zip(chunk_encodings, encoded, strict=True)
+                    ]
                 meter.add(chunk, sum(map(len, chunk_encodings)), len(interned))
                 encodings += chunk_encodings
         return encodings

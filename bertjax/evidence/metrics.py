@@ -18,6 +18,17 @@ from jaxtyping import Bool, Float, Int, Num, Shaped
 from bertjax import arguments
 from bertjax.errors import DataError
 from bertjax.evidence.measure import POINTS, Measure
+from bertjax.evidence.ratios import (
+    ANSWER_F1,
+    CROSS_ENTROPY,
+    ENTITIES,
+    EXACT_MATCH,
+    MARGIN,
+    PSEUDO_PERPLEXITY,
+    STRICT_ENTITIES,
+    TAG_ACCURACY,
+    WORD_ACCURACY,
+)
 from bertjax.evidence.resampling import (
     Scorer,
     Sums,
@@ -32,7 +43,6 @@ from bertjax.evidence.resampling import (
     roc_auc_scorer,
     spearman_scorer,
 )
-from bertjax.evidence.words import CROSS_ENTROPY, PSEUDO_PERPLEXITY, WORD_ACCURACY
 from bertjax.formatting import count_of
 
 UNLABELLED = -1
@@ -581,6 +591,12 @@ METRICS: dict[str, Metric] = {
             unit="",
             greater_is_better=False,
         ),
+        Metric.of_sums("margin", "Mean margin", MARGIN, lowest=-np.inf, highest=np.inf, unit="nats"),
+        Metric.of_sums("entity_f1", "F1 of entities", ENTITIES),
+        Metric.of_sums("strict_entity_f1", "F1 of entities, strict", STRICT_ENTITIES),
+        Metric.of_sums("tag_accuracy", "Accuracy of tags", TAG_ACCURACY),
+        Metric.of_sums("exact_match", "Exact match", EXACT_MATCH),
+        Metric.of_sums("answer_f1", "F1 of answers", ANSWER_F1),
     )
 }
 

@@ -73,6 +73,15 @@ def words(output: ModelOutput, targets: Int[Array, "batch wanted"]) -> Float[Arr
     return jnp.stack([log_probability, rank.astype(log_probability.dtype)], axis=-1)
 
 
+def log_probabilities(output: ModelOutput, targets: Int[Array, "batch wanted"]) -> Float[Array, "batch wanted"]:
+    """Log-probability (nats, over the whole vocabulary) of wanted words, at the tokens that a sweep's `at=` names.
+
+    Args:
+        targets: the words' ids.
+    """
+    return words(output, targets)[..., 0]
+
+
 # What a readout must be, for messages.
 READOUT = "a function of a model's output (bertjax.readouts)"
 

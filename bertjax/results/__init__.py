@@ -5,7 +5,6 @@ from bertjax.results.contents import InMemory, measure_of
 from bertjax.results.directory import (
     NOT_COMPARED,
     Place,
-    Words,
     check_directory,
     describe_examples,
     output_arrays,
@@ -28,7 +27,6 @@ __all__ = [
     "Place",
     "Results",
     "Row",
-    "Words",
     "ablation_table",
     "check_directory",
     "column",

@@ -17,14 +17,14 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int, Shaped
+from jaxtyping import Num, Shaped
 
 from bertjax.atomic_files import encode_json, made_directory, remove_leftovers, staged
 from bertjax.data import Examples
@@ -48,6 +48,10 @@ OUTPUTS = ("outputs.npz", "examples.jsonl")
 DERIVED = ("summary.json", "results.parquet", "attention.npz", "heads.png", "layers.png", "sets.png")
 FILES = (*OUTPUTS, *DERIVED)
 WRITTEN = (*FILES, "report.html")
+# What outputs of some kinds have beside them in `outputs.npz`: kinds of values, and axes by name or size.
+DETAILS: dict[str, dict[str, tuple[str | int, ...]]] = {
+    "words": {"units": ("iu", "words"), "places": ("iu", "words")},
+}
 CHECKED = 5  # ablations whose scores are recomputed
 
 
@@ -94,16 +98,18 @@ class _Files(Stored):
         """What is wrong with the arrays of `outputs.npz`, judged by their headers; None if nothing is."""
         examples, ablations = self.summary["data"]["examples"], len(self._names)
         labels = self.summary["data"]["label_names"]
-        expected = {"names": ("U", ablations), "layer": ("iu", ablations), "head": ("iu", ablations)}
-        expected |= {"ids": ("iuU", examples)}
-        rows = examples
-        if self.summary["outputs"] == "words":  # as many as there are, of each example some
-            rows = next(iter(headers["labels"].shape), 0) if "labels" in headers else 0
-            expected |= {"units": ("iu", rows), "places": ("iu", rows)}
+        expected: dict[str, tuple[Any, ...]] = {"names": ("U", ablations), "ids": ("iuU", examples)}
+        expected |= {"layer": ("iu", ablations), "head": ("iu", ablations)}
+        kind, sizes = self.summary["outputs"], {"ablations": ablations, "examples": examples}
+        sizes["words"] = next(iter(headers["units"].shape), 0) if "units" in headers else 0  # of each example some
+        rows = sizes["words"] if kind == "words" else examples
+        for name, (letters, *axes) in DETAILS.get(kind, {}).items():
+            expected[name] = (letters, *(sizes[axis] if isinstance(axis, str) else axis for axis in axes))
         expected |= {"labels": ("iuf", rows)}
         if missing := [name for name in ("base", "outputs", *expected) if name not in headers]:
             return f"it lacks {', '.join(missing)}"
-        numbers = {"logits": (len(labels) or 1,), "words": (2,)}.get(self.summary["outputs"], ())
+        several = self.summary.get("numbers")
+        numbers = (len(several),) if several else (len(labels) or 1,) if kind == "logits" else ()
         expected |= {"base": ("f", rows, *numbers), "outputs": ("f", ablations, rows, *numbers)}
         return _unlike(headers, expected)
 
@@ -310,36 +316,22 @@ def read_complete(directory: Path, settings: Mapping[str, Any]) -> dict[str, Any
     return summary
 
 
-@dataclass(frozen=True)
-class Words:
-    """The masked words that outputs are of, where they are of words.
-
-    Args:
-        examples: number of the example that each belongs to, from 0.
-        places: its token in that text.
-        words: its id in the vocabulary.
-    """
-
-    examples: Int[np.ndarray, " words"]
-    places: Int[np.ndarray, " words"]
-    words: Int[np.ndarray, " words"]
-
-
 def output_arrays(
     base: Shaped[np.ndarray, "outputs ..."],
     outputs: Shaped[np.ndarray, "ablations outputs ..."],
     examples: Examples,
     ablations: Sequence[Place],
-    words: Words | None = None,
+    labels: Num[np.ndarray, " outputs"] | None = None,
+    details: Mapping[str, Shaped[np.ndarray, "..."]] = MappingProxyType({}),
 ) -> dict[str, Shaped[np.ndarray, "..."]]:
     """The arrays of `outputs.npz`.
 
     Args:
         base, outputs: of a sweep.
         ablations: name, layer and head of each; None where there is no single layer or head.
-        words: which words outputs are of; None where they are of examples.
+        labels: of the outputs; None for those of the examples.
+        details: what else is kept, by name (`DETAILS`).
     """
-    of_words = {} if words is None else {"units": words.examples, "places": words.places}
     return {
         "base": base,
         "outputs": outputs,
@@ -347,8 +339,8 @@ def output_arrays(
         "layer": np.array([-1 if layer is None else layer for _, layer, _ in ablations], np.int32),
         "head": np.array([-1 if head is None else head for _, _, head in ablations], np.int32),
         "ids": np.array(examples.ids),
-        "labels": examples.labels if words is None else words.words,
-        **of_words,
+        "labels": examples.labels if labels is None else labels,
+        **details,
     }
 
 

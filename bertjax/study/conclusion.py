@@ -18,19 +18,18 @@ from bertjax.progress import Progress, silent
 from bertjax.results import (
     InMemory,
     Results,
-    Words,
     describe_examples,
     make_results,
     output_arrays,
     write_outputs,
     write_results,
 )
-from bertjax.study.encoding import Encoded
 from bertjax.study.job import Job, load_model
-from bertjax.study.outputs import sampled_attention, sweep_examples, without_ranks
+from bertjax.study.outputs import sampled_attention, sweep_examples
 from bertjax.study.provenance import provenance
 from bertjax.study.scoring import weigh_outputs
 from bertjax.study.settings import Settings
+from bertjax.tasks import Encoded, Form, TaskResult
 
 SAMPLED_EXAMPLES, SAMPLED_ABLATIONS = 8, 5
 ATTENTION_BYTES = 2 << 30  # of the weights that are kept, at most: long texts must not end a job that is done
@@ -65,27 +64,25 @@ def conclude(
         OutputError: something cannot be written.
     """
     settings, model, examples, ablations = job.settings, job.model, job.examples, job.ablations
-    outputs = output_arrays(result.base, result.outputs, examples, job.places, _words(job.encoded))
+    details = result.details if isinstance(result, TaskResult) else {}
+    fixed = job.encoded.fixed
+    outputs = output_arrays(result.base, result.outputs, examples, job.places, job.labels, {**fixed, **details})
     described = describe_examples(examples)
     if keep:
         write_outputs(settings.directory, outputs, described)
     entries, base = job.score(result)
     say(f"weighing {count_of(len(entries), 'effect')}")
-    evidence = weigh_outputs(
-        job.metrics, job.positive, result, job.labels, units=job.units, seed=settings.seed, progress=weighing
-    )
+    evidence = weigh_outputs(job.judges, job.positive, result, units=job.units, seed=settings.seed, progress=weighing)
     largest = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
     sampled = replace(job, ablations=[ablations[number] for number in largest])
-    coarse = SweepResult(result.base, result.outputs[largest])
+    coarse, form = TaskResult(result.base, result.outputs[largest]), job.encoded.form
     weights = (1 + len(largest)) * model.config.num_hidden_layers * model.config.num_attention_heads
-    chosen = those_that_fit(
-        choose_examples(job.encoded.kind, without_ranks(job.encoded.kind, coarse), job.units), job.encoded, 4 * weights
-    )
+    chosen = those_that_fit(choose_examples(form, coarse, job.units), job.encoded, 4 * weights)
     summary = {
         **provenance(job),
         **_how(settings, keep),
         "seconds": round(seconds, 3),
-        "without_effect": _warn_if_silent(without_ranks(job.encoded.kind, result), ablations),
+        "without_effect": _warn_if_silent(*form.sizes(result), ablations),
         "base": base,
     }
     attention = _sample_attention(sampled, chosen, means)
@@ -93,12 +90,6 @@ def conclude(
         summary |= _compare_precisions(partial(_deviation, sampled, means, coarse), say)
     results = make_results(summary, entries, evidence, InMemory(outputs, attention, described))
     return write_results(settings.directory, results) if keep else results
-
-
-def _words(encoded: Encoded) -> Words | None:
-    """Where each output's word is, and which it is, where outputs are of words."""
-    wanted = encoded.wanted
-    return None if wanted is None else Words(wanted.units, wanted.places, wanted.words)
 
 
 def _how(settings: Settings, keep: bool) -> dict[str, Any]:
@@ -121,7 +112,7 @@ def _compare_precisions(deviation: Callable[[], dict[str, Any]], say: Callable[[
 
 
 def _deviation(
-    job: Job, means: Float[np.ndarray, "layers heads head_dim"] | None, coarse: SweepResult
+    job: Job, means: Float[np.ndarray, "layers heads head_dim"] | None, coarse: TaskResult
 ) -> dict[str, Any]:
     """How far outputs and main scores in bfloat16 are from float32, of the base run and a job's ablations."""
     settings = replace(job.settings, precision="float32")
@@ -136,48 +127,49 @@ def _deviation(
     scored = [job.score(result) for result in (coarse, exact)]
     scores = [[next(iter(base.values())), *(entry.score for entry in entries)] for entries, base in scored]
     apart = np.abs(np.array(scores[0]) - np.array(scores[1]))
-    coarse, exact = (without_ranks(job.encoded.kind, result) for result in (coarse, exact))
+    in_bfloat16, in_float32 = (job.encoded.form.sizes(result) for result in (coarse, exact))
     return {
         "runs": ["base", *(ablation.name for ablation in job.ablations)],
         "scores": [finite(value) for value in scores[1]],
         "scores_in_bfloat16": [finite(value) for value in scores[0]],
         "largest_score_difference": finite(float(np.max(apart))),
         "largest_output_difference": float(
-            max(np.abs(exact.base - coarse.base).max(), np.abs(exact.outputs - coarse.outputs).max())
+            max(np.abs(one - other).max() for one, other in zip(in_float32, in_bfloat16, strict=True))
         ),
     }
 
 
-def _warn_if_silent(swept: SweepResult, ablations: Sequence[Ablation]) -> list[str]:
+def _warn_if_silent(base: np.ndarray, outputs: np.ndarray, ablations: Sequence[Ablation]) -> list[str]:
     """Name the ablations that changed no output by more than rounding: often a mistake, never silent."""
-    scale = 64 * float(np.finfo(np.float32).eps) * max(1.0, float(np.abs(swept.base).max()))
-    changes = np.abs(swept.outputs - swept.base[None]).reshape(len(ablations), -1).max(axis=1)
+    scale = 64 * float(np.finfo(np.float32).eps) * max(1.0, float(np.abs(base).max()))
+    changes = np.abs(outputs - base[None]).reshape(len(ablations), -1).max(axis=1)
     silent = [ablation.name for ablation, change in zip(ablations, changes, strict=True) if change <= scale]
     if silent:
         warnings.warn(f"ablating {some_of(silent)} changed no output of any example", NoEffectWarning, stacklevel=4)
     return silent
 
 
-def choose_examples(kind: str, swept: SweepResult, units: Int[np.ndarray, " outputs"] | None = None) -> list[int]:
+def choose_examples(form: Form, swept: SweepResult, units: Int[np.ndarray, " outputs"] | None = None) -> list[int]:
     """Whose attention is kept: half spread evenly over the data, half those that these ablations change most.
 
     Those whose prediction flips come first; each ablation in turn gives one, the first ablation first.
 
     Args:
-        kind: of the outputs, 'logits', 'score', 'similarity' or 'words'.
+        form: of the outputs.
         units: the example of each output, in ascending order, where examples have several; some may have none.
     """
-    numbers = np.arange(len(swept.base)) if units is None else np.unique(units)
+    base, outputs = form.sizes(swept)
+    numbers = np.arange(len(base)) if units is None else np.unique(units)
     examples = len(numbers)
     if examples <= SAMPLED_EXAMPLES:
         return [int(number) for number in numbers]
     chosen = dict.fromkeys(np.linspace(0, examples - 1, SAMPLED_EXAMPLES // 2).round().astype(int).tolist())
-    changes = np.abs(swept.outputs - swept.base).reshape(len(swept.outputs), len(swept.base), -1)
+    changes = np.abs(outputs - base).reshape(len(outputs), len(base), -1)
     sizes = np.nan_to_num(changes.max(-1))
     if units is not None:
         sizes = np.maximum.reduceat(sizes, np.searchsorted(units, numbers), axis=1)
-    if kind == "logits" and swept.base.shape[-1] > 1:
-        flips = predictions_from_logits(swept.outputs) != predictions_from_logits(swept.base[None])
+    if form.predicts and base.shape[-1] > 1:
+        flips = predictions_from_logits(outputs) != predictions_from_logits(base[None])
         sizes = sizes + flips * (1 + sizes.max())
     orders = np.argsort(-sizes, axis=1, kind="stable")
     for example in orders.T.ravel().tolist():

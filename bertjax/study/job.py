@@ -1,7 +1,7 @@
 """The main job once it is loaded: model, data and ablations as values, checked before anything is computed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +14,9 @@ from bertjax.evidence import Metric, check_labels, check_weighable
 from bertjax.interventions import Ablation, Change, name_layer_head
 from bertjax.model import BertForSentenceEmbedding, PretrainedModel, load
 from bertjax.results import Entry, Place
-from bertjax.study.encoding import Encoded, encode_examples, is_regression
-from bertjax.study.outputs import metrics_of, positive_label
-from bertjax.study.scoring import score_ablations
+from bertjax.study.scoring import Judge, judges_of, score_ablations
 from bertjax.study.settings import Settings, list_ablations
+from bertjax.tasks import Encoded, Options, encode_examples, is_regression, metrics_of, positive_label
 
 
 @dataclass(frozen=True)
@@ -43,17 +42,22 @@ class Job:
     @property
     def labels(self) -> Num[np.ndarray, " outputs"]:
         """The label of each output: of the examples, or the true words."""
-        return self.examples.labels if self.encoded.wanted is None else self.encoded.wanted.words
+        return self.examples.labels if self.encoded.labels is None else self.encoded.labels
 
     @property
     def units(self) -> Int[np.ndarray, " outputs"] | None:
         """The example of each output, where examples have several."""
-        return None if self.encoded.wanted is None else self.encoded.wanted.units
+        return self.encoded.units
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """What judges the outputs, the main one first."""
         return metrics_of(self.encoded.kind, self.examples.task, self.settings.metric)
+
+    @property
+    def judges(self) -> list[Judge]:
+        """The metrics with the labels by which they judge outputs: on all, and the main one on each group."""
+        return judges_of(self.metrics, self.labels, self.examples.groups if self.units is None else None)
 
     @property
     def positive(self) -> int:
@@ -67,7 +71,7 @@ class Job:
 
     def score(self, result: SweepResult) -> tuple[list[Entry], dict[str, float]]:
         """The scores of all ablations, and of the base run by metric."""
-        return score_ablations(self.metrics, self.positive, self.labels, result, self.ablations, self.places)
+        return score_ablations(self.judges, self.positive, result, self.ablations, self.places)
 
 
 def load_job(settings: Settings) -> Job:
@@ -87,11 +91,17 @@ def load_job(settings: Settings) -> Job:
         examples,
         settings.max_length,
         prompts=settings.prompts,
-        seed=settings.seed,
-        every_word=settings.every_word,
         together=settings.distributed,
-        memory=budget_of_texts(settings.memory_budget),
+        options=Options(
+            seed=settings.seed,
+            every_word=settings.every_word,
+            pll=settings.pll,
+            memory=budget_of_texts(settings.memory_budget),
+        ),
     )
+    if encoded.kept_examples is not None:
+        kept = examples.take(encoded.kept_examples)
+        examples = replace(kept, source=", ".join(part for part in (kept.source, encoded.note) if part))
     return Job(settings, model, directory, ablations, examples, encoded)
 
 
@@ -124,10 +134,10 @@ def _load_examples(settings: Settings, model: PretrainedModel) -> Examples:
 def check_scorable(job: Job) -> None:
     """Score outputs that are all 0: what is wrong with labels or metrics comes out before the sweep, not after."""
     examples, encoded, labels = job.examples, job.encoded, job.labels
-    numbers = {"logits": (len(encoded.label_order),), "words": (2,)}.get(encoded.kind, ())
-    shape = (1, len(labels), *numbers)
+    count = len(encoded.label_order) if encoded.kind == "logits" else len(encoded.form.numbers)
+    shape = (1, len(labels), count) if count else (1, len(labels))
     nothing, ablation = SweepResult(np.zeros(shape[1:]), np.zeros(shape)), Ablation("0.0", (Change(0, 0),))
-    score_ablations(job.metrics, job.positive, labels, nothing, [ablation], [("0.0", 0, 0)])
+    score_ablations(job.judges, job.positive, nothing, [ablation], [("0.0", 0, 0)])
     check_labels(job.metrics[0], labels, job.positive, examples.task.label_names or ())
     for metric in job.metrics:
         check_weighable(metric, labels, job.positive)

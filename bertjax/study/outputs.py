@@ -1,12 +1,9 @@
 """From a task's examples to the outputs that its metrics read, base and ablated.
 
-Four kinds of model can do a task: one with a classification head, whose outputs are logits; a sentence embedder,
-whose output for a pair is the cosine similarity of its two vectors; a cross-encoder with one label, whose output is
-a score; and one with a masked-LM head, whose outputs are log-probability and rank of each masked word.
+What a model gives for them is a `Form` of the room `tasks`; here it is swept over, and what metrics read is made of it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +11,20 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from bertjax.data import Task, collate
+from bertjax.data import collate
 from bertjax.engine import (
-    Combine,
     SharedEncodings,
-    SweepResult,
     divide_examples,
     gather,
     plain,
     sweep,
     sweep_distributed,
 )
-from bertjax.errors import DataError, InputError, some_of
-from bertjax.evidence import METRICS, Metric, find_metric
-from bertjax.interventions import Ablation, Readout, mean_head_outputs, readouts, stack, sum_head_outputs
+from bertjax.errors import InputError
+from bertjax.interventions import Ablation, mean_head_outputs, stack, sum_head_outputs
 from bertjax.model import ModelOutput, Overrides, PretrainedModel
 from bertjax.progress import Progress, silent
-from bertjax.study.encoding import Encoded, Kind, batch_encodings, plain_label
+from bertjax.tasks import Encoded, TaskResult, batch_encodings, cosine
 
 # Into how many blocks, and at least how large, processes cut the examples for means.
 MOST_BLOCKS, EXAMPLES_OF_BLOCK = 64, 256
@@ -51,7 +45,7 @@ def sweep_examples(
     settings: Mapping[str, Any] | None = None,
     progress: Progress = silent,
     say: Callable[[str], None] = lambda line: None,
-) -> SweepResult:
+) -> TaskResult:
     """Base and ablated outputs of every example, by the engine.
 
     Args:
@@ -60,15 +54,15 @@ def sweep_examples(
         progress: called with the work done and the total work.
 
     Returns: logits `[ablations, examples, labels]` in the task's order of labels; similarities in [-1, 1] or scores,
-        `[ablations, examples]`; or log-probabilities and ranks `[ablations, words, 2]`.
+        `[ablations, examples]`; or of other tasks `[ablations, outputs, numbers]`.
     """
-    readout, combine = how_to_run(encoded)
+    form = encoded.form
     result = sweep(
         model,
         encoded.texts,
         ablations,
-        readout,
-        combine=combine,
+        form.readout,
+        combine=form.combine,
         at=encoded.at,
         targets=encoded.targets,
         means=means,
@@ -80,7 +74,7 @@ def sweep_examples(
         progress=progress,
         say=say,
     )
-    return _in_order(encoded, result)
+    return encoded.outputs_of(result)
 
 
 def sweep_together(
@@ -96,16 +90,16 @@ def sweep_together(
     settings: Mapping[str, Any] | None = None,
     progress: Progress = silent,
     say: Callable[[str], None] = lambda line: None,
-) -> SweepResult | None:
+) -> TaskResult | None:
     """`sweep_examples` by several processes; None on all but the first."""
-    readout, combine = how_to_run(encoded)
+    form = encoded.form
     assert isinstance(encoded.encodings, SharedEncodings)
     result = sweep_distributed(
         model,
         encoded.encodings,
         ablations,
-        readout,
-        combine=combine,
+        form.readout,
+        combine=form.combine,
         means=means,
         memory=memory,
         attention=attention,
@@ -115,33 +109,7 @@ def sweep_together(
         progress=progress,
         say=say,
     )
-    return None if result is None else _in_order(encoded, result)
-
-
-def _in_order(encoded: Encoded, result: SweepResult) -> SweepResult:
-    """Logits in the task's order of labels; words one after another."""
-    if encoded.wanted is not None:
-        of_words = encoded.wanted.of_words
-        return replace(result, base=of_words(result.base), outputs=of_words(result.outputs))
-    if encoded.kind != "logits":
-        return result
-    order = list(encoded.label_order)
-    return replace(result, base=result.base[..., order], outputs=result.outputs[..., order])
-
-
-def without_ranks(kind: Kind, result: SweepResult) -> SweepResult:
-    """Outputs whose changes have a size: of words the log-probabilities alone, of others all."""
-    if kind != "words":
-        return result
-    return replace(result, base=result.base[..., 0], outputs=result.outputs[..., 0])
-
-
-def how_to_run(encoded: Encoded) -> tuple[Readout, Combine | None]:
-    """What the engine keeps of each text, and what it makes of an example's several."""
-    if encoded.kind == "similarity":
-        return readouts.sentence_embedding, cosine
-    of_kind: dict[str, Readout] = {"logits": readouts.logits, "score": readouts.score, "words": readouts.words}
-    return of_kind[encoded.kind], None
+    return None if result is None else encoded.outputs_of(result)
 
 
 def sweep_plainly(
@@ -152,16 +120,16 @@ def sweep_plainly(
     batch_size: int,
     chunk_size: int | None = None,
     progress: Progress = silent,
-) -> SweepResult:
+) -> TaskResult:
     """The same as `sweep_examples`, by `plain.sweep`: `jax.vmap` over stacks of overrides, padded batches."""
-    if encoded.wanted is not None:
-        raise InputError("--engine plain has no readout of masked words: leave it out")
+    if encoded.asked is not None:
+        raise InputError("--engine plain has no readout at chosen tokens: leave it out")
     positions = model.config.max_tokens
-    readout, combine = how_to_run(encoded)
-    if combine is None:
+    form = encoded.form
+    if form.combine is None:
         batches = batch_encodings(encoded, range(encoded.examples), batch_size, positions)
-        result = plain.sweep(model, batches, overrides, readout, chunk_size=chunk_size, progress=progress)
-        return _in_order(encoded, result)
+        result = plain.sweep(model, batches, overrides, form.readout, chunk_size=chunk_size, progress=progress)
+        return encoded.outputs_of(result)
     pairs = max(1, VECTOR_BYTES // (8 * model.config.hidden_size * (len(overrides) + 1)))
     blocks = []
     for start in range(0, encoded.examples, pairs):
@@ -172,10 +140,10 @@ def sweep_plainly(
 
         numbers = [*block, *(example + encoded.examples for example in block)]
         batches = batch_encodings(encoded, numbers, batch_size, positions)
-        vectors = plain.sweep(model, batches, overrides, readout, chunk_size=chunk_size, progress=report)
+        vectors = plain.sweep(model, batches, overrides, form.readout, chunk_size=chunk_size, progress=report)
         blocks.append((cosine(*np.split(vectors.base, 2)), cosine(*np.split(vectors.outputs, 2, axis=1))))
     base, outputs = (np.concatenate(parts, axis=-1) for parts in zip(*blocks, strict=True))
-    return SweepResult(base, outputs)
+    return TaskResult(base, outputs)
 
 
 def mean_outputs(
@@ -220,79 +188,6 @@ def _unrepeated(
         mask = arguments["attention_mask"] * first[:, None].astype(np.int32)
         batches.append({**arguments, "attention_mask": mask})
     return batches
-
-
-def cosine(
-    first: Float[np.ndarray, "*examples embed"], second: Float[np.ndarray, "*examples embed"]
-) -> Float[np.ndarray, "*examples"]:
-    """Cosine similarity of vectors, summed in float64, given in the vectors' dtype.
-
-    >>> cosine(np.array([[3.0, 4.0]]), np.array([[4.0, 3.0]]))
-    array([0.96])
-    """
-    sums = [
-        np.einsum("...e,...e->...", left, right, dtype=np.float64)
-        for left, right in ((first, second), (first, first), (second, second))
-    ]
-    return (sums[0] / np.maximum(np.sqrt(sums[1] * sums[2]), 1e-12)).astype(first.dtype)
-
-
-def metrics_of(kind: str, task: Task, chosen: Metric | str | None = None) -> tuple[Metric, ...]:
-    """Which metrics judge a task, the main one first.
-
-    Logits and words are judged by the task's own; similarities and scores by rank correlation (regression) or by how
-    well they tell the yes pairs from the no pairs (classification).
-
-    Args:
-        chosen: the main one, in place of these metrics' first; a name, or a Metric of your own.
-
-    Raises:
-        InputError: the chosen one cannot judge such outputs.
-    """
-    if kind in ("logits", "words"):
-        names = task.metrics
-    else:
-        names = ("spearman", "pearson") if task.kind == "regression" else ("roc_auc", "average_precision")
-    own = tuple(find_metric(name) for name in names)
-    if chosen is None:
-        return own
-    main = find_metric(chosen)
-    classes = task.kind == "classification"
-    reads = "outputs" if kind == "words" else "predictions" if kind == "logits" and classes else "values"
-    targets = "classes" if classes else "numbers"
-    two_classes = task.label_names is None or len(task.label_names) == 2  # one of which is the positive one
-
-    def fits(metric: Metric) -> bool:
-        alike = (metric.reads, metric.targets) == (reads, targets)
-        return alike and (two_classes or reads == "values" or not metric.of_one_label)
-
-    if not fits(main):
-        of_logits = "predicted classes" if classes else "values"
-        outputs = {"similarity": "similarities", "score": "scores", "words": "masked words"}.get(kind, of_logits)
-        fitting = " or ".join(metric.name for metric in METRICS.values() if fits(metric))
-        raise InputError(f"--metric {main.name} does not judge {outputs} of {task.name}: choose {fitting}")
-    return (main, *(metric for metric in own if metric.name != main.name))
-
-
-def positive_label(kind: str, task: Task) -> int:
-    """The label that counts as yes: for similarities and scores entailment or paraphrase, else 1.
-
-    Raises:
-        DataError: similarities or scores, and neither is among the task's labels.
-    """
-    names = task.label_names or ()
-    if kind == "logits" or not names:
-        return 1
-    meanings: tuple[str, ...] = ("entailment", "equivalent", "duplicate", "similar")
-    if len(names) == 2:
-        meanings += ("yes", "true", "1")
-    for number, name in enumerate(names):
-        if plain_label(name) in meanings:
-            return number
-    raise DataError(
-        f"none of {task.name}'s labels {some_of(names)} says that a pair is similar: call one of two labels 'yes', "
-        "or, where they are ratings, give --label-names with nothing behind it"
-    )
 
 
 def sampled_attention(

@@ -18,7 +18,7 @@ from bertjax.study.job import Job
 
 def provenance(job: Job) -> dict[str, Any]:
     """Command, model, data, outputs, versions and device, for `summary.json`."""
-    examples, encoded, metrics = job.examples, job.encoded, job.metrics
+    examples, encoded, metrics = job.examples, job.encoded, [judge.metric for judge in job.judges]
     own = {metric.name: metric.describe() for metric in metrics if BUILT_IN.get(metric.name) is not metric}
     return {
         **where_from(job.model, job.directory, job.settings.model),
@@ -32,6 +32,7 @@ def provenance(job: Job) -> dict[str, Any]:
             "sha256": examples.sha256,
         },
         "outputs": encoded.kind,
+        **({"numbers": list(encoded.form.numbers)} if encoded.form.numbers else {}),
         "metrics": [metric.name for metric in metrics],
         "positive": job.positive,
         "metric": {"name": metrics[0].name, "label": metrics[0].label},

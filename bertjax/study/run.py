@@ -15,7 +15,6 @@ from bertjax import arguments
 from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.engine import (
     Estimate,
-    SweepResult,
     discard_journal,
     estimate,
     is_unfinished,
@@ -30,7 +29,6 @@ from bertjax.results import Results, check_directory
 from bertjax.study.conclusion import conclude
 from bertjax.study.job import Job, check_scorable, load_job
 from bertjax.study.outputs import (
-    how_to_run,
     mean_outputs,
     mean_outputs_together,
     sweep_examples,
@@ -38,6 +36,7 @@ from bertjax.study.outputs import (
     sweep_together,
 )
 from bertjax.study.settings import Settings, check_settings, for_this_device
+from bertjax.tasks import TaskResult
 
 # What one ablation of a collection is; of the others a set.
 NOUNS = {"heads": "head", "layers": "layer", "pairs": "pair of heads", "subsets": "subset"}
@@ -67,6 +66,7 @@ def ablate(
     max_length: int | None = None,
     prompts: Sequence[str] | None = None,
     every_word: bool = False,
+    pll: str = "original",
     readout: str = "auto",
     precision: str = "auto",
     attention: str = "auto",
@@ -77,7 +77,8 @@ def ablate(
 
     Args:
         model: directory, hub id or 'package:NAME'.
-        task: of GLUE by name, 'qnli-sample', 'mlm' for masked words, or 'custom' for a file of your own (`data`).
+        task: of GLUE by name, 'qnli-sample', 'mlm' for masked words, 'minimal-pairs',
+            'agreement', or 'custom' for a file of your own (`data`).
         mode: what takes a head's place: 'uniform' attention, 'zero', or its 'mean' output.
         ablate: 'heads' one by one, 'layers', 'pairs', 'all-but-one', 'cumulative', 'subsets', or a file of sets.
         heads: only these, such as ["3.0", "2.7"].
@@ -91,6 +92,8 @@ def ablate(
         prompts: what a sentence embedder reads before first and second texts, such as ["query", "passage"]: names of
             the checkpoint's prompts, or texts with white space in them.
         every_word: with task 'mlm': mask each word by itself, in place of 15 % together.
+        pll: where words are masked by themselves: 'original', or 'within-word' to mask with each piece those that
+            follow in the same word.
         readout: 'similarity' treats any BERT as a sentence embedder.
         precision, attention: in which numbers, and by which form of attention.
         memory: how much to stay within, such as '8GB'.
@@ -128,6 +131,7 @@ def ablate(
         max_length=max_length,
         prompts=_texts(prompts, "prompts", "names of prompts, or texts"),
         every_word=every_word,
+        pll=pll,
         readout=readout,
         precision=precision,
         attention=attention,
@@ -205,8 +209,8 @@ def _introduce(job: Job, say: Callable[[str], None]) -> None:
     called = "" if settings.ablate in NOUNS else f" ({settings.ablate})"
     say(f"{job.model.class_name} {settings.model}: {what}{called}, {how}")
     counted = f"{count_of(len(examples), 'example')}, {count_of(int(job.encoded.lengths.sum()), 'token')}"
-    if job.encoded.wanted is not None:
-        counted += f", {count_of(len(job.encoded.wanted), 'masked word')}"
+    if job.encoded.asked is not None:
+        counted += f", {count_of(len(job.encoded.asked), 'masked word')}"
     say(f"{examples.task.name}: {counted} ({examples.source})")
 
 
@@ -224,13 +228,13 @@ def estimate_job(settings: Settings) -> Estimate:
     check_settings(settings)
     settings = for_this_device(settings)
     job = load_job(settings)
-    readout, combine = how_to_run(job.encoded)
+    form = job.encoded.form
     return estimate(
         job.model,
         job.encoded.texts,
         job.ablations,
-        readout,
-        combine=combine,
+        form.readout,
+        combine=form.combine,
         at=job.encoded.at,
         targets=job.encoded.targets,
         memory=settings.memory_budget,
@@ -264,7 +268,7 @@ def _check_directory(settings: Settings) -> None:
     check_directory(settings.directory, settings.overwrite or unfinished)
 
 
-def _check_finite(ablations: Sequence[Ablation], result: SweepResult, journal: Path | None) -> None:
+def _check_finite(ablations: Sequence[Ablation], result: TaskResult, journal: Path | None) -> None:
     """Raise `InputError` where an ablation has outputs that nothing can be made of; no journal brings them back."""
     runs = zip(ablations, result.outputs, strict=True)
     broken = [ablation.name for ablation, outputs in runs if not np.isfinite(outputs).all()]
@@ -289,7 +293,7 @@ def _sweep(
     say: Callable[[str], None],
     progress: Progress,
     journal: Path | None,
-) -> SweepResult | None:
+) -> TaskResult | None:
     settings, model = job.settings, job.model
     if settings.engine == "fast":
         sweep = sweep_together if settings.distributed else sweep_examples

@@ -31,6 +31,7 @@ from bertjax.machine import parse_bytes
 from bertjax.paths import hash_file, is_file, is_there, user_path
 from bertjax.results import NOT_COMPARED
 from bertjax.study.naming import name_directory
+from bertjax.tasks import PLL
 
 # Which sets of heads: for each whether `heads` can narrow it.
 COLLECTIONS = {
@@ -77,6 +78,8 @@ class Settings:
         seed: of the draw of examples, and of subsets.
         metric: the main one, in place of the task's own; a name in `metrics.METRICS`, or a Metric of your own.
         every_word: for 'mlm': mask each word by itself, in place of 15 % together.
+        pll: for words that are masked by themselves: 'original', or 'within-word' to mask with each piece those that
+            follow in the same word.
         readout: 'auto' by the kind of checkpoint, or 'similarity' to treat any BERT as a sentence embedder.
         overwrite: replace results that are there; an unfinished sweep with the same settings resumes nevertheless.
         resume: resume an unfinished sweep; a plain rerun does so too, but refuses a directory that is complete.
@@ -101,6 +104,7 @@ class Settings:
     max_length: int | None = None
     prompts: tuple[str, ...] | None = None
     every_word: bool = False
+    pll: str = "original"
     precision: str = "auto"
     seed: int = 0
     readout: str = "auto"
@@ -166,6 +170,7 @@ def check_settings(settings: Settings) -> None:
         ("engine", ("fast", "plain")),
         ("attention", ("auto", "explicit", "fused", "pallas")),
         ("readout", ("auto", "similarity")),
+        ("pll", PLL),
     ):
         if getattr(settings, name) not in choices:
             raise InputError(f"{name} {getattr(settings, name)!r} is not one of {', '.join(choices)}")
@@ -190,7 +195,7 @@ def for_this_device(settings: Settings) -> Settings:
     )
 
 
-TEXTS = ("model", "task", "mode", "ablate", "engine", "attention", "precision", "readout", "split")
+TEXTS = ("model", "task", "mode", "ablate", "engine", "attention", "precision", "readout", "pll", "split")
 OPTIONAL_TEXTS = ("output", "memory", "data", "data_dir", "label_column")
 LISTS, SWITCHES = (
     ("heads", "text_columns", "label_names", "prompts"),

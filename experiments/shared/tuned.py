@@ -10,7 +10,7 @@ from bertjax.checkpoints import hash_checkpoint, locate, read_merged_config
 from bertjax.cli import Parser
 from bertjax.data import Task
 from bertjax.errors import BertjaxError, ConfigError
-from bertjax.study import label_order
+from bertjax.tasks import label_order
 from experiments.shared.program import Run
 from experiments.shared.samples import task_runs
 

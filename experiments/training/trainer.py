@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, Key, Shaped
 from bertjax import collate
 from bertjax.data import Encoding
 from bertjax.model import Graph, PretrainedModel, State
-from bertjax.study import Encoded, batch_encodings
+from bertjax.tasks import Encoded, batch_encodings
 from experiments.training.dropout import train_logits
 
 # Batches hold texts of similar length, sorted within groups of this many batches.

@@ -1,14 +1,10 @@
-"""A task's examples as a model reads them."""
+"""From a task's examples to what a model reads: which models can do a task, and what becomes of its texts."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
-import numpy as np
-from jaxtyping import Int32
-
-from bertjax.data import MASKED, Encoding, Examples, Task, Tokenizer, batches_by_length, collate
+from bertjax.data import TASKS, Asks, Encoding, Examples, Task, Tokenizer
 from bertjax.engine import SharedEncodings
 from bertjax.errors import ConfigError, InputError, some_of
 from bertjax.formatting import count_of
@@ -20,84 +16,35 @@ from bertjax.model import (
     BertForSequenceClassification,
     PretrainedModel,
 )
-from bertjax.study.words import Wanted, mask_words, name_unknown
-
-# What a model gives for an example: logits of labels, a score, the similarity of its two texts, or numbers of words.
-Kind: TypeAlias = Literal["logits", "score", "similarity", "words"]
+from bertjax.tasks import masked_words, minimal_pairs
+from bertjax.tasks.encoded import Encoded
+from bertjax.tasks.forms import plain_label
+from bertjax.tasks.options import Options
 
 
 @dataclass(frozen=True)
-class Encoded:
-    """Examples as the model reads them.
+class Asking:
+    """How examples of tasks that ask for other things than labels are read.
 
     Args:
-        kind: 'logits' or 'score' (one encoding for each example), 'similarity' (two: all first texts, then all
-            second), or 'words' (as many as its `wanted` say).
-        encodings: the tokenised texts or pairs; of several processes each tokenises its share.
-        pad_id: the padding token's id.
-        examples: how many examples there are.
-        label_order: for logits: column of the model's output for each of the task's labels.
-        wanted: for words: which are masked and asked for.
+        models: classes of models that can do such a task.
+        head: what these have, for messages.
+        encode: makes what a model reads of examples.
     """
 
-    kind: Kind
-    encodings: Sequence[Encoding]
-    pad_id: int
-    examples: int
-    label_order: tuple[int, ...] = ()
-    wanted: Wanted | None = None
+    models: tuple[type[PretrainedModel], ...]
+    head: str
+    encode: Callable[[Tokenizer, Examples, Options], Encoded]
 
-    @cached_property
-    def lengths(self) -> Int32[np.ndarray, " encodings"]:
-        """Tokens of each encoding."""
-        return (
-            self.encodings.lengths
-            if isinstance(self.encodings, SharedEncodings)
-            else np.array([*map(len, self.encodings)], np.int32)
-        )
 
-    @cached_property
-    def truncated(self) -> int:
-        """How many examples lost tokens to the maximum length."""
-        if self.wanted is not None:
-            return len({self.wanted.examples[number] for number, text in enumerate(self.encodings) if text.truncated})
-        if isinstance(self.encodings, SharedEncodings):
-            cut = self.encodings.truncated
-        else:
-            cut = np.array([encoding.truncated for encoding in self.encodings], np.bool_)
-        return int(cut.reshape(-1, self.examples).any(axis=0).sum())
-
-    @property
-    def texts(self) -> list[tuple[Encoding, ...]]:
-        """The encodings of each example that the engine runs: of words each encoding is one."""
-        if self.wanted is not None:
-            return [(encoding,) for encoding in self.encodings]
-        if isinstance(self.encodings, SharedEncodings):
-            return self.encodings.texts_of(range(self.examples))
-        return [
-            tuple(self.encodings[number] for number in self.numbers_of(example)) for example in range(self.examples)
-        ]
-
-    @property
-    def at(self) -> Int32[np.ndarray, "texts wanted"] | None:
-        """At which tokens a sweep takes its readout; None for all."""
-        return None if self.wanted is None else self.wanted.at
-
-    @property
-    def targets(self) -> Int32[np.ndarray, "texts wanted"] | None:
-        """What the readout takes beside the model's output; None for nothing."""
-        return None if self.wanted is None else self.wanted.targets
-
-    def numbers_of(self, example: int) -> tuple[int, ...]:
-        """The numbers of the encodings that belong to an example."""
-        if self.wanted is not None:
-            return tuple(np.flatnonzero(self.wanted.examples == example).tolist())
-        return (example, example + self.examples) if self.kind == "similarity" else (example,)
-
-    def kept_of(self, example: int) -> tuple[int, ...]:
-        """Those whose attention may be kept: of the copies of a text in which each word is masked alone, the first."""
-        numbers = self.numbers_of(example)
-        return numbers if self.wanted is None else numbers[:1]
+_OF_WORDS = (BertForMaskedLM, BertForPreTraining)
+ASKINGS: Mapping[Asks, Asking] = MappingProxyType(
+    {
+        "words": Asking(_OF_WORDS, "masked-LM head", masked_words.encode),
+        "pairs": Asking(_OF_WORDS, "masked-LM head", minimal_pairs.encode_pairs),
+        "agreement": Asking(_OF_WORDS, "masked-LM head", minimal_pairs.encode_agreement),
+    }
+)
 
 
 def encode_examples(
@@ -107,65 +54,53 @@ def encode_examples(
     max_length: int | None = None,
     *,
     prompts: Sequence[str] | None = None,
-    seed: int = 0,
-    every_word: bool = False,
     together: bool = False,
-    memory: int | None = None,
+    options: Options | None = None,
 ) -> Encoded:
     """Tokenise examples for a model.
 
     Args:
-        model: a `BertForSequenceClassification`, `BertForSentenceEmbedding`, or for masked words one with a masked-LM
-            head.
+        model: one that can do the task: for labels a `BertForSequenceClassification` or `BertForSentenceEmbedding`.
         max_length: tokens after which a text (pair) is cut; default what model and tokenizer say, and for classifiers
             that are no cross-encoders of sentence-transformers at most 128, as GLUE's reference scripts do.
         prompts: what is put before the first and the second texts, by names of the tokenizer's or as texts
             (`Tokenizer.with_prompt`); one for both; None for the tokenizer's own.
-        seed: of the draw of words that are masked.
-        every_word: mask each word by itself, in place of drawn ones together.
         together: each of the processes that were joined tokenises its share; all call this.
-        memory: bytes that this process may hold while it tokenises; None for most of what is free.
+        options: what else may be chosen.
 
     Raises:
         ConfigError: the model has no outputs that the task's metrics could read.
         InputError: the maximum length is beyond the model's positions, the tokenizer's ids are beyond its vocabulary,
             processes were given different texts, or there is too little memory.
     """
+    options = options or Options()
     length = _choose_length(model, tokenizer, examples, max_length)
+    task = examples.task
+    if task.asks in ASKINGS:
+        asking = ASKINGS[task.asks]
+        if not isinstance(model, asking.models):
+            raise ConfigError(
+                f"{model.class_name} has no {asking.head}, which {task.name} needs: {what_it_can_do(model)}"
+            )
+        if prompts is not None:
+            raise InputError(f"--prompts stand before texts of labels and similarities: {task.name} takes none")
+        return asking.encode(tokenizer, examples, replace(options, max_length=length))
     kind, order = _kind_of_outputs(model, examples)
     tokenizer, first, second = _with_prompts(model, tokenizer, examples, prompts)
-    if every_word and kind != "words":
-        raise InputError(f"--every-word masks words, which {examples.task.name} does not: leave it out")
-    if kind == "words":
-        if together:
-            raise InputError(f"{examples.task.name} runs in one process: leave --distributed out")
-        if prompts is not None:
-            raise InputError(
-                f"--prompts stand before texts, and {examples.task.name} asks for all words: leave them out"
-            )
-        whole = tokenizer.encode(name_unknown(tokenizer, first), None, length, room=memory_left(memory))
-        masked, wanted = mask_words(tokenizer, whole, seed=seed, every_word=every_word)
-        return Encoded(kind, masked, tokenizer.pad_id, len(examples), wanted=wanted)
     if together:
-        encodings: Sequence[Encoding] = SharedEncodings(tokenizer, first, second, length, len(examples), memory)
+        encodings: Sequence[Encoding] = SharedEncodings(tokenizer, first, second, length, len(examples), options.memory)
     else:
-        encodings = tuple(tokenizer.encode(first, second, length, room=memory_left(memory)))
+        encodings = tuple(tokenizer.encode(first, second, length, room=memory_left(options.memory)))
     return Encoded(kind, encodings, tokenizer.pad_id, len(examples), order)
 
 
-def _kind_of_outputs(model: PretrainedModel, examples: Examples) -> tuple[Kind, tuple[int, ...]]:
+def _kind_of_outputs(model: PretrainedModel, examples: Examples) -> tuple[str, tuple[int, ...]]:
     """What a model gives for each example, and which of its logits stands for each label.
 
     Raises:
         ConfigError: nothing that the task's metrics could read.
     """
     task = examples.task
-    if task.masked:
-        if isinstance(model, BertForMaskedLM | BertForPreTraining):
-            return "words", ()
-        raise ConfigError(
-            f"{model.class_name} has no masked-LM head, which {task.name} asks for words: {_what_it_can_do(model)}"
-        )
     if isinstance(model, BertForSentenceEmbedding):
         if examples.second is None:
             raise ConfigError(
@@ -174,22 +109,25 @@ def _kind_of_outputs(model: PretrainedModel, examples: Examples) -> tuple[Kind, 
             )
         return "similarity", ()
     if not isinstance(model, BertForSequenceClassification):
-        raise ConfigError(f"{model.class_name} has no output for {task.name}: {_what_it_can_do(model)}")
+        raise ConfigError(f"{model.class_name} has no output for {task.name}: {what_it_can_do(model)}")
     if is_regression(model) and (_is_cross_encoder(model) or task.kind == "classification"):
         return "score", ()
     return "logits", label_order(model.config.id2label, task)
 
 
-def _what_it_can_do(model: PretrainedModel) -> str:
+def what_it_can_do(model: PretrainedModel) -> str:
     """Which tasks fit a model, as the end of a message."""
-    if isinstance(model, BertForMaskedLM | BertForPreTraining):
-        return f"--task {MASKED} measures it; give a classifier or a sentence embedder for other tasks"
+    names = [
+        task.name for task in TASKS.values() if task.asks in ASKINGS and isinstance(model, ASKINGS[task.asks].models)
+    ]
+    if names:
+        return f"it can do --task {some_of(names, most=len(names))}"
     if isinstance(model, BertForSentenceEmbedding):
         return "it measures similarities: give a task of pairs"
     if isinstance(model, BertForSequenceClassification):
         labels = count_of(model.config.num_labels, "label")
         return f"it is a classifier of {labels}: give the task that it was fine-tuned on"
-    return "give a checkpoint of a classifier, of sentence-transformers, or with a masked-LM head"
+    return "give a checkpoint with a head for a task, or one of sentence-transformers"
 
 
 def _with_prompts(
@@ -272,19 +210,3 @@ def label_order(id2label: Mapping[int, str], task: Task) -> tuple[int, ...]:
             "name them alike in the model's config.json (id2label)"
         )
     return tuple(of_model.index(name) for name in of_task)
-
-
-def plain_label(name: str) -> str:
-    """A label's name without capitals and punctuation, in any alphabet."""
-    return "".join(letter for letter in name.lower() if letter.isalnum())
-
-
-def batch_encodings(
-    encoded: Encoded, numbers: Sequence[int], batch_size: int, positions: int
-) -> list[tuple[Sequence[int], dict[str, np.ndarray]]]:
-    """Batches of encodings of similar length: positions within `numbers`, and the model's arguments."""
-    lengths = encoded.lengths[np.asarray(numbers)].tolist()
-    return [
-        (places, collate([encoded.encodings[numbers[place]] for place in places], length, encoded.pad_id))
-        for places, length in batches_by_length(lengths, batch_size, max_length=positions)
-    ]

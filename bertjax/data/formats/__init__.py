@@ -1,0 +1,1 @@
+"""Files of tasks that ask for other things than labels of texts."""

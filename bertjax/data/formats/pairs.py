@@ -1,0 +1,115 @@
+"""Minimal pairs: a good and a bad sentence, or a template with one place and its two forms.
+
+BLiMP's files (Warstadt et al. 2020) are JSONL with `sentence_good`, `sentence_bad` and the paradigm as `UID`; a
+directory holds a file for each paradigm. Any file with two such columns will do, also with `good` and `bad`. A template
+has its place marked by `[MASK]`, `<mask>` or `***mask***` (as Goldberg 2019 has it), beside columns `good` and `bad`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bertjax.data.tables import SUFFIXES, Table, brief, read_table
+from bertjax.data.tasks import Examples, Task
+from bertjax.errors import DataError
+from bertjax.formatting import count_of
+from bertjax.machine import memory_left
+from bertjax.paths import is_directory, is_there, listing
+
+MARKS = ("[MASK]", "<mask>", "***mask***")
+TEMPLATES = ("sentence", "template", "text")
+GROUPS = ("UID", "paradigm", "phenomenon", "group", "condition")
+NUMBER = "pairID"  # counts a paradigm's pairs from 0 in BLiMP
+
+
+def read_pairs(path: Path, task: Task, columns: Sequence[str] | None = None, memory: int | None = None) -> Examples:
+    """Pairs of a file, or of all files of a directory, in the order of their names.
+
+    Args:
+        task: `minimal-pairs` or `agreement`.
+        columns: the two that hold good and bad sentences, in place of the usual ones.
+        memory: bytes that this process may hold while reading.
+
+    Raises:
+        DataError: there is no such file, or a line of it is no pair.
+    """
+    if columns is not None and len(columns) != 2:
+        raise DataError(f"{task.name} takes two text columns, the good sentence's first; found {', '.join(columns)}")
+    files = _files(path, task)
+    pairs: list[tuple[str, str]] = []
+    ids: list[str | int] = []
+    groups: list[str] = []
+    for file in files:
+        names = {*task.text_columns, *task.renamed, "good", "bad", *TEMPLATES, *GROUPS, NUMBER, *(columns or ())}
+        table = read_table(file, task, names, memory_left(memory))
+        pairs += _pairs(table, columns)
+        group = next((name for name in GROUPS if name in table.columns), None)
+        of_rows = [""] * len(table) if group is None else [str(value) for value in table.column(group)]
+        groups += of_rows
+        numbered = group is not None and NUMBER in table.columns
+        numbers = table.column(NUMBER) if numbered else table.numbers
+        ids += [
+            f"{name}-{number}" if numbered else len(ids) + place
+            for place, (name, number) in enumerate(zip(of_rows, numbers, strict=True))
+        ]
+    several = f" of {count_of(len(files), 'file')}" if len(files) > 1 else ""
+    return Examples(
+        task=task,
+        ids=tuple(ids) if len(set(ids)) == len(ids) else tuple(range(len(pairs))),
+        first=tuple(good for good, _ in pairs),
+        second=tuple(bad for _, bad in pairs),
+        labels=np.ones(len(pairs), np.int32),
+        source=f"{path} ({count_of(len(pairs), 'pair')}{several})",
+        split="validation",
+        groups=tuple(groups) if len(set(groups)) > 1 else None,
+    )
+
+
+def _files(path: Path, task: Task) -> list[Path]:
+    if not is_there(path):
+        raise DataError(f"{path}: no such file or directory; check the path")
+    if not is_directory(path):
+        return [path]
+    files = [file for file in listing(path) if file.name.endswith(SUFFIXES) and ".txt" not in file.name]
+    if not files:
+        raise DataError(f"{path}: holds no file of pairs for {task.name}: .jsonl or .tsv")
+    return files
+
+
+def _pairs(table: Table, columns: Sequence[str] | None) -> list[tuple[str, str]]:
+    """Good and bad sentence of each row."""
+    template = next((name for name in TEMPLATES if name in table.columns), None)
+    if columns is None and template is not None and {"good", "bad"} <= {*table.columns}:
+        return _filled(table, template)
+    usual = [("sentence_good", "sentence_bad"), ("good", "bad")]
+    names = tuple(columns) if columns else next((pair for pair in usual if {*pair} <= {*table.columns}), usual[0])
+    texts = [_texts(table, name) for name in names]
+    for row, (good, bad) in enumerate(zip(*texts, strict=True)):
+        if good == bad:
+            raise table.error(row, f"both sentences are {brief(good)}: a pair needs two")
+    return list(zip(*texts, strict=True))
+
+
+def _filled(table: Table, name: str) -> list[tuple[str, str]]:
+    """The template of each row with each of its two forms."""
+    pairs = []
+    for row, (template, good, bad) in enumerate(
+        zip(*(_texts(table, one) for one in (name, "good", "bad")), strict=True)
+    ):
+        marks = [mark for mark in MARKS if mark in template]
+        if len(marks) != 1 or template.count(marks[0]) != 1:
+            raise table.error(row, f"{brief(template)} has no single place for the forms, marked by {MARKS[0]}")
+        if good == bad:
+            raise table.error(row, f"both forms are {brief(good)}: a pair needs two")
+        pairs.append((template.replace(marks[0], good), template.replace(marks[0], bad)))
+    return pairs
+
+
+def _texts(table: Table, name: str) -> list[str]:
+    texts = []
+    for row, value in enumerate(table.column(name)):
+        if not isinstance(value, str) or not value.strip():
+            raise table.error(row, f"column {name!r} holds {brief(value)}, which is no text")
+        texts.append(value)
+    return texts

@@ -1,0 +1,73 @@
+"""Scores that are functions of sums over an output's numbers: means, and ratios of counts.
+
+Of a masked word the numbers are the true word's log-probability, in nats over the whole vocabulary, and its rank, 1 being
+the likeliest word; pseudo-perplexity is the exponential of the mean of negative log-probabilities, each word masked by
+itself (Salazar et al. 2020). Of a minimal pair they are the log-likelihoods of the bad and the good form. Of a sentence
+with tags they are counts: of words, and of entities, true ones, found ones and those that are both. Of a question they are
+its exact match and its F1 (Rajpurkar et al. 2016).
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from jaxtyping import Float, Num
+
+from bertjax.evidence.resampling import Sums
+
+Outputs = Float[np.ndarray, "runs rows numbers"]
+Terms = Float[np.ndarray, "runs rows terms"]
+
+WORDS = ("log-probability", "rank")
+LIKELIHOODS = ("bad", "good")
+TAGS = (
+    *("correct words", "words"),
+    *("strict hits", "strictly found", "strictly true"),
+    *("hits", "found", "true"),
+)
+ANSWERS = ("exact match", "F1")
+
+
+def _one_and_value(
+    value: Callable[[Outputs], Float[np.ndarray, "runs rows"]], outputs: Outputs, labels: Num[np.ndarray, " rows"], positive: int
+) -> Terms:
+    values = value(outputs)
+    return np.stack([values, np.ones(values.shape)], axis=-1)
+
+
+def _columns(places: tuple[int, ...], outputs: Outputs, labels: Num[np.ndarray, " rows"], positive: int) -> Terms:
+    return outputs[..., list(places)]
+
+
+def _mean(sums: Float[np.ndarray, "*draws 2"]) -> Float[np.ndarray, "*draws"]:
+    with np.errstate(invalid="ignore"):  # no word
+        mean: Float[np.ndarray, "*draws"] = sums[..., 0] / sums[..., 1]
+    return mean
+
+
+def _f1(sums: Float[np.ndarray, "*draws 3"]) -> Float[np.ndarray, "*draws"]:
+    """F1 of what is hit among what is found and what is true; 0 where neither is there, as in seqeval."""
+    both = sums[..., 1] + sums[..., 2]
+    return np.divide(2 * sums[..., 0], both, out=np.zeros(both.shape), where=both > 0)
+
+
+def mean_of(numbers: tuple[str, ...], value: Callable[[Outputs], Float[np.ndarray, "runs rows"]]) -> Sums:
+    """The mean of what a function makes of each output's numbers."""
+    return Sums(partial(_one_and_value, value), _mean, numbers)
+
+
+def _log_probabilities(outputs: Outputs) -> Float[np.ndarray, "runs rows"]:
+    return outputs[..., 0]
+
+
+CROSS_ENTROPY = mean_of(WORDS, lambda outputs: -outputs[..., 0])
+PSEUDO_PERPLEXITY = Sums(
+    partial(_one_and_value, _log_probabilities), lambda sums: np.exp(-_mean(sums)), WORDS
+)
+WORD_ACCURACY = mean_of(WORDS, lambda outputs: (outputs[..., 1] == 1).astype(np.float64))
+MARGIN = mean_of(LIKELIHOODS, lambda outputs: outputs[..., 1] - outputs[..., 0])
+TAG_ACCURACY = Sums(partial(_columns, (0, 1)), _mean, TAGS)
+STRICT_ENTITIES = Sums(partial(_columns, (2, 3, 4)), _f1, TAGS)
+ENTITIES = Sums(partial(_columns, (5, 6, 7)), _f1, TAGS)
+EXACT_MATCH = mean_of(ANSWERS, lambda outputs: outputs[..., 0])
+ANSWER_F1 = mean_of(ANSWERS, lambda outputs: outputs[..., 1])

@@ -1,0 +1,23 @@
+"""Tasks: what a model is asked of each example, and what of its answer is kept for the metrics."""
+
+from bertjax.tasks.encoded import Asked, Encoded, TaskResult, batch_encodings
+from bertjax.tasks.encoding import encode_examples, is_regression, label_order
+from bertjax.tasks.forms import FORMS, Form, cosine, metrics_of, positive_label
+from bertjax.tasks.options import PLL, Options
+
+__all__ = [
+    "FORMS",
+    "PLL",
+    "Asked",
+    "Encoded",
+    "Form",
+    "Options",
+    "TaskResult",
+    "batch_encodings",
+    "cosine",
+    "encode_examples",
+    "is_regression",
+    "label_order",
+    "metrics_of",
+    "positive_label",
+]

@@ -1,0 +1,206 @@
+"""A task's examples as a model reads them, and what is made of what it gives for them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Bool, Int, Int32, Int64, Num, Shaped
+
+from bertjax.data import Encoding, batches_by_length, collate
+from bertjax.engine import SharedEncodings, SweepResult
+from bertjax.tasks.forms import FORMS, Form
+
+Collect = Callable[["Asked", Shaped[np.ndarray, "runs texts wanted *numbers"]], "Collected"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The tokens at which a model is asked for something.
+
+    Args:
+        at: tokens of each text; the last again where a text has fewer than others.
+        targets: what it is asked for there: the true words' ids, say.
+        real: where these are a text's own, not repeated.
+        examples: the example to which each text belongs, in ascending order.
+    """
+
+    at: Int32[np.ndarray, "texts wanted"]
+    targets: Int32[np.ndarray, "texts wanted"]
+    real: Bool[np.ndarray, "texts wanted"]
+    examples: Int64[np.ndarray, " texts"]
+
+    def __len__(self) -> int:
+        return int(self.real.sum())
+
+    @classmethod
+    def of_lists(
+        cls, places: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], examples: Sequence[int]
+    ) -> "Asked":
+        """Of lists of unequal length, one for each text, none of them empty."""
+        most = max(map(len, places))
+        padded = [[[*row, *[row[-1]] * (most - len(row))] for row in rows] for rows in (places, targets)]
+        real = np.arange(most)[None] < np.array([*map(len, places)])[:, None]
+        return cls(np.array(padded[0], np.int32), np.array(padded[1], np.int32), real, np.array(examples, np.int64))
+
+    @cached_property
+    def words(self) -> Int32[np.ndarray, " words"]:
+        """What is asked for at each place, one after another."""
+        return self.targets[self.real]
+
+    @cached_property
+    def places(self) -> Int32[np.ndarray, " words"]:
+        """The token of each place in its text."""
+        return self.at[self.real]
+
+    @cached_property
+    def units(self) -> Int64[np.ndarray, " words"]:
+        """The example of each place: the words of a text are no independent examples."""
+        return np.repeat(self.examples, self.real.sum(axis=1))
+
+    def of_words(
+        self, given: Shaped[np.ndarray, "runs texts wanted *numbers"]
+    ) -> Shaped[np.ndarray, "runs words *numbers"]:
+        """What was given at each place, without repeated ones, one after another."""
+        return given[:, self.real]
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What is kept of what a model gave for a task's examples.
+
+    Args:
+        outputs: what metrics read.
+        details: what else is worth keeping, by name: predicted spans, say.
+    """
+
+    outputs: Shaped[np.ndarray, "runs outputs *numbers"]
+    details: Mapping[str, Shaped[np.ndarray, "runs ..."]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TaskResult(SweepResult):
+    """The outcome of a sweep as metrics read it.
+
+    Args:
+        details: what else is kept, by name, of each run; those of the base run begin with `base_`.
+    """
+
+    details: Mapping[str, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Examples as the model reads them.
+
+    Args:
+        kind: the name of what the model gives for them (`FORMS`): 'logits' or 'score' (one encoding for each example),
+            'similarity' (two: all first texts, then all second), or of another task, whose encodings are as many as
+            its `asked` say.
+        encodings: the tokenised texts or pairs; of several processes each tokenises its share.
+        pad_id: the padding token's id.
+        examples: how many examples there are.
+        label_order: for logits: column of the model's output for each of the task's labels.
+        asked: for tasks that ask at chosen tokens: at which, and for what.
+        collect: for these: makes outputs of what the model gives there.
+        labels: of each output, where these are not the examples' own.
+        units: the example of each output, where examples have several.
+        fixed: what else is kept with the outputs, by name, the same for all runs.
+        kept_examples: which of the given examples these are, by number; None for all.
+        note: what is to be said of those that were left out.
+    """
+
+    kind: str
+    encodings: Sequence[Encoding]
+    pad_id: int
+    examples: int
+    label_order: tuple[int, ...] = ()
+    asked: Asked | None = None
+    collect: Collect | None = None
+    labels: Num[np.ndarray, " outputs"] | None = None
+    units: Int[np.ndarray, " outputs"] | None = None
+    fixed: Mapping[str, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
+    kept_examples: tuple[int, ...] | None = None
+    note: str = ""
+
+    @property
+    def form(self) -> Form:
+        """What the model gives for them."""
+        return FORMS[self.kind]
+
+    @cached_property
+    def lengths(self) -> Int32[np.ndarray, " encodings"]:
+        """Tokens of each encoding."""
+        return (
+            self.encodings.lengths
+            if isinstance(self.encodings, SharedEncodings)
+            else np.array([*map(len, self.encodings)], np.int32)
+        )
+
+    @cached_property
+    def truncated(self) -> int:
+        """How many examples lost tokens to the maximum length."""
+        if self.asked is not None:
+            return len({self.asked.examples[number] for number, text in enumerate(self.encodings) if text.truncated})
+        if isinstance(self.encodings, SharedEncodings):
+            cut = self.encodings.truncated
+        else:
+            cut = np.array([encoding.truncated for encoding in self.encodings], np.bool_)
+        return int(cut.reshape(-1, self.examples).any(axis=0).sum())
+
+    @property
+    def texts(self) -> list[tuple[Encoding, ...]]:
+        """The encodings of each example that the engine runs: where tokens are asked each encoding is one."""
+        if self.asked is not None:
+            return [(encoding,) for encoding in self.encodings]
+        if isinstance(self.encodings, SharedEncodings):
+            return self.encodings.texts_of(range(self.examples))
+        return [
+            tuple(self.encodings[number] for number in self.numbers_of(example)) for example in range(self.examples)
+        ]
+
+    @property
+    def at(self) -> Int32[np.ndarray, "texts wanted"] | None:
+        """At which tokens a sweep takes its readout; None for all."""
+        return None if self.asked is None else self.asked.at
+
+    @property
+    def targets(self) -> Int32[np.ndarray, "texts wanted"] | None:
+        """What the readout takes beside the model's output; None for nothing."""
+        return None if self.asked is None else self.asked.targets
+
+    def numbers_of(self, example: int) -> tuple[int, ...]:
+        """The numbers of the encodings that belong to an example."""
+        if self.asked is not None:
+            first, end = np.searchsorted(self.asked.examples, [example, example + 1]).tolist()
+            return tuple(range(first, end))
+        return (example, example + self.examples) if self.kind == "similarity" else (example,)
+
+    def kept_of(self, example: int) -> tuple[int, ...]:
+        """Those whose attention may be kept: of several, such as copies in which a word is masked, the first."""
+        numbers = self.numbers_of(example)
+        return numbers if self.asked is None else numbers[:1]
+
+    def outputs_of(self, result: SweepResult) -> TaskResult:
+        """What metrics read, of what the engine gave: logits in the task's order of labels, words one after another."""
+        base, outputs, details = result.base, result.outputs, {}
+        if self.collect is not None:
+            assert self.asked is not None
+            first, rest = self.collect(self.asked, base[None]), self.collect(self.asked, outputs)
+            base, outputs = first.outputs[0], rest.outputs
+            details = {f"base_{name}": values[0] for name, values in first.details.items()} | dict(rest.details)
+        elif self.kind == "logits":
+            order = list(self.label_order)
+            base, outputs = base[..., order], outputs[..., order]
+        return TaskResult(base, outputs, result.ablations, result.attention, result.seconds, details)
+
+
+def batch_encodings(
+    encoded: Encoded, numbers: Sequence[int], batch_size: int, positions: int
+) -> list[tuple[Sequence[int], dict[str, np.ndarray]]]:
+    """Batches of encodings of similar length: positions within `numbers`, and the model's arguments."""
+    lengths = encoded.lengths[np.asarray(numbers)].tolist()
+    return [
+        (places, collate([encoded.encodings[numbers[place]] for place in places], length, encoded.pad_id))
+        for places, length in batches_by_length(lengths, batch_size, max_length=positions)
+    ]

@@ -1,0 +1,148 @@
+"""What a model gives for the examples of a task, and which metrics can judge that: one entry in `FORMS` for each."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+from jaxtyping import Float
+
+from bertjax.data import Task
+from bertjax.engine import Combine, SweepResult
+from bertjax.errors import DataError, InputError, some_of
+from bertjax.evidence import METRICS, Metric, find_metric
+from bertjax.interventions import Readout, readouts
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a model gives for an example.
+
+    Args:
+        name: as `summary.json` has it.
+        readout: what the engine keeps of each text.
+        combine: what it makes of an example's several texts.
+        called: what outputs are called in messages; empty where labels decide.
+        numbers: what each output's numbers are, for metrics that read them all; empty where it has one for each label,
+            or one alone.
+        by_rank: whether values are judged by how they order examples, whatever the task's own metrics.
+        sized: how many of the numbers have changes that can be compared in size; None for all.
+    """
+
+    name: str
+    readout: Readout
+    combine: Combine | None = None
+    called: str = ""
+    numbers: tuple[str, ...] = ()
+    by_rank: bool = False
+    sized: int | None = None
+
+    @property
+    def predicts(self) -> bool:
+        """Whether its largest number is a predicted class, where labels are classes."""
+        return self.name in ("logits", "likelihoods")
+
+    def sizes(self, result: SweepResult) -> tuple[np.ndarray, np.ndarray]:
+        """Base and ablated outputs whose changes can be compared in size."""
+        if self.sized is None:
+            return result.base, result.outputs
+        return result.base[..., : self.sized], result.outputs[..., : self.sized]
+
+    def fits(self, metric: Metric, task: Task) -> bool:
+        """Whether a metric can judge outputs of this form with the task's labels."""
+        classes, two_classes = task.kind == "classification", len(task.label_names or (0, 0)) == 2
+        if metric.reads == "outputs":
+            named = metric.sums is not None and metric.sums.numbers == self.numbers
+            return bool(self.numbers) and (metric.sums is None or named)
+        if (metric.targets == "classes") != classes or not (self.by_rank or self.predicts):
+            return False
+        predicts = classes and self.predicts
+        if metric.reads != ("predictions" if predicts else "values"):
+            return False
+        return two_classes or not predicts or not metric.of_one_label
+
+    def names_of_metrics(self, task: Task) -> tuple[str, ...]:
+        """The task's metrics, the main one first; values that order examples have those of ranks."""
+        if not self.by_rank:
+            return task.metrics
+        return ("spearman", "pearson") if task.kind == "regression" else ("roc_auc", "average_precision")
+
+
+def cosine(
+    first: Float[np.ndarray, "*examples embed"], second: Float[np.ndarray, "*examples embed"]
+) -> Float[np.ndarray, "*examples"]:
+    """Cosine similarity of vectors, summed in float64, given in the vectors' dtype.
+
+    >>> cosine(np.array([[3.0, 4.0]]), np.array([[4.0, 3.0]]))
+    array([0.96])
+    """
+    sums = [
+        np.einsum("...e,...e->...", left, right, dtype=np.float64)
+        for left, right in ((first, second), (first, first), (second, second))
+    ]
+    return (sums[0] / np.maximum(np.sqrt(sums[1] * sums[2]), 1e-12)).astype(first.dtype)
+
+
+FORMS: Mapping[str, Form] = MappingProxyType(
+    {
+        form.name: form
+        for form in (
+            Form("logits", readouts.logits),
+            Form("score", readouts.score, called="scores", by_rank=True),
+            Form("similarity", readouts.sentence_embedding, cosine, called="similarities", by_rank=True),
+            Form("words", readouts.words, called="masked words", numbers=ratios.WORDS, sized=1),
+            Form("likelihoods", readouts.log_probabilities, called="log-likelihoods", numbers=ratios.LIKELIHOODS),
+        )
+    }
+)
+
+
+def metrics_of(kind: str, task: Task, chosen: Metric | str | None = None) -> tuple[Metric, ...]:
+    """Which metrics judge a task, the main one first.
+
+    Logits and words are judged by the task's own; similarities and scores by rank correlation (regression) or by how
+    well they tell the yes pairs from the no pairs (classification).
+
+    Args:
+        kind: the form of the outputs.
+        chosen: the main one, in place of these metrics' first; a name, or a Metric of your own.
+
+    Raises:
+        InputError: the chosen one cannot judge such outputs.
+    """
+    form = FORMS[kind]
+    own = tuple(find_metric(name) for name in form.names_of_metrics(task))
+    if chosen is None:
+        return own
+    main = find_metric(chosen)
+    if not form.fits(main, task):
+        outputs = form.called or ("predicted classes" if task.kind == "classification" else "values")
+        fitting = " or ".join(metric.name for metric in METRICS.values() if form.fits(metric, task))
+        raise InputError(f"--metric {main.name} does not judge {outputs} of {task.name}: choose {fitting}")
+    return (main, *(metric for metric in own if metric.name != main.name))
+
+
+def positive_label(kind: str, task: Task) -> int:
+    """The label that counts as yes: for similarities and scores entailment or paraphrase, else 1.
+
+    Raises:
+        DataError: similarities or scores, and neither is among the task's labels.
+    """
+    names = task.label_names or ()
+    if not FORMS[kind].by_rank or not names:
+        return 1
+    meanings: tuple[str, ...] = ("entailment", "equivalent", "duplicate", "similar")
+    if len(names) == 2:
+        meanings += ("yes", "true", "1")
+    for number, name in enumerate(names):
+        if plain_label(name) in meanings:
+            return number
+    raise DataError(
+        f"none of {task.name}'s labels {some_of(names)} says that a pair is similar: call one of two labels 'yes', "
+        "or, where they are ratings, give --label-names with nothing behind it"
+    )
+
+
+def plain_label(name: str) -> str:
+    """A label's name without capitals and punctuation, in any alphabet."""
+    return "".join(letter for letter in name.lower() if letter.isalnum())

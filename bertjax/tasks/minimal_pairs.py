@@ -1,0 +1,123 @@
+"""Minimal pairs: does a model find the good form of a sentence likelier than the bad one?
+
+By pseudo-log-likelihoods: each piece of a sentence is hidden in turn, and the log-probabilities of the true ones are
+added (Salazar et al. 2020); `within-word` hides also the pieces that follow in the same word, which would else give a
+word of several pieces away (Kauf and Ivanova 2023). Or, for agreement, by the log-probabilities of two forms at the one
+place where the sentences differ, hidden (Goldberg 2019).
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float
+
+from bertjax.data import Encoding, Examples, Tokenizer
+from bertjax.errors import DataError
+from bertjax.formatting import count_of
+from bertjax.machine import memory_left
+from bertjax.tasks.encoded import Asked, Collected, Encoded
+from bertjax.tasks.masked_words import hide, rest_of_word, words_of
+from bertjax.tasks.options import WITHIN_WORD, Options
+
+
+@dataclass
+class _Copies:
+    """Copies of sentences, each with a piece that is asked for.
+
+    Args:
+        texts: the copies.
+        places: the token of each.
+        targets: its true piece.
+        examples: the pair of each.
+    """
+
+    texts: list[Encoding] = field(default_factory=list)
+    places: list[list[int]] = field(default_factory=list)
+    targets: list[list[int]] = field(default_factory=list)
+    examples: list[int] = field(default_factory=list)
+
+    def asked(self) -> Asked:
+        return Asked.of_lists(self.places, self.targets, self.examples)
+
+
+def encode_pairs(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encoded:
+    """Both sentences of each pair, a copy for each piece that is hidden.
+
+    Raises:
+        DataError: a sentence without words.
+    """
+    within_word = options.pll == WITHIN_WORD
+    copies, starts = _Copies(), []
+    for example, both in enumerate(zip(*_sentences(tokenizer, examples, options), strict=True)):
+        for sentence in both:
+            words = words_of(tokenizer, sentence, unknown=True)
+            if not words:
+                raise DataError(f"example {examples.ids[example]} has a sentence without words: leave it out")
+            starts.append(len(copies.texts))
+            for place in words:
+                hidden = rest_of_word(sentence, place) if within_word else [place]
+                copies.texts.append(hide(tokenizer, sentence, hidden))
+                copies.places.append([place])
+                copies.targets.append([sentence.input_ids[place]])
+                copies.examples.append(example)
+
+    def collect(asked: Asked, given: Float[np.ndarray, "runs texts 1"]) -> Collected:
+        """The pseudo-log-likelihoods of the bad and the good sentence of each pair."""
+        sums = np.add.reduceat(given[..., 0].astype(np.float64), starts, axis=1)
+        return Collected(sums.reshape(len(given), -1, 2).astype(given.dtype))
+
+    texts, pad_id = tuple(copies.texts), tokenizer.pad_id
+    return Encoded("likelihoods", texts, pad_id, len(examples), asked=copies.asked(), collect=collect)
+
+
+def encode_agreement(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encoded:
+    """Of each pair the sentence without the word in which its forms differ, asked for both words.
+
+    Pairs that differ elsewhere too, or in words of several pieces, are skipped.
+
+    Raises:
+        DataError: all are.
+    """
+    copies, kept = _Copies(), list[int]()
+    for example, (bad, good) in enumerate(zip(*_sentences(tokenizer, examples, options), strict=True)):
+        pieces = zip(bad.input_ids, good.input_ids, strict=False)
+        places = [place for place, (first, second) in enumerate(pieces) if first != second]
+        if len(bad) != len(good) or len(places) != 1:
+            continue
+        copies.texts.append(hide(tokenizer, good, places))
+        copies.places.append(places * 2)
+        copies.targets.append([bad.input_ids[places[0]], good.input_ids[places[0]]])
+        copies.examples.append(len(kept))
+        kept.append(example)
+    if not kept:
+        raise DataError("no pair has forms that differ in a single piece of the tokenizer's: nothing can be measured")
+    skipped = len(examples) - len(kept)
+    note = f"{count_of(skipped, 'pair')} skipped, whose forms differ in more than one piece" if skipped else ""
+    return Encoded(
+        "likelihoods",
+        tuple(copies.texts),
+        tokenizer.pad_id,
+        len(kept),
+        asked=copies.asked(),
+        collect=_as_given,
+        kept_examples=tuple(kept),
+        note=note,
+    )
+
+
+def _as_given(asked: Asked, given: Float[np.ndarray, "runs texts 2"]) -> Collected:
+    return Collected(given)
+
+
+def _sentences(tokenizer: Tokenizer, examples: Examples, options: Options) -> tuple[list[Encoding], list[Encoding]]:
+    """The bad and the good sentences: the second and the first texts."""
+    assert examples.second is not None
+    count = len(examples)
+    both = tokenizer.encode(
+        [*examples.second, *examples.first],
+        None,
+        options.max_length,
+        word_ids=options.pll == WITHIN_WORD,
+        room=memory_left(options.memory),
+    )
+    return both[:count], both[count:]
