@@ -190,8 +190,8 @@ def _add_what(add: Callable[..., None]) -> None:
     add("model", "directory (of a LoRA adapter too), hub id, or package:NAME", metavar="M")
     add(
         "task",
-        f"task of GLUE ({glue}), qnli-sample, mlm (masked words), minimal-pairs, agreement, or custom (needs "
-        "--data and --text-columns)",
+        f"task of GLUE ({glue}), qnli-sample, mlm (masked words), minimal-pairs, agreement, token-classification, "
+        "question-answering, or custom (needs --data and --text-columns)",
         metavar="T",
     )
     add("mode", "what takes the head's place", choices=available_modes())
@@ -228,6 +228,7 @@ def _add_source(add: Callable[..., None]) -> None:
     add("every_word", "with --task mlm: mask each word by itself, in place of 15 %% together", action="store_true")
     text = "where words are masked by themselves: mask the word's later pieces too (within-word), or not"
     add("pll", text, choices=PLL)
+    add("stride", "with question-answering: tokens that windows on a long text share", type=whole, metavar="N")
 
 
 def _add_how(add: Callable[..., None]) -> None:

@@ -2,7 +2,20 @@
 
 from bertjax.data.loading import load_examples
 from bertjax.data.local_files import glue_file
-from bertjax.data.tasks import CUSTOM, MASKED, SAMPLE, TASKS, Asks, Examples, Task, draw, split_named, task_named
+from bertjax.data.tasks import (
+    CUSTOM,
+    MASKED,
+    SAMPLE,
+    TASKS,
+    Answers,
+    Asks,
+    Examples,
+    Tagged,
+    Task,
+    draw,
+    split_named,
+    task_named,
+)
 from bertjax.data.tfds_glue import prepare
 from bertjax.data.tokenizer import Encoding, Tokenizer, batches_by_length, collate
 
@@ -11,9 +24,11 @@ __all__ = [
     "MASKED",
     "SAMPLE",
     "TASKS",
+    "Answers",
     "Asks",
     "Encoding",
     "Examples",
+    "Tagged",
     "Task",
     "Tokenizer",
     "batches_by_length",

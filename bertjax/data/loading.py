@@ -5,7 +5,7 @@ This is the public interface to `tasks.py`, `local_files.py` and `tfds_glue.py`.
 
 import importlib.resources
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +13,15 @@ import numpy as np
 
 from bertjax.data import tfds_glue
 from bertjax.data.formats.pairs import read_pairs
+from bertjax.data.formats.squad import read_questions
+from bertjax.data.formats.tagged import read_tagged
 from bertjax.data.local_files import glue_file, read_examples
 from bertjax.data.tasks import (
     CUSTOM,
     MASKED,
     SAMPLE,
     TASKS,
+    Asks,
     Examples,
     Task,
     default_metrics,
@@ -29,6 +32,14 @@ from bertjax.data.tasks import (
 from bertjax.errors import DataError
 from bertjax.machine import memory_left
 from bertjax.paths import is_directory, is_there, user_path
+
+# Tasks whose files have a format of their own: how these are read, and what they are for messages.
+READERS: Mapping[Asks, tuple[Callable[[Path, Task, Sequence[str] | None, int | None], Examples], str]] = {
+    "pairs": (read_pairs, "a file of sentence_good and sentence_bad, or a directory such as BLiMP's"),
+    "agreement": (read_pairs, "a file of templates with good and bad, or of sentence_good and sentence_bad"),
+    "tags": (read_tagged, "a .conll file of words and tags, or .jsonl with tokens and tags"),
+    "answers": (read_questions, "a .json file in the form of SQuAD's"),
+}
 
 __all__ = ["TASKS", "Examples", "Task", "draw", "load_examples", "task_named"]
 
@@ -95,8 +106,8 @@ def load_examples(
         raise DataError(f"{chosen_task.name} has no labels in a file: leave them out")
     if chosen_task.name == MASKED and data is None:
         return _limited(_shipped_sentences(chosen_task), limit, seed)
-    if chosen_task.asks in ("pairs", "agreement"):
-        return _limited(_pairs(chosen_task, data, text_columns, memory), limit, seed)
+    if chosen_task.asks in READERS:
+        return _limited(_of_own_format(chosen_task, data, text_columns, memory), limit, seed)
     if chosen_task.name == SAMPLE:
         return _limited(_shipped(chosen_task, split, data), limit, seed)
     if data is None:
@@ -127,11 +138,12 @@ def _custom(text_columns: Sequence[str] | None, label_column: str | None) -> Tas
     return Task(CUSTOM, tuple(text_columns), label_column or "label", None, default_metrics(None))
 
 
-def _pairs(task: Task, data: str | Path | None, columns: Sequence[str] | None, memory: int | None) -> Examples:
-    """Minimal pairs of a file, or of all files of a directory."""
+def _of_own_format(task: Task, data: str | Path | None, columns: Sequence[str] | None, memory: int | None) -> Examples:
+    """Examples of a task whose files have a format of their own."""
+    read, files = READERS[task.asks]
     if data is None:
-        raise DataError(f"give {task.name} a file of pairs, or a directory such as BLiMP's, as data")
-    return read_pairs(user_path(data), task, columns, memory)
+        raise DataError(f"{task.name} needs data: {files}")
+    return read(user_path(data), task, columns, memory)
 
 
 def _shipped(task: Task, split: str, data: str | Path | None) -> Examples:

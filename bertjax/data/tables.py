@@ -234,6 +234,25 @@ def join_wikitext(text: str) -> str:
     return re.sub(r" @([-,.])@ ", r"\1", text)
 
 
+def numbered_lines(path: Path, room: int) -> Iterator[tuple[int, str]]:
+    """The lines of a file but empty ones, each with its number from 1.
+
+    Args:
+        room: bytes of memory that what is made of them may take: a line may take its share of that.
+
+    Raises:
+        DataError: the file cannot be read, is not UTF-8, or is too large.
+    """
+    kept = _Kept(path, room, ())
+    with open_data(path) as file:
+        try:
+            for number, text in kept.lines_of(file):
+                kept.taken += LINE_BYTES * len(text)
+                yield number, text
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
+
+
 def read_table(path: Path, task: Task, names: Collection[str], room: int) -> Table:
     """Read a `.tsv`, `.jsonl` or `.txt` file, compressed with gzip or not.
 

@@ -10,9 +10,9 @@ import json
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float32, Int32
@@ -26,9 +26,11 @@ SAMPLE = "qnli-sample"
 MASKED = "mlm"
 
 PAIRS, AGREEMENT = "minimal-pairs", "agreement"
+TAGGING, ANSWERING = "token-classification", "question-answering"
 
-# What a task asks of a model: labels of texts, masked words, which of two sentences or forms is likelier.
-Asks: TypeAlias = Literal["labels", "words", "pairs", "agreement"]
+# What a task asks of a model: labels of texts, masked words, which of two sentences or forms is likelier, tags of
+# words, or where the answer to a question is.
+Asks: TypeAlias = Literal["labels", "words", "pairs", "agreement", "tags", "answers"]
 
 _BINARY = ("f1", "accuracy")
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -157,12 +159,17 @@ TASKS: dict[str, Task] = {
         Task(
             PAIRS, _GOOD_BAD, "", FORMS_OF_PAIRS, metrics=("accuracy", "margin"), renamed=("good", "bad"), asks="pairs"
         ),
+        Task(TAGGING, ("sentence",), "", None, metrics=("entity_f1", "strict_entity_f1", "tag_accuracy"), asks="tags"),
+        Task(ANSWERING, ("question", "context"), "", None, metrics=("answer_f1", "exact_match"), asks="answers"),
         Task(AGREEMENT, _GOOD_BAD, "", FORMS_OF_PAIRS, metrics=("accuracy", "margin"), asks="agreement"),
     )
 }
 
 _OTHER_SPELLINGS = {
     "blimp": PAIRS,
+    "ner": TAGGING,
+    "qa": ANSWERING,
+    "squad": ANSWERING,
     "maskedlm": MASKED,
     "maskedlanguagemodeling": MASKED,
     "mnlim": "mnli",
@@ -226,6 +233,32 @@ def split_named(task: Task, split: str) -> str:
     return f"{base}_{section or task.section}"
 
 
+@dataclass(frozen=True)
+class Tagged:
+    """A sentence whose words have tags.
+
+    Args:
+        words: without white space.
+        tags: one for each, by name.
+    """
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What is true of a question.
+
+    Args:
+        texts: the answers, each of which is right; none where the context has no answer.
+        can_lack: whether questions of these data may have no answer, as in SQuAD 2.0.
+    """
+
+    texts: tuple[str, ...]
+    can_lack: bool
+
+
 @dataclass(frozen=True, eq=False)
 class Examples:
     """Texts with their labels, in the order of their source.
@@ -238,6 +271,7 @@ class Examples:
         labels: class numbers (int32, -1 where unlabelled) or scores (float32, NaN where unlabelled).
         source: one line saying where they came from.
         split: the part of the task's data.
+        content: what else each example has, of tasks that ask for more than labels: `Tagged` or `Answers`.
         groups: to which part of the data each belongs, whose scores are given apart too: a paradigm, say; or None.
 
     Raises:
@@ -257,12 +291,15 @@ class Examples:
     source: str
     split: str
     groups: tuple[str, ...] | None = None
+    content: tuple[Tagged, ...] | tuple[Answers, ...] | None = None
 
     def __post_init__(self) -> None:
-        second, groups = (len(self.first) if given is None else len(given) for given in (self.second, self.groups))
-        lengths = len(self.ids), len(self.first), second, len(self.labels)
-        if len({*lengths, groups}) != 1:
-            raise DataError(f"ids, first, second and labels must have equal numbers; they have {lengths}")
+        rest = [given for given in (self.second, self.groups, self.content) if given is not None]
+        lengths = len(self.ids), len(self.first), len(self.labels)
+        if len({*lengths, *map(len, rest)}) != 1:
+            second = len(self.first if self.second is None else self.second)
+            counts = (*lengths[:2], second, lengths[2])
+            raise DataError(f"ids, first, second and labels must have equal numbers; they have {counts}")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -272,9 +309,10 @@ class Examples:
         """A hash of ids, texts and labels; equal for equal data from any source."""
         digest = hashlib.sha256()
         second = self.second or (None,) * len(self)
-        for row in zip(self.ids, self.first, second, self.labels.tolist(), strict=True):
+        contents = [()] * len(self) if self.content is None else [[asdict(content)] for content in self.content]
+        for *row, content in zip(self.ids, self.first, second, self.labels.tolist(), contents, strict=True):
             # NaN is written as a string, because JSON has no number for it.
-            line = json.dumps([*row[:3], row[3] if row[3] == row[3] else "unlabelled"])
+            line = json.dumps([*row[:3], row[3] if row[3] == row[3] else "unlabelled", *content])
             digest.update(line.encode() + b"\n")
         return digest.hexdigest()
 
@@ -288,7 +326,8 @@ class Examples:
         ids, first = tuple(self.ids[i] for i in indices), tuple(self.first[i] for i in indices)
         labels = self.labels[np.asarray(indices, dtype=np.int64)]
         groups = self.groups and tuple(self.groups[i] for i in indices)
-        return replace(self, ids=ids, first=first, second=second, labels=labels, groups=groups)
+        content: Any = self.content and tuple(self.content[i] for i in indices)
+        return replace(self, ids=ids, first=first, second=second, labels=labels, groups=groups, content=content)
 
     def head(self, count: int) -> "Examples":
         """The first `count` examples, or all if there are fewer."""

@@ -1,5 +1,6 @@
 """Evidence: scores of saved outputs, and which differences between them are more than chance."""
 
+from bertjax.evidence import ratios
 from bertjax.evidence.intervals import FEWEST_PLACES, LEVEL, percentile, rank_correlation
 from bertjax.evidence.measure import POINTS, SCORE, Measure
 from bertjax.evidence.metrics import (
@@ -45,6 +46,7 @@ __all__ = [
     "percentile",
     "predictions_from_logits",
     "rank_correlation",
+    "ratios",
     "score",
     "score_draws",
     "summarise",

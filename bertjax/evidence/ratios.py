@@ -1,10 +1,11 @@
 """Scores that are functions of sums over an output's numbers: means, and ratios of counts.
 
-Of a masked word the numbers are the true word's log-probability, in nats over the whole vocabulary, and its rank, 1 being
-the likeliest word; pseudo-perplexity is the exponential of the mean of negative log-probabilities, each word masked by
-itself (Salazar et al. 2020). Of a minimal pair they are the log-likelihoods of the bad and the good form. Of a sentence
-with tags they are counts: of words, and of entities, true ones, found ones and those that are both. Of a question they are
-its exact match and its F1 (Rajpurkar et al. 2016).
+Of a masked word the numbers are the true word's log-probability, in nats over the whole vocabulary, and its rank, 1
+being the likeliest word; pseudo-perplexity is the exponential of the mean of negative log-probabilities, each word
+masked by itself (Salazar et al. 2020). Of a minimal pair they are the log-likelihoods of the bad and the good form. Of
+a sentence with tags they are the mean log-probability of its true tags, and counts: of words, and of entities, true
+ones, found ones and those that are both. Of a question they are the score of the predicted answer, its exact match and
+its F1 (Rajpurkar et al. 2016).
 """
 
 from collections.abc import Callable
@@ -21,15 +22,19 @@ Terms = Float[np.ndarray, "runs rows terms"]
 WORDS = ("log-probability", "rank")
 LIKELIHOODS = ("bad", "good")
 TAGS = (
+    "log-probability",
     *("correct words", "words"),
     *("strict hits", "strictly found", "strictly true"),
     *("hits", "found", "true"),
 )
-ANSWERS = ("exact match", "F1")
+ANSWERS = ("score", "exact match", "F1")
 
 
 def _one_and_value(
-    value: Callable[[Outputs], Float[np.ndarray, "runs rows"]], outputs: Outputs, labels: Num[np.ndarray, " rows"], positive: int
+    value: Callable[[Outputs], Float[np.ndarray, "runs rows"]],
+    outputs: Outputs,
+    labels: Num[np.ndarray, " rows"],
+    positive: int,
 ) -> Terms:
     values = value(outputs)
     return np.stack([values, np.ones(values.shape)], axis=-1)
@@ -61,13 +66,11 @@ def _log_probabilities(outputs: Outputs) -> Float[np.ndarray, "runs rows"]:
 
 
 CROSS_ENTROPY = mean_of(WORDS, lambda outputs: -outputs[..., 0])
-PSEUDO_PERPLEXITY = Sums(
-    partial(_one_and_value, _log_probabilities), lambda sums: np.exp(-_mean(sums)), WORDS
-)
+PSEUDO_PERPLEXITY = Sums(partial(_one_and_value, _log_probabilities), lambda sums: np.exp(-_mean(sums)), WORDS)
 WORD_ACCURACY = mean_of(WORDS, lambda outputs: (outputs[..., 1] == 1).astype(np.float64))
 MARGIN = mean_of(LIKELIHOODS, lambda outputs: outputs[..., 1] - outputs[..., 0])
-TAG_ACCURACY = Sums(partial(_columns, (0, 1)), _mean, TAGS)
-STRICT_ENTITIES = Sums(partial(_columns, (2, 3, 4)), _f1, TAGS)
-ENTITIES = Sums(partial(_columns, (5, 6, 7)), _f1, TAGS)
-EXACT_MATCH = mean_of(ANSWERS, lambda outputs: outputs[..., 0])
-ANSWER_F1 = mean_of(ANSWERS, lambda outputs: outputs[..., 1])
+TAG_ACCURACY = Sums(partial(_columns, (1, 2)), _mean, TAGS)
+STRICT_ENTITIES = Sums(partial(_columns, (3, 4, 5)), _f1, TAGS)
+ENTITIES = Sums(partial(_columns, (6, 7, 8)), _f1, TAGS)
+EXACT_MATCH = mean_of(ANSWERS, lambda outputs: outputs[..., 1])
+ANSWER_F1 = mean_of(ANSWERS, lambda outputs: outputs[..., 2])

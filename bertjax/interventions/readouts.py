@@ -82,6 +82,47 @@ def log_probabilities(output: ModelOutput, targets: Int[Array, "batch wanted"]) 
     return words(output, targets)[..., 0]
 
 
+def tags(output: ModelOutput, targets: Int[Array, "batch wanted"]) -> Float[Array, "batch wanted 2"]:
+    """Log-probability (nats) of true tags, and the likeliest tag, at the tokens that a sweep's `at=` names.
+
+    Args:
+        targets: the true tags' numbers.
+    """
+    scores = logits(output)
+    wanted = jnp.take_along_axis(scores, targets[..., None], axis=-1)[..., 0]
+    log_probability = wanted - jax.nn.logsumexp(scores, axis=-1)
+    return jnp.stack([log_probability, scores.argmax(axis=-1).astype(log_probability.dtype)], axis=-1)
+
+
+LONGEST_ANSWER = 30  # tokens, as in the reference programs of transformers
+
+
+def answers(output: ModelOutput, targets: Int[Array, "batch wanted"]) -> Float[Array, "batch 4"]:
+    """The best span of at most `LONGEST_ANSWER` tokens: its first and last place, its score, and that of no answer.
+
+    A sweep takes it at the tokens that `at=` names: [CLS], whose score is that of no answer, and those of the context,
+    in their order; places are among these. A span's score is the sum of its first token's start logit and its last
+    one's end logit (Devlin et al. 2019, section 4.2).
+
+    Args:
+        targets: 1 at tokens of the context, 0 elsewhere.
+    """
+    start, end = output.start_logits, output.end_logits
+    if start is None or end is None:
+        raise InputError("this model has no scores of answers: it has no head for questions")
+    lowest = jnp.finfo(start.dtype).min / 4
+    first, last = (jnp.where(targets > 0, scores, lowest) for scores in (start, end))
+    width = min(LONGEST_ANSWER, first.shape[1])
+    padded = jnp.pad(last, ((0, 0), (0, width)), constant_values=lowest)
+    ends = jnp.stack([padded[:, shift : shift + first.shape[1]] for shift in range(width)], axis=-1)
+    spans = (first[..., None] + ends).reshape(len(first), -1)
+    best = spans.argmax(axis=1)
+    place = best // width
+    score = jnp.take_along_axis(spans, best[:, None], axis=1)[:, 0]
+    numbers = (place, place + best % width, score, start[:, 0] + end[:, 0])
+    return jnp.stack([number.astype(start.dtype) for number in numbers], axis=-1)
+
+
 # What a readout must be, for messages.
 READOUT = "a function of a model's output (bertjax.readouts)"
 

@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Num, Shaped
 
 from bertjax.atomic_files import encode_json, made_directory, remove_leftovers, staged
-from bertjax.data import Examples
+from bertjax.data import Answers, Examples
 from bertjax.errors import DataError, InputError, OutputError
 from bertjax.evidence import score
 from bertjax.formatting import finite, to_json
@@ -51,6 +51,11 @@ WRITTEN = (*FILES, "report.html")
 # What outputs of some kinds have beside them in `outputs.npz`: kinds of values, and axes by name or size.
 DETAILS: dict[str, dict[str, tuple[str | int, ...]]] = {
     "words": {"units": ("iu", "words"), "places": ("iu", "words")},
+    "tags": {
+        **dict.fromkeys(("units", "places", "words", "true", "base_tags"), ("iu", "words")),
+        "tags": ("iu", "ablations", "words"),
+    },
+    "answers": {"base_spans": ("iu", "examples", 2), "spans": ("iu", "ablations", "examples", 2)},
 }
 CHECKED = 5  # ablations whose scores are recomputed
 
@@ -345,13 +350,18 @@ def output_arrays(
 
 
 def describe_examples(examples: Examples) -> list[dict[str, Any]]:
-    """The content of `examples.jsonl`: id, label and texts of each example."""
+    """The content of `examples.jsonl`: id, label and texts of each example, and what else a task's examples have."""
     seconds = examples.second or (None,) * len(examples)
     rows = zip(examples.ids, examples.labels.tolist(), examples.first, seconds, strict=True)
-    return [
+    lines = [
         {"id": name, "label": finite(label), "first": first} | ({} if second is None else {"second": second})
         for name, label, first, second in rows
     ]
+    for line, content in zip(lines, examples.content or (), strict=False):
+        line |= {"answers": content.texts} if isinstance(content, Answers) else vars(content)
+    for line, group in zip(lines, examples.groups or (), strict=False):
+        line |= {"group": group}
+    return lines
 
 
 def write_outputs(directory: Path, outputs: Arrays, examples: Sequence[Mapping[str, Any]]) -> None:

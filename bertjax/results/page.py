@@ -7,12 +7,11 @@ package. Everything that comes from data is text in a JSON element; the program 
 import base64
 import gzip
 import importlib.resources
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Num, UInt8
+from jaxtyping import Float, UInt8
 
 from bertjax.atomic_files import atomic_write
 from bertjax.errors import InputError, OutputError
@@ -20,6 +19,7 @@ from bertjax.evidence import predictions_from_logits
 from bertjax.formatting import FORMULA, count_of, finite, to_json
 from bertjax.paths import user_path
 from bertjax.results.contents import Contents
+from bertjax.results.examples import shown
 from bertjax.results.table import COLUMNS
 
 MOST_ABLATIONS = 2000  # on the page; beyond that, only those with the largest effects
@@ -190,7 +190,7 @@ def _pack(content: bytes) -> str:
 
 
 SHOWN = 20  # examples per ablation
-LONGEST = 500  # characters of a text
+DETAILS = 4000  # of all ablations: how many examples have what an ablation makes of them in words
 
 
 def choose_examples(saved: Contents, kept: list[int]) -> dict[str, Any]:
@@ -199,27 +199,27 @@ def choose_examples(saved: Contents, kept: list[int]) -> dict[str, Any]:
     Args:
         kept: indices of the ablations.
 
-    Returns: `reads`: 'predictions' or 'values'; `value`: what a value is called; `changed`: for each ablation the
-        number of flips (None for values), and its examples as [index into `texts`, value before, value after,
-        prediction before, prediction after]; `texts`: id, label and texts of the examples that occur. A value is the
-        probability of the example's label, or the output; of masked words the mean log-probability of an example's.
+    Returns: `reads`: 'predictions' or 'values'; `value`: what a value is called, and `note` what a reader must know of
+        it; `changed`: for each ablation the number of flips (None for values), and its examples as [index into `texts`,
+        value before, value after, prediction before, prediction after] (of values without predictions); `details`: for
+        each ablation and example a line of what became of it (`examples.Line`); `texts`: id, label and lines of the
+        examples that occur.
     """
     arrays, reads_predictions = saved.outputs, saved.describe_metric()["reads"] == "predictions"
-    base = arrays["base"]
-    value_of = partial(_value_of_each, saved)
-    before = value_of(base)
+    form, base = shown(saved), arrays["base"]
+    before = form.values(base)
     base_predictions = predictions_from_logits(base[None])[0] if reads_predictions else None
     chosen: list[tuple[int | None, list[list[Any]]]] = []
     for number in kept:
         outputs = arrays["outputs"][number]
-        after = value_of(outputs)
+        after = form.values(outputs)
         sizes = np.nan_to_num(np.abs(after - before))  # an example of which no word is masked does not change
         both, flips = [], None
         if base_predictions is not None:
             both = [base_predictions, predictions_from_logits(outputs[None])[0]]
             flipped = both[1] != both[0]
             flips = int(flipped.sum())
-            sizes = sizes + 2 * flipped  # a probability changes by at most 1
+            sizes = sizes + flipped * (1 + sizes.max(initial=0))
         order = np.argsort(-sizes, kind="stable")[:SHOWN]
         rows = [
             [int(place), _shown_number(before[place]), _shown_number(after[place])]
@@ -232,43 +232,16 @@ def choose_examples(saved: Contents, kept: list[int]) -> dict[str, Any]:
     places = sorted({row[0] for _, rows in chosen for row in rows} | {*sampled})
     text_index = {place: number for number, place in enumerate(places)}
     changed = [[flips, [[text_index[row[0]], *row[1:]] for row in rows]] for flips, rows in chosen]
-    texts = [_text(saved.examples[place], saved.label_of(saved.examples[place])) for place in places]
+    texts = [
+        [str(saved.examples[place]["id"]), saved.label_of(saved.examples[place]), form.lines(place)] for place in places
+    ]
+    most = max(1, DETAILS // max(1, len(kept)))
+    details = [
+        [form.change(number, row[0]) for row in rows[:most]] for number, (_, rows) in zip(kept, chosen, strict=True)
+    ]
+    called = {"reads": "predictions" if reads_predictions else "values", "value": form.value, "note": form.note}
     names = saved.summary["data"]["label_names"]
-    called = {"reads": "predictions" if reads_predictions else "values", "value": _what_a_value_is(saved)}
-    return {**called, "labels": names, "changed": changed, "places": places, "texts": texts}
-
-
-def _what_a_value_is(saved: Contents) -> str:
-    if saved.summary["outputs"] == "words":
-        return "mean log-probability"
-    return "probability" if saved.describe_metric()["reads"] == "predictions" else "output"
-
-
-def _value_of_each(saved: Contents, outputs: Float[np.ndarray, "outputs ..."]) -> Float[np.ndarray, " examples"]:
-    """What the page shows of each example in one run; NaN where an example has no output."""
-    if saved.summary["outputs"] == "words":
-        units, examples = saved.outputs["units"], saved.summary["data"]["examples"]
-        counts = np.bincount(units, minlength=examples).astype(np.float64)
-        sums = np.bincount(units, outputs[:, 0], minlength=examples)
-        return np.divide(sums, counts, out=np.full(examples, np.nan), where=counts > 0)
-    if saved.describe_metric()["reads"] == "predictions":
-        return _values(outputs, saved.outputs["labels"])
-    return outputs.reshape(-1)
-
-
-def _values(logits: Float[np.ndarray, "examples labels"], labels: Num[np.ndarray, " examples"]) -> np.ndarray:
-    """The probability of each example's label, or of the likeliest label where an example has none."""
-    shifted = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))
-    probabilities = shifted / shifted.sum(-1, keepdims=True)
-    classes = np.nan_to_num(labels.astype(np.float64), nan=-1.0).astype(int)
-    column = np.where(classes >= 0, classes, logits.argmax(-1))
-    return np.take_along_axis(probabilities, column[:, None], axis=1)[:, 0]
-
-
-def _text(example: dict[str, Any], label: str) -> list[Any]:
-    texts = [example[name] for name in ("first", "second") if name in example]
-    shortened = [text if len(text) <= LONGEST else f"{text[:LONGEST]} …" for text in texts]
-    return [str(example["id"]), label, *shortened]
+    return {**called, "labels": names, "changed": changed, "details": details, "places": places, "texts": texts}
 
 
 def _shown_number(value: Any) -> float:

@@ -96,6 +96,7 @@ def load_job(settings: Settings) -> Job:
             seed=settings.seed,
             every_word=settings.every_word,
             pll=settings.pll,
+            stride=settings.stride,
             memory=budget_of_texts(settings.memory_budget),
         ),
     )

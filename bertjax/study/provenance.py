@@ -33,6 +33,7 @@ def provenance(job: Job) -> dict[str, Any]:
         },
         "outputs": encoded.kind,
         **({"numbers": list(encoded.form.numbers)} if encoded.form.numbers else {}),
+        **({"tags": list(encoded.tags)} if encoded.tags else {}),
         "metrics": [metric.name for metric in metrics],
         "positive": job.positive,
         "metric": {"name": metrics[0].name, "label": metrics[0].label},

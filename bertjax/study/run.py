@@ -67,6 +67,7 @@ def ablate(
     prompts: Sequence[str] | None = None,
     every_word: bool = False,
     pll: str = "original",
+    stride: int = 128,
     readout: str = "auto",
     precision: str = "auto",
     attention: str = "auto",
@@ -78,7 +79,7 @@ def ablate(
     Args:
         model: directory, hub id or 'package:NAME'.
         task: of GLUE by name, 'qnli-sample', 'mlm' for masked words, 'minimal-pairs',
-            'agreement', or 'custom' for a file of your own (`data`).
+            'agreement', 'token-classification', 'question-answering', or 'custom' for a file of your own (`data`).
         mode: what takes a head's place: 'uniform' attention, 'zero', or its 'mean' output.
         ablate: 'heads' one by one, 'layers', 'pairs', 'all-but-one', 'cumulative', 'subsets', or a file of sets.
         heads: only these, such as ["3.0", "2.7"].
@@ -94,6 +95,7 @@ def ablate(
         every_word: with task 'mlm': mask each word by itself, in place of 15 % together.
         pll: where words are masked by themselves: 'original', or 'within-word' to mask with each piece those that
             follow in the same word.
+        stride: with task 'question-answering': tokens of a long text that successive windows share.
         readout: 'similarity' treats any BERT as a sentence embedder.
         precision, attention: in which numbers, and by which form of attention.
         memory: how much to stay within, such as '8GB'.
@@ -132,6 +134,7 @@ def ablate(
         prompts=_texts(prompts, "prompts", "names of prompts, or texts"),
         every_word=every_word,
         pll=pll,
+        stride=stride,
         readout=readout,
         precision=precision,
         attention=attention,
@@ -209,8 +212,8 @@ def _introduce(job: Job, say: Callable[[str], None]) -> None:
     called = "" if settings.ablate in NOUNS else f" ({settings.ablate})"
     say(f"{job.model.class_name} {settings.model}: {what}{called}, {how}")
     counted = f"{count_of(len(examples), 'example')}, {count_of(int(job.encoded.lengths.sum()), 'token')}"
-    if job.encoded.asked is not None:
-        counted += f", {count_of(len(job.encoded.asked), 'masked word')}"
+    if job.encoded.asked is not None and job.encoded.form.counted:
+        counted += f", {count_of(len(job.encoded.asked), job.encoded.form.counted)}"
     say(f"{examples.task.name}: {counted} ({examples.source})")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int, Num
 
 from bertjax.engine import SweepResult
-from bertjax.evidence import Evidence, Metric, labelled, score, weigh
+from bertjax.evidence import UNLABELLED, Evidence, Metric, labelled, score, weigh
 from bertjax.interventions import Ablation, head_names
 from bertjax.progress import Progress, silent
 from bertjax.results import Entry, Place
@@ -42,7 +42,8 @@ def judges_of(metrics: Sequence[Metric], labels: Labels, groups: Sequence[str] |
     for group in dict.fromkeys(groups or ()):
         if (names == group).sum() > 1:
             own = replace(main, name=f"{main.name}:{group}", label=f"{main.label}, {group}")
-            judges.append(Judge(own, np.where(names == group, labels.astype(np.float64), np.nan)))
+            missing = UNLABELLED if main.targets == "classes" else np.nan
+            judges.append(Judge(own, np.where(names == group, labels, missing)))
     return judges
 
 

@@ -80,6 +80,7 @@ class Settings:
         every_word: for 'mlm': mask each word by itself, in place of 15 % together.
         pll: for words that are masked by themselves: 'original', or 'within-word' to mask with each piece those that
             follow in the same word.
+        stride: for 'question-answering': tokens of a long text that successive windows share.
         readout: 'auto' by the kind of checkpoint, or 'similarity' to treat any BERT as a sentence embedder.
         overwrite: replace results that are there; an unfinished sweep with the same settings resumes nevertheless.
         resume: resume an unfinished sweep; a plain rerun does so too, but refuses a directory that is complete.
@@ -105,6 +106,7 @@ class Settings:
     prompts: tuple[str, ...] | None = None
     every_word: bool = False
     pll: str = "original"
+    stride: int = 128
     precision: str = "auto"
     seed: int = 0
     readout: str = "auto"
@@ -218,7 +220,7 @@ def _check_kinds(settings: Settings) -> None:
 
 def _check_values(settings: Settings) -> None:
     """Whether numbers are in their range."""
-    least = {"seed": 0} | dict.fromkeys(
+    least = {"seed": 0, "stride": 0} | dict.fromkeys(
         ("limit", "max_length", "subset_size", "subset_count", "batch_size", "chunk_size"), 1
     )
     for name, lowest in least.items():

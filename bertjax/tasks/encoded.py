@@ -108,6 +108,7 @@ class Encoded:
         fixed: what else is kept with the outputs, by name, the same for all runs.
         kept_examples: which of the given examples these are, by number; None for all.
         note: what is to be said of those that were left out.
+        tags: names of the tags that a model gives words.
     """
 
     kind: str
@@ -122,6 +123,7 @@ class Encoded:
     fixed: Mapping[str, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
     kept_examples: tuple[int, ...] | None = None
     note: str = ""
+    tags: tuple[str, ...] = ()
 
     @property
     def form(self) -> Form:

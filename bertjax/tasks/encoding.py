@@ -12,11 +12,13 @@ from bertjax.machine import memory_left
 from bertjax.model import (
     BertForMaskedLM,
     BertForPreTraining,
+    BertForQuestionAnswering,
     BertForSentenceEmbedding,
     BertForSequenceClassification,
+    BertForTokenClassification,
     PretrainedModel,
 )
-from bertjax.tasks import masked_words, minimal_pairs
+from bertjax.tasks import answers, masked_words, minimal_pairs, tags
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.forms import plain_label
 from bertjax.tasks.options import Options
@@ -37,12 +39,16 @@ class Asking:
     encode: Callable[[Tokenizer, Examples, Options], Encoded]
 
 
+# Tokens after which texts of a task are cut, or of a window on them; 0 for all that the model takes.
+LENGTHS: Mapping[Asks, int] = MappingProxyType({"pairs": 0, "agreement": 0, "tags": 0, "answers": 384})
 _OF_WORDS = (BertForMaskedLM, BertForPreTraining)
 ASKINGS: Mapping[Asks, Asking] = MappingProxyType(
     {
         "words": Asking(_OF_WORDS, "masked-LM head", masked_words.encode),
         "pairs": Asking(_OF_WORDS, "masked-LM head", minimal_pairs.encode_pairs),
         "agreement": Asking(_OF_WORDS, "masked-LM head", minimal_pairs.encode_agreement),
+        "tags": Asking((BertForTokenClassification,), "token-classification head", tags.encode),
+        "answers": Asking((BertForQuestionAnswering,), "question-answering head", answers.encode),
     }
 )
 
@@ -84,7 +90,8 @@ def encode_examples(
             )
         if prompts is not None:
             raise InputError(f"--prompts stand before texts of labels and similarities: {task.name} takes none")
-        return asking.encode(tokenizer, examples, replace(options, max_length=length))
+        names = tuple(name for _, name in sorted(model.config.id2label.items()))
+        return asking.encode(tokenizer, examples, replace(options, max_length=length, label_names=names))
     kind, order = _kind_of_outputs(model, examples)
     tokenizer, first, second = _with_prompts(model, tokenizer, examples, prompts)
     if together:
@@ -165,7 +172,7 @@ def is_regression(model: PretrainedModel) -> bool:
 def _choose_length(model: PretrainedModel, tokenizer: Tokenizer, examples: Examples, max_length: int | None) -> int:
     """Tokens after which a text (pair) is cut. Raises `InputError` where that or the tokenizer does not fit."""
     positions = model.config.max_tokens
-    length = max_length or getattr(model, "max_length", None) or _default_length(model, tokenizer)
+    length = max_length or getattr(model, "max_length", None) or _default_length(model, tokenizer, examples.task.asks)
     if length > positions:
         raise InputError(f"max_length {length} is more than the {positions} tokens that the model takes")
     if tokenizer.vocab_size > model.config.vocab_size:
@@ -179,9 +186,11 @@ def _choose_length(model: PretrainedModel, tokenizer: Tokenizer, examples: Examp
     return length
 
 
-def _default_length(model: PretrainedModel, tokenizer: Tokenizer) -> int:
+def _default_length(model: PretrainedModel, tokenizer: Tokenizer, asks: Asks) -> int:
     """Where none is given: for models of sentence-transformers all that tokenizer and model take, as there."""
     most = min(model.config.max_tokens, tokenizer.max_length or model.config.max_tokens)
+    if asks in LENGTHS:
+        return min(LENGTHS[asks] or most, most)
     return most if isinstance(model, BertForSentenceEmbedding) or _is_cross_encoder(model) else min(128, most)
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from bertjax.data import Task
 from bertjax.engine import Combine, SweepResult
 from bertjax.errors import DataError, InputError, some_of
-from bertjax.evidence import METRICS, Metric, find_metric
+from bertjax.evidence import METRICS, Metric, find_metric, ratios
 from bertjax.interventions import Readout, readouts
 
 
@@ -25,6 +25,7 @@ class Form:
         called: what outputs are called in messages; empty where labels decide.
         numbers: what each output's numbers are, for metrics that read them all; empty where it has one for each label,
             or one alone.
+        counted: what there is one of at each token that a model is asked at.
         by_rank: whether values are judged by how they order examples, whatever the task's own metrics.
         sized: how many of the numbers have changes that can be compared in size; None for all.
     """
@@ -34,6 +35,7 @@ class Form:
     combine: Combine | None = None
     called: str = ""
     numbers: tuple[str, ...] = ()
+    counted: str = ""
     by_rank: bool = False
     sized: int | None = None
 
@@ -90,8 +92,16 @@ FORMS: Mapping[str, Form] = MappingProxyType(
             Form("logits", readouts.logits),
             Form("score", readouts.score, called="scores", by_rank=True),
             Form("similarity", readouts.sentence_embedding, cosine, called="similarities", by_rank=True),
-            Form("words", readouts.words, called="masked words", numbers=ratios.WORDS, sized=1),
-            Form("likelihoods", readouts.log_probabilities, called="log-likelihoods", numbers=ratios.LIKELIHOODS),
+            Form("words", readouts.words, called="masked words", counted="masked word", numbers=ratios.WORDS, sized=1),
+            Form("tags", readouts.tags, called="tags of words", counted="word", numbers=ratios.TAGS, sized=1),
+            Form("answers", readouts.answers, called="answers", numbers=ratios.ANSWERS, sized=1),
+            Form(
+                "likelihoods",
+                readouts.log_probabilities,
+                called="log-likelihoods",
+                counted="masked word",
+                numbers=ratios.LIKELIHOODS,
+            ),
         )
     }
 )

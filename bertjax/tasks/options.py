@@ -16,6 +16,8 @@ class Options:
         seed: of the draw of words that are masked.
         every_word: mask each word by itself, in place of drawn ones together.
         pll: for pseudo-log-likelihoods, one of `PLL`.
+        stride: for questions: tokens of the text that successive windows share.
+        label_names: of the model's labels, in the order of their numbers.
         memory: bytes that this process may hold while it tokenises; None for most of what is free.
     """
 
@@ -23,4 +25,6 @@ class Options:
     seed: int = 0
     every_word: bool = False
     pll: str = "original"
+    stride: int = 128
+    label_names: tuple[str, ...] = ()
     memory: int | None = None

@@ -54,6 +54,8 @@ def read_pairs(path: Path, task: Task, columns: Sequence[str] | None = None, mem
             for place, (name, number) in enumerate(zip(of_rows, numbers, strict=True))
         ]
     several = f" of {count_of(len(files), 'file')}" if len(files) > 1 else ""
+    if equal := sum(good == bad for good, bad in pairs):  # BLiMP has one
+        several += f", {count_of(equal, 'pair')} of equal sentences, which no model gets right"
     return Examples(
         task=task,
         ids=tuple(ids) if len(set(ids)) == len(ids) else tuple(range(len(pairs))),
@@ -85,9 +87,6 @@ def _pairs(table: Table, columns: Sequence[str] | None) -> list[tuple[str, str]]
     usual = [("sentence_good", "sentence_bad"), ("good", "bad")]
     names = tuple(columns) if columns else next((pair for pair in usual if {*pair} <= {*table.columns}), usual[0])
     texts = [_texts(table, name) for name in names]
-    for row, (good, bad) in enumerate(zip(*texts, strict=True)):
-        if good == bad:
-            raise table.error(row, f"both sentences are {brief(good)}: a pair needs two")
     return list(zip(*texts, strict=True))
 
 
@@ -100,8 +99,6 @@ def _filled(table: Table, name: str) -> list[tuple[str, str]]:
         marks = [mark for mark in MARKS if mark in template]
         if len(marks) != 1 or template.count(marks[0]) != 1:
             raise table.error(row, f"{brief(template)} has no single place for the forms, marked by {MARKS[0]}")
-        if good == bad:
-            raise table.error(row, f"both forms are {brief(good)}: a pair needs two")
         pairs.append((template.replace(marks[0], good), template.replace(marks[0], bad)))
     return pairs
 

@@ -197,13 +197,21 @@
     else if (heading !== undefined) head.cells[heading].querySelector("button")?.focus();
   }
 
+  // A line of an example: pieces of text, each with its mark.
+  const plain = lines => lines.map(line => line.map(([text]) => text).join(" ")).join(" / ");
+  function lineOf(pieces) {
+    const line = element("div");
+    pieces.forEach(([text, mark]) => line.append(mark ? element("span", text, `mark-${mark}`) : document.createTextNode(text), mark === "name" ? " " : ""));
+    return line;
+  }
+
   // ---- examples -----------------------------------------------------------------------------------------------
   function exampleRows() {
     const [flipped, rows] = data.examples.changed[state.chosen], names = data.examples.labels;
     const called = label => names && names[label] !== undefined ? names[label] : String(label);
-    return [flipped, rows.map(([place, before, after, first, second]) => {
-      const [id, label, ...texts] = data.examples.texts[place];
-      return { id, label, texts, before, after, first: first === undefined ? null : called(first), second: second === undefined ? null : called(second), flips: first !== second };
+    return [flipped, rows.map(([place, before, after, first, second], number) => {
+      const [id, label, lines] = data.examples.texts[place], detail = data.examples.details[state.chosen][number] || [];
+      return { id, label, lines: detail.length ? [...lines, detail] : lines, before, after, first: first === undefined ? null : called(first), second: second === undefined ? null : called(second), flips: first !== second };
     })];
   }
 
@@ -211,10 +219,10 @@
     const [flipped, rows] = exampleRows(), predicted = data.examples.reads === "predictions";
     for (const place of document.querySelectorAll(".chosen-name")) place.textContent = `${data.kind} ${data.names[state.chosen]}`;
     const what = predicted
-      ? `${flipped} ${flipped === 1 ? "prediction changes" : "predictions change"}. Probability is that of the example's own label.`
-      : `The examples whose ${data.examples.value} changes most.`;
+      ? `${flipped} ${flipped === 1 ? "prediction changes" : "predictions change"}. ${data.examples.note}`
+      : `The examples whose ${data.examples.value} changes most. ${data.examples.note}`.trim();
     const flipping = rows.filter(row => row.flips).length, rest = rows.length - flipping;
-    const shown = predicted && rest ? `Shown: ${flipping ? `these, and ` : ""}${rest} whose probability changes most.` : `Shown: ${rows.length}.`;
+    const shown = predicted && rest ? `Shown: ${flipping ? `these, and ` : ""}${rest} whose ${data.examples.value} changes most.` : `Shown: ${rows.length}.`;
     setText("examples-note", rows.length ? `${what} ${shown}` : `${what} No output changes.`);
     const labelled = rows.some(row => row.label !== "none");
     const titles = ["id", labelled ? "label" : null, predicted ? "prediction" : null, data.examples.value, "change", "text"].filter(Boolean);
@@ -229,7 +237,7 @@
       line.append(element("td", `${row.before.toFixed(3)} → ${row.after.toFixed(3)}`, "number"),
         element("td", Charts.signed(row.after - row.before, 3), !predicted ? "number" : row.after < row.before ? "number loss" : "number gain"));
       const cell = element("td");
-      row.texts.forEach(text => cell.append(element("div", text)));
+      cell.append(...row.lines.map(lineOf));
       line.append(cell);
       return line;
     }));
@@ -275,10 +283,11 @@
     const same = !run || layer < data.attention.first_layers[run]; // then there is nothing to see beside the base
     const both = (same ? [0] : [0, run]).map(one => weightsOf(steps, one, layer, head, text.tokens.length));
     const most = Math.max(0.01, ...both.flat().map(row => Math.max(...row))); // one scale, to compare by
-    const place = data.examples.places.indexOf(sample.example), [id, label, ...texts] = data.examples.texts[place];
+    const place = data.examples.places.indexOf(sample.example), [id, label, lines] = data.examples.texts[place];
     const changed = data.examples.reads === "predictions" && exampleRows()[1].find(row => row.id === id && row.flips);
     const flip = changed ? ` (without ${data.kind} ${data.names[state.chosen]}: ${changed.first} → ${changed.second})` : "";
-    setText("example-text", `Example ${id}, label ${label}${flip}: ${texts.join(" / ")}`);
+    const labelled = label === "none" ? "" : `, label ${label}`;
+    setText("example-text", `Example ${id}${labelled}${flip}: ${plain(lines)}`);
     setText("ablated-caption", `Without ${data.kind} ${data.attention.runs[run]}`);
     byId("ablated").classList.toggle("hidden", same);
     setText("one-panel", same ? unablated(layer, run) : "");
@@ -340,7 +349,7 @@
     const chosen = state.chosen;
     data.names.forEach((name, place) => {
       state.chosen = place;
-      for (const row of exampleRows()[1]) lines.push([name, ...data.places[place], row.id, row.label, row.before, row.after, row.first, row.second, ...row.texts]);
+      for (const row of exampleRows()[1]) lines.push([name, ...data.places[place], row.id, row.label, row.before, row.after, row.first, row.second, ...row.lines.map(line => plain([line]))]);
     });
     state.chosen = chosen;
     return lines;

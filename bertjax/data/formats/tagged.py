@@ -1,0 +1,126 @@
+"""Sentences whose words have tags: columns of words and tags as in CoNLL's files, or lists in JSONL.
+
+A `.conll` file (also `.bio`, `.iob`, `.txt`, `.tsv`, each also `.gz`) has a word in each line, its first column, and
+its tag in the last; columns are apart by tabs or else by spaces. A blank line, which may hold blanks and tabs, ends a
+sentence. Lines of `-DOCSTART-` are left out. A `.conllu` file has its own columns: the words' forms and their universal
+parts of speech. JSONL has `tokens` (or `words`) and `tags` (or `ner_tags`, `labels`), lists of texts.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from bertjax.data.tables import Table, brief, numbered_lines, read_table
+from bertjax.data.tasks import Examples, Tagged, Task
+from bertjax.errors import DataError
+from bertjax.formatting import HALF_CHARACTER, count_of
+from bertjax.machine import memory_left
+from bertjax.paths import is_directory, is_there
+
+WORDS, TAGS = ("tokens", "words"), ("tags", "ner_tags", "pos_tags", "labels")
+DOCUMENT = "-DOCSTART-"
+ENTITY = re.compile(r"[BIOESLU]-.+|O")  # a tag that says where in an entity its word is
+OF_TAGS = ("tag_accuracy",)  # of tags that are none of entities
+
+
+def read_tagged(path: Path, task: Task, columns: Sequence[str] | None = None, memory: int | None = None) -> Examples:
+    """Sentences of a file.
+
+    Args:
+        task: `token-classification`; where tags are none of entities, accuracy alone judges.
+        columns: of JSONL, the one of words and the one of tags.
+        memory: bytes that this process may hold while reading.
+
+    Raises:
+        DataError: there is no such file, or a line of it is wrong.
+    """
+    if not is_there(path):
+        raise DataError(f"{path}: no such file or directory; check the path")
+    if is_directory(path):
+        raise DataError(f"{path}: is a directory; {task.name} needs a file, .conll or .jsonl")
+    if columns is not None and len(columns) != 2:
+        raise DataError(f"{task.name} takes two columns, of words and of tags; found {', '.join(columns)}")
+    room = memory_left(memory)
+    if path.name.endswith((".jsonl", ".jsonl.gz")):
+        table = read_table(path, task, {*WORDS, *TAGS, *(columns or ())}, room)
+    else:
+        table = _read_columns(path, room)
+    names = tuple(columns) if columns else tuple(_first(table, choices) for choices in (WORDS, TAGS))
+    sentences = tuple(_sentence(table, row, names) for row in range(len(table)))
+    several = sum(len(_alternatives(tag)) > 1 for one in sentences for tag in one.tags)
+    sentences = tuple(replace(one, tags=tuple(_alternatives(tag)[0] for tag in one.tags)) for one in sentences)
+    count, tags = sum(len(sentence.words) for sentence in sentences), {tag for one in sentences for tag in one.tags}
+    if not all(map(ENTITY.fullmatch, tags)):
+        task = replace(task, metrics=OF_TAGS)
+    return Examples(
+        task=task,
+        ids=tuple(table.numbers),
+        first=tuple(" ".join(sentence.words) for sentence in sentences),
+        second=None,
+        labels=np.full(len(table), np.nan, np.float32),
+        source=f"{path} ({count_of(len(table), 'sentence')}, {count_of(count, 'word')}, {count_of(len(tags), 'tag')}"
+        + (f"; {count_of(several, 'word')} with several tags, the first taken)" if several else ")"),
+        split="validation",
+        content=sentences,
+    )
+
+
+def _alternatives(tag: str) -> list[str]:
+    """The tags of a word that annotators gave several, as in the test part of WNUT 2017: `B-location,B-group`."""
+    parts = tag.split(",")
+    return parts if all(map(ENTITY.fullmatch, parts)) else [tag]
+
+
+def _first(table: Table, choices: Sequence[str]) -> str:
+    """The first of these columns that a file has."""
+    return next((name for name in choices if name in table.columns), choices[0])
+
+
+def _sentence(table: Table, row: int, names: Sequence[str]) -> Tagged:
+    words, tags = (cast(Sequence[str], table.column(name)[row]) for name in names)
+    for name, values in zip(names, (words, tags), strict=True):
+        if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
+            raise table.error(row, f"column {name!r} holds {brief(values)}, which is no list of texts")
+        if any(HALF_CHARACTER.search(value) or not value.strip() for value in values):
+            raise table.error(row, f"column {name!r} holds an empty text, or half a character")
+    if len(words) != len(tags) or not words:
+        raise table.error(row, f"there are {len(words)} words and {len(tags)} tags: each word needs one")
+    return Tagged(tuple("".join(word.split()) for word in words), tuple(tags))
+
+
+def _read_columns(path: Path, room: int) -> Table:
+    """Words and tags of a file of columns, a row for each sentence."""
+    universal = path.name.endswith((".conllu", ".conllu.gz"))
+    sentences: list[tuple[list[str], list[str]]] = []
+    lines: list[int] = []
+    width, last, ended = 0, 0, True
+    for line, text in numbered_lines(path, room):
+        if line > last + 1 or not text.strip():
+            ended = True
+        last = line
+        fields = text.split("\t") if "\t" in text.strip() else text.split()
+        if not text.strip() or fields[0] == DOCUMENT or (universal and not fields[0].isdecimal()):
+            continue  # of CoNLL-U also comments, words of several tokens and words that are not there
+        if len(fields) < 2 or (width and len(fields) != width):
+            raise DataError(
+                f"{path}, line {line}: {count_of(len(fields), 'column')}"
+                f"{f', not the {width} of the lines before' * bool(width)}: a word and its tag are needed"
+            )
+        width = len(fields)
+        word, tag = (fields[1], fields[3]) if universal and width > 3 else (fields[0], fields[-1])
+        if not word.strip() or not tag.strip():
+            raise DataError(f"{path}, line {line}: a word or its tag is empty")
+        if ended:
+            sentences.append(([], []))
+            lines.append(line)
+            ended = False
+        sentences[-1][0].append(word.strip())
+        sentences[-1][1].append(tag.strip())
+    if not sentences:
+        raise DataError(f"{path}: holds no examples")
+    values = {"tokens": [words for words, _ in sentences], "tags": [tags for _, tags in sentences]}
+    return Table(path, ("tokens", "tags"), values, lines, range(len(sentences)))

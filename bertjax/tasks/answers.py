@@ -1,0 +1,169 @@
+"""Questions on texts: a long text is read in windows that overlap, and the best span of all of them is the answer."""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+
+import numpy as np
+from jaxtyping import Float
+
+from bertjax.data import Answers, Encoding, Examples, Tokenizer
+from bertjax.errors import InputError
+from bertjax.machine import memory_left
+from bertjax.tasks.encoded import Asked, Collected, Encoded
+from bertjax.tasks.options import Options
+
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+PUNCTUATION = str.maketrans("", "", string.punctuation)
+NONE = (-1, -1)  # the span of no answer
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A part of a context, behind its question.
+
+    Args:
+        text: tokens of both.
+        first: the first token of the context.
+        offsets: characters of the context that its tokens stand for.
+    """
+
+    text: Encoding
+    first: int
+    offsets: tuple[tuple[int, int], ...]
+
+
+def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encoded:
+    """Questions with their contexts, each window asked for its best span.
+
+    Raises:
+        InputError: a question leaves no room for its context, or windows overlap wholly.
+    """
+    assert examples.second is not None
+    pairs = tokenizer.encode(list(examples.first), list(examples.second), None, room=memory_left(options.memory))
+    windows: list[_Window] = []
+    owners: list[int] = []
+    for example, pair in enumerate(pairs):
+        name = f"question {examples.ids[example]}"
+        own = _windows(pair, options.max_length or len(pair), options.stride, name)
+        windows += own
+        owners += [example] * len(own)
+    places = [[0, *range(window.first, window.first + len(window.offsets))] for window in windows]
+    of_context = [[0, *[1] * len(window.offsets)] for window in windows]
+    true = [content for content in examples.content or () if isinstance(content, Answers)]
+    return Encoded(
+        "answers",
+        tuple(window.text for window in windows),
+        tokenizer.pad_id,
+        len(examples),
+        asked=Asked.of_lists(places, of_context, owners),
+        labels=np.array([len(content.texts) for content in true], np.int32),
+        collect=partial(_collect, [window.offsets for window in windows], examples.second, true),
+    )
+
+
+def _windows(pair: Encoding, most: int, stride: int, name: str) -> list[_Window]:
+    """A question with each part of its context.
+
+    Args:
+        pair: both, whole.
+        most: tokens of a window.
+        stride: tokens of the context that successive windows share.
+        name: of the question, for messages.
+    """
+    segments = pair.segments
+    context = [place for place, (start, end) in enumerate(pair.offsets) if segments[place] == 1 and end > start]
+    if not context:
+        raise InputError(f"the context of {name} has no word")
+    first, last = context[0], context[-1] + 1
+    room = most - first - (len(pair) - last)
+    if room <= stride and room < last - first:
+        raise InputError(
+            f"{name} leaves {max(room, 0)} of {most} tokens for its context, of which successive windows share "
+            f"{stride}: give a larger --max-length or a smaller --stride"
+        )
+    windows, start = [], first
+    while True:
+        end = min(start + room, last)
+        kept = [*range(first), *range(start, end), *range(last, len(pair))]
+        offsets = pair.offsets[start:end]
+        windows.append(_Window(_part(pair, kept), first, offsets))
+        if end == last:
+            return windows
+        start = end - stride
+
+
+def _part(pair: Encoding, kept: Sequence[int]) -> Encoding:
+    """Some tokens of a pair."""
+    return replace(
+        pair,
+        input_ids=tuple(pair.input_ids[place] for place in kept),
+        token_type_ids=tuple(pair.token_type_ids[place] for place in kept),
+        tokens=tuple(pair.tokens[place] for place in kept),
+        offsets=tuple(pair.offsets[place] for place in kept),
+    )
+
+
+def _collect(
+    offsets: Sequence[tuple[tuple[int, int], ...]],
+    contexts: Sequence[str],
+    true: Sequence[Answers],
+    asked: Asked,
+    given: Float[np.ndarray, "runs windows 4"],
+) -> Collected:
+    """Of each question the score of the best span over all windows, its exact match and its F1; and the span."""
+    starts = np.searchsorted(asked.examples, np.arange(len(true)))
+    outputs = np.zeros((len(given), len(true), 3), given.dtype)
+    spans = np.zeros((len(given), len(true), 2), np.int32)
+    for question, (start, end) in enumerate(zip(starts, [*starts[1:], len(asked.examples)], strict=True)):
+        own = given[:, start:end]
+        windows = own[..., 2].argmax(axis=1)
+        best = np.take_along_axis(own, windows[:, None, None], axis=1)[:, 0]
+        nothing = own[..., 3].min(axis=1)  # where any window says that it has the answer, there is one
+        judge = cache(partial(_judge, contexts[question], true[question]))
+        for run, (window, (first, last, score, _)) in enumerate(zip(windows.tolist(), best, strict=True)):
+            lacks = true[question].can_lack and nothing[run] > score
+            own_offsets = offsets[start + window]
+            span = NONE if lacks else (own_offsets[int(first) - 1][0], own_offsets[int(last) - 1][1])
+            spans[run, question] = span
+            outputs[run, question] = (score - nothing[run] if true[question].can_lack else score, *judge(span))
+    return Collected(outputs, {"spans": spans})
+
+
+def _judge(context: str, true: Answers, span: tuple[int, int]) -> tuple[float, float]:
+    """Exact match and F1 of a span, the best over the true answers, as SQuAD's official programs compute them."""
+    found = context[span[0] : span[1]] if span != NONE else ""
+    texts = [text for text in true.texts if normalise(text)] if true.can_lack else list(true.texts)
+    score = partial(_f1, empty=true.can_lack)
+    return (
+        max(float(normalise(found) == normalise(text)) for text in texts or [""]),
+        max(score(found, text) for text in texts or [""]),
+    )
+
+
+def normalise(text: str) -> str:
+    """An answer without capitals, punctuation, articles and superfluous space.
+
+    >>> normalise("The  Panthers' defense.")
+    'panthers defense'
+    """
+    return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
+
+
+def _f1(found: str, true: str, *, empty: bool) -> float:
+    """F1 of the words that both answers have.
+
+    Args:
+        empty: whether two answers without words agree, as in SQuAD 2.0.
+    """
+    words, true_words = normalise(found).split(), normalise(true).split()
+    if empty and not (words and true_words):
+        return float(words == true_words)
+    common = sum((Counter(words) & Counter(true_words)).values())
+    if not common:
+        return 0.0
+    precision, recall = common / len(words), common / len(true_words)
+    return 2 * precision * recall / (precision + recall)
