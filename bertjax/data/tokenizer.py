@@ -322,6 +322,10 @@ class Tokenizer:
         skip = arguments.switch(skip_special_tokens, "skip_special_tokens")
         return str(self._backend.decode(numbers, skip_special_tokens=skip))
 
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The word pieces that ids stand for, as `Encoding.tokens` has them; '' for an id that the vocabulary lacks."""
+        return [self._backend.id_to_token(number) or "" for number in ids]
+
     @property
     def pad_token_id(self) -> int:
         """The id of [PAD]."""

@@ -82,6 +82,20 @@ def log_probabilities(output: ModelOutput, targets: Int[Array, "batch wanted"]) 
     return words(output, targets)[..., 0]
 
 
+GUESSES = 5
+
+
+def guesses(output: ModelOutput, targets: Int[Array, "batch wanted"]) -> Float[Array, "batch wanted guess 2"]:
+    """The `GUESSES` likeliest words and their log-probabilities, at the tokens that a sweep's `at=` names.
+
+    Args:
+        targets: taken by the likes of `words`; of no meaning here.
+    """
+    scores = jax.nn.log_softmax(logits(output), axis=-1)
+    chances, best = jax.lax.top_k(scores, min(GUESSES, scores.shape[-1]))
+    return jnp.stack([best.astype(chances.dtype), chances], axis=-1)
+
+
 def tags(output: ModelOutput, targets: Int[Array, "batch wanted"]) -> Float[Array, "batch wanted 2"]:
     """Log-probability (nats) of true tags, and the likeliest tag, at the tokens that a sweep's `at=` names.
 

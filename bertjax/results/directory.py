@@ -7,7 +7,8 @@
                     example of each) and places (its token) [words]
     examples.jsonl  id, label and texts of each example, in the same order
     results.parquet one row for each ablation and metric: scores, intervals, tests (`table.COLUMNS`)
-    attention.npz   tokens and attention weights of a few examples, base and largest effects
+    attention.npz   tokens and attention weights of a few examples, base and largest effects; of masked words also the
+                    likeliest words there
     heads.png       the map (layers.png where whole layers were ablated, sets.png where other sets were)
 
 `summary.json` is written last, with the SHA-256 of each other file: where it exists, the rest is complete.
@@ -163,6 +164,9 @@ class _Files(Stored):
             length = next(iter(headers.get(f"tokens_{sample}_{text}", Header((), np.dtype("U1"))).shape), 0)
             shape = (runs, model["layers"], model["heads"], length, length)
             expected |= {f"tokens_{sample}_{text}": ("U", length), f"weights_{sample}_{text}": ("f", *shape)}
+        if self.summary["outputs"] == "words":
+            for sample in range(min(samples, len(headers))):
+                expected |= _guesses(headers, sample, runs)
         if not texts or expected.keys() != headers.keys():
             return "it lacks tokens or weights of an example, or has some that are of none"
         return _unlike(headers, expected)
@@ -247,6 +251,18 @@ def _inside(directory: Path) -> str:
     except OSError:  # then give no hint
         return ""
     return f"; there are results in {', '.join(map(str, directories[:3]))}" if directories else ""
+
+
+def _guesses(headers: Mapping[str, Header], sample: int, runs: int) -> dict[str, tuple[Any, ...]]:
+    """The arrays of a text's masked words and the best guesses at them."""
+    words, guesses = (*headers.get(f"guesses_{sample}", Header((), np.dtype("U1"))).shape[1:], 0, 0)[:2]
+    several = (runs, words, guesses)
+    return {
+        f"masked_{sample}": ("iu", words),
+        f"truth_{sample}": ("U", words),
+        f"guesses_{sample}": ("U", *several),
+        f"chances_{sample}": ("f", *several),
+    }
 
 
 def _unlike(headers: Mapping[str, Header], expected: Mapping[str, tuple[Any, ...]]) -> str | None:

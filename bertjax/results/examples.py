@@ -50,7 +50,7 @@ class Shown:
         example = self.saved.examples[place]
         return [[(shorten(example[name]), PLAIN)] for name in ("first", "second") if name in example]
 
-    def change(self, run: int, place: int) -> Line:
+    def change(self, run: int, place: int) -> list[Line]:
         """What an ablation makes of an example, beside its value."""
         return []
 
@@ -58,7 +58,13 @@ class Shown:
 class ShownWords(Shown):
     """Texts with masked words; of those whose attention is kept also the best guesses."""
 
-    value, note = "mean log-probability", ""
+    value = "mean log-probability"
+
+    @property
+    def note(self) -> str:
+        """What a reader must know of that value."""
+        guesses = " Of texts whose attention is kept, the likeliest words are shown." if self._kept else ""
+        return f"It is that of the true words.{guesses}"
 
     def values(self, outputs: Float[np.ndarray, "outputs ..."]) -> Float[np.ndarray, " examples"]:
         """The mean log-probability of the true words."""
@@ -66,6 +72,44 @@ class ShownWords(Shown):
         counts = np.bincount(units, minlength=examples).astype(np.float64)
         sums = np.bincount(units, outputs[:, 0], minlength=examples)
         return np.divide(sums, counts, out=np.full(examples, np.nan), where=counts > 0)
+
+    @property
+    def _kept(self) -> list[int]:
+        """The examples whose best guesses are kept."""
+        if not self.saved.has_attention or "masked_0" not in self.saved.attention:
+            return []
+        numbers: list[int] = self.saved.attention["examples"].tolist()
+        return numbers
+
+    def lines(self, place: int) -> list[Line]:
+        """The text, and where the best guesses are kept a line for each masked word."""
+        lines = super().lines(place)
+        if place not in self._kept:
+            return lines
+        return lines + [_guessed(self.saved, self._kept.index(place), 0, word) for word in self._words(place)]
+
+    def change(self, run: int, place: int) -> list[Line]:
+        """The best guesses with an ablation, where they are kept."""
+        name, kept = self.saved.names[run], self._kept
+        runs = self.saved.attention["runs"].tolist() if kept else []
+        if place not in kept or name not in runs:
+            return []
+        return [_guessed(self.saved, kept.index(place), runs.index(name), word) for word in self._words(place)]
+
+    def _words(self, place: int) -> range:
+        return range(len(self.saved.attention[f"masked_{self._kept.index(place)}"]))
+
+
+def _guessed(saved: Contents, sample: int, run: int, word: int) -> Line:
+    """The true word at a masked place, and the likeliest ones in a run."""
+    arrays = saved.attention
+    truth = str(arrays[f"truth_{sample}"][word])
+    line: Line = [("ablated" if run else "base", NAME), (truth, TRUE)]
+    guesses, chances = (arrays[f"{name}_{sample}"][run, word].tolist() for name in ("guesses", "chances"))
+    for guess, chance in zip(guesses, chances, strict=True):
+        line.append((f"{guess} {chance:.2f}", RIGHT if guess == truth else PLAIN))
+        line.append((" ", PLAIN))
+    return line
 
 
 class ShownPairs(Shown):
@@ -103,9 +147,9 @@ class ShownTags(Shown):
         lines: list[Line] = [[(shorten(example["first"]), PLAIN)]]
         return [*lines, self._found("true", example, None), self._found("found", example, self._tags(None, place))]
 
-    def change(self, run: int, place: int) -> Line:
+    def change(self, run: int, place: int) -> list[Line]:
         """What an ablated model finds."""
-        return self._found("ablated", self.saved.examples[place], self._tags(run, place))
+        return [self._found("ablated", self.saved.examples[place], self._tags(run, place))]
 
     def _tags(self, run: int | None, place: int) -> list[str]:
         """The predicted tag of each word, without an ablation or with one."""
@@ -170,10 +214,10 @@ class ShownAnswers(Shown):
         exact = arrays["base"][place, 1] > 0
         return [[(shorten(example["first"]), PLAIN)], true, self._found("found", place, arrays["base_spans"], exact)]
 
-    def change(self, run: int, place: int) -> Line:
+    def change(self, run: int, place: int) -> list[Line]:
         """What an ablated model answers."""
         arrays = self.saved.outputs
-        return self._found("ablated", place, arrays["spans"][run], arrays["outputs"][run, place, 1] > 0)
+        return [self._found("ablated", place, arrays["spans"][run], arrays["outputs"][run, place, 1] > 0)]
 
     def _found(self, name: str, place: int, spans: Int[np.ndarray, "examples 2"], exact: Any) -> Line:
         (start, end), mark = spans[place].tolist(), RIGHT if exact else WRONG

@@ -202,7 +202,7 @@ def choose_examples(saved: Contents, kept: list[int]) -> dict[str, Any]:
     Returns: `reads`: 'predictions' or 'values'; `value`: what a value is called, and `note` what a reader must know of
         it; `changed`: for each ablation the number of flips (None for values), and its examples as [index into `texts`,
         value before, value after, prediction before, prediction after] (of values without predictions); `details`: for
-        each ablation and example a line of what became of it (`examples.Line`); `texts`: id, label and lines of the
+        each ablation and example lines of what became of it (`examples.Line`); `texts`: id, label and lines of the
         examples that occur.
     """
     arrays, reads_predictions = saved.outputs, saved.describe_metric()["reads"] == "predictions"

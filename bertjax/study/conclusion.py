@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
+from bertjax.data import Tokenizer
 from bertjax.engine import SweepResult
 from bertjax.errors import InputError, some_of
 from bertjax.evidence import predictions_from_logits
@@ -25,7 +26,7 @@ from bertjax.results import (
     write_results,
 )
 from bertjax.study.job import Job, load_model
-from bertjax.study.outputs import sampled_attention, sweep_examples
+from bertjax.study.outputs import best_guesses, sampled_attention, sweep_examples
 from bertjax.study.provenance import provenance
 from bertjax.study.scoring import weigh_outputs
 from bertjax.study.settings import Settings
@@ -198,4 +199,7 @@ def _sample_attention(
     runs = [Ablation("base", ()), *job.ablations]
     overrides = [to_overrides(job.model.config, ablation, means) for ablation in runs]
     arrays = sampled_attention(job.model, job.encoded, chosen, overrides)
+    if job.encoded.kind == "words" and job.ablations:
+        tokenizer = Tokenizer.from_pretrained(job.directory)
+        arrays |= best_guesses(job.model, tokenizer, job.encoded, chosen, job.ablations, means=means)
     return {"examples": np.array(chosen), "runs": np.array([ablation.name for ablation in runs]), **arrays}

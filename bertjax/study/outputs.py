@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from bertjax.data import collate
+from bertjax.data import Tokenizer, collate
 from bertjax.engine import (
     SharedEncodings,
     divide_examples,
@@ -21,7 +21,7 @@ from bertjax.engine import (
     sweep_distributed,
 )
 from bertjax.errors import InputError
-from bertjax.interventions import Ablation, mean_head_outputs, stack, sum_head_outputs
+from bertjax.interventions import Ablation, mean_head_outputs, readouts, stack, sum_head_outputs
 from bertjax.model import ModelOutput, Overrides, PretrainedModel
 from bertjax.progress import Progress, silent
 from bertjax.tasks import Encoded, TaskResult, batch_encodings, cosine
@@ -217,6 +217,51 @@ def sampled_attention(
         for place, number in enumerate(numbers)
     }
     return tokens | {name: np.stack(runs) for name, runs in kept.items()}
+
+
+def best_guesses(
+    model: PretrainedModel,
+    tokenizer: Tokenizer,
+    encoded: Encoded,
+    examples: Sequence[int],
+    ablations: Sequence[Ablation],
+    *,
+    means: Float[np.ndarray, "layers heads head_dim"] | None = None,
+) -> dict[str, Shaped[np.ndarray, "..."]]:
+    """The likeliest words at the masked places of some texts, without and with ablations.
+
+    Args:
+        examples: positions of the texts; of several copies of one the first is taken.
+
+    Returns: for sample s the arrays `masked_s` `[word]`, the tokens that are masked; `truth_s` `[word]`, the true
+        words; `guesses_s` `[runs, word, guess]`, the likeliest first; and `chances_s`, their probabilities.
+    """
+    assert encoded.asked is not None
+    numbers = [number for example in examples for number in encoded.kept_of(example)]
+    asked = encoded.asked
+    found = sweep(
+        model,
+        [encoded.texts[number] for number in numbers],
+        ablations,
+        readouts.guesses,
+        at=asked.at[numbers],
+        targets=asked.targets[numbers],
+        means=means,
+        progress=False,
+    )
+    runs = np.concatenate([found.base[None], found.outputs]).astype(np.float64)
+    arrays: dict[str, Shaped[np.ndarray, "..."]] = {}
+    for sample, number in enumerate(numbers):
+        real = asked.real[number]
+        own = runs[:, sample][:, real]
+        ids, chances = own[..., 0].astype(int), np.exp(own[..., 1])
+        arrays |= {
+            f"masked_{sample}": asked.at[number, real],
+            f"truth_{sample}": np.array(tokenizer.pieces(asked.targets[number, real].tolist())),
+            f"guesses_{sample}": np.array(tokenizer.pieces(ids.ravel().tolist())).reshape(ids.shape),
+            f"chances_{sample}": chances.astype(np.float32),
+        }
+    return arrays
 
 
 def _attentions(output: ModelOutput) -> Float[Array, "layers batch heads query key"]:

@@ -198,7 +198,7 @@
   }
 
   // A line of an example: pieces of text, each with its mark.
-  const plain = lines => lines.map(line => line.map(([text]) => text).join(" ")).join(" / ");
+  const plain = lines => lines.map(line => line.map(([text, mark]) => mark === "name" ? `${text}:` : text.trim()).join(" ")).join(" / ");
   function lineOf(pieces) {
     const line = element("div");
     pieces.forEach(([text, mark]) => line.append(mark ? element("span", text, `mark-${mark}`) : document.createTextNode(text), mark === "name" ? " " : ""));
@@ -210,8 +210,8 @@
     const [flipped, rows] = data.examples.changed[state.chosen], names = data.examples.labels;
     const called = label => names && names[label] !== undefined ? names[label] : String(label);
     return [flipped, rows.map(([place, before, after, first, second], number) => {
-      const [id, label, lines] = data.examples.texts[place], detail = data.examples.details[state.chosen][number] || [];
-      return { id, label, lines: detail.length ? [...lines, detail] : lines, before, after, first: first === undefined ? null : called(first), second: second === undefined ? null : called(second), flips: first !== second };
+      const [id, label, lines] = data.examples.texts[place], details = data.examples.details[state.chosen][number] || [];
+      return { id, label, lines: [...lines, ...details], before, after, first: first === undefined ? null : called(first), second: second === undefined ? null : called(second), flips: first !== second };
     })];
   }
 
