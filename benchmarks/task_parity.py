@@ -1,0 +1,279 @@
+"""Are the outputs and scores of a task those of an independent computation?
+
+Takes results of `bertjax ablate` and computes them once more, the base and a few ablated heads: texts are tokenised by
+transformers, run in PyTorch without padding, reduced in NumPy; entities are scored by seqeval, answers by torchmetrics
+(SQuAD 1.1's official program). Prints the largest relative difference of an output, and both scores of each run.
+
+    python -m benchmarks.task_parity RESULTS [--heads 6]
+"""
+
+import argparse
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import bertjax
+from bertjax.checkpoints import locate
+from bertjax.results import Results, read_results
+from bertjax.study import torch_reference
+
+BATCH = 64
+LONGEST_ANSWER = 30  # tokens
+Head = tuple[int, int]
+Scores = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The checkpoint of some results in PyTorch.
+
+    Args:
+        results: the results.
+        model: bertjax's, which names its parts.
+        torch: that of transformers.
+        tokenizer: that of transformers.
+    """
+
+    results: Results
+    model: Any
+    torch: Any
+    tokenizer: Any
+
+    @property
+    def max_length(self) -> int:
+        """Tokens after which texts are cut: all that the model takes where nothing is said."""
+        return int(self.results.summary["settings"]["max_length"] or self.model.config.max_tokens)
+
+    def run(
+        self, texts: Sequence[Mapping[str, Sequence[int]]], head: Head | None, read: Callable[[Any], Any]
+    ) -> list[Any]:
+        """What `read` makes of the output of each text, in batches of equal length; a head is disabled, or none."""
+        by_length, found = defaultdict(list), [None] * len(texts)
+        mode = self.results.summary["mode"]["name"]
+        for number, text in enumerate(texts):
+            by_length[len(text["input_ids"])].append(number)
+        for length, numbers in by_length.items():
+            for batch in (numbers[start : start + BATCH] for start in range(0, len(numbers), BATCH)):
+                names = [name for name in texts[0] if name in ("input_ids", "token_type_ids", "attention_mask")]
+                arguments = {name: np.array([texts[number][name] for number in batch]) for name in names}
+                real = np.ones((len(batch), length), bool)
+                disabled = (
+                    torch_reference.overridden_head(self.torch, self.model.config, head, mode, real)
+                    if head
+                    else nullcontext()
+                )
+                with disabled:
+                    output = torch_reference.run_torch(self.torch, arguments)
+                for number, one in zip(batch, read(output), strict=True):
+                    found[number] = one
+        return found
+
+
+def log_softmax(logits: Any) -> np.ndarray:
+    """Log-probabilities in float64."""
+    values = np.asarray(logits, np.float64)
+    shifted = values - values.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def pairs(reference: Reference, head: Head | None) -> tuple[np.ndarray, Scores]:
+    """Pseudo-log-likelihoods of the bad and the good sentence, each piece hidden in turn."""
+    tokenizer, within = reference.tokenizer, reference.results.summary["settings"]["pll"] == "within-word"
+    sums = np.zeros((len(reference.results.examples), 2))
+    for column, name in enumerate(("second", "first")):
+        texts, asked = [], []
+        for number, example in enumerate(reference.results.examples):
+            whole = tokenizer(example[name], truncation=True, max_length=reference.max_length)
+            special = tokenizer.get_special_tokens_mask(whole["input_ids"], already_has_special_tokens=True)
+            words = whole.word_ids()
+            for place in (place for place, is_special in enumerate(special) if not is_special):
+                ids = list(whole["input_ids"])
+                for later in range(place, len(ids) if within else place + 1):
+                    if words[later] == words[place]:
+                        ids[later] = tokenizer.mask_token_id
+                texts.append({**whole, "input_ids": ids})
+                asked.append((number, place, whole["input_ids"][place]))
+        rows = iter(reference.run(texts, head, lambda output: output.logits.numpy()))
+        for (number, place, word), logits in zip(asked, rows, strict=True):
+            sums[number, column] += log_softmax(logits[place])[word]
+    return sums, _of_pairs(sums)
+
+
+def agreement(reference: Reference, head: Head | None) -> tuple[np.ndarray, Scores]:
+    """Log-probabilities of two forms at the one place where the sentences differ."""
+    tokenizer, texts, asked = reference.tokenizer, [], []
+    for example in reference.results.examples:
+        good, bad = (tokenizer(example[name])["input_ids"] for name in ("first", "second"))
+        (place,) = (place for place, (one, other) in enumerate(zip(good, bad, strict=True)) if one != other)
+        ids = [*good[:place], tokenizer.mask_token_id, *good[place + 1 :]]
+        texts.append({**tokenizer(example["first"]), "input_ids": ids})
+        asked.append((place, [bad[place], good[place]]))
+    rows = reference.run(texts, head, lambda output: output.logits.numpy())
+    outputs = np.array([log_softmax(row[place])[forms] for row, (place, forms) in zip(rows, asked, strict=True)])
+    return outputs, _of_pairs(outputs)
+
+
+def _of_pairs(outputs: np.ndarray) -> Scores:
+    margins = outputs[:, 1] - outputs[:, 0]
+    return {"accuracy": float((margins > 0).mean()), "margin": float(margins.mean())}
+
+
+def tags(reference: Reference, head: Head | None) -> tuple[np.ndarray, Scores]:
+    """Mean log-probability of each sentence's true tags; entities by seqeval."""
+    from seqeval.metrics import accuracy_score, f1_score
+    from seqeval.scheme import IOB2
+
+    examples, names = reference.results.examples, reference.model.config.id2label
+    numbers = {name: number for number, name in names.items()}
+    texts = [
+        reference.tokenizer(
+            example["words"], is_split_into_words=True, truncation=True, max_length=reference.max_length
+        )
+        for example in examples
+    ]
+    means, predicted = [], []
+    for text, example, logits in zip(
+        texts, examples, reference.run(texts, head, lambda output: output.logits.numpy()), strict=True
+    ):
+        words = text.word_ids()
+        first = {word: place for place, word in reversed([*enumerate(words)]) if word is not None}
+        shares = log_softmax(logits)
+        means.append(np.mean([shares[place, numbers[example["tags"][word]]] for word, place in first.items()]))
+        found = [
+            names[int(logits[first[word]].argmax())] if word in first else "O" for word in range(len(example["words"]))
+        ]
+        predicted.append(found)
+    true = [example["tags"] for example in examples]
+    scores = {"tag_accuracy": float(accuracy_score(true, predicted))}
+    if "entity_f1" in reference.results.summary["metrics"]:
+        scores["entity_f1"] = float(f1_score(true, predicted))
+        scores["strict_entity_f1"] = float(f1_score(true, predicted, mode="strict", scheme=IOB2))
+    return np.array(means)[:, None], scores
+
+
+def answers(reference: Reference, head: Head | None) -> tuple[np.ndarray, Scores]:
+    """Score of each question's best span over its windows; exact match and F1 of its text by torchmetrics."""
+    from torchmetrics.functional.text import squad
+
+    examples, settings = reference.results.examples, reference.results.summary["settings"]
+    windows, owners, offsets = [], [], []
+    for number, example in enumerate(examples):
+        made = reference.tokenizer(
+            example["first"],
+            example["second"],
+            truncation="only_second",
+            max_length=settings["max_length"] or min(384, reference.max_length),
+            stride=settings["stride"],
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+        )
+        for window in range(len(made["input_ids"])):
+            keys = [key for key in ("input_ids", "token_type_ids", "attention_mask") if key in made]
+            windows.append({key: made[key][window] for key in keys})
+            offsets.append(
+                [
+                    place if part == 1 else None
+                    for place, part in zip(made["offset_mapping"][window], made.sequence_ids(window), strict=True)
+                ]
+            )
+            owners.append(number)
+    rows = reference.run(
+        windows, head, lambda output: np.stack([output.start_logits.numpy(), output.end_logits.numpy()], -1)
+    )
+    best: list[tuple[float, str]] = [(-np.inf, "")] * len(examples)
+    for number, row, places in zip(owners, rows, offsets, strict=True):
+        for score, start, end in _spans(row, places):
+            if score > best[number][0]:
+                best[number] = (score, examples[number]["second"][start:end])
+    given: Any = [{"prediction_text": text, "id": str(number)} for number, (_, text) in enumerate(best)]
+    true: Any = [
+        {"answers": {"answer_start": [0] * len(one["answers"]), "text": list(one["answers"])}, "id": str(number)}
+        for number, one in enumerate(examples)
+    ]
+    scored = {name: float(value) / 100 for name, value in squad(given, true).items()}
+    scores = {"exact_match": scored["exact_match"], "answer_f1": scored["f1"]}
+    return np.array([[score] for score, _ in best]), scores
+
+
+def _spans(row: np.ndarray, places: Sequence[tuple[int, int] | None]) -> Iterator[tuple[float, int, int]]:
+    """The best span from each start: its score and its characters."""
+    for first, place in enumerate(places):
+        if place is not None:
+            ends = [last for last in range(first, min(first + LONGEST_ANSWER, len(places))) if places[last] is not None]
+            last = max(ends, key=lambda last: row[last, 1])
+            end = places[last]
+            assert end is not None
+            yield float(row[first, 0] + row[last, 1]), place[0], end[1]
+
+
+KINDS = {"minimal-pairs": pairs, "agreement": agreement, "token-classification": tags, "question-answering": answers}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A run computed twice.
+
+    Args:
+        name: of the ablation, or 'base'.
+        difference: the largest of an output, over its size where that is above 1.
+        scores: by metric, ours and that of the independent computation.
+    """
+
+    name: str
+    difference: float
+    scores: dict[str, tuple[float, float]]
+
+
+def compare(results: Results, heads: Sequence[str]) -> list[Compared]:
+    """The base run and those of some ablated heads, computed once more.
+
+    Args:
+        results: of a task in `KINDS`, without scores of groups.
+        heads: names of ablations.
+    """
+    import transformers
+
+    directory = locate(results.summary["model"]["name"])
+    model = bertjax.load(directory)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory, local_files_only=True)
+    reference = Reference(results, model, torch_reference.load_torch(model, directory), tokenizer)
+    computed, found = KINDS[results.summary["data"]["task"]], []
+    for name in ("base", *heads):
+        head = None if name == "base" else tuple(map(int, name.split(".")))
+        place = None if head is None else results.names.index(name)
+        own = results.outputs["base"] if place is None else results.outputs["outputs"][place]
+        outputs, scores = computed(reference, head)  # type: ignore[arg-type]
+        rows = {metric: results.rows_of(metric)[place or 0] for metric in scores}
+        pairs_of_scores = {
+            metric: (float(row.base if place is None else row.score), scores[metric])  # type: ignore[arg-type]
+            for metric, row in rows.items()
+        }
+        difference = (np.abs(own[:, : outputs.shape[1]] - outputs) / np.maximum(1, np.abs(outputs))).max()
+        found.append(Compared(name, float(difference), pairs_of_scores))
+    return found
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--heads", type=int, default=6, help="how many ablations, the largest effects first")
+    options = parser.parse_args()
+    results = read_results(options.results)
+    largest = sorted(results.rows_of(), key=lambda row: -abs(row.difference or 0))[: options.heads]
+    table = Table("run", "largest relative difference", "metric", "bertjax", "independent")
+    for run in compare(results, [row.name for row in largest]):
+        for metric, (ours, theirs) in run.scores.items():
+            table.add_row(run.name, f"{run.difference:.1e}", metric, f"{ours:.10f}", f"{theirs:.10f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
