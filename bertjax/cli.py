@@ -191,7 +191,7 @@ def _add_what(add: Callable[..., None]) -> None:
     add(
         "task",
         f"task of GLUE ({glue}), qnli-sample, mlm (masked words), minimal-pairs, agreement, token-classification, "
-        "question-answering, or custom (needs --data and --text-columns)",
+        "question-answering, or custom (needs --data)",
         metavar="T",
     )
     add("mode", "what takes the head's place", choices=available_modes())
@@ -209,12 +209,15 @@ def _add_source(add: Callable[..., None]) -> None:
     add("split", "part of the data", metavar="NAME")
     add(
         "data",
-        "GLUE directory, or a .tsv or .jsonl file (for mlm also .txt), in place of TensorFlow Datasets",
+        "GLUE directory, .tsv, .csv, .jsonl or .parquet file (for mlm also .txt), or directory saved by datasets, in "
+        "place of TensorFlow Datasets",
         metavar="PATH",
     )
     add("data_dir", "directory of TensorFlow Datasets", metavar="DIR")
-    add("text_columns", "one or two columns of your file that hold the texts", nargs="+", metavar="COLUMN")
-    add("label_column", "the column of your file that holds the labels", metavar="COLUMN")
+    texts = "one or two columns of your file that hold the texts (default for custom those with usual names, if clear)"
+    add("text_columns", texts, nargs="+", metavar="COLUMN")
+    label = "the column of your file that holds the labels (default for custom the one with a usual name, if clear)"
+    add("label_column", label, metavar="COLUMN")
     names = "your labels in the order of their numbers; without values labels are ratings (a regression)"
     add("label_names", names, nargs="*", metavar="NAME")
     add("limit", "use at most N examples, drawn with the seed", type=positive, metavar="N")

@@ -99,4 +99,6 @@ def library_errors(what: str, error: type[BertjaxError]) -> Iterator[None]:
         if not isinstance(problem, Exception) and type(problem).__name__ != "PanicException":
             raise  # Ctrl-C and the like
         reason = " ".join(str(problem).split())[:200] or type(problem).__name__
-        raise error(f"{what} ({reason})") from problem
+        # It may quote what a damaged file holds, such as a byte order mark in a name.
+        seen = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in reason)
+        raise error(f"{what} ({seen})") from problem

@@ -4,7 +4,9 @@
 """
 
 import contextlib
+import csv
 import gzip
+import io
 import json
 import os
 import random
@@ -13,10 +15,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bertjax import BertConfig
 from bertjax.data import tfds_glue
@@ -105,6 +111,33 @@ def jsonl(rng: random.Random) -> bytes:
     return "".join(json.dumps(row, ensure_ascii=rng.random() < 0.5) + "\n" for row in rows).encode()
 
 
+def quoted(rng: random.Random) -> bytes:
+    """A whole CSV file of pairs."""
+    rows = ((row, words(rng), words(rng) + rng.choice(("", "\n", ",")), row % 2) for row in range(rng.randint(1, 20)))
+    written = io.StringIO(newline="")
+    csv.writer(written).writerows([("index", "sentence1", "sentence2", "label"), *rows])
+    return written.getvalue().encode()
+
+
+def pairs_table(rng: random.Random) -> pa.Table:
+    """Pairs as Arrow has them."""
+    rows = range(rng.randint(1, 20))
+    texts = {name: [words(rng) for _ in rows] for name in ("sentence1", "sentence2")}
+    return pa.table({"idx": list(rows), **texts, "label": [row % 2 for row in rows]})
+
+
+def parquet(rng: random.Random) -> bytes:
+    """A whole Parquet file of pairs."""
+    written = io.BytesIO()
+    compression, groups = rng.choice(("none", "snappy", "zstd")), rng.choice((3, 100))
+    table, dictionary = pairs_table(rng), rng.random() < 0.5
+    pq.write_table(table, written, compression=compression, use_dictionary=dictionary, row_group_size=groups)
+    return written.getvalue()
+
+
+FORMATS = {".tsv": tsv, ".csv": quoted, ".jsonl": jsonl, ".parquet": parquet}
+
+
 def flip(rng: random.Random, content: bytes) -> bytes:
     """A few bytes become others."""
     changed = bytearray(content)
@@ -166,8 +199,8 @@ CHANGES: tuple[Change, ...] = (flip, cut, insert, reorder, encode, fields, lambd
 
 def read_data(rng: random.Random, directory: Path) -> str:
     """A data file with some damage, compressed or not, damaged before or after."""
-    suffix = rng.choice((".tsv", ".jsonl", ".tsv.gz", ".jsonl.gz"))
-    content = (tsv if suffix.startswith(".tsv") else jsonl)(rng)
+    written = rng.choice(list(FORMATS))
+    suffix, content = written + rng.choice(("", ".gz")), FORMATS[written](rng)
     for change in rng.choices(CHANGES, k=rng.randint(0, 2)):
         content = change(rng, content) if content else content
     if suffix.endswith(".gz"):
@@ -175,15 +208,43 @@ def read_data(rng: random.Random, directory: Path) -> str:
         content = rng.choice((flip, cut, lambda rng, whole: whole, lambda rng, whole: whole + whole))(rng, content)
     path = directory / f"dev{suffix}"
     path.write_bytes(content)
-    custom: dict[str, Any] = {"task": "custom", "text_columns": ["sentence1", "sentence2"]}
+    custom: dict[str, Any] = {"task": "custom", "text_columns": rng.choice((["sentence1", "sentence2"], None))}
     load_examples(**rng.choice(({"task": "mrpc"}, {"task": "qqp"}, custom)), data=path, memory=resident_memory() + ROOM)
     return "accepted"
 
 
+@cache
+def saved_files() -> dict[str, bytes]:
+    """The files of a saved dataset, by name."""
+    datasets.disable_progress_bars()
+    with tempfile.TemporaryDirectory() as directory:
+        datasets.Dataset(pairs_table(random.Random(0))).save_to_disk(directory)
+        return {path.name: path.read_bytes() for path in sorted(Path(directory).iterdir())}
+
+
+def read_saved(rng: random.Random, directory: Path) -> str:
+    """A directory that `datasets` saved, with one file damaged or missing."""
+    (directory / "saved").mkdir()
+    changed = rng.choice((*saved_files(), "none"))
+    for name, content in saved_files().items():
+        if name != changed:
+            (directory / "saved" / name).write_bytes(content)
+        elif rng.random() < 0.9:
+            (directory / "saved" / name).write_bytes(rng.choice((flip, flip, cut, insert))(rng, content))
+    load_examples(rng.choice(("mrpc", "custom")), data=directory / "saved", memory=resident_memory() + ROOM)
+    return "accepted"
+
+
 def read_bomb(rng: random.Random, directory: Path) -> str:
-    """A small file that is a large one: lines without an end, blank lines, many short rows, and zeros."""
+    """A small file that is a large one: lines without an end, blank lines, short rows, zeros, and a text many times."""
+    if rng.random() < 0.2:
+        indices = pa.array([0] * rng.choice((1000, 1_000_000)), pa.int32())
+        text = pa.DictionaryArray.from_arrays(indices, pa.array(["x" * rng.choice((1000, 1_000_000))]))
+        pq.write_table(pa.table({"text": text}), directory / "bomb.parquet", store_schema=False)
+        load_examples("mlm", data=directory / "bomb.parquet", memory=resident_memory() + ROOM)
+        return "accepted"
     piece = rng.choice((b"x" * 65536, b"\n" * 65536, b"a\tb\t1\n" * 8192, bytes(65536), b"[[],[]],\n" * 7000))
-    path = directory / f"dev.{rng.choice(('tsv', 'jsonl'))}.gz"
+    path = directory / f"dev.{rng.choice(('tsv', 'csv', 'jsonl'))}.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
         file.write(b"sentence1\tsentence2\tlabel\n")
         for _ in range(rng.choice((100, 1000, 2000))):
@@ -308,6 +369,7 @@ def read_journal(directory: Path, outputs: np.ndarray, replace: bool) -> str:
 
 QUICK: dict[str, Callable[[random.Random, Path], str]] = {
     "data file": read_data,
+    "saved dataset": read_saved,
     "path": follow_path,
     "journal": damage_journal,
     "sets": read_heads,

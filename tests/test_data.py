@@ -227,7 +227,7 @@ def test_an_empty_tuple_of_label_names_asks_for_regression(tmp_path: Path) -> No
             b'{"sentence1": "a", "sentence2": "b", "label": 1}\n{"sentence1": "a", "label": 1}',
             "line 2: lacks 'sentence2'",
         ),
-        ("dev.csv", b"sentence1,sentence2\n", "ends in .tsv, .tsv.gz, .jsonl"),
+        ("dev.xlsx", b"sentence1,sentence2\n", "ends in .tsv, .tsv.gz, .csv, .csv.gz, .jsonl"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_in_one_line(name: str, content: bytes, message: str, tmp_path: Path) -> None:
@@ -253,9 +253,15 @@ def test_what_is_wrong_with_a_file_is_said_in_one_line(name: str, content: bytes
             {"task": "mrpc", "data": "MRPC", "split": "tset"},
             "has no split 'tset'; there are train, validation",
         ),
-        ({"task": None, "data": "MRPC"}, "needs the names of one or two text columns; found none"),
-        ({"task": None, "data": "MRPC", "text_columns": ["a"]}, "is a directory; a custom task needs a .tsv"),
-        ({"task": "mrpc", "text_columns": ["a"]}, "give the .tsv or .jsonl file as data"),
+        (
+            {"task": None, "data": "MRPC", "text_columns": []},
+            "needs the names of one or two text columns; found none",
+        ),
+        ({"task": None, "data": "MRPC", "text_columns": ["a", "b", "c"]}, "two text columns; found a, b, c"),
+        ({"task": None, "data": "MRPC"}, "is a directory, and datasets did not save it; give a .tsv, .csv, .jsonl or"),
+        ({"task": "mlm", "data": "MRPC"}, "is a directory; mlm needs a file of texts: .txt, .tsv, .csv, .jsonl or"),
+        ({"task": None}, "give the .tsv, .csv, .jsonl or .parquet file as data"),
+        ({"task": "mrpc", "text_columns": ["a"]}, "give the .tsv, .csv, .jsonl or .parquet file as data"),
         ({"task": "qnli-sample", "data": "MRPC"}, "takes no data"),
         ({"task": "qnli-sample", "split": "train"}, "has no split 'train'"),
         ({"task": "qnli-sample", "limit": 0}, "limit is 0; it must be at least 1"),

@@ -269,7 +269,7 @@ def test_a_task_of_ones_own_that_cannot_be_had_is_refused(tmp_path, monkeypatch)
     model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
     with pytest.raises(DataError, match="no metric is called 'nonsense'"):
         bertjax.ablate(model, "paraphrase", data=pairs, progress=False)
-    with pytest.raises(DataError, match=r"has no task paraphrase: give its .tsv or .jsonl file as data"):
+    with pytest.raises(DataError, match=r"has no task paraphrase: give its .tsv, .csv, .jsonl or .parquet file"):
         bertjax.ablate(model, "paraphrase", progress=False)
 
 

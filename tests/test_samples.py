@@ -6,6 +6,7 @@ import io
 import json
 from argparse import Namespace
 
+import datasets
 import numpy as np
 import pytest
 
@@ -120,9 +121,12 @@ def test_data_without_quotes_to_handle_are_read_as_usual_and_say_so(tmp_path):
     rows = [{"idx": n, "sentence1": f'say "{n}', "sentence2": "done", "label": n % 2} for n in range(4)]
     path = tmp_path / "dev.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)) + "\n")
-    usual, found = (read(options_of(path, "mrpc")) for read in (read_examples, read_published_examples))
-    assert found.first == usual.first == tuple(row["sentence1"] for row in rows)
-    assert found.source == f"{usual.source}, no TSV file, so read without quote handling"
+    datasets.disable_progress_bars()
+    datasets.Dataset.from_list(rows).save_to_disk(tmp_path / "saved")
+    for data in (path, tmp_path / "saved"):
+        usual, found = (read(options_of(data, "mrpc")) for read in (read_examples, read_published_examples))
+        assert found.first == usual.first == tuple(row["sentence1"] for row in rows)
+        assert found.source == f"{usual.source}, no TSV file, so read without quote handling"
 
 
 def test_classes_by_name_by_number_and_neither(tmp_path):

@@ -1,5 +1,6 @@
-"""Data: examples of a task, from GLUE or your own file, and their tokens."""
+"""Data: examples of a task, from GLUE or data of your own, and their tokens."""
 
+from bertjax.data.arrow_tables import is_saved_dataset
 from bertjax.data.loading import load_examples
 from bertjax.data.local_files import glue_file
 from bertjax.data.tasks import (
@@ -35,6 +36,7 @@ __all__ = [
     "collate",
     "draw",
     "glue_file",
+    "is_saved_dataset",
     "load_examples",
     "prepare",
     "split_named",

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from bertjax.data import tfds_glue
+from bertjax.data.arrow_tables import is_saved_dataset, saved_split
 from bertjax.data.formats.pairs import read_pairs
 from bertjax.data.formats.squad import read_questions
 from bertjax.data.formats.tagged import read_tagged
@@ -43,6 +44,8 @@ READERS: Mapping[Asks, tuple[Callable[[Path, Task, Sequence[str] | None, int | N
 
 __all__ = ["TASKS", "Examples", "Task", "draw", "load_examples", "task_named"]
 
+READABLE = ".tsv, .csv, .jsonl or .parquet"
+
 
 def load_examples(
     task: str | None,
@@ -64,18 +67,21 @@ def load_examples(
         task: the name of a task of GLUE in any common spelling, `qnli-sample` (shipped with bertjax), `mlm` (texts
             whose words are masked), `minimal-pairs`, `agreement`, or `custom` or None for a file of your own.
         split: `train`, `validation` or `test`; a test split may lack labels. If it is `validation`, a file whose
-            name states a split is read as that split.
-        data: a GLUE directory, a task's folder in it, or a `.tsv` or `.jsonl` file (also `.gz`); TSV is read
-            without quoting. For `mlm` also a `.txt` file with a text in each line; ` @-@ ` and the like, as WikiText
-            has them, are joined. Where None, TensorFlow Datasets is read, for `mlm` the sentences of `qnli-sample`.
+            name states a split is read as that split. Of a saved dataset with several splits, any of their names.
+        data: a GLUE directory, a task's folder in it, a `.tsv`, `.csv`, `.jsonl` or `.parquet` file (also `.gz`), or
+            a directory saved by HuggingFace `datasets`. TSV is read without quoting, CSV with it. For `mlm` also a
+            `.txt` file with a text in each line; ` @-@ ` and the like, as WikiText has them, are joined. Where None,
+            TensorFlow Datasets is read, for `mlm` the sentences of `qnli-sample`.
         data_dir: the directory of TensorFlow Datasets; its default where None.
-        text_columns: one or two columns of your file, in place of the task's.
-        label_column: the column of labels, in place of the task's; by default `label` for a custom task.
+        text_columns: one or two columns of your file, in place of the task's; for a custom task they are guessed
+            where just one or two are called as texts are, such as `sentence1` and `sentence2`, or `text`.
+        label_column: the column of labels, in place of the task's; by default `label` for a custom task, or the one
+            that is called as labels are. The `source` of the examples says what was guessed.
         id_column: the column of ids; by default `index` or `idx` if it holds distinct whole numbers, else rows are
             numbered from 0.
         label_names: the classes in the order of their numbers, in place of the task's. For a custom task they are
-            otherwise taken from the labels: names in alphabetical order, whole numbers in ascending order; other
-            numbers make it a regression, as `()` does.
+            otherwise those that the file names (`ClassLabel` of `datasets`), or are taken from the labels: names in
+            alphabetical order, whole numbers in ascending order; other numbers make it a regression, as `()` does.
         limit: the most examples to take: the first ones or, with a seed, a random choice.
         seed: of the random choice; without `limit` it has no effect.
         memory: bytes that this process may hold while reading; None for most of what is free.
@@ -85,7 +91,7 @@ def load_examples(
 
     Raises:
         DataError: the examples cannot be found, read or parsed, or take more memory.
-        MissingDependencyError: TensorFlow Datasets is needed but not installed.
+        MissingDependencyError: TensorFlow Datasets, or `datasets`, is needed but not installed.
 
     >>> examples = load_examples("qnli-sample", limit=5, seed=0)
     >>> len(examples), examples.task.label_names
@@ -101,7 +107,7 @@ def load_examples(
         metrics = chosen_task.metrics if same_kind and not is_custom else default_metrics(names)
         chosen_task = replace(chosen_task, label_names=names, metrics=metrics)
     if data is None and (is_custom or text_columns or label_column or id_column or label_names is not None):
-        raise DataError("columns or label names are of your own file; give the .tsv or .jsonl file as data")
+        raise DataError(f"columns or label names are of your own file; give the {READABLE} file as data")
     if chosen_task.asks != "labels" and (label_column or label_names is not None):
         raise DataError(f"{chosen_task.name} has no labels in a file: leave them out")
     if chosen_task.name == MASKED and data is None:
@@ -112,7 +118,7 @@ def load_examples(
         return _limited(_shipped(chosen_task, split, data), limit, seed)
     if data is None:
         if not chosen_task.config:
-            raise DataError(f"TensorFlow Datasets has no task {chosen_task.name}: give its .tsv or .jsonl file as data")
+            raise DataError(f"TensorFlow Datasets has no task {chosen_task.name}: give its {READABLE} file as data")
         return _limited(
             tfds_glue.read(chosen_task, split_named(chosen_task, split), data_dir, memory_left(memory)), limit, seed
         )
@@ -132,10 +138,11 @@ def load_examples(
 
 
 def _custom(text_columns: Sequence[str] | None, label_column: str | None) -> Task:
-    if not text_columns or len(text_columns) > 2:
+    """A task of the user's own; text columns that are not named are found in the file."""
+    if text_columns is not None and len(text_columns) not in (1, 2):
         named = ", ".join(text_columns or ("none",))
         raise DataError(f"a custom task needs the names of one or two text columns; found {named}")
-    return Task(CUSTOM, tuple(text_columns), label_column or "label", None, default_metrics(None))
+    return Task(CUSTOM, tuple(text_columns or ()), label_column or "label", None, default_metrics(None))
 
 
 def _of_own_format(task: Task, data: str | Path | None, columns: Sequence[str] | None, memory: int | None) -> Examples:
@@ -179,10 +186,12 @@ def _file_and_split(path: Path, task: Task, split: str) -> tuple[Path, str]:
     if not is_there(path):
         raise DataError(f"{path}: no such file or directory; check the path")
     if is_directory(path):
+        if is_saved_dataset(path):
+            return saved_split(path, task, split)
         if task.name == CUSTOM:
-            raise DataError(f"{path}: is a directory; a custom task needs a .tsv or .jsonl file")
+            raise DataError(f"{path}: is a directory, and datasets did not save it; give a {READABLE} file")
         if task.name == MASKED:
-            raise DataError(f"{path}: is a directory; {task.name} needs a file of texts: .txt, .tsv or .jsonl")
+            raise DataError(f"{path}: is a directory; {task.name} needs a file of texts: .txt, {READABLE}")
         split = split_named(task, split)
         return glue_file(path, task, split), split
     matched = re.match(r"(train|dev|validation|test)(_matched|_mismatched)?(?![a-zA-Z])", path.name)

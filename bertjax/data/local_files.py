@@ -1,29 +1,38 @@
-"""Examples from local files: GLUE's folders of TSV files, or a single file of your own.
+"""Examples from local files: GLUE's folders of TSV files, or data of your own.
 
 `read_examples` takes texts, labels and ids from a table, and reports what is wrong with them in one line with the line
-number.
+or row number.
 """
 
 import math
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float32, Int32
 
-from bertjax.data.tables import DROPS_MALFORMED, SUFFIXES, Table, brief, read_table
-from bertjax.data.tasks import TASKS, Examples, Task, default_metrics, plain_name
+from bertjax.data.arrow_tables import read_parquet, read_saved
+from bertjax.data.tables import DROPS_MALFORMED, SUFFIXES, Kept, Table, available, brief, no_column, read_text
+from bertjax.data.tasks import CUSTOM, TASKS, Examples, Task, default_metrics, plain_name
 from bertjax.errors import DataError, some_of
-from bertjax.formatting import HALF_CHARACTER
-from bertjax.machine import memory_left
-from bertjax.paths import is_directory, listing
+from bertjax.formatting import HALF_CHARACTER, format_bytes
+from bertjax.machine import memory_left, resident_memory
+from bertjax.paths import is_directory, listing, open_data
 
 _GLUE_FOLDERS = {plain_name(task.folder) for task in TASKS.values() if task.folder}
 LARGEST_ID = 2**63 - 1  # as a number; larger ids are kept as texts
 _ID_COLUMNS = ("index", "idx")  # GLUE's files number their rows in these
+# What columns of texts and of labels are called, in small letters, where nobody says which they are.
+_PAIRS = (
+    *(("sentence1", "sentence2"), ("sentence_a", "sentence_b"), ("premise", "hypothesis"), ("question", "sentence")),
+    *(("question1", "question2"), ("question", "passage"), ("query", "passage"), ("text1", "text2")),
+    *(("text_a", "text_b"), ("first", "second"), ("#1 string", "#2 string")),
+)
+_SINGLES = ("text", "sentence", "review", "content")
+_LABELS = ("label", "labels", "gold_label", "score", "target", "class")
 
 
 def glue_file(directory: Path, task: Task, split: str) -> Path:
@@ -95,12 +104,12 @@ def read_examples(
     infer_labels: bool = False,
     room: int | None = None,
 ) -> Examples:
-    """Examples from one file.
+    """Examples from one file, or from the directory of one split that `datasets` saved.
 
     Args:
-        path: a `.tsv`, `.jsonl` or `.txt` file, compressed with gzip or not.
+        path: a file that ends in one of `SUFFIXES`, or the directory.
         task: the task of the examples; its columns are looked up under GLUE's names or, if the file has those
-            instead, under the HuggingFace hub's.
+            instead, under the HuggingFace hub's. Those of a custom task without text columns are guessed.
         split: the split to record; a test split may lack labels.
         text_columns: one or two names, in place of the task's.
         label_column: a name, in place of the task's.
@@ -111,49 +120,184 @@ def read_examples(
 
     Raises:
         DataError: the file cannot be read or parsed, with the line number, or takes more memory.
+        MissingDependencyError: a directory without `datasets`.
     """
-    data_columns = [*(text_columns or (*task.text_columns, *task.renamed)), label_column or task.label_column, "label"]
-    id_columns = (id_column,) if id_column else _ID_COLUMNS
-    table = read_table(path, task, {*data_columns, *id_columns}, memory_left() if room is None else room)
-    texts = tuple(text_columns) if text_columns else _known(table, task.text_columns, task.renamed)
-    label = label_column or _known(table, (task.label_column,), ("label",))[0]
-    unlabelled = task.asks == "words" or (
-        split.startswith("test") and label not in table.columns and label_column is None
-    )
-    if not unlabelled and task.name in DROPS_MALFORMED:
-        table = _labelled_rows(table, label)
-    values: Sequence[object] = [""] * len(table) if unlabelled else table.column(label)
-    if infer_labels and not unlabelled:
-        task = _with_inferred_labels(task, values, table)
-    task = replace(task, text_columns=texts, label_column=label)
-    columns = [_texts(table, name) for name in texts]
+    asked = _Asked(task, split, tuple(text_columns or ()) or None, label_column, id_column)
+    room = memory_left() if room is None else room
+    table = read_table(path, task, lambda columns, where: asked.find(columns, where).kept, room)
+    columns = asked.find(table.columns, str(path))
+    may_lack = task.asks == "words" or split.startswith("test")
+    if columns.labelled and task.name in DROPS_MALFORMED:
+        table = _labelled_rows(table, columns.label)
+    values: Sequence[object] = [""] * len(table)
+    if columns.labelled:
+        values = table.column(columns.label)
+        task, values = _with_classes(task, values, table, columns.label, infer_labels, may_lack)
+    task = replace(task, text_columns=columns.texts, label_column=columns.label)
+    texts = [texts_of(table, name) for name in columns.texts]
     return Examples(
         task=task,
         ids=_ids(table, id_column),
-        first=columns[0],
-        second=columns[1] if len(columns) > 1 else None,
-        labels=_labels(task, values, table, may_lack=unlabelled or split.startswith("test")),
-        source=f"{path} ({len(table)} rows" + (f", {table.dropped} dropped)" if table.dropped else ")"),
+        first=texts[0],
+        second=texts[1] if len(texts) > 1 else None,
+        labels=_labels(task, values, table, may_lack),
+        source=f"{path} ({len(table)} rows" + (f", {table.dropped} dropped)" if table.dropped else ")") + columns.said,
         split=split,
     )
 
 
-def _known(table: Table, names: tuple[str, ...], alternatives: tuple[str, ...]) -> tuple[str, ...]:
+def read_table(path: Path, task: Task, choose: Callable[[Sequence[str], str], Collection[str]], room: int) -> Table:
+    """The requested columns of a file or saved dataset of any format.
+
+    Args:
+        path: the file or directory.
+        task: whose file it is.
+        choose: which of a file's columns to keep, as `Kept` takes it.
+        room: bytes of memory that they may take.
+
+    Raises:
+        DataError: it cannot be read, holds no row, or takes more memory.
+    """
+    is_saved = is_directory(path)
+    if not is_saved and not path.name.endswith(SUFFIXES):
+        raise DataError(f"{path}: not a file that can be read; give one that ends in {', '.join(SUFFIXES)}")
+    if not room:
+        resident = format_bytes(resident_memory())
+        raise DataError(f"{path}: no memory is left to read it with: this process holds {resident} already; allow more")
+    has_lines = not is_saved and not path.name.endswith((".parquet", ".parquet.gz"))
+    kept = Kept(path, room, choose, has_lines)
+    if has_lines:
+        with open_data(path) as file:
+            try:
+                table = read_text(file, kept, task)
+            except OSError as error:
+                raise DataError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
+    else:
+        table = read_saved(kept) if is_saved else read_parquet(kept)
+    if not len(table):
+        raise DataError(f"{path}: holds no examples")
+    return table
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Which columns of a file are what.
+
+    Args:
+        texts: one or two.
+        label: of the labels, or what it would be called.
+        labelled: whether there are labels.
+        kept: all that are needed, with those of ids.
+        said: which of them were guessed, to stand behind the file's name; empty if none was.
+    """
+
+    texts: tuple[str, ...]
+    label: str
+    labelled: bool
+    kept: frozenset[str]
+    said: str
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a user wants of a file: a task's examples, and what its columns are called where that was said."""
+
+    task: Task
+    split: str
+    texts: tuple[str, ...] | None
+    label: str | None
+    ids: str | None
+
+    def find(self, columns: Sequence[str], where: str) -> _Columns:
+        """Find the columns in a file.
+
+        Args:
+            columns: of the file.
+            where: in which file, and on which of its lines, for errors.
+
+        Raises:
+            DataError: one is missing, or what is not said can be guessed in several ways or in none.
+        """
+        said = []
+        texts = self.texts or _known(columns, self.task.text_columns, self.task.renamed)
+        if not texts:
+            texts = _guess_texts(columns, {self.label, self.ids}, where)
+            said.append(f"column{'s' * (len(texts) - 1)} {' and '.join(texts)}")
+        label = self.label or _known(columns, (self.task.label_column,), ("label",))[0]
+        if self.task.name == CUSTOM and self.label is None and not (self.texts and label in columns):
+            label = _guess_label(columns, {*texts, self.ids}, where, label if self._may_lack_labels else None)
+            said += [f"labels {label}"] if label in columns else []
+        labelled = self.task.asks != "words" and not (self._may_lack_labels and label not in columns)
+        for name in (*texts, *([label] if labelled else []), *([self.ids] if self.ids else [])):
+            if name not in columns:
+                raise no_column(name, columns, where)
+        kept = {*texts, *([label] if labelled else []), *([self.ids] if self.ids else _ID_COLUMNS)}
+        guessed = f", {', '.join(said)}, guessed" if said else ""
+        return _Columns(texts, label, labelled, frozenset(kept), guessed)
+
+    @property
+    def _may_lack_labels(self) -> bool:
+        return self.split.startswith("test") and self.label is None
+
+
+def _known(columns: Sequence[str], names: tuple[str, ...], alternatives: tuple[str, ...]) -> tuple[str, ...]:
     """Whichever of `names` and `alternatives` the file has as columns; `names` if it has neither."""
-    columns = set(table.columns)
-    renamed = bool(alternatives) and columns.issuperset(alternatives) and not columns.issuperset(names)
+    present = set(columns)
+    renamed = bool(alternatives) and present.issuperset(alternatives) and not present.issuperset(names)
     return alternatives if renamed else names
+
+
+def _guess_texts(columns: Sequence[str], taken: Collection[str | None], where: str) -> tuple[str, ...]:
+    """The one column or pair that is called as texts are, and not taken.
+
+    Raises:
+        DataError: there are several, or none.
+    """
+    called = {*_SINGLES, *(name for pair in _PAIRS for name in pair)}
+    known = [name for name in columns if name.lower() in called and name not in taken]
+    pairs = [(one, two) for one in known for two in known if (one.lower(), two.lower()) in _PAIRS]
+    paired = {name for pair in pairs for name in pair}
+    singles = [(name,) for name in known if name.lower() in _SINGLES and name not in paired]
+    found: list[tuple[str, ...]] = [*pairs, *singles]
+    if len(found) > 1:
+        candidates = ", or in ".join(" and ".join(names) for names in found[:6])
+        raise DataError(f"{where}: texts may be in {candidates}: say which with --text-columns")
+    if not found:
+        raise DataError(
+            f"{where}: no column is called as texts are ({', '.join(_SINGLES)}, sentence1 and sentence2, ...); there "
+            f"{available(columns)}; name one or two with --text-columns"
+        )
+    return found[0]
+
+
+def _guess_label(columns: Sequence[str], taken: Collection[str | None], where: str, default: str | None) -> str:
+    """The one column that is called as labels are and not taken, or else the default.
+
+    Raises:
+        DataError: there are several, or none and no default.
+    """
+    found = [name for name in columns if name.lower() in _LABELS and name not in taken]
+    if len(found) > 1:
+        raise DataError(f"{where}: labels may be in {', or in '.join(found[:6])}: say which with --label-column")
+    if not found and default is None:
+        raise DataError(
+            f"{where}: no column is called as labels are ({', '.join(_LABELS)}); there {available(columns)}; name it "
+            "with --label-column"
+        )
+    return found[0] if found else str(default)
 
 
 def _labelled_rows(table: Table, label: str) -> Table:
     return table.take([row for row, value in enumerate(table.column(label)) if value != ""])
 
 
-def _texts(table: Table, name: str) -> tuple[str, ...]:
+def texts_of(table: Table, name: str) -> tuple[str, ...]:
+    """The texts of a column. Raises `DataError` where a value is none."""
     values = table.column(name)
     for row, value in enumerate(values):
         if not isinstance(value, str):
-            raise table.error(row, f"column {name!r} holds {brief(value)}, which is not a text")
+            holds = "is null" if value is None else f"holds {brief(value)}"
+            raise table.error(row, f"column {name!r} {holds}, which is not a text")
         if HALF_CHARACTER.search(value):
             raise table.error(row, f"column {name!r} holds half a character (a lone surrogate)")
     return tuple(str(value) for value in values)
@@ -171,11 +315,13 @@ def _ids(table: Table, name: str | None) -> tuple[int | str, ...]:
     values = table.column(name)
     seen: dict[str, int] = {}
     for row, value in enumerate(values):
+        if value is None:
+            raise table.error(row, f"column {name!r} is null, which is no id")
         if HALF_CHARACTER.search(str(value)):
             raise table.error(row, f"column {name!r} holds half a character (a lone surrogate)")
         first_row = seen.setdefault(str(value), row)
         if first_row != row:
-            raise table.error(row, f"id {brief(value)} of column {name!r} was already on line {table.lines[first_row]}")
+            raise table.error(row, f"id {brief(value)} of column {name!r} was already on {table.place(first_row)}")
     numbers = [_whole_id(value) for value in values]
     whole = tuple(number for number in numbers if number is not None)
     return whole if len(whole) == len(values) else tuple(str(value) for value in values)
@@ -230,7 +376,7 @@ def _labels(
             number = math.nan if names is None else -1
         if number is None:
             expected = "a number" if names is None else f"one of {some_of(names)}, or its number from 0"
-            raise table.error(row, f"label {brief(value)} is not {expected}")
+            raise table.error(row, f"label {_shown(value)} is not {expected}")
         labels.append(number)
     return np.asarray(labels, dtype=np.float32 if names is None else np.int32)
 
@@ -242,8 +388,40 @@ def _with_inferred_labels(task: Task, values: Sequence[object], table: Table) ->
         whole = {number for value in values if (number := _integer(value)) is not None}
         names = None if any(_integer(value) is None for value in values) else tuple(map(str, sorted(whole)))
     else:
-        for row, value in enumerate(values):
-            if not isinstance(value, str | int) or value == "":
-                raise table.error(row, f"label {brief(value)} is neither a number nor a name")
+        names_or_numbers = [isinstance(value, str | int) or _number(value) is not None for value in values]
+        wrong = [row for row, value in enumerate(values) if value == "" or not names_or_numbers[row]]
+        for row in wrong or [row for row, value in enumerate(values) if not isinstance(value, str | int)]:
+            raise table.error(row, f"label {_shown(values[row])} is neither a number nor a name")
         names = tuple(sorted({str(value) for value in values}))
     return replace(task, label_names=names, metrics=default_metrics(names))
+
+
+def _shown(value: object) -> str:
+    return "null" if value is None else brief(value)
+
+
+def _with_classes(
+    task: Task, values: Sequence[object], table: Table, label: str, infer: bool, may_lack: bool
+) -> tuple[Task, Sequence[object]]:
+    """The task with the classes that the file names or its labels show, and the labels under these names.
+
+    Where a file names its classes, they need not be in the task's order: its numbers stand for its own names.
+    """
+    classes = table.classes.get(label, ())
+    if infer and classes:
+        task = replace(task, label_names=classes, metrics=default_metrics(classes))
+    elif infer:
+        task = _with_inferred_labels(task, values, table)
+    # Names that say no more than numbers do leave it to the task what the numbers mean.
+    if task.label_names is None or classes == tuple(map(str, range(len(classes)))):
+        return task, values
+    named = list(values)
+    for row, value in enumerate(values):
+        if isinstance(value, int) and classes and not (may_lack and value == -1):
+            if not 0 <= value < len(classes):
+                raise table.error(row, f"label {value} is not the number of a class: the file names {some_of(classes)}")
+            if classes[value] not in task.label_names:
+                expected = f"not one of {some_of(task.label_names)}; give the file's classes as --label-names"
+                raise table.error(row, f"label {value} is {brief(classes[value])} by the file's own names, {expected}")
+            named[row] = classes[value]
+    return task, named

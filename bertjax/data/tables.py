@@ -1,24 +1,24 @@
-"""Tables in local files: `.tsv` without quoting, `.jsonl`, and `.txt` with a text in each line; also gzipped.
+"""Tables in text files: `.tsv` without quoting, `.csv`, `.jsonl`, and `.txt` with a text in each line.
 
 A file becomes a `Table` that knows the line number of each row, so that an error can name the line. It is read as a
 stream, keeping only the requested columns and no more than the available memory.
 """
 
+import csv
 import difflib
 import io
 import itertools
 import re
 import sys
 from array import array
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bertjax.data.tasks import Task
 from bertjax.errors import DataError, some_of
 from bertjax.formatting import format_bytes, visible
 from bertjax.json_files import JsonError, parse_json
-from bertjax.machine import resident_memory
 from bertjax.paths import open_data
 
 # GLUE's own loaders drop the few rows of QQP that lack fields or the label (line breaks inside questions). So do we, to
@@ -26,7 +26,7 @@ from bertjax.paths import open_data
 DROPS_MALFORMED = ("qqp",)
 
 _COLA_COLUMNS = ("source", "label", "star", "sentence")
-SUFFIXES = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".txt", ".txt.gz")
+SUFFIXES = tuple(f"{suffix}{gz}" for suffix in (".tsv", ".csv", ".jsonl", ".parquet", ".txt") for gz in ("", ".gz"))
 LINE = "text"  # the column of a .txt file
 
 
@@ -35,6 +35,8 @@ LINE = "text"  # the column of a .txt file
 LINE_BYTES, JSON_BYTES, ROW_BYTES = 16, 160, 400
 MOST_BLANK = 1_000_000  # consecutive lines
 _NEVER = object()  # the value of a column that a row does not have
+_SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
+LONGEST_FIELD = 2**31 - 1  # the most that `csv` takes on all systems
 
 
 @dataclass(frozen=True)
@@ -45,36 +47,39 @@ class Table:
         path: the file.
         columns: the names of its columns, kept or not.
         values: the kept columns, by name.
-        lines: each row's line number in the file, from 1.
+        places: each row's line number in the file, from 1; where it has no lines, the row's number from 0.
         numbers: each row's index among the file's rows, from 0, counting dropped rows too.
         dropped: the number of dropped rows.
+        has_lines: whether rows are lines of a text file.
+        classes: by column, the names that the file gives to class numbers.
     """
 
     path: Path
     columns: tuple[str, ...]
     values: Mapping[str, Sequence[object]]
-    lines: Sequence[int]
+    places: Sequence[int]
     numbers: Sequence[int]
     dropped: int = 0
+    has_lines: bool = True
+    classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self.lines)
+        return len(self.places)
+
+    def place(self, row: int) -> str:
+        """Where a row is in the file: `line 7`, or `row 5 (from 0)`."""
+        return f"line {self.places[row]}" if self.has_lines else f"row {self.places[row]} (from 0)"
 
     def error(self, row: int, problem: str) -> DataError:
-        """A `DataError` that names the file and the row's line."""
-        return DataError(f"{self.path}, line {self.lines[row]}: {problem}")
+        """A `DataError` that names the file and the row's place."""
+        return DataError(f"{self.path}, {self.place(row)}: {problem}")
 
     def column(self, name: str) -> Sequence[object]:
-        """All values of a column.
+        """All values of a kept column.
 
         Raises:
-            DataError: the file has no such column, or a row lacks it.
+            DataError: a row lacks it.
         """
-        if name not in self.columns:
-            matches = difflib.get_close_matches(name, [column for column in self.columns if len(column) < 100], n=1)
-            hint = f" (did you mean {matches[0]!r}?)" if matches else ""
-            available = some_of([brief(column) for column in self.columns], most=20)
-            raise DataError(f"{self.path}, line 1: no column {brief(name)}{hint}; there are {available}")
         for row, value in enumerate(self.values[name]):
             if value is _NEVER:
                 raise self.error(row, f"lacks {brief(name)}, which the first line has")
@@ -83,8 +88,9 @@ class Table:
     def take(self, rows: Sequence[int]) -> "Table":
         """The table with only these rows; the rest count as dropped."""
         values = {name: [column[row] for row in rows] for name, column in self.values.items()}
-        lines, numbers = ([sequence[row] for row in rows] for sequence in (self.lines, self.numbers))
-        return Table(self.path, self.columns, values, lines, numbers, self.dropped + len(self) - len(rows))
+        places, numbers = ([sequence[row] for row in rows] for sequence in (self.places, self.numbers))
+        dropped = self.dropped + len(self) - len(rows)
+        return replace(self, values=values, places=places, numbers=numbers, dropped=dropped)
 
 
 def brief(value: object, most: int = 60) -> str:
@@ -97,58 +103,118 @@ def brief(value: object, most: int = 60) -> str:
     return text if len(text) <= most else text[:most] + "..."
 
 
+def no_column(name: str, columns: Sequence[str], where: str) -> DataError:
+    """The error for a column that a file does not have.
+
+    Args:
+        name: of the column.
+        columns: that there are.
+        where: in which file, and on which of its lines.
+    """
+    matches = difflib.get_close_matches(name, [column for column in columns if len(column) < 100], n=1)
+    hint = f" (did you mean {matches[0]!r}?)" if matches else ""
+    return DataError(f"{where}: no column {brief(name)}{hint}; there {available(columns)}")
+
+
+def available(columns: Sequence[str]) -> str:
+    """The columns of a file, to stand behind `there`; one name that looks like several is told.
+
+    >>> available(["a;b"])
+    "is only 'a;b', which looks like columns between semicolons: save the file with commas (.csv) or tabs (.tsv)"
+    """
+    names = some_of([brief(column) for column in columns], most=20)
+    for mark, marks in _SEPARATORS.items():
+        if len(columns) == 1 and mark in columns[0]:
+            save = "save the file with commas (.csv) or tabs (.tsv)" if mark == ";" else "name the file "
+            save += {"\t": ".tsv", ",": ".csv", ";": ""}[mark]
+            return f"is only {names}, which looks like columns between {marks}: {save}"
+    return f"are {names or 'none'}"
+
+
 @dataclass
-class _Kept:
+class Kept:
     """The kept part of a file's rows.
 
     Args:
         path: the file.
         room: bytes of memory that it may take.
-        names: the columns to keep.
+        choose: which columns to keep, of these, which stand where the text says; raises `DataError` if they do not do.
+        has_lines: whether rows are lines of a text file.
     """
 
     path: Path
     room: int
-    names: Collection[str]
+    choose: Callable[[Sequence[str], str], Collection[str]]
+    has_lines: bool = True
     taken: int = 0
+    columns: tuple[str, ...] = ()
     values: dict[str, list[object]] = field(default_factory=dict)
-    lines: array = field(default_factory=lambda: array("q"))
+    places: array = field(default_factory=lambda: array("q"))
     numbers: array = field(default_factory=lambda: array("q"))
 
-    def begin(self, columns: Sequence[str]) -> None:
-        """Choose the requested columns among those of the file."""
-        self.values = {name: [] for name in columns if name in self.names}
+    @property
+    def left(self) -> int:
+        """Bytes that are left of the room."""
+        return max(0, self.room - self.taken)
 
-    def add(self, line: int, number: int, row: Mapping[str, object]) -> None:
+    def begin(self, columns: Sequence[str]) -> None:
+        """Choose the requested columns among those of the file.
+
+        Raises:
+            DataError: two have the same name, or the requested ones are not there.
+        """
+        where = f"{self.path}, line 1" if self.has_lines else str(self.path)
+        if len(set(columns)) < len(columns):
+            raise DataError(f"{where}: a column's name appears twice in {_names(columns)}")
+        self.columns, chosen = tuple(columns), self.choose(columns, where)
+        self.values = {name: [] for name in columns if name in chosen}
+
+    def add(self, place: int, number: int, row: Mapping[str, object]) -> None:
         """Keep a row. Raises `DataError` if there is no room."""
         for name, column in self.values.items():
             value = row.get(name, _NEVER)
             column.append(value)
             self.taken += sys.getsizeof(value)
-        self.lines.append(line)
+        self.places.append(place)
         self.numbers.append(number)
         self.taken += ROW_BYTES
         if self.taken > self.room:
-            raise self.refusal(line, "there is no room for this row")
+            raise self.refusal(place, "there is no room for this row")
 
-    def refusal(self, line: int, problem: str) -> DataError:
-        """The error for a line that does not fit into memory."""
+    def refusal(self, place: int, problem: str) -> DataError:
+        """The error for a line or row that does not fit into memory."""
         budget = (
             f"{format_bytes(self.room)} of memory are left to read with, {format_bytes(self.taken)} of it taken by now"
         )
-        return DataError(f"{self.path}, line {line}: {problem}, but only {budget}: give fewer texts, or more memory")
+        where = f"line {place}" if self.has_lines else f"row {place} (from 0)"
+        return DataError(f"{self.path}, {where}: {problem}, but only {budget}: give fewer texts, or more memory")
 
-    def table(self, columns: tuple[str, ...], dropped: int = 0) -> Table:
+    def table(self, dropped: int = 0, classes: Mapping[str, tuple[str, ...]] | None = None) -> Table:
         """The table of everything kept."""
-        return Table(self.path, columns, self.values, self.lines, self.numbers, dropped)
+        return Table(
+            self.path,
+            self.columns,
+            self.values,
+            self.places,
+            self.numbers,
+            dropped,
+            has_lines=self.has_lines,
+            classes=classes or {},
+        )
 
     def lines_of(self, file: io.BufferedReader) -> Iterator[tuple[int, str]]:
-        """The file's non-blank lines, each with its number from 1; split at line feeds only, because texts may hold
-        other characters that Python treats as line ends."""
+        """The file's non-blank lines without their ends, each with its number from 1."""
+        for number, text in self.whole_lines_of(file):
+            if text := text.removesuffix("\n").removesuffix("\r"):
+                yield number, text
+
+    def whole_lines_of(self, file: io.BufferedReader) -> Iterator[tuple[int, str]]:
+        """The file's lines with their ends, each with its number from 1; split at line feeds only, because texts may
+        hold other characters that Python treats as line ends."""
         number, blank, content = 0, 0, b"?"
         while content:
             number += 1
-            limit = max(0, self.room - self.taken) // LINE_BYTES
+            limit = self.left // LINE_BYTES
             content = file.readline(limit + 1)
             if len(content) > limit and content:
                 raise self.refusal(
@@ -156,52 +222,140 @@ class _Kept:
                 )
             if number == 1:
                 content = content.removeprefix(b"\xef\xbb\xbf")
-            try:
-                text = content.removesuffix(b"\n").decode()
-            except UnicodeDecodeError as error:
-                problem = f"not UTF-8 ({error.reason}); save the file as UTF-8"
-                raise DataError(f"{self.path}, line {number}: {problem}") from error
-            if text := text.removesuffix("\r"):
-                blank = 0
-                yield number, text
-            elif (blank := blank + 1) > MOST_BLANK:
+            text = self._decode(content, number)
+            blank = 0 if text.removesuffix("\n").removesuffix("\r") else blank + 1
+            if blank > MOST_BLANK:
                 raise DataError(
                     f"{self.path}, line {number}: {MOST_BLANK:,} blank lines before it; copy the file again"
                 )
+            if text:
+                yield number, text
+
+    def _decode(self, content: bytes, number: int) -> str:
+        try:
+            return content.decode()
+        except UnicodeDecodeError as error:
+            guess = ", but looks like UTF-16" if number == 1 and content[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
+            problem = f"not UTF-8{guess} ({error.reason}); save the file as UTF-8"
+            raise DataError(f"{self.path}, line {number}: {problem}") from error
 
 
-def _read_tsv(file: io.BufferedReader, kept: _Kept, task: Task) -> Table:
+def read_text(file: io.BufferedReader, kept: Kept, task: Task) -> Table:
+    """Read a `.tsv`, `.csv`, `.jsonl` or `.txt` file; `kept.path` says which, with or without `.gz`.
+
+    Args:
+        file: its content, decompressed.
+        kept: what is kept of it.
+        task: the task the file belongs to; CoLA's TSV files may lack a header, and QQP's malformed rows are dropped.
+
+    Raises:
+        DataError: the file cannot be read or parsed, or takes more memory.
+    """
+    match Path(kept.path.name.removesuffix(".gz")).suffix:
+        case ".tsv":
+            return _read_tsv(file, kept, task)
+        case ".csv":
+            rows = _csv_rows(file, kept)
+            for _, columns in itertools.islice(rows, 1):
+                kept.begin(columns)
+            return _read_rows(rows, kept, "commas")
+        case ".jsonl":
+            return _read_jsonl(file, kept)
+    return _read_lines(file, kept)
+
+
+def _read_tsv(file: io.BufferedReader, kept: Kept, task: Task) -> Table:
     """Read tab-separated fields; quotation marks are ordinary text, and CoLA's files may lack the header."""
-    lines = kept.lines_of(file)
-    first = next(lines, None)
-    columns = tuple(first[1].split("\t")) if first else ()
+    rows = ((line, text.split("\t")) for line, text in kept.lines_of(file))
+    first = next(rows, None)
+    columns = tuple(first[1]) if first else ()
     headless = first is not None and task.name == "cola" and "sentence" not in columns
-    if headless:
-        columns = _COLA_COLUMNS
-    if len(set(columns)) < len(columns):
-        raise DataError(f"{kept.path}, line 1: a column's name appears twice in {_names(columns)}")
-    kept.begin(columns)
-    lenient, number = task.name in DROPS_MALFORMED, -1
-    for number, (line, text) in enumerate(itertools.chain([first] if first and headless else [], lines)):
-        fields = text.split("\t")
+    if first is not None:
+        kept.begin(_COLA_COLUMNS if headless else columns)
+    whole = itertools.chain([first] if first and headless else [], rows)
+    return _read_rows(whole, kept, "tabs", lenient=task.name in DROPS_MALFORMED)
+
+
+def _read_rows(rows: Iterable[tuple[int, list[str]]], kept: Kept, marks: str, lenient: bool = False) -> Table:
+    """Keep rows of as many fields as there are columns; if lenient, drop those of fewer and cut those of more."""
+    columns, number = kept.columns, -1
+    for number, (line, fields) in enumerate(rows):
         if len(fields) < len(columns) and lenient:
             continue
         if len(fields) != len(columns) and not lenient:
-            difference = f"{len(fields)} fields between tabs, not the {len(columns)} of {_names(columns)}"
-            raise DataError(f"{kept.path}, line {line}: {difference}")
+            difference = f"{len(fields)} fields between {marks}, not the {len(columns)} of {_names(columns)}"
+            breaks = sum(text.count("\n") for text in fields)
+            end = f"; the row goes on to line {line + breaks}: is a quotation mark left open?" if breaks else ""
+            raise DataError(f"{kept.path}, line {line}: {difference}{end}")
         kept.add(line, number, dict(zip(columns, fields, strict=False)))
-    return kept.table(columns, number + 1 - len(kept.lines))
+    return kept.table(number + 1 - len(kept.places))
+
+
+class _Lines:
+    """The lines that a row of a CSV file is made of, as `csv.reader` takes them one by one."""
+
+    def __init__(self, file: io.BufferedReader, kept: Kept):
+        self._lines, self._kept = kept.whole_lines_of(file), kept
+        self.first = self.last = self.size = 0
+
+    def __iter__(self) -> "_Lines":
+        return self
+
+    def __next__(self) -> str:
+        self.last, text = next(self._lines)
+        self.first = self.first or self.last
+        self.size += len(text)
+        if "\0" in text:
+            raise self.error("holds a NUL character, which no text does; copy the file again", self.last)
+        if self.size > self._kept.left // LINE_BYTES:
+            problem = f"a row of more than {self.size:,} characters takes up to {LINE_BYTES} times that to read"
+            raise self._kept.refusal(self.first, f"{problem} (is a quotation mark left open?)")
+        return text
+
+    def error(self, problem: str, line: int | None = None) -> DataError:
+        """A `DataError` that names the line, by default the first of the row."""
+        return DataError(f"{self._kept.path}, line {line or self.first}: {problem}")
+
+
+def _csv_rows(file: io.BufferedReader, kept: Kept) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV file but blank lines, each with the number of the line that it begins on (RFC 4180)."""
+    lines = _Lines(file, kept)
+    reader = csv.reader(lines, strict=True)
+    while True:
+        lines.first = lines.size = 0
+        before = csv.field_size_limit(LONGEST_FIELD)  # of all readers in this process
+        try:
+            fields = next(reader, None)
+        except csv.Error as error:
+            raise lines.error(_csv_problem(str(error), lines)) from error
+        finally:
+            csv.field_size_limit(before)
+        if fields is None:
+            return
+        if fields:
+            yield lines.first, fields
+
+
+def _csv_problem(reason: str, lines: _Lines) -> str:
+    """What `csv` complains of, in words of the file."""
+    end = f" (the row goes on to line {lines.last})" if lines.last > lines.first else ""
+    if "end of data" in reason:
+        return f"a quotation mark opens a field that nothing closes{end}"
+    if "expected after" in reason:
+        return f'text behind a closing quotation mark{end}; inside a quoted field write it twice ("")'
+    if "new-line" in reason:
+        return "a carriage return without a line feed; save the file with the line ends of Unix or Windows"
+    return f"not CSV ({reason}){end}"
 
 
 def _names(columns: Sequence[str]) -> str:
     return some_of([visible(name) if len(name) <= 60 else brief(name) for name in columns], most=20)
 
 
-def _read_jsonl(file: io.BufferedReader, kept: _Kept) -> Table:
-    columns: tuple[str, ...] = ()
+def _read_jsonl(file: io.BufferedReader, kept: Kept) -> Table:
     for number, (line, text) in enumerate(kept.lines_of(file)):
         parts = sum(map(text.count, "{[,:"))
-        if JSON_BYTES * parts > kept.room - kept.taken:
+        if JSON_BYTES * parts > kept.left:
             raise kept.refusal(line, f"an object of up to {parts:,} parts takes up to {JSON_BYTES} bytes for each")
         try:
             row = parse_json(text)
@@ -210,19 +364,18 @@ def _read_jsonl(file: io.BufferedReader, kept: _Kept) -> Table:
         if not isinstance(row, dict):
             raise DataError(f"{kept.path}, line {line}: found {brief(text)}; write one JSON object per line")
         if not number:
-            columns = tuple(row)
-            kept.begin(columns)
+            kept.begin(tuple(row))
         kept.add(line, number, row)
-    return kept.table(columns)
+    return kept.table()
 
 
-def _read_lines(file: io.BufferedReader, kept: _Kept) -> Table:
+def _read_lines(file: io.BufferedReader, kept: Kept) -> Table:
     """Read a text from each line but blank ones."""
     kept.begin((LINE,))
     texts = ((line, text.strip()) for line, text in kept.lines_of(file))
     for number, (line, text) in enumerate((line, text) for line, text in texts if text):
         kept.add(line, number, {LINE: join_wikitext(text)})
-    return kept.table((LINE,))
+    return kept.table()
 
 
 def join_wikitext(text: str) -> str:
@@ -243,7 +396,7 @@ def numbered_lines(path: Path, room: int) -> Iterator[tuple[int, str]]:
     Raises:
         DataError: the file cannot be read, is not UTF-8, or is too large.
     """
-    kept = _Kept(path, room, ())
+    kept = Kept(path, room, lambda columns, where: ())
     with open_data(path) as file:
         try:
             for number, text in kept.lines_of(file):
@@ -251,37 +404,3 @@ def numbered_lines(path: Path, room: int) -> Iterator[tuple[int, str]]:
                 yield number, text
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
-
-
-def read_table(path: Path, task: Task, names: Collection[str], room: int) -> Table:
-    """Read a `.tsv`, `.jsonl` or `.txt` file, compressed with gzip or not.
-
-    Args:
-        path: the file.
-        task: the task the file belongs to; CoLA's may lack a header, and QQP's malformed rows are dropped.
-        names: the columns to keep.
-        room: bytes of memory that the table may take.
-
-    Raises:
-        DataError: the file cannot be read or parsed, holds no row, or takes more memory.
-    """
-    if not path.name.endswith(SUFFIXES):
-        raise DataError(f"{path}: not a file that can be read; give one that ends in {', '.join(SUFFIXES)}")
-    if not room:
-        resident = format_bytes(resident_memory())
-        raise DataError(f"{path}: no memory is left to read it with: this process holds {resident} already; allow more")
-    kept = _Kept(path, room, names)
-    with open_data(path) as file:
-        try:
-            match Path(path.name.removesuffix(".gz")).suffix:
-                case ".tsv":
-                    table = _read_tsv(file, kept, task)
-                case ".jsonl":
-                    table = _read_jsonl(file, kept)
-                case _:
-                    table = _read_lines(file, kept)
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
-    if not len(table):
-        raise DataError(f"{path}: holds no examples")
-    return table

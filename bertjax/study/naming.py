@@ -42,7 +42,7 @@ def name_directory(chosen: Mapping[str, Any], defaults: Mapping[str, Any]) -> st
 def _last(name: str) -> str:
     """The last part of a path, hub id or package's name, without the suffix of a file."""
     last = re.split(r"[/\\:]", name.rstrip("/\\"))[-1]
-    return re.sub(r"(\.gz|\.tsv|\.jsonl|\.txt)+$", "", last)
+    return re.sub(r"(\.gz|\.tsv|\.csv|\.jsonl|\.parquet|\.txt)+$", "", last)
 
 
 def _word(text: str) -> str:

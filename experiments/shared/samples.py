@@ -15,6 +15,7 @@ from bertjax.data import (
     Task,
     draw,
     glue_file,
+    is_saved_dataset,
     load_examples,
     split_named,
     task_named,
@@ -72,7 +73,8 @@ def add_task_options(
     )
     parts = "part of the data (default validation; held-out-N: what finetune --hold-out N judges by)"
     parser.add_argument("--split", default="validation", metavar="NAME", help=parts)
-    parser.add_argument("--data", metavar="PATH", help="GLUE directory or file, in place of TensorFlow Datasets")
+    sources = "GLUE directory, file, or directory saved by datasets, in place of TensorFlow Datasets"
+    parser.add_argument("--data", metavar="PATH", help=sources)
     parser.add_argument("--data-dir", metavar="DIR", help="directory of TensorFlow Datasets")
     cut = f"cut texts after so many tokens (default {max_length or 'the model’s own, or 128'})"
     parser.add_argument("--max-length", type=positive, default=max_length, metavar="N", help=cut)
@@ -124,7 +126,7 @@ def read_published_examples(options: argparse.Namespace) -> Examples:
     is_held_out = HELD_OUT.fullmatch(options.split) is not None
     split = "train" if is_held_out else options.split
     path = None if options.data is None else user_path(options.data)
-    if path is not None and is_directory(path):
+    if path is not None and is_directory(path) and not is_saved_dataset(path):
         path = glue_file(path, task, split_named(task, split))
     if path is None or not path.name.endswith((".tsv", ".tsv.gz")):
         examples = read_examples(options)

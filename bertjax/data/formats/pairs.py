@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bertjax.data.tables import SUFFIXES, Table, brief, read_table
+from bertjax.data.local_files import read_table, texts_of
+from bertjax.data.tables import SUFFIXES, Table, brief
 from bertjax.data.tasks import Examples, Task
 from bertjax.errors import DataError
 from bertjax.formatting import count_of
@@ -42,7 +43,7 @@ def read_pairs(path: Path, task: Task, columns: Sequence[str] | None = None, mem
     groups: list[str] = []
     for file in files:
         names = {*task.text_columns, *task.renamed, "good", "bad", *TEMPLATES, *GROUPS, NUMBER, *(columns or ())}
-        table = read_table(file, task, names, memory_left(memory))
+        table = read_table(file, task, lambda found, where, names=names: names & {*found}, memory_left(memory))
         pairs += _pairs(table, columns)
         group = next((name for name in GROUPS if name in table.columns), None)
         of_rows = [""] * len(table) if group is None else [str(value) for value in table.column(group)]
@@ -86,7 +87,7 @@ def _pairs(table: Table, columns: Sequence[str] | None) -> list[tuple[str, str]]
         return _filled(table, template)
     usual = [("sentence_good", "sentence_bad"), ("good", "bad")]
     names = tuple(columns) if columns else next((pair for pair in usual if {*pair} <= {*table.columns}), usual[0])
-    texts = [_texts(table, name) for name in names]
+    texts = [_whole_texts(table, name) for name in names]
     return list(zip(*texts, strict=True))
 
 
@@ -94,7 +95,7 @@ def _filled(table: Table, name: str) -> list[tuple[str, str]]:
     """The template of each row with each of its two forms."""
     pairs = []
     for row, (template, good, bad) in enumerate(
-        zip(*(_texts(table, one) for one in (name, "good", "bad")), strict=True)
+        zip(*(_whole_texts(table, one) for one in (name, "good", "bad")), strict=True)
     ):
         marks = [mark for mark in MARKS if mark in template]
         if len(marks) != 1 or template.count(marks[0]) != 1:
@@ -103,10 +104,10 @@ def _filled(table: Table, name: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def _texts(table: Table, name: str) -> list[str]:
-    texts = []
-    for row, value in enumerate(table.column(name)):
-        if not isinstance(value, str) or not value.strip():
-            raise table.error(row, f"column {name!r} holds {brief(value)}, which is no text")
-        texts.append(value)
+def _whole_texts(table: Table, name: str) -> tuple[str, ...]:
+    """The texts of a column, none of which may be empty."""
+    texts = texts_of(table, name)
+    for row, text in enumerate(texts):
+        if not text.strip():
+            raise table.error(row, f"column {name!r} holds no text")
     return texts

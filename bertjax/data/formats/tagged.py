@@ -14,7 +14,8 @@ from typing import cast
 
 import numpy as np
 
-from bertjax.data.tables import Table, brief, numbered_lines, read_table
+from bertjax.data.local_files import read_table
+from bertjax.data.tables import Table, brief, numbered_lines
 from bertjax.data.tasks import Examples, Tagged, Task
 from bertjax.errors import DataError
 from bertjax.formatting import HALF_CHARACTER, count_of
@@ -46,7 +47,8 @@ def read_tagged(path: Path, task: Task, columns: Sequence[str] | None = None, me
         raise DataError(f"{task.name} takes two columns, of words and of tags; found {', '.join(columns)}")
     room = memory_left(memory)
     if path.name.endswith((".jsonl", ".jsonl.gz")):
-        table = read_table(path, task, {*WORDS, *TAGS, *(columns or ())}, room)
+        known = {*WORDS, *TAGS, *(columns or ())}
+        table = read_table(path, task, lambda found, where: known & {*found}, room)
     else:
         table = _read_columns(path, room)
     names = tuple(columns) if columns else tuple(_first(table, choices) for choices in (WORDS, TAGS))
