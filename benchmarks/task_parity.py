@@ -91,9 +91,8 @@ def pairs(reference: Reference, head: Head | None) -> tuple[np.ndarray, Scores]:
         texts, asked = [], []
         for number, example in enumerate(reference.results.examples):
             whole = tokenizer(example[name], truncation=True, max_length=reference.max_length)
-            special = tokenizer.get_special_tokens_mask(whole["input_ids"], already_has_special_tokens=True)
             words = whole.word_ids()
-            for place in (place for place, is_special in enumerate(special) if not is_special):
+            for place in (place for place, word in enumerate(words) if word is not None):
                 ids = list(whole["input_ids"])
                 for later in range(place, len(ids) if within else place + 1):
                     if words[later] == words[place]:

@@ -217,15 +217,15 @@ def test_what_does_not_fit_is_refused_in_a_line(model, lines, classifier, embedd
     with pytest.raises(ConfigError, match="BertForMaskedLM has no output for qnli-sample: it can do --task mlm, "):
         bertjax.ablate(model, progress=False)
     for other in (classifier, embedder):
-        with pytest.raises(ConfigError, match="has no masked-LM head, which mlm asks for words"):
+        with pytest.raises(ConfigError, match="has no masked-LM head, which mlm needs"):
             bertjax.ablate(other, "mlm", progress=False)
     with pytest.raises(InputError, match="accuracy does not judge masked words of mlm: choose cross_entropy or word"):
         bertjax.ablate(model, "mlm", metric="accuracy", progress=False)
     with pytest.raises(InputError, match="--every-word masks words, which qnli-sample does not"):
         bertjax.ablate(classifier, every_word=True, progress=False)
-    with pytest.raises(InputError, match="--prompts stand before texts, and mlm asks for all words"):
+    with pytest.raises(InputError, match="--prompts stand before texts of labels and similarities: mlm takes none"):
         bertjax.ablate(model, "mlm", data=lines, prompts=["a prompt"], progress=False)
-    with pytest.raises(DataError, match="mlm asks for words of the texts and has no labels"):
+    with pytest.raises(DataError, match="mlm has no labels in a file"):
         load_examples("mlm", data=lines, label_names=["a", "b"])
     with pytest.raises(DataError, match="is a directory; mlm needs a file of texts"):
         load_examples("mlm", data=tmp_path)

@@ -1,6 +1,7 @@
 """Made-up sentences, and tiny checkpoints with a tokenizer that knows them."""
 
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,10 @@ import numpy as np
 from bertjax import (
     BertConfig,
     BertForMaskedLM,
+    BertForQuestionAnswering,
     BertForSentenceEmbedding,
     BertForSequenceClassification,
+    BertForTokenClassification,
     BertModel,
     Tokenizer,
 )
@@ -108,3 +111,20 @@ def finetune_run(encoder: Path, glue: Path, **changes) -> Run:
     given = {"model": str(encoder), "task": "mrpc", "data": str(glue), "data_dir": None, "limit": None, "seed": 0}
     given |= {"hold_out": None, "as_published": False, "dropout": 0.1, "precision": "float32", "max_length": 128}
     return Run(Namespace(**given | changes), None, Tokenizer.from_pretrained(encoder), lambda done, total: None)
+
+
+TAGS = ("O", "B-per", "I-per", "B-loc", "I-loc")
+
+
+def make_tagger(directory: Path, tags: tuple[str, ...] = TAGS, seed: int = 0) -> Path:
+    """A random model that gives words tags."""
+    names = dict(enumerate(tags))
+    config = replace(make_config(), id2label=names)
+    random_model(BertForTokenClassification, config, seed=seed).save_pretrained(directory)
+    return add_tokenizer(directory)
+
+
+def make_reader(directory: Path, seed: int = 0) -> Path:
+    """A random model that finds answers."""
+    random_model(BertForQuestionAnswering, make_config(), seed=seed).save_pretrained(directory)
+    return add_tokenizer(directory)

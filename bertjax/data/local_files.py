@@ -292,7 +292,9 @@ def _labelled_rows(table: Table, label: str) -> Table:
 
 
 def texts_of(table: Table, name: str) -> tuple[str, ...]:
-    """The texts of a column. Raises `DataError` where a value is none."""
+    """The texts of a column. Raises `DataError` where the file has no such column, or a value is no text."""
+    if name not in table.columns:
+        raise no_column(name, table.columns, str(table.path))
     values = table.column(name)
     for row, value in enumerate(values):
         if not isinstance(value, str):

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int, Num, Shaped
 
 from bertjax import arguments
 from bertjax.errors import DataError
+from bertjax.evidence.effect_sizes import COHENS_D, COHENS_G, COHENS_Q, EffectSize
 from bertjax.evidence.measure import POINTS, Measure
 from bertjax.evidence.ratios import (
     ANSWER_F1,
@@ -62,41 +63,6 @@ Labels = Int[np.ndarray, " examples"] | Float[np.ndarray, " examples"]
 Scores = Float[np.ndarray, " ablations"]
 Runs = Float[np.ndarray, " runs"]
 Counts = Int[np.ndarray, " runs"]
-
-
-@dataclass(frozen=True)
-class EffectSize:
-    """A standardised effect of a metric, comparable with effects on other data.
-
-    Attributes:
-        text: its description, for people.
-        function: takes the base's score, the scores `[runs]`, the spread of one example's share in each difference,
-            and the numbers of predictions each run gains and loses (0 for values); returns `[runs]`.
-    """
-
-    text: str
-    function: Callable[[float, Runs, Runs, Counts, Counts], Runs]
-
-
-def _cohens_d(base: float, scores: Runs, spread: Runs, gains: Counts, losses: Counts) -> Runs:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(spread > 0, (scores - base) / spread, 0.0)
-
-
-def _cohens_q(base: float, scores: Runs, spread: Runs, gains: Counts, losses: Counts) -> Runs:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.arctanh(scores) - np.arctanh(base)
-
-
-def _cohens_g(base: float, scores: Runs, spread: Runs, gains: Counts, losses: Counts) -> Runs:
-    return np.where(gains + losses > 0, gains / np.maximum(gains + losses, 1) - 0.5, 0.0)
-
-
-COHENS_D = EffectSize(
-    "Cohen's d: the difference over its standard error, over the root of the number of examples", _cohens_d
-)
-COHENS_G = EffectSize("Cohen's g: the share of flips that gain, less one half", _cohens_g)
-COHENS_Q = EffectSize("Cohen's q: the difference of Fisher's z", _cohens_q)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Num, Shaped
 
 from bertjax.atomic_files import encode_json, made_directory, remove_leftovers, staged
-from bertjax.data import Answers, Examples
+from bertjax.data import Answers, Examples, Tagged
 from bertjax.errors import DataError, InputError, OutputError
 from bertjax.evidence import score
 from bertjax.formatting import finite, to_json
@@ -374,7 +374,10 @@ def describe_examples(examples: Examples) -> list[dict[str, Any]]:
         for name, label, first, second in rows
     ]
     for line, content in zip(lines, examples.content or (), strict=False):
-        line |= {"answers": content.texts} if isinstance(content, Answers) else vars(content)
+        if isinstance(content, Answers):
+            line["answers"] = [*content.texts]
+        elif isinstance(content, Tagged):
+            line |= {"words": [*content.words], "tags": [*content.tags]}
     for line, group in zip(lines, examples.groups or (), strict=False):
         line |= {"group": group}
     return lines

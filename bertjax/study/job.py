@@ -101,8 +101,9 @@ def load_job(settings: Settings) -> Job:
         ),
     )
     if encoded.kept_examples is not None:
-        kept = examples.take(encoded.kept_examples)
-        examples = replace(kept, source=", ".join(part for part in (kept.source, encoded.note) if part))
+        examples = examples.take(encoded.kept_examples)
+    if encoded.note:
+        examples = replace(examples, source=f"{examples.source}, {encoded.note}")
     return Job(settings, model, directory, ablations, examples, encoded)
 
 

@@ -80,6 +80,7 @@ def encode_examples(
             processes were given different texts, or there is too little memory.
     """
     options = options or Options()
+    _check_options(examples.task, options)
     length = _choose_length(model, tokenizer, examples, max_length)
     task = examples.task
     if task.asks in ASKINGS:
@@ -99,6 +100,18 @@ def encode_examples(
     else:
         encodings = tuple(tokenizer.encode(first, second, length, room=memory_left(options.memory)))
     return Encoded(kind, encodings, tokenizer.pad_id, len(examples), order)
+
+
+def _check_options(task: Task, options: Options) -> None:
+    """Raise `InputError` where something was chosen that the task does not ask."""
+    usual = Options()
+    if options.every_word and task.asks != "words":
+        raise InputError(f"--every-word masks words, which {task.name} does not: leave it out")
+    alone = task.asks == "pairs" or (task.asks == "words" and options.every_word)
+    if options.pll != usual.pll and not alone:
+        raise InputError("--pll is for words that are masked by themselves: minimal-pairs, and mlm with --every-word")
+    if options.stride != usual.stride and task.asks != "answers":
+        raise InputError(f"--stride is for windows of question-answering, which {task.name} has none of: leave it out")
 
 
 def _kind_of_outputs(model: PretrainedModel, examples: Examples) -> tuple[str, tuple[int, ...]]:

@@ -47,8 +47,9 @@ def encode_pairs(tokenizer: Tokenizer, examples: Examples, options: Options) -> 
         DataError: a sentence without words.
     """
     within_word = options.pll == WITHIN_WORD
-    copies, starts = _Copies(), []
+    copies, starts, equal = _Copies(), [], []
     for example, both in enumerate(zip(*_sentences(tokenizer, examples, options), strict=True)):
+        equal.append(both[0].input_ids == both[1].input_ids)
         for sentence in both:
             words = words_of(tokenizer, sentence, unknown=True)
             if not words:
@@ -63,8 +64,9 @@ def encode_pairs(tokenizer: Tokenizer, examples: Examples, options: Options) -> 
 
     def collect(asked: Asked, given: Float[np.ndarray, "runs texts 1"]) -> Collected:
         """The pseudo-log-likelihoods of the bad and the good sentence of each pair."""
-        sums = np.add.reduceat(given[..., 0].astype(np.float64), starts, axis=1)
-        return Collected(sums.reshape(len(given), -1, 2).astype(given.dtype))
+        sums = np.add.reduceat(given[..., 0].astype(np.float64), starts, axis=1).reshape(len(given), -1, 2)
+        sums[:, equal, 1] = sums[:, equal, 0]  # elsewhere in a row of the engine rounding may differ
+        return Collected(sums.astype(given.dtype))
 
     texts, pad_id = tuple(copies.texts), tokenizer.pad_id
     return Encoded("likelihoods", texts, pad_id, len(examples), asked=copies.asked(), collect=collect)

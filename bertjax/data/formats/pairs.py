@@ -6,6 +6,7 @@ has its place marked by `[MASK]`, `<mask>` or `***mask***` (as Goldberg 2019 has
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from bertjax.machine import memory_left
 from bertjax.paths import is_directory, is_there, listing
 
 MARKS = ("[MASK]", "<mask>", "***mask***")
+USUAL = (("sentence_good", "sentence_bad"), ("good", "bad"))
 TEMPLATES = ("sentence", "template", "text")
 GROUPS = ("UID", "paradigm", "phenomenon", "group", "condition")
 NUMBER = "pairID"  # counts a paradigm's pairs from 0 in BLiMP
@@ -42,8 +44,7 @@ def read_pairs(path: Path, task: Task, columns: Sequence[str] | None = None, mem
     ids: list[str | int] = []
     groups: list[str] = []
     for file in files:
-        names = {*task.text_columns, *task.renamed, "good", "bad", *TEMPLATES, *GROUPS, NUMBER, *(columns or ())}
-        table = read_table(file, task, lambda found, where, names=names: names & {*found}, memory_left(memory))
+        table = read_table(file, task, partial(_wanted, columns), memory_left(memory))
         pairs += _pairs(table, columns)
         group = next((name for name in GROUPS if name in table.columns), None)
         of_rows = [""] * len(table) if group is None else [str(value) for value in table.column(group)]
@@ -69,6 +70,11 @@ def read_pairs(path: Path, task: Task, columns: Sequence[str] | None = None, mem
     )
 
 
+def _wanted(columns: Sequence[str] | None, found: Sequence[str], where: str) -> set[str]:
+    """Columns of a file that may be needed."""
+    return {*USUAL[0], *USUAL[1], *TEMPLATES, *GROUPS, NUMBER, *(columns or ())} & {*found}
+
+
 def _files(path: Path, task: Task) -> list[Path]:
     if not is_there(path):
         raise DataError(f"{path}: no such file or directory; check the path")
@@ -85,8 +91,7 @@ def _pairs(table: Table, columns: Sequence[str] | None) -> list[tuple[str, str]]
     template = next((name for name in TEMPLATES if name in table.columns), None)
     if columns is None and template is not None and {"good", "bad"} <= {*table.columns}:
         return _filled(table, template)
-    usual = [("sentence_good", "sentence_bad"), ("good", "bad")]
-    names = tuple(columns) if columns else next((pair for pair in usual if {*pair} <= {*table.columns}), usual[0])
+    names = tuple(columns) if columns else next((pair for pair in USUAL if {*pair} <= {*table.columns}), USUAL[0])
     texts = [_whole_texts(table, name) for name in names]
     return list(zip(*texts, strict=True))
 

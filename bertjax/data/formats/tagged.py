@@ -15,7 +15,7 @@ from typing import cast
 import numpy as np
 
 from bertjax.data.local_files import read_table
-from bertjax.data.tables import Table, brief, numbered_lines
+from bertjax.data.tables import Table, brief, no_column, numbered_lines
 from bertjax.data.tasks import Examples, Tagged, Task
 from bertjax.errors import DataError
 from bertjax.formatting import HALF_CHARACTER, count_of
@@ -52,6 +52,9 @@ def read_tagged(path: Path, task: Task, columns: Sequence[str] | None = None, me
     else:
         table = _read_columns(path, room)
     names = tuple(columns) if columns else tuple(_first(table, choices) for choices in (WORDS, TAGS))
+    for name in names:
+        if name not in table.columns:
+            raise no_column(name, table.columns, str(path))
     sentences = tuple(_sentence(table, row, names) for row in range(len(table)))
     several = sum(len(_alternatives(tag)) > 1 for one in sentences for tag in one.tags)
     sentences = tuple(replace(one, tags=tuple(_alternatives(tag)[0] for tag in one.tags)) for one in sentences)

@@ -1,0 +1,181 @@
+"""The task `question-answering`: windows, spans, exact match and F1 as independent computations have them."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bertjax
+from benchmarks.task_parity import compare
+from bertjax.data import Answers, load_examples
+from bertjax.errors import ConfigError, DataError, InputError
+from bertjax.interventions import readouts
+from bertjax.results import read_results
+from bertjax.tasks.answers import _judge
+from tests.workshop import make_classifier, make_reader
+
+CONTEXT = "the cat sat on the mat . a dog ran home and he saw the red doors near an old man . cats sleep"
+QUESTIONS = [
+    ("the cat sat", ["the mat", "on the mat"]),
+    ("he saw", ["The Red doors!"]),
+    ("dog ran", ["home"]),
+    ("old man", ["an old man"]),
+    ("cats", ["sleep"]),
+]
+
+
+def write_squad(path, questions=QUESTIONS, context=CONTEXT, impossible=()):
+    """A file in SQuAD's form; questions of these numbers have no answer, as in SQuAD 2.0."""
+    qas = [
+        {
+            "id": f"q{number}",
+            "question": question,
+            "answers": [] if number in impossible else [{"text": text, "answer_start": 0} for text in answers],
+            **({"is_impossible": number in impossible} if impossible else {}),
+        }
+        for number, (question, answers) in enumerate(questions)
+    ]
+    path.write_text(
+        json.dumps({"version": "1.1", "data": [{"title": "", "paragraphs": [{"context": context, "qas": qas}]}]})
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return make_reader(tmp_path_factory.mktemp("reader"), seed=6)
+
+
+@pytest.fixture(scope="module")
+def ablated(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("answers")
+    path = write_squad(folder / "dev.json")
+    bertjax.ablate(model, "squad", data=path, output=folder / "out", max_length=16, stride=3, progress=False)
+    return read_results(folder / "out")
+
+
+def test_outputs_and_scores_are_those_of_pytorch_and_torchmetrics(ablated):
+    """Contexts are read in windows of 16 tokens, of which successive ones share three of the context."""
+    assert ablated.summary["metrics"] == ["answer_f1", "exact_match"]
+    for run in compare(ablated, ablated.names):
+        assert run.difference < 1e-5, run
+        for ours, theirs in run.scores.values():
+            assert ours == pytest.approx(theirs, abs=1e-7), run  # torchmetrics adds in float32
+    assert len({row.score for row in ablated.rows_of()}) > 2
+
+
+def test_results_hold_the_spans_of_all_runs(ablated):
+    arrays = ablated.outputs
+    assert arrays["spans"].shape == (6, 5, 2)
+    assert arrays["labels"].tolist() == [2, 1, 1, 1, 1]
+    for run, spans in enumerate(arrays["spans"]):
+        for question, (start, end) in enumerate(spans.tolist()):
+            found = CONTEXT[start:end]
+            assert found
+            assert found.strip() == found
+            expected = _judge(CONTEXT, Answers(tuple(QUESTIONS[question][1]), False), (start, end))
+            assert arrays["outputs"][run, question, 1:].tolist() == pytest.approx(list(expected), abs=1e-6)
+    assert ablated.rows_of()[0].examples == 5
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_readout_finds_the_best_span_of_all(seed, monkeypatch):
+    """By trying all spans; what is no context has the largest scores."""
+    monkeypatch.setattr(readouts, "LONGEST_ANSWER", 4)
+    rng = np.random.default_rng(seed)
+    start, end = (jnp.asarray(rng.normal(size=(3, 9)).astype(np.float32)).at[:, 0].set(50.0) for _ in range(2))
+    real = np.array([[0, 1, 1, 1, 1, 1, 1, 1, 1], [0, 1, 1, 1, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0, 0, 0, 0]])
+    output = bertjax.model.ModelOutput(
+        last_hidden_state=jnp.zeros((3, 9, 2)),
+        record=None,
+        start_logits=start + jnp.asarray(9.0 * (1 - real), jnp.float32),
+        end_logits=end + jnp.asarray(9.0 * (1 - real), jnp.float32),
+    )
+    found = np.asarray(readouts.answers(output, jnp.asarray(real)))
+    for row in range(3):
+        places = [place for place in range(9) if real[row, place]]
+        spans = [(first, last) for first in places for last in places if first <= last < first + 4]
+        best = max(spans, key=lambda span: start[row, span[0]] + end[row, span[1]])
+        assert tuple(found[row, :2].astype(int)) == best
+        assert found[row, 2] == pytest.approx(float(start[row, best[0]] + end[row, best[1]]))
+        assert found[row, 3] == pytest.approx(118.0)
+
+
+@pytest.mark.parametrize(
+    ("found", "true", "can_lack", "expected"),
+    [
+        ("the Panthers' defense", ["Panthers defense"], False, (1.0, 1.0)),
+        ("on the mat", ["the red mat", "door"], False, (0.0, 0.5)),
+        ("", ["mat"], False, (0.0, 0.0)),
+        ("", [], True, (1.0, 1.0)),
+        ("mat", [], True, (0.0, 0.0)),
+        ("", ["mat"], True, (0.0, 0.0)),
+        ("the", ["a"], False, (1.0, 0.0)),  # SQuAD 1.1's program: no word in common
+        ("the", ["a"], True, (0.0, 0.0)),  # an answer without words is none in SQuAD 2.0's, `the` is none either
+    ],
+)
+def test_exact_match_and_f1(found, true, can_lack, expected):
+    span = (0, len(found)) if found else (-1, -1)
+    if (found, can_lack) == ("the", True):
+        expected = (1.0, 1.0)  # both are empty
+    assert _judge(found, Answers(tuple(true), can_lack), span) == expected
+
+
+def test_a_question_may_have_no_answer(model, tmp_path):
+    path = write_squad(tmp_path / "dev.json", context="home door", impossible=(1, 3))
+    examples = load_examples("squad", data=path)
+    assert [len(content.texts) for content in examples.content] == [2, 0, 1, 0, 1]
+    assert "(5 questions, 2 without answer)" in examples.source
+    results = bertjax.ablate(model, "squad", data=path, max_length=16, stride=3, progress=False)
+    arrays = results.outputs
+    runs = np.concatenate([arrays["base"][None], arrays["outputs"]])
+    spans = np.concatenate([arrays["base_spans"][None], arrays["spans"]])
+    lacks = spans[..., 0] < 0
+    assert 0 < lacks.sum() < lacks.size
+    assert (runs[..., 0] < 0).tolist() == lacks.tolist()  # the score is the best span's less that of no answer
+    assert (runs[:, [1, 3], 1] == lacks[:, [1, 3]]).all()
+
+
+def test_a_short_context_is_one_window(model, tmp_path):
+    path = write_squad(tmp_path / "dev.json", context="the cat sat")
+    results = bertjax.ablate(model, "squad", data=path, heads=["0.0"], stride=3, progress=False)
+    for run in compare(results, results.names):
+        assert run.difference < 1e-5
+
+
+def test_a_question_too_long_for_its_window_is_refused(model, tmp_path):
+    path = write_squad(tmp_path / "dev.json")
+    with pytest.raises(InputError, match=r"question q0 leaves 4 of 10 tokens for its context, of which .* share 128"):
+        bertjax.ablate(model, "squad", data=path, max_length=10, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not valid JSON"),
+        ("[]", "the file has no list of data: that is not SQuAD's form"),
+        ('{"data": [{"paragraphs": [{"qas": []}]}]}', "article 0 .from 0., paragraph 0 has no context, a text"),
+        ('{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "b"}]}]}]}', "has no list of answers"),
+        ('{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "", "answers": []}]}]}]}', "has no question"),
+        (
+            '{"data": [{"paragraphs": [{"context": "a", "qas": [{"id": "x", "question": "b", "answers": []}]}]}]}',
+            "question 'x' has no answer, and none is marked is_impossible",
+        ),
+        ('{"data": []}', "holds no questions"),
+    ],
+)
+def test_bad_files_are_refused_in_a_line(tmp_path, text, message):
+    (tmp_path / "dev.json").write_text(text)
+    with pytest.raises(DataError, match=message):
+        load_examples("squad", data=tmp_path / "dev.json")
+
+
+def test_what_does_not_fit_is_refused_in_a_line(tmp_path):
+    path = write_squad(tmp_path / "dev.json")
+    with pytest.raises(ConfigError, match="has no question-answering head, which question-answering needs"):
+        bertjax.ablate(make_classifier(tmp_path), "squad", data=path, progress=False)
+    with pytest.raises(DataError, match=r"needs a .json file in SQuAD's form"):
+        load_examples("squad", data=tmp_path)
+    with pytest.raises(DataError, match="takes more than the 0 bytes of memory"):
+        load_examples("squad", data=path, memory=1)

@@ -1,0 +1,199 @@
+"""The task `token-classification`: entities as seqeval counts them, tags as a loop in PyTorch predicts them."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bertjax
+from benchmarks.task_parity import compare
+from bertjax.data import load_examples
+from bertjax.errors import ConfigError, DataError
+from bertjax.results import read_results
+from bertjax.tasks.entities import entities, scheme_of
+from tests.workshop import TAGS, make_classifier, make_tagger
+
+SENTENCES = [
+    [("the", "O"), ("cat", "B-per"), ("sat", "I-per"), ("on", "O"), ("mats", "B-loc")],
+    [("a", "O"), ("dog", "B-per"), ("ran", "O"), ("home", "I-loc")],
+    [("\u200b", "O"), ("he", "B-per"), ("ran", "I-per"), ("home", "B-loc")],  # a word without pieces
+    [("red", "O"), ("doors", "B-loc"), ("are", "I-loc"), ("old", "O")],
+    [("zebra", "B-per"), ("dogs", "I-per")],
+]
+
+
+def write_conll(path, sentences=SENTENCES, blank="\t\n"):
+    """A file as WNUT's: a tab in each blank line."""
+    text = blank.join("".join(f"{word}\t{tag}\n" for word, tag in sentence) for sentence in sentences)
+    content = (text + blank).encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return make_tagger(tmp_path_factory.mktemp("tagger"), seed=1)
+
+
+@pytest.fixture(scope="module")
+def ablated(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tags")
+    path = write_conll(folder / "test.conll")
+    bertjax.ablate(model, "ner", data=path, output=folder / "results", progress=False)
+    return read_results(folder / "results")
+
+
+TAG = st.sampled_from(["O", *(f"{mark}-{kind}" for mark in "BIES" for kind in ("a", "b"))])
+BILOU_TAG = st.sampled_from(["O", *(f"{mark}-{kind}" for mark in "BILU" for kind in ("a", "b-c"))])
+
+
+@pytest.mark.filterwarnings("ignore:.*seems not to be NE tag")
+@pytest.mark.parametrize("tag", [TAG, BILOU_TAG], ids=["IOBES", "BILOU"])
+def test_default_entities_are_seqevals(tag):
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    @settings(max_examples=300, deadline=None)
+    @given(st.lists(tag, min_size=1, max_size=12))
+    def check(tags):
+        expected = {(kind, first, last + 1) for kind, first, last in get_entities(tags)}
+        assert entities(tags) == expected
+
+    check()
+
+
+@pytest.mark.parametrize("name", ["IOB2", "IOBES", "BILOU"])
+def test_strict_entities_are_seqevals(name):
+    from seqeval import scheme
+
+    marks = {"IOB2": "BI", "IOBES": "BIES", "BILOU": "BILU"}[name]
+    names = ["O", *(f"{mark}-{kind}" for mark in marks for kind in ("a", "b"))]
+
+    @settings(max_examples=300, deadline=None)
+    @given(st.lists(st.sampled_from(names), min_size=1, max_size=12))
+    def check(tags):
+        found = scheme.Entities([tags], getattr(scheme, name)).entities[0]
+        assert scheme_of(names)(tags) == {(one.tag, one.start, one.end) for one in found}
+
+    check()
+
+
+def test_outputs_and_scores_are_those_of_pytorch_and_seqeval(ablated):
+    assert ablated.summary["metrics"] == ["entity_f1", "strict_entity_f1", "tag_accuracy"]
+    assert "1 word without piece, tagged O" in ablated.summary["data"]["source"]
+    for run in compare(ablated, ablated.names):
+        assert run.difference < 1e-5, run
+        for ours, theirs in run.scores.values():
+            assert ours == pytest.approx(theirs, abs=1e-12), run
+    assert len({row.score for row in ablated.rows_of()}) > 2
+
+
+def test_results_hold_the_tags_of_all_runs(ablated):
+    arrays = ablated.outputs
+    assert ablated.summary["tags"] == list(TAGS)
+    assert arrays["units"].tolist() == [0] * 5 + [1] * 4 + [2] * 3 + [3] * 4 + [4] * 2
+    assert arrays["words"].tolist()[9:12] == [1, 2, 3]
+    true = [tag for sentence in SENTENCES for word, tag in sentence if word != "\u200b"]
+    assert [TAGS[number] for number in arrays["true"]] == true
+    assert arrays["tags"].shape == (6, 18)
+    assert arrays["base"][:, 2].tolist() == [5, 4, 4, 4, 2]
+    correct = arrays["tags"] == arrays["true"]
+    assert arrays["outputs"][:, 1, 1].tolist() == correct[:, 5:9].sum(1).tolist()
+    assert ablated.rows_of()[0].examples == 5  # sentences are drawn, not words
+
+
+def test_parts_of_speech_have_accuracy_alone(tmp_path):
+    model = make_tagger(tmp_path, ("DET", "NOUN", "VERB"))
+    path = tmp_path / "dev.conllu"
+    path.write_text(
+        "# sent_id = 1\n"
+        "1\tThe\tthe\tDET\tDT\t_\t2\tdet\t_\t_\n"
+        "2-3\tcatsat\t_\t_\t_\t_\t_\t_\t_\t_\n"
+        "2\tcat\tcat\tNOUN\tNN\t_\t3\tnsubj\t_\t_\n"
+        "3\tsat\tsit\tVERB\tVBD\t_\t0\troot\t_\t_\n"
+        "3.1\tthere\t_\tADV\t_\t_\t_\t_\t_\t_\n"
+        "\n# text = dogs ran\n"
+        "1\tdogs\tdog\tNOUN\tNNS\t_\t2\tnsubj\t_\t_\n"
+        "2\tran\trun\tVERB\tVBD\t_\t0\troot\t_\t_\n"
+    )
+    results = bertjax.ablate(tmp_path, "token-classification", data=path, heads=["0.0", "1.2"], progress=False)
+    assert results.summary["metrics"] == ["tag_accuracy"]
+    assert [example["words"] for example in results.examples] == [["The", "cat", "sat"], ["dogs", "ran"]]
+    for run in compare(results, results.names):
+        assert run.difference < 1e-5
+        assert run.scores["tag_accuracy"][0] == pytest.approx(run.scores["tag_accuracy"][1], abs=1e-12)
+    assert model.is_dir()
+
+
+def test_files_of_other_forms_give_the_same(tmp_path):
+    expected = load_examples("ner", data=write_conll(tmp_path / "a.conll"))
+    spaces = tmp_path / "b.txt"
+    lines = ["-DOCSTART- -X- O O\n\n"]
+    lines += ["".join(f"{word} NN X {tag}\n" for word, tag in one) + "\n" for one in SENTENCES]
+    spaces.write_text("".join(lines))
+    listed = tmp_path / "c.jsonl"
+    rows = [{"tokens": [word for word, _ in one], "ner_tags": [tag for _, tag in one]} for one in SENTENCES]
+    listed.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    zipped, windows = write_conll(tmp_path / "d.conll.gz", blank="\n"), write_conll(tmp_path / "e.conll", blank="\r\n")
+    for path in (spaces, listed, zipped, windows):
+        examples = load_examples("token-classification", data=path)
+        assert examples.content == expected.content, path
+        assert examples.sha256 == expected.sha256
+    assert expected.first[0] == "the cat sat on mats"
+
+
+def test_the_first_of_several_tags_is_taken_and_said(tmp_path):
+    """The test part of WNUT 2017 has such."""
+    sentences = [[("home", "B-loc,B-per"), ("dog", "O")], [("cat", "B-a,b")]]
+    examples = load_examples("ner", data=write_conll(tmp_path / "a.conll", sentences))
+    assert examples.content[0].tags == ("B-loc", "O")
+    assert examples.content[1].tags == ("B-a,b",)
+    assert "1 word with several tags, the first taken" in examples.source
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.conll", "the\tO\ncat\n", "line 2: 1 column, not the 2 of the lines before"),
+        ("a.conll", "the\tO\n\ncat\tO\tO\n", "line 3: 3 columns, not the 2"),
+        ("a.conll", "the\n", "line 1: 1 column: a word and its tag are needed"),
+        ("a.conll", "the\t \n", "line 1: 1 column: a word and its tag are needed"),
+        ("a.conll", "\n\t\n", "holds no examples"),
+        ("a.jsonl", '{"tokens": ["a"], "tags": []}', "line 1: there are 1 words and 0 tags"),
+        ("a.jsonl", '{"tokens": "a", "tags": ["O"]}', "column 'tokens' holds 'a', which is no list of texts"),
+        ("a.jsonl", '{"tokens": [""], "tags": ["O"]}', "column 'tokens' holds an empty text"),
+        ("a.jsonl", '{"tokens": ["a"], "tags": [0]}', "column 'tags' holds .0., which is no list of texts"),
+        ("a.jsonl", '{"tokens": ["a"]}', "no column 'tags'"),
+    ],
+)
+def test_bad_lines_are_named(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=message):
+        load_examples("ner", data=tmp_path / name)
+
+
+def test_what_does_not_fit_is_refused_in_a_line(model, tmp_path):
+    path = write_conll(tmp_path / "a.conll", [[("cat", "B-org"), ("dog", "O")]])
+    with pytest.raises(ConfigError, match="the model's tags O, B-per, I-per, B-loc, I-loc lack B-org of"):
+        bertjax.ablate(model, "ner", data=path, progress=False)
+    with pytest.raises(ConfigError, match="has no token-classification head, which token-classification needs"):
+        bertjax.ablate(make_classifier(tmp_path), "ner", data=path, progress=False)
+    with pytest.raises(DataError, match="no word has a piece"):
+        bertjax.ablate(model, "ner", data=write_conll(tmp_path / "b.conll", [[("\u200b", "O")]]), progress=False)
+    with pytest.raises(DataError, match="is a directory; token-classification needs a file"):
+        load_examples("ner", data=tmp_path)
+    with pytest.raises(DataError, match="no such file"):
+        load_examples("ner", data=tmp_path / "nothing.conll")
+    with pytest.raises(DataError, match="takes two columns, of words and of tags"):
+        load_examples("ner", data=path, text_columns=["tokens"])
+
+
+def test_words_that_are_cut_off_are_tagged_outside(model, tmp_path):
+    path = write_conll(tmp_path / "a.conll", [[("cat", "B-per"), ("dog", "B-per"), ("ran", "O")]] * 2)
+    results = bertjax.ablate(model, "ner", data=path, max_length=3, heads=["0.0"], progress=False)
+    assert results.outputs["words"].tolist() == [0, 0]
+    assert results.outputs["base"][:, 2].tolist() == [3, 3]
+    assert "4 words without piece, tagged O" in results.summary["data"]["source"]
+    assert np.all(results.outputs["base"][:, 1] >= 1)
