@@ -10,9 +10,11 @@ from bertjax.study.provenance import command_line, versions, where_from
 from bertjax.study.run import ablate, estimate_job, run_job
 from bertjax.study.settings import COLLECTIONS, Settings, available_modes, check_settings, for_this_device
 from bertjax.study.tables import parity_table, plan_table
+from bertjax.study.words import UNKNOWN, name_unknown
 
 __all__ = [
     "COLLECTIONS",
+    "UNKNOWN",
     "Encoded",
     "Job",
     "Settings",
@@ -30,6 +32,7 @@ __all__ = [
     "label_order",
     "mean_outputs",
     "metrics_of",
+    "name_unknown",
     "parity",
     "parity_table",
     "plan_table",
