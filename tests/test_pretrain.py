@@ -5,6 +5,7 @@ import json
 import shutil
 import warnings
 from collections import Counter
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -12,7 +13,9 @@ import pytest
 
 import bertjax
 from bertjax import BertConfig, BertForMaskedLM, Tokenizer
+from bertjax.data import MASKED, load_examples
 from bertjax.errors import DataError
+from bertjax.study import encode_examples
 from experiments.pretrain import batch_of_step, main
 from experiments.pretraining.corpus import Text, read_corpus
 from experiments.pretraining.masking import Rows, encode_texts
@@ -25,6 +28,7 @@ from tests.tiny import largest_difference, random_model
 TEST = "the old king of the north kept seven black horses in a stable"
 NAMES = ("anna", "bert", "carla", "dora", "emil", "frida", "gustav", "hanna")
 THINGS = ("door", "horse", "river", "letter", "window", "garden", "bridge", "kettle")
+SHIPPED = Path(__file__).parent.parent / "experiments" / "data" / "small_mlm"
 SMALL = "--vocabulary 120 --layers 2 --hidden 12 --heads 3 --mlp 20 --length 24 --batch-size 4 --learning-rate 0.01"
 
 
@@ -343,3 +347,29 @@ def test_another_runs_directory_is_refused_and_a_finished_one_kept(command, caps
     assert main(arguments) == 0
     assert "holds this run already" in capsys.readouterr().out
     assert contents(output) == before
+
+
+@pytest.mark.needs_torch
+def test_the_shipped_model_is_the_same_in_pytorch():
+    same_in_pytorch(SHIPPED, ["She was born in [MASK].", "A café of 1,500 [MASK] — naïve", "中"])
+    assert (SHIPPED / "model.safetensors").stat().st_size < 11_000_000
+
+
+def test_the_shipped_model_reads_the_context():
+    """Of sentences like those it learnt from it names hidden words much better than when the others are shuffled."""
+    model, tokenizer = bertjax.load(SHIPPED), Tokenizer.from_pretrained(SHIPPED)
+    encoded = encode_examples(model, tokenizer, load_examples(MASKED, limit=60))
+    batch, rng = bertjax.collate(encoded.encodings, 128, tokenizer.pad_id), np.random.default_rng(0)
+    shuffled = batch["input_ids"].copy()
+    for row, at, encoding in zip(shuffled, encoded.at, encoded.encodings, strict=True):
+        free = np.setdiff1d(np.arange(1, len(encoding) - 1), at)
+        row[free] = row[rng.permutation(free)]
+    losses = []
+    for ids in (batch["input_ids"], shuffled):
+        logits = model(**{**batch, "input_ids": ids}).logits
+        chosen = jax.numpy.take_along_axis(logits, jax.numpy.asarray(encoded.at)[:, :, None], axis=1)
+        scores = np.asarray(jax.nn.log_softmax(chosen))
+        words = np.take_along_axis(scores, encoded.targets[:, :, None], axis=2)[:, :, 0]
+        losses.append(-words[encoded.wanted.real].mean())
+    assert losses[0] < 5.2
+    assert losses[1] > losses[0] + 1.5
