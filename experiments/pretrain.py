@@ -9,7 +9,7 @@ A killed run resumes after its last stretch, on a CPU to the same bytes (the sam
 `result.json` (settings, texts, scores of each stretch) and `last/`, the model with its tokenizer for `transformers` and
 bertjax; its weights are rounded to float16, and the last scores are of those.
 
-    python -m experiments.pretrain --output DIR
+    python -m experiments.pretrain --output DIR        an hour on two busy CPU cores: 4.608 nats (frequencies 6.935)
 
 For the results see `RESULTS.md`.
 """

@@ -22,7 +22,7 @@ from experiments.pretraining.masking import Rows, encode_texts
 from experiments.pretraining.vocabulary import SPECIAL, make_tokenizer, train_vocabulary
 from experiments.pretraining.words import read_words, score_frequencies
 from experiments.training.state import RunDirectory
-from experiments.training.trainer import Recipe
+from experiments.training.trainer import Recipe, learning_rates
 from tests.tiny import largest_difference, random_model
 
 TEST = "the old king of the north kept seven black horses in a stable"
@@ -180,7 +180,7 @@ def test_the_draw_is_of_its_seed_alone_and_filled_up_rows_do_not_count(rows):
     assert first["share"][2:].sum() == 0
 
 
-def test_an_epoch_has_each_row_once_and_each_step_hides_other_words(rows):
+def test_an_epoch_has_each_row_once_and_each_step_hides_other_words(rows, tokenizer):
     recipe, steps = Recipe(batch_size=7, seed=3), -(-len(rows) // 7)
     epochs = [[batch_of_step(rows, recipe, step, 8) for step in range(start, start + steps)] for start in (0, steps)]
     for batches in epochs:
@@ -188,9 +188,9 @@ def test_an_epoch_has_each_row_once_and_each_step_hides_other_words(rows):
         assert np.array_equal(sort_rows(np.concatenate(counted)), sort_rows(rows.packed.segments))
     (first, *_), (later, *_) = epochs
     assert not np.array_equal(first["segments"], later["segments"])
-    whole = Recipe(batch_size=len(rows))
-    hidden = [sort_rows(batch_of_step(rows, whole, step, len(rows))["input_ids"]) for step in range(2)]
-    assert not np.array_equal(*hidden)
+    alone = Rows.of(tokenizer, tokenizer.encode(["anna saw the door at 5 and then anna went home"]), 24)
+    hidden = {batch_of_step(alone, Recipe(batch_size=1), step, 1)["input_ids"].tobytes() for step in range(9)}
+    assert len(hidden) > 3
 
 
 def sort_rows(array):
@@ -262,6 +262,19 @@ def test_who_interrupts_is_told_what_is_saved(command, monkeypatch, capsys):
         patch.setattr("experiments.pretrain.Learner.take_step", lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
         assert main(arguments) == 130
     assert "0 of 10 steps are saved: the same command resumes there" in capsys.readouterr().err
+
+
+def test_the_rate_rises_and_falls_once_over_all_stretches(command, monkeypatch, capsys):
+    arguments, _ = command
+    rates = []
+
+    def take_step(self, batch, number, rate):
+        rates.append((number, float(rate)))
+        return 1.0
+
+    monkeypatch.setattr("experiments.pretrain.Learner.take_step", take_step)
+    assert main([*arguments, "--warmup", "0.2"]) == 0
+    assert rates == list(enumerate(learning_rates(Recipe(learning_rate=0.01, warmup=0.2), 10).tolist()))
 
 
 def test_it_learns_more_than_frequencies(command, capsys):
