@@ -264,7 +264,7 @@ def test_the_recipe_decides_how_a_trainer_trains(small, rng, monkeypatch):
     encoded, _ = make_examples(model, rng, 64)
     numbers = np.arange(64, dtype=np.int32)  # in place of labels: which examples a step sees
 
-    def step(skeleton, optimizer, parameters, memory, batch, key, rate):
+    def step(skeleton, optimizer, parameters, memory, batch, key, rate, loss_of_batch):
         steps.append((batch["labels"][batch["share"] > 0].tolist(), float(rate)))
         return parameters, memory, jnp.float32(0)
 
@@ -338,7 +338,7 @@ def test_each_step_drops_other_units_and_the_seed_says_which(small, rng, monkeyp
     model, keys = make_model(small), []
     encoded, wanted = make_examples(model, rng, 11)
 
-    def step(skeleton, optimizer, parameters, memory, batch, key, rate):
+    def step(skeleton, optimizer, parameters, memory, batch, key, rate, loss_of_batch):
         keys.append(tuple(jax.random.key_data(key).tolist()))
         return parameters, memory, jnp.float32(0)
 

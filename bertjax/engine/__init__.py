@@ -8,7 +8,7 @@ from bertjax.engine.distributed.shared_encodings import SharedEncodings
 from bertjax.engine.distributed.shared_sweep import divide_examples, sweep_distributed
 from bertjax.engine.distributed.watch import end_process
 from bertjax.engine.journal import describe_settings, discard_journal, find_differences, is_unfinished, list_differences
-from bertjax.engine.packing import LANES, choose_row_length, first_fit
+from bertjax.engine.packing import LANES, Packed, choose_row_length, first_fit, pack
 from bertjax.engine.plain import SweepResult
 from bertjax.engine.plan import Plan, make_plan
 from bertjax.engine.run import make_runner, sweep
@@ -35,6 +35,7 @@ __all__ = [
     "Blocks",
     "Combine",
     "Estimate",
+    "Packed",
     "Plan",
     "Rehearsal",
     "SharedEncodings",
@@ -62,6 +63,7 @@ __all__ = [
     "make_sweep_input",
     "measure_rate",
     "memory_in_use",
+    "pack",
     "peak_memory",
     "place_on_mesh",
     "plain",

@@ -3,11 +3,13 @@
 from bertjax.tasks.encoded import Asked, Encoded, TaskResult, batch_encodings
 from bertjax.tasks.encoding import encode_examples, is_regression, label_order
 from bertjax.tasks.forms import FORMS, Form, cosine, metrics_of, positive_label
+from bertjax.tasks.masked_words import UNKNOWN, name_unknown
 from bertjax.tasks.options import PLL, Options
 
 __all__ = [
     "FORMS",
     "PLL",
+    "UNKNOWN",
     "Asked",
     "Encoded",
     "Form",
@@ -19,5 +21,6 @@ __all__ = [
     "is_regression",
     "label_order",
     "metrics_of",
+    "name_unknown",
     "positive_label",
 ]

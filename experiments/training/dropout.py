@@ -6,14 +6,21 @@ With all rates 0 the logits are those of the model itself.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 from bertjax.checkpoints import DropoutRates
-from bertjax.model import BertForSequenceClassification, Inputs, keep_all, read_vector
+from bertjax.model import (
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    Inputs,
+    ModelOutput,
+    keep_all,
+    read_vector,
+)
 
 Drop = Callable[[Float[Array, "*shape"], float], Float[Array, "*shape"]]
 
@@ -67,6 +74,16 @@ class Rates:
         return self.drop(table, self.rates.positions) if self.rates.positions else table
 
 
+def train_body(model: BertForMaskedLM | BertForSequenceClassification, inputs: Inputs, drop: Drop) -> ModelOutput:
+    """The output of the encoder below a head, with dropout at the rates of the model's description."""
+    rates, body = model.config.architecture.dropout, model.bert
+    hidden = body.embeddings(inputs, lambda x: drop(x, rates.embeddings))
+    context = body.encoder.context(inputs)
+    for layer in body.encoder.applications():
+        hidden, _ = layer(hidden, context, dropout=Rates(rates, drop))
+    return body.finish(hidden, inputs.keep)
+
+
 def train_logits(
     model: BertForSequenceClassification, inputs: Inputs, key: Key[Array, ""]
 ) -> Float[Array, "batch labels"]:
@@ -76,11 +93,18 @@ def train_logits(
         key: for the random numbers that choose the dropped units.
     """
     rates, drop = model.config.architecture.dropout, dropper(key)
-    inside, body = Rates(rates, drop), model.bert
-    hidden = body.embeddings(inputs, lambda x: drop(x, rates.embeddings))
-    context = body.encoder.context(inputs)
-    for layer in body.encoder.applications():
-        hidden, _ = layer(hidden, context, dropout=inside)
-    vector = read_vector(body.finish(hidden, inputs.keep), inputs.keep, model.plan.reads)
+    vector = read_vector(train_body(model, inputs, drop), inputs.keep, model.plan.reads)
     drop_input = (lambda x: drop(x, rates.head_input)) if rates.head_input else keep_all
     return model.logits_of(vector, drop_input, lambda x: drop(x, rates.head_output))
+
+
+def train_words(model: BertForMaskedLM, inputs: Inputs, at: Int[Array, "batch wanted"], drop: Drop) -> ModelOutput:
+    """The output of a masked-LM head at some tokens alone: `logits` are `[batch, wanted, vocab]`.
+
+    Args:
+        at: which tokens of each text.
+        drop: `dropper(key)`, or what keeps all units.
+    """
+    output = train_body(model, inputs, drop)
+    output = replace(output, last_hidden_state=jnp.take_along_axis(output.last_hidden_state, at[:, :, None], axis=1))
+    return replace(output, logits=model.head(output, inputs.keep)["logits"])

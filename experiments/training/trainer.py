@@ -1,9 +1,9 @@
 """Train a classifier of sentences or pairs: batches, loss, optimizer and step, on all devices at once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -211,7 +211,11 @@ def batch_loss(skeleton: Skeleton, parameters: Parameters, batch: Batch, key: Ke
     return loss_of(train_logits(model, inputs, key), jnp.asarray(batch["labels"]), jnp.asarray(batch["share"]))
 
 
-@partial(jax.jit, static_argnums=(0, 1), donate_argnums=(2, 3))
+# The loss of a batch, of the skeleton, the parameters, the batch and a key for dropout.
+Loss: TypeAlias = Callable[[Skeleton, Parameters, Batch, Key[Array, ""]], Float[Array, ""]]
+
+
+@partial(jax.jit, static_argnums=(0, 1), static_argnames="loss_of_batch", donate_argnums=(2, 3))
 def train_step(
     skeleton: Skeleton,
     optimizer: optax.GradientTransformation,
@@ -221,9 +225,10 @@ def train_step(
     key: Key[Array, ""],
     *,
     rate: Float[Array, ""],
+    loss_of_batch: Loss = batch_loss,
 ) -> tuple[Parameters, Any, Float[Array, ""]]:
     """Take one step at a learning rate: new parameters, the optimizer's new memory, and the loss before the step."""
-    loss, gradients = jax.value_and_grad(partial(batch_loss, skeleton))(parameters, batch, key)
+    loss, gradients = jax.value_and_grad(partial(loss_of_batch, skeleton))(parameters, batch, key)
     with jax.numpy_dtype_promotion("standard"):  # optax counts steps as integers and multiplies by them
         updates, memory = optimizer.update(gradients, memory, parameters)
         updates = jax.tree.map(lambda update: rate * update, updates)
@@ -242,8 +247,54 @@ def dropout_key(seed: int, platform: str | None = None) -> Key[Array, ""]:
     return jax.random.key(seed, impl="rbg" if (platform or jax.default_backend()) == "tpu" else None)
 
 
-class Trainer:
+class Learner:
     """A model in training: parameters and optimizer are on all devices, and each batch is split among them.
+
+    Args:
+        model: training starts from its parameters.
+        loss: what is made smaller.
+    """
+
+    def __init__(self, model: PretrainedModel, recipe: Recipe, loss: Loss = batch_loss):
+        self.skeleton, self.recipe, self.loss = Skeleton.of(model), recipe, loss
+        self.optimizer = make_optimizer(recipe.weight_decay, recipe.largest_gradient, recipe.published)
+        devices = jax.devices()
+        mesh = Mesh(np.array(devices), ("data",))  # its axes are Auto: XLA inserts the reductions
+        self.rows = -(-recipe.batch_size // len(devices)) * len(devices)
+        self.split, self.everywhere = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
+        parameters = {
+            name: jnp.array(value) for name, value in model.parameters().items()
+        }  # copies, since they are donated
+        self.parameters = jax.device_put(parameters, self.everywhere)
+        self.memory = jax.device_put(self.optimizer.init(self.parameters), self.everywhere)
+
+    def take_step(self, batch: Batch, number: int, rate: Shaped[np.ndarray, ""] | np.floating) -> float:
+        """Learn from a batch of `rows` rows; the loss before that.
+
+        Args:
+            number: of the step, from 0: dropout is drawn by it.
+            rate: the learning rate.
+        """
+        self.parameters, self.memory, loss = train_step(
+            self.skeleton,
+            self.optimizer,
+            self.parameters,
+            self.memory,
+            jax.device_put(batch, self.split),
+            jax.random.fold_in(dropout_key(self.recipe.seed), number),
+            rate=jnp.asarray(rate),
+            loss_of_batch=self.loss,
+        )
+        return float(loss)
+
+    @property
+    def model(self) -> Any:
+        """The model with its current parameters."""
+        return self.skeleton.merge(self.parameters)
+
+
+class Trainer(Learner):
+    """A classifier in training.
 
     Args:
         model: a `BertForSequenceClassification`; training starts from its parameters.
@@ -254,21 +305,12 @@ class Trainer:
     def __init__(
         self, model: PretrainedModel, encoded: Encoded, labels: Shaped[np.ndarray, "examples"], recipe: Recipe
     ):
-        self.skeleton, self.encoded, self.labels, self.recipe = Skeleton.of(model), encoded, labels, recipe
+        super().__init__(model, recipe)
+        self.encoded, self.labels = encoded, labels
         self.positions, self.lengths = model.config.max_tokens, [len(row) for row in encoded.encodings]
         self.steps = -(-len(labels) // recipe.batch_size)
-        self.optimizer = make_optimizer(recipe.weight_decay, recipe.largest_gradient, recipe.published)
         total = self.steps * recipe.epochs
         self.rates = published_rates(recipe, len(labels)) if recipe.published else learning_rates(recipe, total)
-        devices = jax.devices()
-        mesh = Mesh(np.array(devices), ("data",))  # its axes are Auto: XLA inserts the reductions
-        self.rows = -(-recipe.batch_size // len(devices)) * len(devices)
-        self.split, self.everywhere = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
-        parameters = {
-            name: jnp.array(value) for name, value in model.parameters().items()
-        }  # copies, since they are donated
-        self.parameters = jax.device_put(parameters, self.everywhere)
-        self.memory = jax.device_put(self.optimizer.init(self.parameters), self.everywhere)
 
     def run_epoch(self, epoch: int) -> Iterator[float]:
         """Train on every example once; yield the loss of each step."""
@@ -281,23 +323,7 @@ class Trainer:
             rows = [self.encoded.encodings[place] for place in places]
             batch = make_batch(rows, self.labels[places], self.rows, self.encoded.pad_id, self.positions)
             step = epoch * self.steps + number
-            key = jax.random.fold_in(dropout_key(self.recipe.seed), step)
-            batch = jax.device_put(batch, self.split)
-            self.parameters, self.memory, loss = train_step(
-                self.skeleton,
-                self.optimizer,
-                self.parameters,
-                self.memory,
-                batch,
-                key,
-                rate=jnp.asarray(self.rates[step]),
-            )
-            yield float(loss)
-
-    @property
-    def model(self) -> Any:
-        """The model with its current parameters."""
-        return self.skeleton.merge(self.parameters)
+            yield self.take_step(batch, step, self.rates[step])
 
 
 def predict(model: PretrainedModel, encoded: Encoded, batch_size: int = 32) -> Float[np.ndarray, "examples labels"]:

@@ -1,0 +1,1 @@
+"""What pre-training from scratch is made of: texts, a vocabulary, masked words, their loss."""
