@@ -15,7 +15,7 @@ import bertjax
 from bertjax import BertConfig, BertForMaskedLM, Tokenizer
 from bertjax.data import MASKED, load_examples
 from bertjax.errors import DataError
-from bertjax.study import encode_examples
+from bertjax.tasks import encode_examples
 from experiments.pretrain import batch_of_step, main
 from experiments.pretraining.corpus import Text, read_corpus
 from experiments.pretraining.masking import Rows, encode_texts
