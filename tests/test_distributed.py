@@ -1,5 +1,6 @@
 """Several processes over loopback share a sweep; one of them dies; other numbers of processes go on with it."""
 
+import itertools
 import os
 import socket
 import subprocess
@@ -23,7 +24,7 @@ from bertjax.study.run import run_job
 from bertjax.study.settings import Settings, check_settings
 from bertjax.tasks import encode_examples
 from tests.tiny import FAST_COMPILATION, largest_difference
-from tests.workshop import make_classifier, write_pairs
+from tests.workshop import SENTENCES, make_classifier, make_masked, write_lines, write_pairs
 
 # Shares of three examples (six heads and the base run). A process that "dies" does so when the outputs of its third
 # round are to come together: the fourth time that `shared_sweep` gathers (before the rounds, who is on which machine).
@@ -83,7 +84,8 @@ def run_processes(settings, count, kinds=(), more=(), wait=None):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    command = ["ablate", "--model", settings.model, "--task", "mrpc", "--data", settings.data, "--mode", "mean"]
+    command = ["ablate", "--model", settings.model, "--task", settings.task, "--data", settings.data]
+    command += ["--mode", settings.mode]
     command += ["--output", settings.output, "--distributed", "--coordinator", f"localhost:{port}"]
     command += ["--processes", str(count)]
     environment = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
@@ -123,6 +125,25 @@ def test_two_processes_give_what_one_gives(settings, tmp_path):
         assert np.abs(found[name] - alone.outputs[name]).max() < 2e-6
     assert np.ptp(found["outputs"], axis=0).max() > 1e-4
     assert not settings.journal.exists()
+
+
+@pytest.mark.parametrize("task", ["minimal-pairs", pytest.param("mlm", marks=pytest.mark.slow)])
+def test_two_processes_give_what_one_gives_where_tokens_are_asked(settings, tmp_path, task):
+    """The words, and what each is asked for, are shared out with the texts."""
+    make_masked(tmp_path / "model")
+    data = tmp_path / "pairs.tsv"
+    pairs = "".join(f"{good}\t{bad}\n" for good, bad in itertools.pairwise(SENTENCES))
+    data.write_text(f"good\tbad\n{pairs}")
+    if task == "mlm":
+        write_lines(data.with_suffix(".txt"))
+    own = replace(settings, task=task, data=str(data if task != "mlm" else data.with_suffix(".txt")))
+    codes, said = run_processes(own, 2)
+    assert codes == [0, 0], said
+    found = outputs_of(own)
+    alone = run_job(replace(own, output=str(tmp_path / "alone")))
+    for name in ("base", "outputs"):
+        assert np.abs(found[name][..., 0] - alone.outputs[name][..., 0]).max() < 2e-5
+    assert np.ptp(found["outputs"][..., 0], axis=0).max() > 1e-2
 
 
 def test_each_tokenises_its_share(settings):

@@ -13,7 +13,6 @@ from jaxtyping import Array, Float, Shaped
 
 from bertjax.data import Tokenizer, collate
 from bertjax.engine import (
-    SharedEncodings,
     divide_examples,
     gather,
     plain,
@@ -93,13 +92,14 @@ def sweep_together(
 ) -> TaskResult | None:
     """`sweep_examples` by several processes; None on all but the first."""
     form = encoded.form
-    assert isinstance(encoded.encodings, SharedEncodings)
     result = sweep_distributed(
         model,
         encoded.encodings,
         ablations,
         form.readout,
         combine=form.combine,
+        at=encoded.at,
+        targets=encoded.targets,
         means=means,
         memory=memory,
         attention=attention,

@@ -104,5 +104,34 @@ class SharedEncodings(Sequence[Encoding]):
         return found[0] if isinstance(index, int) else found
 
 
+class GivenEncodings:
+    """Tokenised texts, a text for each example, that all processes have made.
+
+    Args:
+        encodings: the same on all processes.
+
+    Raises:
+        InputError: the processes were given different texts.
+        ProcessLostError: another process has ended.
+    """
+
+    def __init__(self, encodings: Sequence[Encoding]):
+        self.examples, self._encodings = len(encodings), encodings
+        digest = hashlib.sha256()
+        for encoding in encodings:
+            for numbers in (encoding.input_ids, encoding.token_type_ids):
+                digest.update(np.array([len(numbers), *numbers], np.int64).tobytes())
+        self.digest = digest.hexdigest()[:16]
+        check_alike({"examples": self.digest})
+
+    def texts_of(self, examples: Sequence[int]) -> list[tuple[Encoding, ...]]:
+        """The text of each of these examples."""
+        return [(self._encodings[example],) for example in examples]
+
+    def blanks(self) -> list[tuple[Encoding, ...]]:
+        """All texts: enough to plan a sweep with."""
+        return self.texts_of(range(self.examples))
+
+
 def _blank(length: int) -> Encoding:
     return Encoding((0,) * length, (0,) * length, (), (), False)

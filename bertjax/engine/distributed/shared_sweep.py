@@ -16,11 +16,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int, Shaped
 
+from bertjax.data import Encoding
 from bertjax.engine import run as engine
 from bertjax.engine.distributed.processes import agree, check_alike, gather, is_first
-from bertjax.engine.distributed.shared_encodings import SharedEncodings
+from bertjax.engine.distributed.shared_encodings import GivenEncodings, SharedEncodings
 from bertjax.engine.fingerprint import facts_of
 from bertjax.engine.journal import Journal, open_journal
 from bertjax.engine.packing import pack, total_lengths
@@ -38,12 +39,14 @@ RUNS_OF_SHARE = {"cpu": 32 * 145, "other": 512 * 145}
 
 def sweep_distributed(
     model: PretrainedModel,
-    encodings: SharedEncodings,
+    encodings: SharedEncodings | Sequence[Encoding],
     ablations: Sequence[Ablation],
     readout: Readout,
     *,
     combine: engine.Combine | None = None,
     means: Float[np.ndarray, "layers heads head_dim"] | None = None,
+    at: Int[np.ndarray, "examples wanted"] | None = None,
+    targets: Shaped[np.ndarray, "examples ..."] | None = None,
     memory: int | None = None,
     attention: str = "auto",
     journal: str | Path | None = None,
@@ -55,7 +58,8 @@ def sweep_distributed(
     """`engine.sweep` on all processes, which give the same arguments; the outputs are process 0's.
 
     Args:
-        encodings: the texts; the other arguments are those of `engine.sweep`.
+        encodings: the texts of which each process makes its share, or a text for each example, made by all; the other
+            arguments are those of `engine.sweep`.
 
     Returns: what `engine.sweep` does; None on the other processes.
 
@@ -65,10 +69,19 @@ def sweep_distributed(
         BertjaxError: as `engine.sweep`; or the processes were given something else each.
     """
     started = time.monotonic()
+    texts = encodings if isinstance(encodings, SharedEncodings) else GivenEncodings(encodings)
     sweep_input = make_sweep_input(
-        model, encodings.blanks(), ablations, readout, combine=combine, means=means, attention=attention
+        model,
+        texts.blanks(),
+        ablations,
+        readout,
+        combine=combine,
+        means=means,
+        at=at,
+        targets=targets,
+        attention=attention,
     )
-    facts = facts_of(sweep_input, f"{encodings.examples}, {encodings.digest}")
+    facts = facts_of(sweep_input, f"{texts.examples}, {texts.digest}")
     check_alike({name: fact for name, fact in facts.items() if name != "device"})
     with contextlib.ExitStack() as opened:
         notes = None
@@ -87,7 +100,8 @@ def sweep_distributed(
         sizes = _choose_sizes(sweep_input, shares, memory or _own_memory())
 
         def run(share: range, report: Progress) -> np.ndarray:
-            base, outputs = engine.run_with_sizes(replace(sweep_input, texts=encodings.texts_of(share)), sizes, report)
+            own = _part_of(sweep_input, share, texts.texts_of(share))
+            base, outputs = engine.run_with_sizes(own, sizes, report)
             return np.concatenate([base[None], outputs])
 
         try:
@@ -100,6 +114,17 @@ def sweep_distributed(
         return None
     base, outputs = _put_together(shares, finished)
     return SweepResult(base, outputs, tuple(ablations), sweep_input.attention, time.monotonic() - started)
+
+
+def _part_of(sweep_input: SweepInput, share: range, texts: list[tuple[Encoding, ...]]) -> SweepInput:
+    """What a sweep computes on a share of the examples, whose texts are given."""
+    positions, targets = sweep_input.positions, sweep_input.targets
+    return replace(
+        sweep_input,
+        texts=texts,
+        positions=None if positions is None else positions[np.array(share)],
+        targets=None if targets is None else targets[np.array(share)],
+    )
 
 
 def divide_examples(examples: int, shares: int) -> list[range]:
