@@ -200,7 +200,8 @@ def _add_what(add: Callable[..., None]) -> None:
     add("subset_size", "for 'subsets': heads of each (default 2)", type=positive, metavar="K")
     add("subset_count", "for 'subsets': how many (default 100)", type=positive, metavar="N")
     add("readout", "auto, or similarity: any encoder as a sentence embedder", choices=["auto", "similarity"])
-    add("metric", "the main metric (default the task's own)", choices=list(METRICS))
+    text = f"the main metric (default the task's own): {', '.join(METRICS)}, or module:function of your own"
+    add("metric", text, metavar="M")
 
 
 def _add_source(add: Callable[..., None]) -> None:

@@ -1,7 +1,6 @@
 """Pages of tasks that ask for more than labels, in a real browser: each in its own form, hostile texts as text."""
 
 import json
-import math
 
 import pytest
 

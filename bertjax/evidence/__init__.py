@@ -15,6 +15,7 @@ from bertjax.evidence.metrics import (
     predictions_from_logits,
     score,
 )
+from bertjax.evidence.own_metrics import as_metric, seconds_to_weigh
 from bertjax.evidence.resampling import Sums, bootstrap_counts, score_draws
 from bertjax.evidence.sentence import describe_statistics, name_test, summarise
 from bertjax.evidence.significance import benjamini_hochberg
@@ -34,6 +35,7 @@ __all__ = [
     "Metric",
     "Q",
     "Sums",
+    "as_metric",
     "benjamini_hochberg",
     "bootstrap_counts",
     "check_labels",
@@ -49,6 +51,7 @@ __all__ = [
     "ratios",
     "score",
     "score_draws",
+    "seconds_to_weigh",
     "summarise",
     "weigh",
 ]

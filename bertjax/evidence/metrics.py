@@ -310,6 +310,8 @@ def _read(metric: Metric, outputs: Float[np.ndarray, "runs examples *numbers"]) 
     """What a metric reads of outputs. Raises `DataError` where they are of another kind."""
     if metric.reads == "outputs":
         numbers = () if metric.sums is None else metric.sums.numbers
+        if outputs.ndim == 2 and not numbers:
+            outputs = outputs[..., None]
         if outputs.ndim != 3 or (numbers and outputs.shape[-1] != len(numbers)):
             what = f"each output's {' and '.join(numbers)}" if numbers else "outputs of several numbers"
             raise DataError(

@@ -29,10 +29,15 @@ class Shown:
     saved: Contents
 
     @property
+    def predicts(self) -> bool:
+        """Whether the largest number of an output is a predicted class, whatever the main metric reads."""
+        summary = self.saved.summary
+        return summary["outputs"] in ("logits", "likelihoods") and len(summary["data"]["label_names"]) > 1
+
+    @property
     def value(self) -> str:
         """What a value of an example is called."""
-        predicted = self.saved.describe_metric()["reads"] == "predictions"
-        return "probability" if predicted else "output"
+        return "probability" if self.predicts else "output"
 
     @property
     def note(self) -> str:
@@ -41,7 +46,7 @@ class Shown:
 
     def values(self, outputs: Float[np.ndarray, "outputs ..."]) -> Float[np.ndarray, " examples"]:
         """The value of each example in one run; NaN where an example has no output."""
-        if self.saved.describe_metric()["reads"] == "predictions":
+        if self.predicts:
             return _probabilities(outputs, self.saved.outputs["labels"])
         return outputs.reshape(-1)
 

@@ -205,8 +205,8 @@ def choose_examples(saved: Contents, kept: list[int]) -> dict[str, Any]:
         each ablation and example lines of what became of it (`examples.Line`); `texts`: id, label and lines of the
         examples that occur.
     """
-    arrays, reads_predictions = saved.outputs, saved.describe_metric()["reads"] == "predictions"
-    form, base = shown(saved), arrays["base"]
+    form, arrays = shown(saved), saved.outputs
+    base, reads_predictions = arrays["base"], form.predicts
     before = form.values(base)
     base_predictions = predictions_from_logits(base[None])[0] if reads_predictions else None
     chosen: list[tuple[int | None, list[list[Any]]]] = []

@@ -65,6 +65,13 @@ class Job:
         return positive_label(self.encoded.kind, self.examples.task)
 
     @property
+    def blank(self) -> Num[np.ndarray, "outputs ..."]:
+        """Outputs that are all 0, in the form of a run's."""
+        form = self.encoded.form
+        count = len(self.encoded.label_order) if form.name == "logits" else len(form.numbers)
+        return np.zeros((len(self.labels), count) if count else (len(self.labels),))
+
+    @property
     def places(self) -> list[Place]:
         """Name, layer and head of each ablation."""
         return [name_layer_head(ablation, self.model.config, self.settings.mode) for ablation in self.ablations]
@@ -135,10 +142,8 @@ def _load_examples(settings: Settings, model: PretrainedModel) -> Examples:
 
 def check_scorable(job: Job) -> None:
     """Score outputs that are all 0: what is wrong with labels or metrics comes out before the sweep, not after."""
-    examples, encoded, labels = job.examples, job.encoded, job.labels
-    count = len(encoded.label_order) if encoded.kind == "logits" else len(encoded.form.numbers)
-    shape = (1, len(labels), count) if count else (1, len(labels))
-    nothing, ablation = SweepResult(np.zeros(shape[1:]), np.zeros(shape)), Ablation("0.0", (Change(0, 0),))
+    examples, labels, nothing = job.examples, job.labels, SweepResult(job.blank, job.blank[None])
+    ablation = Ablation("0.0", (Change(0, 0),))
     score_ablations(job.judges, job.positive, nothing, [ablation], [("0.0", 0, 0)])
     check_labels(job.metrics[0], labels, job.positive, examples.task.label_names or ())
     for metric in job.metrics:

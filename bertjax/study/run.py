@@ -21,8 +21,8 @@ from bertjax.engine import (
     processes,
 )
 from bertjax.errors import InputError, OutputError, some_of
-from bertjax.evidence import Metric
-from bertjax.formatting import count_of
+from bertjax.evidence import seconds_to_weigh
+from bertjax.formatting import count_of, format_duration
 from bertjax.interventions import Ablation, to_overrides
 from bertjax.progress import Progress, shown, silent
 from bertjax.results import Results, check_directory
@@ -36,7 +36,7 @@ from bertjax.study.outputs import (
     sweep_together,
 )
 from bertjax.study.settings import Settings, check_settings, for_this_device
-from bertjax.tasks import TaskResult
+from bertjax.tasks import Chosen, TaskResult
 
 # What one ablation of a collection is; of the others a set.
 NOUNS = {"heads": "head", "layers": "layer", "pairs": "pair of heads", "subsets": "subset"}
@@ -52,7 +52,7 @@ def ablate(
     heads: Sequence[str] | None = None,
     output: str | Path | None = None,
     overwrite: bool = False,
-    metric: Metric | str | None = None,
+    metric: Chosen | None = None,
     limit: int | None = None,
     seed: int = 0,
     data: str | Path | None = None,
@@ -85,7 +85,8 @@ def ablate(
         heads: only these, such as ["3.0", "2.7"].
         output: a directory to write to, in which an interrupted sweep resumes; None writes nothing.
         overwrite: replace results that are there.
-        metric: the main one, in place of the task's own: a name in `METRICS`, or a `Metric` of your own.
+        metric: the main one, in place of the task's own: a name in `METRICS`, a `Metric` of your own, or a function of
+            labels and one run's outputs that returns a number, also as 'module:function'.
         limit: use at most this many examples, drawn with `seed`.
         data, data_dir, split, text_columns, label_column, label_names: where examples are, and what is what in a file.
         subset_size, subset_count: heads of each random subset, and how many.
@@ -188,6 +189,7 @@ def run_job(
     job = load_job(settings)
     _introduce(job, say)
     check_scorable(job)
+    _say_what_weighing_costs(job, say)
     if keep:
         say(f"results go to {settings.directory}")
     means = _means(job)
@@ -215,6 +217,14 @@ def _introduce(job: Job, say: Callable[[str], None]) -> None:
     if job.encoded.asked is not None and job.encoded.form.counted:
         counted += f", {count_of(len(job.encoded.asked), job.encoded.form.counted)}"
     say(f"{examples.task.name}: {counted} ({examples.source})")
+
+
+def _say_what_weighing_costs(job: Job, say: Callable[[str], None]) -> None:
+    """Say how long the statistics take of metrics that know no fast form."""
+    slow = [metric for metric in job.metrics if metric.scorer is None and metric.sums is None]
+    for metric in slow:
+        seconds = seconds_to_weigh(metric, job.blank, job.labels, len(job.ablations), job.positive)
+        say(f"intervals and tests of {metric.name} call it once for each draw: about {format_duration(seconds)}")
 
 
 def _is_helper(settings: Settings) -> bool:

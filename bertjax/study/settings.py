@@ -12,7 +12,7 @@ from bertjax.arguments import LARGEST_INTEGER
 from bertjax.checkpoints import DEFAULT_MODEL, BertConfig
 from bertjax.engine import choose_attention
 from bertjax.errors import InputError, OutputError
-from bertjax.evidence import Metric, find_metric
+from bertjax.evidence import as_metric
 from bertjax.interventions import (
     MODES,
     Ablation,
@@ -31,7 +31,7 @@ from bertjax.machine import parse_bytes
 from bertjax.paths import hash_file, is_file, is_there, user_path
 from bertjax.results import NOT_COMPARED
 from bertjax.study.naming import name_directory
-from bertjax.tasks import PLL
+from bertjax.tasks import PLL, Chosen
 
 # Which sets of heads: for each whether `heads` can narrow it.
 COLLECTIONS = {
@@ -76,7 +76,8 @@ class Settings:
             in them; one for both; None for the checkpoint's default.
         precision: 'float32', 'bfloat16', or 'auto': bfloat16 on a TPU, float32 elsewhere.
         seed: of the draw of examples, and of subsets.
-        metric: the main one, in place of the task's own; a name in `metrics.METRICS`, or a Metric of your own.
+        metric: the main one, in place of the task's own; a name in `metrics.METRICS`, 'module:function', a Metric
+            or a function of your own (`evidence.as_metric`).
         every_word: for 'mlm': mask each word by itself, in place of 15 % together.
         pll: for words that are masked by themselves: 'original', or 'within-word' to mask with each piece those that
             follow in the same word.
@@ -110,7 +111,7 @@ class Settings:
     precision: str = "auto"
     seed: int = 0
     readout: str = "auto"
-    metric: Metric | str | None = None
+    metric: Chosen | None = None
     overwrite: bool = False
     resume: bool = False
     distributed: bool = False
@@ -126,7 +127,7 @@ class Settings:
         sets = None if self.ablate in COLLECTIONS else hash_sets(user_path(self.ablate, InputError))
         data = None if self.data is None else _hash_file(user_path(self.data, InputError))
         digests = {"sets_sha256": sets, "data_sha256": data}
-        named = replace(self, metric=None if self.metric is None else find_metric(self.metric).name)
+        named = replace(self, metric=None if self.metric is None else as_metric(self.metric).name)
         return {**asdict(named), **{name: digest for name, digest in digests.items() if digest}}
 
     def compared(self) -> dict[str, Any]:
@@ -230,7 +231,7 @@ def _check_values(settings: Settings) -> None:
         if value is not None and value > LARGEST_INTEGER:  # a summary could not hold it
             arguments.refuse(name, f"at most {LARGEST_INTEGER}", value)
     if settings.metric is not None:
-        find_metric(settings.metric)
+        as_metric(settings.metric)
     if settings.prompts is not None and len(settings.prompts) not in (1, 2):
         raise InputError(f"--prompts takes one for both texts of a pair, or two: found {len(settings.prompts)}")
 

@@ -2,7 +2,7 @@
 
 from bertjax.tasks.encoded import Asked, Encoded, TaskResult, batch_encodings
 from bertjax.tasks.encoding import encode_examples, is_regression, label_order
-from bertjax.tasks.forms import FORMS, Form, cosine, metrics_of, positive_label
+from bertjax.tasks.forms import FORMS, Chosen, Form, cosine, metrics_of, positive_label
 from bertjax.tasks.masked_words import UNKNOWN, name_unknown
 from bertjax.tasks.options import PLL, Options
 
@@ -11,6 +11,7 @@ __all__ = [
     "PLL",
     "UNKNOWN",
     "Asked",
+    "Chosen",
     "Encoded",
     "Form",
     "Options",

@@ -1,8 +1,9 @@
 """What a model gives for the examples of a task, and which metrics can judge that: one entry in `FORMS` for each."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -10,8 +11,10 @@ from jaxtyping import Float
 from bertjax.data import Task
 from bertjax.engine import Combine, SweepResult
 from bertjax.errors import DataError, InputError, some_of
-from bertjax.evidence import METRICS, Metric, find_metric, ratios
+from bertjax.evidence import METRICS, Metric, as_metric, find_metric, ratios
 from bertjax.interventions import Readout, readouts
+
+Chosen: TypeAlias = Metric | str | Callable[[Any, Any], float]
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,7 @@ class Form:
         """Whether a metric can judge outputs of this form with the task's labels."""
         classes, two_classes = task.kind == "classification", len(task.label_names or (0, 0)) == 2
         if metric.reads == "outputs":
-            named = metric.sums is not None and metric.sums.numbers == self.numbers
-            return bool(self.numbers) and (metric.sums is None or named)
+            return metric.sums is None or metric.sums.numbers == self.numbers
         if (metric.targets == "classes") != classes or not (self.by_rank or self.predicts):
             return False
         predicts = classes and self.predicts
@@ -107,7 +109,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
 )
 
 
-def metrics_of(kind: str, task: Task, chosen: Metric | str | None = None) -> tuple[Metric, ...]:
+def metrics_of(kind: str, task: Task, chosen: Chosen | None = None) -> tuple[Metric, ...]:
     """Which metrics judge a task, the main one first.
 
     Logits and words are judged by the task's own; similarities and scores by rank correlation (regression) or by how
@@ -115,7 +117,7 @@ def metrics_of(kind: str, task: Task, chosen: Metric | str | None = None) -> tup
 
     Args:
         kind: the form of the outputs.
-        chosen: the main one, in place of these metrics' first; a name, or a Metric of your own.
+        chosen: the main one, in place of these metrics' first; a name, a Metric or a function of your own.
 
     Raises:
         InputError: the chosen one cannot judge such outputs.
@@ -124,7 +126,7 @@ def metrics_of(kind: str, task: Task, chosen: Metric | str | None = None) -> tup
     own = tuple(find_metric(name) for name in form.names_of_metrics(task))
     if chosen is None:
         return own
-    main = find_metric(chosen)
+    main = as_metric(chosen, "classes" if task.kind == "classification" else "numbers")
     if not form.fits(main, task):
         outputs = form.called or ("predicted classes" if task.kind == "classification" else "values")
         fitting = " or ".join(metric.name for metric in METRICS.values() if form.fits(metric, task))
