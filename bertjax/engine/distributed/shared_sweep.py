@@ -11,6 +11,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +88,9 @@ def sweep_distributed(
         notes = None
         if journal is not None and is_first():
             facts |= {"shares": "of several processes"}
-            opened_journal = open_journal(
-                Path(journal), facts, {"shares": _count_shares(sweep_input)}, settings=settings, replace=replace_journal
-            )
-            notes = opened.enter_context(opened_journal)
+            begun = {"shares": _count_shares(sweep_input)}
+            kept = open_journal(Path(journal), facts, begun, settings=settings, replace=replace_journal)
+            notes = opened.enter_context(kept)
             if notes.finished:
                 say(f"{notes.finished} finished shares in {notes.directory.parent}, resuming there")
         wanted = notes.sizes["shares"] if notes else _count_shares(sweep_input)
@@ -98,12 +98,7 @@ def sweep_distributed(
         finished = _finished(sweep_input, shares, notes)
         missing = np.flatnonzero(agree(np.array([number not in finished for number in range(len(shares))]))).tolist()
         sizes = _choose_sizes(sweep_input, shares, memory or _own_memory())
-
-        def run(share: range, report: Progress) -> np.ndarray:
-            own = _part_of(sweep_input, share, texts.texts_of(share))
-            base, outputs = engine.run_with_sizes(own, sizes, report)
-            return np.concatenate([base[None], outputs])
-
+        run = partial(_run_share, sweep_input, texts, sizes)
         try:
             _run_rounds(shares, missing, run, finished, notes, progress)
         except KeyboardInterrupt as interruption:
@@ -112,19 +107,23 @@ def sweep_distributed(
             raise SweepInterrupted(len(finished), len(shares)) from interruption
     if not is_first():
         return None
-    base, outputs = _put_together(shares, finished)
-    return SweepResult(base, outputs, tuple(ablations), sweep_input.attention, time.monotonic() - started)
+    outputs = _put_together(shares, finished)
+    return SweepResult(*outputs, tuple(ablations), sweep_input.attention, time.monotonic() - started)
 
 
-def _part_of(sweep_input: SweepInput, share: range, texts: list[tuple[Encoding, ...]]) -> SweepInput:
-    """What a sweep computes on a share of the examples, whose texts are given."""
+def _run_share(
+    sweep_input: SweepInput, texts: SharedEncodings | GivenEncodings, sizes: Sizes, share: range, report: Progress
+) -> np.ndarray:
+    """Outputs of the base and of all ablations on a share of the examples."""
     positions, targets = sweep_input.positions, sweep_input.targets
-    return replace(
+    own = replace(
         sweep_input,
-        texts=texts,
+        texts=texts.texts_of(share),
         positions=None if positions is None else positions[np.array(share)],
         targets=None if targets is None else targets[np.array(share)],
     )
+    base, outputs = engine.run_with_sizes(own, sizes, report)
+    return np.concatenate([base[None], outputs])
 
 
 def divide_examples(examples: int, shares: int) -> list[range]:
