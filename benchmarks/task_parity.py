@@ -212,7 +212,36 @@ def _spans(row: np.ndarray, places: Sequence[tuple[int, int] | None]) -> Iterato
             yield float(row[first, 0] + row[last, 1]), place[0], end[1]
 
 
-KINDS = {"minimal-pairs": pairs, "agreement": agreement, "token-classification": tags, "question-answering": answers}
+def choices(reference: Reference, head: Head | None) -> tuple[np.ndarray, Scores]:
+    """The score of each choice, read behind its question."""
+    examples, texts = reference.results.examples, []
+    most = reference.results.summary["settings"]["max_length"] or min(128, reference.max_length)
+    for example in examples:
+        for choice in example["choices"]:
+            second = f"{example['second']} {choice}" if "second" in example else choice
+            texts.append(reference.tokenizer(example["first"], second, truncation=True, max_length=most))
+    # A text of its own is given as a question of one choice.
+    alone = [{name: [values] for name, values in text.items()} for text in texts]
+    rows = []
+    for text in alone:
+        real = np.ones((1, len(text["input_ids"][0])), bool)
+        mode = reference.results.summary["mode"]["name"]
+        override = torch_reference.overridden_head
+        with override(reference.torch, reference.model.config, head, mode, real) if head else nullcontext():
+            arguments = {name: np.array([values]) for name, values in text.items()}
+            rows.append(float(torch_reference.run_torch(reference.torch, arguments).logits[0, 0]))
+    outputs = np.array(rows).reshape(len(examples), -1)
+    labels = np.array([example["label"] for example in examples])
+    return outputs, {"accuracy": float((outputs.argmax(-1) == labels).mean())}
+
+
+KINDS = {
+    "multiple-choice": choices,
+    "minimal-pairs": pairs,
+    "agreement": agreement,
+    "token-classification": tags,
+    "question-answering": answers,
+}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 from bertjax import (
     BertConfig,
     BertForMaskedLM,
+    BertForMultipleChoice,
     BertForQuestionAnswering,
     BertForSentenceEmbedding,
     BertForSequenceClassification,
@@ -121,6 +122,12 @@ def make_tagger(directory: Path, tags: tuple[str, ...] = TAGS, seed: int = 0) ->
     names = dict(enumerate(tags))
     config = replace(make_config(), id2label=names)
     random_model(BertForTokenClassification, config, seed=seed).save_pretrained(directory)
+    return add_tokenizer(directory)
+
+
+def make_chooser(directory: Path, seed: int = 0) -> Path:
+    """A random model that chooses among answers."""
+    random_model(BertForMultipleChoice, make_config(), seed=seed).save_pretrained(directory)
     return add_tokenizer(directory)
 
 

@@ -26,11 +26,11 @@ SAMPLE = "qnli-sample"
 MASKED = "mlm"
 
 PAIRS, AGREEMENT = "minimal-pairs", "agreement"
-TAGGING, ANSWERING = "token-classification", "question-answering"
+TAGGING, ANSWERING, CHOOSING = "token-classification", "question-answering", "multiple-choice"
 
 # What a task asks of a model: labels of texts, masked words, which of two sentences or forms is likelier, tags of
 # words, or where the answer to a question is.
-Asks: TypeAlias = Literal["labels", "words", "pairs", "agreement", "tags", "answers"]
+Asks: TypeAlias = Literal["labels", "words", "pairs", "agreement", "tags", "answers", "choices"]
 
 _BINARY = ("f1", "accuracy")
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -161,6 +161,7 @@ TASKS: dict[str, Task] = {
         ),
         Task(TAGGING, ("sentence",), "", None, metrics=("entity_f1", "strict_entity_f1", "tag_accuracy"), asks="tags"),
         Task(ANSWERING, ("question", "context"), "", None, metrics=("answer_f1", "exact_match"), asks="answers"),
+        Task(CHOOSING, ("context", "question"), "", None, metrics=("accuracy",), asks="choices"),
         Task(AGREEMENT, _GOOD_BAD, "", FORMS_OF_PAIRS, metrics=("accuracy", "margin"), asks="agreement"),
     )
 }
@@ -168,6 +169,7 @@ TASKS: dict[str, Task] = {
 _OTHER_SPELLINGS = {
     "blimp": PAIRS,
     "ner": TAGGING,
+    "swag": CHOOSING,
     "qa": ANSWERING,
     "squad": ANSWERING,
     "maskedlm": MASKED,
@@ -259,6 +261,17 @@ class Answers:
     can_lack: bool
 
 
+@dataclass(frozen=True)
+class Choices:
+    """Answers to choose from.
+
+    Args:
+        texts: as many for each example.
+    """
+
+    texts: tuple[str, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Examples:
     """Texts with their labels, in the order of their source.
@@ -271,7 +284,8 @@ class Examples:
         labels: class numbers (int32, -1 where unlabelled) or scores (float32, NaN where unlabelled).
         source: one line saying where they came from.
         split: the part of the task's data.
-        content: what else each example has, of tasks that ask for more than labels: `Tagged` or `Answers`.
+        content: what else each example has, of tasks that ask for more than labels: `Tagged`, `Answers` or
+            `Choices`.
         groups: to which part of the data each belongs, whose scores are given apart too: a paradigm, say; or None.
 
     Raises:
@@ -291,7 +305,7 @@ class Examples:
     source: str
     split: str
     groups: tuple[str, ...] | None = None
-    content: tuple[Tagged, ...] | tuple[Answers, ...] | None = None
+    content: tuple[Tagged, ...] | tuple[Answers, ...] | tuple[Choices, ...] | None = None
 
     def __post_init__(self) -> None:
         rest = [given for given in (self.second, self.groups, self.content) if given is not None]

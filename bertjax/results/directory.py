@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Num, Shaped
 
 from bertjax.atomic_files import encode_json, made_directory, remove_leftovers, staged
-from bertjax.data import Answers, Examples, Tagged
+from bertjax.data import Answers, Choices, Examples, Tagged
 from bertjax.errors import DataError, InputError, OutputError
 from bertjax.evidence import score
 from bertjax.formatting import finite, to_json
@@ -115,7 +115,7 @@ class _Files(Stored):
         if missing := [name for name in ("base", "outputs", *expected) if name not in headers]:
             return f"it lacks {', '.join(missing)}"
         several = self.summary.get("numbers")
-        numbers = (len(several),) if several else (len(labels) or 1,) if kind == "logits" else ()
+        numbers = (len(several),) if several else (len(labels) or 1,) if kind in ("logits", "choices") else ()
         expected |= {"base": ("f", rows, *numbers), "outputs": ("f", ablations, rows, *numbers)}
         return _unlike(headers, expected)
 
@@ -376,6 +376,8 @@ def describe_examples(examples: Examples) -> list[dict[str, Any]]:
     for line, content in zip(lines, examples.content or (), strict=False):
         if isinstance(content, Answers):
             line["answers"] = [*content.texts]
+        elif isinstance(content, Choices):
+            line["choices"] = [*content.texts]
         elif isinstance(content, Tagged):
             line |= {"words": [*content.words], "tags": [*content.tags]}
     for line, group in zip(lines, examples.groups or (), strict=False):

@@ -32,7 +32,7 @@ class Shown:
     def predicts(self) -> bool:
         """Whether the largest number of an output is a predicted class, whatever the main metric reads."""
         summary = self.saved.summary
-        return summary["outputs"] in ("logits", "likelihoods") and len(summary["data"]["label_names"]) > 1
+        return summary["outputs"] in ("logits", "choices", "likelihoods") and len(summary["data"]["label_names"]) > 1
 
     @property
     def value(self) -> str:
@@ -230,6 +230,19 @@ class ShownAnswers(Shown):
         return [(name, NAME), *(cut_out(context, start, end, mark) if start >= 0 else [("no answer", mark)])]
 
 
+class ShownChoices(Shown):
+    """Questions with their choices, the right one marked."""
+
+    def lines(self, place: int) -> list[Line]:
+        """What stands before the choices, and these, each with its number."""
+        example = self.saved.examples[place]
+        choices = [
+            [(str(number), NAME), (shorten(text), TRUE if number == example["label"] else PLAIN)]
+            for number, text in enumerate(example["choices"])
+        ]
+        return super().lines(place) + choices
+
+
 def cut_out(text: str, start: int, end: int, mark: str, around: int = AROUND) -> Line:
     """A part of a text with what stands around it.
 
@@ -264,6 +277,7 @@ SHOWN: dict[str, type[Shown]] = {
     "likelihoods": ShownPairs,
     "tags": ShownTags,
     "answers": ShownAnswers,
+    "choices": ShownChoices,
 }
 
 

@@ -68,7 +68,8 @@ class Job:
     def blank(self) -> Num[np.ndarray, "outputs ..."]:
         """Outputs that are all 0, in the form of a run's."""
         form = self.encoded.form
-        count = len(self.encoded.label_order) if form.name == "logits" else len(form.numbers)
+        of_kind = {"logits": len(self.encoded.label_order), "choices": self.encoded.copies}
+        count = of_kind.get(form.name, len(form.numbers))
         return np.zeros((len(self.labels), count) if count else (len(self.labels),))
 
     @property

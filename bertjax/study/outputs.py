@@ -23,7 +23,7 @@ from bertjax.errors import InputError
 from bertjax.interventions import Ablation, mean_head_outputs, readouts, stack, sum_head_outputs
 from bertjax.model import ModelOutput, Overrides, PretrainedModel
 from bertjax.progress import Progress, silent
-from bertjax.tasks import Encoded, TaskResult, batch_encodings, cosine
+from bertjax.tasks import Encoded, TaskResult, batch_encodings
 
 # Into how many blocks, and at least how large, processes cut the examples for means.
 MOST_BLOCKS, EXAMPLES_OF_BLOCK = 64, 256
@@ -138,11 +138,12 @@ def sweep_plainly(
         def report(done: float, total: float, before: int = start, count: int = len(block)) -> None:
             progress(before + count * done / total, float(encoded.examples))
 
-        numbers = [*block, *(example + encoded.examples for example in block)]
+        numbers = [example + encoded.examples * copy for copy in range(encoded.copies) for example in block]
         batches = batch_encodings(encoded, numbers, batch_size, positions)
         vectors = plain.sweep(model, batches, overrides, form.readout, chunk_size=chunk_size, progress=report)
-        blocks.append((cosine(*np.split(vectors.base, 2)), cosine(*np.split(vectors.outputs, 2, axis=1))))
-    base, outputs = (np.concatenate(parts, axis=-1) for parts in zip(*blocks, strict=True))
+        both = (np.split(vectors.base, encoded.copies), np.split(vectors.outputs, encoded.copies, axis=1))
+        blocks.append(tuple(form.combine(*parts) for parts in both))
+    base, outputs = (np.concatenate(parts, axis=axis) for axis, parts in enumerate(zip(*blocks, strict=True)))
     return TaskResult(base, outputs)
 
 

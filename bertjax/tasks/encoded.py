@@ -109,6 +109,7 @@ class Encoded:
         kept_examples: which of the given examples these are, by number; None for all.
         note: what is to be said of those that were left out.
         tags: names of the tags that a model gives words.
+        copies: encodings of each example, where nothing is asked at tokens: all examples' first, then all second ...
     """
 
     kind: str
@@ -124,6 +125,7 @@ class Encoded:
     kept_examples: tuple[int, ...] | None = None
     note: str = ""
     tags: tuple[str, ...] = ()
+    copies: int = 1
 
     @property
     def form(self) -> Form:
@@ -176,7 +178,7 @@ class Encoded:
         if self.asked is not None:
             first, end = np.searchsorted(self.asked.examples, [example, example + 1]).tolist()
             return tuple(range(first, end))
-        return (example, example + self.examples) if self.kind == "similarity" else (example,)
+        return tuple(range(example, self.copies * self.examples, self.examples))
 
     def kept_of(self, example: int) -> tuple[int, ...]:
         """Those whose attention may be kept: of several, such as copies in which a word is masked, the first."""

@@ -11,6 +11,7 @@ from bertjax.formatting import count_of
 from bertjax.machine import memory_left
 from bertjax.model import (
     BertForMaskedLM,
+    BertForMultipleChoice,
     BertForPreTraining,
     BertForQuestionAnswering,
     BertForSentenceEmbedding,
@@ -18,7 +19,7 @@ from bertjax.model import (
     BertForTokenClassification,
     PretrainedModel,
 )
-from bertjax.tasks import answers, masked_words, minimal_pairs, tags
+from bertjax.tasks import answers, choices, masked_words, minimal_pairs, tags
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.forms import plain_label
 from bertjax.tasks.options import Options
@@ -48,6 +49,7 @@ ASKINGS: Mapping[Asks, Asking] = MappingProxyType(
         "pairs": Asking(_OF_WORDS, "masked-LM head", minimal_pairs.encode_pairs),
         "agreement": Asking(_OF_WORDS, "masked-LM head", minimal_pairs.encode_agreement),
         "tags": Asking((BertForTokenClassification,), "token-classification head", tags.encode),
+        "choices": Asking((BertForMultipleChoice,), "multiple-choice head", choices.encode),
         "answers": Asking((BertForQuestionAnswering,), "question-answering head", answers.encode),
     }
 )
@@ -92,14 +94,17 @@ def encode_examples(
         if prompts is not None:
             raise InputError(f"--prompts stand before texts of labels and similarities: {task.name} takes none")
         names = tuple(name for _, name in sorted(model.config.id2label.items()))
-        return asking.encode(tokenizer, examples, replace(options, max_length=length, label_names=names))
+        return asking.encode(
+            tokenizer, examples, replace(options, max_length=length, label_names=names, together=together)
+        )
     kind, order = _kind_of_outputs(model, examples)
     tokenizer, first, second = _with_prompts(model, tokenizer, examples, prompts)
     if together:
         encodings: Sequence[Encoding] = SharedEncodings(tokenizer, first, second, length, len(examples), options.memory)
     else:
         encodings = tuple(tokenizer.encode(first, second, length, room=memory_left(options.memory)))
-    return Encoded(kind, encodings, tokenizer.pad_id, len(examples), order)
+    copies = 2 if kind == "similarity" else 1
+    return Encoded(kind, encodings, tokenizer.pad_id, len(examples), order, copies=copies)
 
 
 def _check_options(task: Task, options: Options) -> None:
@@ -193,7 +198,9 @@ def _choose_length(model: PretrainedModel, tokenizer: Tokenizer, examples: Examp
             f"the tokenizer has {tokenizer.vocab_size} tokens, the model only {model.config.vocab_size}: "
             "they do not belong together"
         )
-    pairs = not isinstance(model, BertForSentenceEmbedding) and examples.second is not None
+    pairs = not isinstance(model, BertForSentenceEmbedding) and (
+        examples.second is not None or examples.task.asks == "choices"
+    )
     if length <= (special := tokenizer.special_tokens(pairs)):
         raise InputError(f"max_length {length} leaves no room for a text beside {special} special tokens")
     return length

@@ -45,7 +45,7 @@ class Form:
     @property
     def predicts(self) -> bool:
         """Whether its largest number is a predicted class, where labels are classes."""
-        return self.name in ("logits", "likelihoods")
+        return self.name in ("logits", "choices", "likelihoods")
 
     def sizes(self, result: SweepResult) -> tuple[np.ndarray, np.ndarray]:
         """Base and ablated outputs whose changes can be compared in size."""
@@ -87,11 +87,17 @@ def cosine(
     return (sums[0] / np.maximum(np.sqrt(sums[1] * sums[2]), 1e-12)).astype(first.dtype)
 
 
+def side_by_side(*scores: Float[np.ndarray, "*examples 1"]) -> Float[np.ndarray, "*examples choices"]:
+    """The scores of the choices of each example."""
+    return np.concatenate(scores, axis=-1)
+
+
 FORMS: Mapping[str, Form] = MappingProxyType(
     {
         form.name: form
         for form in (
             Form("logits", readouts.logits),
+            Form("choices", readouts.logits, side_by_side),
             Form("score", readouts.score, called="scores", by_rank=True),
             Form("similarity", readouts.sentence_embedding, cosine, called="similarities", by_rank=True),
             Form("words", readouts.words, called="masked words", counted="masked word", numbers=ratios.WORDS, sized=1),

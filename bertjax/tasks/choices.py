@@ -1,0 +1,29 @@
+"""Multiple choice: each answer is read behind its question as a pair of its own, and the highest score is chosen."""
+
+from collections.abc import Sequence
+
+from bertjax.data import Choices, Encoding, Examples, Tokenizer
+from bertjax.engine import SharedEncodings
+from bertjax.machine import memory_left
+from bertjax.tasks.encoded import Encoded
+from bertjax.tasks.options import Options
+
+
+def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encoded:
+    """What stands before the choices, with each of them; a question goes to its answer where there is a context too."""
+    choices = [content.texts for content in examples.content or () if isinstance(content, Choices)]
+    questions = examples.second or ("",) * len(examples)
+    count = len(choices[0])
+    first = [*examples.first] * count
+    second = [
+        f"{question} {texts[number]}".strip()
+        for number in range(count)
+        for question, texts in zip(questions, choices, strict=True)
+    ]
+    if options.together:
+        encodings: Sequence[Encoding] = SharedEncodings(
+            tokenizer, first, second, options.max_length or 0, len(examples), options.memory
+        )
+    else:
+        encodings = tuple(tokenizer.encode(first, second, options.max_length, room=memory_left(options.memory)))
+    return Encoded("choices", encodings, tokenizer.pad_id, len(examples), copies=count)
