@@ -1,0 +1,70 @@
+"""Files of tasks with formats of their own, damaged in any way: one clear line, or examples that can be used."""
+
+import json
+import random
+from dataclasses import asdict
+
+import pytest
+
+from bertjax.data import load_examples
+from bertjax.errors import BertjaxError
+from tests.test_answers import write_squad
+from tests.test_choices import write_rows
+from tests.test_minimal_pairs import PAIRS
+from tests.test_tagging import write_conll
+
+BITS = (
+    *(b"\t", b"\n", b"\r", b"\0", b"\xff", b'"', b"{", b"}", b"[", b"]", b",", b":", b"null", b"1e999", b"-1", b"true"),
+    *(b"\\ud800", b'"\\ud800"', b'{"text": 3}', b"[[[[", b"\xef\xbb\xbf", b" ", b"O", b"B-", b"label", b"[MASK]"),
+)
+
+
+def write_pairs(path):
+    lines = [{"sentence_good": good, "sentence_bad": bad, "UID": group, "pairID": "0"} for good, bad, group in PAIRS]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return path
+
+
+def write_templates(path):
+    rows = [{"sentence": "the [MASK] sat", "good": "cat", "bad": "cats", "group": "one"}] * 3
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+FILES = {
+    "minimal-pairs": ("a.jsonl", write_pairs),
+    "agreement": ("a.jsonl", write_templates),
+    "token-classification": ("a.conll", write_conll),
+    "multiple-choice": ("a.jsonl", write_rows),
+    "question-answering": ("a.json", write_squad),
+}
+
+
+def damage(content, generator):
+    """A file with bits put in, taken out, doubled or exchanged."""
+    for _ in range(generator.choice([1, 1, 2, 4])):
+        place, length = generator.randrange(len(content) + 1), generator.choice([0, 1, 3, 20])
+        new = generator.choice([generator.choice(BITS), b"", content[place : place + length] * 2])
+        content = content[:place] + new + content[place + length :]
+    return content
+
+
+@pytest.mark.parametrize("task", FILES)
+def test_damaged_files_are_refused_in_a_line_or_read(task, tmp_path):
+    name, write = FILES[task]
+    path = write(tmp_path / name)
+    whole, generator, messages = path.read_bytes(), random.Random(1), []
+    for _ in range(400):
+        path.write_bytes(damage(whole, generator))
+        try:
+            examples = load_examples(task, data=path)
+        except BertjaxError as error:
+            messages.append(str(error))
+            continue
+        assert len(examples) > 0
+        assert len(examples.sha256) == 64
+        json.dumps([asdict(content) for content in examples.content or ()], allow_nan=False).encode()
+        for text in (*examples.first, *(examples.second or ()), *(examples.groups or ())):
+            text.encode()
+    assert 20 < len(messages) < 400
+    assert not [message for message in messages if "\n" in message or str(path) not in message]
