@@ -102,6 +102,22 @@ def test_the_readout_finds_the_best_span_of_all(seed, monkeypatch):
         assert found[row, 3] == pytest.approx(118.0)
 
 
+def test_an_answer_has_at_most_so_many_tokens(monkeypatch):
+    monkeypatch.setattr(readouts, "LONGEST_ANSWER", 4)
+    for last, best in ((4, (1, 4)), (5, (2, 5))):  # four tokens, or five, which are too many
+        start, end = np.zeros((1, 9), np.float32), np.zeros((1, 9), np.float32)
+        start[0, 1], end[0, last], end[0, 2] = 5.0, 9.0, 1.0
+        output = bertjax.model.ModelOutput(
+            last_hidden_state=jnp.zeros((1, 9, 2)),
+            record=None,
+            start_logits=jnp.asarray(start),
+            end_logits=jnp.asarray(end),
+        )
+        real = jnp.asarray([[0, 1, 1, 1, 1, 1, 1, 1, 1]])
+        found = np.asarray(readouts.answers(output, real))[0, :2].astype(int)
+        assert tuple(found) == best
+
+
 @pytest.mark.parametrize(
     ("found", "true", "can_lack", "expected"),
     [
