@@ -2,15 +2,16 @@
 
 import numpy as np
 
+from bertjax.evidence import ratios
 from bertjax.evidence.metrics import METRICS
 
 DRAWS = 999
 
 
 def draw_outputs(rng, metric, runs, examples, classes=3):
-    """Outputs and labels; of values some are equal, and words have log-probabilities and ranks."""
+    """Outputs and labels; of values some are equal, and other tasks than those of labels have numbers of their own."""
     if METRICS[metric].reads == "outputs":
-        numbers = -rng.exponential(size=(runs, examples)).round(1), rng.integers(1, 4, (runs, examples))
+        numbers = draw_numbers(rng, METRICS[metric].sums.numbers, (runs, examples))
         return np.stack(numbers, axis=-1), rng.integers(0, 99, examples)
     if METRICS[metric].reads == "predictions":
         return rng.normal(size=(runs, examples, classes)), rng.integers(0, classes, examples)
@@ -18,6 +19,25 @@ def draw_outputs(rng, metric, runs, examples, classes=3):
         rng.normal(size=examples).round(1) if METRICS[metric].targets == "numbers" else rng.integers(0, 2, examples)
     )
     return rng.normal(size=(runs, examples)).round(1), labels
+
+
+def draw_numbers(rng, names, shape):
+    """The numbers of outputs: counts that can be, chances, and log-probabilities of which some are equal."""
+    chance = -rng.exponential(size=shape).round(1)
+    if names == ratios.WORDS:
+        return chance, rng.integers(1, 4, shape)
+    if names == ratios.LIKELIHOODS:
+        return chance, -rng.exponential(size=shape).round(1)
+    if names == ratios.ANSWERS:
+        exact = rng.integers(0, 2, shape)
+        return chance, exact, np.maximum(exact, rng.random(shape).round(1))
+    assert names == ratios.TAGS
+    words = np.broadcast_to(rng.integers(1, 9, shape[1:]), shape)
+    counts = [rng.integers(0, words + 1), words]
+    for _ in ("strict", "default"):
+        found, true = rng.integers(0, 4, shape), np.broadcast_to(rng.integers(0, 4, shape[1:]), shape)
+        counts += [rng.integers(0, np.minimum(found, true) + 1), found, true]
+    return chance, *counts
 
 
 def paired(rng, examples, gain, loss, positive=0.6, right=0.8):

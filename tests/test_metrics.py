@@ -34,8 +34,27 @@ def one_by_one(name: str, output: np.ndarray, labels: np.ndarray) -> float:
         "cross_entropy": lambda: -statistics.fmean(output[:, 0]),
         "pseudo_perplexity": lambda: statistics.geometric_mean(np.exp(-output[:, 0])),
         "word_accuracy": lambda: sklearn.metrics.accuracy_score(np.ones(len(output)), output[:, 1]),
+        "margin": lambda: statistics.fmean(output[:, 1] - output[:, 0]),
+        "exact_match": lambda: sklearn.metrics.accuracy_score(np.ones(len(output)), output[:, 1]),
+        "answer_f1": lambda: statistics.fmean(output[:, 2]),
+        "tag_accuracy": lambda: sklearn.metrics.accuracy_score(*right_or_not(*output[:, 1:3].T)),
+        "strict_entity_f1": lambda: sklearn.metrics.f1_score(*one_by_each(*output[:, 3:6].T)),
+        "entity_f1": lambda: sklearn.metrics.f1_score(*one_by_each(*output[:, 6:9].T)),
     }
     return float(calls[name]())
+
+
+def right_or_not(right, count):
+    """So many words, so many of them right."""
+    words = int(count.sum())
+    return np.ones(words), np.arange(words) < int(right.sum())
+
+
+def one_by_each(hits, found, true):
+    """What is true and what is found, one by one, of so many."""
+    hits, found, true = (int(counts.sum()) for counts in (hits, found, true))
+    pairs = [(1, 1)] * hits + [(0, 1)] * (found - hits) + [(1, 0)] * (true - hits)
+    return zip(*pairs, strict=True)
 
 
 def made_up(metric: Metric, rng: np.random.Generator, ablations: int, examples: int):
