@@ -11,6 +11,7 @@ from bertjax.results.page import choose_examples, page_data, write_page
 from tests.browser import assert_quiet, browser_needed, choose, rows_of, text_of, wait_for
 from tests.made_up import EVIL
 from tests.test_answers import write_squad
+from tests.test_saved import check_by_jsonschema
 from tests.test_tagging import write_conll
 from tests.workshop import SENTENCES, make_masked, make_reader, make_tagger, write_lines
 
@@ -75,6 +76,14 @@ def test_each_task_says_what_its_values_are_and_what_becomes_of_an_example(saved
     marks = {mark for _, _, several in examples["texts"] for line in several for _, mark in line}
     assert marks <= {"", "name", "true", "right", "wrong"}
     assert page_data(saved)["examples"] == examples
+
+
+def test_files_are_as_their_schemas_say(saved):
+    check_by_jsonschema(saved.summary)
+    for example in saved.examples:
+        check_by_jsonschema(example, "example")
+    assert len(saved.summary["numbers"]) == saved.outputs["base"].shape[-1]
+    assert ("tags" in saved.summary) == (saved.summary["data"]["task"] == "token-classification")
 
 
 @browser_needed
