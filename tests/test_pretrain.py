@@ -383,6 +383,6 @@ def test_the_shipped_model_reads_the_context():
         chosen = jax.numpy.take_along_axis(logits, jax.numpy.asarray(encoded.at)[:, :, None], axis=1)
         scores = np.asarray(jax.nn.log_softmax(chosen))
         words = np.take_along_axis(scores, encoded.targets[:, :, None], axis=2)[:, :, 0]
-        losses.append(-words[encoded.wanted.real].mean())
+        losses.append(-words[encoded.asked.real].mean())
     assert losses[0] < 5.2
     assert losses[1] > losses[0] + 1.5

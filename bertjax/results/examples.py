@@ -247,7 +247,7 @@ def cut_out(text: str, start: int, end: int, mark: str, around: int = AROUND) ->
     """A part of a text with what stands around it.
 
     >>> cut_out("the Panthers defense gave up 308 points in all", 29, 32, "true", around=8)
-    [('… gave up ', ''), ('308', 'true'), (' points …', '')]
+    [('… up ', ''), ('308', 'true'), (' points …', '')]
     """
     first, last = max(0, start - around), min(len(text), end + around)
     first = text.find(" ", first, start) if first and " " in text[first:start] else first
