@@ -52,9 +52,18 @@ class Reference:
         return int(self.results.summary["settings"]["max_length"] or self.model.config.max_tokens)
 
     def run(
-        self, texts: Sequence[Mapping[str, Sequence[int]]], head: Head | None, read: Callable[[Any], Any]
+        self,
+        texts: Sequence[Mapping[str, Sequence[int]]],
+        head: Head | None,
+        read: Callable[[Any], Any],
+        *,
+        as_choices: bool = False,
     ) -> list[Any]:
-        """What `read` makes of the output of each text, in batches of equal length; a head is disabled, or none."""
+        """What `read` makes of the output of each text, in batches of equal length; a head is disabled, or none.
+
+        Args:
+            as_choices: each text is the one choice of a question of its own.
+        """
         by_length, found = defaultdict(list), [None] * len(texts)
         mode = self.results.summary["mode"]["name"]
         for number, text in enumerate(texts):
@@ -70,7 +79,8 @@ class Reference:
                     else nullcontext()
                 )
                 with disabled:
-                    output = torch_reference.run_torch(self.torch, arguments)
+                    shaped = {name: array[:, None] if as_choices else array for name, array in arguments.items()}
+                    output = torch_reference.run_torch(self.torch, shaped)
                 for number, one in zip(batch, read(output), strict=True):
                     found[number] = one
         return found
@@ -220,16 +230,7 @@ def choices(reference: Reference, head: Head | None) -> tuple[np.ndarray, Scores
         for choice in example["choices"]:
             second = f"{example['second']} {choice}" if "second" in example else choice
             texts.append(reference.tokenizer(example["first"], second, truncation=True, max_length=most))
-    # A text of its own is given as a question of one choice.
-    alone = [{name: [values] for name, values in text.items()} for text in texts]
-    rows = []
-    for text in alone:
-        real = np.ones((1, len(text["input_ids"][0])), bool)
-        mode = reference.results.summary["mode"]["name"]
-        override = torch_reference.overridden_head
-        with override(reference.torch, reference.model.config, head, mode, real) if head else nullcontext():
-            arguments = {name: np.array([values]) for name, values in text.items()}
-            rows.append(float(torch_reference.run_torch(reference.torch, arguments).logits[0, 0]))
+    rows = reference.run(texts, head, lambda output: output.logits.numpy(), as_choices=True)
     outputs = np.array(rows).reshape(len(examples), -1)
     labels = np.array([example["label"] for example in examples])
     return outputs, {"accuracy": float((outputs.argmax(-1) == labels).mean())}

@@ -22,7 +22,7 @@ from bertjax.errors import InputError
 from bertjax.study import outputs as task_outputs
 from bertjax.study.run import run_job
 from bertjax.study.settings import Settings, check_settings
-from bertjax.tasks import encode_examples
+from bertjax.tasks import Options, encode_examples
 from tests.tiny import FAST_COMPILATION, largest_difference
 from tests.workshop import SENTENCES, make_classifier, make_masked, write_lines, write_pairs
 
@@ -194,7 +194,9 @@ def test_means_of_blocks_are_those_of_all(settings, monkeypatch, size):
     monkeypatch.setattr(task_outputs, "EXAMPLES_OF_BLOCK", size)
     model = load(settings.model)
     examples, tokenizer = load_examples("mrpc", data=settings.data), Tokenizer.from_pretrained(settings.model)
-    whole, together = (encode_examples(model, tokenizer, examples, together=shared) for shared in (False, True))
+    whole, together = (
+        encode_examples(model, tokenizer, examples, options=Options(together=shared)) for shared in (False, True)
+    )
     assert whole.truncated == together.truncated
     expected = task_outputs.mean_outputs(model, whole, 4)
     assert largest_difference(task_outputs.mean_outputs_together(model, together, 4), expected) < 1e-6

@@ -152,7 +152,10 @@ def _of_own_format(task: Task, data: str | Path | None, columns: Sequence[str] |
     read, files = READERS[task.asks]
     if data is None:
         raise DataError(f"{task.name} needs data: {files}")
-    return read(user_path(data), task, columns, memory)
+    path = user_path(data)
+    if not is_there(path):
+        raise DataError(f"{path}: no such file or directory; check the path")
+    return read(path, task, columns, memory)
 
 
 def _shipped(task: Task, split: str, data: str | Path | None) -> Examples:

@@ -99,8 +99,8 @@ def load_job(settings: Settings) -> Job:
         examples,
         settings.max_length,
         prompts=settings.prompts,
-        together=settings.distributed,
         options=Options(
+            together=settings.distributed,
             seed=settings.seed,
             every_word=settings.every_word,
             pll=settings.pll,

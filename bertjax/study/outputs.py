@@ -242,7 +242,7 @@ def best_guesses(
     asked = encoded.asked
     found = sweep(
         model,
-        [encoded.texts[number] for number in numbers],
+        [encoded.encodings[number] for number in numbers],
         ablations,
         readouts.guesses,
         at=asked.at[numbers],

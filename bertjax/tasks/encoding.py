@@ -62,7 +62,6 @@ def encode_examples(
     max_length: int | None = None,
     *,
     prompts: Sequence[str] | None = None,
-    together: bool = False,
     options: Options | None = None,
 ) -> Encoded:
     """Tokenise examples for a model.
@@ -73,7 +72,6 @@ def encode_examples(
             that are no cross-encoders of sentence-transformers at most 128, as GLUE's reference scripts do.
         prompts: what is put before the first and the second texts, by names of the tokenizer's or as texts
             (`Tokenizer.with_prompt`); one for both; None for the tokenizer's own.
-        together: each of the processes that were joined tokenises its share; all call this.
         options: what else may be chosen.
 
     Raises:
@@ -94,12 +92,10 @@ def encode_examples(
         if prompts is not None:
             raise InputError(f"--prompts stand before texts of labels and similarities: {task.name} takes none")
         names = tuple(name for _, name in sorted(model.config.id2label.items()))
-        return asking.encode(
-            tokenizer, examples, replace(options, max_length=length, label_names=names, together=together)
-        )
+        return asking.encode(tokenizer, examples, replace(options, max_length=length, label_names=names))
     kind, order = _kind_of_outputs(model, examples)
     tokenizer, first, second = _with_prompts(model, tokenizer, examples, prompts)
-    if together:
+    if options.together:
         encodings: Sequence[Encoding] = SharedEncodings(tokenizer, first, second, length, len(examples), options.memory)
     else:
         encodings = tuple(tokenizer.encode(first, second, length, room=memory_left(options.memory)))

@@ -29,6 +29,7 @@ class Form:
         numbers: what each output's numbers are, for metrics that read them all; empty where it has one for each label,
             or one alone.
         counted: what there is one of at each token that a model is asked at.
+        predicts: whether its largest number is a predicted class, where labels are classes.
         by_rank: whether values are judged by how they order examples, whatever the task's own metrics.
         sized: how many of the numbers have changes that can be compared in size; None for all.
     """
@@ -39,13 +40,9 @@ class Form:
     called: str = ""
     numbers: tuple[str, ...] = ()
     counted: str = ""
+    predicts: bool = False
     by_rank: bool = False
     sized: int | None = None
-
-    @property
-    def predicts(self) -> bool:
-        """Whether its largest number is a predicted class, where labels are classes."""
-        return self.name in ("logits", "choices", "likelihoods")
 
     def sizes(self, result: SweepResult) -> tuple[np.ndarray, np.ndarray]:
         """Base and ablated outputs whose changes can be compared in size."""
@@ -96,8 +93,8 @@ FORMS: Mapping[str, Form] = MappingProxyType(
     {
         form.name: form
         for form in (
-            Form("logits", readouts.logits),
-            Form("choices", readouts.logits, side_by_side),
+            Form("logits", readouts.logits, predicts=True),
+            Form("choices", readouts.logits, side_by_side, predicts=True),
             Form("score", readouts.score, called="scores", by_rank=True),
             Form("similarity", readouts.sentence_embedding, cosine, called="similarities", by_rank=True),
             Form("words", readouts.words, called="masked words", counted="masked word", numbers=ratios.WORDS, sized=1),
@@ -109,6 +106,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
                 called="log-likelihoods",
                 counted="masked word",
                 numbers=ratios.LIKELIHOODS,
+                predicts=True,
             ),
         )
     }

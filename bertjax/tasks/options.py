@@ -18,7 +18,7 @@ class Options:
         pll: for pseudo-log-likelihoods, one of `PLL`.
         stride: for questions: tokens of the text that successive windows share.
         label_names: of the model's labels, in the order of their numbers.
-        together: each of the processes that were joined tokenises its share.
+        together: each of the processes that were joined tokenises its share; all ask for that.
         memory: bytes that this process may hold while it tokenises; None for most of what is free.
     """
 

@@ -20,7 +20,7 @@ from bertjax.data.tasks import Choices, Examples, Task
 from bertjax.errors import DataError
 from bertjax.formatting import HALF_CHARACTER, count_of
 from bertjax.machine import memory_left
-from bertjax.paths import is_directory, is_there
+from bertjax.paths import is_directory
 
 LISTS = ("choices", "endings", "options", "answers")
 CONTEXTS = ("context", "ctx", "premise", "passage", "article", "sent1")
@@ -38,10 +38,8 @@ def read_choices(path: Path, task: Task, columns: Sequence[str] | None = None, m
         memory: bytes that this process may hold while reading.
 
     Raises:
-        DataError: there is no such file, or a line of it is wrong.
+        DataError: a line of it is wrong.
     """
-    if not is_there(path):
-        raise DataError(f"{path}: no such file or directory; check the path")
     if is_directory(path):
         raise DataError(f"{path}: is a directory; {task.name} needs a file, .jsonl, .csv, .tsv or .parquet")
     table = read_table(path, task, partial(_wanted, columns), memory_left(memory))

@@ -17,7 +17,7 @@ from bertjax.data.tasks import Examples, Task
 from bertjax.errors import DataError
 from bertjax.formatting import count_of
 from bertjax.machine import memory_left
-from bertjax.paths import is_directory, is_there, listing
+from bertjax.paths import is_directory, listing
 
 MARKS = ("[MASK]", "<mask>", "***mask***")
 USUAL = (("sentence_good", "sentence_bad"), ("good", "bad"))
@@ -35,7 +35,7 @@ def read_pairs(path: Path, task: Task, columns: Sequence[str] | None = None, mem
         memory: bytes that this process may hold while reading.
 
     Raises:
-        DataError: there is no such file, or a line of it is no pair.
+        DataError: a line of it is no pair.
     """
     if columns is not None and len(columns) != 2:
         raise DataError(f"{task.name} takes two text columns, the good sentence's first; found {', '.join(columns)}")
@@ -76,8 +76,6 @@ def _wanted(columns: Sequence[str] | None, found: Sequence[str], where: str) -> 
 
 
 def _files(path: Path, task: Task) -> list[Path]:
-    if not is_there(path):
-        raise DataError(f"{path}: no such file or directory; check the path")
     if not is_directory(path):
         return [path]
     files = [file for file in listing(path) if file.name.endswith(SUFFIXES) and ".txt" not in file.name]

@@ -20,7 +20,7 @@ from bertjax.data.tasks import Examples, Tagged, Task
 from bertjax.errors import DataError
 from bertjax.formatting import HALF_CHARACTER, count_of
 from bertjax.machine import memory_left
-from bertjax.paths import is_directory, is_there
+from bertjax.paths import is_directory
 
 WORDS, TAGS = ("tokens", "words"), ("tags", "ner_tags", "pos_tags", "labels")
 DOCUMENT = "-DOCSTART-"
@@ -37,10 +37,8 @@ def read_tagged(path: Path, task: Task, columns: Sequence[str] | None = None, me
         memory: bytes that this process may hold while reading.
 
     Raises:
-        DataError: there is no such file, or a line of it is wrong.
+        DataError: a line of it is wrong.
     """
-    if not is_there(path):
-        raise DataError(f"{path}: no such file or directory; check the path")
     if is_directory(path):
         raise DataError(f"{path}: is a directory; {task.name} needs a file, .conll or .jsonl")
     if columns is not None and len(columns) != 2:
