@@ -21,7 +21,7 @@ PAIRS = [
     ("an old man saw the cat", "an old man saw the dog", "two"),
     ("he ran home", "he slept home", "two"),
     ("the zebra sat", "the zebra ran", "two"),  # with an unknown word
-    ("a dog ran", "a dog ran", "two"),  # BLiMP has two such pairs
+    ("a dog ran", "a dog ran", "two"),  # as two pairs of BLiMP
 ]
 
 

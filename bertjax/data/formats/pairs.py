@@ -56,7 +56,7 @@ def read_pairs(path: Path, task: Task, columns: Sequence[str] | None = None, mem
             for place, (name, number) in enumerate(zip(of_rows, numbers, strict=True))
         ]
     several = f" of {count_of(len(files), 'file')}" if len(files) > 1 else ""
-    if equal := sum(good == bad for good, bad in pairs):  # BLiMP has one
+    if equal := sum(good == bad for good, bad in pairs):  # as two of BLiMP
         several += f", {count_of(equal, 'pair')} of equal sentences, which no model gets right"
     return Examples(
         task=task,
