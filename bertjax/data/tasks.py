@@ -27,10 +27,11 @@ MASKED = "mlm"
 
 PAIRS, AGREEMENT = "minimal-pairs", "agreement"
 TAGGING, ANSWERING, CHOOSING = "token-classification", "question-answering", "multiple-choice"
+MULTI_LABEL = "multi-label"
 
 # What a task asks of a model: labels of texts, masked words, which of two sentences or forms is likelier, tags of
-# words, or where the answer to a question is.
-Asks: TypeAlias = Literal["labels", "words", "pairs", "agreement", "tags", "answers", "choices"]
+# words, sets of labels, or where the answer to a question is.
+Asks: TypeAlias = Literal["labels", "words", "pairs", "agreement", "tags", "answers", "choices", "label-sets"]
 
 _BINARY = ("f1", "accuracy")
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -162,6 +163,7 @@ TASKS: dict[str, Task] = {
         Task(TAGGING, ("sentence",), "", None, metrics=("entity_f1", "strict_entity_f1", "tag_accuracy"), asks="tags"),
         Task(ANSWERING, ("question", "context"), "", None, metrics=("answer_f1", "exact_match"), asks="answers"),
         Task(CHOOSING, ("context", "question"), "", None, metrics=("accuracy",), asks="choices"),
+        Task(MULTI_LABEL, (), "", None, metrics=("micro_f1", "macro_f1", "subset_accuracy"), asks="label-sets"),
         Task(AGREEMENT, _GOOD_BAD, "", FORMS_OF_PAIRS, metrics=("accuracy", "margin"), asks="agreement"),
     )
 }
@@ -182,13 +184,20 @@ _OTHER_SPELLINGS = {
 
 
 def default_metrics(label_names: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The metrics of a custom task, as in GLUE's tasks of the same kind."""
-    return ("pearson", "spearman") if label_names is None else ("accuracy",)
+    """The metrics of a custom task: those of GLUE's tasks of the same kind, and of a regression its errors."""
+    if label_names is not None:
+        return ("accuracy",)
+    return "pearson", "spearman", "mean_squared_error", "mean_absolute_error"
 
 
 def plain_name(text: str) -> str:
     """A name in lower case without punctuation: `STS-B` and `sts_b` become `stsb`."""
     return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def plain_label(name: str) -> str:
+    """A label's name without capitals and punctuation, in any alphabet."""
+    return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 def task_named(name: str) -> Task:
@@ -272,6 +281,17 @@ class Choices:
     texts: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class LabelSet:
+    """The labels of a text that may have several.
+
+    Args:
+        labels: names among the task's `label_names`, in their order; None where it is not known which are true.
+    """
+
+    labels: tuple[str, ...] | None
+
+
 @dataclass(frozen=True, eq=False)
 class Examples:
     """Texts with their labels, in the order of their source.
@@ -284,8 +304,8 @@ class Examples:
         labels: class numbers (int32, -1 where unlabelled) or scores (float32, NaN where unlabelled).
         source: one line saying where they came from.
         split: the part of the task's data.
-        content: what else each example has, of tasks that ask for more than labels: `Tagged`, `Answers` or
-            `Choices`.
+        content: what else each example has, of tasks that ask for more than labels: `Tagged`, `Answers`,
+            `Choices` or `LabelSet`.
         groups: to which part of the data each belongs, whose scores are given apart too: a paradigm, say; or None.
 
     Raises:
@@ -305,7 +325,7 @@ class Examples:
     source: str
     split: str
     groups: tuple[str, ...] | None = None
-    content: tuple[Tagged, ...] | tuple[Answers, ...] | tuple[Choices, ...] | None = None
+    content: tuple[Tagged, ...] | tuple[Answers, ...] | tuple[Choices, ...] | tuple[LabelSet, ...] | None = None
 
     def __post_init__(self) -> None:
         rest = [given for given in (self.second, self.groups, self.content) if given is not None]

@@ -11,7 +11,7 @@ from bertjax.data import Encoding, batches_by_length, collate
 from bertjax.engine import SharedEncodings, SweepResult
 from bertjax.tasks.forms import FORMS, Form
 
-Collect = Callable[["Asked", Shaped[np.ndarray, "runs texts wanted *numbers"]], "Collected"]
+Collect = Callable[["Asked | None", Shaped[np.ndarray, "runs texts *numbers"]], "Collected"]
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Encoded:
         examples: how many examples there are.
         label_order: for logits: column of the model's output for each of the task's labels.
         asked: for tasks that ask at chosen tokens: at which, and for what.
-        collect: for these: makes outputs of what the model gives there.
+        collect: for these, and where outputs are not what the model gives: makes them of that.
         labels: of each output, where these are not the examples' own.
         units: the example of each output, where examples have several.
         fixed: what else is kept with the outputs, by name, the same for all runs.
@@ -189,7 +189,6 @@ class Encoded:
         """What metrics read, of what the engine gave: logits in the task's order of labels, words one after another."""
         base, outputs, details = result.base, result.outputs, {}
         if self.collect is not None:
-            assert self.asked is not None
             first, rest = self.collect(self.asked, base[None]), self.collect(self.asked, outputs)
             base, outputs = first.outputs[0], rest.outputs
             details = {f"base_{name}": values[0] for name, values in first.details.items()} | dict(rest.details)

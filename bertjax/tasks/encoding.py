@@ -19,9 +19,9 @@ from bertjax.model import (
     BertForTokenClassification,
     PretrainedModel,
 )
-from bertjax.tasks import answers, choices, masked_words, minimal_pairs, tags
+from bertjax.tasks import answers, choices, masked_words, minimal_pairs, multi_label, tags
 from bertjax.tasks.encoded import Encoded
-from bertjax.tasks.forms import plain_label
+from bertjax.tasks.forms import label_order
 from bertjax.tasks.options import Options
 
 
@@ -50,6 +50,7 @@ ASKINGS: Mapping[Asks, Asking] = MappingProxyType(
         "agreement": Asking(_OF_WORDS, "masked-LM head", minimal_pairs.encode_agreement),
         "tags": Asking((BertForTokenClassification,), "token-classification head", tags.encode),
         "choices": Asking((BertForMultipleChoice,), "multiple-choice head", choices.encode),
+        "label-sets": Asking((BertForSequenceClassification,), "classification head", multi_label.encode),
         "answers": Asking((BertForQuestionAnswering,), "question-answering head", answers.encode),
     }
 )
@@ -138,6 +139,9 @@ def _kind_of_outputs(model: PretrainedModel, examples: Examples) -> tuple[str, t
 
 def what_it_can_do(model: PretrainedModel) -> str:
     """Which tasks fit a model, as the end of a message."""
+    if isinstance(model, BertForSequenceClassification):  # whether sets of labels were meant, it does not say
+        labels = count_of(model.config.num_labels, "label")
+        return f"it is a classifier of {labels}: give the task that it was fine-tuned on"
     names = [
         task.name for task in TASKS.values() if task.asks in ASKINGS and isinstance(model, ASKINGS[task.asks].models)
     ]
@@ -145,9 +149,6 @@ def what_it_can_do(model: PretrainedModel) -> str:
         return f"it can do --task {some_of(names, most=len(names))}"
     if isinstance(model, BertForSentenceEmbedding):
         return "it measures similarities: give a task of pairs"
-    if isinstance(model, BertForSequenceClassification):
-        labels = count_of(model.config.num_labels, "label")
-        return f"it is a classifier of {labels}: give the task that it was fine-tuned on"
     return "give a checkpoint with a head for a task, or one of sentence-transformers"
 
 
@@ -208,30 +209,3 @@ def _default_length(model: PretrainedModel, tokenizer: Tokenizer, asks: Asks) ->
     if asks in LENGTHS:
         return min(LENGTHS[asks] or most, most)
     return most if isinstance(model, BertForSentenceEmbedding) or _is_cross_encoder(model) else min(128, most)
-
-
-def label_order(id2label: Mapping[int, str], task: Task) -> tuple[int, ...]:
-    """Which of the model's outputs stands for each label of the task.
-
-    Models name their labels; some checkpoints number them otherwise than GLUE does. Where the names are the
-    task's own, they decide; where they are LABEL_0, LABEL_1 ..., GLUE's order is assumed.
-
-    Raises:
-        ConfigError: the model has another number of labels, or other names.
-    """
-    wanted = task.label_names or ("score",)
-    names = tuple(id2label[number] for number in sorted(id2label))
-    if len(names) != len(wanted):
-        raise ConfigError(
-            f"the model has {count_of(len(names), 'label')}, but {task.name} has {len(wanted)}: {some_of(wanted)}"
-        )
-    generic = tuple(f"LABEL_{number}" for number in range(len(names)))
-    if task.label_names is None or names in (generic, wanted):
-        return tuple(range(len(wanted)))
-    of_model, of_task = [plain_label(name) for name in names], [plain_label(name) for name in wanted]
-    if len(set(of_task)) < len(of_task) or sorted(of_model) != sorted(of_task):
-        raise ConfigError(
-            f"the model's labels {some_of(names)} are not {task.name}'s {some_of(wanted)}: "
-            "name them alike in the model's config.json (id2label)"
-        )
-    return tuple(of_model.index(name) for name in of_task)
