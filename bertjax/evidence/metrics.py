@@ -17,24 +17,9 @@ from jaxtyping import Bool, Float, Int, Num, Shaped
 
 from bertjax import arguments
 from bertjax.errors import DataError
+from bertjax.evidence import ratios
 from bertjax.evidence.effect_sizes import COHENS_D, COHENS_G, COHENS_Q, EffectSize
 from bertjax.evidence.measure import POINTS, Measure
-from bertjax.evidence.ratios import (
-    ABSOLUTE_ERROR,
-    ANSWER_F1,
-    CROSS_ENTROPY,
-    ENTITIES,
-    EXACT_MATCH,
-    MACRO_F1,
-    MARGIN,
-    MICRO_F1,
-    PSEUDO_PERPLEXITY,
-    SQUARED_ERROR,
-    STRICT_ENTITIES,
-    SUBSET_ACCURACY,
-    TAG_ACCURACY,
-    WORD_ACCURACY,
-)
 from bertjax.evidence.resampling import (
     Scorer,
     Sums,
@@ -561,27 +546,27 @@ METRICS: dict[str, Metric] = {
             ranks=True,
         ),
         Metric.of_sums(
-            "cross_entropy", "Cross-entropy", CROSS_ENTROPY, highest=np.inf, unit="nats", greater_is_better=False
+            "cross_entropy", "Cross-entropy", ratios.CROSS_ENTROPY, highest=np.inf, unit="nats", greater_is_better=False
         ),
-        Metric.of_sums("word_accuracy", "Accuracy of words", WORD_ACCURACY),
+        Metric.of_sums("word_accuracy", "Accuracy of words", ratios.WORD_ACCURACY),
         Metric.of_sums(
             "pseudo_perplexity",
             "Pseudo-perplexity",
-            PSEUDO_PERPLEXITY,
+            ratios.PSEUDO_PERPLEXITY,
             lowest=1.0,
             highest=np.inf,
             unit="",
             greater_is_better=False,
         ),
-        Metric.of_sums("margin", "Mean margin", MARGIN, lowest=-np.inf, highest=np.inf, unit="nats"),
-        Metric.of_sums("entity_f1", "F1 of entities", ENTITIES),
-        Metric.of_sums("strict_entity_f1", "F1 of entities, strict", STRICT_ENTITIES),
-        Metric.of_sums("tag_accuracy", "Accuracy of tags", TAG_ACCURACY),
-        Metric.of_sums("exact_match", "Exact match", EXACT_MATCH),
-        Metric.of_sums("answer_f1", "F1 of answers", ANSWER_F1),
-        Metric.of_sums("micro_f1", "Micro F1", MICRO_F1),
-        Metric.of_sums("macro_f1", "Macro F1", MACRO_F1),
-        Metric.of_sums("subset_accuracy", "Subset accuracy", SUBSET_ACCURACY),
+        Metric.of_sums("margin", "Mean margin", ratios.MARGIN, lowest=-np.inf, highest=np.inf, unit="nats"),
+        Metric.of_sums("entity_f1", "F1 of entities", ratios.ENTITIES),
+        Metric.of_sums("strict_entity_f1", "F1 of entities, strict", ratios.STRICT_ENTITIES),
+        Metric.of_sums("tag_accuracy", "Accuracy of tags", ratios.TAG_ACCURACY),
+        Metric.of_sums("exact_match", "Exact match", ratios.EXACT_MATCH),
+        Metric.of_sums("answer_f1", "F1 of answers", ratios.ANSWER_F1),
+        Metric.of_sums("micro_f1", "Micro F1", ratios.MICRO_F1),
+        Metric.of_sums("macro_f1", "Macro F1", ratios.MACRO_F1),
+        Metric.of_sums("subset_accuracy", "Subset accuracy", ratios.SUBSET_ACCURACY),
         *(
             Metric.of_sums(
                 name,
@@ -594,8 +579,8 @@ METRICS: dict[str, Metric] = {
                 scale_of_labels=True,
             )
             for name, label, sums in (
-                ("mean_squared_error", "Mean squared error", SQUARED_ERROR),
-                ("mean_absolute_error", "Mean absolute error", ABSOLUTE_ERROR),
+                ("mean_squared_error", "Mean squared error", ratios.SQUARED_ERROR),
+                ("mean_absolute_error", "Mean absolute error", ratios.ABSOLUTE_ERROR),
             )
         ),
     )

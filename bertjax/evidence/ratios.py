@@ -20,6 +20,7 @@ from jaxtyping import Float, Num
 from bertjax.evidence.resampling import Sums
 
 Outputs = Float[np.ndarray, "runs rows numbers"]
+Values = Float[np.ndarray, "runs rows"]
 Terms = Float[np.ndarray, "runs rows terms"]
 
 WORDS = ("log-probability", "rank")
@@ -48,13 +49,10 @@ def _columns(places: tuple[int, ...], outputs: Outputs, labels: Num[np.ndarray, 
     return outputs[..., list(places)]
 
 
-def _errors(
-    size: Callable[[Outputs], Float[np.ndarray, "runs rows"]],
-    values: Float[np.ndarray, "runs rows"],
-    labels: Num[np.ndarray, " rows"],
-    positive: int,
-) -> Terms:
-    return _one_and_value(size, values - labels, labels, positive)
+def _errors(size: Callable[[Values], Values], values: Values, labels: Num[np.ndarray, " rows"], positive: int) -> Terms:
+    """The size of what each value differs by from its label, and 1."""
+    sizes = size(values - labels)
+    return np.stack([sizes, np.ones(sizes.shape)], axis=-1)
 
 
 def _over_labels(outputs: Outputs, labels: Num[np.ndarray, " rows"], positive: int) -> Terms:
