@@ -19,7 +19,7 @@ from bertjax.data.local_files import guess_label, guess_texts, read_table, texts
 from bertjax.data.tables import Table, available, brief, no_column
 from bertjax.data.tasks import Examples, LabelSet, Task, plain_label
 from bertjax.errors import DataError, some_of
-from bertjax.formatting import HALF_CHARACTER, count_of
+from bertjax.formatting import count_of
 from bertjax.machine import memory_left
 from bertjax.paths import is_directory
 
@@ -179,15 +179,15 @@ def _items(table: Table, row: int, column: str, value: object, names: Sequence[s
         holds = "is null" if value is None else f"holds {brief(value)}"
         raise table.error(row, f"column {brief(column)} {holds}, which is no list of labels")
     for item in items:
-        if isinstance(item, str) and (not item.strip() or HALF_CHARACTER.search(item)):
-            raise table.error(row, f"column {brief(column)} has a label that is empty, or half a character")
+        if isinstance(item, str) and not item.strip():
+            raise table.error(row, f"column {brief(column)} has a label that is empty")
     return [_item(item, names) for item in items]
 
 
 def _item(item: Item, names: Sequence[str]) -> Item:
     """A number as such, also where it is written as text; True and False as floats, which number no label."""
     if isinstance(item, str):
-        return int(item) if item.isdecimal() and len(item) < LONGEST_NUMBER and item not in names else item
+        return int(item) if item.isdecimal() and len(item) <= LONGEST_NUMBER and item not in names else item
     return float(item) if isinstance(item, bool) else item
 
 
