@@ -5,7 +5,7 @@ import pytest
 
 from bertjax.errors import DataError
 from bertjax.evidence.metrics import METRICS, make_scorer, score
-from bertjax.evidence.resampling import bootstrap_counts, score_draws, swaps
+from bertjax.evidence.resampling import Sums, bootstrap_counts, score_draws, swaps
 from tests.drawn import draw_outputs
 from tests.tiny import largest_difference
 
@@ -69,3 +69,13 @@ def test_swaps_are_fair_and_those_of_their_seed():
 def test_other_metrics_are_refused():
     with pytest.raises(DataError, match="no metric is called 'bleu': choose one of accuracy"):
         make_scorer("bleu", np.ones((1, 2)), np.ones(2))
+
+
+@pytest.mark.parametrize("largest", [2, 2**22])
+def test_sums_of_whole_numbers_are_exact_however_large(largest):
+    rng = np.random.default_rng(1)
+    terms, counts = rng.integers(0, largest, (2, 50, 3)), rng.integers(0, 9, (4, 50)).astype(np.uint16)
+    sums = Sums(lambda outputs, labels, positive: outputs, lambda totals: totals[..., 0], ("a", "b", "c"))
+    found = sums.scorer(terms.astype(np.float64), np.zeros(50), 1, None)(counts)
+    assert found.dtype == np.float64
+    assert found.tolist() == (counts.astype(np.int64) @ terms[..., 0].T).tolist()

@@ -61,7 +61,9 @@ def _over_labels(outputs: Outputs, labels: Num[np.ndarray, " rows"], positive: i
 
 
 def _by_label(outputs: Outputs, labels: Num[np.ndarray, " rows"], positive: int) -> Terms:
-    return outputs[..., 2:]
+    """The hits of each label, then how many are found and true of each."""
+    hits, found, true = (outputs[..., 2 + place :: 3] for place in range(3))
+    return np.concatenate([hits, found + true], axis=-1)
 
 
 def _mean(sums: Float[np.ndarray, "*draws 2"]) -> Float[np.ndarray, "*draws"]:
@@ -72,13 +74,18 @@ def _mean(sums: Float[np.ndarray, "*draws 2"]) -> Float[np.ndarray, "*draws"]:
 
 def _f1(sums: Float[np.ndarray, "*draws 3"]) -> Float[np.ndarray, "*draws"]:
     """F1 of what is hit among what is found and what is true; 0 where neither is there, as in seqeval."""
-    both = sums[..., 1] + sums[..., 2]
-    return np.divide(2 * sums[..., 0], both, out=np.zeros(both.shape), where=both > 0)
+    return _share(sums[..., 0], sums[..., 1] + sums[..., 2])
+
+
+def _share(hits: Float[np.ndarray, "*sums"], both: Float[np.ndarray, "*sums"]) -> Float[np.ndarray, "*sums"]:
+    """F1 from hits, and what is found and what is true together."""
+    return np.divide(2 * hits, both, out=np.zeros(both.shape), where=both > 0)
 
 
 def _mean_f1(sums: Float[np.ndarray, "*draws terms"]) -> Float[np.ndarray, "*draws"]:
     """The mean over labels of their F1; 0 for a label that is neither found nor true."""
-    mean: Float[np.ndarray, "*draws"] = _f1(sums.reshape(*sums.shape[:-1], -1, 3)).mean(axis=-1)
+    hits, both = np.split(sums, 2, axis=-1)
+    mean: Float[np.ndarray, "*draws"] = _share(hits, both).mean(axis=-1)
     return mean
 
 

@@ -183,6 +183,9 @@ def _correlation(
     return np.where(defined, np.clip(covariance / root, -1, 1), np.nan)
 
 
+EXACT = 2**24  # below it float32 has all whole numbers
+
+
 @dataclass(frozen=True)
 class Sums:
     """A score that is a function of sums over outputs: a mean, a ratio of counts, F1.
@@ -220,7 +223,17 @@ class Sums:
         terms = self.terms(outputs, labels, positive).astype(np.float64)
         totals = np.moveaxis(terms if units is None else add_up(terms, units), 0, 1)
         shape, flat = totals.shape[1:], np.ascontiguousarray(totals.reshape(len(totals), -1))
-        return lambda counts: self.score((counts.astype(np.float64) @ flat).reshape(len(counts), *shape))
+        largest = np.abs(flat).max(initial=0)
+        if (flat == np.rint(flat)).all() and largest < EXACT:
+            flat = flat.astype(np.float32)
+
+        def score(counts: Num[np.ndarray, "draws units"]) -> Float[np.ndarray, "draws runs"]:
+            exact = largest * counts.sum(axis=1).max(initial=0) < EXACT  # sums of whole numbers, whatever their order
+            dtype = flat.dtype if exact else np.dtype(np.float64)
+            sums = counts.astype(dtype) @ flat.astype(dtype, copy=False)
+            return self.score(sums.reshape(len(counts), *shape).astype(np.float64, copy=False))
+
+        return score
 
 
 def add_up(
