@@ -31,6 +31,9 @@ def draw_numbers(rng, names, shape):
     if names == ratios.ANSWERS:
         exact = rng.integers(0, 2, shape)
         return chance, exact, np.maximum(exact, rng.random(shape).round(1))
+    if names == ratios.RANKINGS:
+        recalls = np.sort(rng.random((3, *shape)).round(1), axis=0)
+        return chance, rng.random(shape).round(1), 1 / rng.integers(1, 11, shape), *recalls
     assert names == ratios.TAGS
     words = np.broadcast_to(rng.integers(1, 9, shape[1:]), shape)
     counts = [rng.integers(0, words + 1), words]

@@ -25,7 +25,12 @@ from bertjax.evidence.ratios import (
     ENTITIES,
     EXACT_MATCH,
     MARGIN,
+    MRR_10,
+    NDCG_10,
     PSEUDO_PERPLEXITY,
+    RECALL_1,
+    RECALL_10,
+    RECALL_100,
     STRICT_ENTITIES,
     TAG_ACCURACY,
     WORD_ACCURACY,
@@ -565,6 +570,11 @@ METRICS: dict[str, Metric] = {
         Metric.of_sums("tag_accuracy", "Accuracy of tags", TAG_ACCURACY),
         Metric.of_sums("exact_match", "Exact match", EXACT_MATCH),
         Metric.of_sums("answer_f1", "F1 of answers", ANSWER_F1),
+        Metric.of_sums("ndcg_10", "nDCG@10", NDCG_10),
+        Metric.of_sums("mrr_10", "MRR@10", MRR_10),
+        Metric.of_sums("recall_1", "Recall@1", RECALL_1),
+        Metric.of_sums("recall_10", "Recall@10", RECALL_10),
+        Metric.of_sums("recall_100", "Recall@100", RECALL_100),
     )
 }
 
