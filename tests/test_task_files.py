@@ -11,6 +11,7 @@ from bertjax.errors import BertjaxError
 from tests.test_answers import write_squad
 from tests.test_choices import write_rows
 from tests.test_minimal_pairs import PAIRS
+from tests.test_ranking import write_rows as write_ranking
 from tests.test_tagging import write_conll
 
 BITS = (
@@ -37,6 +38,7 @@ FILES = {
     "token-classification": ("a.conll", write_conll),
     "multiple-choice": ("a.jsonl", write_rows),
     "question-answering": ("a.json", write_squad),
+    "ranking": ("a.jsonl", write_ranking),
 }
 
 

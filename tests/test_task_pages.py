@@ -11,12 +11,13 @@ from bertjax.results.page import choose_examples, page_data, write_page
 from tests.browser import assert_quiet, browser_needed, choose, rows_of, text_of, wait_for
 from tests.made_up import EVIL
 from tests.test_answers import write_squad
+from tests.test_ranking import TEXTS, write_collection
 from tests.test_saved import check_by_jsonschema
 from tests.test_tagging import write_conll
-from tests.workshop import SENTENCES, make_masked, make_reader, make_tagger, write_lines
+from tests.workshop import SENTENCES, make_embedder, make_masked, make_reader, make_tagger, write_lines
 
 HOSTILE = EVIL.replace(" ", "_")  # a word
-TASKS = ("mlm", "minimal-pairs", "token-classification", "question-answering")
+TASKS = ("mlm", "minimal-pairs", "token-classification", "question-answering", "ranking")
 
 
 @pytest.fixture(scope="module", params=TASKS)
@@ -41,6 +42,11 @@ def saved(request, tmp_path_factory):
             make_tagger(folder, seed=1)
             words = [[(HOSTILE, "B-per"), *[(word, "O") for word in sentence.split()]] for sentence in SENTENCES]
             data = write_conll(folder / "dev.conll", words)
+        case "ranking":
+            make_embedder(folder)
+            data = write_collection(
+                folder / "data", texts=[f"{EVIL} {text}" for text in TEXTS], queries=[f"<b>{one}" for one in SENTENCES]
+            )
         case _:
             make_reader(folder, seed=6)
             questions = [(f"<b>{sentence}", [f"{EVIL} cat"]) for sentence in (SENTENCES[1], SENTENCES[6])]
@@ -68,6 +74,7 @@ def test_each_task_says_what_its_values_are_and_what_becomes_of_an_example(saved
         "minimal-pairs": "margin",
         "token-classification": "mean log-probability",
         "question-answering": "F1",
+        "ranking": "nDCG@10",
     }
     assert examples["value"] == expected[task]
     starts = {line.split()[0] for line in lines}
@@ -92,8 +99,8 @@ def test_the_page_shows_hostile_texts_as_text(browser, saved, tmp_path):
     wait_for(lambda: browser.execute_script("return document.body.dataset.ready && document.body.dataset.attention"))
     rows, task = rows_of(browser, "examples"), saved.summary["data"]["task"]
     assert any((HOSTILE if task == "token-classification" else EVIL) in row for row in rows)
-    named = {"mlm": "base", "minimal-pairs": "good", "token-classification": "found", "question-answering": "true"}
-    assert named[task] in rows[0]
+    named = {"mlm": "base", "minimal-pairs": "good", "token-classification": "found"}
+    assert named.get(task, "true") in rows[0]
     marked = browser.execute_script("return [...document.querySelectorAll('#examples span')].map(one => one.className)")
     assert {"mark-name"} < set(marked) or task == "minimal-pairs"
     assert "Example" in text_of(browser, "#example-text")
