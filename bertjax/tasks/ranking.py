@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Float32, Int
 
 from bertjax.data import Candidates, Examples, Pool, Tokenizer
 from bertjax.errors import MissingDependencyError
-from bertjax.evidence.ratios import RANKINGS
+from bertjax.evidence import ratios
 from bertjax.machine import memory_left
 from bertjax.tasks.encoded import Collected, Encoded
 from bertjax.tasks.options import Options
@@ -157,7 +157,7 @@ def _places(names: Sequence[str]) -> Int[np.ndarray, " names"]:
 
 def _collect(queries: Sequence[_Query], evaluator: Any, given: Float[np.ndarray, "runs texts *embed"]) -> Collected:
     """Of each query its margin and trec_eval's scores; the first candidate, and the rank of the first relevant one."""
-    outputs = np.zeros((len(given), len(queries), len(RANKINGS)))
+    outputs = np.zeros((len(given), len(queries), len(ratios.RANKINGS)))
     firsts = np.zeros((2, len(given), len(queries)), np.int32)
     for run, values in enumerate(given):
         scores = _similarities(queries, values) if values.ndim > 1 else [values[query.texts] for query in queries]
@@ -171,7 +171,7 @@ def _collect(queries: Sequence[_Query], evaluator: Any, given: Float[np.ndarray,
 
 
 def _of_trec(found: dict[str, float]) -> tuple[float, ...]:
-    """The scores of a query in the order of `RANKINGS`; a reciprocal rank beyond 10 counts as 0."""
+    """The scores of a query in the order of `ratios.RANKINGS`; a reciprocal rank beyond 10 counts as 0."""
     reciprocal = found["recip_rank"]
     recalls = (found[f"recall_{depth}"] for depth in (1, 10, 100))
     return (found["ndcg_cut_10"], reciprocal if reciprocal >= 0.1 else 0.0, *recalls)
