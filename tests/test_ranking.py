@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import sklearn.metrics
 from pytrec_eval import RelevanceEvaluator
 
 import bertjax
@@ -37,14 +38,17 @@ def write_collection(folder, *, queries=SENTENCES, texts=TEXTS, grades=GRADES, r
     return folder
 
 
-def write_rows(path, grades=(1, 0, 0, 2, 0)):
+def ranking_rows(grades=(1, 0, 0, 2, 0)):
     """A row for each candidate."""
-    rows = [
+    return [
         {"query": query, "passage": TEXTS[(number * 5 + place) % len(TEXTS)], "relevance": grade}
         for number, query in enumerate(SENTENCES)
         for place, grade in enumerate(grades)
     ]
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def write_rows(path):
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in ranking_rows()))
     return path
 
 
@@ -139,6 +143,20 @@ def test_ties_and_long_lists_are_as_trec_eval_has_them(candidates, most):
         assert query.margin(scores) == 0 or (query.margin(scores) > 0) <= (rank == 1)
 
 
+def test_similarities_are_cosines_whatever_the_length_of_vectors():
+    rng = np.random.default_rng(5)
+    vectors = (rng.normal(size=(9, 4)) * rng.uniform(0.1, 10, (9, 1))).astype(np.float32)
+    pools = [np.array([4, 5, 6]), np.array([8, 4])]
+    queries = [
+        ranking._Query(number, pool, ("a",) * len(pool), np.arange(len(pool)), np.ones(len(pool), bool))
+        for number, pool in ((0, pools[0]), (1, pools[1]), (2, pools[0]), (3, pools[1]))
+    ]
+    found = ranking._similarities(queries, vectors)
+    expected = sklearn.metrics.pairwise.cosine_similarity(vectors.astype(np.float64))
+    for number, scores in enumerate(found):
+        assert scores == pytest.approx(expected[number, pools[number % 2]], abs=1e-6)
+
+
 def test_a_text_is_read_once(tmp_path):
     model = bertjax.load(make_embedder(tmp_path))
     tokenizer = Tokenizer.from_pretrained(tmp_path)
@@ -185,7 +203,7 @@ def test_prompts_stand_before_queries_and_candidates(tmp_path):
 def test_forms_of_the_same_queries(tmp_path):
     rows = load_examples("ranking", data=write_rows(tmp_path / "rows.jsonl"))
     assert rows.first == SENTENCES
-    assert "7 queries, 35 candidates" in rows.source
+    assert "(7 queries, 35 candidates, queries in query, candidates in passage, relevance in relevance)" in rows.source
     lists, words, apart = tmp_path / "lists.jsonl", tmp_path / "words.tsv", tmp_path / "apart.jsonl"
     with lists.open("w") as listed, apart.open("w") as parts:
         for query, one in zip(rows.first, rows.content, strict=True):
@@ -208,6 +226,18 @@ def test_forms_of_the_same_queries(tmp_path):
     words.write_text("question\tsentence\tlabel\na dog\the ran\tentailment\na dog\tcats sleep\tnot_entailment\n")
     (qnli,) = load_examples("ranking", data=words).content
     assert qnli.relevance == {qnli.pool.names[0]: 1}
+    datasets = pytest.importorskip("datasets")
+    kinds = datasets.Features(
+        {
+            "question": datasets.Value("string"),
+            "sentence": datasets.Value("string"),
+            "label": datasets.ClassLabel(names=["entailment", "not_entailment"]),  # 0 is relevant, as in GLUE's QNLI
+        }
+    )
+    columns = {"question": ["a dog"] * 2, "sentence": ["he ran", "cats sleep"], "label": [0, 1]}
+    datasets.Dataset.from_dict(columns, kinds).save_to_disk(tmp_path / "saved")
+    (saved,) = load_examples("ranking", data=tmp_path / "saved").content
+    assert saved.relevance == qnli.relevance
 
 
 def test_collections_and_runs(tmp_path):

@@ -11,7 +11,7 @@ from bertjax.errors import BertjaxError
 from tests.test_answers import write_squad
 from tests.test_choices import write_rows
 from tests.test_minimal_pairs import PAIRS
-from tests.test_ranking import write_rows as write_ranking
+from tests.test_ranking import ranking_rows
 from tests.test_tagging import write_conll
 
 BITS = (
@@ -28,6 +28,12 @@ def write_pairs(path):
 
 def write_templates(path):
     rows = [{"sentence": "the [MASK] sat", "good": "cat", "bad": "cats", "group": "one"}] * 3
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def write_ranking(path):
+    rows = [{"query_id": row["query"][:5], "passage_id": str(place), **row} for place, row in enumerate(ranking_rows())]
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     return path
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertjax.data.arrow_tables import is_saved_dataset
 from bertjax.data.tables import brief, numbered_lines
 from bertjax.data.tasks import Candidates, Pool
 from bertjax.errors import DataError, some_of
@@ -29,7 +30,9 @@ HEADERS = {*IDS, *QUERY_IDS, *TEXT_IDS}
 
 def is_collection(path: Path) -> bool:
     """Whether a path is of a collection: its directory, or a file of judgments."""
-    return is_directory(path) or _is_called(path, OF_JUDGMENTS) or path.parent.name in OF_JUDGMENTS
+    if is_directory(path):
+        return not is_saved_dataset(path)
+    return _is_called(path, OF_JUDGMENTS) or path.parent.name in OF_JUDGMENTS
 
 
 def read_collection(path: Path, room: int) -> list[tuple[str, str, Candidates]]:
@@ -187,7 +190,7 @@ def _of_json(where: str, line: str) -> tuple[str, str]:
         raise DataError(f"{where}: it takes an id and a text, as {IDS[0]} and {CONTENTS[0]}")
     title = row.get("title")
     whole = f"{title} {text}".strip() if isinstance(title, str) else text.strip()
-    if not whole or HALF_CHARACTER.search(whole):
+    if not whole or HALF_CHARACTER.search(f"{name} {whole}"):
         raise DataError(f"{where}: its text is empty, or holds half a character")
     return str(name), whole
 

@@ -70,13 +70,15 @@ def read_rankings(path: Path, task: Task, columns: Sequence[str] | None = None, 
     room = memory_left(memory)
     if is_collection(path) and columns is not None:
         raise DataError(f"{path}: a collection has no text columns: leave them out")
-    found = read_collection(path, room) if is_collection(path) else _read_rows(path, task, columns, room)
+    found, columns_said = (
+        (read_collection(path, room), "") if is_collection(path) else _read_rows(path, task, columns, room)
+    )
     kept = [one for one in found if one[2].relevance]
     if not kept:
         raise DataError(f"{path}: nothing is relevant for any of {count_of(len(found), 'query')}")
     ids, texts, content = zip(*kept, strict=True)
     pools = {id(one.pool): len(one.pool.names) for one in content}
-    said = f"{count_of(len(kept), 'query')}, {count_of(sum(pools.values()), 'candidate')}"
+    said = f"{count_of(len(kept), 'query')}, {count_of(sum(pools.values()), 'candidate')}{columns_said}"
     if dropped := len(found) - len(kept):
         said += f"; {count_of(dropped, 'query')} left out, for which nothing is relevant"
     return Examples(
@@ -91,18 +93,22 @@ def read_rankings(path: Path, task: Task, columns: Sequence[str] | None = None, 
     )
 
 
-def _read_rows(path: Path, task: Task, columns: Sequence[str] | None, room: int) -> list[tuple[str, str, Candidates]]:
-    """The queries of a file."""
+def _read_rows(
+    path: Path, task: Task, columns: Sequence[str] | None, room: int
+) -> tuple[list[tuple[str, str, Candidates]], str]:
+    """The queries of a file, and which columns hold what, where that was guessed."""
     if columns is not None and len(columns) != 2:
         raise DataError(f"{task.name} takes two text columns, the queries' first; found {', '.join(columns)}")
     table = read_table(path, task, partial(_wanted, columns), room)
     query = columns[0] if columns else _column(table, QUERIES)
     if columns is None and any(name in table.columns for name in (*POSITIVE, *LISTS)):
-        found = _queries_of_lists(table, query)
+        found, said = _queries_of_lists(table, query), f", queries in {query}"
     else:
         text = columns[1] if columns else _column(table, TEXTS, not_this=query)
-        found = _queries_of_rows(table, query, text)
-    return [(name, one.text, one.candidates()) for name, one in found.items()]
+        grade = _column(table, RELEVANCE)
+        found = _queries_of_rows(table, query, text, grade)
+        said = f", queries in {query}, candidates in {text}, relevance in {grade}"
+    return [(name, one.text, one.candidates()) for name, one in found.items()], said
 
 
 def _wanted(columns: Sequence[str] | None, found: Sequence[str], where: str) -> set[str]:
@@ -119,10 +125,10 @@ def _column(table: Table, names: Sequence[str], not_this: str = "") -> str:
     raise no_column(names[0], table.columns, str(table.path))
 
 
-def _queries_of_rows(table: Table, query: str, text: str) -> dict[str, _Query]:
+def _queries_of_rows(table: Table, query: str, text: str, grade: str) -> dict[str, _Query]:
     """Queries with a row for each candidate, by id or by text."""
     queries, texts = texts_of(table, query), texts_of(table, text)
-    grades = table.column(_column(table, RELEVANCE))
+    grades, names = table.column(grade), table.classes.get(grade, ())
     ids, text_ids = (_optional(table, names) for names in (QUERY_IDS, TEXT_IDS))
     digits = len(str(len(table)))
     found: dict[str, _Query] = {}
@@ -135,14 +141,23 @@ def _queries_of_rows(table: Table, query: str, text: str) -> dict[str, _Query]:
             raise table.error(row, f"query {brief(key)} is {brief(content)}, and {brief(one.text)} in a row before")
         if name in one.texts:
             raise table.error(row, f"candidate {brief(name)} of query {brief(key)} is there twice")
-        one.add(name, candidate, _grade(table, row, grades[row]))
+        value = grades[row]
+        if isinstance(value, int) and 0 <= value < len(names):
+            value = names[value]
+        one.add(name, candidate, _grade(table, row, value))
     return found if ids is not None else {str(number): one for number, one in enumerate(found.values())}
 
 
 def _optional(table: Table, names: Sequence[str]) -> list[str] | None:
     """The ids of a column that may be there."""
     name = next((name for name in names if name in table.columns), None)
-    return None if name is None else [str(value) for value in table.column(name)]
+    if name is None:
+        return None
+    values = [str(value) for value in table.column(name)]
+    for row, value in enumerate(values):
+        if HALF_CHARACTER.search(value):
+            raise table.error(row, f"column {name!r} holds half a character (a lone surrogate)")
+    return values
 
 
 def _check_text(table: Table, row: int, text: str, name: str) -> None:
