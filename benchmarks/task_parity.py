@@ -290,8 +290,31 @@ def _scores_of_pairs(
     return [1 / (1 + np.exp(-np.array([next(logits) for _ in texts]))) for _, texts in queries]
 
 
+def label_sets(reference: Reference, head: Head | None) -> tuple[np.ndarray, Scores]:
+    """Log-likelihood and exact match of each text's labels, and which are hit, found and true."""
+    from sklearn.metrics import accuracy_score, f1_score
+    from torch import from_numpy
+    from torch.nn.functional import binary_cross_entropy_with_logits
+
+    examples, names = reference.results.examples, reference.results.summary["data"]["label_names"]
+    most = reference.results.summary["settings"]["max_length"] or min(128, reference.max_length)
+    texts = [reference.tokenizer(one["first"], one.get("second"), truncation=True, max_length=most) for one in examples]
+    columns = [number for name in names for number, own in reference.model.config.id2label.items() if own == name]
+    logits = np.array(reference.run(texts, head, lambda output: output.logits.numpy()), np.float64)
+    logits = logits[:, columns or range(len(names))]
+    true = np.array([[name in example["labels"] for name in names] for example in examples])
+    found = 1 / (1 + np.exp(-logits)) > 0.5
+    wanted = from_numpy(true.astype(np.float64))
+    losses = binary_cross_entropy_with_logits(from_numpy(logits), wanted, reduction="none")
+    by_label = np.stack([found & true, found, true], axis=-1).reshape(len(examples), -1)
+    outputs = np.column_stack([-losses.numpy().mean(-1), (found == true).all(-1), by_label])
+    scores = {f"{way}_f1": float(f1_score(true, found, average=way, zero_division=0)) for way in ("micro", "macro")}
+    return outputs, scores | {"subset_accuracy": float(accuracy_score(true, found))}
+
+
 KINDS = {
     "ranking": rankings,
+    "multi-label": label_sets,
     "multiple-choice": choices,
     "minimal-pairs": pairs,
     "agreement": agreement,

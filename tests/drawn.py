@@ -11,7 +11,7 @@ DRAWS = 999
 def draw_outputs(rng, metric, runs, examples, classes=3):
     """Outputs and labels; of values some are equal, and other tasks than those of labels have numbers of their own."""
     if METRICS[metric].reads == "outputs":
-        numbers = draw_numbers(rng, METRICS[metric].sums.numbers, (runs, examples))
+        numbers = draw_numbers(rng, METRICS[metric].sums.numbers, (runs, examples), classes)
         return np.stack(numbers, axis=-1), rng.integers(0, 99, examples)
     if METRICS[metric].reads == "predictions":
         return rng.normal(size=(runs, examples, classes)), rng.integers(0, classes, examples)
@@ -21,7 +21,7 @@ def draw_outputs(rng, metric, runs, examples, classes=3):
     return rng.normal(size=(runs, examples)).round(1), labels
 
 
-def draw_numbers(rng, names, shape):
+def draw_numbers(rng, names, shape, classes=3):
     """The numbers of outputs: counts that can be, chances, and log-probabilities of which some are equal."""
     chance = -rng.exponential(size=shape).round(1)
     if names == ratios.WORDS:
@@ -34,6 +34,11 @@ def draw_numbers(rng, names, shape):
     if names == ratios.RANKINGS:
         recalls = np.sort(rng.random((3, *shape)).round(1), axis=0)
         return chance, rng.random(shape).round(1), 1 / rng.integers(1, 11, shape), *recalls
+    if names == ratios.LABEL_SETS:
+        found = rng.integers(0, 2, (classes, *shape))
+        true = np.broadcast_to(rng.integers(0, 2, (classes, 1, *shape[1:])), found.shape)
+        by_label = [number for label in zip(found & true, found, true, strict=True) for number in label]
+        return chance, (found == true).all(axis=0), *by_label
     assert names == ratios.TAGS
     words = np.broadcast_to(rng.integers(1, 9, shape[1:]), shape)
     counts = [rng.integers(0, words + 1), words]

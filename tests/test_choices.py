@@ -2,7 +2,10 @@
 
 import json
 
+import datasets
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import bertjax
@@ -94,6 +97,33 @@ def test_other_forms_of_the_same_data(tmp_path):
         assert found.first == expected.first
     alone = [{"question": row["context"], "options": row["choices"], "label": 0} for row in ROWS]
     assert load_examples("swag", data=write_rows(tmp_path / "c.jsonl", alone)).second is None
+
+
+def test_lists_in_parquet_and_in_saved_datasets(tmp_path):
+    datasets.disable_progress_bars()
+    expected = load_examples("swag", data=write_rows(tmp_path / "a.jsonl"))
+    columns = {name: [row[name] for row in ROWS] for name in ("context", "question")}
+    labels, choices = [row["label"] for row in ROWS], [row["choices"] for row in ROWS]
+    pq.write_table(pa.table(columns | {"endings": choices, "label": labels}), tmp_path / "b.parquet", row_group_size=3)
+    with_letters = [{"text": some, "label": ["A", "B", "C"]} for some in choices]
+    arc = columns | {"choices": with_letters, "answerKey": ["ABC"[label] for label in labels]}
+    pq.write_table(pa.table(arc), tmp_path / "c.parquet", row_group_size=3)
+    text = datasets.Value("string")
+    several = {"text": datasets.Sequence(text), "label": datasets.Sequence(text)}
+    features = datasets.Features({"context": text, "question": text, "choices": several, "answerKey": text})
+    made = datasets.Dataset.from_dict(arc, features=features)
+    made.save_to_disk(tmp_path / "saved")
+    datasets.DatasetDict({"train": made.select([0]), "test": made}).save_to_disk(tmp_path / "parts")
+    for name, split in (("b.parquet", "validation"), ("c.parquet", "test"), ("saved", "validation"), ("parts", "test")):
+        found = load_examples("multiple-choice", data=tmp_path / name, split=split)
+        assert found.content == expected.content, name
+        assert found.labels.tolist() == expected.labels.tolist()
+        assert found.sha256 == expected.sha256
+    pq.write_table(pa.table(columns | {"choices": [*choices[:6], None], "label": labels}), tmp_path / "d.parquet")
+    with pytest.raises(DataError, match=r"row 6 \(from 0\): column 'choices' holds None, which is no list of two"):
+        load_examples("swag", data=tmp_path / "d.parquet")
+    with pytest.raises(DataError, match="is a directory; multiple-choice needs a file"):
+        load_examples("swag", data=tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,29 @@ def test_a_cross_encoder_is_judged_on_ratings_by_its_score_and_other_classifiers
         assert chosen is None or bertjax.ablate(directory, **given).summary["metric"]["name"] == chosen
 
 
+def test_errors_judge_ratings_by_the_logit_alone(tmp_path, capsys):
+    given = write_task(tmp_path / "task.tsv", [3, 1, 4, 1.5, 5, 2.6])
+    directory = make_cross_encoder(tmp_path / "model", SAID["nothing"][0])
+    results = bertjax.ablate(directory, metric="mean_squared_error", output=tmp_path / "out", **given)
+    assert results.summary["metrics"] == ["mean_squared_error", "pearson", "spearman", "mean_absolute_error"]
+    labels, arrays = [example["label"] for example in results.examples], results.outputs
+    for name in ("mean_squared_error", "mean_absolute_error"):
+        function = getattr(sklearn.metrics, name)
+        rows = results.rows_of(name)
+        assert rows[0].base == pytest.approx(function(labels, arrays["base"][:, 0]), rel=1e-6)
+        for row, values in zip(rows, arrays["outputs"][..., 0], strict=True):
+            assert row.score == pytest.approx(function(labels, values), rel=1e-6)
+    assert main(["show", str(tmp_path / "out")]) == 0
+    assert "scores and changes as they are; lower is better" in capsys.readouterr().out
+    glue = bertjax.ablate(directory, **given | {"task": "stsb"})
+    assert glue.summary["metrics"] == ["pearson", "spearman"]
+    (tmp_path / "embedder").mkdir()
+    embedder = make_embedder(tmp_path / "embedder")
+    for other in (make_cross_encoder(tmp_path / "sigmoid", SAID["sigmoid, older"][0]), embedder):
+        with pytest.raises(InputError, match=r"mean_squared_error does not judge .*: choose pearson or spearman$"):
+            bertjax.ablate(other, metric="mean_squared_error", label_names=[], **given)
+
+
 def test_a_cross_encoder_reads_as_much_as_the_package_does(tmp_path):
     long = {"max_position_embeddings": 300}
     one = BertConfig.from_dict(make_config().to_dict() | long | {"id2label": {"0": "a"}, "label2id": None})

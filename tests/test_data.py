@@ -183,7 +183,7 @@ def test_an_empty_tuple_of_label_names_asks_for_regression(tmp_path: Path) -> No
     path = write(tmp_path / "own.tsv", [("text", "label"), ("a", 4), ("b", 2)])
     examples = load_examples("custom", data=path, text_columns=["text"], label_names=())
     assert examples.labels.dtype == np.float32
-    assert examples.task.metrics == ("pearson", "spearman")
+    assert examples.task.metrics == ("pearson", "spearman", "mean_squared_error", "mean_absolute_error")
 
 
 @pytest.mark.parametrize(

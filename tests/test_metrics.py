@@ -44,9 +44,19 @@ def one_by_one(name: str, output: np.ndarray, labels: np.ndarray) -> float:
         "recall_100": lambda: statistics.fmean(output[:, 5]),
         "tag_accuracy": lambda: sklearn.metrics.accuracy_score(*right_or_not(*output[:, 1:3].T)),
         "strict_entity_f1": lambda: sklearn.metrics.f1_score(*one_by_each(*output[:, 3:6].T)),
+        "micro_f1": lambda: sklearn.metrics.f1_score(*sets_of_labels(output), average="micro", zero_division=0),
+        "macro_f1": lambda: sklearn.metrics.f1_score(*sets_of_labels(output), average="macro", zero_division=0),
+        "subset_accuracy": lambda: sklearn.metrics.accuracy_score(*sets_of_labels(output)),
+        "mean_squared_error": lambda: sklearn.metrics.mean_squared_error(labels, output),
+        "mean_absolute_error": lambda: sklearn.metrics.mean_absolute_error(labels, output),
         "entity_f1": lambda: sklearn.metrics.f1_score(*one_by_each(*output[:, 6:9].T)),
     }
     return float(calls[name]())
+
+
+def sets_of_labels(output):
+    """What is true of each label and what is found, `[examples, labels]`."""
+    return output[:, 4::3].astype(int), output[:, 3::3].astype(int)
 
 
 def right_or_not(right, count):

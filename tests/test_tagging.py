@@ -3,7 +3,10 @@
 import gzip
 import json
 
+import datasets
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +15,7 @@ import bertjax
 from benchmarks.task_parity import compare
 from bertjax.data import load_examples
 from bertjax.errors import ConfigError, DataError
+from bertjax.machine import resident_memory
 from bertjax.results import read_results
 from bertjax.tasks.entities import entities, scheme_of
 from tests.workshop import TAGS, make_classifier, make_tagger
@@ -142,6 +146,88 @@ def test_files_of_other_forms_give_the_same(tmp_path):
         assert examples.content == expected.content, path
         assert examples.sha256 == expected.sha256
     assert expected.first[0] == "the cat sat on mats"
+
+
+def conll_features():
+    """As those of conll2003: numbers of parts of speech, too, before those of entities."""
+    number = datasets.Sequence(datasets.ClassLabel(names=list(TAGS)))
+    parts = datasets.Sequence(datasets.ClassLabel(names=["NN", "DT"]))
+    text, words = datasets.Value("string"), datasets.Sequence(datasets.Value("string"))
+    return datasets.Features({"id": text, "tokens": words, "pos_tags": parts, "ner_tags": number})
+
+
+def make_conll(sentences=SENTENCES):
+    datasets.disable_progress_bars()
+    columns = {
+        "id": [str(number) for number in range(len(sentences))],
+        "tokens": [[word for word, _ in sentence] for sentence in sentences],
+        "pos_tags": [[0] * len(sentence) for sentence in sentences],
+        "ner_tags": [[TAGS.index(tag) for _, tag in sentence] for sentence in sentences],
+    }
+    return datasets.Dataset.from_dict(columns, features=conll_features())
+
+
+def test_parquet_and_saved_datasets_give_the_same(tmp_path):
+    expected = load_examples("ner", data=write_conll(tmp_path / "a.conll"))
+    made = make_conll()
+    made.save_to_disk(tmp_path / "saved")
+    datasets.DatasetDict({"train": make_conll(SENTENCES[:2]), "dev": made}).save_to_disk(tmp_path / "parts")
+    with (tmp_path / "numbers.parquet").open("wb") as file:
+        made.to_parquet(file, batch_size=2)
+    named = [[tag for _, tag in sentence] for sentence in SENTENCES]
+    table = pa.table({"words": made["tokens"][:], "tags": pa.array(named, pa.large_list(pa.string()))})
+    pq.write_table(table, tmp_path / "names.parquet", row_group_size=3)
+    content = (tmp_path / "names.parquet").read_bytes()
+    (tmp_path / "packed.parquet.gz").write_bytes(gzip.compress(content))
+    for name in ("saved", "parts", "numbers.parquet", "names.parquet", "packed.parquet.gz"):
+        examples = load_examples("token-classification", data=tmp_path / name)
+        assert examples.content == expected.content, name
+        assert examples.sha256 == expected.sha256
+    train = load_examples("ner", data=tmp_path / "parts", split="train")
+    assert (len(train), train.split) == (2, "train")
+    parts = load_examples("ner", data=tmp_path / "saved", text_columns=["tokens", "pos_tags"])
+    assert parts.content[0].tags == ("NN",) * 5
+    with pytest.raises(DataError, match="no split 'test'; there are train, dev"):
+        load_examples("ner", data=tmp_path / "parts", split="test")
+
+
+def test_lists_that_cannot_be_tags_are_named_by_row(tmp_path):
+    words = [["the"], ["a", "cat"]]
+    for tags, message in (
+        ([[0], [1, 1]], r"row 0 \(from 0\): column 'tags' holds \[0\], which is no list of texts"),
+        ([["O"], ["O"]], r"row 1 \(from 0\): there are 2 words and 1 tags"),
+        ([["O"], None], r"row 1 \(from 0\): column 'tags' holds None, which is no list of texts"),
+        ([["O"], ["O", None]], r"row 1 \(from 0\): column 'tags' holds \['O', None\], which is no list"),
+        ([[["O"]], [["O"]]], "column 'tags' holds 'list<.*; texts, whole numbers, .*, and lists of these"),
+    ):
+        pq.write_table(pa.table({"tokens": words, "tags": tags}), tmp_path / "a.parquet")
+        with pytest.raises(DataError, match=message):
+            load_examples("ner", data=tmp_path / "a.parquet")
+    table = make_conll([[("cat", "O")]]).data.table  # with the names of classes
+    table = table.set_column(3, "ner_tags", pa.array([[9]]))
+    pq.write_table(table, tmp_path / "c.parquet")
+    with pytest.raises(DataError, match=r"row 0 \(from 0\): tag 9 of column 'ner_tags' is none of the classes"):
+        load_examples("ner", data=tmp_path / "c.parquet")
+    hidden = pa.array([b"a", b"\xff"]).view(pa.string())
+    broken = pa.ListArray.from_arrays(pa.array([0, 0, 2], pa.int32()), hidden)
+    for dictionary in (True, False):
+        pq.write_table(
+            pa.table({"tokens": broken, "tags": [[], ["O", "O"]]}), tmp_path / "b.parquet", use_dictionary=dictionary
+        )
+        with pytest.raises(DataError, match=r"row 1 \(from 0\): column 'tokens' is not UTF-8"):
+            load_examples("ner", data=tmp_path / "b.parquet")
+
+
+def test_equal_words_of_a_small_file_are_counted_before_they_fill_the_memory(tmp_path):
+    word = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), pa.array(["x" * 10**6]))
+    lists = pa.ListArray.from_arrays(pa.array(range(0, 1001, 100), pa.int32()), word)
+    pq.write_table(pa.table({"tokens": lists, "tags": lists}), tmp_path / "a.parquet", store_schema=False)
+    assert (tmp_path / "a.parquet").stat().st_size < 10**6
+    before = pa.default_memory_pool().max_memory()
+    room = resident_memory() + 50 * 10**6
+    with pytest.raises(DataError, match=r"row \d+ \(from 0\): there is no room for this row"):
+        load_examples("ner", data=tmp_path / "a.parquet", memory=room)
+    assert pa.default_memory_pool().max_memory() <= before + 50 * 10**6
 
 
 def test_the_first_of_several_tags_is_taken_and_said(tmp_path):

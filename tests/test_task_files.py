@@ -11,6 +11,7 @@ from bertjax.errors import BertjaxError
 from tests.test_answers import write_squad
 from tests.test_choices import write_rows
 from tests.test_minimal_pairs import PAIRS
+from tests.test_multi_label import write_rows as write_sets
 from tests.test_ranking import ranking_rows
 from tests.test_tagging import write_conll
 
@@ -42,6 +43,7 @@ FILES = {
     "minimal-pairs": ("a.jsonl", write_pairs),
     "agreement": ("a.jsonl", write_templates),
     "token-classification": ("a.conll", write_conll),
+    "multi-label": ("a.jsonl", write_sets),
     "multiple-choice": ("a.jsonl", write_rows),
     "question-answering": ("a.json", write_squad),
     "ranking": ("a.jsonl", write_ranking),

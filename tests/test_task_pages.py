@@ -14,10 +14,18 @@ from tests.test_answers import write_squad
 from tests.test_ranking import TEXTS, write_collection
 from tests.test_saved import check_by_jsonschema
 from tests.test_tagging import write_conll
-from tests.workshop import SENTENCES, make_embedder, make_masked, make_reader, make_tagger, write_lines
+from tests.workshop import (
+    SENTENCES,
+    make_embedder,
+    make_labeller,
+    make_masked,
+    make_reader,
+    make_tagger,
+    write_lines,
+)
 
 HOSTILE = EVIL.replace(" ", "_")  # a word
-TASKS = ("mlm", "minimal-pairs", "token-classification", "question-answering", "ranking")
+TASKS = ("mlm", "minimal-pairs", "token-classification", "question-answering", "multi-label", "ranking")
 
 
 @pytest.fixture(scope="module", params=TASKS)
@@ -47,6 +55,11 @@ def saved(request, tmp_path_factory):
             data = write_collection(
                 folder / "data", texts=[f"{EVIL} {text}" for text in TEXTS], queries=[f"<b>{one}" for one in SENTENCES]
             )
+        case "multi-label":
+            make_labeller(folder, (EVIL, "joy", "love"), seed=5)
+            data = folder / "texts.jsonl"
+            rows = [{"text": f"{EVIL} {sentence}", "labels": [EVIL]} for sentence in SENTENCES]
+            data.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
         case _:
             make_reader(folder, seed=6)
             questions = [(f"<b>{sentence}", [f"{EVIL} cat"]) for sentence in (SENTENCES[1], SENTENCES[6])]
@@ -75,6 +88,7 @@ def test_each_task_says_what_its_values_are_and_what_becomes_of_an_example(saved
         "token-classification": "mean log-probability",
         "question-answering": "F1",
         "ranking": "nDCG@10",
+        "multi-label": "mean log-likelihood",
     }
     assert examples["value"] == expected[task]
     starts = {line.split()[0] for line in lines}

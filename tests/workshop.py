@@ -132,6 +132,12 @@ def make_tagger(directory: Path, tags: tuple[str, ...] = TAGS, seed: int = 0) ->
     return add_tokenizer(directory)
 
 
+def make_labeller(directory: Path, names: tuple[str, ...], seed: int = 0) -> Path:
+    """A random classifier of these labels."""
+    config = replace(make_config(), id2label=dict(enumerate(names)))
+    return make_classifier(directory, random_model(BertForSequenceClassification, config, seed=seed))
+
+
 def make_chooser(directory: Path, seed: int = 0) -> Path:
     """A random model that chooses among answers."""
     random_model(BertForMultipleChoice, make_config(), seed=seed).save_pretrained(directory)

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from bertjax.data.tables import Kept, Table, brief
 from bertjax.data.tasks import Task, split_named
 from bertjax.errors import DataError, MissingDependencyError, library_errors, some_of
@@ -22,6 +24,7 @@ from bertjax.machine import resident_memory
 from bertjax.paths import is_file, open_data
 
 BATCH = 1000  # rows that are converted together
+ITEM_BYTES = 40  # of a value in a list, at most, besides texts
 COPIES = 2  # of a column of a row group in memory: its pages, and what they hold
 STATE, INFO, SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
 
@@ -46,6 +49,8 @@ def read_parquet(kept: Kept) -> Table:
         kept.begin(schema.names)
         # Equal texts stay one while they are read: a small file cannot become a large table before it is counted.
         texts = [name for name in kept.values if _is_text(pa, schema.field(name).type)]
+        if kept.lists:
+            texts += _texts_in_lists(described, kept)
         options = {"metadata": described.metadata, "read_dictionary": texts, "pre_buffer": False}
         parquet = pq.ParquetFile(file, buffer_size=1 << 16, **options)
         for group in range(parquet.num_row_groups):
@@ -53,6 +58,16 @@ def read_parquet(kept: Kept) -> Table:
             for batch in parquet.iter_batches(BATCH, [group], columns=list(kept.values), use_threads=False):
                 _keep(kept, batch)
         return kept.table(classes=_classes(schema.metadata or {}))
+
+
+def _texts_in_lists(described: Any, kept: Kept) -> list[str]:
+    """Paths of the texts inside lists and structs of the requested columns."""
+    columns = [described.schema.column(number) for number in range(len(described.schema))]
+    return [
+        column.path
+        for column in columns
+        if column.physical_type == "BYTE_ARRAY" and any(column.path.startswith(f"{name}.") for name in kept.values)
+    ]
 
 
 def _check_room(kept: Kept, parquet: Any, group: int) -> None:
@@ -98,7 +113,8 @@ def _classes(metadata: Mapping[bytes, bytes]) -> dict[str, tuple[str, ...]]:
     """The names of classes that `datasets` writes into the metadata of Parquet; none where these are not as it does."""
     try:
         features = parse_json(metadata[b"huggingface"].decode())["info"]["features"]
-        named = {name: feature["names"] for name, feature in features.items() if feature["_type"] == "ClassLabel"}
+        single = {name: feature.get("feature", feature) for name, feature in features.items()}  # of lists that in them
+        named = {name: feature["names"] for name, feature in single.items() if feature.get("_type") == "ClassLabel"}
     except (JsonError, UnicodeDecodeError, LookupError, TypeError, AttributeError):
         return {}
     return {column: tuple(names) for column, names in named.items() if _are_texts(names)}
@@ -131,7 +147,8 @@ def read_saved(kept: Kept) -> Table:
         kept.begin(saved.column_names)
         for batch in saved.select_columns(list(kept.values)).data.to_batches(max_chunksize=BATCH):
             _keep(kept, batch)
-        named = {name: kind.names for name, kind in saved.features.items() if isinstance(kind, ClassLabel)}
+        single = {name: getattr(kind, "feature", kind) for name, kind in saved.features.items()}
+        named = {name: kind.names for name, kind in single.items() if isinstance(kind, ClassLabel)}
         return kept.table(classes={name: tuple(names) for name, names in named.items() if _are_texts(names)})
 
 
@@ -198,27 +215,74 @@ def _check_files(directory: Path) -> None:
 def _keep(kept: Kept, batch: Any) -> None:
     """Keep the rows of a `pyarrow.RecordBatch`."""
     first = len(kept.places)
-    values = {name: _values(kept, name, batch.column(name)) for name in kept.values}
+    rows = range(first, first + batch.num_rows)
+    values = {name: _values(kept, name, batch.column(name), rows) for name in kept.values}
     for row in range(batch.num_rows):
         kept.add(first + row, first + row, {name: column[row] for name, column in values.items()})
 
 
-def _values(kept: Kept, name: str, column: Any) -> Sequence[object]:
-    """A column's values as Python has them: texts, numbers, True and False, and None for nulls."""
+def _values(kept: Kept, name: str, column: Any, rows: Sequence[int]) -> Sequence[object]:
+    """A column's values as Python has them: of single values, lists of these, or structs of either."""
+    import pyarrow as pa
+
+    kind = column.type
+    if kept.lists and pa.types.is_struct(kind):
+        column.validate()
+        fields = {
+            kind.field(place).name: _of_lists_or_single(kept, name, column.field(place), rows)
+            for place in range(kind.num_fields)
+        }
+        nulls = column.is_null().to_pylist()
+        return [
+            None if null else {field: values[row] for field, values in fields.items()} for row, null in enumerate(nulls)
+        ]
+    return _of_lists_or_single(kept, name, column, rows)
+
+
+def _of_lists_or_single(kept: Kept, name: str, column: Any, rows: Sequence[int]) -> Sequence[object]:
+    """A column's values, which may be lists."""
+    import pyarrow as pa
+
+    kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    if not kept.lists or not any(is_kind(column.type) for is_kind in kinds):
+        return _single(kept, name, column, rows)
+    column.validate()
+    if pa.types.is_fixed_size_list(column.type):
+        column = column.cast(pa.list_(column.type.value_type))
+    ends = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    counts = np.diff(ends)
+    if ends[0] < 0 or (counts < 0).any() or ends[-1] > len(column.values):
+        raise ValueError(f"a list of column {name} points beyond its values")
+    if ITEM_BYTES * counts.sum() > kept.left:
+        raise kept.refusal(rows[0], f"{counts.sum():,} values in lists of the next {len(rows):,} rows have no room")
+    items = column.values.slice(ends[0], ends[-1] - ends[0])
+    values = _single(kept, name, items, np.repeat(np.asarray(rows), counts).tolist())
+    starts = (ends - ends[0]).tolist()
+    nulls = column.is_null().to_pylist()
+    return [None if nulls[row] else [*values[starts[row] : starts[row + 1]]] for row in range(len(nulls))]
+
+
+def _single(kept: Kept, name: str, column: Any, rows: Sequence[int]) -> Sequence[object]:
+    """A column's values that are no lists: texts, numbers, True and False, and None for nulls.
+
+    Args:
+        rows: the number of the row of each.
+    """
     import pyarrow as pa
 
     if _is_text(pa, column.type):
-        return _texts(kept, name, column)
+        return _texts(kept, name, column, rows)
     checks = (pa.types.is_integer, pa.types.is_float32, pa.types.is_float64, pa.types.is_boolean, pa.types.is_null)
     if not any(check(_entry_type(pa, column.type)) for check in checks):
         readable = "texts, whole numbers, floats of 32 or 64 bits, and true or false are read"
+        readable += ", and lists of these" if kept.lists else ""
         raise DataError(f"{kept.path}: column {brief(name)} holds {brief(str(column.type))}; {readable}")
     column.validate(full=True)
     values: list[object] = column.to_pylist()
     return values
 
 
-def _texts(kept: Kept, name: str, column: Any) -> list[str | None]:
+def _texts(kept: Kept, name: str, column: Any, rows: Sequence[int]) -> list[str | None]:
     """Texts of a column; equal ones of a dictionary are one."""
     import pyarrow as pa
 
@@ -234,12 +298,12 @@ def _texts(kept: Kept, name: str, column: Any) -> list[str | None]:
     for row, place in enumerate(places):
         if place is not None and place not in known:
             if not 0 <= place < len(entries):
-                raise ValueError(f"row {len(kept.places) + row} points beyond its dictionary")
+                raise ValueError(f"row {rows[row]} points beyond its dictionary")
             content = entries[place].as_py()
             try:
                 known[place] = None if content is None else content.decode()
             except UnicodeDecodeError as error:
-                where = f"{kept.path}, row {len(kept.places) + row} (from 0)"
+                where = f"{kept.path}, row {rows[row]} (from 0)"
                 raise DataError(f"{where}: column {brief(name)} is not UTF-8 ({error.reason})") from error
         texts.append(None if place is None else known[place])
     return texts

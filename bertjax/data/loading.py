@@ -14,6 +14,7 @@ import numpy as np
 from bertjax.data import tfds_glue
 from bertjax.data.arrow_tables import is_saved_dataset, saved_split
 from bertjax.data.formats.choices import read_choices
+from bertjax.data.formats.multi_label import read_label_sets
 from bertjax.data.formats.pairs import read_pairs
 from bertjax.data.formats.rankings import read_rankings
 from bertjax.data.formats.squad import read_questions
@@ -40,8 +41,9 @@ from bertjax.paths import is_directory, is_there, user_path
 READERS: Mapping[Asks, tuple[Callable[[Path, Task, Sequence[str] | None, int | None], Examples], str]] = {
     "pairs": (read_pairs, "a file of sentence_good and sentence_bad, or a directory such as BLiMP's"),
     "agreement": (read_pairs, "a file of templates with good and bad, or of sentence_good and sentence_bad"),
-    "tags": (read_tagged, "a .conll file of words and tags, or .jsonl with tokens and tags"),
-    "choices": (read_choices, "a .jsonl or .csv file with context or question, choices and label"),
+    "tags": (read_tagged, "a .conll file of words and tags, or .jsonl or .parquet with tokens and tags"),
+    "choices": (read_choices, "a .jsonl, .csv or .parquet file with context or question, choices and label"),
+    "label-sets": (read_label_sets, "a .jsonl, .csv, .tsv or .parquet file of texts and labels"),
     "order": (
         read_rankings,
         "a file of queries, candidates and relevance, or a directory of queries, corpus and qrels",
@@ -111,16 +113,18 @@ def load_examples(
     if label_names is not None:
         names = tuple(label_names) or None
         same_kind = (names is None) == (chosen_task.label_names is None)
-        metrics = chosen_task.metrics if same_kind and not is_custom else default_metrics(names)
+        own = (same_kind and not is_custom) or chosen_task.asks != "labels"
+        metrics = chosen_task.metrics if own else default_metrics(names)
         chosen_task = replace(chosen_task, label_names=names, metrics=metrics)
     if data is None and (is_custom or text_columns or label_column or id_column or label_names is not None):
         raise DataError(f"columns or label names are of your own file; give the {READABLE} file as data")
-    if chosen_task.asks != "labels" and (label_column or label_names is not None):
+    if chosen_task.asks not in ("labels", "label-sets") and (label_column or label_names is not None):
         raise DataError(f"{chosen_task.name} has no labels in a file: leave them out")
     if chosen_task.name == MASKED and data is None:
         return _limited(_shipped_sentences(chosen_task), limit, seed)
     if chosen_task.asks in READERS:
-        return _limited(_of_own_format(chosen_task, data, text_columns, memory), limit, seed)
+        named = replace(chosen_task, label_column=label_column or chosen_task.label_column)
+        return _limited(_of_own_format(named, data, split, text_columns, memory), limit, seed)
     if chosen_task.name == SAMPLE:
         return _limited(_shipped(chosen_task, split, data), limit, seed)
     if data is None:
@@ -152,7 +156,9 @@ def _custom(text_columns: Sequence[str] | None, label_column: str | None) -> Tas
     return Task(CUSTOM, tuple(text_columns or ()), label_column or "label", None, default_metrics(None))
 
 
-def _of_own_format(task: Task, data: str | Path | None, columns: Sequence[str] | None, memory: int | None) -> Examples:
+def _of_own_format(
+    task: Task, data: str | Path | None, split: str, columns: Sequence[str] | None, memory: int | None
+) -> Examples:
     """Examples of a task whose files have a format of their own."""
     read, files = READERS[task.asks]
     if data is None:
@@ -160,7 +166,10 @@ def _of_own_format(task: Task, data: str | Path | None, columns: Sequence[str] |
     path = user_path(data)
     if not is_there(path):
         raise DataError(f"{path}: no such file or directory; check the path")
-    return read(path, task, columns, memory)
+    if not (is_directory(path) and is_saved_dataset(path)):
+        return read(path, task, columns, memory)
+    part, name = saved_split(path, task, split)
+    return replace(read(part, task, columns, memory), split=name)
 
 
 def _shipped(task: Task, split: str, data: str | Path | None) -> Examples:

@@ -31,7 +31,7 @@ _PAIRS = (
     *(("question1", "question2"), ("question", "passage"), ("query", "passage"), ("text1", "text2")),
     *(("text_a", "text_b"), ("first", "second"), ("#1 string", "#2 string")),
 )
-_SINGLES = ("text", "sentence", "review", "content")
+_SINGLES = ("text", "sentence", "review", "content", "comment_text")
 _LABELS = ("label", "labels", "gold_label", "score", "target", "class")
 
 
@@ -146,7 +146,9 @@ def read_examples(
     )
 
 
-def read_table(path: Path, task: Task, choose: Callable[[Sequence[str], str], Collection[str]], room: int) -> Table:
+def read_table(
+    path: Path, task: Task, choose: Callable[[Sequence[str], str], Collection[str]], room: int, *, lists: bool = False
+) -> Table:
     """The requested columns of a file or saved dataset of any format.
 
     Args:
@@ -154,6 +156,7 @@ def read_table(path: Path, task: Task, choose: Callable[[Sequence[str], str], Co
         task: whose file it is.
         choose: which of a file's columns to keep, as `Kept` takes it.
         room: bytes of memory that they may take.
+        lists: whether columns of Parquet and of datasets may hold lists, as those of JSONL may.
 
     Raises:
         DataError: it cannot be read, holds no row, or takes more memory.
@@ -165,7 +168,7 @@ def read_table(path: Path, task: Task, choose: Callable[[Sequence[str], str], Co
         resident = format_bytes(resident_memory())
         raise DataError(f"{path}: no memory is left to read it with: this process holds {resident} already; allow more")
     has_lines = not is_saved and not path.name.endswith((".parquet", ".parquet.gz"))
-    kept = Kept(path, room, choose, has_lines)
+    kept = Kept(path, room, choose, has_lines, lists)
     if has_lines:
         with open_data(path) as file:
             try:
@@ -221,11 +224,11 @@ class _Asked:
         said = []
         texts = self.texts or _known(columns, self.task.text_columns, self.task.renamed)
         if not texts:
-            texts = _guess_texts(columns, {self.label, self.ids}, where)
+            texts = guess_texts(columns, {self.label, self.ids}, where)
             said.append(f"column{'s' * (len(texts) - 1)} {' and '.join(texts)}")
         label = self.label or _known(columns, (self.task.label_column,), ("label",))[0]
         if self.task.name == CUSTOM and self.label is None and not (self.texts and label in columns):
-            label = _guess_label(columns, {*texts, self.ids}, where, label if self._may_lack_labels else None)
+            label = guess_label(columns, {*texts, self.ids}, where, label if self._may_lack_labels else None)
             said += [f"labels {label}"] if label in columns else []
         labelled = self.task.asks != "words" and not (self._may_lack_labels and label not in columns)
         for name in (*texts, *([label] if labelled else []), *([self.ids] if self.ids else [])):
@@ -247,7 +250,7 @@ def _known(columns: Sequence[str], names: tuple[str, ...], alternatives: tuple[s
     return alternatives if renamed else names
 
 
-def _guess_texts(columns: Sequence[str], taken: Collection[str | None], where: str) -> tuple[str, ...]:
+def guess_texts(columns: Sequence[str], taken: Collection[str | None], where: str) -> tuple[str, ...]:
     """The one column or pair that is called as texts are, and not taken.
 
     Raises:
@@ -270,7 +273,7 @@ def _guess_texts(columns: Sequence[str], taken: Collection[str | None], where: s
     return found[0]
 
 
-def _guess_label(columns: Sequence[str], taken: Collection[str | None], where: str, default: str | None) -> str:
+def guess_label(columns: Sequence[str], taken: Collection[str | None], where: str, default: str | None) -> str:
     """The one column that is called as labels are and not taken, or else the default.
 
     Raises:
@@ -331,7 +334,7 @@ def _ids(table: Table, name: str | None) -> tuple[int | str, ...]:
 
 def _whole_id(value: object) -> int | None:
     """An id as a whole number that fits into an integer array, or None."""
-    number = _integer(value)
+    number = whole_number(value)
     return number if number is not None and abs(number) <= LARGEST_ID else None
 
 
@@ -346,7 +349,8 @@ def _number(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _integer(value: object) -> int | None:
+def whole_number(value: object) -> int | None:
+    """The value as a whole number, also where it is written as `3.0`; None where it is none."""
     number = _number(value)
     if not isinstance(value, str | int | float) or number is None or not number.is_integer():
         return None
@@ -358,11 +362,11 @@ def _integer(value: object) -> int | None:
 
 def _class(value: object, names: tuple[str, ...]) -> int | None:
     """The number of a class, from its name or, unless class names are numbers themselves, its number; else None."""
-    whole = _integer(value)
+    whole = whole_number(value)
     for name in (value, whole):
         if str(name) in names:
             return names.index(str(name))
-    if whole is None or any(_integer(name) is not None for name in names):
+    if whole is None or any(whole_number(name) is not None for name in names):
         return None
     return whole if 0 <= whole < len(names) else None
 
@@ -387,8 +391,8 @@ def _with_inferred_labels(task: Task, values: Sequence[object], table: Table) ->
     """The task as a regression if labels are numbers and not all whole, else with each distinct label as a class."""
     names: tuple[str, ...] | None
     if all(_number(value) is not None for value in values):
-        whole = {number for value in values if (number := _integer(value)) is not None}
-        names = None if any(_integer(value) is None for value in values) else tuple(map(str, sorted(whole)))
+        whole = {number for value in values if (number := whole_number(value)) is not None}
+        names = None if any(whole_number(value) is None for value in values) else tuple(map(str, sorted(whole)))
     else:
         names_or_numbers = [isinstance(value, str | int) or _number(value) is not None for value in values]
         wrong = [row for row, value in enumerate(values) if value == "" or not names_or_numbers[row]]

@@ -93,6 +93,14 @@ class Table:
         return replace(self, values=values, places=places, numbers=numbers, dropped=dropped)
 
 
+def _size_of(value: object) -> int:
+    """Bytes of a value and of what it holds."""
+    size = sys.getsizeof(value)
+    if isinstance(value, dict):
+        return size + sum(map(_size_of, value.values()))
+    return size + sum(map(_size_of, value)) if isinstance(value, list) else size
+
+
 def brief(value: object, most: int = 60) -> str:
     """A value shortened for a message.
 
@@ -140,12 +148,14 @@ class Kept:
         room: bytes of memory that it may take.
         choose: which columns to keep, of these, which stand where the text says; raises `DataError` if they do not do.
         has_lines: whether rows are lines of a text file.
+        lists: whether columns of Arrow may hold lists.
     """
 
     path: Path
     room: int
     choose: Callable[[Sequence[str], str], Collection[str]]
     has_lines: bool = True
+    lists: bool = False
     taken: int = 0
     columns: tuple[str, ...] = ()
     values: dict[str, list[object]] = field(default_factory=dict)
@@ -174,7 +184,7 @@ class Kept:
         for name, column in self.values.items():
             value = row.get(name, _NEVER)
             column.append(value)
-            self.taken += sys.getsizeof(value)
+            self.taken += _size_of(value)
         self.places.append(place)
         self.numbers.append(number)
         self.taken += ROW_BYTES

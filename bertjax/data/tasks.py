@@ -27,11 +27,11 @@ MASKED = "mlm"
 
 PAIRS, AGREEMENT = "minimal-pairs", "agreement"
 TAGGING, ANSWERING, CHOOSING = "token-classification", "question-answering", "multiple-choice"
-RANKING = "ranking"
+MULTI_LABEL, RANKING = "multi-label", "ranking"
 
 # What a task asks of a model: labels of texts, masked words, which of two sentences or forms is likelier, tags of
-# words, where the answer to a question is, which choice is right, or an order of texts.
-Asks: TypeAlias = Literal["labels", "words", "pairs", "agreement", "tags", "answers", "choices", "order"]
+# words, where the answer to a question is, which choice is right, sets of labels, or an order of texts.
+Asks: TypeAlias = Literal["labels", "words", "pairs", "agreement", "tags", "answers", "choices", "label-sets", "order"]
 
 _BINARY = ("f1", "accuracy")
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -164,6 +164,7 @@ TASKS: dict[str, Task] = {
         Task(ANSWERING, ("question", "context"), "", None, metrics=("answer_f1", "exact_match"), asks="answers"),
         Task(CHOOSING, ("context", "question"), "", None, metrics=("accuracy",), asks="choices"),
         Task(RANKING, ("query",), "", None, metrics=("ndcg_10", "mrr_10", "recall_10"), asks="order"),
+        Task(MULTI_LABEL, (), "", None, metrics=("micro_f1", "macro_f1", "subset_accuracy"), asks="label-sets"),
         Task(AGREEMENT, _GOOD_BAD, "", FORMS_OF_PAIRS, metrics=("accuracy", "margin"), asks="agreement"),
     )
 }
@@ -186,13 +187,20 @@ _OTHER_SPELLINGS = {
 
 
 def default_metrics(label_names: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The metrics of a custom task, as in GLUE's tasks of the same kind."""
-    return ("pearson", "spearman") if label_names is None else ("accuracy",)
+    """The metrics of a custom task: those of GLUE's tasks of the same kind, and of a regression its errors."""
+    if label_names is not None:
+        return ("accuracy",)
+    return "pearson", "spearman", "mean_squared_error", "mean_absolute_error"
 
 
 def plain_name(text: str) -> str:
     """A name in lower case without punctuation: `STS-B` and `sts_b` become `stsb`."""
     return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def plain_label(name: str) -> str:
+    """A label's name without capitals and punctuation, in any alphabet."""
+    return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 def task_named(name: str) -> Task:
@@ -276,6 +284,17 @@ class Choices:
     texts: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class LabelSet:
+    """The labels of a text that may have several.
+
+    Args:
+        labels: names among the task's `label_names`, in their order; None where it is not known which are true.
+    """
+
+    labels: tuple[str, ...] | None
+
+
 @dataclass(frozen=True, eq=False)
 class Pool:
     """Texts in which queries look for theirs; several may share one.
@@ -307,6 +326,11 @@ class Candidates:
     relevance: Mapping[str, int]
 
 
+Content: TypeAlias = (
+    tuple[Tagged, ...] | tuple[Answers, ...] | tuple[Choices, ...] | tuple[LabelSet, ...] | tuple[Candidates, ...]
+)
+
+
 @dataclass(frozen=True, eq=False)
 class Examples:
     """Texts with their labels, in the order of their source.
@@ -319,8 +343,8 @@ class Examples:
         labels: class numbers (int32, -1 where unlabelled) or scores (float32, NaN where unlabelled).
         source: one line saying where they came from.
         split: the part of the task's data.
-        content: what else each example has, of tasks that ask for more than labels: `Tagged`, `Answers`, `Choices`
-            or `Candidates`.
+        content: what else each example has, of tasks that ask for more than labels: `Tagged`, `Answers`, `Choices`,
+            `LabelSet` or `Candidates`.
         groups: to which part of the data each belongs, whose scores are given apart too: a paradigm, say; or None.
 
     Raises:
@@ -340,7 +364,7 @@ class Examples:
     source: str
     split: str
     groups: tuple[str, ...] | None = None
-    content: tuple[Tagged, ...] | tuple[Answers, ...] | tuple[Choices, ...] | tuple[Candidates, ...] | None = None
+    content: Content | None = None
 
     def __post_init__(self) -> None:
         rest = [given for given in (self.second, self.groups, self.content) if given is not None]
@@ -383,7 +407,7 @@ class Examples:
         return self.take(range(min(count, len(self))))
 
 
-def _facts(content: Tagged | Answers | Choices | Candidates) -> dict[str, Any]:
+def _facts(content: Tagged | Answers | Choices | LabelSet | Candidates) -> dict[str, Any]:
     """What makes an example's content, for a hash."""
     if isinstance(content, Candidates):
         return {"pool": content.pool.sha256, "relevance": dict(content.relevance)}

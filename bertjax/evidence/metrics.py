@@ -17,24 +17,9 @@ from jaxtyping import Bool, Float, Int, Num, Shaped
 
 from bertjax import arguments
 from bertjax.errors import DataError
+from bertjax.evidence import ratios
 from bertjax.evidence.effect_sizes import COHENS_D, COHENS_G, COHENS_Q, EffectSize
 from bertjax.evidence.measure import POINTS, Measure
-from bertjax.evidence.ratios import (
-    ANSWER_F1,
-    CROSS_ENTROPY,
-    ENTITIES,
-    EXACT_MATCH,
-    MARGIN,
-    MRR_10,
-    NDCG_10,
-    PSEUDO_PERPLEXITY,
-    RECALL_1,
-    RECALL_10,
-    RECALL_100,
-    STRICT_ENTITIES,
-    TAG_ACCURACY,
-    WORD_ACCURACY,
-)
 from bertjax.evidence.resampling import (
     Scorer,
     Sums,
@@ -97,6 +82,8 @@ class Metric:
             and returns the weights `[examples, runs]`.
         effect_size: how effects are standardised.
         any_scale: whether shifting and scaling the outputs leaves the score unchanged.
+        scale_of_labels: whether it compares values with labels, so that similarities, which have no such scale, cannot
+            be judged by it.
         ranks: whether each draw is ranked again, so that fewer draws are affordable.
         flips_alone: whether the difference depends only on gained and lost predictions, so that McNemar's and Tango's
             exact forms apply.
@@ -121,6 +108,7 @@ class Metric:
     swap_weights: Callable[[Outputs, Bool[np.ndarray, " examples"]], Float[np.ndarray, "examples runs"]] | None = None
     effect_size: EffectSize = COHENS_D
     any_scale: bool = False
+    scale_of_labels: bool = False
     ranks: bool = False
     flips_alone: bool = False
 
@@ -145,9 +133,10 @@ class Metric:
         """A metric that is a function of sums over all numbers of each output.
 
         Args:
-            rest: further attributes.
+            rest: further attributes; `reads` where it is a function of sums over values.
         """
-        return cls(name, label, "outputs", rest.pop("targets", "numbers"), sums.of_all, sums=sums, **rest)
+        reads, targets = rest.pop("reads", "outputs"), rest.pop("targets", "numbers")
+        return cls(name, label, reads, targets, sums.of_all, sums=sums, **rest)
 
     @property
     def measure(self) -> Measure:
@@ -314,17 +303,22 @@ def make_scorer(
 def _read(metric: Metric, outputs: Float[np.ndarray, "runs examples *numbers"]) -> Shaped[np.ndarray, "..."]:
     """What a metric reads of outputs. Raises `DataError` where they are of another kind."""
     if metric.reads == "outputs":
-        numbers = () if metric.sums is None else metric.sums.numbers
-        if outputs.ndim == 2 and not numbers:
+        sums = metric.sums
+        if outputs.ndim == 2 and not (sums and sums.fewest):
             outputs = outputs[..., None]
-        if outputs.ndim != 3 or (numbers and outputs.shape[-1] != len(numbers)):
-            what = f"each output's {' and '.join(numbers)}" if numbers else "outputs of several numbers"
+        if outputs.ndim != 3 or (sums is not None and not sums.takes(outputs.shape[-1])):
+            what = f"each output's {_names_of_numbers(sums)}" if sums else "outputs of several numbers"
             raise DataError(
                 f"{metric.label} reads {what}, [ablations, examples, numbers], found outputs of shape "
                 f"{list(outputs.shape)}"
             )
         return np.asarray(outputs, np.float64)
     return predictions_from_logits(outputs) if metric.reads == "predictions" else _values(outputs)
+
+
+def _names_of_numbers(sums: Sums) -> str:
+    names = " and ".join(sums.numbers)
+    return f"{names}, and for each label {' and '.join(sums.of_each_label)}" if sums.of_each_label else names
 
 
 def predictions_from_logits(logits: Float[np.ndarray, "..."]) -> Int[np.ndarray, "..."]:
@@ -552,29 +546,53 @@ METRICS: dict[str, Metric] = {
             ranks=True,
         ),
         Metric.of_sums(
-            "cross_entropy", "Cross-entropy", CROSS_ENTROPY, highest=np.inf, unit="nats", greater_is_better=False
+            "cross_entropy", "Cross-entropy", ratios.CROSS_ENTROPY, highest=np.inf, unit="nats", greater_is_better=False
         ),
-        Metric.of_sums("word_accuracy", "Accuracy of words", WORD_ACCURACY),
+        Metric.of_sums("word_accuracy", "Accuracy of words", ratios.WORD_ACCURACY),
         Metric.of_sums(
             "pseudo_perplexity",
             "Pseudo-perplexity",
-            PSEUDO_PERPLEXITY,
+            ratios.PSEUDO_PERPLEXITY,
             lowest=1.0,
             highest=np.inf,
             unit="",
             greater_is_better=False,
         ),
-        Metric.of_sums("margin", "Mean margin", MARGIN, lowest=-np.inf, highest=np.inf, unit="nats"),
-        Metric.of_sums("entity_f1", "F1 of entities", ENTITIES),
-        Metric.of_sums("strict_entity_f1", "F1 of entities, strict", STRICT_ENTITIES),
-        Metric.of_sums("tag_accuracy", "Accuracy of tags", TAG_ACCURACY),
-        Metric.of_sums("exact_match", "Exact match", EXACT_MATCH),
-        Metric.of_sums("answer_f1", "F1 of answers", ANSWER_F1),
-        Metric.of_sums("ndcg_10", "nDCG@10", NDCG_10),
-        Metric.of_sums("mrr_10", "MRR@10", MRR_10),
-        Metric.of_sums("recall_1", "Recall@1", RECALL_1),
-        Metric.of_sums("recall_10", "Recall@10", RECALL_10),
-        Metric.of_sums("recall_100", "Recall@100", RECALL_100),
+        Metric.of_sums("margin", "Mean margin", ratios.MARGIN, lowest=-np.inf, highest=np.inf, unit="nats"),
+        Metric.of_sums("entity_f1", "F1 of entities", ratios.ENTITIES),
+        Metric.of_sums("strict_entity_f1", "F1 of entities, strict", ratios.STRICT_ENTITIES),
+        Metric.of_sums("tag_accuracy", "Accuracy of tags", ratios.TAG_ACCURACY),
+        Metric.of_sums("exact_match", "Exact match", ratios.EXACT_MATCH),
+        Metric.of_sums("answer_f1", "F1 of answers", ratios.ANSWER_F1),
+        Metric.of_sums("micro_f1", "Micro F1", ratios.MICRO_F1),
+        Metric.of_sums("macro_f1", "Macro F1", ratios.MACRO_F1),
+        Metric.of_sums("subset_accuracy", "Subset accuracy", ratios.SUBSET_ACCURACY),
+        *(
+            Metric.of_sums(name, label, sums)
+            for name, label, sums in (
+                ("ndcg_10", "nDCG@10", ratios.NDCG_10),
+                ("mrr_10", "MRR@10", ratios.MRR_10),
+                ("recall_1", "Recall@1", ratios.RECALL_1),
+                ("recall_10", "Recall@10", ratios.RECALL_10),
+                ("recall_100", "Recall@100", ratios.RECALL_100),
+            )
+        ),
+        *(
+            Metric.of_sums(
+                name,
+                label,
+                sums,
+                reads="values",
+                highest=np.inf,
+                unit="",
+                greater_is_better=False,
+                scale_of_labels=True,
+            )
+            for name, label, sums in (
+                ("mean_squared_error", "Mean squared error", ratios.SQUARED_ERROR),
+                ("mean_absolute_error", "Mean absolute error", ratios.ABSOLUTE_ERROR),
+            )
+        ),
     )
 }
 

@@ -6,7 +6,10 @@ masked by itself (Salazar et al. 2020). Of a minimal pair they are the log-likel
 a sentence with tags they are the mean log-probability of its true tags, and counts: of words, and of entities, true
 ones, found ones and those that are both. Of a question they are the score of the predicted answer, its exact match and
 its F1 (Rajpurkar et al. 2016). Of a query they are its margin, how far the best relevant text is before the best other
-one, and its scores as trec_eval computes them.
+one, and its scores as trec_eval computes them. Of a text with a set of labels they are the mean log-likelihood of what
+is true of each label and whether all are right; then for each label whether it is a hit, found and true, 0 or 1.
+
+Errors of a regression are read from its values.
 """
 
 from collections.abc import Callable
@@ -18,6 +21,7 @@ from jaxtyping import Float, Num
 from bertjax.evidence.resampling import Sums
 
 Outputs = Float[np.ndarray, "runs rows numbers"]
+Values = Float[np.ndarray, "runs rows"]
 Terms = Float[np.ndarray, "runs rows terms"]
 
 WORDS = ("log-probability", "rank")
@@ -30,6 +34,7 @@ TAGS = (
 )
 ANSWERS = ("score", "exact match", "F1")
 RANKINGS = ("margin", "nDCG@10", "MRR@10", "recall@1", "recall@10", "recall@100")
+LABEL_SETS, OF_EACH_LABEL = ("log-likelihood", "exact match"), ("hit", "found", "true")
 
 
 def _one_and_value(
@@ -46,6 +51,21 @@ def _columns(places: tuple[int, ...], outputs: Outputs, labels: Num[np.ndarray, 
     return outputs[..., list(places)]
 
 
+def _errors(size: Callable[[Values], Values], values: Values, labels: Num[np.ndarray, " rows"], positive: int) -> Terms:
+    """The size of what each value differs by from its label, and 1."""
+    sizes = size(values - labels)
+    return np.stack([sizes, np.ones(sizes.shape)], axis=-1)
+
+
+def _over_labels(outputs: Outputs, labels: Num[np.ndarray, " rows"], positive: int) -> Terms:
+    """Hits, found and true ones of all labels together."""
+    return np.stack([outputs[..., 2 + place :: 3].sum(axis=-1) for place in range(3)], axis=-1)
+
+
+def _by_label(outputs: Outputs, labels: Num[np.ndarray, " rows"], positive: int) -> Terms:
+    return outputs[..., 2:]
+
+
 def _mean(sums: Float[np.ndarray, "*draws 2"]) -> Float[np.ndarray, "*draws"]:
     with np.errstate(invalid="ignore"):  # no word
         mean: Float[np.ndarray, "*draws"] = sums[..., 0] / sums[..., 1]
@@ -56,6 +76,12 @@ def _f1(sums: Float[np.ndarray, "*draws 3"]) -> Float[np.ndarray, "*draws"]:
     """F1 of what is hit among what is found and what is true; 0 where neither is there, as in seqeval."""
     both = sums[..., 1] + sums[..., 2]
     return np.divide(2 * sums[..., 0], both, out=np.zeros(both.shape), where=both > 0)
+
+
+def _mean_f1(sums: Float[np.ndarray, "*draws terms"]) -> Float[np.ndarray, "*draws"]:
+    """The mean over labels of their F1; 0 for a label that is neither found nor true."""
+    mean: Float[np.ndarray, "*draws"] = _f1(sums.reshape(*sums.shape[:-1], -1, 3)).mean(axis=-1)
+    return mean
 
 
 def mean_of(numbers: tuple[str, ...], value: Callable[[Outputs], Float[np.ndarray, "runs rows"]]) -> Sums:
@@ -81,3 +107,8 @@ MRR_10 = mean_of(RANKINGS, lambda outputs: outputs[..., 2])
 RECALL_1 = mean_of(RANKINGS, lambda outputs: outputs[..., 3])
 RECALL_10 = mean_of(RANKINGS, lambda outputs: outputs[..., 4])
 RECALL_100 = mean_of(RANKINGS, lambda outputs: outputs[..., 5])
+MICRO_F1 = Sums(_over_labels, _f1, LABEL_SETS, OF_EACH_LABEL)
+MACRO_F1 = Sums(_by_label, _mean_f1, LABEL_SETS, OF_EACH_LABEL)
+SUBSET_ACCURACY = Sums(partial(_one_and_value, lambda outputs: outputs[..., 1]), _mean, LABEL_SETS, OF_EACH_LABEL)
+SQUARED_ERROR = Sums(partial(_errors, np.square), _mean, ())
+ABSOLUTE_ERROR = Sums(partial(_errors, np.abs), _mean, ())

@@ -191,12 +191,25 @@ class Sums:
         terms: takes outputs `[runs, rows, ...]`, labels `[rows]` and the positive class; returns what is summed,
             `[runs, rows, terms]`.
         score: takes the sums `[..., terms]`, float64, and returns scores `[...]`; NaN where undefined.
-        numbers: of each output, by what they are.
+        numbers: of each output, by what they are; none where that is not said, or where it reads a value alone.
+        of_each_label: those that follow for each label, by what they are.
     """
 
     terms: Callable[[Any, Labels, int], Float[np.ndarray, "runs rows terms"]]
     score: Callable[[Float[np.ndarray, "*draws terms"]], Float[np.ndarray, "*draws"]]
     numbers: tuple[str, ...]
+    of_each_label: tuple[str, ...] = ()
+
+    @property
+    def fewest(self) -> int:
+        """How many numbers an output has at least: of a single label."""
+        return len(self.numbers) + len(self.of_each_label)
+
+    def takes(self, count: int) -> bool:
+        """Whether an output may have so many numbers."""
+        more = count - self.fewest
+        several = more > 0 and bool(self.of_each_label) and more % len(self.of_each_label) == 0
+        return several or more == 0 or not self.fewest
 
     def of_all(self, outputs: Any, labels: Labels, positive: int) -> Float[np.ndarray, " runs"]:
         """The score of each run on all outputs."""

@@ -212,7 +212,7 @@ def check_weighable(metric: Metric | str, labels: Num[np.ndarray, " examples"], 
     """
     metric = find_metric(metric)
     valid_labels = labels[labelled(metric, labels)]
-    numbers = () if metric.reads == "values" else (len(metric.sums.numbers) if metric.sums else 2,)
+    numbers = () if metric.reads == "values" else (metric.sums.fewest if metric.sums else 2,)
     shape = (1, 2 * len(valid_labels), *numbers)
     make_scorer(metric, np.zeros(shape), np.concatenate([valid_labels, valid_labels]), positive)
 

@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Num, Shaped
 
 from bertjax.atomic_files import encode_json, made_directory, remove_leftovers, staged
-from bertjax.data import Answers, Candidates, Choices, Examples, Tagged
+from bertjax.data import Answers, Candidates, Choices, Examples, LabelSet, Tagged
 from bertjax.errors import DataError, InputError, OutputError
 from bertjax.evidence import score
 from bertjax.formatting import finite, to_json
@@ -391,6 +391,8 @@ def describe_examples(examples: Examples, arrays: Arrays) -> list[dict[str, Any]
             line["answers"] = [*content.texts]
         elif isinstance(content, Choices):
             line["choices"] = [*content.texts]
+        elif isinstance(content, LabelSet) and content.labels is not None:
+            line["labels"] = [*content.labels]
         elif isinstance(content, Tagged):
             line |= {"words": [*content.words], "tags": [*content.tags]}
     for line, group in zip(lines, examples.groups or (), strict=False):

@@ -274,6 +274,36 @@ class ShownRankings(Shown):
         return line if rank < 2 else [*line, (f" relevant: place {rank}", PLAIN)]
 
 
+class ShownLabels(Shown):
+    """Texts with sets of labels: true ones, and those that the model finds."""
+
+    value, note = "mean log-likelihood", "It is that of what is true of each label. Right labels are green."
+
+    def values(self, outputs: Float[np.ndarray, "outputs ..."]) -> Float[np.ndarray, " examples"]:
+        """The mean log-likelihood of what is true of each label."""
+        return np.asarray(outputs[:, 0])
+
+    def lines(self, place: int) -> list[Line]:
+        """The texts, the true labels, and those that the model finds."""
+        true = self.saved.examples[place].get("labels")
+        line: Line = [("true", NAME), *([(name, TRUE) for name in true] if true else [(_lacking(true), PLAIN)])]
+        return [*super().lines(place), line, self._found("found", place, self.saved.outputs["base"][place])]
+
+    def change(self, run: int, place: int) -> list[Line]:
+        """What an ablated model finds."""
+        return [self._found("ablated", place, self.saved.outputs["outputs"][run, place])]
+
+    def _found(self, name: str, place: int, numbers: Float[np.ndarray, " numbers"]) -> Line:
+        names, true = self.saved.summary["data"]["label_names"], self.saved.examples[place].get("labels")
+        found = [names[label] for label in np.flatnonzero(numbers[3::3] > 0)]
+        marks = [PLAIN if true is None else RIGHT if label in true else WRONG for label in found]
+        return [(name, NAME), *(zip(found, marks, strict=True) if found else [("none", PLAIN)])]
+
+
+def _lacking(true: Sequence[str] | None) -> str:
+    return "not known" if true is None else "none"
+
+
 def cut_out(text: str, start: int, end: int, mark: str, around: int = AROUND) -> Line:
     """A part of a text with what stands around it.
 
@@ -311,6 +341,7 @@ SHOWN: dict[str, type[Shown]] = {
     "choices": ShownChoices,
     "ranking": ShownRankings,
     "scored-ranking": ShownRankings,
+    "label-sets": ShownLabels,
 }
 
 

@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Int, Num
 
 from bertjax.checkpoints import locate
-from bertjax.data import CUSTOM, Examples, Tokenizer, load_examples
+from bertjax.data import CUSTOM, Examples, Tokenizer, load_examples, task_named
 from bertjax.engine import SweepResult, budget_of_texts
 from bertjax.evidence import Metric, check_labels, check_weighable
 from bertjax.interventions import Ablation, Change, name_layer_head
-from bertjax.model import BertForSentenceEmbedding, PretrainedModel, load
+from bertjax.model import BertForSentenceEmbedding, BertForSequenceClassification, PretrainedModel, load
 from bertjax.results import Entry, Place
 from bertjax.study.scoring import Judge, judges_of, score_ablations
 from bertjax.study.settings import Settings, list_ablations
@@ -69,7 +69,7 @@ class Job:
         """Outputs that are all 0, in the form of a run's."""
         form = self.encoded.form
         of_kind = {"logits": len(self.encoded.label_order), "choices": self.encoded.copies}
-        count = of_kind.get(form.name, len(form.numbers))
+        count = of_kind.get(form.name, len(form.numbers_of(self.examples.task)))
         return np.zeros((len(self.labels), count) if count else (len(self.labels),))
 
     @property
@@ -123,10 +123,16 @@ def load_model(settings: Settings, directory: Path) -> PretrainedModel:
 
 
 def _load_examples(settings: Settings, model: PretrainedModel) -> Examples:
-    """The examples; labels of a user's own file are numbers where the model gives one (`num_labels` 1)."""
-    names = settings.label_names
-    if names is None and settings.task.lower() == CUSTOM and is_regression(model):
+    """The examples; labels of a user's own file are numbers where the model gives one (`num_labels` 1).
+
+    Sets of labels are read by the model's names of these.
+    """
+    names, is_custom = settings.label_names, settings.task.lower() == CUSTOM
+    if names is None and is_custom and is_regression(model):
         names = ()
+    several = not is_custom and task_named(settings.task).asks == "label-sets"
+    if names is None and several and isinstance(model, BertForSequenceClassification):
+        names = tuple(name for _, name in sorted(model.config.id2label.items()))
     return load_examples(
         settings.task,
         split=settings.split,

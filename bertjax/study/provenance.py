@@ -32,7 +32,7 @@ def provenance(job: Job) -> dict[str, Any]:
             "sha256": examples.sha256,
         },
         "outputs": encoded.kind,
-        **({"numbers": list(encoded.form.numbers)} if encoded.form.numbers else {}),
+        **({"numbers": list(encoded.form.numbers_of(examples.task))} if encoded.form.numbers else {}),
         **({"tags": list(encoded.tags)} if encoded.tags else {}),
         "metrics": [metric.name for metric in metrics],
         "positive": job.positive,

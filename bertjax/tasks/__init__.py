@@ -1,8 +1,8 @@
 """Tasks: what a model is asked of each example, and what of its answer is kept for the metrics."""
 
 from bertjax.tasks.encoded import Asked, Encoded, TaskResult, batch_encodings
-from bertjax.tasks.encoding import encode_examples, is_regression, label_order
-from bertjax.tasks.forms import FORMS, Chosen, Form, cosine, metrics_of, positive_label
+from bertjax.tasks.encoding import encode_examples, is_regression
+from bertjax.tasks.forms import FORMS, Chosen, Form, cosine, label_order, metrics_of, positive_label
 from bertjax.tasks.masked_words import UNKNOWN, name_unknown
 from bertjax.tasks.options import PLL, Options
 

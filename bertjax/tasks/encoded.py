@@ -7,9 +7,11 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Int, Int32, Int64, Num, Shaped
 
-from bertjax.data import Encoding, batches_by_length, collate
+from bertjax.data import Encoding, Tokenizer, batches_by_length, collate
 from bertjax.engine import SharedEncodings, SweepResult
+from bertjax.machine import memory_left
 from bertjax.tasks.forms import FORMS, Form
+from bertjax.tasks.options import Options
 
 Collect = Callable[[Shaped[np.ndarray, "runs texts *numbers"]], "Collected"]
 
@@ -220,6 +222,19 @@ class Encoded:
             order = list(self.label_order)
             base, outputs = base[..., order], outputs[..., order]
         return TaskResult(base, outputs, result.ablations, result.attention, result.seconds, details)
+
+
+def encode_texts(
+    tokenizer: Tokenizer, first: Sequence[str], second: Sequence[str] | None, examples: int, options: Options
+) -> Sequence[Encoding]:
+    """Tokenised texts or pairs; of several processes that were joined each makes its share.
+
+    Args:
+        examples: how many there are; text `n` belongs to example `n % examples`.
+    """
+    if options.together:
+        return SharedEncodings(tokenizer, first, second, options.max_length or 0, examples, options.memory)
+    return tuple(tokenizer.encode(first, second, options.max_length, room=memory_left(options.memory)))
 
 
 def batch_encodings(

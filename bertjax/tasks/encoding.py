@@ -5,11 +5,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
-from bertjax.data import TASKS, Asks, Encoding, Examples, Task, Tokenizer
-from bertjax.engine import SharedEncodings
+from bertjax.data import TASKS, Asks, Examples, Task, Tokenizer
 from bertjax.errors import ConfigError, InputError, some_of
 from bertjax.formatting import count_of
-from bertjax.machine import memory_left
 from bertjax.model import (
     BertForMaskedLM,
     BertForMultipleChoice,
@@ -20,9 +18,9 @@ from bertjax.model import (
     BertForTokenClassification,
     PretrainedModel,
 )
-from bertjax.tasks import answers, choices, masked_words, minimal_pairs, ranking, tags
-from bertjax.tasks.encoded import Encoded
-from bertjax.tasks.forms import plain_label
+from bertjax.tasks import answers, choices, masked_words, minimal_pairs, multi_label, ranking, tags
+from bertjax.tasks.encoded import Encoded, encode_texts
+from bertjax.tasks.forms import label_order
 from bertjax.tasks.options import Options
 
 
@@ -62,6 +60,7 @@ ASKINGS: Mapping[Asks, Asking] = MappingProxyType(
         "agreement": Asking(_OF_WORDS, "masked-LM head", minimal_pairs.encode_agreement),
         "tags": Asking((BertForTokenClassification,), "token-classification head", tags.encode),
         "choices": Asking((BertForMultipleChoice,), "multiple-choice head", choices.encode),
+        "label-sets": Asking((BertForSequenceClassification,), "classification head", multi_label.encode),
         "answers": Asking((BertForQuestionAnswering,), "question-answering head", answers.encode),
         "order": Asking(
             (BertForSentenceEmbedding, BertForSequenceClassification),
@@ -106,10 +105,7 @@ def encode_examples(
         return _encode_asked(model, tokenizer, examples, replace(options, max_length=length), prompts)
     kind, order = _kind_of_outputs(model, examples)
     tokenizer, first, second = _with_prompts(model, tokenizer, examples, prompts)
-    if options.together:
-        encodings: Sequence[Encoding] = SharedEncodings(tokenizer, first, second, length, len(examples), options.memory)
-    else:
-        encodings = tuple(tokenizer.encode(first, second, length, room=memory_left(options.memory)))
+    encodings = encode_texts(tokenizer, first, second, len(examples), replace(options, max_length=length))
     copies = 2 if kind == "similarity" else 1
     return Encoded(kind, encodings, tokenizer.pad_id, len(examples), order, copies=copies)
 
@@ -171,13 +167,13 @@ def _kind_of_outputs(model: PretrainedModel, examples: Examples) -> tuple[str, t
 def what_it_can_do(model: PretrainedModel) -> str:
     """Which tasks fit a model, as the end of a message."""
     names = [task.name for task in TASKS.values() if task.asks in ASKINGS and ASKINGS[task.asks].fits(model)]
+    if isinstance(model, BertForSequenceClassification):  # whether sets of labels were meant, it does not say
+        labels, scores = count_of(model.config.num_labels, "label"), ", or ranking" if is_regression(model) else ""
+        return f"it is a classifier of {labels}: give the task that it was fine-tuned on{scores}"
     if isinstance(model, BertForSentenceEmbedding):
         return f"it measures similarities: give a task of pairs, or --task {some_of(names, most=len(names))}"
     if names:
         return f"it can do --task {some_of(names, most=len(names))}"
-    if isinstance(model, BertForSequenceClassification):
-        labels = count_of(model.config.num_labels, "label")
-        return f"it is a classifier of {labels}: give the task that it was fine-tuned on"
     return "give a checkpoint with a head for a task, or one of sentence-transformers"
 
 
@@ -262,30 +258,3 @@ def _default_length(model: PretrainedModel, tokenizer: Tokenizer, asks: Asks) ->
     if asks in LENGTHS:
         return min(LENGTHS[asks] or most, most)
     return most if isinstance(model, BertForSentenceEmbedding) or _is_cross_encoder(model) else min(128, most)
-
-
-def label_order(id2label: Mapping[int, str], task: Task) -> tuple[int, ...]:
-    """Which of the model's outputs stands for each label of the task.
-
-    Models name their labels; some checkpoints number them otherwise than GLUE does. Where the names are the
-    task's own, they decide; where they are LABEL_0, LABEL_1 ..., GLUE's order is assumed.
-
-    Raises:
-        ConfigError: the model has another number of labels, or other names.
-    """
-    wanted = task.label_names or ("score",)
-    names = tuple(id2label[number] for number in sorted(id2label))
-    if len(names) != len(wanted):
-        raise ConfigError(
-            f"the model has {count_of(len(names), 'label')}, but {task.name} has {len(wanted)}: {some_of(wanted)}"
-        )
-    generic = tuple(f"LABEL_{number}" for number in range(len(names)))
-    if task.label_names is None or names in (generic, wanted):
-        return tuple(range(len(wanted)))
-    of_model, of_task = [plain_label(name) for name in names], [plain_label(name) for name in wanted]
-    if len(set(of_task)) < len(of_task) or sorted(of_model) != sorted(of_task):
-        raise ConfigError(
-            f"the model's labels {some_of(names)} are not {task.name}'s {some_of(wanted)}: "
-            "name them alike in the model's config.json (id2label)"
-        )
-    return tuple(of_model.index(name) for name in of_task)

@@ -8,10 +8,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from jaxtyping import Float
 
-from bertjax.data import Task
+from bertjax.data import Task, plain_label
 from bertjax.engine import Combine, SweepResult
-from bertjax.errors import DataError, InputError, some_of
+from bertjax.errors import ConfigError, DataError, InputError, some_of
 from bertjax.evidence import METRICS, Metric, as_metric, find_metric, ratios
+from bertjax.formatting import count_of
 from bertjax.interventions import Readout, readouts
 
 Chosen: TypeAlias = Metric | str | Callable[[Any, Any], float]
@@ -28,6 +29,7 @@ class Form:
         called: what outputs are called in messages; empty where labels decide.
         numbers: what each output's numbers are, for metrics that read them all; empty where it has one for each label,
             or one alone.
+        of_each_label: what those are that follow for each of the task's labels.
         counted: what there is one of at each token that a model is asked at.
         predicts: whether its largest number is a predicted class, where labels are classes.
         by_rank: whether values are judged by how they order examples, whatever the task's own metrics.
@@ -39,6 +41,7 @@ class Form:
     combine: Combine | None = None
     called: str = ""
     numbers: tuple[str, ...] = ()
+    of_each_label: tuple[str, ...] = ()
     counted: str = ""
     predicts: bool = False
     by_rank: bool = False
@@ -50,11 +53,19 @@ class Form:
             return result.base, result.outputs
         return result.base[..., : self.sized], result.outputs[..., : self.sized]
 
+    def numbers_of(self, task: Task) -> tuple[str, ...]:
+        """What each output's numbers are, those of labels by their names."""
+        labels = task.label_names or ()
+        return *self.numbers, *(f"{name}: {number}" for name in labels for number in self.of_each_label)
+
     def fits(self, metric: Metric, task: Task) -> bool:
         """Whether a metric can judge outputs of this form with the task's labels."""
         classes, two_classes = task.kind == "classification", len(task.label_names or (0, 0)) == 2
         if metric.reads == "outputs":
-            return metric.sums is None or metric.sums.numbers == self.numbers
+            sums = metric.sums
+            return sums is None or (sums.numbers, sums.of_each_label) == (self.numbers, self.of_each_label)
+        if metric.scale_of_labels and self.by_rank:
+            return False
         if (metric.targets == "classes") != classes or not (self.by_rank or self.predicts):
             return False
         predicts = classes and self.predicts
@@ -102,6 +113,14 @@ FORMS: Mapping[str, Form] = MappingProxyType(
             Form("answers", readouts.answers, called="answers", numbers=ratios.ANSWERS, sized=1),
             Form("ranking", readouts.sentence_embedding, called="rankings", numbers=ratios.RANKINGS, sized=1),
             Form("scored-ranking", readouts.score, called="rankings", numbers=ratios.RANKINGS, sized=1),
+            Form(
+                "label-sets",
+                readouts.logits,
+                called="sets of labels",
+                numbers=ratios.LABEL_SETS,
+                of_each_label=ratios.OF_EACH_LABEL,
+                sized=1,
+            ),
             Form(
                 "likelihoods",
                 readouts.log_probabilities,
@@ -161,6 +180,28 @@ def positive_label(kind: str, task: Task) -> int:
     )
 
 
-def plain_label(name: str) -> str:
-    """A label's name without capitals and punctuation, in any alphabet."""
-    return "".join(letter for letter in name.lower() if letter.isalnum())
+def label_order(id2label: Mapping[int, str], task: Task) -> tuple[int, ...]:
+    """Which of the model's outputs stands for each label of the task.
+
+    Models name their labels; some checkpoints number them otherwise than GLUE does. Where the names are the
+    task's own, they decide; where they are LABEL_0, LABEL_1 ..., GLUE's order is assumed.
+
+    Raises:
+        ConfigError: the model has another number of labels, or other names.
+    """
+    wanted = task.label_names or ("score",)
+    names = tuple(id2label[number] for number in sorted(id2label))
+    if len(names) != len(wanted):
+        raise ConfigError(
+            f"the model has {count_of(len(names), 'label')}, but {task.name} has {len(wanted)}: {some_of(wanted)}"
+        )
+    generic = tuple(f"LABEL_{number}" for number in range(len(names)))
+    if task.label_names is None or names in (generic, wanted):
+        return tuple(range(len(wanted)))
+    of_model, of_task = [plain_label(name) for name in names], [plain_label(name) for name in wanted]
+    if len(set(of_task)) < len(of_task) or sorted(of_model) != sorted(of_task):
+        raise ConfigError(
+            f"the model's labels {some_of(names)} are not {task.name}'s {some_of(wanted)}: "
+            "name them alike in the model's config.json (id2label)"
+        )
+    return tuple(of_model.index(name) for name in of_task)

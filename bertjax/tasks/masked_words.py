@@ -51,8 +51,9 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
     )
 
 
-def collect_words(asked: Asked, given: Float[np.ndarray, "runs texts wanted 2"]) -> Collected:
+def collect_words(asked: Asked | None, given: Float[np.ndarray, "runs texts wanted 2"]) -> Collected:
     """Log-probability and rank of each word, one after another."""
+    assert asked is not None
     return Collected(asked.of_words(given))
 
 

@@ -1,9 +1,9 @@
 """Questions with several answers to choose from, one of which is right: SWAG, RACE, COPA, ARC and data in their form.
 
-Choices are a list in a column (`choices`, `endings`, `options`, `answers`) of JSONL, or columns of their own
-(`ending0`, `choice1`, `sol1` ...). What stands before them is in `context` (or `ctx`, `premise`, `passage`, `article`,
-`sent1`) and `question` (or `sent2`), one of which may be missing. The label is the right one's number from 0, its
-letter, or its text.
+Choices are a list in a column (`choices`, `endings`, `options`, `answers`) of JSONL, Parquet or `datasets`, or columns
+of their own (`ending0`, `choice1`, `sol1` ...). What stands before them is in `context` (or `ctx`, `premise`,
+`passage`, `article`, `sent1`) and `question` (or `sent2`), one of which may be missing. The label is the right one's
+number from 0, its letter, or its text.
 """
 
 import re
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bertjax.data.arrow_tables import is_saved_dataset
 from bertjax.data.local_files import read_table, texts_of
 from bertjax.data.tables import Table, brief, no_column
 from bertjax.data.tasks import Choices, Examples, Task
@@ -30,7 +31,7 @@ SINGLE = re.compile(r"(ending|choice|sol|solution|option|answer)_?(\d)")
 
 
 def read_choices(path: Path, task: Task, columns: Sequence[str] | None = None, memory: int | None = None) -> Examples:
-    """Questions of a file.
+    """Questions of a file, or of the directory of a split that `datasets` saved.
 
     Args:
         task: `multiple-choice`.
@@ -40,9 +41,9 @@ def read_choices(path: Path, task: Task, columns: Sequence[str] | None = None, m
     Raises:
         DataError: a line of it is wrong.
     """
-    if is_directory(path):
+    if is_directory(path) and not is_saved_dataset(path):
         raise DataError(f"{path}: is a directory; {task.name} needs a file, .jsonl, .csv, .tsv or .parquet")
-    table = read_table(path, task, partial(_wanted, columns), memory_left(memory))
+    table = read_table(path, task, partial(_wanted, columns), memory_left(memory), lists=True)
     before = list(columns or ())
     for usual in () if columns else (CONTEXTS, QUESTIONS):
         before += [name for name in usual if name in table.columns][:1]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bertjax.data.arrow_tables import is_saved_dataset
+from bertjax.data.local_files import whole_number
 from bertjax.data.tables import brief, numbered_lines
 from bertjax.data.tasks import Candidates, Pool
 from bertjax.errors import DataError, some_of
@@ -126,7 +127,7 @@ def _read_judgments(path: Path, room: int) -> dict[str, dict[str, int]]:
     """What is relevant for each query; its id is the first column, text and relevance are the last two."""
     found: dict[str, dict[str, int]] = {}
     for line, fields in _fields(path, room, (3, 4)):
-        grade = whole_number(fields[-1])
+        grade = grade_of(fields[-1])
         if grade is None:
             raise DataError(f"{path}, line {line}: relevance {brief(fields[-1])} is no whole number")
         own = found.setdefault(fields[0], {})
@@ -195,9 +196,7 @@ def _of_json(where: str, line: str) -> tuple[str, str]:
     return str(name), whole
 
 
-def whole_number(text: str) -> int | None:
-    """A whole number, also written as 1.0."""
-    try:
-        return int(float(text)) if float(text).is_integer() and abs(float(text)) < 1e6 else None
-    except ValueError:
-        return None
+def grade_of(value: object) -> int | None:
+    """How relevant something is said to be: a whole number of at most six digits, also as 1.0; None for any other."""
+    number = whole_number(value)
+    return number if number is not None and abs(number) < 10**6 else None

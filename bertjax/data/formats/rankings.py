@@ -3,8 +3,8 @@
 A file (TSV, CSV, JSONL, Parquet) has a row for each candidate: `query` (or `question`), the candidate (`passage`,
 `document`, `candidate`, `sentence`, `text` ...) and its `relevance` (or `label`, `score` ...): a whole number, or a
 word such as `entailment` or `not_entailment`; queries are told apart by `query_id` (or `qid`), or by their text. JSONL
-may have a query in each line instead, with lists `positive` and `negative`, or `candidates` and `relevance`. Of
-collections in the form of TREC and BEIR see `collections`.
+and Parquet may have a query in each row instead, with lists `positive` and `negative`, or `candidates` and `relevance`.
+Of collections in the form of TREC and BEIR see `collections`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bertjax.data.formats.collections import QUERY_IDS, TEXT_IDS, is_collection, read_collection, whole_number
+from bertjax.data.formats.collections import QUERY_IDS, TEXT_IDS, grade_of, is_collection, read_collection
 from bertjax.data.local_files import read_table, texts_of
 from bertjax.data.tables import Table, brief, no_column
 from bertjax.data.tasks import Candidates, Examples, Pool, Task
@@ -99,7 +99,7 @@ def _read_rows(
     """The queries of a file, and which columns hold what, where that was guessed."""
     if columns is not None and len(columns) != 2:
         raise DataError(f"{task.name} takes two text columns, the queries' first; found {', '.join(columns)}")
-    table = read_table(path, task, partial(_wanted, columns), room)
+    table = read_table(path, task, partial(_wanted, columns), room, lists=True)
     query = columns[0] if columns else _column(table, QUERIES)
     if columns is None and any(name in table.columns for name in (*POSITIVE, *LISTS)):
         found, said = _queries_of_lists(table, query), f", queries in {query}"
@@ -213,7 +213,7 @@ def _grade(table: Table, row: int, value: object) -> int:
     text = str(value).strip().lower()
     if text in YES or text in NO:
         return int(text in YES)
-    number = whole_number(text)
+    number = grade_of(text)
     if number is None:
         raise table.error(row, f"relevance {brief(value)} is no whole number, nor yes or no")
     return number

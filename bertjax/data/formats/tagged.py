@@ -1,9 +1,10 @@
-"""Sentences whose words have tags: columns of words and tags as in CoNLL's files, or lists in JSONL.
+"""Sentences whose words have tags: columns of words and tags as in CoNLL's files, or lists in JSONL and in Parquet.
 
 A `.conll` file (also `.bio`, `.iob`, `.txt`, `.tsv`, each also `.gz`) has a word in each line, its first column, and
 its tag in the last; columns are apart by tabs or else by spaces. A blank line, which may hold blanks and tabs, ends a
 sentence. Lines of `-DOCSTART-` are left out. A `.conllu` file has its own columns: the words' forms and their universal
-parts of speech. JSONL has `tokens` (or `words`) and `tags` (or `ner_tags`, `labels`), lists of texts.
+parts of speech. JSONL, Parquet and directories of HuggingFace `datasets` have `tokens` (or `words`) and `tags` (or
+`ner_tags`, `labels`), lists of texts; tags may be class numbers whose names the file has (`ClassLabel`).
 """
 
 import re
@@ -14,6 +15,7 @@ from typing import cast
 
 import numpy as np
 
+from bertjax.data.arrow_tables import is_saved_dataset
 from bertjax.data.local_files import read_table
 from bertjax.data.tables import Table, brief, no_column, numbered_lines
 from bertjax.data.tasks import Examples, Tagged, Task
@@ -23,37 +25,39 @@ from bertjax.machine import memory_left
 from bertjax.paths import is_directory
 
 WORDS, TAGS = ("tokens", "words"), ("tags", "ner_tags", "pos_tags", "labels")
+OF_LISTS = (".jsonl", ".jsonl.gz", ".parquet", ".parquet.gz")
 DOCUMENT = "-DOCSTART-"
 ENTITY = re.compile(r"[BIOESLU]-.+|O")  # a tag that says where in an entity its word is
 OF_TAGS = ("tag_accuracy",)  # of tags that are none of entities
 
 
 def read_tagged(path: Path, task: Task, columns: Sequence[str] | None = None, memory: int | None = None) -> Examples:
-    """Sentences of a file.
+    """Sentences of a file, or of the directory of a split that `datasets` saved.
 
     Args:
         task: `token-classification`; where tags are none of entities, accuracy alone judges.
-        columns: of JSONL, the one of words and the one of tags.
+        columns: of lists, the one of words and the one of tags.
         memory: bytes that this process may hold while reading.
 
     Raises:
         DataError: a line of it is wrong.
     """
-    if is_directory(path):
-        raise DataError(f"{path}: is a directory; {task.name} needs a file, .conll or .jsonl")
+    if is_directory(path) and not is_saved_dataset(path):
+        raise DataError(f"{path}: is a directory; {task.name} needs a file, .conll, .jsonl or .parquet")
     if columns is not None and len(columns) != 2:
         raise DataError(f"{task.name} takes two columns, of words and of tags; found {', '.join(columns)}")
     room = memory_left(memory)
-    if path.name.endswith((".jsonl", ".jsonl.gz")):
-        known = {*WORDS, *TAGS, *(columns or ())}
-        table = read_table(path, task, lambda found, where: known & {*found}, room)
+    if is_directory(path) or path.name.endswith(OF_LISTS):
+        known = {*(columns or (*WORDS, *TAGS))}
+        table = read_table(path, task, lambda found, where: known & {*found}, room, lists=True)
     else:
         table = _read_columns(path, room)
     names = tuple(columns) if columns else tuple(_first(table, choices) for choices in (WORDS, TAGS))
     for name in names:
         if name not in table.columns:
             raise no_column(name, table.columns, str(path))
-    sentences = tuple(_sentence(table, row, names) for row in range(len(table)))
+    columns_of = [(name, table.column(name)) for name in names]
+    sentences = tuple(_sentence(table, row, columns_of) for row in range(len(table)))
     several = sum(len(_alternatives(tag)) > 1 for one in sentences for tag in one.tags)
     sentences = tuple(replace(one, tags=tuple(_alternatives(tag)[0] for tag in one.tags)) for one in sentences)
     count, tags = sum(len(sentence.words) for sentence in sentences), {tag for one in sentences for tag in one.tags}
@@ -83,9 +87,9 @@ def _first(table: Table, choices: Sequence[str]) -> str:
     return next((name for name in choices if name in table.columns), choices[0])
 
 
-def _sentence(table: Table, row: int, names: Sequence[str]) -> Tagged:
-    words, tags = (cast(Sequence[str], table.column(name)[row]) for name in names)
-    for name, values in zip(names, (words, tags), strict=True):
+def _sentence(table: Table, row: int, columns: Sequence[tuple[str, Sequence[object]]]) -> Tagged:
+    words, tags = (cast(Sequence[str], _named(table, row, name, values[row])) for name, values in columns)
+    for (name, _), values in zip(columns, (words, tags), strict=True):
         if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
             raise table.error(row, f"column {name!r} holds {brief(values)}, which is no list of texts")
         if any(HALF_CHARACTER.search(value) or not value.strip() for value in values):
@@ -93,6 +97,17 @@ def _sentence(table: Table, row: int, names: Sequence[str]) -> Tagged:
     if len(words) != len(tags) or not words:
         raise table.error(row, f"there are {len(words)} words and {len(tags)} tags: each word needs one")
     return Tagged(tuple("".join(word.split()) for word in words), tuple(tags))
+
+
+def _named(table: Table, row: int, name: str, value: object) -> object:
+    """A value of a column, in which numbers of classes that the file names are these names."""
+    classes = table.classes.get(name, ())
+    if not classes or not isinstance(value, list):
+        return value
+    for number in value:
+        if isinstance(number, int) and not 0 <= number < len(classes):
+            raise table.error(row, f"tag {number} of column {name!r} is none of the classes that the file names")
+    return [classes[item] if isinstance(item, int) else item for item in value]
 
 
 def _read_columns(path: Path, room: int) -> Table:

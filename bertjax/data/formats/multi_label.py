@@ -1,0 +1,265 @@
+"""Texts, or pairs, with a set of labels each: in one column, or with a column of 0 and 1 for each label.
+
+One column holds lists (JSONL, Parquet, `datasets`), or in text files what stands between `,`, `|` or `;`: names of
+labels, or their numbers from 0. An empty list or field is a text without labels. Where every row has as many entries
+as there are labels, each 0 or 1, or where any is a float or repeated, entries are not numbers of labels but say of each
+label whether it is true.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from bertjax.data.arrow_tables import is_saved_dataset
+from bertjax.data.local_files import guess_label, guess_texts, read_table, texts_of, whole_number
+from bertjax.data.tables import Table, available, brief, no_column
+from bertjax.data.tasks import Examples, LabelSet, Task, plain_label
+from bertjax.errors import DataError, some_of
+from bertjax.formatting import count_of
+from bertjax.machine import memory_left
+from bertjax.paths import is_directory
+
+MARKS = (",", "|", ";")
+IDS = ("id", "index", "idx")
+MOST_LABELS = 100_000  # where only the largest number says how many there are
+LONGEST_NUMBER = 9  # digits
+TRUTH = {"true": 1, "false": 0}
+GENERIC = re.compile(r"LABEL_\d+")  # names of labels that say nothing
+
+Item = str | int | float
+Set = list[int] | None  # numbers of labels
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Which columns of a file are what.
+
+    Args:
+        texts: one or two.
+        together: the one of sets of labels; empty where each label has its own.
+        apart: those of labels that have their own.
+        guessed: whether they are simply all columns besides the texts'.
+    """
+
+    texts: tuple[str, ...]
+    together: str = ""
+    apart: tuple[str, ...] = ()
+    guessed: bool = False
+
+
+def read_label_sets(
+    path: Path, task: Task, columns: Sequence[str] | None = None, memory: int | None = None
+) -> Examples:
+    """Texts of a file, or of the directory of a split that `datasets` saved, with their labels.
+
+    Args:
+        task: `multi-label`, with `label_names` where these are known, and `label_column` where it was named.
+        columns: one or two, of texts, in place of those with usual names.
+        memory: bytes that this process may hold while reading.
+
+    Raises:
+        DataError: a row of it is wrong, with its number.
+    """
+    if is_directory(path) and not is_saved_dataset(path):
+        raise DataError(f"{path}: is a directory; {task.name} needs a file, .jsonl, .csv, .tsv or .parquet")
+    if columns is not None and len(columns) not in (1, 2):
+        raise DataError(f"{task.name} takes one or two text columns; found {', '.join(columns) or 'none'}")
+    find = partial(_find, task, tuple(columns or ()))
+    table = read_table(path, task, lambda found, where: _kept(find(found, where)), memory_left(memory), lists=True)
+    found = find(table.columns, str(path))
+    texts = [texts_of(table, name) for name in found.texts]
+    if found.together:
+        names, sets, how = _of_one_column(table, found.together, task.label_names)
+    else:
+        own_names = task.label_names if not found.guessed else None
+        names, sets, how = own_names or found.apart, _of_columns(table, found), "a column for each"
+    said = f", texts in {' and '.join(found.texts)}" if columns is None else ""
+    return Examples(
+        task=replace(task, label_names=names, text_columns=found.texts, label_column=found.together),
+        ids=tuple(table.numbers),
+        first=texts[0],
+        second=texts[1] if len(texts) > 1 else None,
+        labels=np.full(len(table), np.nan, np.float32),
+        source=f"{path} ({count_of(len(table), 'text')}, {count_of(len(names), 'label')}: {how}{said})",
+        split="validation",
+        content=tuple(
+            LabelSet(None if numbers is None else tuple(names[number] for number in sorted(numbers)))
+            for numbers in sets
+        ),
+    )
+
+
+def _kept(columns: _Columns) -> set[str]:
+    return {*columns.texts, columns.together, *columns.apart} - {""}
+
+
+def _find(task: Task, texts: tuple[str, ...], columns: Sequence[str], where: str) -> _Columns:
+    """Find the columns in a file. Raises `DataError` where one is missing, or more than one could be meant."""
+    names, together = task.label_names or (), task.label_column
+    for name in (*texts, *([together] if together else [])):
+        if name not in columns:
+            raise no_column(name, columns, where)
+    apart = () if together else _called(names, columns)
+    if not together and not apart:
+        together = guess_label(columns, texts, where, "")
+    texts = texts or guess_texts(columns, {together, *apart}, where)
+    if together or apart:
+        return _Columns(texts, together, apart)
+    rest = tuple(name for name in columns if name not in texts and name.lower() not in IDS)
+    if (names and not all(map(GENERIC.fullmatch, names))) or not rest:
+        wanted = f"nor one of each of {some_of(names)}" if names else "nor any for single labels"
+        raise DataError(
+            f"{where}: no column is called as labels are (labels, label, ...), {wanted}; there {available(columns)}; "
+            "name it with --label-column, or those of single labels with --label-names"
+        )
+    return _Columns(texts, apart=rest, guessed=True)
+
+
+def _called(names: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
+    """The column of each label, if all have one that is called as they are."""
+    by_name = {plain_label(column): column for column in columns} | {column: column for column in columns}
+    found = tuple(by_name.get(name, by_name.get(plain_label(name), "")) for name in names)
+    return found if all(found) and len({*found}) == len(found) else ()
+
+
+def _of_columns(table: Table, columns: _Columns) -> list[Set]:
+    """The labels of each row that have a 1 in their column; None where all have -1, as Jigsaw's rows without labels."""
+    hint = "; name those of labels with --label-names, or one of sets with --label-column" if columns.guessed else ""
+    sets: list[Set] = []
+    for row, values in enumerate(zip(*(table.column(name) for name in columns.apart), strict=True)):
+        truths = [TRUTH.get(str(value).lower(), whole_number(value)) for value in values]
+        if all(truth == -1 for truth in truths):
+            sets.append(None)
+            continue
+        for name, value, truth in zip(columns.apart, values, truths, strict=True):
+            if truth not in (0, 1):
+                raise table.error(row, f"column {brief(name)} holds {brief(value)}, which is neither 0 nor 1{hint}")
+        sets.append([number for number, truth in enumerate(truths) if truth])
+    return sets
+
+
+def _of_one_column(table: Table, column: str, given: tuple[str, ...] | None) -> tuple[tuple[str, ...], list[Set], str]:
+    """Names of all labels, the labels of each row by number, and in words what its entries are.
+
+    Args:
+        given: names of labels, where they are known.
+    """
+    classes = table.classes.get(column, ())
+    names = classes if not given or (classes and all(map(GENERIC.fullmatch, given))) else given
+    rows = [_items(table, row, column, value, names) for row, value in enumerate(table.column(column))]
+    sets: list[Set]
+    if not classes and _say_of_each(rows, names):
+        count = len(names or rows[0])
+        sets = [_true_ones(table, row, items, count) for row, items in enumerate(rows)]
+        return names or tuple(map(str, range(count))), sets, f"0 or 1 in {column}"
+    names = names or _infer(table, rows)
+    labels = _Labels(names, classes)
+    sets = []
+    for row, items in enumerate(rows):
+        numbers = [labels.number(table, row, item) for item in items]
+        if len({*numbers}) < len(numbers):
+            raise table.error(row, f"column {brief(column)} has a label twice: {brief(items)}")
+        sets.append(numbers)
+    by = "name" if any(isinstance(item, str) for items in rows for item in items) else "number"
+    return names, sets, f"by {by} in {column}"
+
+
+def _items(table: Table, row: int, column: str, value: object, names: Sequence[str]) -> list[Item]:
+    """What stands in a row's list, or between marks."""
+    items = value
+    if isinstance(value, str):
+        items = _parts(table, row, value, names) if value.strip() else []
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        items = [whole_number(value)]
+    if not isinstance(items, list) or not all(isinstance(item, str | int | float) for item in items):
+        holds = "is null" if value is None else f"holds {brief(value)}"
+        raise table.error(row, f"column {brief(column)} {holds}, which is no list of labels")
+    for item in items:
+        if isinstance(item, str) and not item.strip():
+            raise table.error(row, f"column {brief(column)} has a label that is empty")
+    return [_item(item, names) for item in items]
+
+
+def _item(item: Item, names: Sequence[str]) -> Item:
+    """A number as such, also where it is written as text; True and False as floats, which number no label."""
+    if isinstance(item, str):
+        return int(item) if item.isdecimal() and len(item) <= LONGEST_NUMBER and item not in names else item
+    return float(item) if isinstance(item, bool) else item
+
+
+def _parts(table: Table, row: int, value: str, names: Sequence[str]) -> list[str]:
+    """The labels in a field; marks that names have themselves part nothing."""
+    if value.strip() in names:
+        return [value.strip()]
+    marks = [mark for mark in MARKS if mark in value and not any(mark in name for name in names)]
+    if len(marks) > 1:
+        raise table.error(row, f"labels {brief(value)} are parted by {' and by '.join(marks)}: use one of these")
+    return [part.strip() for part in (value.split(marks[0]) if marks else [value])]
+
+
+def _say_of_each(rows: Sequence[Sequence[Item]], names: Sequence[str]) -> bool:
+    """Whether entries say of each label whether it is true, in place of naming those that are."""
+    flat = [item for items in rows for item in items]
+    if not flat or not all(item in (0, 1) for item in flat):
+        return any(isinstance(item, float) for item in flat)
+    count = len(names or rows[0])
+    repeated = any(len({*items}) < len(items) for items in rows)
+    whole = all(len(items) == count for items in rows) and (bool(names) or count > 1)
+    return repeated or whole or any(isinstance(item, float) for item in flat)
+
+
+def _true_ones(table: Table, row: int, items: Sequence[Item], count: int) -> list[int]:
+    """Where a row has a 1. Raises `DataError` where it has not a 0 or a 1 for each label."""
+    if len(items) != count or not all(item in (0, 1) for item in items):
+        found = f"{brief([*items])} has {count_of(len(items), 'value')}"
+        raise table.error(row, f"{found}: each of {count_of(count, 'label')} needs a 0 or a 1")
+    return [number for number, item in enumerate(items) if item]
+
+
+def _infer(table: Table, rows: Sequence[Sequence[Item]]) -> tuple[str, ...]:
+    """Names of labels where nothing says them: those that there are, or all numbers up to the largest."""
+    flat = {item for items in rows for item in items}
+    if not flat:
+        raise DataError(f"{table.path}: no row has a label; name the labels with --label-names")
+    if any(isinstance(item, str) for item in flat):
+        return tuple(sorted(map(str, flat)))
+    largest = max(int(item) for item in flat)
+    if largest >= MOST_LABELS:
+        row = next(row for row, items in enumerate(rows) if largest in items)
+        raise table.error(row, f"label {largest} is too large a number for one of several labels")
+    return tuple(map(str, range(largest + 1)))
+
+
+class _Labels:
+    """Numbers of labels by what a file calls them.
+
+    Args:
+        names: of all labels.
+        classes: the names that the file gives to its own numbers.
+    """
+
+    def __init__(self, names: tuple[str, ...], classes: tuple[str, ...]):
+        plain = [plain_label(name) for name in names]
+        self._names, places = names, range(len(names))
+        self._alike = dict(zip(plain, places, strict=True)) if len({*plain}) == len(plain) else {}
+        self._classes = () if classes == tuple(map(str, range(len(classes)))) else classes
+        self._numbers = dict(zip(names, places, strict=True))
+        self._numerals = any(name.isdecimal() for name in names)
+
+    def number(self, table: Table, row: int, item: Item) -> int:
+        """The number of a label. Raises `DataError` where there is no such label."""
+        called = self._classes[item] if isinstance(item, int) and 0 <= item < len(self._classes) else item
+        number = self._numbers.get(str(called), self._alike.get(plain_label(str(called))))
+        if number is not None:
+            return number
+        in_range = isinstance(called, int) and 0 <= called < len(self._names)
+        if in_range and not self._numerals and not self._classes:
+            return int(called)
+        hint = ""
+        if isinstance(called, str) and all(map(GENERIC.fullmatch, self._names)):
+            hint = "; give their names with --label-names, in the model's order"
+        raise table.error(row, f"label {brief(called)} is none of {some_of(self._names)}, nor its number from 0{hint}")
