@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from tests.test_answers import write_squad
 from tests.test_choices import write_rows as write_choices
 from tests.test_distributed import outputs_of, run_processes
 from tests.test_journal import TINY_PARTS, StopAfter
+from tests.test_multi_label import NAMES
 from tests.test_multi_label import write_rows as write_sets
 from tests.test_ranking import write_collection
 from tests.test_tagging import write_conll
@@ -76,7 +78,7 @@ MADE = {
     "agreement": (make_masked, write_forms, "forms.jsonl"),
     "token-classification": (make_tagger, write_conll, "dev.conll"),
     "multiple-choice": (make_chooser, write_choices, "dev.jsonl"),
-    "multi-label": (make_labeller, write_sets, "dev.jsonl"),
+    "multi-label": (partial(make_labeller, names=NAMES), write_sets, "dev.jsonl"),
     "question-answering": (make_reader, write_questions, "dev.json"),
     "ranking": (make_embedder, write_collection, "collection"),
 }
