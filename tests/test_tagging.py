@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import bertjax
 from benchmarks.task_parity import compare
-from bertjax.data import load_examples
+from bertjax.data import arrow_tables, load_examples
 from bertjax.errors import ConfigError, DataError
 from bertjax.machine import resident_memory
 from bertjax.results import read_results
@@ -167,7 +167,9 @@ def make_conll(sentences=SENTENCES):
     return datasets.Dataset.from_dict(columns, features=conll_features())
 
 
-def test_parquet_and_saved_datasets_give_the_same(tmp_path):
+@pytest.mark.parametrize("batch", [1000, 2])
+def test_parquet_and_saved_datasets_give_the_same(batch, tmp_path, monkeypatch):
+    monkeypatch.setattr(arrow_tables, "BATCH", batch)
     expected = load_examples("ner", data=write_conll(tmp_path / "a.conll"))
     made = make_conll()
     made.save_to_disk(tmp_path / "saved")
@@ -208,11 +210,11 @@ def test_lists_that_cannot_be_tags_are_named_by_row(tmp_path):
     pq.write_table(table, tmp_path / "c.parquet")
     with pytest.raises(DataError, match=r"row 0 \(from 0\): tag 9 of column 'ner_tags' is none of the classes"):
         load_examples("ner", data=tmp_path / "c.parquet")
-    hidden = pa.array([b"a", b"\xff"]).view(pa.string())
-    broken = pa.ListArray.from_arrays(pa.array([0, 0, 2], pa.int32()), hidden)
+    hidden = pa.array([b"a", b"b", b"\xff"]).view(pa.string())
+    broken = pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), hidden)
     for dictionary in (True, False):
         pq.write_table(
-            pa.table({"tokens": broken, "tags": [[], ["O", "O"]]}), tmp_path / "b.parquet", use_dictionary=dictionary
+            pa.table({"tokens": broken, "tags": [["O", "O"], ["O"]]}), tmp_path / "b.parquet", use_dictionary=dictionary
         )
         with pytest.raises(DataError, match=r"row 1 \(from 0\): column 'tokens' is not UTF-8"):
             load_examples("ner", data=tmp_path / "b.parquet")
