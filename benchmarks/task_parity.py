@@ -1,15 +1,16 @@
 """Are the outputs and scores of a task those of an independent computation?
 
 Takes results of `bertjax ablate` and computes them once more, the base and a few ablated heads: texts are tokenised by
-transformers, run in PyTorch without padding, reduced in NumPy; entities are scored by seqeval, answers by torchmetrics
-(SQuAD 1.1's official program). Prints the largest relative difference of an output, and both scores of each run.
+transformers, run in PyTorch without padding, reduced in NumPy; entities are scored by seqeval, answers (SQuAD 1.1's
+official program) and rankings by torchmetrics. Prints the largest relative difference of an output, and both scores of
+each run.
 
     python -m benchmarks.task_parity RESULTS [--heads 6]
 """
 
 import argparse
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from rich.table import Table
 
 import bertjax
 from bertjax.checkpoints import locate
+from bertjax.data import load_examples
 from bertjax.results import Results, read_results
 from bertjax.study import torch_reference
 
@@ -236,6 +238,58 @@ def choices(reference: Reference, head: Head | None) -> tuple[np.ndarray, Scores
     return outputs, {"accuracy": float((outputs.argmax(-1) == labels).mean())}
 
 
+def rankings(reference: Reference, head: Head | None) -> tuple[np.ndarray, Scores]:
+    """How far the best relevant candidate of each query is before the best other one; scores by torchmetrics."""
+    import torch
+    from torchmetrics.functional import retrieval
+
+    settings = reference.results.summary["settings"]
+    examples = load_examples("ranking", data=settings["data"], limit=settings["limit"], seed=settings["seed"])
+    sought: Any = examples.content
+    embeds = reference.results.summary["outputs"] == "ranking"
+    score = _similarities if embeds else _scores_of_pairs
+    given = score(reference, head, [(query, one.pool.texts) for query, one in zip(examples.first, sought, strict=True)])
+    true = [np.array([one.relevance.get(name, 0) for name in one.pool.names]) for one in sought]
+    margins = [
+        own[grades > 0].max() - own[grades == 0].max() if 0 < (grades > 0).sum() < len(grades) else 0.0
+        for own, grades in zip(given, true, strict=True)
+    ]
+    tensors = [  # torchmetrics takes what has no positive score as not found
+        (torch.tensor(own - own.min() + 1), torch.tensor(grades)) for own, grades in zip(given, true, strict=True)
+    ]
+    return np.array(margins)[:, None], {
+        "ndcg_10": _mean(retrieval.retrieval_normalized_dcg(own, grades, top_k=10) for own, grades in tensors),
+        "mrr_10": _mean(retrieval.retrieval_reciprocal_rank(own, grades > 0, top_k=10) for own, grades in tensors),
+        "recall_10": _mean(retrieval.retrieval_recall(own, grades > 0, top_k=10) for own, grades in tensors),
+    }
+
+
+def _mean(values: Iterable[Any]) -> float:
+    return float(np.mean([float(value) for value in values]))
+
+
+def _similarities(
+    reference: Reference, head: Head | None, queries: Sequence[tuple[str, Sequence[str]]]
+) -> list[np.ndarray]:
+    """Cosine similarities of each query and its candidates, of an embedder whose vector is the mean over tokens."""
+    distinct = [*dict.fromkeys(text for query, texts in queries for text in (query, *texts))]
+    most = getattr(reference.model, "max_length", None) or reference.max_length
+    encoded = [reference.tokenizer(text, truncation=True, max_length=most) for text in distinct]
+    rows = reference.run(encoded, head, lambda output: output.last_hidden_state.numpy().astype(np.float64).mean(axis=1))
+    vectors = {text: row / np.linalg.norm(row) for text, row in zip(distinct, rows, strict=True)}
+    return [np.array([vectors[query] @ vectors[text] for text in texts]) for query, texts in queries]
+
+
+def _scores_of_pairs(
+    reference: Reference, head: Head | None, queries: Sequence[tuple[str, Sequence[str]]]
+) -> list[np.ndarray]:
+    """The scores that a cross-encoder gives each query with each of its candidates: the logit's logistic function."""
+    pairs_of_texts = [(query, text) for query, texts in queries for text in texts]
+    encoded = [reference.tokenizer(*pair, truncation=True, max_length=reference.max_length) for pair in pairs_of_texts]
+    logits = iter(reference.run(encoded, head, lambda output: output.logits.numpy().astype(np.float64)[:, 0]))
+    return [1 / (1 + np.exp(-np.array([next(logits) for _ in texts]))) for _, texts in queries]
+
+
 def label_sets(reference: Reference, head: Head | None) -> tuple[np.ndarray, Scores]:
     """Log-likelihood and exact match of each text's labels, and which are hit, found and true."""
     from sklearn.metrics import accuracy_score, f1_score
@@ -259,6 +313,7 @@ def label_sets(reference: Reference, head: Head | None) -> tuple[np.ndarray, Sco
 
 
 KINDS = {
+    "ranking": rankings,
     "multi-label": label_sets,
     "multiple-choice": choices,
     "minimal-pairs": pairs,

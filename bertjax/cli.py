@@ -191,7 +191,7 @@ def _add_what(add: Callable[..., None]) -> None:
     add(
         "task",
         f"task of GLUE ({glue}), qnli-sample, mlm (masked words), minimal-pairs, agreement, token-classification, "
-        "question-answering, multiple-choice, multi-label, or custom (needs --data)",
+        "question-answering, multiple-choice, multi-label, ranking, or custom (needs --data)",
         metavar="T",
     )
     add("mode", "what takes the head's place", choices=available_modes())

@@ -46,10 +46,11 @@ def one_line(text: object) -> str:
 def count_of(number: int, noun: str) -> str:
     """A number with its noun, as many as there are.
 
-    >>> count_of(1, "head"), count_of(1500, "example")
-    ('1 head', '1,500 examples')
+    >>> count_of(1, "head"), count_of(1500, "example"), count_of(2, "query")
+    ('1 head', '1,500 examples', '2 queries')
     """
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    several = f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2] not in "aeou" else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else several}"
 
 
 def to_json(value: Any, **layout: Any) -> str:

@@ -31,6 +31,9 @@ def draw_numbers(rng, names, shape, classes=3):
     if names == ratios.ANSWERS:
         exact = rng.integers(0, 2, shape)
         return chance, exact, np.maximum(exact, rng.random(shape).round(1))
+    if names == ratios.RANKINGS:
+        recalls = np.sort(rng.random((3, *shape)).round(1), axis=0)
+        return chance, rng.random(shape).round(1), 1 / rng.integers(1, 11, shape), *recalls
     if names == ratios.LABEL_SETS:
         found = rng.integers(0, 2, (classes, *shape))
         true = np.broadcast_to(rng.integers(0, 2, (classes, 1, *shape[1:])), found.shape)

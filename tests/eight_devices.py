@@ -127,7 +127,7 @@ def test_a_sweep_goes_on_with_another_number_of_devices(tmp_path, monkeypatch):
     assert largest_difference(whole.outputs, resumed.outputs) < 2e-6
 
 
-@pytest.mark.parametrize("examples", [1, 7, 8, 21])
+@pytest.mark.parametrize("examples", [1, 21, *(pytest.param(count, marks=pytest.mark.slow) for count in (7, 8))])
 def test_statistics_of_attention_maps_are_those_of_one_device(rng, examples, monkeypatch):
     model, texts = random_model(BertModel, FIVE), encodings(FIVE, rng, rng.integers(2, 12, examples))
     several = reduce_attention(model, texts, first_row)

@@ -64,7 +64,8 @@ def make_results(
     largest = sorted(entries, key=lambda entry: -entry.effect)[:2]
     summary = make_provenance(settings, found, scores, metrics)
     attention = make_attention(rng, [entry.name for entry in largest])
-    stored = InMemory(output_arrays(swept.base, swept.outputs, found, places), attention, describe_examples(found))
+    arrays = output_arrays(swept.base, swept.outputs, found, places)
+    stored = InMemory(arrays, attention, describe_examples(found, arrays))
     write_outputs(directory, stored.outputs, stored.examples)
     write_results(directory, results_of(summary, entries, evidence, stored))
     return directory

@@ -22,7 +22,7 @@ from tests.damage_results import VALUES
 from tests.fuzz_results import BROKEN, cases, outcome, unseal
 from tests.made_up import make_results
 
-FAST, SLOW = 150, 6000
+FAST, SLOW = 100, 6000
 warned = pytest.mark.filterwarnings("always::bertjax.results.directory.UnsealedWarning")
 
 

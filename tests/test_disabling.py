@@ -60,6 +60,14 @@ def run_main(program, folder, model, task, output, *more):
     return program.main([*given, "--resamples", "20", *more])
 
 
+@pytest.fixture(scope="module")
+def all_heads(folder, tmp_path_factory):
+    """What the ablation of all heads of the classifier in every mode leaves."""
+    output = tmp_path_factory.mktemp("heads") / "out"
+    assert run_main(head_ablation, folder, "classifier", "mrpc", output) == 0
+    return output
+
+
 def effects_of(metric, outputs, labels, positive=1):
     """The first run is the base."""
     evidence = weigh(metric, outputs[0], outputs[1:], labels, positive, resamples=200)
@@ -178,9 +186,8 @@ def test_mean_outputs_are_over_the_real_tokens_of_the_first_examples(folder):
         assert largest_difference(mean_outputs(model, encoded, batch_size, 9), total / count) < 1e-5
 
 
-def test_outputs_are_those_of_single_runs_in_each_mode(folder, tmp_path, capsys):
-    assert run_main(head_ablation, folder, "classifier", "mrpc", tmp_path) == 0
-    found, printed = np.load(tmp_path / "values.npz"), capsys.readouterr().out
+def test_outputs_are_those_of_single_runs_in_each_mode(folder, all_heads):
+    found = np.load(all_heads / "values.npz")
     model, tokenizer = bertjax.load(folder / "classifier"), bertjax.Tokenizer.from_pretrained(folder / "classifier")
     examples = load_examples("mrpc", data=folder)
     encoded = encode_examples(model, tokenizer, examples)
@@ -192,13 +199,12 @@ def test_outputs_are_those_of_single_runs_in_each_mode(folder, tmp_path, capsys)
         for mode, make in enumerate(several):
             logits = model(**batch, overrides=make(config, [head])).logits
             assert largest_difference(found["outputs"][mode, place], logits) < 1e-4
-    results = json.loads((tmp_path / "numbers.json").read_text())["results"]
+    results = json.loads((all_heads / "numbers.json").read_text())["results"]
     right = found["outputs"].argmax(-1) == examples.labels
     base = (found["base"].argmax(-1) == examples.labels).mean()
-    assert "17 examples" in printed
     assert (results["metric"], list(results["base"])) == ("accuracy", ["accuracy", "f1"])
     for number, mode in enumerate(MODES):
-        saved, effects = read_results(tmp_path / mode), results["effects"]["accuracy"][mode]
+        saved, effects = read_results(all_heads / mode), results["effects"]["accuracy"][mode]
         assert np.array_equal(saved.outputs["outputs"], found["outputs"][number])
         assert (len(saved.examples), saved.summary["settings"]["precision"]) == (17, "float32")
         assert ("float32" in saved.summary, saved.kind, saved.names[:2]) == (False, "head", ["0.0", "0.1"])
@@ -209,10 +215,10 @@ def test_outputs_are_those_of_single_runs_in_each_mode(folder, tmp_path, capsys)
                 assert abs(effects[part][place] - scale * getattr(rows[name], part)) < 1e-3, (name, part)
 
 
-def test_pictures_and_table_come_from_numbers_json_alone(folder, tmp_path):
-    for program_, names in ((head_ablation, ["0.0", "1.2"]), (layer_ablation, ["0", "1"])):
-        out = tmp_path / names[0]
-        assert run_main(program_, folder, "classifier", "mrpc", out) == 0
+def test_pictures_and_table_come_from_numbers_json_alone(folder, all_heads, tmp_path):
+    layers = tmp_path / "layers"
+    assert run_main(layer_ablation, folder, "classifier", "mrpc", layers) == 0
+    for program_, out in ((head_ablation, all_heads), (layer_ablation, layers)):
         numbers = json.loads((out / "numbers.json").read_text())
         pictures = program_.figures(numbers)
         assert set(pictures) == {"figure", "modes"}
@@ -226,7 +232,9 @@ def test_pictures_and_table_come_from_numbers_json_alone(folder, tmp_path):
 
 def test_one_mode_alone(folder, tmp_path, capsys):
     assert run_main(head_ablation, folder, "classifier", "mrpc", tmp_path, "--modes", "zero") == 0
-    assert "compare" not in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "17 examples" in printed
+    assert "compare" not in printed
     results = json.loads((tmp_path / "numbers.json").read_text())["results"]
     assert (list(results["effects"]["f1"]), results["rank_correlation"]) == (["zero"], {})
     assert not {"modes.png", "uniform", "mean"} & {path.name for path in tmp_path.iterdir()}

@@ -114,9 +114,15 @@ def outputs_of(settings):
     return np.load(settings.directory / "outputs.npz")
 
 
-def test_two_processes_give_what_one_gives(settings, tmp_path):
-    codes, said = run_processes(settings, 2)
+def test_two_processes_give_what_one_gives_and_each_tokenises_its_share(settings, tmp_path):
+    """Of 51 pairs the first process has 26, and takes those of the others of which it samples the attention."""
+    write_pairs(Path(settings.data), 51)
+    settings = replace(settings, mode="uniform")
+    codes, said = run_processes(settings, 2, {0: "counts", 1: "counts"})
     assert codes == [0, 0], said
+    counts = [int(line.split()[1]) for _, told in said for line in told.splitlines() if line.startswith("tokenised")]
+    sampled = np.load(settings.directory / "attention.npz")["examples"]
+    assert counts == [26 + int((sampled % 2 == 1).sum()), 25]
     assert "results in" in said[0][0]
     assert all(line.startswith("[Gloo]") for line in said[1][0].splitlines())
     found = outputs_of(settings)
@@ -144,17 +150,6 @@ def test_two_processes_give_what_one_gives_where_tokens_are_asked(settings, tmp_
     for name in ("base", "outputs"):
         assert np.abs(found[name][..., 0] - alone.outputs[name][..., 0]).max() < 2e-5
     assert np.ptp(found["outputs"][..., 0], axis=0).max() > 1e-2
-
-
-def test_each_tokenises_its_share(settings):
-    """Of 51 pairs the first process has 26, and takes those of the others of which it samples the attention."""
-    write_pairs(Path(settings.data), 51)
-    uniform = {number: ["--mode", "uniform"] for number in (0, 1)}
-    codes, said = run_processes(settings, 2, {0: "counts", 1: "counts"}, uniform)
-    assert codes == [0, 0], said
-    counts = [int(line.split()[1]) for _, told in said for line in told.splitlines() if line.startswith("tokenised")]
-    sampled = np.load(settings.directory / "attention.npz")["examples"]
-    assert counts == [26 + int((sampled % 2 == 1).sum()), 25]
 
 
 @pytest.mark.parametrize("second", [True, False])
@@ -203,15 +198,16 @@ def test_means_of_blocks_are_those_of_all(settings, monkeypatch, size):
     assert np.abs(expected).max() > 1e-2
 
 
-def test_one_of_four_dies_the_others_say_so_and_two_go_on(settings, tmp_path):
-    codes, said = run_processes(settings, 4, {2: "dies"})
-    assert codes == [2, 2, -9, 2], said
-    for number in (0, 1, 3):
+@pytest.mark.parametrize("count", [3, pytest.param(4, marks=pytest.mark.slow)])
+def test_one_of_several_dies_the_others_say_so_and_two_go_on(settings, tmp_path, count):
+    codes, said = run_processes(settings, count, {2: "dies"})
+    assert codes == [-9 if number == 2 else 2 for number in range(count)], said
+    for number in {*range(count)} - {2}:
         assert "another process has ended" in said[number][1]
         assert "start all of them again with the same command" in said[number][1]
     assert not (settings.directory / "summary.json").exists()
     kept = count_parts(settings.journal)
-    assert kept == 8  # of two rounds
+    assert kept == 2 * count  # of two rounds
     codes, said = run_processes(settings, 2)
     assert codes == [0, 0], said
     assert f"{kept} finished shares" in said[0][0]

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +25,7 @@ from bertjax.model import packed_layer
 from tests.families import config_of, sometimes
 from tests.test_engine import CLOSE, collections, oracle, sum_over_tokens, word_logits_of_first
 from tests.test_journal import TINY_PARTS, StopAfter
-from tests.tiny import encodings, largest_difference, random_model
+from tests.tiny import compiled_alike, encodings, largest_difference, random_model
 
 READOUTS = {
     "logits": (BertForSequenceClassification, readouts.logits, {}),
@@ -236,11 +235,9 @@ print(json.dumps(apart))
     ids=["some", "others", "rest"],
 )
 def test_two_devices_give_the_same(cases):
-    flags = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
-    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
         [sys.executable, "-c", TWO_DEVICES, json.dumps(cases)],
-        env=environment,
+        env=compiled_alike(2),
         cwd=Path(__file__).parent.parent,
         capture_output=True,
         text=True,

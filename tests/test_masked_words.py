@@ -1,7 +1,6 @@
 """The task `mlm`: log-probabilities of masked words, as a loop in PyTorch computes them, weighed by texts."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from bertjax.study import torch_reference
 from bertjax.tasks import FORMS
 from bertjax.tasks.masked_words import mask_words
 from tests.test_journal import TINY_PARTS, StopAfter
-from tests.tiny import largest_difference
+from tests.tiny import compiled_alike, largest_difference
 from tests.workshop import make_masked, write_lines
 
 
@@ -253,10 +252,9 @@ print(json.dumps(results.outputs["outputs"].tolist()))
 
 
 def test_two_devices_give_the_same(ablated, model, lines):
-    flags = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
     done = subprocess.run(
         [sys.executable, "-c", TWO_DEVICES, str(model), str(lines)],
-        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        env=compiled_alike(2),
         cwd=Path(__file__).parent.parent,
         capture_output=True,
         text=True,

@@ -15,14 +15,11 @@ import bertjax
 from benchmarks.task_parity import compare
 from bertjax.cli import main
 from bertjax.data import load_examples
-from bertjax.engine import sizes
-from bertjax.engine.journal import count_parts
-from bertjax.errors import ConfigError, DataError, InputError, SweepInterrupted
+from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.results import read_results
 from bertjax.results.page import choose_examples
 from bertjax.study.run import run_job
 from bertjax.study.settings import Settings
-from tests.test_journal import TINY_PARTS, StopAfter
 from tests.workshop import SENTENCES, make_classifier, make_labeller, make_masked
 
 NAMES = ("joy", "anger", "Deep-fear", "love")
@@ -120,20 +117,9 @@ def test_the_likelihood_of_large_logits_is_finite():
 
     logits = np.array([[[900.0, -900.0], [900.0, 900.0]]], np.float32)
     true = np.array([[True, False], [False, True]])
-    outputs = _collect(true, (0, 1), None, logits).outputs
+    outputs = _collect(true, (0, 1), logits).outputs
     assert outputs[0, :, :2].tolist() == [[0, 1], [-450, 0]]
     assert outputs[0, 1, 2:].tolist() == [0, 1, 0, 1, 1, 1]
-
-
-def test_an_interrupted_job_resumes(model, data, tmp_path, monkeypatch):
-    monkeypatch.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)
-    pairs = {"data": data, "ablate": "pairs"}
-    whole, given = bertjax.ablate(model, "multi-label", **pairs, progress=False), pairs | {"output": tmp_path / "job"}
-    with pytest.raises(SweepInterrupted):
-        bertjax.ablate(model, "multi-label", **given, progress=StopAfter(0.8))
-    assert count_parts(tmp_path / "job" / "journal") > 0
-    again = bertjax.ablate(model, "multi-label", **given, progress=False)
-    assert again.outputs["outputs"].tobytes() == whole.outputs["outputs"].tobytes()
 
 
 def test_ablate_plan_show_plot_and_report_on_the_command_line(model, data, tmp_path, capsys):
@@ -210,7 +196,6 @@ def test_all_forms_of_the_same_data_are_read_alike(tmp_path):
     turned = [[3 - number for number in some] for some in numbers]
     classes = datasets.Sequence(datasets.ClassLabel(names=list(NAMES[::-1])))  # in an order of their own
     whole, bits = datasets.Sequence(datasets.Value("int64")), datasets.Sequence(datasets.Value("float32"), length=4)
-    large = pa.array(names, pa.large_list(pa.large_string()))
     paths = [
         write_column(tmp_path / "b.jsonl", numbers),
         write_column(tmp_path / "c.jsonl", BITS, "label"),
@@ -222,7 +207,7 @@ def test_all_forms_of_the_same_data_are_read_alike(tmp_path):
         write_column(tmp_path / "k.parquet", numbers),
         write_column(tmp_path / "l.parquet", names),
         write_column(tmp_path / "m.parquet", BITS),
-        write_column(tmp_path / "n.parquet", large),
+        write_column(tmp_path / "n.parquet", pa.array(names, pa.large_list(pa.large_string()))),
         save(tmp_path / "o", column | {"labels": numbers}, whole),
         save(tmp_path / "p", column | {"labels": turned}, classes),
         save(tmp_path / "q", column | {"labels": BITS}, bits),
@@ -235,8 +220,7 @@ def test_all_forms_of_the_same_data_are_read_alike(tmp_path):
         tmp_path / "t.parquet",
         tmp_path / "u.jsonl.gz",
     ]
-    with paths[-2].open("wb") as file:
-        datasets.load_from_disk(str(tmp_path / "p")).to_parquet(file)
+    datasets.load_from_disk(str(tmp_path / "p")).to_parquet(str(paths[-2]))
     paths[-1].write_bytes(gzip.compress((tmp_path / "a.jsonl").read_bytes()))
     for path in paths:
         examples = load(path)

@@ -18,6 +18,7 @@ from bertjax.errors import OutputError, SweepInterrupted
 from bertjax.study.run import run_job
 from bertjax.study.settings import Settings
 from tests.test_journal import TINY_PARTS, StopAfter
+from tests.tiny import compiled_alike
 from tests.workshop import make_classifier, write_pairs
 
 
@@ -66,10 +67,10 @@ sys.exit(main(sys.argv[1:]))
 
 def kill_and_resume(settings, kills, tmp_path):
     """Run the command, kill it `kills` times at random moments, and let it end; give how often it was killed."""
-    command = [sys.executable, "-c", CHILD, *arguments_of(settings)]
+    command, alike = [sys.executable, "-c", CHILD, *arguments_of(settings)], compiled_alike()
     killed = 0
     for _ in range(kills):
-        process = subprocess.Popen([*command, "--resume"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        process = subprocess.Popen([*command, "--resume"], env=alike, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         before, wanted = count_parts(settings.journal), random.randrange(8)
         while process.poll() is None and count_parts(settings.journal) < before + wanted:
             time.sleep(0.001)
@@ -78,13 +79,14 @@ def kill_and_resume(settings, kills, tmp_path):
             os.kill(process.pid, signal.SIGKILL)
             killed += 1
         process.communicate()
-    subprocess.run([*command, "--resume"], check=True, capture_output=True)
+    subprocess.run([*command, "--resume"], env=alike, check=True, capture_output=True)
     return killed
 
 
 def check_killed(settings, kills, tmp_path):
     undisturbed = replace(settings, output=str(tmp_path / "undisturbed"))
-    subprocess.run([sys.executable, "-c", CHILD, *arguments_of(undisturbed)], check=True, capture_output=True)
+    command = [sys.executable, "-c", CHILD, *arguments_of(undisturbed)]
+    subprocess.run(command, env=compiled_alike(), check=True, capture_output=True)
     assert kill_and_resume(settings, kills, tmp_path) >= kills / 2
     for name in ("outputs.npz", "examples.jsonl", "attention.npz"):
         assert (settings.directory / name).read_bytes() == (undisturbed.directory / name).read_bytes()

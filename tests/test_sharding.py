@@ -1,6 +1,5 @@
 """Several devices: eight that JAX simulates on a CPU, in a process of its own."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,15 +8,13 @@ import jax
 import pytest
 
 from bertjax.engine.sharding import make_mesh
-from tests.tiny import FAST_COMPILATION
+from tests.tiny import compiled_alike
 
 
 @pytest.mark.parametrize("which", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
 def test_sweeps_over_eight_devices(which):
-    flags = f"--xla_force_host_platform_device_count=8 {os.environ.get('XLA_FLAGS', FAST_COMPILATION)}"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", which, "tests/eight_devices.py"]
-    environment = {**os.environ, "XLA_FLAGS": flags}
-    environment = {name: value for name, value in environment.items() if not name.startswith("PYTEST_")}
+    environment = {name: value for name, value in compiled_alike(8).items() if not name.startswith("PYTEST_")}
     root = Path(__file__).parent.parent
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]

@@ -12,6 +12,7 @@ from tests.test_answers import write_squad
 from tests.test_choices import write_rows
 from tests.test_minimal_pairs import PAIRS
 from tests.test_multi_label import write_rows as write_sets
+from tests.test_ranking import ranking_rows
 from tests.test_tagging import write_conll
 
 BITS = (
@@ -32,6 +33,12 @@ def write_templates(path):
     return path
 
 
+def write_ranking(path):
+    rows = [{"query_id": row["query"][:5], "passage_id": str(place), **row} for place, row in enumerate(ranking_rows())]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
 FILES = {
     "minimal-pairs": ("a.jsonl", write_pairs),
     "agreement": ("a.jsonl", write_templates),
@@ -39,6 +46,7 @@ FILES = {
     "multi-label": ("a.jsonl", write_sets),
     "multiple-choice": ("a.jsonl", write_rows),
     "question-answering": ("a.json", write_squad),
+    "ranking": ("a.jsonl", write_ranking),
 }
 
 

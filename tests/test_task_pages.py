@@ -11,12 +11,21 @@ from bertjax.results.page import choose_examples, page_data, write_page
 from tests.browser import assert_quiet, browser_needed, choose, rows_of, text_of, wait_for
 from tests.made_up import EVIL
 from tests.test_answers import write_squad
+from tests.test_ranking import TEXTS, write_collection
 from tests.test_saved import check_by_jsonschema
 from tests.test_tagging import write_conll
-from tests.workshop import SENTENCES, make_labeller, make_masked, make_reader, make_tagger, write_lines
+from tests.workshop import (
+    SENTENCES,
+    make_embedder,
+    make_labeller,
+    make_masked,
+    make_reader,
+    make_tagger,
+    write_lines,
+)
 
 HOSTILE = EVIL.replace(" ", "_")  # a word
-TASKS = ("mlm", "minimal-pairs", "token-classification", "question-answering", "multi-label")
+TASKS = ("mlm", "minimal-pairs", "token-classification", "question-answering", "multi-label", "ranking")
 
 
 @pytest.fixture(scope="module", params=TASKS)
@@ -41,6 +50,11 @@ def saved(request, tmp_path_factory):
             make_tagger(folder, seed=1)
             words = [[(HOSTILE, "B-per"), *[(word, "O") for word in sentence.split()]] for sentence in SENTENCES]
             data = write_conll(folder / "dev.conll", words)
+        case "ranking":
+            make_embedder(folder)
+            data = write_collection(
+                folder / "data", texts=[f"{EVIL} {text}" for text in TEXTS], queries=[f"<b>{one}" for one in SENTENCES]
+            )
         case "multi-label":
             make_labeller(folder, (EVIL, "joy", "love"), seed=5)
             data = folder / "texts.jsonl"
@@ -73,6 +87,7 @@ def test_each_task_says_what_its_values_are_and_what_becomes_of_an_example(saved
         "minimal-pairs": "margin",
         "token-classification": "mean log-probability",
         "question-answering": "F1",
+        "ranking": "nDCG@10",
         "multi-label": "mean log-likelihood",
     }
     assert examples["value"] == expected[task]

@@ -1,7 +1,6 @@
 """Fine-tuning's mathematics: the training pass, its gradients and steps against PyTorch, batches, several devices."""
 
 import dataclasses
-import os
 import subprocess
 import sys
 
@@ -27,7 +26,7 @@ from experiments.training.trainer import (
     random_batches,
     train_step,
 )
-from tests.tiny import FAST_COMPILATION, SIZES, arguments, encodings, largest_difference, random_model
+from tests.tiny import SIZES, arguments, compiled_alike, encodings, largest_difference, random_model
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
@@ -374,10 +373,9 @@ def train_a_little():
 
 def test_two_devices_train_as_one_does(tmp_path):
     """Batches of 3 among 2 devices: one row fills up."""
-    flags = f"--xla_force_host_platform_device_count=2 {FAST_COMPILATION}"
     path = tmp_path / "two.npz"
     command = [sys.executable, "-c", TWO_DEVICES, str(path)]
-    subprocess.run(command, check=True, env={**os.environ, "XLA_FLAGS": flags}, timeout=300)
+    subprocess.run(command, check=True, env=compiled_alike(2), timeout=300)
     two, (losses, logits, model, _) = np.load(path), train_a_little()
     assert largest_difference(two["losses"], losses) < 1e-5
     assert largest_difference(two["logits"], logits) < 1e-4

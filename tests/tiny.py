@@ -1,6 +1,7 @@
 """Tiny models for tests: sizes, random inputs, and the same weights in PyTorch."""
 
 import functools
+import os
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +23,13 @@ CLASSES["BertForSentenceEmbedding"] = BertForSentenceEmbedding
 FAST_COMPILATION = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 if jax.__version_info__ < (0, 11):
     FAST_COMPILATION += " --xla_cpu_use_fusion_emitters=false"
+
+
+def compiled_alike(devices: int = 1) -> dict[str, str]:
+    """The environment of a process that compiles as the tests do, for a CPU that plays so many devices."""
+    flags = f"--xla_force_host_platform_device_count={devices} {os.environ.get('XLA_FLAGS', FAST_COMPILATION)}"
+    return os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+
 
 # Weights of standard deviation 0.3 make attention and hidden states far from uniform, as in a trained model.
 SIZES = {

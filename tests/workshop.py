@@ -67,6 +67,13 @@ def make_embedder(directory: Path, seed: int = 0) -> Path:
     return add_tokenizer(directory)
 
 
+def make_cross_encoder(directory: Path, seed: int = 0) -> Path:
+    """A random model that gives a pair a score."""
+    config = replace(make_config(), id2label={0: "score"})
+    random_model(BertForSequenceClassification, config, seed=seed).save_pretrained(directory)
+    return add_tokenizer(directory)
+
+
 def make_masked(directory: Path, seed: int = 0) -> Path:
     """A random model of masked words."""
     random_model(BertForMaskedLM, make_config(), seed=seed).save_pretrained(directory)

@@ -16,6 +16,7 @@ from bertjax.data.arrow_tables import is_saved_dataset, saved_split
 from bertjax.data.formats.choices import read_choices
 from bertjax.data.formats.multi_label import read_label_sets
 from bertjax.data.formats.pairs import read_pairs
+from bertjax.data.formats.rankings import read_rankings
 from bertjax.data.formats.squad import read_questions
 from bertjax.data.formats.tagged import read_tagged
 from bertjax.data.local_files import glue_file, read_examples
@@ -43,6 +44,10 @@ READERS: Mapping[Asks, tuple[Callable[[Path, Task, Sequence[str] | None, int | N
     "tags": (read_tagged, "a .conll file of words and tags, or .jsonl or .parquet with tokens and tags"),
     "choices": (read_choices, "a .jsonl, .csv or .parquet file with context or question, choices and label"),
     "label-sets": (read_label_sets, "a .jsonl, .csv, .tsv or .parquet file of texts and labels"),
+    "order": (
+        read_rankings,
+        "a file of queries, candidates and relevance, or a directory of queries, corpus and qrels",
+    ),
     "answers": (read_questions, "a .json file in the form of SQuAD's"),
 }
 

@@ -9,8 +9,8 @@ import hashlib
 import json
 import random
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -27,11 +27,11 @@ MASKED = "mlm"
 
 PAIRS, AGREEMENT = "minimal-pairs", "agreement"
 TAGGING, ANSWERING, CHOOSING = "token-classification", "question-answering", "multiple-choice"
-MULTI_LABEL = "multi-label"
+MULTI_LABEL, RANKING = "multi-label", "ranking"
 
 # What a task asks of a model: labels of texts, masked words, which of two sentences or forms is likelier, tags of
-# words, sets of labels, or where the answer to a question is.
-Asks: TypeAlias = Literal["labels", "words", "pairs", "agreement", "tags", "answers", "choices", "label-sets"]
+# words, where the answer to a question is, which choice is right, sets of labels, or an order of texts.
+Asks: TypeAlias = Literal["labels", "words", "pairs", "agreement", "tags", "answers", "choices", "label-sets", "order"]
 
 _BINARY = ("f1", "accuracy")
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -163,6 +163,7 @@ TASKS: dict[str, Task] = {
         Task(TAGGING, ("sentence",), "", None, metrics=("entity_f1", "strict_entity_f1", "tag_accuracy"), asks="tags"),
         Task(ANSWERING, ("question", "context"), "", None, metrics=("answer_f1", "exact_match"), asks="answers"),
         Task(CHOOSING, ("context", "question"), "", None, metrics=("accuracy",), asks="choices"),
+        Task(RANKING, ("query",), "", None, metrics=("ndcg_10", "mrr_10", "recall_10"), asks="order"),
         Task(MULTI_LABEL, (), "", None, metrics=("micro_f1", "macro_f1", "subset_accuracy"), asks="label-sets"),
         Task(AGREEMENT, _GOOD_BAD, "", FORMS_OF_PAIRS, metrics=("accuracy", "margin"), asks="agreement"),
     )
@@ -174,6 +175,8 @@ _OTHER_SPELLINGS = {
     "swag": CHOOSING,
     "qa": ANSWERING,
     "squad": ANSWERING,
+    "retrieval": RANKING,
+    "reranking": RANKING,
     "maskedlm": MASKED,
     "maskedlanguagemodeling": MASKED,
     "mnlim": "mnli",
@@ -293,6 +296,42 @@ class LabelSet:
 
 
 @dataclass(frozen=True, eq=False)
+class Pool:
+    """Texts in which queries look for theirs; several may share one.
+
+    Args:
+        names: no two alike.
+        texts: one for each.
+    """
+
+    names: tuple[str, ...] = field(repr=False)
+    texts: tuple[str, ...] = field(repr=False)
+
+    @cached_property
+    def sha256(self) -> str:
+        """A hash of names and texts."""
+        return hashlib.sha256(json.dumps([self.names, self.texts]).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What a query is to find, and among what.
+
+    Args:
+        pool: the candidates.
+        relevance: of the texts that are relevant, by name, whole numbers from 1; also of those that are no candidates.
+    """
+
+    pool: Pool
+    relevance: Mapping[str, int]
+
+
+Content: TypeAlias = (
+    tuple[Tagged, ...] | tuple[Answers, ...] | tuple[Choices, ...] | tuple[LabelSet, ...] | tuple[Candidates, ...]
+)
+
+
+@dataclass(frozen=True, eq=False)
 class Examples:
     """Texts with their labels, in the order of their source.
 
@@ -304,8 +343,8 @@ class Examples:
         labels: class numbers (int32, -1 where unlabelled) or scores (float32, NaN where unlabelled).
         source: one line saying where they came from.
         split: the part of the task's data.
-        content: what else each example has, of tasks that ask for more than labels: `Tagged`, `Answers`,
-            `Choices` or `LabelSet`.
+        content: what else each example has, of tasks that ask for more than labels: `Tagged`, `Answers`, `Choices`,
+            `LabelSet` or `Candidates`.
         groups: to which part of the data each belongs, whose scores are given apart too: a paradigm, say; or None.
 
     Raises:
@@ -325,7 +364,7 @@ class Examples:
     source: str
     split: str
     groups: tuple[str, ...] | None = None
-    content: tuple[Tagged, ...] | tuple[Answers, ...] | tuple[Choices, ...] | tuple[LabelSet, ...] | None = None
+    content: Content | None = None
 
     def __post_init__(self) -> None:
         rest = [given for given in (self.second, self.groups, self.content) if given is not None]
@@ -343,7 +382,7 @@ class Examples:
         """A hash of ids, texts and labels; equal for equal data from any source."""
         digest = hashlib.sha256()
         second = self.second or (None,) * len(self)
-        contents = [()] * len(self) if self.content is None else [[asdict(content)] for content in self.content]
+        contents = [()] * len(self) if self.content is None else [[_facts(content)] for content in self.content]
         for *row, content in zip(self.ids, self.first, second, self.labels.tolist(), contents, strict=True):
             # NaN is written as a string, because JSON has no number for it.
             line = json.dumps([*row[:3], row[3] if row[3] == row[3] else "unlabelled", *content])
@@ -366,6 +405,13 @@ class Examples:
     def head(self, count: int) -> "Examples":
         """The first `count` examples, or all if there are fewer."""
         return self.take(range(min(count, len(self))))
+
+
+def _facts(content: Tagged | Answers | Choices | LabelSet | Candidates) -> dict[str, Any]:
+    """What makes an example's content, for a hash."""
+    if isinstance(content, Candidates):
+        return {"pool": content.pool.sha256, "relevance": dict(content.relevance)}
+    return asdict(content)
 
 
 def draw(count: int, size: int, seed: int) -> list[int]:

@@ -567,6 +567,11 @@ METRICS: dict[str, Metric] = {
         Metric.of_sums("micro_f1", "Micro F1", ratios.MICRO_F1),
         Metric.of_sums("macro_f1", "Macro F1", ratios.MACRO_F1),
         Metric.of_sums("subset_accuracy", "Subset accuracy", ratios.SUBSET_ACCURACY),
+        Metric.of_sums("ndcg_10", "nDCG@10", ratios.NDCG_10),
+        Metric.of_sums("mrr_10", "MRR@10", ratios.MRR_10),
+        Metric.of_sums("recall_1", "Recall@1", ratios.RECALL_1),
+        Metric.of_sums("recall_10", "Recall@10", ratios.RECALL_10),
+        Metric.of_sums("recall_100", "Recall@100", ratios.RECALL_100),
         *(
             Metric.of_sums(
                 name,

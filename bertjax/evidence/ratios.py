@@ -5,8 +5,9 @@ being the likeliest word; pseudo-perplexity is the exponential of the mean of ne
 masked by itself (Salazar et al. 2020). Of a minimal pair they are the log-likelihoods of the bad and the good form. Of
 a sentence with tags they are the mean log-probability of its true tags, and counts: of words, and of entities, true
 ones, found ones and those that are both. Of a question they are the score of the predicted answer, its exact match and
-its F1 (Rajpurkar et al. 2016). Of a text with a set of labels they are the mean log-likelihood of what is true of each
-label and whether all are right; then for each label whether it is a hit, found and true, 0 or 1.
+its F1 (Rajpurkar et al. 2016). Of a query they are its margin, how far the best relevant text is before the best other
+one, and its scores as trec_eval computes them. Of a text with a set of labels they are the mean log-likelihood of what
+is true of each label and whether all are right; then for each label whether it is a hit, found and true, 0 or 1.
 
 Errors of a regression are read from its values.
 """
@@ -32,6 +33,7 @@ TAGS = (
     *("hits", "found", "true"),
 )
 ANSWERS = ("score", "exact match", "F1")
+RANKINGS = ("margin", "nDCG@10", "MRR@10", "recall@1", "recall@10", "recall@100")
 LABEL_SETS, OF_EACH_LABEL = ("log-likelihood", "exact match"), ("hit", "found", "true")
 
 
@@ -107,6 +109,11 @@ STRICT_ENTITIES = Sums(partial(_columns, (3, 4, 5)), _f1, TAGS)
 ENTITIES = Sums(partial(_columns, (6, 7, 8)), _f1, TAGS)
 EXACT_MATCH = mean_of(ANSWERS, lambda outputs: outputs[..., 1])
 ANSWER_F1 = mean_of(ANSWERS, lambda outputs: outputs[..., 2])
+NDCG_10 = mean_of(RANKINGS, lambda outputs: outputs[..., 1])
+MRR_10 = mean_of(RANKINGS, lambda outputs: outputs[..., 2])
+RECALL_1 = mean_of(RANKINGS, lambda outputs: outputs[..., 3])
+RECALL_10 = mean_of(RANKINGS, lambda outputs: outputs[..., 4])
+RECALL_100 = mean_of(RANKINGS, lambda outputs: outputs[..., 5])
 MICRO_F1 = Sums(_over_labels, _f1, LABEL_SETS, OF_EACH_LABEL)
 MACRO_F1 = Sums(_by_label, _mean_f1, LABEL_SETS, OF_EACH_LABEL)
 SUBSET_ACCURACY = Sums(partial(_one_and_value, lambda outputs: outputs[..., 1]), _mean, LABEL_SETS, OF_EACH_LABEL)

@@ -17,7 +17,7 @@
 import json
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Num, Shaped
 
 from bertjax.atomic_files import encode_json, made_directory, remove_leftovers, staged
-from bertjax.data import Answers, Choices, Examples, LabelSet, Tagged
+from bertjax.data import Answers, Candidates, Choices, Examples, LabelSet, Tagged
 from bertjax.errors import DataError, InputError, OutputError
 from bertjax.evidence import score
 from bertjax.formatting import finite, to_json
@@ -50,6 +50,10 @@ DERIVED = ("summary.json", "results.parquet", "attention.npz", "heads.png", "lay
 FILES = (*OUTPUTS, *DERIVED)
 WRITTEN = (*FILES, "report.html")
 # What outputs of some kinds have beside them in `outputs.npz`: kinds of values, and axes by name or size.
+RANKED: dict[str, tuple[str | int, ...]] = {
+    **dict.fromkeys(("base_first", "base_rank"), ("iu", "examples")),
+    **dict.fromkeys(("first", "rank"), ("iu", "ablations", "examples")),
+}
 DETAILS: dict[str, dict[str, tuple[str | int, ...]]] = {
     "words": {"units": ("iu", "words"), "places": ("iu", "words")},
     "tags": {
@@ -57,6 +61,7 @@ DETAILS: dict[str, dict[str, tuple[str | int, ...]]] = {
         "tags": ("iu", "ablations", "words"),
     },
     "answers": {"base_spans": ("iu", "examples", 2), "spans": ("iu", "ablations", "examples", 2)},
+    **dict.fromkeys(("ranking", "scored-ranking"), RANKED),
 }
 CHECKED = 5  # ablations whose scores are recomputed
 
@@ -365,16 +370,24 @@ def output_arrays(
     }
 
 
-def describe_examples(examples: Examples) -> list[dict[str, Any]]:
-    """The content of `examples.jsonl`: id, label and texts of each example, and what else a task's examples have."""
+def describe_examples(examples: Examples, arrays: Arrays) -> list[dict[str, Any]]:
+    """The content of `examples.jsonl`: id, label and texts of each example, and what else a task's examples have.
+
+    Args:
+        arrays: as in `outputs.npz`; of candidates only those that some run puts first are told, and relevant ones.
+    """
     seconds = examples.second or (None,) * len(examples)
     rows = zip(examples.ids, examples.labels.tolist(), examples.first, seconds, strict=True)
     lines = [
         {"id": name, "label": finite(label), "first": first} | ({} if second is None else {"second": second})
         for name, label, first, second in rows
     ]
-    for line, content in zip(lines, examples.content or (), strict=False):
-        if isinstance(content, Answers):
+    for place, (line, content) in enumerate(zip(lines, examples.content or (), strict=False)):
+        if isinstance(content, Candidates):
+            line["candidates"] = _describe_candidates(
+                content, {*arrays["first"][:, place].tolist(), int(arrays["base_first"][place])}
+            )
+        elif isinstance(content, Answers):
             line["answers"] = [*content.texts]
         elif isinstance(content, Choices):
             line["choices"] = [*content.texts]
@@ -385,6 +398,16 @@ def describe_examples(examples: Examples) -> list[dict[str, Any]]:
     for line, group in zip(lines, examples.groups or (), strict=False):
         line |= {"group": group}
     return lines
+
+
+def _describe_candidates(sought: Candidates, firsts: Collection[int]) -> list[dict[str, Any]]:
+    """Relevant candidates, and those that some run puts first: number and name, text and relevance."""
+    pool = sought.pool
+    return [
+        {"number": number, "name": name, "text": text, "relevance": sought.relevance.get(name, 0)}
+        for number, (name, text) in enumerate(zip(pool.names, pool.texts, strict=True))
+        if number in firsts or name in sought.relevance
+    ]
 
 
 def write_outputs(directory: Path, outputs: Arrays, examples: Sequence[Mapping[str, Any]]) -> None:

@@ -243,6 +243,37 @@ class ShownChoices(Shown):
         return super().lines(place) + choices
 
 
+class ShownRankings(Shown):
+    """Queries, with what is relevant and what comes first."""
+
+    value, note = "nDCG@10", "The candidate that comes first is green where it is relevant."
+
+    def values(self, outputs: Float[np.ndarray, "outputs ..."]) -> Float[np.ndarray, " examples"]:
+        """The nDCG@10 of each query."""
+        return np.asarray(outputs[:, 1])
+
+    def lines(self, place: int) -> list[Line]:
+        """The query, the most relevant candidate and the one that comes first."""
+        example, arrays = self.saved.examples[place], self.saved.outputs
+        relevant = [one for one in example["candidates"] if one["relevance"] > 0]
+        best = max(relevant, key=lambda one: one["relevance"], default=None)
+        text, others = ("none of the candidates", "") if best is None else (best["text"], f" (1 of {len(relevant)})")
+        true: Line = [(f"true{others * (len(relevant) > 1)}", NAME), (shorten(text), TRUE)]
+        first = self._first("first", place, arrays["base_first"][place], arrays["base_rank"][place])
+        return [[(shorten(example["first"]), PLAIN)], true, first]
+
+    def change(self, run: int, place: int) -> list[Line]:
+        """What comes first for an ablated model."""
+        arrays = self.saved.outputs
+        return [self._first("ablated", place, arrays["first"][run, place], arrays["rank"][run, place])]
+
+    def _first(self, name: str, place: int, number: Any, rank: Any) -> Line:
+        """The candidate that comes first, and where the first relevant one is if that is another."""
+        found = next(one for one in self.saved.examples[place]["candidates"] if one["number"] == number)
+        line: Line = [(name, NAME), (shorten(found["text"]), RIGHT if found["relevance"] > 0 else WRONG)]
+        return line if rank < 2 else [*line, (f" relevant: place {rank}", PLAIN)]
+
+
 class ShownLabels(Shown):
     """Texts with sets of labels: true ones, and those that the model finds."""
 
@@ -308,6 +339,8 @@ SHOWN: dict[str, type[Shown]] = {
     "tags": ShownTags,
     "answers": ShownAnswers,
     "choices": ShownChoices,
+    "ranking": ShownRankings,
+    "scored-ranking": ShownRankings,
     "label-sets": ShownLabels,
 }
 

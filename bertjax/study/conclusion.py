@@ -68,7 +68,7 @@ def conclude(
     details = result.details if isinstance(result, TaskResult) else {}
     fixed = job.encoded.fixed
     outputs = output_arrays(result.base, result.outputs, examples, job.places, job.labels, {**fixed, **details})
-    described = describe_examples(examples)
+    described = describe_examples(examples, outputs)
     if keep:
         write_outputs(settings.directory, outputs, described)
     entries, base = job.score(result)

@@ -127,7 +127,7 @@ def sweep_plainly(
     positions = model.config.max_tokens
     form = encoded.form
     if form.combine is None:
-        batches = batch_encodings(encoded, range(encoded.examples), batch_size, positions)
+        batches = batch_encodings(encoded, range(len(encoded.encodings)), batch_size, positions)
         result = plain.sweep(model, batches, overrides, form.readout, chunk_size=chunk_size, progress=progress)
         return encoded.outputs_of(result)
     pairs = max(1, VECTOR_BYTES // (8 * model.config.hidden_size * (len(overrides) + 1)))
@@ -181,7 +181,7 @@ def _unrepeated(
     model: PretrainedModel, encoded: Encoded, batch_size: int, examples: Sequence[int]
 ) -> list[dict[str, np.ndarray]]:
     """Batches of all encodings of examples, in which none counts twice."""
-    numbers = [number for example in examples for number in encoded.numbers_of(example)]
+    numbers = [number for example in examples for number in encoded.own_of(example)]
     batches = []
     for places, arguments in batch_encodings(encoded, numbers, batch_size, model.config.max_tokens):
         # A filled-up batch repeats examples, which would count twice in a mean: mask the repeats.

@@ -80,7 +80,7 @@ def ablate(
         model: directory, hub id or 'package:NAME'.
         task: of GLUE by name, 'qnli-sample', 'mlm' for masked words, 'minimal-pairs',
             'agreement', 'token-classification', 'question-answering', 'multiple-choice',
-            'multi-label', or 'custom' for a file of your own (`data`).
+            'multi-label', 'ranking', or 'custom' for a file of your own (`data`).
         mode: what takes a head's place: 'uniform' attention, 'zero', or its 'mean' output.
         ablate: 'heads' one by one, 'layers', 'pairs', 'all-but-one', 'cumulative', 'subsets', or a file of sets.
         heads: only these, such as ["3.0", "2.7"].

@@ -54,14 +54,15 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
     places = [[0, *range(window.first, window.first + len(window.offsets))] for window in windows]
     of_context = [[0, *[1] * len(window.offsets)] for window in windows]
     true = [content for content in examples.content or () if isinstance(content, Answers)]
+    asked = Asked.of_lists(places, of_context, owners)
     return Encoded(
         "answers",
         tuple(window.text for window in windows),
         tokenizer.pad_id,
         len(examples),
-        asked=Asked.of_lists(places, of_context, owners),
+        asked=asked,
         labels=np.array([len(content.texts) for content in true], np.int32),
-        collect=partial(_collect, [window.offsets for window in windows], examples.second, true),
+        collect=partial(_collect, [window.offsets for window in windows], examples.second, true, asked),
     )
 
 

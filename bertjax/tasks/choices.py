@@ -1,11 +1,7 @@
 """Multiple choice: each answer is read behind its question as a pair of its own, and the highest score is chosen."""
 
-from collections.abc import Sequence
-
-from bertjax.data import Choices, Encoding, Examples, Tokenizer
-from bertjax.engine import SharedEncodings
-from bertjax.machine import memory_left
-from bertjax.tasks.encoded import Encoded
+from bertjax.data import Choices, Examples, Tokenizer
+from bertjax.tasks.encoded import Encoded, encode_texts
 from bertjax.tasks.options import Options
 
 
@@ -20,10 +16,5 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
         for number in range(count)
         for question, texts in zip(questions, choices, strict=True)
     ]
-    if options.together:
-        encodings: Sequence[Encoding] = SharedEncodings(
-            tokenizer, first, second, options.max_length or 0, len(examples), options.memory
-        )
-    else:
-        encodings = tuple(tokenizer.encode(first, second, options.max_length, room=memory_left(options.memory)))
+    encodings = encode_texts(tokenizer, first, second, len(examples), options)
     return Encoded("choices", encodings, tokenizer.pad_id, len(examples), copies=count)

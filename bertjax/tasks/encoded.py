@@ -7,11 +7,13 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Int, Int32, Int64, Num, Shaped
 
-from bertjax.data import Encoding, batches_by_length, collate
+from bertjax.data import Encoding, Tokenizer, batches_by_length, collate
 from bertjax.engine import SharedEncodings, SweepResult
+from bertjax.machine import memory_left
 from bertjax.tasks.forms import FORMS, Form
+from bertjax.tasks.options import Options
 
-Collect = Callable[["Asked | None", Shaped[np.ndarray, "runs texts *numbers"]], "Collected"]
+Collect = Callable[[Shaped[np.ndarray, "runs texts *numbers"]], "Collected"]
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class Encoded:
         examples: how many examples there are.
         label_order: for logits: column of the model's output for each of the task's labels.
         asked: for tasks that ask at chosen tokens: at which, and for what.
-        collect: for these, and where outputs are not what the model gives: makes them of that.
+        collect: makes outputs of what the model gives there, or for each encoding.
         labels: of each output, where these are not the examples' own.
         units: the example of each output, where examples have several.
         fixed: what else is kept with the outputs, by name, the same for all runs.
@@ -110,6 +112,8 @@ class Encoded:
         note: what is to be said of those that were left out.
         tags: names of the tags that a model gives words.
         copies: encodings of each example, where nothing is asked at tokens: all examples' first, then all second ...
+        members: the encodings of each example by number, where examples may share some.
+        shown: how many of an example's encodings may have their attention kept, the first ones; None for all.
     """
 
     kind: str
@@ -126,6 +130,8 @@ class Encoded:
     note: str = ""
     tags: tuple[str, ...] = ()
     copies: int = 1
+    members: Sequence[Int[np.ndarray, " _"]] | None = None
+    shown: int | None = None
 
     @property
     def form(self) -> Form:
@@ -146,6 +152,9 @@ class Encoded:
         """How many examples lost tokens to the maximum length."""
         if self.asked is not None:
             return len({self.asked.examples[number] for number, text in enumerate(self.encodings) if text.truncated})
+        if self.members is not None:
+            cut = np.array([encoding.truncated for encoding in self.encodings], np.bool_)
+            return sum(bool(cut[numbers].any()) for numbers in self.members)
         if isinstance(self.encodings, SharedEncodings):
             cut = self.encodings.truncated
         else:
@@ -154,8 +163,8 @@ class Encoded:
 
     @property
     def texts(self) -> list[tuple[Encoding, ...]]:
-        """The encodings of each example that the engine runs: where tokens are asked each encoding is one."""
-        if self.asked is not None:
+        """The encodings of each example that the engine runs; one, where tokens are asked or encodings are shared."""
+        if self.asked is not None or self.members is not None:
             return [(encoding,) for encoding in self.encodings]
         if isinstance(self.encodings, SharedEncodings):
             return self.encodings.texts_of(range(self.examples))
@@ -175,27 +184,57 @@ class Encoded:
 
     def numbers_of(self, example: int) -> tuple[int, ...]:
         """The numbers of the encodings that belong to an example."""
+        if self.members is not None:
+            return tuple(self.members[example].tolist())
         if self.asked is not None:
             first, end = np.searchsorted(self.asked.examples, [example, example + 1]).tolist()
             return tuple(range(first, end))
         return tuple(range(example, self.copies * self.examples, self.examples))
 
+    def own_of(self, example: int) -> tuple[int, ...]:
+        """Those that no example before has: of all examples each encoding once."""
+        numbers = self.numbers_of(example)
+        if self.members is None:
+            return numbers
+        return tuple(number for number in dict.fromkeys(numbers) if self._first_owners[number] == example)
+
+    @cached_property
+    def _first_owners(self) -> Int[np.ndarray, " encodings"]:
+        """The first example that has each encoding."""
+        owners = np.zeros(len(self.encodings), np.int64)
+        members = self.members or ()
+        for example in reversed(range(len(members))):
+            owners[members[example]] = example
+        return owners
+
     def kept_of(self, example: int) -> tuple[int, ...]:
         """Those whose attention may be kept: of several, such as copies in which a word is masked, the first."""
-        numbers = self.numbers_of(example)
-        return numbers if self.asked is None else numbers[:1]
+        return self.numbers_of(example)[: 1 if self.asked is not None else self.shown]
 
     def outputs_of(self, result: SweepResult) -> TaskResult:
         """What metrics read, of what the engine gave: logits in the task's order of labels, words one after another."""
         base, outputs, details = result.base, result.outputs, {}
         if self.collect is not None:
-            first, rest = self.collect(self.asked, base[None]), self.collect(self.asked, outputs)
+            first, rest = self.collect(base[None]), self.collect(outputs)
             base, outputs = first.outputs[0], rest.outputs
             details = {f"base_{name}": values[0] for name, values in first.details.items()} | dict(rest.details)
         elif self.kind == "logits":
             order = list(self.label_order)
             base, outputs = base[..., order], outputs[..., order]
         return TaskResult(base, outputs, result.ablations, result.attention, result.seconds, details)
+
+
+def encode_texts(
+    tokenizer: Tokenizer, first: Sequence[str], second: Sequence[str] | None, examples: int, options: Options
+) -> Sequence[Encoding]:
+    """Tokenised texts or pairs; of several processes that were joined each makes its share.
+
+    Args:
+        examples: how many there are; text `n` belongs to example `n % examples`.
+    """
+    if options.together:
+        return SharedEncodings(tokenizer, first, second, options.max_length or 0, examples, options.memory)
+    return tuple(tokenizer.encode(first, second, options.max_length, room=memory_left(options.memory)))
 
 
 def batch_encodings(

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
-from bertjax.data import TASKS, Asks, Encoding, Examples, Task, Tokenizer
-from bertjax.engine import SharedEncodings
+from bertjax.data import TASKS, Asks, Examples, Task, Tokenizer
 from bertjax.errors import ConfigError, InputError, some_of
 from bertjax.formatting import count_of
-from bertjax.machine import memory_left
 from bertjax.model import (
     BertForMaskedLM,
     BertForMultipleChoice,
@@ -19,8 +18,8 @@ from bertjax.model import (
     BertForTokenClassification,
     PretrainedModel,
 )
-from bertjax.tasks import answers, choices, masked_words, minimal_pairs, multi_label, tags
-from bertjax.tasks.encoded import Encoded
+from bertjax.tasks import answers, choices, masked_words, minimal_pairs, multi_label, ranking, tags
+from bertjax.tasks.encoded import Encoded, encode_texts
 from bertjax.tasks.forms import label_order
 from bertjax.tasks.options import Options
 
@@ -33,16 +32,27 @@ class Asking:
         models: classes of models that can do such a task.
         head: what these have, for messages.
         encode: makes what a model reads of examples.
+        scores: whether classifiers among them must give a single number.
+        takes_prompts: whether prompts may stand before texts.
     """
 
     models: tuple[type[PretrainedModel], ...]
     head: str
     encode: Callable[[Tokenizer, Examples, Options], Encoded]
+    scores: bool = False
+    takes_prompts: bool = False
+
+    def fits(self, model: PretrainedModel) -> bool:
+        """Whether a model can do such a task."""
+        classifies = isinstance(model, BertForSequenceClassification)
+        return isinstance(model, self.models) and not (self.scores and classifies and not is_regression(model))
 
 
 # Tokens after which texts of a task are cut, or of a window on them; 0 for all that the model takes.
-LENGTHS: Mapping[Asks, int] = MappingProxyType({"pairs": 0, "agreement": 0, "tags": 0, "answers": 384})
+LENGTHS: Mapping[Asks, int] = MappingProxyType({"pairs": 0, "agreement": 0, "tags": 0, "answers": 384, "order": 0})
 _OF_WORDS = (BertForMaskedLM, BertForPreTraining)
+# What prompts of queries and of candidates are called, as sentence-transformers looks for them.
+OF_QUERIES, OF_CANDIDATES = ("query",), ("document", "passage", "corpus")
 ASKINGS: Mapping[Asks, Asking] = MappingProxyType(
     {
         "words": Asking(_OF_WORDS, "masked-LM head", masked_words.encode),
@@ -52,6 +62,13 @@ ASKINGS: Mapping[Asks, Asking] = MappingProxyType(
         "choices": Asking((BertForMultipleChoice,), "multiple-choice head", choices.encode),
         "label-sets": Asking((BertForSequenceClassification,), "classification head", multi_label.encode),
         "answers": Asking((BertForQuestionAnswering,), "question-answering head", answers.encode),
+        "order": Asking(
+            (BertForSentenceEmbedding, BertForSequenceClassification),
+            "sentence vector, nor a single score",
+            ranking.encode,
+            scores=True,
+            takes_prompts=True,
+        ),
     }
 )
 
@@ -85,23 +102,33 @@ def encode_examples(
     length = _choose_length(model, tokenizer, examples, max_length)
     task = examples.task
     if task.asks in ASKINGS:
-        asking = ASKINGS[task.asks]
-        if not isinstance(model, asking.models):
-            raise ConfigError(
-                f"{model.class_name} has no {asking.head}, which {task.name} needs: {what_it_can_do(model)}"
-            )
-        if prompts is not None:
-            raise InputError(f"--prompts stand before texts of labels and similarities: {task.name} takes none")
-        names = tuple(name for _, name in sorted(model.config.id2label.items()))
-        return asking.encode(tokenizer, examples, replace(options, max_length=length, label_names=names))
+        return _encode_asked(model, tokenizer, examples, replace(options, max_length=length), prompts)
     kind, order = _kind_of_outputs(model, examples)
     tokenizer, first, second = _with_prompts(model, tokenizer, examples, prompts)
-    if options.together:
-        encodings: Sequence[Encoding] = SharedEncodings(tokenizer, first, second, length, len(examples), options.memory)
-    else:
-        encodings = tuple(tokenizer.encode(first, second, length, room=memory_left(options.memory)))
+    encodings = encode_texts(tokenizer, first, second, len(examples), replace(options, max_length=length))
     copies = 2 if kind == "similarity" else 1
     return Encoded(kind, encodings, tokenizer.pad_id, len(examples), order, copies=copies)
+
+
+def _encode_asked(
+    model: PretrainedModel,
+    tokenizer: Tokenizer,
+    examples: Examples,
+    options: Options,
+    prompts: Sequence[str] | None,
+) -> Encoded:
+    """`encode_examples` of a task that asks for other things than labels."""
+    task, asking = examples.task, ASKINGS[examples.task.asks]
+    if not asking.fits(model):
+        raise ConfigError(f"{model.class_name} has no {asking.head}, which {task.name} needs: {what_it_can_do(model)}")
+    if prompts is not None and not asking.takes_prompts:
+        raise InputError(f"--prompts stand before texts of labels and similarities: {task.name} takes none")
+    if asking.takes_prompts:
+        options = replace(options, prompts=_prompts_of_order(model, tokenizer, prompts))
+        tokenizer = tokenizer.with_prompt("")
+    names = tuple(name for _, name in sorted(model.config.id2label.items()))
+    embeds = isinstance(model, BertForSentenceEmbedding)
+    return asking.encode(tokenizer, examples, replace(options, label_names=names, embeds=embeds))
 
 
 def _check_options(task: Task, options: Options) -> None:
@@ -139,16 +166,14 @@ def _kind_of_outputs(model: PretrainedModel, examples: Examples) -> tuple[str, t
 
 def what_it_can_do(model: PretrainedModel) -> str:
     """Which tasks fit a model, as the end of a message."""
+    names = [task.name for task in TASKS.values() if task.asks in ASKINGS and ASKINGS[task.asks].fits(model)]
     if isinstance(model, BertForSequenceClassification):  # whether sets of labels were meant, it does not say
-        labels = count_of(model.config.num_labels, "label")
-        return f"it is a classifier of {labels}: give the task that it was fine-tuned on"
-    names = [
-        task.name for task in TASKS.values() if task.asks in ASKINGS and isinstance(model, ASKINGS[task.asks].models)
-    ]
+        labels, scores = count_of(model.config.num_labels, "label"), ", or ranking" if is_regression(model) else ""
+        return f"it is a classifier of {labels}: give the task that it was fine-tuned on{scores}"
+    if isinstance(model, BertForSentenceEmbedding):
+        return f"it measures similarities: give a task of pairs, or --task {some_of(names, most=len(names))}"
     if names:
         return f"it can do --task {some_of(names, most=len(names))}"
-    if isinstance(model, BertForSentenceEmbedding):
-        return "it measures similarities: give a task of pairs"
     return "give a checkpoint with a head for a task, or one of sentence-transformers"
 
 
@@ -161,9 +186,7 @@ def _with_prompts(
         InputError: no such prompt, or two where both texts are read as one.
     """
     if not isinstance(model, BertForSentenceEmbedding):
-        if prompts is not None and len(prompts) > 1:
-            name = model.class_name
-            raise InputError(f"{name} reads a pair as one text, whose prompt stands before the first: give one prompt")
+        _check_for_one_text(model, prompts)
         return (tokenizer if prompts is None else tokenizer.with_prompt(prompts[0])), examples.first, examples.second
     second_texts = examples.second or ()
     if prompts is None:
@@ -172,6 +195,32 @@ def _with_prompts(
     first, second = before[0], before[-1]
     texts = [*(first + text for text in examples.first), *(second + text for text in second_texts)]
     return tokenizer.with_prompt(""), texts, None
+
+
+def _prompts_of_order(model: PretrainedModel, tokenizer: Tokenizer, prompts: Sequence[str] | None) -> tuple[str, str]:
+    """What stands before queries and candidates; where nothing is said the prompts that are called so.
+
+    Raises:
+        InputError: there is no such prompt, or two where query and candidate are read as one text.
+    """
+    if not isinstance(model, BertForSentenceEmbedding):
+        _check_for_one_text(model, prompts)
+        return (tokenizer if prompts is None else tokenizer.with_prompt(prompts[0])).prompt, ""
+    named = (prompts[0], prompts[-1]) if prompts else map(partial(_usual, tokenizer), (OF_QUERIES, OF_CANDIDATES))
+    first, second = ((tokenizer if name is None else tokenizer.with_prompt(name)).prompt for name in named)
+    return first, second
+
+
+def _usual(tokenizer: Tokenizer, names: Sequence[str]) -> str | None:
+    """The first of these prompts that a checkpoint has."""
+    return next((name for name in names if name in tokenizer.prompts), None)
+
+
+def _check_for_one_text(model: PretrainedModel, prompts: Sequence[str] | None) -> None:
+    """Raise `InputError` for two prompts where a pair is read as one text."""
+    if prompts is not None and len(prompts) > 1:
+        name = model.class_name
+        raise InputError(f"{name} reads a pair as one text, whose prompt stands before the first: give one prompt")
 
 
 def _is_cross_encoder(model: PretrainedModel) -> bool:
@@ -196,7 +245,7 @@ def _choose_length(model: PretrainedModel, tokenizer: Tokenizer, examples: Examp
             "they do not belong together"
         )
     pairs = not isinstance(model, BertForSentenceEmbedding) and (
-        examples.second is not None or examples.task.asks == "choices"
+        examples.second is not None or examples.task.asks in ("choices", "order")
     )
     if length <= (special := tokenizer.special_tokens(pairs)):
         raise InputError(f"max_length {length} leaves no room for a text beside {special} special tokens")

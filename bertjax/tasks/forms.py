@@ -111,6 +111,8 @@ FORMS: Mapping[str, Form] = MappingProxyType(
             Form("words", readouts.words, called="masked words", counted="masked word", numbers=ratios.WORDS, sized=1),
             Form("tags", readouts.tags, called="tags of words", counted="word", numbers=ratios.TAGS, sized=1),
             Form("answers", readouts.answers, called="answers", numbers=ratios.ANSWERS, sized=1),
+            Form("ranking", readouts.sentence_embedding, called="rankings", numbers=ratios.RANKINGS, sized=1),
+            Form("scored-ranking", readouts.score, called="rankings", numbers=ratios.RANKINGS, sized=1),
             Form(
                 "label-sets",
                 readouts.logits,

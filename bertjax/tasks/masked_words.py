@@ -7,6 +7,7 @@ the text: then the sum of log-probabilities is the text's pseudo-log-likelihood 
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -43,7 +44,7 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
         tokenizer.pad_id,
         len(examples),
         asked=asked,
-        collect=collect_words,
+        collect=partial(collect_words, asked),
         labels=asked.words,
         units=asked.units,
         fixed={"units": asked.units, "places": asked.places},

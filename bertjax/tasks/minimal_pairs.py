@@ -62,7 +62,7 @@ def encode_pairs(tokenizer: Tokenizer, examples: Examples, options: Options) -> 
                 copies.targets.append([sentence.input_ids[place]])
                 copies.examples.append(example)
 
-    def collect(asked: Asked | None, given: Float[np.ndarray, "runs texts 1"]) -> Collected:
+    def collect(given: Float[np.ndarray, "runs texts 1"]) -> Collected:
         """The pseudo-log-likelihoods of the bad and the good sentence of each pair."""
         sums = np.add.reduceat(given[..., 0].astype(np.float64), starts, axis=1).reshape(len(given), -1, 2)
         sums[:, equal, 1] = sums[:, equal, 0]  # elsewhere in a row of the engine rounding may differ
@@ -107,7 +107,7 @@ def encode_agreement(tokenizer: Tokenizer, examples: Examples, options: Options)
     )
 
 
-def _as_given(asked: Asked | None, given: Float[np.ndarray, "runs texts 2"]) -> Collected:
+def _as_given(given: Float[np.ndarray, "runs texts 2"]) -> Collected:
     return Collected(given)
 
 

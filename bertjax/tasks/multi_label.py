@@ -9,10 +9,8 @@ from functools import partial
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bertjax.data import Encoding, Examples, LabelSet, Tokenizer
-from bertjax.engine import SharedEncodings
-from bertjax.machine import memory_left
-from bertjax.tasks.encoded import Asked, Collected, Encoded
+from bertjax.data import Examples, LabelSet, Tokenizer
+from bertjax.tasks.encoded import Collected, Encoded, encode_texts
 from bertjax.tasks.forms import label_order
 from bertjax.tasks.options import Options
 
@@ -29,13 +27,7 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
     true = np.zeros((len(sets), len(numbers)), np.bool_)
     for row, labels in zip(true, sets, strict=True):
         row[[numbers[name] for name in labels or ()]] = True
-    if options.together:
-        encodings: Sequence[Encoding] = SharedEncodings(
-            tokenizer, examples.first, examples.second, options.max_length or 0, len(examples), options.memory
-        )
-    else:
-        room = memory_left(options.memory)
-        encodings = tuple(tokenizer.encode(examples.first, examples.second, options.max_length, room=room))
+    encodings = encode_texts(tokenizer, examples.first, examples.second, len(examples), options)
     return Encoded(
         "label-sets",
         encodings,
@@ -50,7 +42,6 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
 def _collect(
     true: Bool[np.ndarray, "examples labels"],
     order: Sequence[int],
-    asked: Asked | None,
     given: Float[np.ndarray, "runs examples labels"],
 ) -> Collected:
     """Of each example the mean log-likelihood of its labels, whether all are right, and what is found of each."""

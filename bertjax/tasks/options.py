@@ -18,6 +18,8 @@ class Options:
         pll: for pseudo-log-likelihoods, one of `PLL`.
         stride: for questions: tokens of the text that successive windows share.
         label_names: of the model's labels, in the order of their numbers.
+        embeds: whether the model makes a vector of each text, so that those of a pair are read apart.
+        prompts: what is put before first and second texts.
         together: each of the processes that were joined tokenises its share; all ask for that.
         memory: bytes that this process may hold while it tokenises; None for most of what is free.
     """
@@ -28,5 +30,7 @@ class Options:
     pll: str = "original"
     stride: int = 128
     label_names: tuple[str, ...] = ()
+    embeds: bool = False
+    prompts: tuple[str, str] = ("", "")
     together: bool = False
     memory: int | None = None

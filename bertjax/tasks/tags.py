@@ -49,7 +49,7 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
         tokenizer.pad_id,
         len(kept),
         asked=asked,
-        collect=partial(_collect, tagged, words, names),
+        collect=partial(_collect, tagged, words, names, asked),
         labels=np.array([len(entities(sentence.tags)) for sentence in tagged], np.int32),
         fixed={"units": asked.units, "places": asked.places, "words": words, "true": asked.words},
         kept_examples=None if len(kept) == len(texts) else tuple(kept),

@@ -1,0 +1,202 @@
+"""Collections in the form of TREC and BEIR: queries, texts, and judgments of which texts are relevant for which query.
+
+A directory holds `queries` and `corpus` (or `collection`), each `.jsonl` with `_id`, `text` and perhaps `title`, or
+`.tsv` with the id first; judgments in `qrels` (`.tsv`, `.txt` or none) or in files of a folder `qrels`, in four columns
+as TREC has them, or in BEIR's three; and perhaps a `run` in TREC's six columns, whose texts are then the candidates.
+Without it each query is to find its texts in the whole corpus. A file of judgments in the place of its directory
+chooses it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertjax.data.arrow_tables import is_saved_dataset
+from bertjax.data.local_files import whole_number
+from bertjax.data.tables import brief, numbered_lines
+from bertjax.data.tasks import Candidates, Pool
+from bertjax.errors import DataError, some_of
+from bertjax.formatting import HALF_CHARACTER, count_of
+from bertjax.json_files import JsonError, parse_json
+from bertjax.paths import is_directory, is_file, listing
+
+QUERY_IDS = ("query_id", "query-id", "qid", "question_id")
+TEXT_IDS = ("candidate_id", "passage_id", "document_id", "doc_id", "docid", "corpus-id", "corpus_id", "pid")
+OF_QUERIES, OF_TEXTS = ("queries", "topics"), ("corpus", "collection", "documents", "passages")
+OF_JUDGMENTS, OF_RUNS = ("qrels", "qrel"), ("run",)
+KINDS = (".jsonl", ".tsv", ".txt", ".trec", "")
+IDS, CONTENTS = ("_id", "id", "docid", "qid", "query_id", "pid"), ("text", "contents", "body", "query", "question")
+HEADERS = {*IDS, *QUERY_IDS, *TEXT_IDS}
+
+
+def is_collection(path: Path) -> bool:
+    """Whether a path is of a collection: its directory, or a file of judgments."""
+    if is_directory(path):
+        return not is_saved_dataset(path)
+    return _is_called(path, OF_JUDGMENTS) or path.parent.name in OF_JUDGMENTS
+
+
+def read_collection(path: Path, room: int) -> list[tuple[str, str, Candidates]]:
+    """The queries that have judgments: id, text and what each is to find.
+
+    Args:
+        path: the directory, or a file of judgments in it or in its folder `qrels`.
+        room: bytes of memory that each file may take.
+
+    Raises:
+        DataError: a file is missing, or a line of it is wrong.
+    """
+    judgments, home = _judgments(path)
+    relevance = _read_judgments(judgments, room)
+    run = _one_of(home, OF_RUNS)
+    retrieved = None if run is None else _read_run(run, room)
+    asked = relevance.keys() & retrieved.keys() if retrieved is not None else relevance.keys()
+    queries = dict(_read_texts(_needed(home, OF_QUERIES), room, asked))
+    if missing := sorted(asked - queries.keys()):
+        raise DataError(f"{judgments}: there is no query {some_of(missing)} in {home}")
+    wanted = None if retrieved is None else {name for names in retrieved.values() for name in names}
+    corpus = dict(_read_texts(_needed(home, OF_TEXTS), room, wanted))
+    whole = Pool(tuple(corpus), tuple(corpus.values()))
+    found = []
+    for name in queries:
+        pool = whole
+        if retrieved is not None:
+            if missing := [one for one in retrieved[name] if one not in corpus]:
+                raise DataError(f"{run}: there is no text {some_of(missing)} of query {brief(name)} in {home}")
+            pool = Pool(tuple(retrieved[name]), tuple(corpus[one] for one in retrieved[name]))
+        found.append((name, queries[name], Candidates(pool, relevance[name])))
+    return found
+
+
+def _is_called(path: Path, names: Sequence[str]) -> bool:
+    """Whether a file is called so, whatever it ends in; or ends in that name."""
+    stem = path.name.removesuffix(".gz")
+    return any(stem == f"{name}{kind}" for name in names for kind in KINDS) or stem.endswith(
+        tuple(f".{name}" for name in names)
+    )
+
+
+def _one_of(home: Path, names: Sequence[str]) -> Path | None:
+    """The one file of a directory that is called so. Raises `DataError` where several are."""
+    found = [file for file in listing(home) if _is_called(file, names) and is_file(file)]
+    if len(found) > 1:
+        raise DataError(f"{home}: holds {some_of([file.name for file in found])}: leave one of them there")
+    return found[0] if found else None
+
+
+def _needed(home: Path, names: Sequence[str]) -> Path:
+    found = _one_of(home, names)
+    if found is None:
+        raise DataError(f"{home}: holds no {names[0]}.jsonl or {names[0]}.tsv, as a collection of TREC or BEIR has it")
+    return found
+
+
+def _judgments(path: Path) -> tuple[Path, Path]:
+    """The file of judgments, and the directory of its collection."""
+    if not is_directory(path):
+        return path, path.parent.parent if path.parent.name in OF_JUDGMENTS else path.parent
+    several = [file for name in OF_JUDGMENTS for file in (listing(path / name) if is_directory(path / name) else ())]
+    if not several:
+        return _needed_judgments(path), path
+    if len(several) > 1:
+        raise DataError(f"{path}: holds several judgments: give one of {some_of([str(file) for file in several])}")
+    return several[0], path
+
+
+def _needed_judgments(home: Path) -> Path:
+    found = _one_of(home, OF_JUDGMENTS)
+    if found is None:
+        raise DataError(f"{home}: holds no qrels, as a collection of TREC or BEIR has them")
+    return found
+
+
+def _fields(path: Path, room: int, counts: Iterable[int]) -> Iterator[tuple[int, list[str]]]:
+    """The columns of each line, but of a first line that names them."""
+    for line, text in numbered_lines(path, room):
+        fields = text.split()
+        if not fields or (line == 1 and fields[0].lower() in HEADERS):
+            continue
+        if len(fields) not in counts:
+            raise DataError(
+                f"{path}, line {line}: {count_of(len(fields), 'column')}, not {some_of([*map(str, counts)])}"
+            )
+        yield line, fields
+
+
+def _read_judgments(path: Path, room: int) -> dict[str, dict[str, int]]:
+    """What is relevant for each query; its id is the first column, text and relevance are the last two."""
+    found: dict[str, dict[str, int]] = {}
+    for line, fields in _fields(path, room, (3, 4)):
+        grade = grade_of(fields[-1])
+        if grade is None:
+            raise DataError(f"{path}, line {line}: relevance {brief(fields[-1])} is no whole number")
+        own = found.setdefault(fields[0], {})
+        if grade > 0:
+            own[fields[-2]] = grade
+    if not found:
+        raise DataError(f"{path}: holds no judgments")
+    return found
+
+
+def _read_run(path: Path, room: int) -> dict[str, dict[str, None]]:
+    """The texts that a run has for each query, in its order."""
+    found: dict[str, dict[str, None]] = {}
+    for line, fields in _fields(path, room, (6,)):
+        own = found.setdefault(fields[0], {})
+        if fields[2] in own:
+            raise DataError(f"{path}, line {line}: text {brief(fields[2])} of query {brief(fields[0])} is there twice")
+        own[fields[2]] = None
+    if not found:
+        raise DataError(f"{path}: holds no run")
+    return found
+
+
+def _read_texts(path: Path, room: int, wanted: Iterable[str] | None) -> Iterator[tuple[str, str]]:
+    """Ids and texts of a file of queries or documents.
+
+    Args:
+        wanted: only these ids; None for all.
+    """
+    chosen, seen = None if wanted is None else {*wanted}, set[str]()
+    is_json = ".jsonl" in path.name
+    for line, text in numbered_lines(path, room):
+        if line == 1 and not is_json and text.split("\t")[0].lower() in HEADERS:
+            continue
+        where = f"{path}, line {line}"
+        name, content = _of_json(where, text) if is_json else _of_columns(where, text)
+        if name in seen:
+            raise DataError(f"{where}: {brief(name)} is there twice")
+        seen.add(name)
+        if chosen is None or name in chosen:
+            yield name, content
+
+
+def _of_columns(where: str, line: str) -> tuple[str, str]:
+    name, _, text = line.partition("\t")
+    if not text.strip():
+        raise DataError(f"{where}: an id, a tab and a text are needed")
+    return name.strip(), text.replace("\t", " ").strip()
+
+
+def _of_json(where: str, line: str) -> tuple[str, str]:
+    """Id and text of an object, behind its title if it has one."""
+    try:
+        row: Mapping[str, Any] = parse_json(line)
+    except JsonError as error:
+        raise DataError(f"{where}: {error}; write one JSON object per line") from error
+    if not isinstance(row, dict):
+        raise DataError(f"{where}: found {brief(line)}; write one JSON object per line")
+    name, text = (next((row[key] for key in keys if key in row), None) for keys in (IDS, CONTENTS))
+    if not isinstance(name, str | int) or not isinstance(text, str):
+        raise DataError(f"{where}: it takes an id and a text, as {IDS[0]} and {CONTENTS[0]}")
+    title = row.get("title")
+    whole = f"{title} {text}".strip() if isinstance(title, str) else text.strip()
+    if not whole or HALF_CHARACTER.search(f"{name} {whole}"):
+        raise DataError(f"{where}: its text is empty, or holds half a character")
+    return str(name), whole
+
+
+def grade_of(value: object) -> int | None:
+    """How relevant something is said to be: a whole number of at most six digits, also as 1.0; None for any other."""
+    number = whole_number(value)
+    return number if number is not None and abs(number) < 10**6 else None
