@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from bertjax import BertConfig, BertForMaskedLM, BertModel
+from bertjax.engine import run
 from bertjax.engine.costs import Work, count_work, estimate, flops, price
+from bertjax.engine.packing import pack
 from bertjax.engine.plan import make_plan
 from bertjax.engine.sizes import Blocks
 from bertjax.interventions import ablations as ab
@@ -88,6 +90,19 @@ def test_a_price_says_what_filling_up_costs(rng):
     assert cost.states == tuple(range(13, 146, 12))
     assert cost.state_bytes == 20 * 128 * 768 * 4
     assert np.isfinite(cost.flops)
+
+
+def test_an_estimate_packs_the_examples_once(small, rng, monkeypatch):
+    """They stand in for the donors too, which only say that mode 'patched' is possible."""
+    packings: list[int] = []
+
+    def counted(examples, row_length, **given):
+        packings.append(len(examples))
+        return pack(examples, row_length, **given)
+
+    monkeypatch.setattr(run, "pack", counted)
+    estimate(random_model(BertModel, small), encodings(small, rng, [9, 5, 7]), ab.single_heads(small), readouts.pooled)
+    assert packings == [3]
 
 
 def test_an_estimate_counts_what_reads_masked_words(small, rng):

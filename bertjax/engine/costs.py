@@ -26,7 +26,7 @@ from bertjax.engine.plan import Plan
 from bertjax.engine.run import make_runner, runner_bytes
 from bertjax.engine.schedule import blocks_alive
 from bertjax.engine.sizes import Blocks, Sizes, choose_sizes, memory_in_use
-from bertjax.engine.sweep_input import Combine, Examples, SweepInput, make_sweep_input, read_texts
+from bertjax.engine.sweep_input import Combine, Examples, SweepInput, make_sweep_input
 from bertjax.interventions import Ablation, Readout
 from bertjax.machine import read_budget
 from bertjax.model import PretrainedModel, packed_layer
@@ -255,7 +255,6 @@ def estimate(
         OverrideError: a head that the model does not have.
     """
     arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
-    examples = read_texts(examples, tokenizer)
     zeros = np.zeros((model.config.num_hidden_layers, model.config.num_attention_heads, model.config.head_dim))
     sweep_input = make_sweep_input(
         model,
@@ -268,6 +267,7 @@ def estimate(
         at=at,
         targets=targets,
         attention=attention,
+        tokenizer=tokenizer,
     )
     return _estimate(sweep_input, choose_sizes(sweep_input, memory=read_budget(memory)))
 

@@ -7,9 +7,10 @@ has room.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 
 import numpy as np
-from jaxtyping import Int32
+from jaxtyping import Int, Int32
 
 from bertjax.data import Encoding
 from bertjax.errors import InputError
@@ -82,15 +83,25 @@ def pack(
     if lengths.max() > row_length:
         raise InputError(f"an example has {lengths.max()} tokens, but a row only {row_length}")
     rows = [[number] for number in range(len(lengths))] if one_per_row else first_fit(lengths, row_length)
-    most = max(sum(len(examples[example]) for example in row) for row in rows)
-    packed = _empty(len(rows), row_length, max(most, places))
-    for number, row in enumerate(rows):
-        start = place = 0
-        for example in row:
-            for text, encoding in enumerate(examples[example]):
-                _put(packed, number, place, start, encoding)
-                packed.examples[number, place], packed.texts[number, place] = example, text
-                start, place = start + len(encoding), place + 1
+    texts = [text for row in rows for example in row for text in examples[example]]
+    owners = [(number, example) for number, row in enumerate(rows) for example in row]
+    counts = [len(examples[example]) for _, example in owners]
+    row, example = np.repeat(np.array(owners, np.int32), counts, axis=0).T
+    place = _within(row)
+    packed = _empty(len(rows), row_length, max(int(place.max()) + 1, places))
+    sizes = np.array([*map(len, texts)], np.int32)
+    before = np.cumsum(sizes) - sizes
+    start = before - before[np.arange(len(texts)) - place]  # less what stands before the row's first text
+    packed.starts[row, place], packed.lengths[row, place] = start, sizes
+    packed.examples[row, place], packed.texts[row, place] = example, _within(np.repeat(np.arange(len(counts)), counts))
+    position = np.arange(sizes.sum()) - np.repeat(before, sizes)
+    slots = np.repeat(row, sizes), np.repeat(start, sizes) + position
+    packed.position_ids[slots], packed.segments[slots] = position, np.repeat(place + 1, sizes)
+    for array, parts in (
+        (packed.input_ids, (text.input_ids for text in texts)),
+        (packed.token_type_ids, (text.token_type_ids for text in texts)),
+    ):
+        array[slots] = np.fromiter(chain.from_iterable(parts), np.int32, len(position))
     return packed
 
 
@@ -98,10 +109,13 @@ def total_lengths(examples: Sequence[Sequence[Encoding]]) -> Int32[np.ndarray, "
     """Tokens of each example, all of its texts together. Raises `InputError` where there are none."""
     if not examples:
         raise InputError("there are no examples")
-    for number, texts in enumerate(examples):
-        if not texts or min(map(len, texts)) < 1:
-            raise InputError(f"example {number} has no tokens")
-    return np.array([sum(map(len, texts)) for texts in examples], np.int32)
+    counts = np.fromiter(map(len, examples), np.int32, len(examples))
+    lengths = np.fromiter(map(len, chain.from_iterable(examples)), np.int32, int(counts.sum()))
+    owners = np.repeat(np.arange(len(examples)), counts)
+    without = np.union1d(np.flatnonzero(counts == 0), owners[lengths == 0])
+    if without.size:
+        raise InputError(f"example {without[0]} has no tokens")
+    return np.add.reduceat(lengths, np.cumsum(counts) - counts, dtype=np.int32)
 
 
 def _empty(rows: int, row_length: int, places: int) -> Packed:
@@ -120,44 +134,84 @@ def _empty(rows: int, row_length: int, places: int) -> Packed:
     )
 
 
-def _put(packed: Packed, row: int, place: int, start: int, encoding: Encoding) -> None:
-    """Write a text into a row."""
-    slots = (row, slice(start, start + len(encoding)))
-    packed.input_ids[slots] = encoding.input_ids
-    packed.token_type_ids[slots] = encoding.token_type_ids
-    packed.position_ids[slots] = np.arange(len(encoding))
-    packed.segments[slots] = place + 1
-    packed.starts[row, place], packed.lengths[row, place] = start, len(encoding)
+def _within(groups: Int[np.ndarray, " several"]) -> Int[np.ndarray, " several"]:
+    """The number of each within its group, from 0; those of a group stand together."""
+    numbers = np.arange(len(groups))
+    new = np.concatenate([[True], groups[1:] != groups[:-1]])
+    return numbers - np.maximum.accumulate(np.where(new, numbers, 0))
+
+
+class _Rows:
+    """Rows that are filled with examples, the longest first. Neighbours with the same room are one entry.
+
+    Args:
+        row_length: slots of a row.
+        shortest: of the examples: rows with less room are full.
+    """
+
+    def __init__(self, row_length: int, shortest: int):
+        self.row_length, self.shortest, self.count = row_length, shortest, 0
+        self.open: list[tuple[int, int, int]] = []  # first row, how many, room of each
+
+    def add(self, length: int, examples: int) -> list[tuple[int, int, int]]:
+        """Place examples of equal length: into each row, from the first, as many as it has room for.
+
+        That is what placing them one after another comes to.
+
+        Returns: first row, how many rows, and how many examples each of them takes.
+        """
+        still_open: list[tuple[int, int, int]] = []
+        taken: list[tuple[int, int, int]] = []
+        fresh = self.count, -(-examples // (self.row_length // length)), self.row_length
+        for first, several, room in (*self.open, fresh):
+            fits = room // length
+            if not examples or not fits:
+                still_open.append((first, several, room))
+                continue
+            filled = min(several, examples // fits)
+            rest = examples - filled * fits if filled < several else 0
+            begun = min(rest, 1)
+            examples -= filled * fits + rest
+            taken += [(first, filled, fits), (first + filled, begun, rest)]
+            for entry in (
+                (first, filled, room - fits * length),
+                (first + filled, begun, room - rest * length),
+                (first + filled + begun, several - filled - begun, room),
+            ):
+                if entry[1] and entry[2] >= self.shortest:
+                    still_open.append(entry)
+        self.count = max([self.count, *(first + several for first, several, _ in taken)])
+        self.open = [(first, several, room) for first, several, room in still_open if first < self.count]
+        return taken
 
 
 def first_fit(lengths: Int32[np.ndarray, "examples"], row_length: int) -> list[list[int]]:
     """Which examples go into which row: first-fit decreasing.
 
-    Examples of equal length are placed together: into each row, from the first, as many as it has room for. That is
-    what placing them one after another comes to.
-
     >>> first_fit(np.array([3, 5, 2, 4], np.int32), 7)
     [[1, 2], [3, 0]]
     """
-    order = np.argsort(-lengths, kind="stable")
-    room = np.zeros(0, np.int64)
-    rows: list[list[int]] = []
-    for length in np.unique(lengths)[::-1]:
-        members = order[lengths[order] == length].tolist()
-        fits = room // length
-        before = np.cumsum(fits) - fits
-        takes = np.clip(len(members) - before, 0, fits)
-        missing, per_row = len(members) - int(takes.sum()), row_length // int(length)
-        fresh = -(-missing // per_row)
-        takes = np.concatenate([takes, np.full(fresh, per_row)])
-        if fresh:
-            takes[-1] = missing - per_row * (fresh - 1)
-        room = np.concatenate([room, np.full(fresh, row_length)]) - takes * length
-        rows += [[] for _ in range(fresh)]
-        for row in np.flatnonzero(takes):
-            rows[row] += members[: takes[row]]
-            members = members[takes[row] :]
-    return rows
+    rows = _Rows(row_length, int(lengths.min()))
+    taken = [entry for length, examples in _by_length(lengths) for entry in rows.add(length, examples)]
+    row_of_each = np.concatenate([np.repeat(np.arange(first, first + several), each) for first, several, each in taken])
+    by_row = np.argsort(row_of_each, kind="stable")
+    members = np.argsort(-lengths, kind="stable")[by_row].tolist()
+    ends = np.cumsum(np.bincount(row_of_each)).tolist()
+    return [members[start:end] for start, end in pairwise([0, *ends])]
+
+
+def _count_rows(by_length: Sequence[tuple[int, int]], row_length: int) -> int:
+    """How many rows `first_fit` needs."""
+    rows = _Rows(row_length, by_length[-1][0])
+    for length, examples in by_length:
+        rows.add(length, examples)
+    return rows.count
+
+
+def _by_length(lengths: Int32[np.ndarray, "examples"]) -> list[tuple[int, int]]:
+    """Each length and how many examples have it, the longest first."""
+    found, counts = np.unique(lengths, return_counts=True)
+    return [*zip(found[::-1].tolist(), counts[::-1].tolist(), strict=True)]
 
 
 def choose_row_length(
@@ -175,9 +229,13 @@ def choose_row_length(
     """
     shortest = -(-int(lengths.max()) // step) * step
     linear = 2 * hidden_size * (4 * hidden_size + 2 * intermediate_size)
-
-    def cost(row_length: int) -> float:
-        slots = len(first_fit(lengths, row_length)) * row_length
-        return slots * (linear + ATTENTION_WEIGHT * 4 * row_length * hidden_size)
-
-    return min(range(shortest, max(shortest, most) + 1, step), key=cost)
+    by_length, tokens = _by_length(lengths), int(lengths.sum())
+    best, cheapest = shortest, float("inf")
+    for row_length in range(shortest, max(shortest, most) + 1, step):
+        per_slot = linear + ATTENTION_WEIGHT * 4 * row_length * hidden_size
+        if tokens * per_slot >= cheapest:  # even rows without a gap would cost more
+            break
+        cost = _count_rows(by_length, row_length) * row_length * per_slot
+        if cost < cheapest:
+            best, cheapest = row_length, cost
+    return best

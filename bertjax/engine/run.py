@@ -4,6 +4,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -192,12 +193,10 @@ def make_runner(sweep_input: SweepInput, sizes: Sizes, devices: Sequence[jax.Dev
     Raises:
         InputError: examples that do not fit the model or a row.
     """
-    packed, donors = (
-        None if texts is None else pack(texts, sizes.row_length, one_per_row=sizes.one_per_row, places=sizes.places)
-        for texts in (sweep_input.texts, sweep_input.donors)
-    )
-    assert packed is not None
-    return BlockRunner(sweep_input, packed, donors, sizes.blocks, devices)
+    packing = partial(pack, row_length=sizes.row_length, one_per_row=sizes.one_per_row, places=sizes.places)
+    packed, given = packing(sweep_input.texts), sweep_input.donors
+    donors = packed if given is sweep_input.texts or given is None else packing(given)
+    return BlockRunner(sweep_input, packed, None if given is None else donors, sizes.blocks, devices)
 
 
 def _runner_of(

@@ -115,7 +115,7 @@ def choose_sizes(
     if length < lengths.max():
         raise InputError(f"an example has {lengths.max()} tokens, but a row only {length}")
     rows = [[number] for number in range(len(lengths))] if one_per_row else first_fit(lengths, length)
-    row_bytes = sweep_input.row_bytes(max(sum(len(sweep_input.texts[number]) for number in row) for row in rows), AHEAD)
+    row_bytes = sweep_input.row_bytes(max(map(len, rows)) * len(sweep_input.texts[0]), AHEAD)
     tokens, itemsize = tokens_at_once or default_tokens(config), np.dtype(numerics.dtype).itemsize
     count = len(jax.local_devices() if devices is None else devices)
     blocks = fit_blocks(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import jax
@@ -77,7 +78,7 @@ class SweepInput:
         waiting = given.size * given.dtype.itemsize * ahead
         return places * (2 * hidden + 2 * self.reading.read_bytes + waiting)
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         """At how many tokens of a text the readout is taken."""
         longest = max(len(text) for several in self.texts for text in several)
@@ -117,7 +118,7 @@ def make_sweep_input(
     check_attention(model.config, form)
     plan = make_plan(model.config, ablations)
     texts = read_texts(examples, tokenizer)
-    given = None if donors is None else read_texts(donors, tokenizer, "donors")
+    given = texts if donors is examples else None if donors is None else read_texts(donors, tokenizer, "donors")
     if len(texts[0]) > 1 and combine is None:
         raise InputError(f"each example has {len(texts[0])} texts: give combine, which makes one output of theirs")
     means = None if means is None else _check_means(model, means)
@@ -125,7 +126,7 @@ def make_sweep_input(
         raise OverrideError(f"mode 'mean' replaces heads by their mean outputs: {GIVE_MEANS}")
     if given is None and "donor" in plan.replacements():
         raise OverrideError("mode 'patched' takes heads' outputs from other texts: give donors=, of equal lengths")
-    if given is not None:
+    if given is not None and given is not texts:
         _check_donors(texts, given)
     positions = None if at is None else _check_positions(texts, at)
     longest = max(len(text) for several in texts for text in several)
@@ -207,17 +208,22 @@ def _check_positions(
     texts: Texts, at: Sequence[Sequence[int]] | Int[np.ndarray, "examples wanted"]
 ) -> Int[np.ndarray, "examples wanted"]:
     expected = "for each example a list of positions"
-    given = (arguments.several(wanted, "`at`", expected) for wanted in arguments.several(at, "`at`", expected))
-    rows = [[arguments.whole_number(position, "a position of `at`") for position in wanted] for wanted in given]
-    if len(rows) != len(texts) or len({len(wanted) for wanted in rows}) != 1 or not rows[0]:
+    rows = at if isinstance(at, np.ndarray) and at.ndim == 2 and at.dtype.kind in "iu" else None
+    if rows is None:
+        given = (arguments.several(wanted, "`at`", expected) for wanted in arguments.several(at, "`at`", expected))
+        lists = [[arguments.whole_number(position, "a position of `at`") for position in wanted] for wanted in given]
+        rows = np.array(lists, np.int64) if len({len(wanted) for wanted in lists}) == 1 else np.zeros((0, 0), np.int64)
+    if len(rows) != len(texts) or not rows.shape[1]:
         raise InputError("`at` needs the same number of positions for each example, at least one")
     if any(len(several) != 1 for several in texts):
         raise InputError("`at` is for examples of a single text")
-    for number, (wanted, (text,)) in enumerate(zip(rows, texts, strict=True)):
-        if not all(0 <= position < len(text) for position in wanted):
-            asked = some_of([*map(str, wanted)])
-            raise InputError(f"example {number} has tokens 0 to {len(text) - 1}, but `at` asks for {asked}")
-    return np.array(rows, np.int32)
+    lengths = total_lengths(texts)
+    outside = np.flatnonzero(((rows < 0) | (rows >= lengths[:, None])).any(axis=1)).tolist()
+    if outside:
+        number = outside[0]
+        asked = some_of([*map(str, rows[number].tolist())])
+        raise InputError(f"example {number} has tokens 0 to {lengths[number] - 1}, but `at` asks for {asked}")
+    return rows.astype(np.int32)
 
 
 def _check_targets(texts: Texts, targets: Any) -> Shaped[np.ndarray, "examples ..."]:
