@@ -85,10 +85,10 @@ class Measured:
 def make_checkpoint(directory: Path, size: str) -> None:
     """A random BERT with a masked-LM head, and the default model's tokenizer, which has BERT's vocabulary."""
     import torch
-    from transformers import AutoConfig, BertForMaskedLM
+    from transformers import AutoConfig, AutoModelForMaskedLM
 
     torch.manual_seed(0)
-    BertForMaskedLM(AutoConfig.for_model(**config_of(size).to_dict())).save_pretrained(directory)
+    AutoModelForMaskedLM.from_config(AutoConfig.for_model(**config_of(size).to_dict())).save_pretrained(directory)
     Tokenizer.from_pretrained(locate(DEFAULT_MODEL)).save_pretrained(directory)
 
 
@@ -109,10 +109,11 @@ def necessary_work(model: Any, encoded: Encoded, job: Job) -> float:
     plan, config = make_plan(model.config, job.ablations(model)), model.config
     lengths = encoded.lengths.tolist()
     blocks = Blocks(1, config.num_attention_heads)
-    layers = price(plan, config, blocks, rows=1, row_length=1, lengths=lengths, first_only=False).necessary
     assert encoded.asked is not None
+    words = len(encoded.asked)
+    priced = price(plan, config, blocks, rows=1, row_length=1, lengths=lengths, short_last=True, asked=words)
     word = 2 * config.hidden_size * (config.hidden_size + config.vocab_size)
-    return layers + (len(plan.ablations) + 1) * len(encoded.asked) * word
+    return priced.necessary + (len(plan.ablations) + 1) * words * word
 
 
 def measure(job: Job, options: argparse.Namespace, say: Callable[[str], None]) -> Measured:

@@ -64,9 +64,8 @@ def plan(pipe: Connection, job: Job) -> None:
     """Send the `Estimate`, as `bertjax plan` makes it."""
     model = bertjax.load(job.directory)
     encoded = job.encode(model)
-    readout = encoded.form.readout
-    given = {"at": encoded.at, "targets": encoded.targets}
-    pipe.send(estimate(model, encoded.texts, job.ablations(model), readout, **given))
+    texts, readout, at = encoded.texts, encoded.form.readout, encoded.at
+    pipe.send(estimate(model, texts, job.ablations(model), readout, at=at, targets=encoded.targets))
 
 
 def serve(pipe: Connection, job: Job) -> None:

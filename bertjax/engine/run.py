@@ -222,7 +222,8 @@ def runner_bytes(runner: BlockRunner, sweep_input: SweepInput, alive: int | None
         alive: blocks of hidden states that there are at a time; None for the most that there may be.
     """
     packed, itemsize = runner.packed, np.dtype(sweep_input.model.numerics.dtype).itemsize
-    row_bytes = sweep_input.row_bytes(packed.starts.shape[1], AHEAD)
+    asked = packed.starts if runner.picks is None else runner.picks.tokens
+    row_bytes = sweep_input.row_bytes(asked.shape[1], AHEAD)
     own_blocks = Blocks(runner.blocks.rows // runner.devices, runner.blocks.runs)
     needed = sweep_bytes(runner.config, itemsize, packed.row_length, own_blocks, row_bytes, alive=alive)
     return needed * (runner.devices if jax.default_backend() == "cpu" else 1)
@@ -296,8 +297,8 @@ class _Outputs:
     def _fill(self, readouts: Array, runs: list[tuple[Node, int]]) -> None:
         values = np.asarray(readouts)
         for slot, (node, chunk) in enumerate(runs):
-            members, places = self.runner.examples(chunk)
-            texts = values[slot].reshape(-1, *values.shape[3:])[places]
+            members, where = self.runner.examples(chunk)
+            texts = values[slot][where]
             outputs = self.combine(*np.moveaxis(texts, 1, 0))
             if -1 in node.ablations and not np.isfinite(outputs).all():
                 if self.journal is not None:

@@ -12,10 +12,19 @@ from jaxtyping import Float, Int, Shaped
 from bertjax import arguments
 from bertjax.data import Encoding, Tokenizer
 from bertjax.engine.packing import total_lengths
+from bertjax.engine.picks import is_new
 from bertjax.engine.plan import Plan, make_plan
 from bertjax.errors import InputError, OverrideError, some_of
-from bertjax.interventions import GIVE_MEANS, Ablation, Inspected, Readout, check_at_positions, inspect_readout
-from bertjax.model import Numerics, PretrainedModel, check_attention, read_batch
+from bertjax.interventions import (
+    GIVE_MEANS,
+    Ablation,
+    Inspected,
+    Readout,
+    check_at_positions,
+    inspect_readout,
+    readouts,
+)
+from bertjax.model import Numerics, PretrainedModel, check_attention, packed_layer, read_batch
 
 # The form of attention with which a sweep is fastest (`benchmarks.sweep`, kept in benchmarks/RESULTS.md). Devices on
 # which it was not timed have none here and take the explicit one.
@@ -67,16 +76,38 @@ class SweepInput:
         """Whether [CLS] is all that the readout needs of the last layer."""
         return self.reading.first_only and self.positions is None
 
-    def row_bytes(self, places: int, ahead: int) -> int:
-        """Bytes that reading a row takes, by its texts and by how many readouts wait.
+    @property
+    def by_token(self) -> bool:
+        """Whether the readout reads chosen tokens one at a time, so that each is computed by itself."""
+        positions, targets = self.positions, self.targets
+        alike = targets is None or (positions is not None and targets.shape[:2] == positions.shape)
+        return positions is not None and alike and readouts.reads_each_token(self.readout)
+
+    @property
+    def short_last(self) -> bool:
+        """Whether the last layer is computed at some tokens alone."""
+        last = self.model.config.architecture.layers[-1]
+        return self.first_only or (self.by_token and packed_layer.may_ask_anywhere(last))
+
+    @cached_property
+    def asked(self) -> Int[np.ndarray, " examples"]:
+        """How often the readout of each example is taken: for each text, or for each token where it reads those."""
+        if self.by_token:
+            assert self.positions is not None
+            return is_new(self.positions, self.targets).sum(axis=1)
+        return np.full(len(self.texts), len(self.texts[0]))
+
+    def row_bytes(self, asked: int, ahead: int) -> int:
+        """Bytes that reading a row takes, by how often the readout is taken there and by how many readouts wait.
 
         Texts are taken apart, each as long as the longest, and what the readout asks for is made of them.
         """
         config, given = self.model.config, self.reading.given
         tokens = 1 if self.first_only else self.tokens
+        parts = self.tokens if self.by_token else 1  # of what is known of a whole text
         hidden = tokens * config.hidden_size * np.dtype(self.model.numerics.wide).itemsize
         waiting = given.size * given.dtype.itemsize * ahead
-        return places * (2 * hidden + 2 * self.reading.read_bytes + waiting)
+        return -(-asked * (2 * hidden + 2 * self.reading.read_bytes + waiting) // parts)
 
     @cached_property
     def tokens(self) -> int:
