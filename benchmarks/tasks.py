@@ -13,7 +13,7 @@ import json
 import statistics
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,9 @@ class Measured:
         examples, texts, tokens, words: how many, those of masked copies too.
         batches: seconds of a run of PyTorch's loops, by name.
         loop: the best of them.
-        engine, torch, rates: seconds of all runs, and FLOP/s of a large matrix product, in each round.
+        engine, torch: seconds of all runs in each round.
+        processor: seconds of all threads, the engine's and PyTorch's in each round.
+        rates: FLOP/s of a large matrix product in each round.
         necessary: operations.
         told, held: bytes, as planned, and at most.
         difference: the largest of an output, over its size where that is above 1.
@@ -62,6 +64,7 @@ class Measured:
     loop: str = ""
     engine: list[float] = field(default_factory=list)
     torch: list[float] = field(default_factory=list)
+    processor: list[tuple[float, float]] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
     held: int = 0
     difference: float = 0.0
@@ -70,6 +73,12 @@ class Measured:
     def ratio(self) -> float:
         """PyTorch's seconds over the engine's."""
         return statistics.median(self.torch) / statistics.median(self.engine)
+
+    @property
+    def processor_ratio(self) -> float:
+        """The same of the seconds of all threads."""
+        ours, theirs = zip(*self.processor, strict=True)
+        return statistics.median(theirs) / statistics.median(ours)
 
     @property
     def speed(self) -> float:
@@ -144,13 +153,15 @@ def measure(job: Job, options: argparse.Namespace, say: Callable[[str], None]) -
             pipe.send(True)
             swept = pipe.recv()
             measured.engine.append(swept.seconds)
-            measured.torch.append(loop.time(timed) * (len(heads) + 1))
+            seconds, processor = (spent * (len(heads) + 1) for spent in loop.time(timed))
+            measured.torch.append(seconds)
+            measured.processor.append((swept.processor, processor))
             measured.rates.append(matmul_rate(repeats=5))
             say(f"round {number + 1}: engine {measured.engine[-1]:.1f} s, PyTorch {measured.torch[-1]:.1f} s")
         pipe.send(False)
         measured.held = pipe.recv()
     sized = encoded.form.sized
-    swept = Swept(swept.seconds, swept.base[..., :sized], swept.outputs[..., :sized])
+    swept = replace(swept, base=swept.base[..., :sized], outputs=swept.outputs[..., :sized])
     measured.difference = compare(
         swept, lambda head: loop.run(head)[..., :sized], timed, model.config.num_attention_heads
     )
@@ -173,15 +184,28 @@ def compare(swept: Swept, run: Callable[[Head | None], np.ndarray], timed: Seque
 def show(console: Console, several: list[Measured]) -> None:
     """Print the table."""
     table = Table(title=describe_machine())
-    for column in ("task", "texts", "engine s", "PyTorch s", "ratio", "GFLOP/s", "share", "told GB", "held GB", "diff"):
+    for column in (
+        "task",
+        "texts",
+        "engine s",
+        "PyTorch s",
+        "ratio",
+        "of threads",
+        "GFLOP/s",
+        "share",
+        "told GB",
+        "held GB",
+        "diff",
+    ):
         table.add_column(column, justify="right")
     for one in several:
         table.add_row(
             f"{one.examples} {one.task}",
-            f"{one.texts}, {one.tokens:,} tokens",
+            f"{one.texts} ({one.tokens:,} tokens)",
             _spread(one.engine),
             _spread(one.torch),
             f"{one.ratio:.2f}",
+            f"{one.processor_ratio:.2f}",
             f"{one.speed / 1e9:.0f}",
             f"{one.share:.2f}",
             f"{one.told / 1e9:.2f}",
@@ -192,8 +216,13 @@ def show(console: Console, several: list[Measured]) -> None:
     for one in several:
         rate = statistics.median(one.rates) / 1e9
         console.print(f"{one.task}: {one.loop}; {one.necessary / 1e12:.2f} TFLOP necessary; {rate:.0f} GFLOP/s at best")
-    console.print("engine, PyTorch: medians (lowest to highest); ratio: PyTorch's over the engine's; GFLOP/s: of")
-    console.print("necessary work; share: of the matrix rate; diff: the largest of an output, over its size above 1")
+    console.print(
+        "engine, PyTorch: medians (lowest to highest); ratio: PyTorch's over the engine's; of threads: that of"
+    )
+    console.print(
+        "the seconds of all threads; GFLOP/s: of necessary work; share: of the matrix rate; diff: the largest"
+    )
+    console.print("of an output, over its size above 1")
 
 
 def _spread(seconds: list[float]) -> str:
@@ -222,7 +251,7 @@ def main() -> None:
     options = parse()
     console = Console()
     if not console.is_terminal:
-        console = Console(width=130)
+        console = Console(width=150)
     with tempfile.TemporaryDirectory() as folder:
         directory = options.model or Path(folder)
         if options.model is None:
@@ -234,7 +263,10 @@ def main() -> None:
         several = [measure(jobs[task], options, console.print) for task in options.tasks]
     show(console, several)
     if options.json:
-        facts = [{**asdict(one), "ratio": one.ratio, "share": one.share} for one in several]
+        facts = [
+            {**asdict(one), "ratio": one.ratio, "processor_ratio": one.processor_ratio, "share": one.share}
+            for one in several
+        ]
         write_json(options.json, {"machine": describe_machine(), "tasks": facts})
 
 

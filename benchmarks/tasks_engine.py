@@ -1,6 +1,7 @@
 """The engine's side of `benchmarks.tasks`, in a process of its own, so that what it holds is the sweep's alone."""
 
 import multiprocessing
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,10 +53,12 @@ class Swept:
 
     Args:
         seconds: that it took.
+        processor: seconds of all threads, which other jobs do not lengthen.
         base, outputs: of the base and of all ablations, as metrics read them.
     """
 
     seconds: float
+    processor: float
     base: np.ndarray
     outputs: np.ndarray
 
@@ -76,8 +79,9 @@ def serve(pipe: Connection, job: Job) -> None:
     sweep_examples(model, encoded, [ablation for ablation in ablations if ablation.changes[0].layer >= first])
     pipe.send(True)
     while pipe.recv():
+        before = time.process_time()
         result = sweep_examples(model, encoded, ablations)
-        pipe.send(Swept(result.seconds, result.base, result.outputs))
+        pipe.send(Swept(result.seconds, time.process_time() - before, result.base, result.outputs))
     pipe.send(peak_resident())
 
 
