@@ -6,8 +6,7 @@ import pytest
 from bertjax import BertForMaskedLM
 from bertjax.engine import compiled_steps
 from bertjax.engine import run as engine
-from bertjax.engine.packing import pack
-from bertjax.engine.picks import make_picks, round_up
+from bertjax.engine.packing import make_picks, pack, round_up
 from bertjax.engine.sweep_input import make_sweep_input
 from bertjax.interventions import MODES, readouts
 from bertjax.interventions import ablations as ab

@@ -17,8 +17,7 @@ from jaxtyping import Array, Shaped
 from bertjax.checkpoints import BertConfig, LayerKind
 from bertjax.engine import compiled_steps
 from bertjax.engine.compiled_steps import BlockRows
-from bertjax.engine.packing import Packed
-from bertjax.engine.picks import Picks, make_picks
+from bertjax.engine.packing import Packed, Picks, make_picks
 from bertjax.engine.plan import Node, Plan
 from bertjax.engine.sharding import make_mesh, place_on_mesh
 from bertjax.engine.sizes import Blocks

@@ -3,6 +3,9 @@
 An example keeps its own positions, from 0, and attends to itself alone: `Packed.segments` says which tokens belong
 together. Examples are placed first-fit decreasing (Johnson 1973): the longest first, each into the first row that
 has room.
+
+Where a readout reads chosen tokens one at a time, these are the `Picks` of each row: every token once, and as many
+as the row has. Nothing is computed for places that it does not have, and the last layer at them alone.
 """
 
 from collections.abc import Sequence
@@ -10,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 
 import numpy as np
-from jaxtyping import Int, Int32
+from jaxtyping import Bool, Int, Int32, Shaped
 
 from bertjax.data import Encoding
 from bertjax.errors import InputError
@@ -239,3 +242,71 @@ def choose_row_length(
         if cost < cheapest:
             best, cheapest = row_length, cost
     return best
+
+
+@dataclass(frozen=True)
+class Picks:
+    """The tokens of packed rows at which the readout is taken.
+
+    Args:
+        tokens: slots of a row; 0 where it has fewer than others.
+        targets: what the readout takes of each, with an axis of length 1 for the one token.
+        counts: how many a row has.
+        rows: the row of each example.
+        places: which of its row's picks an example's tokens are.
+    """
+
+    tokens: Int32[np.ndarray, "rows pick"]
+    targets: Shaped[np.ndarray, "rows pick ..."] | None
+    counts: Int[np.ndarray, " rows"]
+    rows: Int[np.ndarray, " examples"]
+    places: Int[np.ndarray, "examples wanted"]
+
+    def width(self, rows: Int[np.ndarray, "..."]) -> int:
+        """Picks of each of these rows, filled up to one of few widths: each has steps of its own."""
+        return round_up(int(self.counts[rows].max()))
+
+
+def round_up(count: int) -> int:
+    """A power of 2, or three quarters of one, that is not less.
+
+    >>> [round_up(count) for count in (0, 1, 3, 5, 7, 9, 13)]
+    [1, 1, 3, 6, 8, 12, 16]
+    """
+    power = 1 << max(0, count - 1).bit_length()
+    return power * 3 // 4 if power >= 4 and count <= power * 3 // 4 else power
+
+
+def is_new(
+    positions: Int[np.ndarray, "examples wanted"], targets: Shaped[np.ndarray, "examples wanted ..."] | None
+) -> Bool[np.ndarray, "examples wanted"]:
+    """Where the readout is not asked for what it has just been asked for: the last is repeated to fill up a text's."""
+    new = np.ones(positions.shape, np.bool_)
+    new[:, 1:] = positions[:, 1:] != positions[:, :-1]
+    if targets is not None:
+        new[:, 1:] |= (targets[:, 1:] != targets[:, :-1]).any(axis=tuple(range(2, targets.ndim)))
+    return new
+
+
+def make_picks(
+    packed: Packed,
+    positions: Int[np.ndarray, "examples wanted"],
+    targets: Shaped[np.ndarray, "examples wanted ..."] | None,
+) -> Picks:
+    """The picks of rows whose examples are asked at some of their tokens, each a single text."""
+    row, place = np.nonzero(packed.examples >= 0)
+    examples = packed.examples[row, place]
+    new = is_new(positions, targets)[examples]
+    counts = np.bincount(row, new.sum(axis=1), packed.rows).astype(np.int64)
+    number = np.cumsum(new).reshape(new.shape) - 1 - (np.cumsum(counts) - counts)[row][:, None]
+    slots = np.broadcast_to(row[:, None], new.shape)[new], number[new]
+    shape = packed.rows, round_up(int(counts.max()))
+    tokens = np.zeros(shape, np.int32)
+    tokens[slots] = (positions[examples] + packed.starts[row, place][:, None])[new]
+    wanted = None
+    if targets is not None:
+        wanted = np.zeros((*shape, 1, *targets.shape[2:]), targets.dtype)
+        wanted[slots] = targets[examples][new][:, None]
+    rows, places = np.zeros(len(positions), np.int64), np.zeros(positions.shape, np.int64)
+    rows[examples], places[examples] = row, number
+    return Picks(tokens, wanted, counts, rows, places)

@@ -12,8 +12,7 @@ from jaxtyping import Int32
 
 from bertjax import arguments
 from bertjax.checkpoints import BertConfig, LayerKind
-from bertjax.engine.packing import LANES, STEP, choose_row_length, first_fit, total_lengths
-from bertjax.engine.picks import round_up
+from bertjax.engine.packing import LANES, STEP, choose_row_length, first_fit, round_up, total_lengths
 from bertjax.engine.sweep_input import SweepInput
 from bertjax.errors import InputError
 from bertjax.formatting import format_bytes

@@ -11,8 +11,7 @@ from jaxtyping import Float, Int, Shaped
 
 from bertjax import arguments
 from bertjax.data import Encoding, Tokenizer
-from bertjax.engine.packing import total_lengths
-from bertjax.engine.picks import is_new
+from bertjax.engine.packing import is_new, total_lengths
 from bertjax.engine.plan import Plan, make_plan
 from bertjax.errors import InputError, OverrideError, some_of
 from bertjax.interventions import (
