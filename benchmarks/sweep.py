@@ -240,7 +240,7 @@ def main() -> None:
         results = time_all(rivals, options.rounds, console.print)
     plan = make_plan(model.config, single_heads(model.config))
     blocks = Blocks(1, model.config.num_attention_heads)
-    cost = price(plan, model.config, blocks, rows=1, row_length=1, lengths=lengths, first_only=True)
+    cost = price(plan, model.config, blocks, rows=1, row_length=1, lengths=lengths, short_last=True)
     necessary = cost.necessary
     rate = matmul_rate()
     show(console, rivals, results, necessary, rate)

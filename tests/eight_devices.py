@@ -38,7 +38,7 @@ def sweep(cls, ablations, readout, lengths, devices, **options):
     return engine.sweep(model, texts, ablations, readout, devices=devices, tokens_at_once=90, row_length=16, **options)
 
 
-KINDS, SHARES = ("pairs", "patched", "mean", "embedding", "hidden", "at"), [(3, 31), (2, 9), (8, 1), (8, 31)]
+KINDS, SHARES = ("pairs", "patched", "mean", "embedding", "hidden", "at", "picked"), [(3, 31), (2, 9), (8, 1), (8, 31)]
 # Each kind once and each number of devices once; the other combinations are slow.
 FAST = [(KINDS[n], *SHARES[n % 4]) for n in range(len(KINDS))]
 OTHER = [(kind, *share) for kind in KINDS for share in SHARES if (kind, *share) not in FAST]
@@ -48,6 +48,8 @@ OTHER = [(kind, *share) for kind in KINDS for share in SHARES if (kind, *share) 
     ("kind", "count", "examples"), [*FAST, *(pytest.param(*one, marks=pytest.mark.slow) for one in OTHER)]
 )
 def test_results_are_those_of_one_device(rng, kind, examples, count):
+    lengths = rng.integers(2, 12, examples)
+    picked = np.minimum(np.arange(3) * (np.arange(examples) % 2)[:, None], lengths[:, None] - 1)  # one or three of each
     made = {
         "pairs": (BertForSequenceClassification, ab.head_pairs(FIVE)[::7], readouts.logits, {}),
         "patched": (BertForSequenceClassification, ab.single_heads(FIVE, "patched"), readouts.logits, {}),
@@ -55,9 +57,9 @@ def test_results_are_those_of_one_device(rng, kind, examples, count):
         "embedding": (BertForSentenceEmbedding, ab.single_heads(FIVE), readouts.sentence_embedding, {}),
         "hidden": (BertModel, ab.single_heads(FIVE, "zero"), hidden_of_first, {}),
         "at": (BertModel, ab.single_heads(FIVE), hidden_of_first, {"at": np.full((examples, 1), 1)}),
+        "picked": (BertModel, ab.single_heads(FIVE, "patched"), readouts.hidden_state, {"at": picked}),
     }
     cls, ablations, readout, options = made[kind]
-    lengths = rng.integers(2, 12, examples)
     one, several = (sweep(cls, ablations, readout, lengths, jax.devices()[:some], **options) for some in (1, count))
     assert largest_difference(one.base, several.base) < 2e-6
     assert largest_difference(one.outputs, several.outputs) < 2e-6

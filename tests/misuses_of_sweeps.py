@@ -82,6 +82,10 @@ MISUSES = {
     "sweep, at flat": (lambda d: d.sweep(at=[1, 2, 3]), "`at`.*found 1"),
     "sweep, at floats": (lambda d: d.sweep(at=[[1.5]] * 3), "position.*found 1.5"),
     "sweep, at beyond": (lambda d: d.sweep(at=[[99]] * 3, readout=readouts.hidden_state), "asks for 99"),
+    "sweep, at beyond, an array": (
+        lambda d: d.sweep(at=np.array([[0], [-1], [0]]), readout=readouts.hidden_state),
+        "example 1 has tokens.*asks for -1",
+    ),
     "sweep, row_length": (lambda d: d.sweep(row_length=-4), "row_length.*at least 1"),
     "sweep, row_length word": (lambda d: d.sweep(row_length="8"), "row_length.*found the string"),
     "sweep, row_length short": (lambda d: d.sweep(row_length=1), "row only 1"),

@@ -4,9 +4,12 @@ import importlib.util
 import json
 import sys
 
+import numpy as np
 import pytest
 
-from benchmarks import attention, gpu, kernel_times
+from benchmarks import attention, gpu, kernel_times, tasks
+from benchmarks.tasks_engine import Swept
+from tests.workshop import make_masked, write_lines
 
 ERROR = {"float32": 1e-5, "bfloat16": 2e-2}
 
@@ -43,6 +46,36 @@ def test_every_length_is_timed_with_every_batch(tmp_path, monkeypatch):
     attention.main()
     rows = json.loads((tmp_path / "attention.json").read_text())["rows"]
     assert {(row["length"], row["batch"]) for row in rows} == {(5, 1), (5, 3), (12, 1), (12, 3)}
+
+
+@pytest.mark.needs_torch
+@pytest.mark.parametrize("task", ["minimal-pairs", "mlm"])
+def test_tasks_are_timed_beside_pytorch_and_give_the_same(task, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("benchmarks.sweep.matmul_rate", lambda repeats: 3e9)
+    model = make_masked(tmp_path)
+    sizes = ["--pairs", "3", "--texts", "5", "--rounds", "2", "--timed", "3", "--batches", "2", "7"]
+    given = ["--model", str(model), "--tasks", task, "--json", str(tmp_path / "tasks.json"), *sizes]
+    monkeypatch.setattr(sys, "argv", ["tasks", *given, "--lines", str(write_lines(tmp_path / "lines.txt"))])
+    tasks.main()
+    (found,) = json.loads((tmp_path / "tasks.json").read_text())["tasks"]
+    assert found["difference"] < 2e-6
+    assert {name.split()[1].rstrip(",") for name in found["batches"]} == {"eager", "sdpa"}
+    assert found["loop"] == min(found["batches"], key=found["batches"].get)
+    assert [len(found[name]) for name in ("engine", "torch", "rates", "processor")] == [2] * 4
+    assert found["ratio"] == pytest.approx(sum(found["torch"]) / sum(found["engine"]))
+    assert found["share"] == pytest.approx(found["necessary"] / (sum(found["engine"]) / 2) / 3e9)
+    assert found["examples"] == {"minimal-pairs": 3, "mlm": 5}[task]
+    assert found["held"] > 0
+    assert found["told"] > 0
+    assert f"{found['examples']} {task}" in capsys.readouterr().out
+
+
+def test_what_comes_out_otherwise_is_seen():
+    base, outputs = np.array([[-3.0, -50.0]]), np.array([[[-3.0, -51.0]], [[-2.0, -40.0]]])
+    swept = Swept(1.0, 1.0, base, outputs)
+    runs = {None: base, (0, 0): outputs[0], (0, 1): outputs[1] + [0, 4]}
+    assert tasks.compare(swept, runs.get, [(0, 0)], 2) == 0
+    assert tasks.compare(swept, runs.get, [(0, 0), (0, 1)], 2) == pytest.approx(4 / 36)
 
 
 def event(kind, pid, tid, name, **more):

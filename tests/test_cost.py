@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from bertjax import BertConfig, BertForMaskedLM, BertModel
+from bertjax.engine import run
 from bertjax.engine.costs import Work, count_work, estimate, flops, price
+from bertjax.engine.packing import pack
 from bertjax.engine.plan import make_plan
 from bertjax.engine.sizes import Blocks
 from bertjax.interventions import ablations as ab
@@ -53,13 +55,13 @@ def test_the_work_of_all_single_heads():
     plan = make_plan(BASE, ab.single_heads(BASE))
     # A layer for the base, and for each head all layers above its own; 12 heads branch off in each layer at once.
     alone = sum(1 + 12 * layer for layer in range(11))
-    assert in_all(plan, 12, first_only=False) == Work(alone + 1 + 12 * 11, 12, 144)
-    assert in_all(plan, 12, first_only=True) == Work(alone, 11, 132, 1 + 12 * 11, 1, 12)
-    assert in_all(plan, 6, first_only=True).shared == 22
+    assert in_all(plan, 12, short_last=False) == Work(alone + 1 + 12 * 11, 12, 144)
+    assert in_all(plan, 12, short_last=True) == Work(alone, 11, 132, 1 + 12 * 11, 1, 12)
+    assert in_all(plan, 6, short_last=True).shared == 22
 
 
-def in_all(plan, runs, first_only):
-    return sum(count_work(plan, BASE, runs, first_only), Work())
+def in_all(plan, runs, short_last):
+    return sum(count_work(plan, BASE, runs, short_last), Work())
 
 
 def test_the_saving_is_that_of_the_design():
@@ -76,18 +78,31 @@ def test_the_saving_is_that_of_the_design():
 def test_few_children_are_no_branch_and_shared_runs_are_counted_once():
     several = [ab.ablation(BASE, ["2.0"]), ab.ablation(BASE, ["2.1", "5.0"]), ab.ablation(BASE, ["2.1", "5.0"])]
     # The base through 12 layers; 2.0 through 10; 2.1 up to layer 5, where 5.0 goes on through 7.
-    assert in_all(make_plan(BASE, several), 12, first_only=False) == Work(full=12 + 10 + 3 + 7)
+    assert in_all(make_plan(BASE, several), 12, short_last=False) == Work(full=12 + 10 + 3 + 7)
 
 
 def test_a_price_says_what_filling_up_costs(rng):
     plan = make_plan(BASE, ab.single_heads(BASE))
     lengths = rng.integers(20, 60, 40).tolist()
-    cost = price(plan, BASE, Blocks(1, 12), rows=20, row_length=128, lengths=lengths, first_only=True)
+    cost = price(plan, BASE, Blocks(1, 12), rows=20, row_length=128, lengths=lengths, short_last=True)
     assert cost.plain > 2 * cost.necessary
     assert cost.flops > cost.necessary * 20 * 128 / sum(lengths)
     assert cost.states == tuple(range(13, 146, 12))
     assert cost.state_bytes == 20 * 128 * 768 * 4
     assert np.isfinite(cost.flops)
+
+
+def test_an_estimate_packs_the_examples_once(small, rng, monkeypatch):
+    """They stand in for the donors too, which only say that mode 'patched' is possible."""
+    packings: list[int] = []
+
+    def counted(examples, row_length, **given):
+        packings.append(len(examples))
+        return pack(examples, row_length, **given)
+
+    monkeypatch.setattr(run, "pack", counted)
+    estimate(random_model(BertModel, small), encodings(small, rng, [9, 5, 7]), ab.single_heads(small), readouts.pooled)
+    assert packings == [3]
 
 
 def test_an_estimate_counts_what_reads_masked_words(small, rng):

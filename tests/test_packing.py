@@ -1,9 +1,12 @@
 """Packing: every token once, examples apart, rows full."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from bertjax.engine.packing import STEP, choose_row_length, first_fit, pack, total_lengths
+from bertjax.engine import packing
+from bertjax.engine.packing import ATTENTION_WEIGHT, STEP, choose_row_length, first_fit, pack, total_lengths
 from bertjax.errors import InputError
 from tests.tiny import encodings
 
@@ -24,11 +27,11 @@ def slow_first_fit(lengths, row_length):
 
 
 def test_first_fit_decreasing_is_that_of_one_example_after_another(rng):
-    for _ in range(50):
-        lengths = rng.integers(1, 30, rng.integers(1, 60)).astype(np.int32)
-        row_length = int(rng.integers(30, 70))
-        found = first_fit(lengths, row_length)
-        assert [sorted(row) for row in found] == [sorted(row) for row in slow_first_fit(lengths.tolist(), row_length)]
+    for longest in (3, 30):
+        for _ in range(50):
+            lengths = rng.integers(1, longest, rng.integers(1, 200)).astype(np.int32)
+            row_length = int(rng.integers(longest, 70))
+            assert first_fit(lengths, row_length) == slow_first_fit(lengths.tolist(), row_length)
 
 
 @pytest.mark.parametrize("one_per_row", [False, True])
@@ -61,10 +64,24 @@ def test_the_row_length_fits_the_longest_and_fills_rows(rng):
     assert lengths.sum() / (len(first_fit(lengths, row_length)) * row_length) > 0.9
 
 
+def test_the_row_length_is_the_cheapest_of_all_and_places_no_example(rng, monkeypatch):
+    """There may be hundreds of thousands of texts: their lengths are counted once, and no length packs them."""
+
+    def cost(lengths, row_length):
+        slots = len(slow_first_fit(lengths.tolist(), row_length)) * row_length
+        return slots * (2 * 24 * (4 * 24 + 2 * 40) + ATTENTION_WEIGHT * 4 * row_length * 24)
+
+    several = [rng.integers(1, 40, count).astype(np.int32) for count in (1, 7, 90, 200)]
+    cheapest = [min(range(-(-max(each) // STEP) * STEP, 81, STEP), key=partial(cost, each)) for each in several]
+    monkeypatch.setattr(packing, "first_fit", None)
+    assert [choose_row_length(each, 24, 40, most=80) for each in several] == cheapest
+
+
 def test_what_cannot_be_packed_is_refused(small, rng):
     with pytest.raises(InputError, match="no examples"):
         pack([], 8)
     with pytest.raises(InputError, match="9 tokens, but a row only 8"):
         pack([encodings(small, rng, [4, 5])], 8)
-    with pytest.raises(InputError, match="example 1 has no tokens"):
-        pack([encodings(small, rng, [3]), encodings(small, rng, [2, 0])], 8)
+    for without in ([2, 0], [0], []):
+        with pytest.raises(InputError, match="example 1 has no tokens"):
+            pack([encodings(small, rng, [3]), encodings(small, rng, without), encodings(small, rng, [0])], 8)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Shaped
 from bertjax.checkpoints import BertConfig, LayerKind
 from bertjax.engine import compiled_steps
 from bertjax.engine.compiled_steps import BlockRows
-from bertjax.engine.packing import Packed
+from bertjax.engine.packing import Packed, Picks, make_picks
 from bertjax.engine.plan import Node, Plan
 from bertjax.engine.sharding import make_mesh, place_on_mesh
 from bertjax.engine.sizes import Blocks
@@ -90,16 +90,16 @@ class Runner(ABC):
         config: of the model.
         plan: of the sweep.
         blocks: how large the pieces are.
-        first_only: whether the readout needs [CLS] alone.
+        short_last: whether the last layer is computed at [CLS], or at what the readout asks for, alone.
     """
 
-    def __init__(self, config: BertConfig, plan: Plan, blocks: Blocks, first_only: bool):
-        self.config, self.plan, self.blocks, self.first_only = config, plan, blocks, first_only
+    def __init__(self, config: BertConfig, plan: Plan, blocks: Blocks, short_last: bool):
+        self.config, self.plan, self.blocks, self.short_last = config, plan, blocks, short_last
         self.layers, self.branch_share = plan.layers, branch_share(config)
 
     def is_short(self, layer: int) -> bool:
-        """Whether only [CLS] is computed in this layer."""
-        return self.first_only and layer == self.layers - 1
+        """Whether only some tokens are computed in this layer."""
+        return self.short_last and layer == self.layers - 1
 
     def is_worth_branching(self, layer: int, children: int) -> bool:
         """Whether this many children should branch off in a step of their own."""
@@ -142,7 +142,7 @@ class BlockRunner(Runner):
         devices: Sequence[jax.Device] | None = None,
     ):
         model, config, numerics = sweep_input.model, sweep_input.model.config, sweep_input.numerics
-        super().__init__(config, sweep_input.plan, blocks, sweep_input.first_only)
+        super().__init__(config, sweep_input.plan, blocks, sweep_input.short_last)
         self.numerics, self.recipes = numerics, [Recipe(kind, numerics) for kind in config.architecture.layers]
         self.mesh = make_mesh(devices, blocks.rows)
         self.weights = self._place_weights(model)
@@ -157,7 +157,11 @@ class BlockRunner(Runner):
         self.replacements = sweep_input.plan.replacements()
         self.means = None if sweep_input.means is None else jnp.asarray(sweep_input.means, numerics.wide)
         self.readout, self.positions, self.targets = sweep_input.readout, sweep_input.positions, sweep_input.targets
-        self.longest = int(packed.lengths.max())
+        self.longest, self.first_only = int(packed.lengths.max()), sweep_input.first_only
+        self.picks: Picks | None = None
+        if sweep_input.by_token:
+            assert self.positions is not None
+            self.picks = make_picks(self.packed, self.positions, self.targets)
 
     def _place_weights(self, model: PretrainedModel) -> list[LayerWeights]:
         """The weights of each application of a layer; those that are applied several times are there once."""
@@ -172,10 +176,19 @@ class BlockRunner(Runner):
         """How many share the rows of a chunk."""
         return 1 if self.mesh is None else self.mesh.size
 
-    def rows(self, chunks: Sequence[int]) -> BlockRows:
-        """Where the examples of some chunks' rows are."""
+    def rows(self, chunks: Sequence[int], short: bool = False) -> BlockRows:
+        """Where the examples of some chunks' rows are; for a short last layer also at what it is computed."""
         where = self._where(chunks)
-        return BlockRows(jnp.asarray(self.packed.segments[where]), jnp.asarray(self.packed.starts[where]))
+        asked = jnp.asarray(self._picked(where)[0]) if short and self.picks is not None else None
+        return BlockRows(jnp.asarray(self.packed.segments[where]), jnp.asarray(self.packed.starts[where]), asked)
+
+    def _picked(self, where: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """The picked tokens of some rows, and their targets: as many as the row with most needs, filled up."""
+        assert self.picks is not None
+        tokens, targets = self.picks.tokens, self.picks.targets
+        # (What donors give is gathered from other blocks, which must be alike.)
+        width = tokens.shape[1] if self.donors is not None else self.picks.width(where)
+        return tokens[where][..., :width], None if targets is None else targets[where][:, :, :width]
 
     def _where(self, chunks: Sequence[int]) -> np.ndarray:
         """The rows of each of some chunks."""
@@ -204,10 +217,11 @@ class BlockRunner(Runner):
             if change.replacement == "donor"
         ]
         filled = self._filled(chunks)
-        hidden, rows = self._embed(self.donors, filled), self.rows(filled)
+        hidden = self._embed(self.donors, filled)
         self.donated, self.first_donated = [], chunks.start
         for layer in range(max(layers, default=-1) + 1):
             short = self.is_short(layer)
+            rows = self.rows(filled, short)
             outputs = compiled_steps.head_outputs(
                 self.weights[layer], hidden, rows, recipe=self.recipes[layer], short=short, mesh=self.mesh
             )
@@ -257,7 +271,7 @@ class BlockRunner(Runner):
         changes = self.changes(layer, [step.changes for step in filled])
         donors = None if changes is None else self._donors_of(layer, chunks)
         step = compiled_steps.last_advance if self.is_short(layer) else compiled_steps.advance
-        rows = self.rows(chunks)
+        rows = self.rows(chunks, self.is_short(layer))
         return step(self.weights[layer], hidden, rows, changes, donors, recipe=self.recipes[layer], mesh=self.mesh)
 
     def branch(self, layer: int, parent: Slot, children: Sequence[Node]) -> Array:
@@ -267,14 +281,21 @@ class BlockRunner(Runner):
         changes = self.changes(layer, several)
         assert changes is not None
         step = compiled_steps.last_branch if self.is_short(layer) else compiled_steps.branch
-        rows, donors = self.rows([parent.chunk]), self._donors_of(layer, [parent.chunk])
+        rows, donors = self.rows([parent.chunk], self.is_short(layer)), self._donors_of(layer, [parent.chunk])
         weights, recipe = self.weights[layer], self.recipes[layer]
         return step(weights, parent.block, parent.index, rows, changes, donors, recipe=recipe, mesh=self.mesh)
 
     def read(self, hidden: Array, chunks: Sequence[int]) -> Array:
-        """The readout of a block: `[runs, rows, places, *readout]`."""
+        """The readout of a block: `[runs, rows, places, *readout]`; of picks with a 1 behind `places`."""
         filled, given = self._filled(chunks), {"readout": self.readout, "mesh": self.mesh}
         rows, where = self.rows(filled), self._where(filled)
+        if self.picks is not None:
+            picked, asked_for = self._picked(where)
+            known = None if asked_for is None else jnp.asarray(asked_for)
+            if self.short_last:
+                return compiled_steps.read_first(*self.head, hidden, known, **given)
+            alone, own = BlockRows(rows.segments, jnp.asarray(picked)), jnp.zeros((*picked.shape, 1), jnp.int32)
+            return compiled_steps.read_at(*self.head, hidden, alone, own, known, **given)
         targets = None if self.targets is None else jnp.asarray(self.targets[self.packed.examples[where]])
         if self.first_only:
             return compiled_steps.read_first(*self.head, hidden, targets, **given)
@@ -284,13 +305,16 @@ class BlockRunner(Runner):
         lengths = jnp.asarray(self.packed.lengths[where])
         return compiled_steps.read(*self.head, hidden, rows, lengths, targets, longest=self.longest, **given)
 
-    def examples(self, chunk: int) -> tuple[np.ndarray, np.ndarray]:
-        """The examples of a chunk, and for each the places `[examples, texts]` of its texts, rows flattened."""
+    def examples(self, chunk: int) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+        """The examples of a chunk, and for each where in what `read` gives of it its texts are `[examples, texts]`."""
         where = self._where([chunk])[0]
         numbers, texts = self.packed.examples[where].reshape(-1), self.packed.texts[where].reshape(-1)
         order = np.lexsort((texts, numbers))[(numbers < 0).sum() :]
         members = np.unique(numbers[order])
-        return members, order.reshape(len(members), -1)
+        if self.picks is None:
+            return members, np.divmod(order.reshape(len(members), -1), self.packed.examples.shape[1])
+        row, place = self.picks.rows[members] - where[0], self.picks.places[members][:, None]
+        return members, (row[:, None, None], place, np.zeros_like(place))
 
 
 def _check(model: PretrainedModel, packed: Packed) -> Inputs:

@@ -30,10 +30,11 @@ class BlockRows:
 
     segments: Int[Array, "slots rows token"]
     starts: Int[Array, "slots rows places"]
+    asked: Int[Array, "slots rows pick"] | None = None
 
     def flat(self) -> Rows:
         """One slot's rows after another's."""
-        return Rows(_flat(self.segments), _flat(self.starts))
+        return Rows(_flat(self.segments), _flat(self.starts), None if self.asked is None else _flat(self.asked))
 
 
 @partial(jax.jit, static_argnums=(0, 3))
@@ -192,7 +193,7 @@ def read_first(
     readout: Readout,
     mesh: Mesh | None,
 ) -> Shaped[Array, "runs rows places *readout"]:
-    """The readout of a block that holds [CLS] alone."""
+    """The readout of a block that holds [CLS] alone, or other tokens that the readout reads one at a time."""
 
     def local(hidden: FirstTokens, targets: Targets, state: State) -> Array:
         model = nnx.merge(graphdef, state)

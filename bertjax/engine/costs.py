@@ -26,7 +26,7 @@ from bertjax.engine.plan import Plan
 from bertjax.engine.run import make_runner, runner_bytes
 from bertjax.engine.schedule import blocks_alive
 from bertjax.engine.sizes import Blocks, Sizes, choose_sizes, memory_in_use
-from bertjax.engine.sweep_input import Combine, Examples, SweepInput, make_sweep_input, read_texts
+from bertjax.engine.sweep_input import Combine, Examples, SweepInput, make_sweep_input
 from bertjax.interventions import Ablation, Readout
 from bertjax.machine import read_budget
 from bertjax.model import PretrainedModel, packed_layer
@@ -73,17 +73,17 @@ class Work:
         return Work(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
 
-def count_work(plan: Plan, config: BertConfig, runs: int, first_only: bool) -> tuple[Work, ...]:
+def count_work(plan: Plan, config: BertConfig, runs: int, short_last: bool) -> tuple[Work, ...]:
     """Go through a plan as the engine does; the work of each layer.
 
     Args:
         runs: slots of a block.
-        first_only: whether the readout needs [CLS] alone.
+        short_last: whether the last layer is computed at some tokens alone.
     """
     layers = [Work()] * plan.layers
     for node in plan.nodes():
         for layer in range(node.layer + 1, plan.layers):
-            short = first_only and layer == plan.layers - 1
+            short = short_last and layer == plan.layers - 1
             waiting, groups = len(node.children.get(layer, ())), []
             while is_worth_branching(waiting, runs, short, branch_share(config)):
                 groups.append(min(waiting, runs))
@@ -175,7 +175,8 @@ def price(
     rows: int,
     row_length: int,
     lengths: Sequence[int],
-    first_only: bool,
+    short_last: bool,
+    asked: int | None = None,
 ) -> Cost:
     """The cost of a plan on packed examples.
 
@@ -183,10 +184,11 @@ def price(
         blocks: how large the pieces are.
         rows, row_length: of the packing.
         lengths: tokens of each text.
-        first_only: whether the readout needs [CLS] alone.
+        short_last: whether the last layer is computed at some tokens alone.
+        asked: how many these are; by default one of each text.
     """
-    work, kinds = count_work(plan, config, blocks.runs, first_only), max(1, len(plan.replacements()))
-    real, examples = float(sum(lengths)), float(len(lengths))
+    work, kinds = count_work(plan, config, blocks.runs, short_last), max(1, len(plan.replacements()))
+    real, examples = float(sum(lengths)), float(len(lengths) if asked is None else asked)
     spans = spans_of_texts(config, lengths)
     full = (Work(full=1),) * plan.layers
     slots = float(-(-rows // blocks.rows) * blocks.rows * row_length)
@@ -255,7 +257,6 @@ def estimate(
         OverrideError: a head that the model does not have.
     """
     arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
-    examples = read_texts(examples, tokenizer)
     zeros = np.zeros((model.config.num_hidden_layers, model.config.num_attention_heads, model.config.head_dim))
     sweep_input = make_sweep_input(
         model,
@@ -268,6 +269,7 @@ def estimate(
         at=at,
         targets=targets,
         attention=attention,
+        tokenizer=tokenizer,
     )
     return _estimate(sweep_input, choose_sizes(sweep_input, memory=read_budget(memory)))
 
@@ -278,7 +280,7 @@ def _estimate(sweep_input: SweepInput, sizes: Sizes) -> Estimate:
     in_use = memory_in_use()  # before anything is compiled, which `runner_bytes` counts
     runner, texts, plan = make_runner(sweep_input, sizes), sweep_input.texts, sweep_input.plan
     packed = runner.packed
-    lengths = [len(text) for several in texts for text in several]
+    lengths, asked = [len(text) for several in texts for text in several], int(sweep_input.asked.sum())
     cost = price(
         plan,
         config,
@@ -286,13 +288,14 @@ def _estimate(sweep_input: SweepInput, sizes: Sizes) -> Estimate:
         rows=packed.rows,
         row_length=sizes.row_length,
         lengths=lengths,
-        first_only=runner.first_only,
+        short_last=runner.short_last,
+        asked=asked,
     )
-    reading = (len(plan.ablations) + 1) * len(lengths) * reading_flops(sweep_input)
+    reading = (len(plan.ablations) + 1) * asked * reading_flops(sweep_input)
     cost = replace(cost, flops=cost.flops + reading, necessary=cost.necessary + reading, plain=cost.plain + reading)
     rate = measure_rate(runner)
     donors = "donor" in plan.replacements()
-    alive = None if donors else blocks_alive(config, plan, sizes.blocks, runner.first_only, sizes.steps_of_part)
+    alive = None if donors else blocks_alive(config, plan, sizes.blocks, runner.short_last, sizes.steps_of_part)
     return Estimate(
         cost=cost,
         ablations=len(plan.ablations),
@@ -312,11 +315,13 @@ def _estimate(sweep_input: SweepInput, sizes: Sizes) -> Estimate:
 
 
 def reading_flops(sweep_input: SweepInput) -> float:
-    """Operations of the readout of one text, as XLA counts them: those of a masked-LM head are many."""
-    model, tokens = sweep_input.model, 1 if sweep_input.first_only else sweep_input.tokens
+    """Operations of the readout once, as XLA counts them: those of a masked-LM head are many."""
+    model, alone = sweep_input.model, sweep_input.first_only or sweep_input.by_token
+    tokens = 1 if alone else sweep_input.tokens
     hidden = jax.ShapeDtypeStruct((1, tokens, model.config.hidden_size), model.numerics.dtype)
     targets = sweep_input.targets
-    given = [] if targets is None else [jax.ShapeDtypeStruct((1, *targets.shape[1:]), targets.dtype)]
+    shape = () if targets is None else (1, 1, *targets.shape[2:]) if sweep_input.by_token else (1, *targets.shape[1:])
+    given = [] if targets is None else [jax.ShapeDtypeStruct(shape, targets.dtype)]
 
     def read(hidden: Array, *given: Array) -> Array:
         keep = jnp.ones((1, 1, tokens), model.numerics.wide)

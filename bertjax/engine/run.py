@@ -4,6 +4,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -192,12 +193,10 @@ def make_runner(sweep_input: SweepInput, sizes: Sizes, devices: Sequence[jax.Dev
     Raises:
         InputError: examples that do not fit the model or a row.
     """
-    packed, donors = (
-        None if texts is None else pack(texts, sizes.row_length, one_per_row=sizes.one_per_row, places=sizes.places)
-        for texts in (sweep_input.texts, sweep_input.donors)
-    )
-    assert packed is not None
-    return BlockRunner(sweep_input, packed, donors, sizes.blocks, devices)
+    packing = partial(pack, row_length=sizes.row_length, one_per_row=sizes.one_per_row, places=sizes.places)
+    packed, given = packing(sweep_input.texts), sweep_input.donors
+    donors = packed if given is sweep_input.texts or given is None else packing(given)
+    return BlockRunner(sweep_input, packed, None if given is None else donors, sizes.blocks, devices)
 
 
 def _runner_of(
@@ -223,7 +222,8 @@ def runner_bytes(runner: BlockRunner, sweep_input: SweepInput, alive: int | None
         alive: blocks of hidden states that there are at a time; None for the most that there may be.
     """
     packed, itemsize = runner.packed, np.dtype(sweep_input.model.numerics.dtype).itemsize
-    row_bytes = sweep_input.row_bytes(packed.starts.shape[1], AHEAD)
+    asked = packed.starts if runner.picks is None else runner.picks.tokens
+    row_bytes = sweep_input.row_bytes(asked.shape[1], AHEAD)
     own_blocks = Blocks(runner.blocks.rows // runner.devices, runner.blocks.runs)
     needed = sweep_bytes(runner.config, itemsize, packed.row_length, own_blocks, row_bytes, alive=alive)
     return needed * (runner.devices if jax.default_backend() == "cpu" else 1)
@@ -297,8 +297,8 @@ class _Outputs:
     def _fill(self, readouts: Array, runs: list[tuple[Node, int]]) -> None:
         values = np.asarray(readouts)
         for slot, (node, chunk) in enumerate(runs):
-            members, places = self.runner.examples(chunk)
-            texts = values[slot].reshape(-1, *values.shape[3:])[places]
+            members, where = self.runner.examples(chunk)
+            texts = values[slot][where]
             outputs = self.combine(*np.moveaxis(texts, 1, 0))
             if -1 in node.ablations and not np.isfinite(outputs).all():
                 if self.journal is not None:

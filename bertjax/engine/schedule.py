@@ -195,13 +195,13 @@ class Rehearsal(Runner):
 
     Args:
         labels: what is put behind the name of a step, for each layer; nothing where there are none.
-        first_only: whether the readout needs [CLS] alone.
+        short_last: whether the last layer is computed at some tokens alone.
     """
 
     def __init__(
-        self, config: BertConfig, plan: Plan, blocks: Blocks, labels: Sequence[str] = (), *, first_only: bool = True
+        self, config: BertConfig, plan: Plan, blocks: Blocks, labels: Sequence[str] = (), *, short_last: bool = True
     ):
-        super().__init__(config, plan, blocks, first_only)
+        super().__init__(config, plan, blocks, short_last)
         self.labels, self.taken, self.most = labels, Counter[str](), 0
         self._alive: dict[int, weakref.ref[Array]] = {}  # (a WeakSet would ask for arrays' hashes)
         self._numbers = count()
@@ -235,7 +235,7 @@ class Rehearsal(Runner):
 
     def read(self, hidden: Array, chunks: Sequence[int]) -> Array:
         """One step, whose outputs are no hidden states."""
-        self.taken["read first" if self.first_only else "read"] += 1
+        self.taken["read first" if self.short_last else "read"] += 1
         return jnp.zeros((1, 1, 1))
 
     def _step(self, name: str, layer: int) -> Array:
@@ -250,8 +250,8 @@ class Rehearsal(Runner):
         return block
 
 
-def blocks_alive(config: BertConfig, plan: Plan, blocks: Blocks, first_only: bool, steps_of_part: int) -> int:
+def blocks_alive(config: BertConfig, plan: Plan, blocks: Blocks, short_last: bool, steps_of_part: int) -> int:
     """How many blocks of hidden states a sweep holds at most, while it goes through one group of chunks."""
-    rehearsal = Rehearsal(config, plan, blocks, first_only=first_only)
+    rehearsal = Rehearsal(config, plan, blocks, short_last=short_last)
     rehearsal.run(min(blocks.runs, 1 + plan.layers), steps_of_part)
     return rehearsal.most

@@ -12,7 +12,7 @@ from jaxtyping import Int32
 
 from bertjax import arguments
 from bertjax.checkpoints import BertConfig, LayerKind
-from bertjax.engine.packing import LANES, STEP, choose_row_length, first_fit, total_lengths
+from bertjax.engine.packing import LANES, STEP, choose_row_length, first_fit, round_up, total_lengths
 from bertjax.engine.sweep_input import SweepInput
 from bertjax.errors import InputError
 from bertjax.formatting import format_bytes
@@ -115,7 +115,8 @@ def choose_sizes(
     if length < lengths.max():
         raise InputError(f"an example has {lengths.max()} tokens, but a row only {length}")
     rows = [[number] for number in range(len(lengths))] if one_per_row else first_fit(lengths, length)
-    row_bytes = sweep_input.row_bytes(max(sum(len(sweep_input.texts[number]) for number in row) for row in rows), AHEAD)
+    asked = sweep_input.asked.tolist()
+    row_bytes = sweep_input.row_bytes(round_up(max(sum(asked[number] for number in row) for row in rows)), AHEAD)
     tokens, itemsize = tokens_at_once or default_tokens(config), np.dtype(numerics.dtype).itemsize
     count = len(jax.local_devices() if devices is None else devices)
     blocks = fit_blocks(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import jax
@@ -10,11 +11,19 @@ from jaxtyping import Float, Int, Shaped
 
 from bertjax import arguments
 from bertjax.data import Encoding, Tokenizer
-from bertjax.engine.packing import total_lengths
+from bertjax.engine.packing import is_new, total_lengths
 from bertjax.engine.plan import Plan, make_plan
 from bertjax.errors import InputError, OverrideError, some_of
-from bertjax.interventions import GIVE_MEANS, Ablation, Inspected, Readout, check_at_positions, inspect_readout
-from bertjax.model import Numerics, PretrainedModel, check_attention, read_batch
+from bertjax.interventions import (
+    GIVE_MEANS,
+    Ablation,
+    Inspected,
+    Readout,
+    check_at_positions,
+    inspect_readout,
+    readouts,
+)
+from bertjax.model import Numerics, PretrainedModel, check_attention, packed_layer, read_batch
 
 # The form of attention with which a sweep is fastest (`benchmarks.sweep`, kept in benchmarks/RESULTS.md). Devices on
 # which it was not timed have none here and take the explicit one.
@@ -66,18 +75,40 @@ class SweepInput:
         """Whether [CLS] is all that the readout needs of the last layer."""
         return self.reading.first_only and self.positions is None
 
-    def row_bytes(self, places: int, ahead: int) -> int:
-        """Bytes that reading a row takes, by its texts and by how many readouts wait.
+    @property
+    def by_token(self) -> bool:
+        """Whether the readout reads chosen tokens one at a time, so that each is computed by itself."""
+        positions, targets = self.positions, self.targets
+        alike = targets is None or (positions is not None and targets.shape[:2] == positions.shape)
+        return positions is not None and alike and readouts.reads_each_token(self.readout)
+
+    @property
+    def short_last(self) -> bool:
+        """Whether the last layer is computed at some tokens alone."""
+        last = self.model.config.architecture.layers[-1]
+        return self.first_only or (self.by_token and packed_layer.may_ask_anywhere(last))
+
+    @cached_property
+    def asked(self) -> Int[np.ndarray, " examples"]:
+        """How often the readout of each example is taken: for each text, or for each token where it reads those."""
+        if self.by_token:
+            assert self.positions is not None
+            return is_new(self.positions, self.targets).sum(axis=1)
+        return np.full(len(self.texts), len(self.texts[0]))
+
+    def row_bytes(self, asked: int, ahead: int) -> int:
+        """Bytes that reading a row takes, by how often the readout is taken there and by how many readouts wait.
 
         Texts are taken apart, each as long as the longest, and what the readout asks for is made of them.
         """
         config, given = self.model.config, self.reading.given
         tokens = 1 if self.first_only else self.tokens
+        parts = self.tokens if self.by_token else 1  # of what is known of a whole text
         hidden = tokens * config.hidden_size * np.dtype(self.model.numerics.wide).itemsize
         waiting = given.size * given.dtype.itemsize * ahead
-        return places * (2 * hidden + 2 * self.reading.read_bytes + waiting)
+        return -(-asked * (2 * hidden + 2 * self.reading.read_bytes + waiting) // parts)
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         """At how many tokens of a text the readout is taken."""
         longest = max(len(text) for several in self.texts for text in several)
@@ -117,7 +148,7 @@ def make_sweep_input(
     check_attention(model.config, form)
     plan = make_plan(model.config, ablations)
     texts = read_texts(examples, tokenizer)
-    given = None if donors is None else read_texts(donors, tokenizer, "donors")
+    given = texts if donors is examples else None if donors is None else read_texts(donors, tokenizer, "donors")
     if len(texts[0]) > 1 and combine is None:
         raise InputError(f"each example has {len(texts[0])} texts: give combine, which makes one output of theirs")
     means = None if means is None else _check_means(model, means)
@@ -125,7 +156,7 @@ def make_sweep_input(
         raise OverrideError(f"mode 'mean' replaces heads by their mean outputs: {GIVE_MEANS}")
     if given is None and "donor" in plan.replacements():
         raise OverrideError("mode 'patched' takes heads' outputs from other texts: give donors=, of equal lengths")
-    if given is not None:
+    if given is not None and given is not texts:
         _check_donors(texts, given)
     positions = None if at is None else _check_positions(texts, at)
     longest = max(len(text) for several in texts for text in several)
@@ -207,17 +238,22 @@ def _check_positions(
     texts: Texts, at: Sequence[Sequence[int]] | Int[np.ndarray, "examples wanted"]
 ) -> Int[np.ndarray, "examples wanted"]:
     expected = "for each example a list of positions"
-    given = (arguments.several(wanted, "`at`", expected) for wanted in arguments.several(at, "`at`", expected))
-    rows = [[arguments.whole_number(position, "a position of `at`") for position in wanted] for wanted in given]
-    if len(rows) != len(texts) or len({len(wanted) for wanted in rows}) != 1 or not rows[0]:
+    rows = at if isinstance(at, np.ndarray) and at.ndim == 2 and at.dtype.kind in "iu" else None
+    if rows is None:
+        given = (arguments.several(wanted, "`at`", expected) for wanted in arguments.several(at, "`at`", expected))
+        lists = [[arguments.whole_number(position, "a position of `at`") for position in wanted] for wanted in given]
+        rows = np.array(lists, np.int64) if len({len(wanted) for wanted in lists}) == 1 else np.zeros((0, 0), np.int64)
+    if len(rows) != len(texts) or not rows.shape[1]:
         raise InputError("`at` needs the same number of positions for each example, at least one")
     if any(len(several) != 1 for several in texts):
         raise InputError("`at` is for examples of a single text")
-    for number, (wanted, (text,)) in enumerate(zip(rows, texts, strict=True)):
-        if not all(0 <= position < len(text) for position in wanted):
-            asked = some_of([*map(str, wanted)])
-            raise InputError(f"example {number} has tokens 0 to {len(text) - 1}, but `at` asks for {asked}")
-    return np.array(rows, np.int32)
+    lengths = total_lengths(texts)
+    outside = np.flatnonzero(((rows < 0) | (rows >= lengths[:, None])).any(axis=1)).tolist()
+    if outside:
+        number = outside[0]
+        asked = some_of([*map(str, rows[number].tolist())])
+        raise InputError(f"example {number} has tokens 0 to {lengths[number] - 1}, but `at` asks for {asked}")
+    return rows.astype(np.int32)
 
 
 def _check_targets(texts: Texts, targets: Any) -> Shaped[np.ndarray, "examples ..."]:

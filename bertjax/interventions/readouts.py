@@ -25,6 +25,18 @@ from bertjax.model import ModelOutput, PretrainedModel
 Readout = Callable[..., Array]
 
 
+def _of_each_token(readout: Readout) -> Readout:
+    """Mark a readout that at chosen tokens (`at=`) gives of each what it would give of it alone."""
+    readout.of_each_token = True  # type: ignore[attr-defined]
+    return readout
+
+
+def reads_each_token(readout: Readout) -> bool:
+    """Whether a readout at chosen tokens gives of each what it would give of it alone: one of these, so marked."""
+    return getattr(readout, "of_each_token", False) is True
+
+
+@_of_each_token
 def logits(output: ModelOutput) -> Float[Array, "batch *labels"]:
     """The task head's logits; of a masked-LM head those of every token and word."""
     if output.logits is None:
@@ -53,11 +65,13 @@ def sentence_embedding(output: ModelOutput) -> Float[Array, "batch width"]:
     return output.sentence_embedding
 
 
+@_of_each_token
 def hidden_state(output: ModelOutput) -> Float[Array, "batch token embed"]:
     """The last layer's output at every token; what lies beyond an example's own tokens is of no meaning."""
     return output.last_hidden_state
 
 
+@_of_each_token
 def words(output: ModelOutput, targets: Int[Array, "batch wanted"]) -> Float[Array, "batch wanted 2"]:
     """Log-probability (nats, over the whole vocabulary) and rank (1 is the likeliest) of wanted words.
 
@@ -73,6 +87,7 @@ def words(output: ModelOutput, targets: Int[Array, "batch wanted"]) -> Float[Arr
     return jnp.stack([log_probability, rank.astype(log_probability.dtype)], axis=-1)
 
 
+@_of_each_token
 def log_probabilities(output: ModelOutput, targets: Int[Array, "batch wanted"]) -> Float[Array, "batch wanted"]:
     """Log-probability (nats, over the whole vocabulary) of wanted words, at the tokens that a sweep's `at=` names.
 
@@ -85,6 +100,7 @@ def log_probabilities(output: ModelOutput, targets: Int[Array, "batch wanted"]) 
 GUESSES = 5
 
 
+@_of_each_token
 def guesses(output: ModelOutput, targets: Int[Array, "batch wanted"]) -> Float[Array, "batch wanted guess 2"]:
     """The `GUESSES` likeliest words and their log-probabilities, at the tokens that a sweep's `at=` names.
 
@@ -96,6 +112,7 @@ def guesses(output: ModelOutput, targets: Int[Array, "batch wanted"]) -> Float[A
     return jnp.stack([best.astype(chances.dtype), chances], axis=-1)
 
 
+@_of_each_token
 def tags(output: ModelOutput, targets: Int[Array, "batch wanted"]) -> Float[Array, "batch wanted 2"]:
     """Log-probability (nats) of true tags, and the likeliest tag, at the tokens that a sweep's `at=` names.
 

@@ -91,10 +91,15 @@ class Changes:
 
 @record
 class Rows:
-    """Where the examples of some rows are; as in `packing.Packed`."""
+    """Where the examples of some rows are; as in `packing.Packed`.
+
+    Args:
+        asked: slots at which a short last layer is computed; None for each example's [CLS].
+    """
 
     segments: Int[Array, "batch token"]
     starts: Int[Array, "batch places"]
+    asked: Int[Array, "batch pick"] | None = None
 
 
 def advance(
@@ -260,6 +265,11 @@ def has_blocks(tokens: int, kind: LayerKind) -> bool:
     return tokens > WHOLE_ROWS or (kind.window is not None and tokens >= 2 * seen)
 
 
+def may_ask_anywhere(kind: LayerKind) -> bool:
+    """Whether a short last layer may be computed at any tokens: no score depends on where they are."""
+    return kind.rotation is None and kind.relative is None and kind.window is None
+
+
 def compared_slots(tokens: int, kind: LayerKind) -> int:
     """With how many slots of its row each slot is compared."""
     if not has_blocks(tokens, kind):
@@ -321,6 +331,14 @@ def _membership(rows: Rows, numerics: Numerics) -> Float[Array, "batch places to
     return (rows.segments[:, None] == numbers[None, :, None]).astype(numerics.wide)
 
 
+def _same_text(
+    segments: Int[Array, "batch token"], asked: Int[Array, "batch places"], numerics: Numerics
+) -> Float[Array, "batch places token"]:
+    """1 where a token belongs to the example of a slot that is asked."""
+    own = jnp.take_along_axis(segments, asked, axis=1)[:, :, None]
+    return ((segments[:, None] == own) & (own > 0)).astype(numerics.wide)
+
+
 def _segment_means(
     values: Float[Array, "batch token heads head_dim"], rows: Rows, numerics: Numerics
 ) -> Float[Array, "batch token heads head_dim"]:
@@ -338,10 +356,13 @@ def _first_tokens(
     Float[Array, "batch places heads head_dim"],
     Float[Array, "batch places heads head_dim"],
 ]:
-    """Hidden states of each example's [CLS], and all heads' outputs there: their own, and those of uniform weights."""
-    numerics, first = recipe.numerics, jnp.take_along_axis(hidden, rows.starts[:, :, None], axis=1)
+    """Hidden states of each example's [CLS], or where `rows` ask for others there, and all heads' outputs: their own,
+    and those of uniform weights.
+    """
+    asked = rows.starts if rows.asked is None else rows.asked
+    numerics, first = recipe.numerics, jnp.take_along_axis(hidden, asked[:, :, None], axis=1)
     read = before_attention(hidden, weights.after, recipe)
-    members = _membership(rows, numerics)
+    members = _membership(rows, numerics) if rows.asked is None else _same_text(rows.segments, rows.asked, numerics)
     if recipe.kind.window is not None:
         members = members * (_positions(rows) <= recipe.kind.window)[:, None].astype(numerics.wide)
     learned = ops.attention_weights(_first_scores(weights, read, rows, recipe), members[:, None])
@@ -360,14 +381,14 @@ def _first_tokens(
 def _first_scores(
     weights: LayerWeights, read: Float[Array, "batch token embed"], rows: Rows, recipe: Recipe
 ) -> Float[Array, "batch heads places token"]:
-    """Scores of each example's [CLS] for all tokens of its row; those of other examples are of no meaning.
+    """Scores of each example's [CLS], or other tokens, for all of its row; those of other examples have no meaning.
 
     Where keys do not depend on positions, queries go through the kernel of keys instead; its bias adds the same to all
     scores of a query, which a softmax does not see.
     """
     kind, numerics = recipe.kind, recipe.numerics
     query_kernel, key_kernel = weights.qkv_kernel[:, 0], weights.qkv_kernel[:, 1]
-    asking = jnp.take_along_axis(read, rows.starts[:, :, None], axis=1)
+    asking = jnp.take_along_axis(read, (rows.starts if rows.asked is None else rows.asked)[:, :, None], axis=1)
     queries = ops.contract("bpe,ehd->bphd", asking, query_kernel, numerics)
     if weights.qkv_bias is not None:
         queries = queries + weights.qkv_bias[0][None, None]

@@ -25,7 +25,7 @@ from bertjax.engine.distributed.processes import agree, check_alike, gather, is_
 from bertjax.engine.distributed.shared_encodings import GivenEncodings, SharedEncodings
 from bertjax.engine.fingerprint import facts_of
 from bertjax.engine.journal import Journal, open_journal
-from bertjax.engine.packing import pack, total_lengths
+from bertjax.engine.packing import first_fit, total_lengths
 from bertjax.engine.plain import SweepResult
 from bertjax.engine.sizes import Sizes, choose_length, choose_sizes, default_budget, memory_in_use
 from bertjax.engine.sweep_input import SweepInput, make_sweep_input
@@ -145,13 +145,14 @@ def _count_shares(sweep_input: SweepInput) -> int:
 def _choose_sizes(sweep_input: SweepInput, shares: Sequence[range], memory: int) -> Sizes:
     """The sizes of all pieces, the same for all shares: each step is compiled once."""
     config = sweep_input.model.config
-    length = choose_length(config, total_lengths(sweep_input.texts))
-    largest = max(shares, key=lambda share: sum(len(text) for place in share for text in sweep_input.texts[place]))
+    lengths = total_lengths(sweep_input.texts)
+    length = choose_length(config, lengths)
+    largest = max(shares, key=lambda share: int(lengths[np.array(share)].sum()))
     sizes = choose_sizes(
         replace(sweep_input, texts=[sweep_input.texts[place] for place in largest]), row_length=length, memory=memory
     )
-    places = [pack([sweep_input.texts[place] for place in share], length).starts.shape[1] for share in shares]
-    return replace(sizes, places=max(places))
+    most = max(len(row) for share in shares for row in first_fit(lengths[np.array(share)], length))
+    return replace(sizes, places=most * len(sweep_input.texts[0]))
 
 
 def _own_memory() -> int:
