@@ -61,7 +61,7 @@ class Loop:
                 wanted = np.zeros_like(asked.real)
                 wanted[batch.numbers] = asked.real[batch.numbers]
                 given[0][wanted] = values[_in_order(batch)]
-        return self.encoded.collect(asked, given).outputs[0]
+        return self.encoded.collect(given).outputs[0]
 
     def time(self, heads: Sequence[Head]) -> tuple[float, float]:
         """Seconds of a run, on average over some heads, and those of all its threads."""
