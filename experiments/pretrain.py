@@ -9,7 +9,7 @@ A killed run resumes after its last stretch, on a CPU to the same bytes (the sam
 `result.json` (settings, texts, scores of each stretch) and `last/`, the model with its tokenizer for `transformers` and
 bertjax; its weights are rounded to float16, and the last scores are of those.
 
-    python -m experiments.pretrain --output DIR        an hour on two busy CPU cores: 4.608 nats (frequencies 6.935)
+    python -m experiments.pretrain --data TEXTS --output DIR    an hour, two CPU cores: 4.608 nats (frequencies 6.935)
 
 For the results see `RESULTS.md`.
 """
@@ -40,7 +40,6 @@ from experiments.shared.program import above_zero, fraction, whole
 from experiments.training.state import LAST, Epoch, RunDirectory
 from experiments.training.trainer import Learner, Parameters, Recipe, learning_rates, random_batches
 
-DATA = "../shared/data"
 MASKS = 2  # tells the draw of hidden words from others with the same seed
 
 
@@ -207,7 +206,7 @@ def make_parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--output", required=True, metavar="DIR", help="directory for state, model and result")
-    parser.add_argument("--data", default=DATA, metavar="DIR", help="directory of the texts (default %(default)s)")
+    parser.add_argument("--data", required=True, metavar="DIR", help="directory of the texts")
     parser.add_argument("--overwrite", action="store_true", help="begin anew")
     add = partial(_add_number, parser)
     add("--seed", 0, "of weights, order and hidden words", whole)

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import datasets
 import numpy as np
 import pytest
 import sklearn.metrics
@@ -226,7 +227,6 @@ def test_forms_of_the_same_queries(tmp_path):
     words.write_text("question\tsentence\tlabel\na dog\the ran\tentailment\na dog\tcats sleep\tnot_entailment\n")
     (qnli,) = load_examples("ranking", data=words).content
     assert qnli.relevance == {qnli.pool.names[0]: 1}
-    datasets = pytest.importorskip("datasets")
     kinds = datasets.Features(
         {
             "question": datasets.Value("string"),

@@ -6,7 +6,7 @@ This is the public interface to `tasks.py`, `local_files.py` and `tfds_glue.py`.
 import importlib.resources
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -37,18 +37,40 @@ from bertjax.errors import DataError
 from bertjax.machine import memory_left
 from bertjax.paths import is_directory, is_there, user_path
 
-# Tasks whose files have a format of their own: how these are read, and what they are for messages.
-READERS: Mapping[Asks, tuple[Callable[[Path, Task, Sequence[str] | None, int | None], Examples], str]] = {
-    "pairs": (read_pairs, "a file of sentence_good and sentence_bad, or a directory such as BLiMP's"),
-    "agreement": (read_pairs, "a file of templates with good and bad, or of sentence_good and sentence_bad"),
-    "tags": (read_tagged, "a .conll file of words and tags, or .jsonl or .parquet with tokens and tags"),
-    "choices": (read_choices, "a .jsonl, .csv or .parquet file with context or question, choices and label"),
-    "label-sets": (read_label_sets, "a .jsonl, .csv, .tsv or .parquet file of texts and labels"),
-    "order": (
+
+@dataclass(frozen=True)
+class Reader:
+    """How files are read that have a format of their own.
+
+    Args:
+        read: takes the path, the task, the text columns and bytes of memory.
+        files: what is needed, for messages.
+        folders: whether it may be a directory.
+    """
+
+    read: Callable[[Path, Task, Sequence[str] | None, int | None], Examples]
+    files: str
+    folders: bool = False
+
+
+READERS: Mapping[Asks, Reader] = {
+    "pairs": Reader(
+        read_pairs, "a file of sentence_good and sentence_bad, or a directory such as BLiMP's", folders=True
+    ),
+    "agreement": Reader(
+        read_pairs, "a file of templates with good and bad, or of sentence_good and sentence_bad", folders=True
+    ),
+    "tags": Reader(read_tagged, "a file of words and tags (.conll), or of lists tokens and tags (.jsonl, .parquet)"),
+    "choices": Reader(
+        read_choices, "a file of context or question, choices and label (.jsonl, .csv, .tsv or .parquet)"
+    ),
+    "label-sets": Reader(read_label_sets, "a file of texts and labels (.jsonl, .csv, .tsv or .parquet)"),
+    "order": Reader(
         read_rankings,
         "a file of queries, candidates and relevance, or a directory of queries, corpus and qrels",
+        folders=True,
     ),
-    "answers": (read_questions, "a .json file in the form of SQuAD's"),
+    "answers": Reader(read_questions, "a .json file in SQuAD's form"),
 }
 
 __all__ = ["TASKS", "Examples", "Task", "draw", "load_examples", "task_named"]
@@ -160,16 +182,18 @@ def _of_own_format(
     task: Task, data: str | Path | None, split: str, columns: Sequence[str] | None, memory: int | None
 ) -> Examples:
     """Examples of a task whose files have a format of their own."""
-    read, files = READERS[task.asks]
+    reader = READERS[task.asks]
     if data is None:
-        raise DataError(f"{task.name} needs data: {files}")
+        raise DataError(f"{task.name} needs data: {reader.files}")
     path = user_path(data)
     if not is_there(path):
         raise DataError(f"{path}: no such file or directory; check the path")
     if not (is_directory(path) and is_saved_dataset(path)):
-        return read(path, task, columns, memory)
+        if is_directory(path) and not reader.folders:
+            raise DataError(f"{path}: is a directory; {task.name} needs {reader.files}")
+        return reader.read(path, task, columns, memory)
     part, name = saved_split(path, task, split)
-    return replace(read(part, task, columns, memory), split=name)
+    return replace(reader.read(part, task, columns, memory), split=name)
 
 
 def _shipped(task: Task, split: str, data: str | Path | None) -> Examples:

@@ -96,26 +96,31 @@ def mean_of(numbers: tuple[str, ...], value: Callable[[Outputs], Float[np.ndarra
     return Sums(partial(_one_and_value, value), _mean, numbers)
 
 
-def _log_probabilities(outputs: Outputs) -> Float[np.ndarray, "runs rows"]:
-    return outputs[..., 0]
+def _mean_number(numbers: tuple[str, ...], name: str, of_each_label: tuple[str, ...] = ()) -> Sums:
+    """The mean of one of each output's numbers."""
+    return Sums(partial(_one_and_value, partial(_number, numbers.index(name))), _mean, numbers, of_each_label)
+
+
+def _number(place: int, outputs: Outputs) -> Float[np.ndarray, "runs rows"]:
+    return outputs[..., place]
 
 
 CROSS_ENTROPY = mean_of(WORDS, lambda outputs: -outputs[..., 0])
-PSEUDO_PERPLEXITY = Sums(partial(_one_and_value, _log_probabilities), lambda sums: np.exp(-_mean(sums)), WORDS)
+PSEUDO_PERPLEXITY = Sums(partial(_one_and_value, partial(_number, 0)), lambda sums: np.exp(-_mean(sums)), WORDS)
 WORD_ACCURACY = mean_of(WORDS, lambda outputs: (outputs[..., 1] == 1).astype(np.float64))
 MARGIN = mean_of(LIKELIHOODS, lambda outputs: outputs[..., 1] - outputs[..., 0])
 TAG_ACCURACY = Sums(partial(_columns, (1, 2)), _mean, TAGS)
 STRICT_ENTITIES = Sums(partial(_columns, (3, 4, 5)), _f1, TAGS)
 ENTITIES = Sums(partial(_columns, (6, 7, 8)), _f1, TAGS)
-EXACT_MATCH = mean_of(ANSWERS, lambda outputs: outputs[..., 1])
-ANSWER_F1 = mean_of(ANSWERS, lambda outputs: outputs[..., 2])
-NDCG_10 = mean_of(RANKINGS, lambda outputs: outputs[..., 1])
-MRR_10 = mean_of(RANKINGS, lambda outputs: outputs[..., 2])
-RECALL_1 = mean_of(RANKINGS, lambda outputs: outputs[..., 3])
-RECALL_10 = mean_of(RANKINGS, lambda outputs: outputs[..., 4])
-RECALL_100 = mean_of(RANKINGS, lambda outputs: outputs[..., 5])
+EXACT_MATCH = _mean_number(ANSWERS, "exact match")
+ANSWER_F1 = _mean_number(ANSWERS, "F1")
+NDCG_10 = _mean_number(RANKINGS, "nDCG@10")
+MRR_10 = _mean_number(RANKINGS, "MRR@10")
+RECALL_1 = _mean_number(RANKINGS, "recall@1")
+RECALL_10 = _mean_number(RANKINGS, "recall@10")
+RECALL_100 = _mean_number(RANKINGS, "recall@100")
 MICRO_F1 = Sums(_over_labels, _f1, LABEL_SETS, OF_EACH_LABEL)
 MACRO_F1 = Sums(_by_label, _mean_f1, LABEL_SETS, OF_EACH_LABEL)
-SUBSET_ACCURACY = Sums(partial(_one_and_value, lambda outputs: outputs[..., 1]), _mean, LABEL_SETS, OF_EACH_LABEL)
+SUBSET_ACCURACY = _mean_number(LABEL_SETS, "exact match", OF_EACH_LABEL)
 SQUARED_ERROR = Sums(partial(_errors, np.square), _mean, ())
 ABSOLUTE_ERROR = Sums(partial(_errors, np.abs), _mean, ())

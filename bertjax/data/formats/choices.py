@@ -14,14 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from bertjax.data.arrow_tables import is_saved_dataset
 from bertjax.data.local_files import read_table, texts_of
 from bertjax.data.tables import Table, brief, no_column
 from bertjax.data.tasks import Choices, Examples, Task
-from bertjax.errors import DataError
 from bertjax.formatting import HALF_CHARACTER, count_of
 from bertjax.machine import memory_left
-from bertjax.paths import is_directory
 
 LISTS = ("choices", "endings", "options", "answers")
 CONTEXTS = ("context", "ctx", "premise", "passage", "article", "sent1")
@@ -41,8 +38,6 @@ def read_choices(path: Path, task: Task, columns: Sequence[str] | None = None, m
     Raises:
         DataError: a line of it is wrong.
     """
-    if is_directory(path) and not is_saved_dataset(path):
-        raise DataError(f"{path}: is a directory; {task.name} needs a file, .jsonl, .csv, .tsv or .parquet")
     table = read_table(path, task, partial(_wanted, columns), memory_left(memory), lists=True)
     before = list(columns or ())
     for usual in () if columns else (CONTEXTS, QUESTIONS):

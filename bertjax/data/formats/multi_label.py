@@ -14,14 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from bertjax.data.arrow_tables import is_saved_dataset
 from bertjax.data.local_files import guess_label, guess_texts, read_table, texts_of, whole_number
 from bertjax.data.tables import Table, available, brief, no_column
 from bertjax.data.tasks import Examples, LabelSet, Task, plain_label
 from bertjax.errors import DataError, some_of
 from bertjax.formatting import count_of
 from bertjax.machine import memory_left
-from bertjax.paths import is_directory
 
 MARKS = (",", "|", ";")
 IDS = ("id", "index", "idx")
@@ -64,8 +62,6 @@ def read_label_sets(
     Raises:
         DataError: a row of it is wrong, with its number.
     """
-    if is_directory(path) and not is_saved_dataset(path):
-        raise DataError(f"{path}: is a directory; {task.name} needs a file, .jsonl, .csv, .tsv or .parquet")
     if columns is not None and len(columns) not in (1, 2):
         raise DataError(f"{task.name} takes one or two text columns; found {', '.join(columns) or 'none'}")
     find = partial(_find, task, tuple(columns or ()))

@@ -16,7 +16,7 @@ from bertjax.errors import DataError
 from bertjax.formatting import count_of, format_bytes
 from bertjax.json_files import JsonError, parse_json
 from bertjax.machine import memory_left
-from bertjax.paths import is_directory, open_data
+from bertjax.paths import open_data
 
 Found = tuple[str, str, str, list[str], bool]  # id, question, context, answers, whether it is said to have none
 
@@ -34,7 +34,7 @@ def read_questions(path: Path, task: Task, columns: Sequence[str] | None = None,
     """
     if columns is not None:
         raise DataError(f"{task.name} reads SQuAD's form, which has no columns: leave out text columns")
-    if is_directory(path) or not path.name.endswith((".json", ".json.gz")):
+    if not path.name.endswith((".json", ".json.gz")):
         raise DataError(f"{path}: {task.name} needs a .json file in SQuAD's form (also .gz)")
     try:
         content = parse_json(_read(path, memory_left(memory)))

@@ -15,7 +15,6 @@ from typing import cast
 
 import numpy as np
 
-from bertjax.data.arrow_tables import is_saved_dataset
 from bertjax.data.local_files import read_table
 from bertjax.data.tables import Table, brief, no_column, numbered_lines
 from bertjax.data.tasks import Examples, Tagged, Task
@@ -42,8 +41,6 @@ def read_tagged(path: Path, task: Task, columns: Sequence[str] | None = None, me
     Raises:
         DataError: a line of it is wrong.
     """
-    if is_directory(path) and not is_saved_dataset(path):
-        raise DataError(f"{path}: is a directory; {task.name} needs a file, .conll, .jsonl or .parquet")
     if columns is not None and len(columns) != 2:
         raise DataError(f"{task.name} takes two columns, of words and of tags; found {', '.join(columns)}")
     room = memory_left(memory)
