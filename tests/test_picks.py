@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bertjax import BertForMaskedLM
-from bertjax.engine import compiled_steps
+from bertjax.engine import compiled_steps, sweep_input
 from bertjax.engine import run as engine
 from bertjax.engine.packing import make_picks, pack, round_up
 from bertjax.engine.sweep_input import make_sweep_input
@@ -14,6 +14,12 @@ from tests.families import config_of
 from tests.tiny import encodings, largest_difference, random_model
 
 LENGTHS = [3, 11, 1, 5, 5, 2, 9, 4, 1, 1, 1]
+
+
+@pytest.fixture(autouse=True)
+def _whatever_it_saves(monkeypatch):
+    """However many tokens are asked, the last layer is computed at them alone."""
+    monkeypatch.setattr(sweep_input, "LARGEST_SHARE", 1.0)
 
 
 def asked(rng, lengths):
@@ -116,6 +122,21 @@ def test_memory_is_counted_by_what_is_asked_for(small, rng):
     assert ours.row_bytes(7, 1) == -(-theirs.row_bytes(7, 1) // 6)
     assert ours.short_last
     assert not theirs.short_last
+
+
+def test_where_many_tokens_are_asked_the_last_layer_is_computed_at_all(small, rng, monkeypatch):
+    monkeypatch.undo()
+    model, texts = random_model(BertForMaskedLM, small), encodings(small, rng, [10] * 4)
+    for asked_of_each, short in ((1, True), (4, True), (5, False), (10, False)):
+        at = np.tile(np.arange(asked_of_each), (4, 1))
+        made = make_sweep_input(model, texts, ab.single_heads(small), readouts.words, at=at, targets=at)
+        assert made.by_token
+        assert made.short_last == short
+    few, all_of_them = (
+        engine.sweep(model, texts, ab.single_heads(small), readouts.words, at=at[:, :count], targets=at[:, :count])
+        for count in (2, 10)
+    )
+    assert np.abs(few.outputs[..., 0] - all_of_them.outputs[:, :, :2, 0]).max() < 2e-5
 
 
 def test_targets_of_another_shape_are_those_of_whole_texts(small, rng):
