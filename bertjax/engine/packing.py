@@ -266,6 +266,10 @@ class Picks:
         """Picks of each of these rows, filled up to one of few widths: each has steps of its own."""
         return round_up(int(self.counts[rows].max()))
 
+    def widths(self, rows: int) -> set[int]:
+        """The widths of all chunks of so many rows, of which there is a whole number."""
+        return {round_up(count) for count in self.counts.reshape(-1, rows).max(axis=1).tolist()}
+
 
 def round_up(count: int) -> int:
     """A power of 2, or three quarters of one, that is not less.

@@ -23,6 +23,7 @@ from bertjax.engine.plan import Node
 from bertjax.engine.schedule import Pace, Part, Schedule, run_base, split_into_parts
 from bertjax.engine.sizes import (
     AHEAD,
+    STEPS_BYTES,
     Blocks,
     Sizes,
     choose_sizes,
@@ -226,6 +227,8 @@ def runner_bytes(runner: BlockRunner, sweep_input: SweepInput, alive: int | None
     row_bytes = sweep_input.row_bytes(asked.shape[1], AHEAD)
     own_blocks = Blocks(runner.blocks.rows // runner.devices, runner.blocks.runs)
     needed = sweep_bytes(runner.config, itemsize, packed.row_length, own_blocks, row_bytes, alive=alive)
+    if runner.picks is not None and jax.default_backend() == "cpu":
+        needed += STEPS_BYTES * (len(runner.picks.widths(runner.blocks.rows)) - 1)
     return needed * (runner.devices if jax.default_backend() == "cpu" else 1)
 
 

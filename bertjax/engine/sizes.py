@@ -21,6 +21,7 @@ from bertjax.model import packed_layer
 
 # What XLA's compiler leaves behind in the process that uses it (measured: `benchmarks/RESULTS.md`).
 COMPILER_BYTES = 200 * 10**6
+STEPS_BYTES = 25 * 10**6  # of a further width at which a last layer is computed at asked tokens
 # Activations inside the feed-forward layer for which a CPU is fastest: about 10 MB of float32.
 CACHED_FLOATS = 2_500_000
 # Steps after which the outputs are written down: seconds on a CPU and on an accelerator, whose steps are short.
