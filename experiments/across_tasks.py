@@ -24,7 +24,6 @@ For the results see `RESULTS.md`, 4.6.
 """
 
 import argparse
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import combinations
@@ -33,13 +32,11 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.cli import Parser, guarded, positive
-from bertjax.errors import InputError, OutputError
+from bertjax.cli import Parser, positive
+from bertjax.errors import InputError
 from bertjax.evidence import METRICS, Q, benjamini_hochberg
 from bertjax.paths import user_path
-from bertjax.progress import say
-from bertjax.results import check_directory
-from bertjax.study import available_modes, command_line, versions
+from bertjax.study import available_modes
 from experiments.disabling.agreement import draw_agreement
 from experiments.disabling.effects import short_or_none
 from experiments.disabling.head_maps import HeadMap, read_frames, read_map, read_patterns
@@ -47,7 +44,7 @@ from experiments.disabling.joined import TESTS, joined_lines, measures_table, pa
 from experiments.disabling.joins import compare_marked, correlate, join_seeds, join_tasks
 from experiments.disabling.panels import EffectPanel, draw_effect_bars, draw_effect_maps
 from experiments.disabling.runs import TaskEffects, group_by_task, measure_task, read_run
-from experiments.shared.program import FILES, Outcome, describe_settings, whole, write_outcome
+from experiments.shared.program import Outcome, run_joining, whole
 
 SPLITS = 100  # of the examples into halves
 
@@ -198,26 +195,7 @@ def make_options() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = make_options()
-
-    def program() -> int:
-        started = time.monotonic()
-        options = parser.parse_args(arguments)
-        directory = user_path(options.output, OutputError)
-        check_directory(directory, options.overwrite, FILES[-1])
-        outcome = compute(options)
-        facts: dict[str, Any] = {
-            "program": "across_tasks",
-            "settings": describe_settings(options),
-            "command": command_line(),
-        }
-        facts |= {"versions": versions(), "seconds": round(time.monotonic() - started, 1)}
-        write_outcome(directory, outcome, facts)
-        for line in [*outcome.lines, f"results in {directory}"]:
-            say(line)
-        return 0
-
-    return guarded(parser.prog, program)
+    return run_joining(make_options(), "across_tasks", compute, arguments)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from bertjax.machine import package_version, use_compile_cache
 from bertjax.paths import user_path
 from bertjax.progress import ProgressBar, Report, say
 from bertjax.results import check_directory
-from bertjax.study import where_from
+from bertjax.study import command_line, versions, where_from
 
 # Packages used by some of the programs, in addition to those that bertjax lists in its own results.
 PACKAGES = ("optax", "safetensors", "matplotlib", "conllu", "nltk", "spacy")
@@ -179,6 +179,30 @@ def fraction(text: str) -> float:
 def draw_sample(count: int, options: argparse.Namespace) -> list[int]:
     """Indices of the examples to use out of `count`: all, or `--limit` of them drawn with `--seed`, in order."""
     return draw(count, options.limit or count, options.seed)
+
+
+def run_joining(
+    parser: Parser,
+    name: str,
+    compute: Callable[[argparse.Namespace], Outcome],
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """`run_program` of a program that joins what others left, without a model."""
+
+    def program() -> int:
+        started = time.monotonic()
+        options = parser.parse_args(arguments)
+        directory = user_path(options.output, OutputError)
+        check_directory(directory, options.overwrite, FILES[-1])
+        outcome = compute(options)
+        facts: dict[str, Any] = {"program": name, "settings": describe_settings(options), "command": command_line()}
+        facts |= {"versions": versions(), "seconds": round(time.monotonic() - started, 1)}
+        write_outcome(directory, outcome, facts)
+        for line in [*outcome.lines, f"results in {directory}"]:
+            say(line)
+        return 0
+
+    return guarded(parser.prog, program)
 
 
 def write_outcome(directory: Path, outcome: Outcome, facts: Mapping[str, Any]) -> None:
