@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         load,
     )
     from bertjax.results import Results, read_results
-    from bertjax.study import ablate
+    from bertjax.study import ablate, importance
 
 __version__ = "0.1.0"
 
@@ -53,12 +53,23 @@ _ROOM_OF = {
         ["BertForTokenClassification", "BertModel", "ModelOutput", "Numerics", "Overrides", "load"], "model"
     ),
     **dict.fromkeys(["Results", "read_results"], "results"),
-    **dict.fromkeys(["ablate"], "study"),
+    **dict.fromkeys(["ablate", "importance"], "study"),
     **dict.fromkeys(["use_compile_cache"], "machine"),
 }
 
 # Rooms with more names behind their doors: `bertjax.data.TASKS`.
-_ROOMS = {"checkpoints", "data", "model", "interventions", "engine", "evidence", "plots", "results", "study"}
+_ROOMS = {
+    "attribution",
+    "checkpoints",
+    "data",
+    "model",
+    "interventions",
+    "engine",
+    "evidence",
+    "plots",
+    "results",
+    "study",
+}
 
 __all__ = [
     "METRICS",
@@ -86,6 +97,7 @@ __all__ = [
     "collate",
     "errors",
     "estimate",
+    "importance",
     "load",
     "mean_head_outputs",
     "overrides",

@@ -14,6 +14,7 @@ from bertjax.arguments import LARGEST_INTEGER
 from bertjax.commands import (
     run_ablate,
     run_compare,
+    run_importance,
     run_parity,
     run_plan,
     run_plot,
@@ -122,6 +123,7 @@ def _parser(command: str | None = None) -> Parser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
     _add_ablate(commands, command in ("ablate", None))
     _add_plan(commands, command in ("plan", None))
+    _add_importance(commands, command in ("importance", None))
     _add_saved(commands)
     _add_parity(commands)
     _add_data(commands)
@@ -157,11 +159,41 @@ def _add_plan(commands: "argparse._SubParsersAction[Parser]", with_settings: boo
         _add_settings(parser)
 
 
-def _add_settings(parser: Parser) -> None:
-    """The options of a job: one for each field of `Settings`."""
+def _add_importance(commands: "argparse._SubParsersAction[Parser]", with_settings: bool) -> None:
+    text = (
+        "What gradients say of each head, from one pass back through the model: how the task's loss would change "
+        "without it, and the importance of Michel et al. 2019. The results are read by show, plot, report and compare. "
+        "Gradients are estimates: --against names results of `bertjax ablate` that say how good they are."
+    )
+    parser = commands.add_parser("importance", help="estimate by gradients what each head does", description=text)
+    parser.set_defaults(run=run_importance)
+    if not with_settings:
+        return
+    adder = _adder(parser, mode="zero")
+    _add_model(adder("model and task"))
+    _add_source(adder("examples"))
+    group = parser.add_argument_group("gradients")
+    text = "mean of gradients at N places on the way to all heads replaced; 1 for the model as it is (default 1)"
+    group.add_argument("--steps", type=positive, default=1, metavar="N", help=text)
+    group.add_argument(
+        "--against", metavar="DIR", help="results of bertjax ablate on the same model, to compare the order of heads"
+    )
+    add = adder("results")
+    add("output", "directory for the results (default named after the job, ending in importance)", metavar="DIR")
+    add("overwrite", "replace the results in DIR", action="store_true")
+    parser.add_argument("--no-compile-cache", action="store_true", help="do not cache compiled code")
+
+
+def _adder(parser: Parser, **other: Any) -> Callable[[str], Callable[..., None]]:
+    """What adds options to a group of a title, each with the default of its field of `Settings`.
+
+    Args:
+        other: defaults that are others.
+    """
     from bertjax.study import Settings
 
-    defaults = {field.name: field.default for field in fields(Settings) if field.default is not MISSING}
+    defaults = {field.name: field.default for field in fields(Settings) if field.default is not MISSING} | other
+    parser.set_defaults(**defaults)
 
     def adder(title: str) -> Callable[..., None]:
         group = parser.add_argument_group(title)
@@ -175,6 +207,12 @@ def _add_settings(parser: Parser) -> None:
 
         return add
 
+    return adder
+
+
+def _add_settings(parser: Parser) -> None:
+    """The options of a job: one for each field of `Settings`."""
+    adder = _adder(parser)
     _add_what(adder("model, task and heads"))
     _add_source(adder("examples"))
     _add_how(adder("computation"))
@@ -182,9 +220,8 @@ def _add_settings(parser: Parser) -> None:
     parser.add_argument("--no-compile-cache", action="store_true", help="do not cache compiled code")
 
 
-def _add_what(add: Callable[..., None]) -> None:
-    from bertjax.evidence import METRICS
-    from bertjax.study import COLLECTIONS, available_modes
+def _add_model(add: Callable[..., None]) -> None:
+    from bertjax.study import available_modes
 
     glue = "mrpc, stsb, sst2, qqp, rte, qnli, mnli, mnli-mm, cola"
     add("model", "directory (of a LoRA adapter too), hub id, or package:NAME", metavar="M")
@@ -195,11 +232,18 @@ def _add_what(add: Callable[..., None]) -> None:
         metavar="T",
     )
     add("mode", "what takes the head's place", choices=available_modes())
+    add("readout", "auto, or similarity: any encoder as a sentence embedder", choices=["auto", "similarity"])
+
+
+def _add_what(add: Callable[..., None]) -> None:
+    from bertjax.evidence import METRICS
+    from bertjax.study import COLLECTIONS
+
+    _add_model(add)
     add("ablate", f"{', '.join(COLLECTIONS)}, or a file with a set of heads in each line", metavar="WHAT")
     add("heads", "restrict to these heads, as LAYER.HEAD; for 'cumulative' in this order", nargs="+", metavar="L.H")
     add("subset_size", "for 'subsets': heads of each (default 2)", type=positive, metavar="K")
     add("subset_count", "for 'subsets': how many (default 100)", type=positive, metavar="N")
-    add("readout", "auto, or similarity: any encoder as a sentence embedder", choices=["auto", "similarity"])
     text = f"the main metric (default the task's own): {', '.join(METRICS)}, or module:function of your own"
     add("metric", text, metavar="M")
 

@@ -3,7 +3,7 @@
 import argparse
 import shlex
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -112,6 +112,26 @@ def run_plan(options: argparse.Namespace) -> int:
 
     _choose_cache(options)
     say(plan_table(estimate_job(_settings(options))), wrap=True)
+    return 0
+
+
+def run_importance(options: argparse.Namespace) -> int:
+    """`bertjax importance`."""
+    from bertjax.results import read_results
+    from bertjax.study import importance_table, run_importance, trust_in, trust_table
+
+    _choose_cache(options)
+    exact = None if options.against is None else read_results(options.against)
+    settings = _settings(options)
+    settings = replace(settings, output=settings.output or f"{settings.directory}-importance")
+    with ProgressBar("gradients") as advance:
+        results = run_importance(
+            settings, options.steps, say=say, progress=advance, weighing=partial(advance, note="weighing")
+        )
+    say(importance_table(results), wrap=True)
+    if exact is not None:
+        say(trust_table(trust_in(results, exact)), wrap=True)
+    say(f"results in {settings.directory}, picture in {settings.directory / results.picture}")
     return 0
 
 

@@ -22,8 +22,10 @@ ROOMS = {
     "plots": {"evidence"},
     "results": {"data", "evidence", "plots"},
     "tasks": {"checkpoints", "model", "data", "interventions", "engine", "evidence"},
+    "attribution": {"checkpoints", "model", "data", "interventions", "engine", "evidence", "tasks"},
     "study": {
         *("checkpoints", "model", "data", "interventions", "engine", "evidence", "plots", "results", "tasks"),
+        "attribution",
     },
 }
 WITHOUT_JAX = {"evidence", "plots", "results"}

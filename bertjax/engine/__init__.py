@@ -4,16 +4,17 @@ from bertjax.engine import compiled_steps, plain
 from bertjax.engine.costs import Estimate, estimate, measure_rate, price
 from bertjax.engine.distributed import processes
 from bertjax.engine.distributed.processes import gather
+from bertjax.engine.distributed.sharding import AXIS, BATCH, SPLIT, WHOLE, make_mesh, place_on_mesh
 from bertjax.engine.distributed.shared_encodings import SharedEncodings
 from bertjax.engine.distributed.shared_sweep import divide_examples, sweep_distributed
 from bertjax.engine.distributed.watch import end_process
+from bertjax.engine.gates import GateGradients, GateTexts, gate_gradients
 from bertjax.engine.journal import describe_settings, discard_journal, find_differences, is_unfinished, list_differences
 from bertjax.engine.packing import LANES, Packed, choose_row_length, first_fit, pack
 from bertjax.engine.plain import SweepResult
 from bertjax.engine.plan import Plan, make_plan
 from bertjax.engine.run import make_runner, sweep
 from bertjax.engine.schedule import Rehearsal
-from bertjax.engine.sharding import AXIS, BATCH, SPLIT, WHOLE, make_mesh, place_on_mesh
 from bertjax.engine.sizes import (
     Blocks,
     budget_of_texts,
@@ -35,6 +36,8 @@ __all__ = [
     "Blocks",
     "Combine",
     "Estimate",
+    "GateGradients",
+    "GateTexts",
     "Packed",
     "Plan",
     "Rehearsal",
@@ -54,6 +57,7 @@ __all__ = [
     "estimate",
     "find_differences",
     "first_fit",
+    "gate_gradients",
     "gather",
     "is_unfinished",
     "list_differences",

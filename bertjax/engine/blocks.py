@@ -17,9 +17,9 @@ from jaxtyping import Array, Shaped
 from bertjax.checkpoints import BertConfig, LayerKind
 from bertjax.engine import compiled_steps
 from bertjax.engine.compiled_steps import BlockRows
+from bertjax.engine.distributed.sharding import make_mesh, place_on_mesh
 from bertjax.engine.packing import Packed, Picks, make_picks
 from bertjax.engine.plan import Node, Plan
-from bertjax.engine.sharding import make_mesh, place_on_mesh
 from bertjax.engine.sizes import Blocks
 from bertjax.engine.sweep_input import SweepInput
 from bertjax.errors import InputError
@@ -148,9 +148,9 @@ class BlockRunner(Runner):
         self.weights = self._place_weights(model)
         parts = (nnx.split(part) for part in (model.body.embeddings, model))
         self.embeddings, self.head = ((graphdef, place_on_mesh(state, self.mesh)) for graphdef, state in parts)
-        self.packed = _whole_chunks(packed, blocks.rows)
+        self.packed = whole_chunks(packed, blocks.rows)
         self.inputs = _check(model, self.packed)
-        self.donors = None if donors is None else _check(model, _whole_chunks(donors, blocks.rows))
+        self.donors = None if donors is None else _check(model, whole_chunks(donors, blocks.rows))
         self.donated: list[Array] = []
         self.first_donated = 0
         self.chunks = self.packed.rows // blocks.rows
@@ -178,7 +178,7 @@ class BlockRunner(Runner):
 
     def rows(self, chunks: Sequence[int], short: bool = False) -> BlockRows:
         """Where the examples of some chunks' rows are; for a short last layer also at what it is computed."""
-        where = self._where(chunks)
+        where = self.where(chunks)
         asked = jnp.asarray(self._picked(where)[0]) if short and self.picks is not None else None
         return BlockRows(jnp.asarray(self.packed.segments[where]), jnp.asarray(self.packed.starts[where]), asked)
 
@@ -190,7 +190,7 @@ class BlockRunner(Runner):
         width = tokens.shape[1] if self.donors is not None else self.picks.width(where)
         return tokens[where][..., :width], None if targets is None else targets[where][:, :, :width]
 
-    def _where(self, chunks: Sequence[int]) -> np.ndarray:
+    def where(self, chunks: Sequence[int]) -> np.ndarray:
         """The rows of each of some chunks."""
         return np.asarray(chunks)[:, None] * self.blocks.rows + np.arange(self.blocks.rows)
 
@@ -203,7 +203,7 @@ class BlockRunner(Runner):
         return self._embed(self.inputs, self._filled(chunks))
 
     def _embed(self, inputs: Inputs, chunks: Sequence[int]) -> Array:
-        where = self._where(chunks)
+        where = self.where(chunks)
         return compiled_steps.embed(*self.embeddings, jax.tree.map(lambda array: array[where], inputs), self.mesh)
 
     def take_donors(self, chunks: range) -> None:
@@ -288,7 +288,7 @@ class BlockRunner(Runner):
     def read(self, hidden: Array, chunks: Sequence[int]) -> Array:
         """The readout of a block: `[runs, rows, places, *readout]`; of picks with a 1 behind `places`."""
         filled, given = self._filled(chunks), {"readout": self.readout, "mesh": self.mesh}
-        rows, where = self.rows(filled), self._where(filled)
+        rows, where = self.rows(filled), self.where(filled)
         if self.picks is not None:
             picked, asked_for = self._picked(where)
             known = None if asked_for is None else jnp.asarray(asked_for)
@@ -307,7 +307,7 @@ class BlockRunner(Runner):
 
     def examples(self, chunk: int) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
         """The examples of a chunk, and for each where in what `read` gives of it its texts are `[examples, texts]`."""
-        where = self._where([chunk])[0]
+        where = self.where([chunk])[0]
         numbers, texts = self.packed.examples[where].reshape(-1), self.packed.texts[where].reshape(-1)
         order = np.lexsort((texts, numbers))[(numbers < 0).sum() :]
         members = np.unique(numbers[order])
@@ -330,7 +330,7 @@ def _check(model: PretrainedModel, packed: Packed) -> Inputs:
     )
 
 
-def _whole_chunks(packed: Packed, rows: int) -> Packed:
+def whole_chunks(packed: Packed, rows: int) -> Packed:
     """Fill up with empty rows to whole chunks."""
     missing = -packed.rows % rows
     arrays = {name: np.pad(array, ((0, missing), (0, 0))) for name, array in vars(packed).items()}

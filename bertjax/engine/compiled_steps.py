@@ -1,6 +1,6 @@
 """The steps of a sweep on blocks, compiled: one for each kind of step, whatever runs and chunks are in a block.
 
-On a mesh of devices each has its own rows of a block (`sharding.py`).
+On a mesh of devices each has its own rows of a block (`distributed/sharding.py`).
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from flax import nnx
 from jax.sharding import Mesh
 from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
-from bertjax.engine.sharding import over_rows
+from bertjax.engine.distributed.sharding import over_rows
 from bertjax.interventions import Readout
 from bertjax.model import Changes, Graph, Inputs, LayerWeights, ModelOutput, Recipe, Rows, State, packed_layer, record
 
@@ -34,7 +34,7 @@ class BlockRows:
 
     def flat(self) -> Rows:
         """One slot's rows after another's."""
-        return Rows(_flat(self.segments), _flat(self.starts), None if self.asked is None else _flat(self.asked))
+        return Rows(flat(self.segments), flat(self.starts), None if self.asked is None else flat(self.asked))
 
 
 @partial(jax.jit, static_argnums=(0, 3))
@@ -42,7 +42,7 @@ def embed(graphdef: Graph, state: State, inputs: Any, mesh: Mesh | None) -> Bloc
     """Embeddings of the rows of a block. The arrays of `inputs` are those of `Inputs`, for each slot."""
 
     def local(inputs: Any, state: State) -> Array:
-        hidden = nnx.merge(graphdef, state)(Inputs(*(_flat(part) for part in vars(inputs).values())))
+        hidden = nnx.merge(graphdef, state)(Inputs(*(flat(part) for part in vars(inputs).values())))
         return hidden.reshape(*inputs.input_ids.shape[:2], *hidden.shape[1:])
 
     return over_rows(local, mesh, [inputs], [state])
@@ -63,14 +63,14 @@ def _over_rows(changes: Changes | None, rows: int, donors: Donors) -> Changes | 
         None if share is None else jnp.repeat(share, rows, axis=0)
         for share in (changes.uniform, changes.removed, changes.mean, changes.patched)
     )
-    return Changes(uniform, removed, mean, patched, changes.means, None if donors is None else _flat(donors))
+    return Changes(uniform, removed, mean, patched, changes.means, None if donors is None else flat(donors))
 
 
 def _with(changes: Changes, donors: Donors) -> Changes:
-    return changes if donors is None else replace(changes, donors=_flat(donors))
+    return changes if donors is None else replace(changes, donors=flat(donors))
 
 
-def _flat(array: Array) -> Array:
+def flat(array: Array) -> Array:
     """The first two axes as one."""
     return array.reshape(-1, *array.shape[2:])
 
@@ -87,7 +87,7 @@ def _advance(
     mesh: Mesh | None,
 ) -> Float[Array, "runs rows place embed"]:
     def local(hidden: Block, rows: BlockRows, donors: Donors, weights: LayerWeights, changes: Changes | None) -> Array:
-        after = step(weights, _flat(hidden), rows.flat(), _over_rows(changes, hidden.shape[1], donors), recipe)
+        after = step(weights, flat(hidden), rows.flat(), _over_rows(changes, hidden.shape[1], donors), recipe)
         return after.reshape(*hidden.shape[:2], *after.shape[1:])
 
     return over_rows(local, mesh, [hidden, rows, donors], [weights, changes])
@@ -207,7 +207,7 @@ def read_first(
 
 def _read(readout: Readout, output: ModelOutput, targets: Targets) -> Array:
     """The readout of texts one after another, whose targets are those of a block."""
-    return readout(output) if targets is None else readout(output, _flat(_flat(targets)))
+    return readout(output) if targets is None else readout(output, flat(flat(targets)))
 
 
 @partial(jax.jit, static_argnames=("graphdef", "longest", "readout", "mesh"))
@@ -227,7 +227,7 @@ def read(
 
     def local(hidden: Block, rows: BlockRows, lengths: Array, targets: Targets, state: State) -> Array:
         model = nnx.merge(graphdef, state)
-        apart, keep = packed_layer.examples_apart(_flat(hidden), rows.flat(), _flat(lengths), longest)
+        apart, keep = packed_layer.examples_apart(flat(hidden), rows.flat(), flat(lengths), longest)
         outputs = _read(readout, model.finish(apart, keep.astype(model.numerics.wide)), targets)
         return outputs.reshape(*hidden.shape[:2], -1, *outputs.shape[1:])
 
@@ -250,7 +250,7 @@ def read_at(
 
     def local(hidden: Block, rows: BlockRows, positions: Array, targets: Targets, state: State) -> Array:
         model = nnx.merge(graphdef, state)
-        tokens = packed_layer.tokens_at(_flat(hidden), rows.flat(), _flat(positions))
+        tokens = packed_layer.tokens_at(flat(hidden), rows.flat(), flat(positions))
         output = model.finish(tokens, jnp.ones((tokens.shape[0], 1, tokens.shape[1]), model.numerics.wide))
         outputs = _read(readout, output, targets)
         return outputs.reshape(*hidden.shape[:2], -1, *outputs.shape[1:])
@@ -266,7 +266,7 @@ def head_outputs(
     step = packed_layer.first_head_outputs if short else packed_layer.head_outputs
 
     def local(hidden: Block, rows: BlockRows, weights: LayerWeights) -> Array:
-        outputs = step(weights, _flat(hidden), rows.flat(), recipe)
+        outputs = step(weights, flat(hidden), rows.flat(), recipe)
         return outputs.reshape(*hidden.shape[:2], *outputs.shape[1:])
 
     return over_rows(local, mesh, [hidden, rows], [weights])

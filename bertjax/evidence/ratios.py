@@ -7,7 +7,9 @@ a sentence with tags they are the mean log-probability of its true tags, and cou
 ones, found ones and those that are both. Of a question they are the score of the predicted answer, its exact match and
 its F1 (Rajpurkar et al. 2016). Of a query they are its margin, how far the best relevant text is before the best other
 one, and its scores as trec_eval computes them. Of a text with a set of labels they are the mean log-likelihood of what
-is true of each label and whether all are right; then for each label whether it is a hit, found and true, 0 or 1.
+is true of each label and whether all are right; then for each label whether it is a hit, found and true, 0 or 1. Of an
+example whose gradients were taken they are its loss as predicted without a head, what that differs by, and the sum over
+tokens of the absolute values of what each contributes.
 
 Errors of a regression are read from its values.
 """
@@ -34,6 +36,7 @@ TAGS = (
 )
 ANSWERS = ("score", "exact match", "F1")
 RANKINGS = ("margin", "nDCG@10", "MRR@10", "recall@1", "recall@10", "recall@100")
+GRADIENTS = ("loss", "change", "change at tokens")
 LABEL_SETS, OF_EACH_LABEL = ("log-likelihood", "exact match"), ("hit", "found", "true")
 
 

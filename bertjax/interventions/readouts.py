@@ -154,6 +154,18 @@ def answers(output: ModelOutput, targets: Int[Array, "batch wanted"]) -> Float[A
     return jnp.stack([number.astype(start.dtype) for number in numbers], axis=-1)
 
 
+def span_logits(output: ModelOutput, targets: Int[Array, "batch wanted"]) -> Float[Array, "batch wanted 2"]:
+    """The logits of an answer's first and of its last token, at the tokens that a sweep's `at=` names.
+
+    Args:
+        targets: taken by the likes of `answers`; of no meaning here.
+    """
+    start, end = output.start_logits, output.end_logits
+    if start is None or end is None:
+        raise InputError("this model has no scores of answers: it has no head for questions")
+    return jnp.stack([start, end], axis=-1)
+
+
 # What a readout must be, for messages.
 READOUT = "a function of a model's output (bertjax.readouts)"
 

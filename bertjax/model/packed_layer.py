@@ -134,6 +134,25 @@ def branch(
     return after_attention(attended, weights.after, recipe)
 
 
+def gated(
+    weights: LayerWeights,
+    hidden: Float[Array, "batch token embed"],
+    rows: Rows,
+    gates: Float[Array, "batch token heads"],
+    changes: Changes,
+    recipe: Recipe,
+) -> Float[Array, "batch token embed"]:
+    """One layer in which a gate at each token blends a head's own output, at 1, with what changes make of it, at 0.
+
+    Args:
+        changes: of a single run, or of each row.
+    """
+    own, uniform = _attention(weights, hidden, rows, recipe)
+    outputs = ops.blend(gates[..., None].astype(own.dtype), own, _change(own, uniform, changes))
+    merged = _merge(outputs, weights, recipe.numerics)
+    return after_attention(merged + hidden.astype(merged.dtype), weights.after, recipe)
+
+
 def last_advance(
     weights: LayerWeights,
     hidden: Float[Array, "batch token embed"],

@@ -333,6 +333,16 @@ def _probabilities(
     return np.asarray(np.take_along_axis(probabilities, column[:, None], axis=1)[:, 0])
 
 
+class ShownGradients(Shown):
+    """Texts with the loss that gradients predict."""
+
+    value, note = "loss", "It is the example's loss, and what gradients predict of it without the head."
+
+    def values(self, outputs: Float[np.ndarray, "outputs ..."]) -> Float[np.ndarray, " examples"]:
+        """The losses."""
+        return np.asarray(outputs[:, 0])
+
+
 SHOWN: dict[str, type[Shown]] = {
     "words": ShownWords,
     "likelihoods": ShownPairs,
@@ -342,6 +352,7 @@ SHOWN: dict[str, type[Shown]] = {
     "ranking": ShownRankings,
     "scored-ranking": ShownRankings,
     "label-sets": ShownLabels,
+    "gradients": ShownGradients,
 }
 
 

@@ -2,13 +2,14 @@
 
 from bertjax.study import parity, torch_reference
 from bertjax.study.conclusion import conclude
+from bertjax.study.gradients import importance, run_importance, trust_in
 from bertjax.study.job import Job
 from bertjax.study.outputs import mean_outputs, sweep_examples
 from bertjax.study.parity import check_model
 from bertjax.study.provenance import command_line, versions, where_from
 from bertjax.study.run import ablate, estimate_job, run_job
 from bertjax.study.settings import COLLECTIONS, Settings, available_modes, check_settings, for_this_device
-from bertjax.study.tables import parity_table, plan_table
+from bertjax.study.tables import importance_table, parity_table, plan_table, trust_table
 
 __all__ = [
     "COLLECTIONS",
@@ -22,13 +23,18 @@ __all__ = [
     "conclude",
     "estimate_job",
     "for_this_device",
+    "importance",
+    "importance_table",
     "mean_outputs",
     "parity",
     "parity_table",
     "plan_table",
+    "run_importance",
     "run_job",
     "sweep_examples",
     "torch_reference",
+    "trust_in",
+    "trust_table",
     "versions",
     "where_from",
 ]

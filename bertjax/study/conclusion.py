@@ -1,9 +1,10 @@
 """What is made of a sweep's outputs: scores, evidence, attention of the largest effects, and a directory of it all."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,7 @@ def conclude(
     say: Callable[[str], None] = lambda line: None,
     weighing: Progress = silent,
     keep: bool = True,
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Results:
     """Score and weigh all ablations, and write the directory of results.
 
@@ -60,6 +62,7 @@ def conclude(
         say: called with a line at each step.
         weighing: called with how far the statistics are.
         keep: whether anything is written.
+        more: what else the summary says.
 
     Raises:
         OutputError: something cannot be written.
@@ -85,6 +88,7 @@ def conclude(
         "seconds": round(seconds, 3),
         "without_effect": _warn_if_silent(*form.sizes(result), ablations),
         "base": base,
+        **more,
     }
     attention = _sample_attention(sampled, chosen, means)
     if settings.precision == "bfloat16":

@@ -1,13 +1,16 @@
-"""Tables for a terminal: what a sweep will cost, and how far bertjax and PyTorch are apart."""
+"""Tables for a terminal: what a sweep will cost, how far bertjax and PyTorch are apart, and what gradients say."""
 
+import math
 from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.text import Text
 
+from bertjax.attribution import Trust
 from bertjax.console import PlainTable
 from bertjax.engine import Estimate
 from bertjax.formatting import count_of, format_bytes, format_duration
+from bertjax.results import Results, Row
 from bertjax.study.parity import Difference
 
 
@@ -47,6 +50,59 @@ def plan_table(estimate: Estimate) -> PlainTable:
         ),
     ):
         table.add_row(name, text)
+    return table
+
+
+def importance_table(results: Results, count: int = 10) -> PlainTable:
+    """The heads of the largest importance, with how gradients predict the loss to change without them.
+
+    Args:
+        results: of `importance`.
+        count: how many heads are shown.
+    """
+    loss = results.summary["gradients"]
+    changes = {row.name: row for row in results.rows_of("predicted_loss")}
+    rows = sorted(results.rows_of("importance"), key=lambda row: -(row.score or 0.0))[:count]
+    unit = f", in {loss['unit']}" if loss["unit"] else ""
+    base = changes[rows[0].name].base
+    table = PlainTable(
+        title=f"Loss: {loss['loss']}{unit}; {base:.4g} as it is. Changes are to first order.",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+    )
+    for name in ("head", "importance", "95 % CI", "loss change", "95 % CI"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        change = changes[row.name]
+        table.add_row(
+            row.name, f"{row.score:.2g}", _ends(row, "{:.2g}"), f"{change.difference:+.2g}", _ends(change, "{:+.2g}")
+        )
+    return table
+
+
+def _ends(row: Row, form: str) -> str:
+    """The ends of a row's interval; empty where it has none."""
+    return "" if row.low is None or row.high is None else f"{form.format(row.low)} to {form.format(row.high)}"
+
+
+def trust_table(trust: Trust) -> PlainTable:
+    """How well gradients order heads, a line for each thing that is measured.
+
+    Args:
+        trust: what `trust_in` gives.
+    """
+    table = PlainTable(
+        title="Order of heads by gradients beside that of exact effects", title_justify="left", box=SIMPLE_HEAD
+    )
+    table.add_column("measure")
+    table.add_column("gradients", justify="right")
+    table.add_column("random heads", justify="right")
+    interval = "" if math.isnan(trust.low) else f" ({trust.low:.2f} to {trust.high:.2f})"
+    table.add_row("rank correlation (95 % CI)", f"{trust.correlation:.2f}{interval}", "0")
+    for depth, share in trust.precision.items():
+        table.add_row(f"of the first {depth}, found", f"{share * depth:.0f}", f"{trust.chance[depth] * depth:.1f}")
+    worst = "; ".join(f"{name}: {estimated} for {exact}" for name, estimated, exact in trust.worst)
+    table.caption, table.caption_justify = f"Farthest apart (place by gradients for exact place): {worst}", "left"
     return table
 
 

@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from bertjax.data import Answers, Encoding, Examples, Tokenizer
 from bertjax.errors import InputError
+from bertjax.interventions import readouts
 from bertjax.machine import memory_left
 from bertjax.tasks.encoded import Asked, Collected, Encoded
+from bertjax.tasks.losses import Graded, Objective, cross_entropy
 from bertjax.tasks.options import Options
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -63,6 +65,11 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
         asked=asked,
         labels=np.array([len(content.texts) for content in true], np.int32),
         collect=partial(_collect, [window.offsets for window in windows], examples.second, true, asked),
+        objective=Objective(
+            readouts.span_logits,
+            partial(grade_span, asked, _spans_of(windows, owners, examples.second, true)),
+            "cross-entropies of an answer's first and last token, the mean over windows",
+        ),
     )
 
 
@@ -132,6 +139,43 @@ def _collect(
             spans[run, question] = span
             outputs[run, question] = (score - nothing[run] if true[question].can_lack else score, *judge(span))
     return Collected(outputs, {"spans": spans})
+
+
+def grade_span(
+    asked: Asked, spans: Int[np.ndarray, "texts 2"], example: int, given: Float[np.ndarray, "texts wanted 2"]
+) -> Graded:
+    """The mean over a question's windows of the cross-entropies of the first and the last token of its answer.
+
+    Args:
+        spans: of each window, among the tokens that are asked; (0, 0), which is [CLS], where it has no answer.
+    """
+    own = asked.own(example)
+    gradient, losses = np.zeros(given.shape), []
+    for window, (real, span) in enumerate(zip(asked.real[own], spans[own], strict=True)):
+        for end in range(2):
+            loss, gradient[window, real, end] = cross_entropy(given[window, real, end], int(span[end]))
+            losses.append(loss)
+    return float(np.mean(losses)) * 2, gradient / len(given)
+
+
+def _spans_of(
+    windows: Sequence[_Window], owners: Sequence[int], contexts: Sequence[str], true: Sequence[Answers]
+) -> Int[np.ndarray, "windows 2"]:
+    """Where in each window's asked tokens the first answer stands first; (0, 0), which is [CLS], where it does not."""
+    spans = np.zeros((len(windows), 2), np.int64)
+    for number, (window, owner) in enumerate(zip(windows, owners, strict=True)):
+        text = next(iter(true[owner].texts), "")
+        begin = contexts[owner].find(text) if text else -1
+        if begin >= 0:
+            inside = [
+                place
+                for place, (start, end) in enumerate(window.offsets, start=1)
+                if start < begin + len(text) and end > begin
+            ]
+            starts, ends = window.offsets[0][0] <= begin, window.offsets[-1][1] >= begin + len(text)
+            if inside and starts and ends:
+                spans[number] = inside[0], inside[-1]
+    return spans
 
 
 def _judge(context: str, true: Answers, span: tuple[int, int]) -> tuple[float, float]:

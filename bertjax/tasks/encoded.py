@@ -11,6 +11,7 @@ from bertjax.data import Encoding, Tokenizer, batches_by_length, collate
 from bertjax.engine import SharedEncodings, SweepResult
 from bertjax.machine import memory_left
 from bertjax.tasks.forms import FORMS, Form
+from bertjax.tasks.losses import Objective
 from bertjax.tasks.options import Options
 
 Collect = Callable[[Shaped[np.ndarray, "runs texts *numbers"]], "Collected"]
@@ -44,6 +45,10 @@ class Asked:
         padded = [[[*row, *[row[-1]] * (most - len(row))] for row in rows] for rows in (places, targets)]
         real = np.arange(most)[None] < np.array([*map(len, places)])[:, None]
         return cls(np.array(padded[0], np.int32), np.array(padded[1], np.int32), real, np.array(examples, np.int64))
+
+    def own(self, example: int) -> slice:
+        """The texts of an example."""
+        return slice(*np.searchsorted(self.examples, [example, example + 1]).tolist())
 
     @cached_property
     def words(self) -> Int32[np.ndarray, " words"]:
@@ -114,6 +119,7 @@ class Encoded:
         copies: encodings of each example, where nothing is asked at tokens: all examples' first, then all second ...
         members: the encodings of each example by number, where examples may share some.
         shown: how many of an example's encodings may have their attention kept, the first ones; None for all.
+        objective: the loss whose gradients say what a model would need.
     """
 
     kind: str
@@ -132,6 +138,7 @@ class Encoded:
     copies: int = 1
     members: Sequence[Int[np.ndarray, " _"]] | None = None
     shown: int | None = None
+    objective: Objective | None = None
 
     @property
     def form(self) -> Form:
@@ -187,8 +194,8 @@ class Encoded:
         if self.members is not None:
             return tuple(self.members[example].tolist())
         if self.asked is not None:
-            first, end = np.searchsorted(self.asked.examples, [example, example + 1]).tolist()
-            return tuple(range(first, end))
+            own = self.asked.own(example)
+            return tuple(range(own.start, own.stop))
         return tuple(range(example, self.copies * self.examples, self.examples))
 
     def own_of(self, example: int) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from bertjax.data import TASKS, Asks, Examples, Task, Tokenizer
 from bertjax.errors import ConfigError, InputError, some_of
 from bertjax.formatting import count_of
+from bertjax.interventions import readouts
 from bertjax.model import (
     BertForMaskedLM,
     BertForMultipleChoice,
@@ -20,7 +21,8 @@ from bertjax.model import (
 )
 from bertjax.tasks import answers, choices, masked_words, minimal_pairs, multi_label, ranking, tags
 from bertjax.tasks.encoded import Encoded, encode_texts
-from bertjax.tasks.forms import label_order
+from bertjax.tasks.forms import label_order, positive_label
+from bertjax.tasks.losses import Objective, grade_logits, grade_score, grade_similarity, to_unit_range
 from bertjax.tasks.options import Options
 
 
@@ -107,7 +109,31 @@ def encode_examples(
     tokenizer, first, second = _with_prompts(model, tokenizer, examples, prompts)
     encodings = encode_texts(tokenizer, first, second, len(examples), replace(options, max_length=length))
     copies = 2 if kind == "similarity" else 1
-    return Encoded(kind, encodings, tokenizer.pad_id, len(examples), order, copies=copies)
+    return Encoded(
+        kind,
+        encodings,
+        tokenizer.pad_id,
+        len(examples),
+        order,
+        copies=copies,
+        objective=_objective(kind, order, examples),
+    )
+
+
+def _objective(kind: str, order: tuple[int, ...], examples: Examples) -> Objective:
+    """The loss of labels: of a classifier's or regression's outputs, of scores, or of similarities."""
+    task, labels = examples.task, examples.labels
+    classes = task.kind == "classification"
+    if kind == "logits":
+        definition, unit = ("cross-entropy of the label", "nats") if classes else ("squared error", "")
+        return Objective(readouts.logits, partial(grade_logits, labels, order, classes), definition, unit)
+    targets = to_unit_range(labels, positive_label(kind, task) if classes else None)
+    scaled = "of 1 for yes and 0 for no" if classes else "of the rating, from 0 to 1"
+    if kind == "score":
+        return Objective(readouts.logits, partial(grade_score, targets), f"binary cross-entropy {scaled}")
+    return Objective(
+        readouts.sentence_embedding, partial(grade_similarity, targets), f"squared error {scaled}, as cosine", ""
+    )
 
 
 def _encode_asked(

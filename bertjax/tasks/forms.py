@@ -121,6 +121,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
                 of_each_label=ratios.OF_EACH_LABEL,
                 sized=1,
             ),
+            Form("gradients", readouts.logits, called="gradients", numbers=ratios.GRADIENTS, sized=1),
             Form(
                 "likelihoods",
                 readouts.log_probabilities,

@@ -13,8 +13,10 @@ from jaxtyping import Float, Int64
 
 from bertjax.data import Encoding, Examples, Tokenizer
 from bertjax.errors import InputError
+from bertjax.interventions import readouts
 from bertjax.machine import memory_left
 from bertjax.tasks.encoded import Asked, Collected, Encoded
+from bertjax.tasks.losses import Graded, Objective
 from bertjax.tasks.options import WITHIN_WORD, Options
 
 SHARE = 0.15  # of the words of a text, as in BERT's training (Devlin et al. 2019)
@@ -47,6 +49,7 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
         labels=asked.words,
         units=asked.units,
         fixed={"units": asked.units, "places": asked.places},
+        objective=Objective(readouts.words, partial(grade_words, asked), "mean surprisal of an example's masked words"),
     )
 
 
@@ -54,6 +57,15 @@ def collect_words(asked: Asked | None, given: Float[np.ndarray, "runs texts want
     """Log-probability and rank of each word, one after another."""
     assert asked is not None
     return Collected(asked.of_words(given))
+
+
+def grade_words(asked: Asked, example: int, given: Float[np.ndarray, "texts wanted *numbers"]) -> Graded:
+    """The mean surprisal of what is asked for: minus its log-probability, the first number that is given of it."""
+    own = asked.own(example)
+    real, gradient = asked.real[own], np.zeros(given.shape)
+    of_first = gradient[..., 0]
+    of_first[real] = -1 / real.sum()
+    return -float(given[..., 0][real].astype(np.float64).mean()), gradient
 
 
 def mask_words(

@@ -7,17 +7,22 @@ place where the sentences differ, hidden (Goldberg 2019).
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from bertjax.data import Encoding, Examples, Tokenizer
 from bertjax.errors import DataError
 from bertjax.formatting import count_of
+from bertjax.interventions import readouts
 from bertjax.machine import memory_left
 from bertjax.tasks.encoded import Asked, Collected, Encoded
+from bertjax.tasks.losses import Graded, Objective, cross_entropy
 from bertjax.tasks.masked_words import hide, rest_of_word, words_of
 from bertjax.tasks.options import WITHIN_WORD, Options
+
+GOOD = "cross-entropy of the good form, of two whose logits are their log-likelihoods"
 
 
 @dataclass
@@ -68,8 +73,17 @@ def encode_pairs(tokenizer: Tokenizer, examples: Examples, options: Options) -> 
         sums[:, equal, 1] = sums[:, equal, 0]  # elsewhere in a row of the engine rounding may differ
         return Collected(sums.astype(given.dtype))
 
-    texts, pad_id = tuple(copies.texts), tokenizer.pad_id
-    return Encoded("likelihoods", texts, pad_id, len(examples), asked=copies.asked(), collect=collect)
+    texts, pad_id, asked = tuple(copies.texts), tokenizer.pad_id, copies.asked()
+    good = np.searchsorted(starts, np.arange(len(texts)), side="right") % 2 == 0
+    return Encoded(
+        "likelihoods",
+        texts,
+        pad_id,
+        len(examples),
+        asked=asked,
+        collect=collect,
+        objective=Objective(readouts.log_probabilities, partial(grade_pair, asked, good), GOOD),
+    )
 
 
 def encode_agreement(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encoded:
@@ -93,18 +107,33 @@ def encode_agreement(tokenizer: Tokenizer, examples: Examples, options: Options)
         kept.append(example)
     if not kept:
         raise DataError("no pair has forms that differ in a single piece of the tokenizer's: nothing can be measured")
-    skipped = len(examples) - len(kept)
+    skipped, asked = len(examples) - len(kept), copies.asked()
     note = f"{count_of(skipped, 'pair')} skipped, whose forms differ in more than one piece" if skipped else ""
     return Encoded(
         "likelihoods",
         tuple(copies.texts),
         tokenizer.pad_id,
         len(kept),
-        asked=copies.asked(),
+        asked=asked,
         collect=_as_given,
+        objective=Objective(readouts.log_probabilities, partial(grade_pair, asked, np.ones(len(kept), bool)), GOOD),
         kept_examples=tuple(kept),
         note=note,
     )
+
+
+def grade_pair(asked: Asked, good: Bool[np.ndarray, " texts"], example: int, given: np.ndarray) -> Graded:
+    """The cross-entropy of the good form of a minimal pair, whose logits are the two log-likelihoods.
+
+    Args:
+        good: which texts are copies of the good sentence; of one text that is asked for both forms the second counts.
+    """
+    if given.shape[1] == 2:
+        loss, slopes = cross_entropy(given[0], 1)
+        return loss, slopes[None]
+    own, values = good[asked.own(example)], given[:, 0].astype(np.float64)
+    loss, slopes = cross_entropy(np.array([values[~own].sum(), values[own].sum()]), 1)
+    return loss, slopes[own.astype(int)][:, None]
 
 
 def _as_given(given: Float[np.ndarray, "runs texts 2"]) -> Collected:

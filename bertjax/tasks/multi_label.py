@@ -10,8 +10,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bertjax.data import Examples, LabelSet, Tokenizer
+from bertjax.interventions import readouts
 from bertjax.tasks.encoded import Collected, Encoded, encode_texts
 from bertjax.tasks.forms import label_order
+from bertjax.tasks.losses import Graded, Objective, binary_cross_entropy
 from bertjax.tasks.options import Options
 
 
@@ -36,6 +38,9 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
         order,
         collect=partial(_collect, true, order),
         labels=np.array([np.nan if labels is None else len(labels) for labels in sets], np.float32),
+        objective=Objective(
+            readouts.logits, partial(grade_label_set, true, order), "mean binary cross-entropy of a text's labels"
+        ),
     )
 
 
@@ -52,3 +57,12 @@ def _collect(
     by_label = np.stack([found & true, found, np.broadcast_to(true, found.shape)], axis=-1)
     parts = (likelihoods[..., None], exact[..., None], by_label.reshape(*exact.shape, -1))
     return Collected(np.concatenate(parts, axis=-1, dtype=given.dtype, casting="unsafe"))
+
+
+def grade_label_set(
+    true: Bool[np.ndarray, "examples labels"], order: Sequence[int], example: int, given: Float[np.ndarray, "texts all"]
+) -> Graded:
+    """The mean binary cross-entropy of a text's labels."""
+    gradient = np.zeros(given.shape)
+    loss, gradient[0, list(order)] = binary_cross_entropy(given[0, list(order)], true[example].astype(np.float64))
+    return loss, gradient

@@ -12,16 +12,20 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
+from scipy.special import log_softmax
 
 from bertjax.data import Candidates, Examples, Pool, Tokenizer
 from bertjax.errors import MissingDependencyError
 from bertjax.evidence import ratios
+from bertjax.interventions import readouts
 from bertjax.machine import memory_left
 from bertjax.tasks.encoded import Collected, Encoded
+from bertjax.tasks.losses import Graded, Objective, cosine_and_gradients
 from bertjax.tasks.options import Options
 
 MEASURES = {"ndcg_cut.10", "recip_rank", "recall.1,10,100"}
 CUT = 100  # no measure depends on the order behind these
+RANKING_SCALE = 20.0  # of similarities in a softmax over candidates, as in sentence-transformers
 QUERIES_AT_ONCE = 256  # whose similarities to all texts of a pool are in memory together
 
 
@@ -113,7 +117,40 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
         labels=np.array([query.relevant.sum() for query in queries], np.int32),
         members=[query.members for query in queries],
         shown=2 if options.embeds else 1,
+        objective=Objective(
+            readouts.sentence_embedding if options.embeds else readouts.logits,
+            partial(grade_ranking, [np.sort(query.relevant)[::-1] for query in queries]),
+            "cross-entropy of the relevant candidates in a softmax over all",
+        ),
     )
+
+
+def grade_ranking(
+    relevant: Sequence[Bool[np.ndarray, " candidates"]], example: int, given: Float[np.ndarray, "texts *embed"]
+) -> Graded:
+    """The cross-entropy of the relevant candidates in a softmax over all, each an equal share of what is true.
+
+    Args:
+        relevant: of each query, in the order of its candidates' texts; a vector of the query itself comes first.
+    """
+    gradient = np.zeros(given.shape)
+    exact, true = given.astype(np.float64), relevant[example]
+    if not true.any() or true.all():
+        return np.nan, gradient
+    of_query = of_texts = None
+    if given.shape[0] > len(true):
+        cosines, of_query, of_texts = cosine_and_gradients(exact[0], exact[1:])
+        scores = RANKING_SCALE * cosines
+    else:
+        scores = exact.reshape(len(true))
+    shares = log_softmax(scores)
+    slopes = np.exp(shares) - true / true.sum()
+    loss = -float((shares[true]).mean())
+    if of_query is None or of_texts is None:
+        return loss, slopes.reshape(given.shape)
+    gradient[0] = RANKING_SCALE * slopes @ of_query
+    gradient[1:] = RANKING_SCALE * slopes[:, None] * of_texts
+    return loss, gradient
 
 
 def _evaluator(sought: Sequence[Candidates]) -> Any:

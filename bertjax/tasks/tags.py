@@ -12,9 +12,12 @@ from jaxtyping import Float, Int
 from bertjax.data import Encoding, Examples, Tagged, Tokenizer
 from bertjax.errors import ConfigError, DataError, some_of
 from bertjax.formatting import count_of
+from bertjax.interventions import readouts
 from bertjax.machine import memory_left
 from bertjax.tasks.encoded import Asked, Collected, Encoded
 from bertjax.tasks.entities import Counter, entities
+from bertjax.tasks.losses import Objective
+from bertjax.tasks.masked_words import grade_words
 from bertjax.tasks.options import Options
 
 OUTSIDE = "O"
@@ -55,6 +58,7 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
         kept_examples=None if len(kept) == len(texts) else tuple(kept),
         note=", ".join(notes),
         tags=tuple(names),
+        objective=Objective(readouts.tags, partial(grade_words, asked), "mean surprisal of a sentence's true tags"),
     )
 
 

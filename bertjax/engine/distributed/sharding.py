@@ -11,7 +11,7 @@ from typing import TypeVar
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 T = TypeVar("T")
 AXIS = "data"
@@ -38,17 +38,16 @@ def place_on_mesh(tree: T, mesh: Mesh | None, where: PartitionSpec = WHOLE) -> T
     return tree if mesh is None else jax.device_put(tree, NamedSharding(mesh, where))
 
 
-def over_rows(
-    step: Callable[..., Array], mesh: Mesh | None, split: Sequence[PyTree], whole: Sequence[PyTree] = ()
-) -> Array:
+def over_rows(step: Callable[..., T], mesh: Mesh | None, split: Sequence[PyTree], whole: Sequence[PyTree] = ()) -> T:
     """`step(*split, *whole)`, on a mesh on the rows of each device apart.
 
     Args:
-        step: gives an array whose second axis is rows.
+        step: gives an array, or a tree of them, whose second axis is rows.
         split: arrays, and trees of them, whose second axis is rows.
         whole: arrays, and trees of them, that each device needs whole.
     """
     if mesh is None:
         return step(*split, *whole)
     specs = tuple(SPLIT for _ in split) + tuple(WHOLE for _ in whole)
-    return jax.shard_map(step, mesh=mesh, in_specs=specs, out_specs=SPLIT, check_vma=False)(*split, *whole)
+    on_mesh: Callable[..., T] = jax.shard_map(step, mesh=mesh, in_specs=specs, out_specs=SPLIT, check_vma=False)
+    return on_mesh(*split, *whole)

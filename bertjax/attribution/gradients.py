@@ -1,0 +1,168 @@
+"""Importance and attribution of heads, from the gradients of each example's loss with respect to their gates.
+
+A gate of 1 leaves a head as it is, and 0 puts in its place what the mode says. To first order, taking a head's gate
+from 1 to 0 changes the loss by minus its gradient: with mode 'zero' that is the attribution of Michel et al. 2019
+before its absolute value is taken, with another replacement attribution patching (Nanda 2023; Syed et al. 2023). With
+`steps` the gradient is the mean along the way on which all gates go to 0 together (integrated gradients, Sundararajan
+et al. 2017), so that the heads' attributions sum to what replacing all of them changes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from jaxtyping import Float
+
+from bertjax import arguments
+from bertjax.engine import GateGradients, GateTexts, gate_gradients
+from bertjax.errors import InputError
+from bertjax.evidence import Metric, ratios
+from bertjax.interventions import ablation, every_head, find_mode
+from bertjax.model import PretrainedModel
+from bertjax.progress import Progress, silent
+from bertjax.tasks import Encoded
+
+NUMBERS = ratios.GRADIENTS
+"""What is kept of each head and example: the loss that is predicted without the head, what that differs by, and the sum
+over tokens of the absolute values of what each token's gate contributes."""
+
+
+@dataclass(frozen=True)
+class HeadGradients:
+    """What gradients say of each head on each example; heads layer by layer.
+
+    Args:
+        losses: of the model as it is; NaN of examples without a label.
+        changes: of the loss when the head is replaced, to first order.
+        at_tokens: the sum over tokens of the absolute values of what each contributes to that.
+    """
+
+    losses: Float[np.ndarray, " examples"]
+    changes: Float[np.ndarray, "heads examples"]
+    at_tokens: Float[np.ndarray, "heads examples"]
+
+    @property
+    def base(self) -> Float[np.ndarray, "examples three"]:
+        """`NUMBERS` of the model as it is."""
+        return np.stack([self.losses, np.zeros_like(self.losses), np.zeros_like(self.losses)], axis=-1)
+
+    @property
+    def outputs(self) -> Float[np.ndarray, "heads examples three"]:
+        """`NUMBERS` of each head and example."""
+        return np.stack([self.losses + self.changes, self.changes, self.at_tokens], axis=-1)
+
+
+def head_gradients(
+    model: PretrainedModel,
+    encoded: Encoded,
+    mode: str = "zero",
+    *,
+    steps: int = 1,
+    means: Float[np.ndarray, "layers heads head_dim"] | None = None,
+    progress: Progress = silent,
+) -> HeadGradients:
+    """What gradients say of every head of a model on a task's examples.
+
+    Args:
+        encoded: the examples (`tasks.encode_examples`).
+        mode: what takes a head's place: of 'zero', 'uniform', 'mean' or another that needs no donor.
+        steps: 1 for the gradient at the model as it is; of more, the mean of gradients on the way to gates of 0.
+        means: the heads' outputs that mode 'mean' puts in place of their own.
+        progress: called with the work done and the total work.
+
+    Raises:
+        InputError: a mode that needs donors, or outputs that are not finite.
+        OverrideError: mode 'mean' without means.
+    """
+    arguments.whole_number(steps, "steps", 1)
+    objective, config = encoded.objective, model.config
+    if objective is None:
+        raise InputError(f"outputs of the form {encoded.kind} have no loss whose gradients could be taken")
+    if find_mode(mode).replacement == "donor":
+        raise InputError(f"mode {mode!r} needs donors, and a task has none")
+    replaced = ablation(config, every_head(config), mode)
+    texts = _texts(encoded)
+    grade = partial(_without_missing, objective.grade)
+    total = float(steps + (steps > 1))
+
+    def passed(gate: float, before: int) -> GateGradients:
+        def report(done: float, all_of_it: float) -> None:
+            progress(before + done / all_of_it, total)
+
+        return gate_gradients(model, texts, replaced, objective.readout, grade, gate=gate, means=means, progress=report)
+
+    first = passed(1.0, 0)
+    several = [first] if steps == 1 else [passed((step + 0.5) / steps, step + 1) for step in range(steps)]
+    shape = config.num_hidden_layers * config.num_attention_heads, len(first.losses)
+    missing = np.isnan(first.losses)
+    changes, at_tokens = (
+        np.where(missing, np.nan, factor * np.mean([values(one) for one in several], axis=0).reshape(shape))
+        for factor, values in ((-1.0, _gradients), (1.0, _absolute))
+    )
+    return HeadGradients(first.losses, changes, at_tokens)
+
+
+def _gradients(passed: GateGradients) -> np.ndarray:
+    return passed.gradients
+
+
+def _absolute(passed: GateGradients) -> np.ndarray:
+    return passed.absolute
+
+
+def _texts(encoded: Encoded) -> GateTexts:
+    """All texts of all examples, those of an example together; one that several examples share once for each."""
+    members = [encoded.numbers_of(example) for example in range(encoded.examples)]
+    numbers = np.array([number for own in members for number in own], np.int64)
+    examples = np.repeat(np.arange(encoded.examples), [len(own) for own in members])
+    at, targets = (None if array is None else array[numbers] for array in (encoded.at, encoded.targets))
+    return GateTexts([encoded.encodings[number] for number in numbers.tolist()], examples, at, targets)
+
+
+def _without_missing(
+    grade: Callable[[int, np.ndarray], tuple[float, np.ndarray]], example: int, given: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """A grade whose gradient is 0 where there is no loss."""
+    loss, gradient = grade(example, given)
+    return (loss, gradient) if np.isfinite(loss) else (np.nan, np.zeros(given.shape))
+
+
+def gradient_metrics(unit: str) -> tuple[Metric, ...]:
+    """What is made of `NUMBERS`: the loss without a head, importance, and importance as in the authors' program.
+
+    Args:
+        unit: of the loss.
+    """
+    more = {"lowest": -np.inf, "highest": np.inf, "unit": unit}
+    return (
+        Metric.of_sums(
+            "predicted_loss",
+            "Loss as gradients predict it",
+            ratios.mean_of(NUMBERS, lambda outputs: outputs[..., 0]),
+            greater_is_better=False,
+            **more,
+        ),
+        Metric.of_sums(
+            "importance",
+            "Gradient importance",
+            ratios.mean_of(NUMBERS, lambda outputs: np.abs(outputs[..., 1])),
+            **more,
+        ),
+        Metric.of_sums(
+            "token_importance",
+            "Gradient importance, at each token",
+            ratios.mean_of(NUMBERS, lambda outputs: outputs[..., 2]),
+            **more,
+        ),
+    )
+
+
+def normalise_by_layer(importance: Float[np.ndarray, "layers heads"]) -> Float[np.ndarray, "layers heads"]:
+    """Importance over the root of the sum of its squares in the layer (Molchanov et al. 2017; Michel et al. 2019).
+
+    >>> normalise_by_layer(np.array([[3.0, 4.0]])).tolist()
+    [[0.6, 0.8]]
+    """
+    lengths = np.linalg.norm(importance, axis=1, keepdims=True)
+    return np.divide(importance, lengths, out=np.zeros(importance.shape), where=lengths > 0)

@@ -1,0 +1,357 @@
+"""How the loss of each example changes with a gate on each head, from one pass back through the model.
+
+A gate of 1 leaves a head as it is, and 0 puts in its place what an ablation puts there. Examples know nothing of each
+other, so the gradient of the sum of their losses with respect to gates at single tokens, summed over a text's tokens,
+is that of each text: what `vmap(grad)` over examples gives, for packed rows.
+
+Groups of examples go forward, layer by layer, through the steps of a sweep; then back, each layer computed once more.
+That is three forward passes of work, and memory for the hidden states of one group.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Int, Shaped
+
+from bertjax.data import Encoding
+from bertjax.engine import compiled_steps
+from bertjax.engine.blocks import BlockRunner, whole_chunks
+from bertjax.engine.compiled_steps import Block, BlockRows, Targets, flat
+from bertjax.engine.distributed.sharding import over_rows
+from bertjax.engine.packing import Packed, pack, total_lengths
+from bertjax.engine.sizes import Blocks, choose_length, default_tokens
+from bertjax.engine.sweep_input import SweepInput, make_sweep_input
+from bertjax.errors import InputError
+from bertjax.interventions import Ablation, Readout
+from bertjax.model import Changes, Graph, LayerWeights, PretrainedModel, Recipe, State, packed_layer, record
+from bertjax.progress import Progress, silent
+
+# Hidden states of all layers that a group of examples may hold, in bytes.
+GROUP_BYTES = 256 * 2**20
+Grade = Callable[[int, Shaped[np.ndarray, "texts ..."]], tuple[float, Shaped[np.ndarray, "texts ..."]]]
+
+
+@dataclass(frozen=True)
+class GateGradients:
+    """What a pass back through the model gives.
+
+    Args:
+        losses: of each example; NaN where it has none.
+        gradients: of each example's loss with respect to each head's gate.
+        absolute: the same with the absolute value taken at each token, before the sum over tokens.
+    """
+
+    losses: Float[np.ndarray, " examples"]
+    gradients: Float[np.ndarray, "layers heads examples"]
+    absolute: Float[np.ndarray, "layers heads examples"]
+
+
+@dataclass(frozen=True)
+class GateTexts:
+    """The texts of all examples, those of an example together.
+
+    Args:
+        encodings: tokenised.
+        examples: the example of each, in ascending order.
+        at: tokens of each at which the readout is taken; None for all.
+        targets: what it takes there beside the model's output.
+    """
+
+    encodings: Sequence[Encoding]
+    examples: Int[np.ndarray, " texts"]
+    at: Int[np.ndarray, "texts wanted"] | None = None
+    targets: Int[np.ndarray, "texts wanted"] | None = None
+
+
+def gate_gradients(
+    model: PretrainedModel,
+    texts: GateTexts,
+    replaced: Ablation,
+    readout: Readout,
+    grade: Grade,
+    *,
+    gate: float = 1.0,
+    means: Float[np.ndarray, "layers heads head_dim"] | None = None,
+    attention: str = "auto",
+    progress: Progress = silent,
+) -> GateGradients:
+    """Each example's loss, and how it changes with the gate of each head.
+
+    Args:
+        texts: of all examples.
+        replaced: all heads, each with what takes its place where its gate is 0.
+        readout: what is kept of each text.
+        grade: takes an example's number and what the readout gave for its texts; returns the example's loss, and its
+            gradient with respect to that.
+        gate: at which the gradient is taken, the same for all heads: 1 is the model as it is.
+        means: the heads' outputs that mode 'mean' puts in place of their own.
+        attention: the form of attention; 'auto' is the explicit one, whose gradient is exact for any encoder.
+        progress: called with the texts done and all texts, each twice: forward and back.
+
+    Raises:
+        InputError: texts that do not fit the model.
+        OverrideError: a head that the model does not have, or mode 'mean' without means.
+    """
+    config = model.config
+    sweep_input = make_sweep_input(
+        model,
+        [(text,) for text in texts.encodings],
+        [replaced],
+        readout,
+        means=means,
+        at=texts.at,
+        targets=texts.targets,
+        attention="explicit" if attention == "auto" else attention,
+    )
+    several = _Pass(sweep_input, replaced, texts, gate)
+    count = int(texts.examples[-1]) + 1
+    losses = np.full(count, np.nan)
+    found = np.zeros((2, config.num_hidden_layers, config.num_attention_heads, count))
+    done = 0
+    for group in several.groups:
+        given = several.forward(group)
+        slopes = np.zeros(given.shape, given.dtype)
+        for example, own in _of_examples(texts.examples, group.texts):
+            losses[example], slopes[own] = grade(example, given[own])
+        if not np.isfinite(given).all():
+            raise InputError("outputs are not finite without any override: look for NaN or infinity in the weights")
+        progress(float(done + len(given)), float(2 * len(texts.encodings)))
+        by_text = several.back(group, slopes)
+        owners = texts.examples[group.texts.start : group.texts.stop]
+        starts = np.flatnonzero(np.diff(owners, prepend=-1))
+        found[..., owners[starts]] = np.add.reduceat(by_text, starts, axis=-1)
+        done += 2 * len(given)
+        progress(float(done), float(2 * len(texts.encodings)))
+    return GateGradients(losses, found[0], found[1])
+
+
+def _of_examples(examples: Int[np.ndarray, " texts"], texts: range) -> Iterator[tuple[int, slice]]:
+    """Each example of some texts, and which of these are its own."""
+    own = examples[texts.start : texts.stop]
+    starts = np.flatnonzero(np.diff(own, prepend=-1))
+    for start, end in pairwise([*starts.tolist(), len(own)]):
+        yield int(own[start]), slice(start, end)
+
+
+@dataclass
+class _Group:
+    """Examples that go forward and back together.
+
+    Args:
+        texts: of theirs.
+        chunks: of rows that hold them.
+        trails: the hidden states of each chunk before and after each layer, until they have gone back.
+    """
+
+    texts: range
+    chunks: range
+    trails: list[list[Block]]
+
+
+@record
+class _Known:
+    """What a readout needs of a chunk beside its hidden states."""
+
+    state: State
+    rows: BlockRows
+    lengths: Int[Array, "runs rows places"]
+    at: Int[Array, "runs rows places wanted"] | None
+    targets: Targets
+
+
+@dataclass(frozen=True)
+class _Read:
+    """The readout of a chunk, at all tokens or at some."""
+
+    graphdef: Graph
+    longest: int
+    readout: Readout
+    mesh: Mesh | None
+
+    def __call__(self, hidden: Block, known: _Known) -> Shaped[Array, "runs rows places ..."]:
+        given, how = (self.graphdef, known.state, hidden, known.rows), {"readout": self.readout, "mesh": self.mesh}
+        if known.at is None:
+            return compiled_steps.read(*given, known.lengths, known.targets, longest=self.longest, **how)
+        return compiled_steps.read_at(*given, known.at, known.targets, **how)
+
+
+class _Pass:
+    """The compiled steps forward and back."""
+
+    def __init__(self, sweep_input: SweepInput, replaced: Ablation, texts: GateTexts, gate: float):
+        self.sweep_input, config = sweep_input, sweep_input.model.config
+        lengths = total_lengths(sweep_input.texts)
+        row_length = choose_length(config, lengths)
+        most = GROUP_BYTES // ((config.num_hidden_layers + 1) * config.hidden_size * 4)
+        groups = [*_cut(texts.examples, lengths, most)]
+        parts = [pack(sweep_input.texts[group.start : group.stop], row_length) for group in groups]
+        rows = min(max(1, default_tokens(config) // row_length), max(part.rows for part in parts))
+        parts = [whole_chunks(part, rows) for part in parts]
+        packed = _joined(groups, parts)
+        ends = np.cumsum([part.rows // rows for part in parts]).tolist()
+        self.groups = [
+            _Group(group, range(*chunks), []) for group, chunks in zip(groups, pairwise([0, *ends]), strict=True)
+        ]
+        self.runner = BlockRunner(sweep_input, packed, None, Blocks(rows, 1))
+        graphdef, self.state = self.runner.head
+        self.read = _Read(graphdef, self.runner.longest, sweep_input.readout, self.runner.mesh)
+        self.changes = [
+            self.runner.changes(layer, [tuple(change for change in replaced.changes if change.layer == layer)])
+            for layer in range(config.num_hidden_layers)
+        ]
+        shape = (1, rows, row_length, config.num_attention_heads)
+        self.gates = jnp.full(shape, gate, sweep_input.numerics.wide)
+
+    def forward(self, group: _Group) -> Shaped[np.ndarray, "texts ..."]:
+        """What the readout gives for each text of a group."""
+        given = []
+        for chunk in group.chunks:
+            rows, trail = self.runner.rows([chunk]), [self.runner.embed([chunk])]
+            for layer, changes in enumerate(self.changes):
+                trail.append(_forward(self._weights(layer), trail[-1], rows, self.gates, changes, **self._how(layer)))
+            group.trails.append(trail)
+            given.append(self.read(trail[-1], self._known(chunk)))
+        return np.concatenate([np.asarray(part)[0] for part in given])[self._places(group)]
+
+    def back(
+        self, group: _Group, slopes: Shaped[np.ndarray, "texts ..."]
+    ) -> Float[np.ndarray, "two layers heads texts"]:
+        """Gradients with respect to gates of each text of a group, and the same with absolute values at each token."""
+        where = self._places(group)
+        rows = len(group.chunks) * self.runner.blocks.rows
+        placed = np.zeros((rows, self.runner.packed.starts.shape[1], *slopes.shape[1:]), slopes.dtype)
+        placed[where] = slopes
+        by_chunk = placed.reshape(len(group.chunks), 1, -1, *placed.shape[1:])
+        found = np.zeros((2, len(self.changes), self.gates.shape[-1], len(slopes)))
+        summed: list[list[Array]] = []
+        for number, chunk in enumerate(group.chunks):
+            trail, rows_of_chunk = group.trails[number], self.runner.rows([chunk])
+            slope = _read_back(self.read, trail.pop(), self._known(chunk), jnp.asarray(by_chunk[number]))
+            summed.append([])
+            for layer in reversed(range(len(self.changes))):
+                weights, how = self._weights(layer), self._how(layer)
+                slope, by_place = _back(
+                    weights, trail.pop(), rows_of_chunk, self.gates, self.changes[layer], slope, **how
+                )
+                summed[-1].append(by_place)
+        group.trails.clear()
+        for layer, parts in enumerate(zip(*summed, strict=True)):
+            both = np.concatenate([np.asarray(part) for part in parts], axis=1)  # [two, rows, places, heads]
+            found[:, len(self.changes) - 1 - layer] = both[:, *where].swapaxes(1, 2)
+        return found
+
+    def _places(self, group: _Group) -> tuple[np.ndarray, np.ndarray]:
+        """Row, counted from the group's first, and place of each of its texts."""
+        first, last = (end * self.runner.blocks.rows for end in (group.chunks.start, group.chunks.stop))
+        row, place = np.nonzero(self.runner.packed.examples[first:last] >= 0)
+        order = np.argsort(self.runner.packed.examples[first:last][row, place])
+        return row[order], place[order]
+
+    def _known(self, chunk: int) -> _Known:
+        """What the readout needs of a chunk."""
+        packed, where = self.runner.packed, self.runner.where([chunk])
+        at, targets = (
+            None if array is None else jnp.asarray(array[packed.examples[where]])
+            for array in (self.sweep_input.positions, self.sweep_input.targets)
+        )
+        lengths = np.maximum(packed.lengths[where], 1)  # the mean of no token would have no gradient
+        return _Known(self.state, self.runner.rows([chunk]), jnp.asarray(lengths), at, targets)
+
+    def _weights(self, layer: int) -> LayerWeights:
+        return self.runner.weights[layer]
+
+    def _how(self, layer: int) -> dict[str, Recipe | Mesh | None]:
+        return {"recipe": self.runner.recipes[layer], "mesh": self.runner.mesh}
+
+
+def _cut(examples: Int[np.ndarray, " texts"], lengths: Int[np.ndarray, " texts"], most: int) -> Iterator[range]:
+    """Texts of whole examples, of about `most` tokens together."""
+    begins = np.flatnonzero(np.diff(examples, prepend=-1))
+    before = (np.cumsum(lengths) - lengths)[begins]
+    start, held = 0, 0
+    for begin, tokens in zip(begins.tolist(), before.tolist(), strict=True):
+        if begin > start and tokens - held >= most:
+            yield range(start, begin)
+            start, held = begin, tokens
+    yield range(start, len(examples))
+
+
+def _joined(groups: Sequence[range], parts: Sequence[Packed]) -> Packed:
+    """Packed texts of several groups, one after another."""
+    places = max(part.starts.shape[1] for part in parts)
+    arrays: dict[str, list[np.ndarray]] = {}
+    for group, part in zip(groups, parts, strict=True):
+        for name, array in vars(part).items():
+            own = array
+            if name in ("starts", "lengths", "examples", "texts"):
+                filling = -1 if name == "examples" else 0
+                own = np.pad(own, ((0, 0), (0, places - own.shape[1])), constant_values=filling)
+            if name == "examples":
+                own = np.where(own < 0, -1, own + group.start).astype(own.dtype)
+            arrays.setdefault(name, []).append(own)
+    return Packed(**{name: np.concatenate(several) for name, several in arrays.items()})
+
+
+def _layer(
+    weights: LayerWeights, hidden: Block, rows: BlockRows, gates: Array, changes: Changes, recipe: Recipe
+) -> Block:
+    after = packed_layer.gated(weights, flat(hidden), rows.flat(), flat(gates), changes, recipe)
+    return after.reshape(hidden.shape)
+
+
+@partial(jax.jit, static_argnames=("recipe", "mesh"))
+def _forward(
+    weights: LayerWeights,
+    hidden: Block,
+    rows: BlockRows,
+    gates: Float[Array, "runs rows token heads"],
+    changes: Changes,
+    *,
+    recipe: Recipe,
+    mesh: Mesh | None,
+) -> Block:
+    def local(hidden: Block, rows: BlockRows, gates: Array, weights: LayerWeights, changes: Changes) -> Block:
+        return _layer(weights, hidden, rows, gates, changes, recipe)
+
+    return over_rows(local, mesh, [hidden, rows, gates], [weights, changes])
+
+
+@partial(jax.jit, static_argnames=("recipe", "mesh"))
+def _back(
+    weights: LayerWeights,
+    hidden: Block,
+    rows: BlockRows,
+    gates: Float[Array, "runs rows token heads"],
+    changes: Changes,
+    slope: Block,
+    *,
+    recipe: Recipe,
+    mesh: Mesh | None,
+) -> tuple[Block, Float[Array, "two rows places heads"]]:
+    """Slopes of a layer's input, and of its gates: summed over a text's tokens, and in absolute value."""
+
+    def local(
+        hidden: Block, rows: BlockRows, gates: Array, slope: Block, weights: LayerWeights, changes: Changes
+    ) -> tuple[Block, Array]:
+        step = partial(_layer, weights, rows=rows, changes=changes, recipe=recipe)
+        _, back = jax.vjp(lambda hidden, gates: step(hidden, gates=gates), hidden, gates)
+        before, of_gates = back(slope)
+        numbers = 1 + jnp.arange(rows.starts.shape[2], dtype=rows.segments.dtype)
+        members = (rows.segments[0][..., None] == numbers[None, None]).astype(of_gates.dtype)
+        both = jnp.stack([of_gates[0], jnp.abs(of_gates[0])])
+        return before, jnp.einsum("srth,rtp->srph", both, members, precision="highest")
+
+    return over_rows(local, mesh, [hidden, rows, gates, slope], [weights, changes])
+
+
+@partial(jax.jit, static_argnames=("read",))
+def _read_back(read: "_Read", hidden: Block, known: "_Known", slope: Array) -> Block:
+    """Slopes of hidden states from those of what a readout gives."""
+    _, back = jax.vjp(lambda hidden: read(hidden, known), hidden)
+    return back(slope)[0]

@@ -1,0 +1,167 @@
+"""Importance of heads by gradients: the same job as an ablation, whose outputs are predicted from one pass back.
+
+Results are a directory like those of `ablate`: for each head and example the loss that gradients predict without the
+head (`attribution.NUMBERS`), with intervals and tests, which `show`, `plot`, `report` and `compare` read.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertjax.attribution import Trust, compare_with_exact, gradient_metrics, head_gradients
+from bertjax.checkpoints import DEFAULT_MODEL
+from bertjax.errors import InputError
+from bertjax.evidence import Metric
+from bertjax.interventions import find_mode
+from bertjax.progress import Progress, shown, silent
+from bertjax.results import Results, check_directory
+from bertjax.study.conclusion import conclude
+from bertjax.study.job import Job, load_job
+from bertjax.study.outputs import mean_outputs
+from bertjax.study.settings import Settings, check_settings, for_this_device
+from bertjax.tasks import TaskResult
+
+
+@dataclass(frozen=True)
+class GradientJob(Job):
+    """A job whose outputs are `attribution.NUMBERS`."""
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Loss without a head, and importance."""
+        assert self.encoded.objective is not None
+        return gradient_metrics(self.encoded.objective.unit)
+
+
+def importance(
+    model: str | Path = DEFAULT_MODEL,
+    task: str = "qnli-sample",
+    *,
+    mode: str = "zero",
+    steps: int = 1,
+    output: str | Path | None = None,
+    progress: Progress | bool = True,
+    **options: Any,
+) -> Results:
+    """What gradients say of each head of a model on a task: `bertjax importance` as a call.
+
+    Args:
+        model: directory, hub id or 'package:NAME'.
+        task: as in `ablate`.
+        mode: what takes a head's place: 'zero' (Michel et al. 2019), 'uniform' attention, or its 'mean' output.
+        steps: 1 for gradients at the model as it is; of more, their mean on the way to all heads replaced.
+        output: a directory to write to; None writes nothing.
+        progress: True shows a bar; or a function called with the work done and the total work.
+        options: further ones of `ablate` that say which examples there are, such as `data`, `limit` and `seed`.
+
+    Returns: results whose metrics are 'predicted_loss', the mean loss that gradients predict without a head;
+        'importance', the mean over examples of the absolute change; and 'token_importance', of which absolute values
+        are taken at each token.
+
+    Raises:
+        BertjaxError: whatever is wrong with model, data or settings.
+
+    >>> bertjax.importance(limit=40).names[:2]  # doctest: +SKIP
+    ['0.0', '0.1']
+    """
+    settings = Settings(
+        model=str(model), task=task, mode=mode, output=None if output is None else str(output), **options
+    )
+    with shown(progress, "gradients") as report:
+        weighing = partial(report, note="weighing")
+        return run_importance(settings, steps, progress=report, weighing=weighing, keep=output is not None)
+
+
+def run_importance(
+    settings: Settings,
+    steps: int = 1,
+    say: Callable[[str], None] = lambda line: None,
+    progress: Progress = silent,
+    weighing: Progress = silent,
+    keep: bool = True,
+) -> Results:
+    """Take the gradients, weigh what they say, and write the directory.
+
+    Args:
+        settings: which model, task and examples; all heads, one by one.
+        steps: as in `importance`.
+        say: called with a line at each step.
+        progress, weighing: called with the work done and the total work.
+        keep: whether anything is written.
+
+    Raises:
+        OutputError: the directory cannot be written, or holds results already.
+        BertjaxError: whatever is wrong with model, data or settings.
+    """
+    started = time.time()
+    _check(settings)
+    check_settings(settings)
+    settings = for_this_device(settings)
+    if keep:
+        check_directory(settings.directory, settings.overwrite)
+    job = load_job(settings)
+    objective = job.encoded.objective
+    if objective is None:
+        raise InputError(f"{job.examples.task.name} has no loss whose gradients could be taken")
+    say(f"{job.model.class_name} {settings.model}: gradients of the {objective.definition}, mode {settings.mode}")
+    means = None
+    if find_mode(settings.mode).replacement == "mean":
+        means = mean_outputs(job.model, job.encoded, settings.texts_at_once)
+    found = head_gradients(job.model, job.encoded, settings.mode, steps=steps, means=means, progress=progress)
+    own = [job.encoded.numbers_of(example) for example in range(job.encoded.examples)]
+    shown_texts = 1 if job.encoded.asked is not None else job.encoded.shown
+    encoded = replace(
+        job.encoded,
+        kind="gradients",
+        asked=None,
+        collect=None,
+        labels=np.where(np.isnan(found.losses), np.nan, 0.0),
+        units=None,
+        fixed={},
+        members=[np.array(numbers, np.int64) for numbers in own],
+        shown=shown_texts,
+    )
+    gradients = GradientJob(settings, job.model, job.directory, job.ablations, job.examples, encoded)
+    result = TaskResult(found.base, found.outputs, tuple(job.ablations))
+    more = {"gradients": {"loss": objective.definition, "unit": objective.unit, "steps": steps}}
+    seconds = time.time() - started
+    return conclude(gradients, means, result, seconds, say=say, weighing=weighing, keep=keep, more=more)
+
+
+def _check(settings: Settings) -> None:
+    """Raise `InputError` for what gradients do not have."""
+    if settings.ablate != "heads" or settings.heads:
+        raise InputError("gradients are taken of every head by itself: leave out which to ablate")
+    if settings.precision == "bfloat16" or settings.attention not in ("auto", "explicit") or settings.engine != "fast":
+        raise InputError("gradients are computed in float32 with explicit attention")
+    if settings.distributed or settings.resume:
+        raise InputError("gradients are computed in one process, and are quick: there is nothing to share or resume")
+    if settings.metric is not None:
+        raise InputError("gradients are those of the task's loss: leave out the metric")
+
+
+def trust_in(gradients: Results, exact: Results, metric: str = "importance") -> Trust:
+    """How well gradients order heads by the size of their exact effects.
+
+    Args:
+        gradients: of `importance`.
+        exact: of `ablate`, on the same model, of all heads one by one.
+        metric: 'importance', 'token_importance', or 'predicted_loss', whose changes are then taken by their size.
+
+    Raises:
+        InputError: the results are not of one model's heads.
+    """
+    if gradients.summary["model"]["weights_sha256"] != exact.summary["model"]["weights_sha256"]:
+        raise InputError("the gradients are of another model than the ablations: give results of one")
+    estimates = {row.name: abs(row.difference or 0.0) for row in gradients.rows_of(metric)}
+    effects = {row.name: row.difference for row in exact.rows_of()}
+    names: Sequence[str] = [name for name in estimates if name in effects]
+    if len(names) < 2:
+        raise InputError(f"{exact.source} holds no single heads: give results of bertjax ablate --ablate heads")
+    sizes = np.array([np.nan if effects[name] is None else effects[name] for name in names], np.float64)
+    return compare_with_exact(names, np.array([estimates[name] for name in names]), sizes)

@@ -1,0 +1,108 @@
+"""Gradients of examples' losses with respect to gates on heads, against `jax.grad` of a call of the model itself."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bertjax import BertConfig, BertForMaskedLM, BertForSequenceClassification, overrides, readouts
+from bertjax.data import collate
+from bertjax.engine import gates
+from bertjax.engine.gates import GateTexts, gate_gradients
+from bertjax.interventions import ablation, every_head
+from tests.tiny import encodings, random_model
+
+CONFIG = BertConfig(
+    vocab_size=40,
+    hidden_size=24,
+    num_hidden_layers=3,
+    num_attention_heads=3,
+    intermediate_size=32,
+    max_position_embeddings=40,
+    initializer_range=0.4,
+    id2label={number: str(number) for number in range(3)},
+)
+
+
+def replaced(mode):
+    return ablation(CONFIG, every_head(CONFIG), mode)
+
+
+def gated(mode, gate, means):
+    """All heads blended with what a mode puts in their place."""
+    if mode == "uniform":
+        return overrides.uniform(CONFIG, every_head(CONFIG), gate)
+    if mode == "zero":
+        return overrides.factor(CONFIG, gate)
+    return overrides.mean(CONFIG, every_head(CONFIG), means, gate)
+
+
+def exact(model, texts, mode, means, gate, losses):
+    """Losses of a padded batch of texts, and how each changes with the gates that they share."""
+    inputs = model.inputs(collate(texts, max(map(len, texts)), 0))
+    of_gates = jax.jit(lambda gates: losses(model.forward(inputs, gated(mode, gates, means))))
+    gates = jnp.full((3, 3), gate)
+    # Forward: of many losses at once, XLA (jaxlib 0.10.2) computes the gradients of norms wrongly on a CPU.
+    return of_gates(gates), jnp.moveaxis(jax.jacfwd(of_gates)(gates), 0, -1)
+
+
+def cross_entropy(label):
+    def grade(given):
+        shares = given - np.log(np.exp(given).sum())
+        return -shares[label], np.exp(shares) - (np.arange(len(given)) == label)
+
+    return grade
+
+
+@pytest.mark.parametrize("mode", ["uniform", "zero", "mean"])
+@pytest.mark.parametrize("gate", [1.0, 0.3])
+def test_gradients_of_a_classifier_are_those_of_each_example(mode, gate, monkeypatch):
+    monkeypatch.setattr(gates, "GROUP_BYTES", 4 * 24 * 4 * 60)  # several groups
+    rng = np.random.default_rng(3)
+    model = random_model(BertForSequenceClassification, CONFIG)
+    texts, labels = encodings(CONFIG, rng, rng.integers(3, 20, 17)), rng.integers(0, 3, 17)
+    means = rng.normal(size=(3, 3, 8)).astype(np.float32)
+
+    def grade(example, given):
+        loss, slope = cross_entropy(labels[example])(given[0].astype(np.float64))
+        return loss, slope[None]
+
+    found = gate_gradients(
+        model, GateTexts(texts, np.arange(17)), replaced(mode), readouts.logits, grade, gate=gate, means=means
+    )
+    assert found.gradients.shape == found.absolute.shape == (3, 3, 17)
+
+    def of_batch(output):
+        return -jax.nn.log_softmax(output.logits)[np.arange(17), labels]
+
+    losses, gradients = exact(model, texts, mode, means, gate, of_batch)
+    np.testing.assert_allclose(found.losses, losses, rtol=2e-5)
+    np.testing.assert_allclose(found.gradients, gradients, atol=2e-5 * np.abs(gradients).max())
+    assert (found.absolute >= np.abs(found.gradients) - 1e-6).all()
+    assert np.abs(gradients).max() > 0.05
+
+
+def test_gradients_of_words_at_their_tokens_and_of_examples_of_several_texts(monkeypatch):
+    monkeypatch.setattr(gates, "GROUP_BYTES", 4 * 24 * 4 * 60)
+    rng = np.random.default_rng(5)
+    model = random_model(BertForMaskedLM, CONFIG)
+    texts = encodings(CONFIG, rng, rng.integers(4, 16, 13))
+    examples = np.array([0, 0, 1, 2, 2, 2, 3, 4, 5, 5, 5, 5, 6])
+    at = np.stack([rng.integers(0, len(text), 2) for text in texts]).astype(np.int32)
+    targets = rng.integers(0, 40, (13, 2)).astype(np.int32)
+
+    def grade(example, given):
+        slope = np.zeros(given.shape)
+        slope[..., 0] = -given[..., 0]  # of half the sum of squares of log-probabilities, with a minus
+        return -0.5 * float((given[..., 0] ** 2).sum()), slope
+
+    found = gate_gradients(model, GateTexts(texts, examples, at, targets), replaced("uniform"), readouts.words, grade)
+
+    def of_batch(output):
+        shares = jax.nn.log_softmax(output.logits)
+        wanted = shares[np.arange(13)[:, None], at, targets]
+        return -0.5 * jax.ops.segment_sum((wanted**2).sum(-1), examples, 7)
+
+    losses, gradients = exact(model, texts, "uniform", None, 1.0, of_batch)
+    np.testing.assert_allclose(found.losses, losses, rtol=2e-5)
+    np.testing.assert_allclose(found.gradients, gradients, atol=2e-5 * np.abs(gradients).max())
