@@ -10,6 +10,7 @@ from bertjax.data import collate
 from bertjax.engine import gates
 from bertjax.engine.gates import GateTexts, gate_gradients
 from bertjax.interventions import ablation, every_head
+from tests.families import DISTINCT, config_of, sometimes
 from tests.tiny import encodings, random_model
 
 CONFIG = BertConfig(
@@ -106,3 +107,28 @@ def test_gradients_of_words_at_their_tokens_and_of_examples_of_several_texts(mon
     losses, gradients = exact(model, texts, "uniform", None, 1.0, of_batch)
     np.testing.assert_allclose(found.losses, losses, rtol=2e-5)
     np.testing.assert_allclose(found.gradients, gradients, atol=2e-5 * np.abs(gradients).max())
+
+
+@pytest.mark.parametrize("family", sometimes(DISTINCT, "roberta", "deberta-v2", "modernbert"))
+def test_gradients_of_every_family_are_those_of_its_model(family):
+    rng, config = np.random.default_rng(7), config_of(family, 0)
+    model = random_model(BertForSequenceClassification, config)
+    texts = encodings(config, rng, [11, 3, 7, 9, 1])
+
+    def grade(example, given):
+        return 0.5 * float((given**2).sum()), given
+
+    texts_of_each = GateTexts(texts, np.arange(5))
+    found = gate_gradients(model, texts_of_each, ablation(config, every_head(config), "zero"), readouts.logits, grade)
+    batch = collate(texts, max(map(len, texts)), config.pad_token_id or 0)
+    inputs = model.inputs(batch)
+
+    def of_batch(gates):
+        logits = model.forward(inputs, overrides.factor(config, gates)).logits
+        return 0.5 * (logits**2).sum(axis=-1)
+
+    gates_of_all = jnp.ones((config.num_hidden_layers, config.num_attention_heads))
+    np.testing.assert_allclose(found.losses, of_batch(gates_of_all), rtol=3e-5)
+    gradients = jnp.moveaxis(jax.jit(jax.jacfwd(of_batch))(gates_of_all), 0, -1)
+    np.testing.assert_allclose(found.gradients, gradients, atol=5e-5 * np.abs(gradients).max())
+    assert np.abs(gradients).max() > 1e-3

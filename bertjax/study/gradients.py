@@ -69,9 +69,8 @@ def importance(
     >>> bertjax.importance(limit=40).names[:2]  # doctest: +SKIP
     ['0.0', '0.1']
     """
-    settings = Settings(
-        model=str(model), task=task, mode=mode, output=None if output is None else str(output), **options
-    )
+    given = {"model": model, "task": task, "mode": mode, "output": output, **options}
+    settings = Settings(**{name: str(value) if isinstance(value, Path) else value for name, value in given.items()})
     with shown(progress, "gradients") as report:
         weighing = partial(report, note="weighing")
         return run_importance(settings, steps, progress=report, weighing=weighing, keep=output is not None)

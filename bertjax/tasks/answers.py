@@ -142,7 +142,7 @@ def _collect(
 
 
 def grade_span(
-    asked: Asked, spans: Int[np.ndarray, "texts 2"], example: int, given: Float[np.ndarray, "texts wanted 2"]
+    asked: Asked, spans: Int[np.ndarray, "windows 2"], example: int, given: Float[np.ndarray, "texts wanted 2"]
 ) -> Graded:
     """The mean over a question's windows of the cross-entropies of the first and the last token of its answer.
 

@@ -1,0 +1,224 @@
+"""What gradients say of heads: against differences of the exact engine, for every task and every mode; and the call."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import bertjax
+from bertjax.attribution import compare_with_exact, gradients, head_gradients
+from bertjax.cli import main
+from bertjax.engine import sweep
+from bertjax.errors import InputError
+from bertjax.interventions import Ablation, Change, every_head
+from bertjax.study import trust_in
+from bertjax.study.job import load_job
+from bertjax.study.outputs import mean_outputs
+from bertjax.study.settings import Settings, for_this_device
+from bertjax.tasks.losses import binary_cross_entropy, cosine_and_gradients, cross_entropy
+from tests.test_tasks_everywhere import MADE
+from tests.workshop import make_classifier, make_cross_encoder, make_embedder, write_pairs
+
+MODES = ("zero", "uniform", "mean")
+SHARES = (-0.04, 0.04, -0.08, 0.08)  # of a head that is replaced
+
+
+def write_table(path):
+    return write_pairs(path, 24)
+
+
+OF_LABELS = {
+    "classifier": (make_classifier, write_table, "mrpc"),
+    "embedder": (make_embedder, write_table, "mrpc"),
+    "cross-encoder": (make_cross_encoder, write_table, "mrpc"),
+}
+CASES = [*zip([*MADE, *OF_LABELS], itertools.cycle(MODES), strict=False)]
+
+
+def load(case, folder, mode="zero", **changes):
+    make, write, name = (MADE | OF_LABELS)[case]
+    task, file = (case, name) if case in MADE else (name, "pairs.tsv")
+    data = write(folder / file)
+    given = {"model": str(make(folder / "model")), "task": task, "mode": mode, "data": str(data), "output": "unused"}
+    return load_job(for_this_device(Settings(**given, **changes)))
+
+
+def losses(encoded, given):
+    """The loss of each example from what the readout gave for each text of one run."""
+    graded = (encoded.objective.grade(number, given[list(encoded.numbers_of(number))]) for number in range(len(given)))
+    return np.array([loss for loss, _ in itertools.islice(graded, encoded.examples)])
+
+
+@pytest.mark.parametrize(("case", "mode"), CASES)
+def test_changes_are_the_slopes_of_exact_ablations(case, mode, tmp_path):
+    job = load(case, tmp_path, mode)
+    model, encoded = job.model, job.encoded
+    means = mean_outputs(model, encoded, 4) if mode == "mean" else None
+    found = head_gradients(model, encoded, mode, means=means)
+
+    heads = every_head(model.config)
+    both = [Ablation(f"{head} {share}", (Change(*head, mode, share),)) for share in SHARES for head in heads]
+    swept = sweep(
+        model,
+        [(text,) for text in encoded.encodings],
+        both,
+        encoded.objective.readout,
+        at=encoded.at,
+        targets=encoded.targets,
+        means=means,
+        progress=False,
+    )
+    np.testing.assert_allclose(found.losses, losses(encoded, swept.base), rtol=1e-4, atol=1e-6)
+    ends = np.split(np.array([losses(encoded, run) for run in swept.outputs]), 4)
+    near, far = ((ends[place + 1] - ends[place]) / (2 * SHARES[place + 1]) for place in (0, 2))
+    slopes = (4 * near - far) / 3  # without what grows as the square of the share
+    assert np.abs(slopes).max() > 1e-4
+    np.testing.assert_allclose(found.changes, slopes, atol=0.02 * np.abs(slopes).max())
+    assert (found.at_tokens >= np.abs(found.changes) * (1 - 1e-4) - 1e-7).all()
+
+
+@pytest.mark.parametrize("case", [*MADE, *OF_LABELS])
+def test_gradients_of_losses_are_their_differences(case, tmp_path):
+    encoded = load(case, tmp_path).encoded
+    rng = np.random.default_rng(2)
+    width = {"similarity": (5,), "ranking": (5,), "logits": (2,), "label-sets": (4,)}.get(encoded.kind, (1,))
+    if encoded.asked is not None:
+        width = encoded.asked.at.shape[1], *((2,) if encoded.kind in ("words", "tags", "answers") else ())
+    for example in range(min(encoded.examples, 5)):
+        given = rng.normal(size=(len(encoded.numbers_of(example)), *width))
+        loss, gradient = encoded.objective.grade(example, given)
+        direction = rng.normal(size=given.shape)
+        ends = [encoded.objective.grade(example, given + step * direction)[0] for step in (-1e-5, 1e-5)]
+        assert np.isfinite(loss)
+        np.testing.assert_allclose((ends[1] - ends[0]) / 2e-5, (gradient * direction).sum(), rtol=1e-5, atol=1e-8)
+
+
+def test_losses_are_those_of_torch():
+    import torch
+
+    rng = np.random.default_rng(4)
+    logits, first, others = rng.normal(size=7), rng.normal(size=5), rng.normal(size=(3, 5))
+    functional = torch.nn.functional
+    expected = functional.cross_entropy(torch.tensor(logits), torch.tensor(4))
+    np.testing.assert_allclose(cross_entropy(logits, 4)[0], float(expected))
+    true = (rng.random(7) > 0.5).astype(float)
+    expected = functional.binary_cross_entropy_with_logits(torch.tensor(logits), torch.tensor(true))
+    np.testing.assert_allclose(binary_cross_entropy(logits, true)[0], float(expected))
+    expected = functional.cosine_similarity(torch.tensor(first)[None], torch.tensor(others))
+    np.testing.assert_allclose(cosine_and_gradients(first, others)[0], expected.numpy())
+
+
+def test_attributions_of_many_steps_sum_to_what_replacing_all_heads_changes(tmp_path):
+    job = load("classifier", tmp_path, "uniform")
+    found = head_gradients(job.model, job.encoded, "uniform", steps=24)
+    everything = Ablation("all", tuple(Change(*head, "uniform") for head in every_head(job.model.config)))
+    readout = job.encoded.objective.readout
+    swept = sweep(job.model, job.encoded.texts, [everything], readout, progress=False)
+    exact = losses(job.encoded, swept.outputs[0]) - losses(job.encoded, swept.base)
+    assert np.abs(exact).max() > 1e-3
+    np.testing.assert_allclose(found.changes.sum(axis=0), exact, atol=0.01 * np.abs(exact).max())
+    once = head_gradients(job.model, job.encoded, "uniform")
+    assert np.abs(once.changes.sum(axis=0) - exact).max() > 0.02 * np.abs(exact).max()
+
+
+def test_an_example_without_a_label_has_no_gradient(tmp_path):
+    job = load("classifier", tmp_path)
+    whole = head_gradients(job.model, job.encoded)
+    job.examples.labels[3] = -1
+    found = head_gradients(job.model, job.encoded)
+    assert np.isnan(found.losses[3])
+    assert np.isnan(found.changes[:, 3]).all()
+    rest = np.arange(24) != 3
+    np.testing.assert_allclose(found.changes[:, rest], whole.changes[:, rest], atol=1e-7)
+
+
+def test_importance_is_normalised_within_layers():
+    importance = np.abs(np.random.default_rng(1).normal(size=(3, 4)))
+    normalised = gradients.normalise_by_layer(importance)
+    np.testing.assert_allclose((normalised**2).sum(axis=1), 1)
+    np.testing.assert_allclose(normalised[1] / normalised[1, 0], importance[1] / importance[1, 0])
+    assert not gradients.normalise_by_layer(np.zeros((2, 3))).any()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("importance")
+    model, data = make_classifier(folder / "model"), write_pairs(folder / "pairs.tsv", 40)
+    exact = bertjax.ablate(model, "mrpc", data=data, mode="zero", output=folder / "exact", progress=False)
+    found = bertjax.importance(model, "mrpc", data=data, output=folder / "gradients", progress=False)
+    return folder, exact, found
+
+
+def test_results_are_read_by_whatever_reads_ablations(world, capsys):
+    folder, exact, _ = world
+    again = bertjax.read_results(folder / "gradients")
+    assert again.names == exact.names
+    assert again.summary["gradients"] == {"loss": "cross-entropy of the label", "unit": "nats", "steps": 1}
+    changes, losses = again.outputs["outputs"][..., 1], again.outputs["base"][:, 0]
+    for row in again.rows_of("importance"):
+        place = again.names.index(row.name)
+        np.testing.assert_allclose(row.score, np.abs(changes[place]).mean())
+        assert row.low < row.score < row.high
+    for row in again.rows_of():
+        assert row.metric == "predicted_loss"
+        np.testing.assert_allclose(row.base, losses.mean())
+        np.testing.assert_allclose(row.difference, changes[again.names.index(row.name)].mean(), atol=1e-12)
+    assert main(["show", str(folder / "gradients"), "--metric", "importance"]) == 0
+    assert main(["compare", str(folder / "gradients"), str(folder / "exact")]) == 0
+    assert main(["plot", str(folder / "gradients"), "--metric", "importance", "-o", str(folder / "map.png")]) == 0
+    assert main(["report", str(folder / "gradients")]) == 0
+    assert "Gradient importance" in capsys.readouterr().out
+
+
+def test_the_command_says_how_far_gradients_may_be_trusted(world, capsys):
+    folder, exact, found = world
+    options = ["--data", str(folder / "pairs.tsv"), "--against", str(folder / "exact"), "--overwrite"]
+    options += ["--model", str(folder / "model"), "--task", "mrpc", "--output", str(folder / "again")]
+    assert main(["importance", *options, "--no-compile-cache"]) == 0
+    printed = capsys.readouterr().out
+    trust = trust_in(found, exact)
+    assert f"{trust.correlation:.2f}" in printed
+    assert "of the first 5, found" in printed
+    best = max(found.rows_of("importance"), key=lambda row: row.score)
+    assert best.name in printed
+
+
+def test_trust_is_what_is_counted():
+    names = [f"{layer}.{head}" for layer in range(4) for head in range(5)]
+    exact = np.random.default_rng(6).normal(size=20)
+    perfect = compare_with_exact(names, np.abs(exact) ** 3, exact)
+    assert perfect.correlation == pytest.approx(1)
+    assert set(perfect.precision.values()) == {1.0}
+    assert perfect.chance == {5: 0.25, 10: 0.5}
+    reversed_order = compare_with_exact(names, -np.abs(exact), exact)
+    assert reversed_order.precision == {5: 0.0, 10: 0.0}
+    name, estimated, place = reversed_order.worst[0]
+    assert {estimated, place} == {1, 20}
+    assert name in (names[np.abs(exact).argmax()], names[np.abs(exact).argmin()])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"ablate": "layers"}, "gradients are taken of every head by itself"),
+        ({"heads": ("0.0",)}, "gradients are taken of every head by itself"),
+        ({"precision": "bfloat16"}, "gradients are computed in float32"),
+        ({"metric": "f1"}, "gradients are those of the task's loss"),
+        ({"distributed": True}, "gradients are computed in one process"),
+        ({"mode": "patched"}, "needs donors"),
+        ({"steps": 0}, "steps must be a whole number of at least 1"),
+    ],
+    ids=str,
+)
+def test_what_gradients_do_not_have_is_refused(wrong, message, world):
+    folder, *_ = world
+    with pytest.raises(InputError, match=message):
+        bertjax.importance(folder / "model", "mrpc", data=str(folder / "pairs.tsv"), progress=False, **wrong)
+
+
+def test_gradients_of_another_model_are_not_compared(world, tmp_path):
+    _, exact, _ = world
+    model, data = make_embedder(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 12)
+    other = bertjax.importance(model, "mrpc", data=str(data), progress=False)
+    with pytest.raises(InputError, match="of another model"):
+        trust_in(other, exact)
