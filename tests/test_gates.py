@@ -55,10 +55,26 @@ def cross_entropy(label):
     return grade
 
 
+def several_groups(monkeypatch, keeps):
+    """Groups of few rows, which keep what products gave, or not."""
+    monkeypatch.setattr(gates, "default_tokens", lambda config: 40)
+    monkeypatch.setattr(gates, "GROUP_BYTES", 200_000 if keeps else 10_000)
+    made = []
+
+    class Pass(gates._Pass):
+        def __init__(self, *given):
+            super().__init__(*given)
+            made.append(self)
+
+    monkeypatch.setattr(gates, "_Pass", Pass)
+    return made
+
+
+@pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("mode", ["uniform", "zero", "mean"])
 @pytest.mark.parametrize("gate", [1.0, 0.3])
-def test_gradients_of_a_classifier_are_those_of_each_example(mode, gate, monkeypatch):
-    monkeypatch.setattr(gates, "GROUP_BYTES", 4 * 24 * 4 * 60)  # several groups
+def test_gradients_of_a_classifier_are_those_of_each_example(mode, gate, keeps, monkeypatch):
+    made = several_groups(monkeypatch, keeps)
     rng = np.random.default_rng(3)
     model = random_model(BertForSequenceClassification, CONFIG)
     texts, labels = encodings(CONFIG, rng, rng.integers(3, 20, 17)), rng.integers(0, 3, 17)
@@ -81,10 +97,12 @@ def test_gradients_of_a_classifier_are_those_of_each_example(mode, gate, monkeyp
     np.testing.assert_allclose(found.gradients, gradients, atol=2e-5 * np.abs(gradients).max())
     assert (found.absolute >= np.abs(found.gradients) - 1e-6).all()
     assert np.abs(gradients).max() > 0.05
+    assert [len(one.groups) > 1 and one.keeps == keeps for one in made] == [True]
 
 
-def test_gradients_of_words_at_their_tokens_and_of_examples_of_several_texts(monkeypatch):
-    monkeypatch.setattr(gates, "GROUP_BYTES", 4 * 24 * 4 * 60)
+@pytest.mark.parametrize("keeps", [True, False])
+def test_gradients_of_words_at_their_tokens_and_of_examples_of_several_texts(keeps, monkeypatch):
+    made = several_groups(monkeypatch, keeps)
     rng = np.random.default_rng(5)
     model = random_model(BertForMaskedLM, CONFIG)
     texts = encodings(CONFIG, rng, rng.integers(4, 16, 13))
@@ -107,6 +125,7 @@ def test_gradients_of_words_at_their_tokens_and_of_examples_of_several_texts(mon
     losses, gradients = exact(model, texts, "uniform", None, 1.0, of_batch)
     np.testing.assert_allclose(found.losses, losses, rtol=2e-5)
     np.testing.assert_allclose(found.gradients, gradients, atol=2e-5 * np.abs(gradients).max())
+    assert [len(one.groups) > 1 and one.keeps == keeps for one in made] == [True]
 
 
 @pytest.mark.parametrize("family", sometimes(DISTINCT, "roberta", "deberta-v2", "modernbert"))

@@ -4,14 +4,16 @@ A gate of 1 leaves a head as it is, and 0 puts in its place what an ablation put
 other, so the gradient of the sum of their losses with respect to gates at single tokens, summed over a text's tokens,
 is that of each text: what `vmap(grad)` over examples gives, for packed rows.
 
-Groups of examples go forward, layer by layer, through the steps of a sweep; then back, each layer computed once more.
-That is three forward passes of work, and memory for the hidden states of one group.
+Groups of examples go forward, layer by layer, and then back. What a layer's products gave is kept until then, so that
+only what is cheap is computed again: about two forward passes of work. Where one example alone has too many texts for
+that, the hidden states alone are kept, and each layer is computed once more.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +21,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Shaped
 
+from bertjax.checkpoints import BertConfig
 from bertjax.data import Encoding
 from bertjax.engine import compiled_steps
 from bertjax.engine.blocks import BlockRunner, whole_chunks
@@ -32,8 +35,9 @@ from bertjax.interventions import Ablation, Readout
 from bertjax.model import Changes, Graph, LayerWeights, PretrainedModel, Recipe, State, packed_layer, record
 from bertjax.progress import Progress, silent
 
-# Hidden states of all layers that a group of examples may hold, in bytes.
-GROUP_BYTES = 256 * 2**20
+# What a group of examples may hold of all layers, in bytes; twice that where an example is so large.
+GROUP_BYTES = 768 * 2**20
+FILLED = 0.95  # of a group's slots, as far as can be told before
 Grade = Callable[[int, Shaped[np.ndarray, "texts ..."]], tuple[float, Shaped[np.ndarray, "texts ..."]]]
 
 
@@ -146,12 +150,16 @@ class _Group:
     Args:
         texts: of theirs.
         chunks: of rows that hold them.
-        trails: the hidden states of each chunk before and after each layer, until they have gone back.
+        trails: of each chunk the way back through each layer, and the last hidden states, until they have gone back.
     """
 
     texts: range
     chunks: range
-    trails: list[list[Block]]
+    trails: list[tuple[list["_Way"], Block]]
+
+
+# From the slopes of a layer's output to those of its input, and of its gates.
+_Way: TypeAlias = Callable[[Block], tuple[Block, Float[Array, "two rows places heads"]]]
 
 
 @record
@@ -188,10 +196,15 @@ class _Pass:
         self.sweep_input, config = sweep_input, sweep_input.model.config
         lengths = total_lengths(sweep_input.texts)
         row_length = choose_length(config, lengths)
-        most = GROUP_BYTES // ((config.num_hidden_layers + 1) * config.hidden_size * 4)
-        groups = [*_cut(texts.examples, lengths, most)]
-        parts = [pack(sweep_input.texts[group.start : group.stop], row_length) for group in groups]
-        rows = min(max(1, default_tokens(config) // row_length), max(part.rows for part in parts))
+        rows = max(1, default_tokens(config) // row_length)
+        for self.keeps in (True, False):
+            bytes_of_row = row_length * (_kept_bytes if self.keeps else _hidden_bytes)(config, row_length)
+            chunks = max(1, GROUP_BYTES // (rows * bytes_of_row))
+            groups = [*_cut(texts.examples, lengths, int(FILLED * chunks * rows * row_length))]
+            parts = [pack(sweep_input.texts[group.start : group.stop], row_length) for group in groups]
+            if max(part.rows for part in parts) * bytes_of_row <= 2 * GROUP_BYTES:
+                break
+        rows = min(rows, max(part.rows for part in parts))
         parts = [whole_chunks(part, rows) for part in parts]
         packed = _joined(groups, parts)
         ends = np.cumsum([part.rows // rows for part in parts]).tolist()
@@ -199,6 +212,7 @@ class _Pass:
             _Group(group, range(*chunks), []) for group, chunks in zip(groups, pairwise([0, *ends]), strict=True)
         ]
         self.runner = BlockRunner(sweep_input, packed, None, Blocks(rows, 1))
+        self.keeps = self.keeps and self.runner.mesh is None
         graphdef, self.state = self.runner.head
         self.read = _Read(graphdef, self.runner.longest, sweep_input.readout, self.runner.mesh)
         self.changes = [
@@ -212,11 +226,12 @@ class _Pass:
         """What the readout gives for each text of a group."""
         given = []
         for chunk in group.chunks:
-            rows, trail = self.runner.rows([chunk]), [self.runner.embed([chunk])]
-            for layer, changes in enumerate(self.changes):
-                trail.append(_forward(self._weights(layer), trail[-1], rows, self.gates, changes, **self._how(layer)))
-            group.trails.append(trail)
-            given.append(self.read(trail[-1], self._known(chunk)))
+            hidden, trail = self.runner.embed([chunk]), list[_Way]()
+            for layer in range(len(self.changes)):
+                hidden, way = self._step(layer, hidden, self.runner.rows([chunk]))
+                trail.append(way)
+            group.trails.append((trail, hidden))
+            given.append(self.read(hidden, self._known(chunk)))
         return np.concatenate([np.asarray(part)[0] for part in given])[self._places(group)]
 
     def back(
@@ -231,14 +246,11 @@ class _Pass:
         found = np.zeros((2, len(self.changes), self.gates.shape[-1], len(slopes)))
         summed: list[list[Array]] = []
         for number, chunk in enumerate(group.chunks):
-            trail, rows_of_chunk = group.trails[number], self.runner.rows([chunk])
-            slope = _read_back(self.read, trail.pop(), self._known(chunk), jnp.asarray(by_chunk[number]))
+            trail, hidden = group.trails[number]
+            slope = _read_back(self.read, hidden, self._known(chunk), jnp.asarray(by_chunk[number]))
             summed.append([])
-            for layer in reversed(range(len(self.changes))):
-                weights, how = self._weights(layer), self._how(layer)
-                slope, by_place = _back(
-                    weights, trail.pop(), rows_of_chunk, self.gates, self.changes[layer], slope, **how
-                )
+            while trail:
+                slope, by_place = trail.pop()(slope)
                 summed[-1].append(by_place)
         group.trails.clear()
         for layer, parts in enumerate(zip(*summed, strict=True)):
@@ -263,11 +275,27 @@ class _Pass:
         lengths = np.maximum(packed.lengths[where], 1)  # the mean of no token would have no gradient
         return _Known(self.state, self.runner.rows([chunk]), jnp.asarray(lengths), at, targets)
 
-    def _weights(self, layer: int) -> LayerWeights:
-        return self.runner.weights[layer]
+    def _step(self, layer: int, hidden: Block, rows: BlockRows) -> tuple[Block, "_Way"]:
+        """A layer, and the way back through it."""
+        runner = self.runner
+        weights, changes, recipe = runner.weights[layer], self.changes[layer], runner.recipes[layer]
+        if self.keeps:
+            after, back = _forward_keeping(weights, hidden, rows, self.gates, changes, recipe=recipe)
+            return after, partial(_back_kept, back, rows)
+        given, how = (weights, hidden, rows, self.gates, changes), {"recipe": recipe, "mesh": runner.mesh}
+        return _forward(*given, **how), partial(_back, *given, **how)
 
-    def _how(self, layer: int) -> dict[str, Recipe | Mesh | None]:
-        return {"recipe": self.runner.recipes[layer], "mesh": self.runner.mesh}
+
+def _kept_bytes(config: BertConfig, row_length: int) -> int:
+    """Bytes that are kept of a token in all layers on the way back: its hidden states, and what products gave."""
+    inner = config.intermediate_size * (2 if config.architecture.layers[0].gated else 1)
+    numbers = 8 * config.hidden_size + inner + config.num_attention_heads * row_length
+    return 4 * numbers * config.num_hidden_layers
+
+
+def _hidden_bytes(config: BertConfig, row_length: int) -> int:
+    """Bytes of a token's hidden states in all layers."""
+    return 4 * config.hidden_size * config.num_hidden_layers
 
 
 def _cut(examples: Int[np.ndarray, " texts"], lengths: Int[np.ndarray, " texts"], most: int) -> Iterator[range]:
@@ -322,6 +350,43 @@ def _forward(
     return over_rows(local, mesh, [hidden, rows, gates], [weights, changes])
 
 
+@partial(jax.jit, static_argnames=("recipe",))
+def _forward_keeping(
+    weights: LayerWeights,
+    hidden: Block,
+    rows: BlockRows,
+    gates: Float[Array, "runs rows token heads"],
+    changes: Changes,
+    *,
+    recipe: Recipe,
+) -> tuple[Block, Callable[[Block], tuple[Block, Array]]]:
+    """A layer, and the way back through it, which holds what its products gave."""
+
+    def step(hidden: Block, gates: Array) -> Block:
+        return _layer(weights, hidden, rows, gates, changes, recipe)
+
+    after, back = jax.vjp(jax.checkpoint(step, policy=jax.checkpoint_policies.dots_saveable), hidden, gates)
+    return after, back
+
+
+@jax.jit
+def _back_kept(
+    back: Callable[[Block], tuple[Block, Array]], rows: BlockRows, slope: Block
+) -> tuple[Block, Float[Array, "two rows places heads"]]:
+    before, of_gates = back(slope)
+    return before, _by_place(of_gates, rows)
+
+
+def _by_place(
+    of_gates: Float[Array, "runs rows token heads"], rows: BlockRows
+) -> Float[Array, "two rows places heads"]:
+    """Slopes of gates summed over the tokens of each place, and their absolute values."""
+    numbers = 1 + jnp.arange(rows.starts.shape[2], dtype=rows.segments.dtype)
+    members = (rows.segments[0][..., None] == numbers[None, None]).astype(of_gates.dtype)
+    both = jnp.stack([of_gates[0], jnp.abs(of_gates[0])])
+    return jnp.einsum("srth,rtp->srph", both, members, precision="highest")
+
+
 @partial(jax.jit, static_argnames=("recipe", "mesh"))
 def _back(
     weights: LayerWeights,
@@ -342,10 +407,7 @@ def _back(
         step = partial(_layer, weights, rows=rows, changes=changes, recipe=recipe)
         _, back = jax.vjp(lambda hidden, gates: step(hidden, gates=gates), hidden, gates)
         before, of_gates = back(slope)
-        numbers = 1 + jnp.arange(rows.starts.shape[2], dtype=rows.segments.dtype)
-        members = (rows.segments[0][..., None] == numbers[None, None]).astype(of_gates.dtype)
-        both = jnp.stack([of_gates[0], jnp.abs(of_gates[0])])
-        return before, jnp.einsum("srth,rtp->srph", both, members, precision="highest")
+        return before, _by_place(of_gates, rows)
 
     return over_rows(local, mesh, [hidden, rows, gates, slope], [weights, changes])
 

@@ -69,8 +69,9 @@ def importance(
     >>> bertjax.importance(limit=40).names[:2]  # doctest: +SKIP
     ['0.0', '0.1']
     """
-    given = {"model": model, "task": task, "mode": mode, "output": output, **options}
-    settings = Settings(**{name: str(value) if isinstance(value, Path) else value for name, value in given.items()})
+    given: dict[str, Any] = {"model": model, "task": task, "mode": mode, "output": output, **options}
+    texts = {name: str(value) for name, value in given.items() if isinstance(value, Path)}
+    settings = Settings(**(given | texts))
     with shown(progress, "gradients") as report:
         weighing = partial(report, note="weighing")
         return run_importance(settings, steps, progress=report, weighing=weighing, keep=output is not None)
