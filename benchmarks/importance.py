@@ -101,7 +101,7 @@ def rivals(count: int, directory: Path) -> dict[str, Callable[[], Any]]:
     model = bertjax.load(directory)
     texts: list[Encoding] = random_examples(draw_lengths("mrpc", count), config.vocab_size)
     last = [ablation(config, [(config.num_hidden_layers - 1, 0)], "zero")]
-    everything, of_texts = ablation(config, every_head(config), "zero"), GateTexts(texts, np.arange(count))
+    everything, of_texts = ablation(config, every_head(config), "zero"), GateTexts(texts, np.arange(count), count)
 
     def grade(example: int, given: np.ndarray) -> tuple[float, np.ndarray]:
         return float(given.sum()), np.ones(given.shape)

@@ -85,7 +85,7 @@ def test_gradients_of_a_classifier_are_those_of_each_example(mode, gate, keeps, 
         return loss, slope[None]
 
     found = gate_gradients(
-        model, GateTexts(texts, np.arange(17)), replaced(mode), readouts.logits, grade, gate=gate, means=means
+        model, GateTexts(texts, np.arange(17), 17), replaced(mode), readouts.logits, grade, gate=gate, means=means
     )
     assert found.gradients.shape == found.absolute.shape == (3, 3, 17)
 
@@ -115,7 +115,9 @@ def test_gradients_of_words_at_their_tokens_and_of_examples_of_several_texts(kee
         slope[..., 0] = -given[..., 0]  # of half the sum of squares of log-probabilities, with a minus
         return -0.5 * float((given[..., 0] ** 2).sum()), slope
 
-    found = gate_gradients(model, GateTexts(texts, examples, at, targets), replaced("uniform"), readouts.words, grade)
+    found = gate_gradients(
+        model, GateTexts(texts, examples, 7, at, targets), replaced("uniform"), readouts.words, grade
+    )
 
     def of_batch(output):
         shares = jax.nn.log_softmax(output.logits)
@@ -137,7 +139,7 @@ def test_gradients_of_every_family_are_those_of_its_model(family):
     def grade(example, given):
         return 0.5 * float((given**2).sum()), given
 
-    texts_of_each = GateTexts(texts, np.arange(5))
+    texts_of_each = GateTexts(texts, np.arange(5), 5)
     found = gate_gradients(model, texts_of_each, ablation(config, every_head(config), "zero"), readouts.logits, grade)
     batch = collate(texts, max(map(len, texts)), config.pad_token_id or 0)
     inputs = model.inputs(batch)

@@ -222,3 +222,16 @@ def test_gradients_of_another_model_are_not_compared(world, tmp_path):
     other = bertjax.importance(model, "mrpc", data=str(data), progress=False)
     with pytest.raises(InputError, match="of another model"):
         trust_in(other, exact)
+
+
+def test_texts_without_a_word_to_ask_for_have_no_loss(tmp_path):
+    make, write, name = MADE["mlm"]
+    data = write(tmp_path / name)
+    data.write_text(data.read_text() + "☃\n")
+    found = bertjax.importance(make(tmp_path / "model"), "mlm", data=data, progress=False)
+    labels = found.outputs["labels"]
+    assert np.isnan(labels).sum() == 1
+    (row,) = [row for row in found.rows_of("importance") if row.name == "0.0"]
+    changes = found.outputs["outputs"][0, ~np.isnan(labels), 1]
+    assert row.examples == len(changes)
+    np.testing.assert_allclose(row.score, np.abs(changes).mean())

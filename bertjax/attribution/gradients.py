@@ -117,7 +117,8 @@ def _texts(encoded: Encoded) -> GateTexts:
     numbers = np.array([number for own in members for number in own], np.int64)
     examples = np.repeat(np.arange(encoded.examples), [len(own) for own in members])
     at, targets = (None if array is None else array[numbers] for array in (encoded.at, encoded.targets))
-    return GateTexts([encoded.encodings[number] for number in numbers.tolist()], examples, at, targets)
+    encodings = [encoded.encodings[number] for number in numbers.tolist()]
+    return GateTexts(encodings, examples, encoded.examples, at, targets)
 
 
 def _without_missing(

@@ -179,10 +179,10 @@ class BlockRunner(Runner):
     def rows(self, chunks: Sequence[int], short: bool = False) -> BlockRows:
         """Where the examples of some chunks' rows are; for a short last layer also at what it is computed."""
         where = self.where(chunks)
-        asked = jnp.asarray(self._picked(where)[0]) if short and self.picks is not None else None
+        asked = jnp.asarray(self.picked(where)[0]) if short and self.picks is not None else None
         return BlockRows(jnp.asarray(self.packed.segments[where]), jnp.asarray(self.packed.starts[where]), asked)
 
-    def _picked(self, where: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    def picked(self, where: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """The picked tokens of some rows, and their targets: as many as the row with most needs, filled up."""
         assert self.picks is not None
         tokens, targets = self.picks.tokens, self.picks.targets
@@ -290,7 +290,7 @@ class BlockRunner(Runner):
         filled, given = self._filled(chunks), {"readout": self.readout, "mesh": self.mesh}
         rows, where = self.rows(filled), self.where(filled)
         if self.picks is not None:
-            picked, asked_for = self._picked(where)
+            picked, asked_for = self.picked(where)
             known = None if asked_for is None else jnp.asarray(asked_for)
             if self.short_last:
                 return compiled_steps.read_first(*self.head, hidden, known, **given)

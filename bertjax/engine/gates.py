@@ -63,12 +63,14 @@ class GateTexts:
     Args:
         encodings: tokenised.
         examples: the example of each, in ascending order.
+        count: how many examples there are; some may have no text.
         at: tokens of each at which the readout is taken; None for all.
         targets: what it takes there beside the model's output.
     """
 
     encodings: Sequence[Encoding]
     examples: Int[np.ndarray, " texts"]
+    count: int
     at: Int[np.ndarray, "texts wanted"] | None = None
     targets: Int[np.ndarray, "texts wanted"] | None = None
 
@@ -114,9 +116,8 @@ def gate_gradients(
         attention="explicit" if attention == "auto" else attention,
     )
     several = _Pass(sweep_input, replaced, texts, gate)
-    count = int(texts.examples[-1]) + 1
-    losses = np.full(count, np.nan)
-    found = np.zeros((2, config.num_hidden_layers, config.num_attention_heads, count))
+    losses = np.full(texts.count, np.nan)
+    found = np.zeros((2, config.num_hidden_layers, config.num_attention_heads, texts.count))
     done = 0
     for group in several.groups:
         given = several.forward(group)
@@ -232,22 +233,30 @@ class _Pass:
                 trail.append(way)
             group.trails.append((trail, hidden))
             given.append(self.read(hidden, self._known(chunk)))
-        return np.concatenate([np.asarray(part)[0] for part in given])[self._places(group)]
+        arrays = [self._filled(np.asarray(part)[0]) for part in given]
+        return np.concatenate(arrays)[self._places(group)]
 
     def back(
         self, group: _Group, slopes: Shaped[np.ndarray, "texts ..."]
     ) -> Float[np.ndarray, "two layers heads texts"]:
         """Gradients with respect to gates of each text of a group, and the same with absolute values at each token."""
-        where = self._places(group)
+        where, asked = self._texts_of(group), self._places(group)
         rows = len(group.chunks) * self.runner.blocks.rows
-        placed = np.zeros((rows, self.runner.packed.starts.shape[1], *slopes.shape[1:]), slopes.dtype)
-        placed[where] = slopes
+        placed = np.zeros((rows, self._width, *slopes.shape[asked[1].ndim :]), slopes.dtype)
+        np.add.at(
+            placed, asked, slopes
+        )  # (the last token of a text with few is asked several times, all but once for 0)
         by_chunk = placed.reshape(len(group.chunks), 1, -1, *placed.shape[1:])
         found = np.zeros((2, len(self.changes), self.gates.shape[-1], len(slopes)))
         summed: list[list[Array]] = []
         for number, chunk in enumerate(group.chunks):
             trail, hidden = group.trails[number]
-            slope = _read_back(self.read, hidden, self._known(chunk), jnp.asarray(by_chunk[number]))
+            known = self._known(chunk)
+            width = known.rows.starts.shape[2]
+            of_readout = by_chunk[number][:, :, :width]
+            if self.runner.picks is not None:
+                of_readout = of_readout[:, :, :, None]
+            slope = _read_back(self.read, hidden, known, jnp.asarray(of_readout))
             summed.append([])
             while trail:
                 slope, by_place = trail.pop()(slope)
@@ -258,7 +267,28 @@ class _Pass:
             found[:, len(self.changes) - 1 - layer] = both[:, *where].swapaxes(1, 2)
         return found
 
+    @property
+    def _width(self) -> int:
+        """How often the readout is taken in a row at most: for each text, or for each token where it reads those."""
+        picks = self.runner.picks
+        return self.runner.packed.starts.shape[1] if picks is None else picks.tokens.shape[1]
+
+    def _filled(self, given: Shaped[np.ndarray, "rows places ..."]) -> Shaped[np.ndarray, "rows width ..."]:
+        """What the readout gave, filled up to as many places as the row with most has; of tokens without their axis."""
+        own = given if self.runner.picks is None else given[:, :, 0]
+        return np.pad(own, [(0, 0), (0, self._width - own.shape[1]), *[(0, 0)] * (own.ndim - 2)])
+
     def _places(self, group: _Group) -> tuple[np.ndarray, np.ndarray]:
+        """Row, counted from the group's first, and place at which each text's readout is, or that of each token."""
+        picks = self.runner.picks
+        if picks is None:
+            return self._texts_of(group)
+        own = slice(group.texts.start, group.texts.stop)
+        places = picks.places[own]
+        rows = picks.rows[own] - group.chunks.start * self.runner.blocks.rows
+        return np.broadcast_to(rows[:, None], places.shape), places
+
+    def _texts_of(self, group: _Group) -> tuple[np.ndarray, np.ndarray]:
         """Row, counted from the group's first, and place of each of its texts."""
         first, last = (end * self.runner.blocks.rows for end in (group.chunks.start, group.chunks.stop))
         row, place = np.nonzero(self.runner.packed.examples[first:last] >= 0)
@@ -268,6 +298,11 @@ class _Pass:
     def _known(self, chunk: int) -> _Known:
         """What the readout needs of a chunk."""
         packed, where = self.runner.packed, self.runner.where([chunk])
+        if self.runner.picks is not None:  # every token by itself, as a text of one
+            tokens, wanted = self.runner.picked(where)
+            rows = BlockRows(self.runner.rows([chunk]).segments, jnp.asarray(tokens))
+            first, ones = jnp.zeros((*tokens.shape, 1), jnp.int32), jnp.ones(tokens.shape, jnp.int32)
+            return _Known(self.state, rows, ones, first, None if wanted is None else jnp.asarray(wanted))
         at, targets = (
             None if array is None else jnp.asarray(array[packed.examples[where]])
             for array in (self.sweep_input.positions, self.sweep_input.targets)

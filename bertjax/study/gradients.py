@@ -127,7 +127,9 @@ def run_importance(
         shown=shown_texts,
     )
     gradients = GradientJob(settings, job.model, job.directory, job.ablations, job.examples, encoded)
-    result = TaskResult(found.base, found.outputs, tuple(job.ablations))
+    # (An example without a label has no loss, and its label says so.)
+    base, outputs = (np.nan_to_num(numbers, nan=0.0) for numbers in (found.base, found.outputs))
+    result = TaskResult(base, outputs, tuple(job.ablations))
     more = {"gradients": {"loss": objective.definition, "unit": objective.unit, "steps": steps}}
     seconds = time.time() - started
     return conclude(gradients, means, result, seconds, say=say, weighing=weighing, keep=keep, more=more)
