@@ -224,14 +224,18 @@ def test_gradients_of_another_model_are_not_compared(world, tmp_path):
         trust_in(other, exact)
 
 
-def test_texts_without_a_word_to_ask_for_have_no_loss(tmp_path):
+def test_texts_without_a_word_to_ask_for_are_left_out(tmp_path):
     make, write, name = MADE["mlm"]
-    data = write(tmp_path / name)
-    data.write_text(data.read_text() + "☃\n")
-    found = bertjax.importance(make(tmp_path / "model"), "mlm", data=data, progress=False)
-    labels = found.outputs["labels"]
-    assert np.isnan(labels).sum() == 1
-    (row,) = [row for row in found.rows_of("importance") if row.name == "0.0"]
-    changes = found.outputs["outputs"][0, ~np.isnan(labels), 1]
-    assert row.examples == len(changes)
-    np.testing.assert_allclose(row.score, np.abs(changes).mean())
+    data, model = write(tmp_path / name), make(tmp_path / "model")
+    whole = bertjax.importance(model, "mlm", data=data, progress=False)
+    data.write_text("☃\n" + data.read_text() + "☃\n")
+    found = bertjax.importance(model, "mlm", data=data, progress=False)
+    assert len(found.outputs["ids"]) == len(whole.outputs["ids"])
+    assert found.examples[0]["first"] == whole.examples[0]["first"]
+
+
+def test_without_any_label_there_is_no_loss(world, tmp_path):
+    folder, *_ = world
+    (tmp_path / "dev.tsv").write_text("sentence1\tsentence2\tlabel\na cat\ta dog\t-1\na door\ta cat\t-1\n")
+    with pytest.raises(InputError, match="no example has a label"):
+        bertjax.importance(folder / "model", "mrpc", data=tmp_path / "dev.tsv", split="test", progress=False)

@@ -113,26 +113,32 @@ def run_importance(
     if find_mode(settings.mode).replacement == "mean":
         means = mean_outputs(job.model, job.encoded, settings.texts_at_once)
     found = head_gradients(job.model, job.encoded, settings.mode, steps=steps, means=means, progress=progress)
-    own = [job.encoded.numbers_of(example) for example in range(job.encoded.examples)]
-    shown_texts = 1 if job.encoded.asked is not None else job.encoded.shown
-    encoded = replace(
-        job.encoded,
-        kind="gradients",
-        asked=None,
-        collect=None,
-        labels=np.where(np.isnan(found.losses), np.nan, 0.0),
-        units=None,
-        fixed={},
-        members=[np.array(numbers, np.int64) for numbers in own],
-        shown=shown_texts,
-    )
-    gradients = GradientJob(settings, job.model, job.directory, job.ablations, job.examples, encoded)
-    # (An example without a label has no loss, and its label says so.)
-    base, outputs = (np.nan_to_num(numbers, nan=0.0) for numbers in (found.base, found.outputs))
-    result = TaskResult(base, outputs, tuple(job.ablations))
+    kept = np.flatnonzero(~np.isnan(found.losses)).tolist()
+    if not kept:
+        raise InputError("no example has a label: there is no loss whose gradients could be taken")
+    result = TaskResult(found.base[kept], found.outputs[:, kept], tuple(job.ablations))
     more = {"gradients": {"loss": objective.definition, "unit": objective.unit, "steps": steps}}
     seconds = time.time() - started
-    return conclude(gradients, means, result, seconds, say=say, weighing=weighing, keep=keep, more=more)
+    return conclude(_of_kept(job, kept), means, result, seconds, say=say, weighing=weighing, keep=keep, more=more)
+
+
+def _of_kept(job: Job, kept: Sequence[int]) -> GradientJob:
+    """The job whose outputs are gradients, of the examples that have a loss."""
+    encoded = job.encoded
+    of_gradients = replace(
+        encoded,
+        kind="gradients",
+        examples=len(kept),
+        asked=None,
+        collect=None,
+        labels=np.zeros(len(kept)),
+        units=None,
+        fixed={},
+        members=[np.array(encoded.numbers_of(example), np.int64) for example in kept],
+        shown=1 if encoded.asked is not None else encoded.shown,
+    )
+    examples = job.examples if len(kept) == len(job.examples) else job.examples.take(kept)
+    return GradientJob(job.settings, job.model, job.directory, job.ablations, examples, of_gradients)
 
 
 def _check(settings: Settings) -> None:
