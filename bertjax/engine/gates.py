@@ -243,9 +243,7 @@ class _Pass:
         where, asked = self._texts_of(group), self._places(group)
         rows = len(group.chunks) * self.runner.blocks.rows
         placed = np.zeros((rows, self._width, *slopes.shape[asked[1].ndim :]), slopes.dtype)
-        np.add.at(
-            placed, asked, slopes
-        )  # (the last token of a text with few is asked several times, all but once for 0)
+        np.add.at(placed, asked, slopes)  # (the last token of a text with few may be asked again, for 0)
         by_chunk = placed.reshape(len(group.chunks), 1, -1, *placed.shape[1:])
         found = np.zeros((2, len(self.changes), self.gates.shape[-1], len(slopes)))
         summed: list[list[Array]] = []
