@@ -32,7 +32,11 @@ OF_LABELS = {
     "embedder": (make_embedder, write_table, "mrpc"),
     "cross-encoder": (make_cross_encoder, write_table, "mrpc"),
 }
-CASES = [*zip([*MADE, *OF_LABELS], itertools.cycle(MODES), strict=False)]
+ALWAYS = ("mlm", "minimal-pairs", "question-answering", "embedder")  # the others in the slow suite
+CASES = [
+    pytest.param(case, mode, marks=() if case in ALWAYS else pytest.mark.slow)
+    for case, mode in zip([*MADE, *OF_LABELS], itertools.cycle(MODES), strict=False)
+]
 
 
 def load(case, folder, mode="zero", **changes):

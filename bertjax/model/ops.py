@@ -87,10 +87,32 @@ def layer_norm(
     Returns: array of x's shape in `numerics.dtype`.
     """
     x = x.astype(numerics.wide)
+    return add_bias(jnp.expand_dims(scale, range(x.ndim - 1)) * normalise(x, epsilon), bias).astype(numerics.dtype)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def normalise(x: Float[Array, "*batch embed"], epsilon: float) -> Float[Array, "*batch embed"]:
+    """`(x - mean) / sqrt(variance + epsilon)` over the last axis.
+
+    Its derivative is written out, `P(w) = w - mean(w) - y mean(w y)` of `w = dx / sqrt(variance + epsilon)`: what JAX
+    derives by itself is compiled wrongly for CPUs by jaxlib 0.12.0, from a few thousand rows on. (jaxlib 0.10.2 does so
+    in either form under `jax.vmap` over cotangents of one input, as in `jax.jacrev`: take `jax.jacfwd` there.)
+    """
+    return _normalised(x, epsilon)[0]
+
+
+def _normalised(x: Float[Array, "*batch embed"], epsilon: float) -> tuple[Array, Float[Array, "*batch 1"]]:
+    """`normalise`, and what deviations are multiplied by."""
     deviation = x - jnp.mean(x, axis=-1, keepdims=True)
-    variance = jnp.mean(deviation * deviation, axis=-1, keepdims=True)
-    y = jnp.expand_dims(scale, range(x.ndim - 1)) * (deviation * jax.lax.rsqrt(variance + epsilon))
-    return add_bias(y, bias).astype(numerics.dtype)
+    scale = jax.lax.rsqrt(jnp.mean(deviation * deviation, axis=-1, keepdims=True) + epsilon)
+    return deviation * scale, scale
+
+
+@normalise.defjvp
+def _normalise_jvp(epsilon: float, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    y, scale = _normalised(primals[0], epsilon)
+    w = scale * tangents[0]
+    return y, w - jnp.mean(w, axis=-1, keepdims=True) - y * jnp.mean(w * y, axis=-1, keepdims=True)
 
 
 def add_bias(x: Float[Array, "*batch outputs"], bias: Float[Array, "outputs"] | None) -> Float[Array, "*batch outputs"]:
