@@ -112,3 +112,25 @@ def test_bfloat16_products_are_summed_in_float32(rng):
     product = ops.contract("ae,be->ab", x, x, Numerics("bfloat16", "default"))
     assert product.dtype == jnp.float32
     assert float(product[0, 0]) == 4096
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 7), (400, 36, 256), (6, 30, 54, 64)])
+def test_the_derivative_of_norms_is_exact_whatever_the_number_of_rows(shape):
+    """jaxlib 0.12 compiles for CPUs a wrong form of what JAX derives by itself, of some thousands of rows."""
+    rng = np.random.default_rng(8)
+    x, change = (rng.normal(size=shape).astype(np.float32) for _ in range(2))
+    exact, w = (array.astype(np.float64) for array in (x, change))
+    deviation = exact - exact.mean(-1, keepdims=True)
+    scale = 1 / np.sqrt((deviation**2).mean(-1, keepdims=True) + 1e-12)
+    y = deviation * scale
+    expected = scale * (w - w.mean(-1, keepdims=True) - y * (w * y).mean(-1, keepdims=True))
+
+    def norm(x):
+        return ops.normalise(x, 1e-12)
+
+    back = jax.jit(lambda x, w: jax.vjp(norm, x)[1](w)[0])(x, change)
+    forward = jax.jit(lambda x, w: jax.jvp(norm, (x,), (w,))[1])(x, change)
+    for found in (back, forward):
+        np.testing.assert_allclose(found, expected, atol=2e-6 * np.abs(expected).max())
+    by_example = jax.jit(jax.vmap(lambda x, w: jax.vjp(norm, x)[1](w)[0]))(x, change)
+    np.testing.assert_allclose(by_example, expected, atol=2e-6 * np.abs(expected).max())
