@@ -25,6 +25,7 @@ from bertjax.checkpoints import locate
 from bertjax.data import load_examples
 from bertjax.results import Results, read_results
 from bertjax.study import torch_reference
+from bertjax.tasks import UNKNOWN
 
 BATCH = 64
 LONGEST_ANSWER = 30  # tokens
@@ -93,6 +94,38 @@ def log_softmax(logits: Any) -> np.ndarray:
     values = np.asarray(logits, np.float64)
     shifted = values - values.max(-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def words(reference: Reference, head: Head | None) -> tuple[np.ndarray, Scores]:
+    """Log-probability and rank of each masked word, at the places that the results name."""
+    outputs, tokenizer = reference.results.outputs, reference.tokenizer
+    units, places, true = (outputs[name] for name in ("units", "places", "labels"))
+    texts, asked = [], []
+    for number in np.unique(units).tolist():
+        first = reference.results.examples[number]["first"].replace(UNKNOWN, tokenizer.unk_token)
+        text, own = tokenizer(first, truncation=True, max_length=reference.max_length), units == number
+        ids = np.array(text["input_ids"])
+        if not np.array_equal(ids[places[own]], true[own]):
+            raise ValueError(f"the words of example {number} are others")
+        ids[places[own]] = tokenizer.mask_token_id
+        texts.append({**text, "input_ids": ids.tolist()})
+        asked.append((places[own], true[own].astype(int)))
+    # The vocabulary's scores of all words would not fit into memory: each text is reduced at once.
+    found = [
+        _words_of(reference.run([text], head, lambda output: output.logits.numpy())[0], *own)
+        for text, own in zip(texts, asked, strict=True)
+    ]
+    numbers = np.concatenate(found)
+    return numbers[:, :1], {
+        "cross_entropy": float(-numbers[:, 0].mean()),
+        "word_accuracy": float((numbers[:, 1] == 1).mean()),
+    }
+
+
+def _words_of(logits: np.ndarray, places: np.ndarray, true: np.ndarray) -> np.ndarray:
+    rows = log_softmax(logits[places])
+    wanted = np.take_along_axis(rows, true[:, None], axis=1)
+    return np.concatenate([wanted, 1 + (rows > wanted).sum(axis=1, keepdims=True)], axis=1)
 
 
 def pairs(reference: Reference, head: Head | None) -> tuple[np.ndarray, Scores]:
@@ -313,6 +346,7 @@ def label_sets(reference: Reference, head: Head | None) -> tuple[np.ndarray, Sco
 
 
 KINDS = {
+    "mlm": words,
     "ranking": rankings,
     "multi-label": label_sets,
     "multiple-choice": choices,
