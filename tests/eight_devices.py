@@ -5,14 +5,15 @@ import numpy as np
 import pytest
 
 from bertjax import BertConfig, BertForSentenceEmbedding, BertForSequenceClassification, BertModel
-from bertjax.engine import compiled_steps, sizes
+from bertjax.engine import blocks, compiled_steps, gates, sizes
 from bertjax.engine import run as engine
 from bertjax.engine.blocks import Slot, Step
+from bertjax.engine.gates import GateTexts
 from bertjax.engine.journal import count_parts
 from bertjax.engine.sizes import Sizes
 from bertjax.engine.sweep_input import make_sweep_input
 from bertjax.interventions import ablations as ab
-from bertjax.interventions import readouts
+from bertjax.interventions import every_head, readouts
 from experiments.shared.attention import reduce_attention
 from tests.test_engine import pooled
 from tests.test_frame_semantics import first_row
@@ -135,3 +136,23 @@ def test_statistics_of_attention_maps_are_those_of_one_device(rng, examples, mon
     several = reduce_attention(model, texts, first_row)
     monkeypatch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
     assert largest_difference(several, reduce_attention(model, texts, first_row)) < 1e-6
+
+
+def test_gradients_of_gates_are_those_of_one_device(rng, monkeypatch):
+    model, texts = random_model(BertForSequenceClassification, FIVE), encodings(FIVE, rng, rng.integers(2, 12, 31))
+
+    def grade(example, given):
+        return 0.5 * float((given**2).sum()), given
+
+    replaced = ab.ablation(FIVE, every_head(FIVE), "uniform")
+    several = GateTexts(texts, np.arange(31), 31)
+    monkeypatch.setattr(gates, "choose_length", lambda config, lengths: 16)
+    monkeypatch.setattr(gates, "default_tokens", lambda config: 128)  # eight rows
+    found = gates.gate_gradients(model, several, replaced, readouts.logits, grade)
+    with monkeypatch.context() as alone:
+        alone.setattr(blocks, "make_mesh", lambda devices, rows: None)
+        expected = gates.gate_gradients(model, several, replaced, readouts.logits, grade)
+    assert np.abs(expected.gradients).max() > 1e-6
+    for name in ("losses", "gradients", "absolute"):
+        ours, theirs = getattr(found, name), getattr(expected, name)
+        np.testing.assert_allclose(ours, theirs, atol=1e-5 * np.abs(theirs).max())
