@@ -1,6 +1,7 @@
 """What gradients say of heads: against differences of the exact engine, for every task and every mode; and the call."""
 
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from bertjax.study.job import load_job
 from bertjax.study.outputs import mean_outputs
 from bertjax.study.settings import Settings, for_this_device
 from bertjax.tasks.losses import binary_cross_entropy, cosine_and_gradients, cross_entropy
+from tests.test_saved import check_by_jsonschema
 from tests.test_tasks_everywhere import MADE
 from tests.workshop import make_classifier, make_cross_encoder, make_embedder, write_pairs
 
@@ -112,6 +114,82 @@ def test_losses_are_those_of_torch():
     np.testing.assert_allclose(cosine_and_gradients(first, others)[0], expected.numpy())
 
 
+def outputs_of(job):
+    """What metrics read of the base run, and the losses of its texts."""
+    form, texts = job.encoded.form, job.encoded
+    few = [Ablation("0.0", (Change(0, 0, "zero"),))]
+    asked = {"at": texts.at, "targets": texts.targets}
+    swept = sweep(job.model, texts.texts, few, form.readout, combine=form.combine, progress=False, **asked)
+    return texts.outputs_of(swept).base.astype(np.float64), head_gradients(job.model, texts).losses
+
+
+@pytest.mark.parametrize(
+    ("case", "loss_of"),
+    [
+        ("minimal-pairs", lambda outputs: np.logaddexp(0, outputs[:, 0] - outputs[:, 1])),  # bad, good
+        ("agreement", lambda outputs: np.logaddexp(0, outputs[:, 0] - outputs[:, 1])),
+        ("token-classification", lambda outputs: -outputs[:, 0]),
+        ("multi-label", lambda outputs: -outputs[:, 0]),
+    ],
+)
+def test_losses_are_of_what_metrics_read(case, loss_of, tmp_path):
+    outputs, losses_of_texts = outputs_of(load(case, tmp_path))
+    np.testing.assert_allclose(losses_of_texts, loss_of(outputs), rtol=1e-4, atol=1e-5)
+    assert np.ptp(losses_of_texts) > 1e-3
+
+
+def test_the_loss_of_words_is_their_mean_surprisal(tmp_path):
+    job = load("mlm", tmp_path)
+    outputs, losses_of_texts = outputs_of(job)
+    for example in np.unique(job.encoded.units):
+        own = job.encoded.units == example
+        np.testing.assert_allclose(losses_of_texts[example], -outputs[own, 0].mean(), rtol=1e-5)
+
+
+def test_losses_of_labels_are_of_the_columns_that_labels_name(tmp_path):
+    job = load("classifier", tmp_path)
+    outputs, losses_of_texts = outputs_of(job)
+    expected = [cross_entropy(row, label)[0] for row, label in zip(outputs, job.examples.labels.tolist(), strict=True)]
+    np.testing.assert_allclose(losses_of_texts, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("case", ["embedder", "cross-encoder"])
+def test_losses_of_pairs_are_lowest_where_yes_is_most_alike(case, tmp_path):
+    job = load(case, tmp_path)
+    for example, label in enumerate(job.examples.labels.tolist()):
+        alike, apart = (
+            (np.array([[1.0, 0.0], end]) for end in ([1.0, 0.0], [0.0, 1.0]))
+            if case == "embedder"
+            else (np.array([[9.0]]), -np.array([[9.0]]))
+        )
+        best, worst = (alike, apart) if label == 1 else (apart, alike)
+        assert job.encoded.objective.grade(example, best)[0] < job.encoded.objective.grade(example, worst)[0]
+
+
+def test_the_loss_of_an_answer_is_least_where_its_tokens_are_likeliest(tmp_path):
+    encoded = load("question-answering", tmp_path).encoded
+    seen = 0
+    for example in range(encoded.examples):
+        numbers = list(encoded.numbers_of(example))
+        given = np.zeros((len(numbers), encoded.at.shape[1], 2))
+        for window, number in enumerate(numbers):
+            tokens = [encoded.encodings[number].tokens[place] for place in encoded.at[number]]
+            place = tokens.index("cat") if "cat" in tokens else 0
+            seen += place > 0
+            given[window, place] = 60
+        assert encoded.objective.grade(example, given)[0] < 1e-9
+    assert seen
+
+
+def test_the_loss_of_a_ranking_is_least_where_relevant_texts_are_first(tmp_path):
+    encoded = load("ranking", tmp_path).encoded
+    for example in range(encoded.examples):
+        count, relevant = len(encoded.members[example]) - 1, int(encoded.labels[example])
+        given = np.tile([[0.0, 1.0]], (count + 1, 1))
+        given[: relevant + 1] = [1.0, 0.0]  # the query, and what stands first among its texts
+        np.testing.assert_allclose(encoded.objective.grade(example, given)[0], np.log(relevant), atol=1e-6)
+
+
 def test_attributions_of_many_steps_sum_to_what_replacing_all_heads_changes(tmp_path):
     job = load("classifier", tmp_path, "uniform")
     found = head_gradients(job.model, job.encoded, "uniform", steps=24)
@@ -157,6 +235,7 @@ def test_results_are_read_by_whatever_reads_ablations(world, capsys):
     folder, exact, _ = world
     again = bertjax.read_results(folder / "gradients")
     assert again.names == exact.names
+    check_by_jsonschema(json.loads((folder / "gradients" / "summary.json").read_text()))
     assert again.summary["gradients"] == {"loss": "cross-entropy of the label", "unit": "nats", "steps": 1}
     changes, losses = again.outputs["outputs"][..., 1], again.outputs["base"][:, 0]
     for row in again.rows_of("importance"):

@@ -259,7 +259,7 @@ def test_the_summary_is_as_its_schema_says(folder, task):
     check_by_jsonschema(summary)
     assert summary["schema"] == SCHEMA
     properties = load_schema("summary")["properties"]
-    assert set(summary) == set(properties) - {"float32", "own_metrics", "numbers", "tags"}
+    assert set(summary) == set(properties) - {"float32", "own_metrics", "numbers", "tags", "gradients"}
     assert set(summary["ablations"][0]) == set(properties["ablations"]["items"]["properties"])
     for broken in (summary | {"seconds": None}, summary | {"schema": 1}, summary | {"files": {}}):
         with pytest.raises(jsonschema.ValidationError):
