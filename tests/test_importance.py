@@ -16,7 +16,7 @@ from bertjax.study import trust_in
 from bertjax.study.job import load_job
 from bertjax.study.outputs import mean_outputs
 from bertjax.study.settings import Settings, for_this_device
-from bertjax.tasks.losses import binary_cross_entropy, cosine_and_gradients, cross_entropy
+from bertjax.tasks.losses import binary_cross_entropy, cosine_and_gradients, cross_entropy, grade_logits
 from tests.test_saved import check_by_jsonschema
 from tests.test_tasks_everywhere import MADE
 from tests.workshop import make_classifier, make_cross_encoder, make_embedder, write_pairs
@@ -322,3 +322,11 @@ def test_without_any_label_there_is_no_loss(world, tmp_path):
     (tmp_path / "dev.tsv").write_text("sentence1\tsentence2\tlabel\na cat\ta dog\t-1\na door\ta cat\t-1\n")
     with pytest.raises(InputError, match="no example has a label"):
         bertjax.importance(folder / "model", "mrpc", data=tmp_path / "dev.tsv", split="test", progress=False)
+
+
+def test_the_loss_of_a_label_is_read_at_the_column_that_the_model_has_for_it():
+    given = np.array([[3.0, -1.0, 0.5]])
+    loss, gradient = grade_logits(np.array([0]), (2, 0, 1), True, 0, given)
+    expected, slopes = cross_entropy(given[0], 2)
+    np.testing.assert_allclose(loss, expected)
+    np.testing.assert_allclose(gradient, slopes[None])
