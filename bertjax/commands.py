@@ -126,11 +126,16 @@ def run_importance(options: argparse.Namespace) -> int:
     settings = replace(settings, output=settings.output or f"{settings.directory}-importance")
     with ProgressBar("gradients") as advance:
         results = run_importance(
-            settings, options.steps, say=say, progress=advance, weighing=partial(advance, note="weighing")
+            settings,
+            options.steps,
+            against=exact,
+            say=say,
+            progress=advance,
+            weighing=partial(advance, note="weighing"),
         )
     say(importance_table(results), wrap=True)
     if exact is not None:
-        say(trust_table(trust_in(results, exact)), wrap=True)
+        say(trust_table(trust_in(results, exact), exact), wrap=True)
     say(f"results in {settings.directory}, picture in {settings.directory / results.picture}")
     return 0
 

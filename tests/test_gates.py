@@ -1,5 +1,7 @@
 """Gradients of examples' losses with respect to gates on heads, against `jax.grad` of a call of the model itself."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ from bertjax import BertConfig, BertForMaskedLM, BertForSequenceClassification, 
 from bertjax.data import collate
 from bertjax.engine import gates
 from bertjax.engine.gates import GateTexts, gate_gradients
+from bertjax.engine.packing import first_fit
 from bertjax.interventions import ablation, every_head
 from tests.families import DISTINCT, config_of, sometimes
 from tests.tiny import encodings, random_model
@@ -153,3 +156,24 @@ def test_gradients_of_every_family_are_those_of_its_model(family):
     gradients = jnp.moveaxis(jax.jit(jax.jacfwd(of_batch))(gates_of_all), 0, -1)
     np.testing.assert_allclose(found.gradients, gradients, atol=5e-5 * np.abs(gradients).max())
     assert np.abs(gradients).max() > 1e-3
+
+
+def test_groups_fill_their_rows_and_keep_examples_whole():
+    rng = np.random.default_rng(9)
+    examples = np.repeat(np.arange(120), rng.integers(1, 4, 120))
+    lengths = rng.integers(3, 40, len(examples)).astype(np.int32)
+    lengths[50:53] = 90  # more than a group holds, of one example
+    examples[50:53] = examples[50]
+    examples = np.sort(examples)
+    groups = [*gates._cut(examples, lengths, 96, 4)]
+    assert [number for group in groups for number in group] == [*range(len(examples))]
+    rows = []
+    for group, after in itertools.pairwise(groups):
+        own = examples[group.start : group.stop]
+        assert own[-1] != examples[after.start]
+        rows.append(len(first_fit(lengths[group.start : group.stop], 96)))
+        assert rows[-1] <= 4 or len(set(own)) == 1
+        following = int((examples == examples[after.start]).sum())
+        more = lengths[group.start : group.stop + following]
+        assert len(first_fit(more, 96)) > 4  # there was no room for another example
+    assert rows.count(4) > 0.8 * len(rows)

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from bertjax.cli import main
 from bertjax.engine import sweep
 from bertjax.errors import InputError
 from bertjax.interventions import Ablation, Change, every_head
-from bertjax.study import trust_in
+from bertjax.study import run_importance, trust_in
 from bertjax.study.job import load_job
 from bertjax.study.outputs import mean_outputs
 from bertjax.study.settings import Settings, for_this_device
@@ -295,8 +296,10 @@ def test_trust_is_what_is_counted():
 )
 def test_what_gradients_do_not_have_is_refused(wrong, message, world):
     folder, *_ = world
+    steps, settings = wrong.get("steps", 1), {name: value for name, value in wrong.items() if name != "steps"}
+    given = {"model": str(folder / "model"), "task": "mrpc", "data": str(folder / "pairs.tsv")}
     with pytest.raises(InputError, match=message):
-        bertjax.importance(folder / "model", "mrpc", data=str(folder / "pairs.tsv"), progress=False, **wrong)
+        run_importance(Settings(**given | settings), steps, keep=False)
 
 
 def test_gradients_of_another_model_are_not_compared(world, tmp_path):
@@ -305,6 +308,35 @@ def test_gradients_of_another_model_are_not_compared(world, tmp_path):
     other = bertjax.importance(model, "mrpc", data=str(data), progress=False)
     with pytest.raises(InputError, match="of another model"):
         trust_in(other, exact)
+
+
+@pytest.mark.parametrize(
+    ("which", "message"),
+    [
+        ("layers", "holds no single heads"),
+        ("gradients", "holds no single heads"),
+        ("another task", "of task custom, the ablations of mrpc"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_anything_is_computed(which, message, world, monkeypatch):
+    folder, heads, found = world
+    data = folder / "pairs.tsv"
+    exact = {"gradients": found, "another task": heads}.get(which)
+    if exact is None:
+        exact = bertjax.ablate(folder / "model", "mrpc", ablate="layers", data=data, progress=False)
+    settings = Settings(model=str(folder / "model"), task="mrpc", data=str(data))
+    if which == "another task":
+        settings = replace(settings, task="custom", label_column="Quality", label_names=("0", "1"))
+        settings = replace(settings, text_columns=("#1 String", "#2 String"))
+    monkeypatch.setattr("bertjax.study.gradients.head_gradients", lambda *given, **more: pytest.fail("computed"))
+    with pytest.raises(InputError, match=message):
+        run_importance(settings, against=exact, keep=False)
+
+
+def test_the_page_has_the_examples_own_labels(world):
+    _, exact, found = world
+    assert [one["label"] for one in found.examples] == [one["label"] for one in exact.examples]
+    assert len({one["label"] for one in found.examples}) == 2
 
 
 def test_texts_without_a_word_to_ask_for_are_left_out(tmp_path):
@@ -330,3 +362,13 @@ def test_the_loss_of_a_label_is_read_at_the_column_that_the_model_has_for_it():
     expected, slopes = cross_entropy(given[0], 2)
     np.testing.assert_allclose(loss, expected)
     np.testing.assert_allclose(gradient, slopes[None])
+
+
+def test_lists_of_a_call_are_taken_as_lists(world):
+    folder, *_ = world
+    header = (folder / "pairs.tsv").read_text().splitlines()[0].split("\t")
+    columns = {"text_columns": header[-2:], "label_column": header[0], "label_names": ["0", "1"]}
+    found = bertjax.importance(folder / "model", "custom", data=folder / "pairs.tsv", progress=False, **columns)
+    assert list(found.summary["settings"]["label_names"]) == ["0", "1"]
+    with pytest.raises(InputError, match="text_columns must be a list of names of columns"):
+        bertjax.importance(folder / "model", "custom", data=folder / "pairs.tsv", text_columns="sentence1")

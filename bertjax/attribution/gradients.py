@@ -96,19 +96,9 @@ def head_gradients(
     several = [first] if steps == 1 else [passed((step + 0.5) / steps, step + 1) for step in range(steps)]
     shape = config.num_hidden_layers * config.num_attention_heads, len(first.losses)
     missing = np.isnan(first.losses)
-    changes, at_tokens = (
-        np.where(missing, np.nan, factor * np.mean([values(one) for one in several], axis=0).reshape(shape))
-        for factor, values in ((-1.0, _gradients), (1.0, _absolute))
-    )
-    return HeadGradients(first.losses, changes, at_tokens)
-
-
-def _gradients(passed: GateGradients) -> np.ndarray:
-    return passed.gradients
-
-
-def _absolute(passed: GateGradients) -> np.ndarray:
-    return passed.absolute
+    slopes = np.mean([one.gradients for one in several], axis=0).reshape(shape)
+    sizes = np.mean([one.absolute for one in several], axis=0).reshape(shape)
+    return HeadGradients(first.losses, np.where(missing, np.nan, -slopes), np.where(missing, np.nan, sizes))
 
 
 def _texts(encoded: Encoded) -> GateTexts:
@@ -139,7 +129,7 @@ def gradient_metrics(unit: str) -> tuple[Metric, ...]:
     return (
         Metric.of_sums(
             "predicted_loss",
-            "Loss as gradients predict it",
+            "Predicted loss",
             ratios.mean_of(NUMBERS, lambda outputs: outputs[..., 0]),
             greater_is_better=False,
             **more,

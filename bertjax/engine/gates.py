@@ -9,6 +9,7 @@ only what is cheap is computed again: about two forward passes of work. Where on
 that, the hidden states alone are kept, and each layer is computed once more.
 """
 
+from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Float, Int, Int32, Shaped
 
 from bertjax.checkpoints import BertConfig
 from bertjax.data import Encoding
@@ -27,7 +28,7 @@ from bertjax.engine import compiled_steps
 from bertjax.engine.blocks import BlockRunner, whole_chunks
 from bertjax.engine.compiled_steps import Block, BlockRows, Targets, flat
 from bertjax.engine.distributed.sharding import over_rows
-from bertjax.engine.packing import Packed, pack, total_lengths
+from bertjax.engine.packing import Packed, first_fit, pack, total_lengths
 from bertjax.engine.sizes import Blocks, choose_length, default_tokens
 from bertjax.engine.sweep_input import SweepInput, make_sweep_input
 from bertjax.errors import InputError
@@ -37,7 +38,6 @@ from bertjax.progress import Progress, silent
 
 # What a group of examples may hold of all layers, in bytes; twice that where an example is so large.
 GROUP_BYTES = 768 * 2**20
-FILLED = 0.95  # of a group's slots, as far as can be told before
 Grade = Callable[[int, Shaped[np.ndarray, "texts ..."]], tuple[float, Shaped[np.ndarray, "texts ..."]]]
 
 
@@ -84,10 +84,9 @@ def gate_gradients(
     *,
     gate: float = 1.0,
     means: Float[np.ndarray, "layers heads head_dim"] | None = None,
-    attention: str = "auto",
     progress: Progress = silent,
 ) -> GateGradients:
-    """Each example's loss, and how it changes with the gate of each head.
+    """Each example's loss, and how it changes with the gate of each head; attention is explicit.
 
     Args:
         texts: of all examples.
@@ -97,7 +96,6 @@ def gate_gradients(
             gradient with respect to that.
         gate: at which the gradient is taken, the same for all heads: 1 is the model as it is.
         means: the heads' outputs that mode 'mean' puts in place of their own.
-        attention: the form of attention; 'auto' is the explicit one, whose gradient is exact for any encoder.
         progress: called with the texts done and all texts, each twice: forward and back.
 
     Raises:
@@ -113,7 +111,7 @@ def gate_gradients(
         means=means,
         at=texts.at,
         targets=texts.targets,
-        attention="explicit" if attention == "auto" else attention,
+        attention="explicit",
     )
     several = _Pass(sweep_input, replaced, texts, gate)
     losses = np.full(texts.count, np.nan)
@@ -164,6 +162,16 @@ _Way: TypeAlias = Callable[[Block], tuple[Block, Float[Array, "two rows places h
 
 
 @record
+class _Given:
+    """What a layer reads beside hidden states."""
+
+    weights: LayerWeights
+    rows: BlockRows
+    gates: Float[Array, "runs rows token heads"]
+    changes: Changes | None
+
+
+@record
 class _Known:
     """What a readout needs of a chunk beside its hidden states."""
 
@@ -195,25 +203,11 @@ class _Pass:
 
     def __init__(self, sweep_input: SweepInput, replaced: Ablation, texts: GateTexts, gate: float):
         self.sweep_input, config = sweep_input, sweep_input.model.config
-        lengths = total_lengths(sweep_input.texts)
-        row_length = choose_length(config, lengths)
-        rows = max(1, default_tokens(config) // row_length)
-        for self.keeps in (True, False):
-            bytes_of_row = row_length * (_kept_bytes if self.keeps else _hidden_bytes)(config, row_length)
-            chunks = max(1, GROUP_BYTES // (rows * bytes_of_row))
-            groups = [*_cut(texts.examples, lengths, int(FILLED * chunks * rows * row_length))]
-            parts = [pack(sweep_input.texts[group.start : group.stop], row_length) for group in groups]
-            if max(part.rows for part in parts) * bytes_of_row <= 2 * GROUP_BYTES:
-                break
-        rows = min(rows, max(part.rows for part in parts))
-        parts = [whole_chunks(part, rows) for part in parts]
-        packed = _joined(groups, parts)
-        ends = np.cumsum([part.rows // rows for part in parts]).tolist()
-        self.groups = [
-            _Group(group, range(*chunks), []) for group, chunks in zip(groups, pairwise([0, *ends]), strict=True)
-        ]
-        self.runner = BlockRunner(sweep_input, packed, None, Blocks(rows, 1))
-        self.keeps = self.keeps and self.runner.mesh is None
+        layout = _lay_out(sweep_input, texts.examples)
+        rows, row_length = layout.rows, layout.packed.row_length
+        self.groups = layout.groups
+        self.runner = BlockRunner(sweep_input, layout.packed, None, Blocks(rows, 1))
+        self.keeps = layout.keeps and self.runner.mesh is None
         graphdef, self.state = self.runner.head
         self.read = _Read(graphdef, self.runner.longest, sweep_input.readout, self.runner.mesh)
         self.changes = [
@@ -310,13 +304,14 @@ class _Pass:
 
     def _step(self, layer: int, hidden: Block, rows: BlockRows) -> tuple[Block, "_Way"]:
         """A layer, and the way back through it."""
-        runner = self.runner
-        weights, changes, recipe = runner.weights[layer], self.changes[layer], runner.recipes[layer]
+        recipe, mesh = self.runner.recipes[layer], self.runner.mesh
+        given = _Given(self.runner.weights[layer], rows, self.gates, self.changes[layer])
         if self.keeps:
-            after, back = _forward_keeping(weights, hidden, rows, self.gates, changes, recipe=recipe)
+            after, back = _forward_keeping(given, hidden, recipe=recipe)
             return after, partial(_back_kept, back, rows)
-        given, how = (weights, hidden, rows, self.gates, changes), {"recipe": recipe, "mesh": runner.mesh}
-        return _forward(*given, **how), partial(_back, *given, **how)
+        return _forward(given, hidden, recipe=recipe, mesh=mesh), partial(
+            _back, given, hidden, recipe=recipe, mesh=mesh
+        )
 
 
 def _kept_bytes(config: BertConfig, row_length: int) -> int:
@@ -331,16 +326,57 @@ def _hidden_bytes(config: BertConfig, row_length: int) -> int:
     return 4 * config.hidden_size * config.num_hidden_layers
 
 
-def _cut(examples: Int[np.ndarray, " texts"], lengths: Int[np.ndarray, " texts"], most: int) -> Iterator[range]:
-    """Texts of whole examples, of about `most` tokens together."""
-    begins = np.flatnonzero(np.diff(examples, prepend=-1))
-    before = (np.cumsum(lengths) - lengths)[begins]
-    start, held = 0, 0
-    for begin, tokens in zip(begins.tolist(), before.tolist(), strict=True):
-        if begin > start and tokens - held >= most:
-            yield range(start, begin)
-            start, held = begin, tokens
-    yield range(start, len(examples))
+@dataclass(frozen=True)
+class _Layout:
+    """How examples go forward and back.
+
+    Args:
+        keeps: whether what products gave is kept.
+        groups: of examples.
+        packed: their texts, each group's in whole chunks of its own.
+        rows: of a chunk.
+    """
+
+    keeps: bool
+    groups: list[_Group]
+    packed: Packed
+    rows: int
+
+
+def _lay_out(sweep_input: SweepInput, examples: Int[np.ndarray, " texts"]) -> _Layout:
+    """Groups as large as memory allows, each filling whole chunks of rows as far as its examples let it."""
+    config, lengths = sweep_input.model.config, total_lengths(sweep_input.texts)
+    row_length = choose_length(config, lengths)
+    largest = int(np.bincount(examples, lengths).max())
+    keeps = largest * _kept_bytes(config, row_length) <= 2 * GROUP_BYTES
+    token_bytes = (_kept_bytes if keeps else _hidden_bytes)(config, row_length)
+    rows = max(1, default_tokens(config) // row_length)
+    most = max(1, GROUP_BYTES // (rows * row_length * token_bytes)) * rows
+    groups = [*_cut(examples, lengths, row_length, most)]
+    parts = [pack(sweep_input.texts[group.start : group.stop], row_length) for group in groups]
+    rows = min(rows, max(part.rows for part in parts))
+    parts = [whole_chunks(part, rows) for part in parts]
+    ends = np.cumsum([part.rows // rows for part in parts]).tolist()
+    several = zip(groups, pairwise([0, *ends]), strict=True)
+    return _Layout(
+        keeps, [_Group(group, range(*chunks), []) for group, chunks in several], _joined(groups, parts), rows
+    )
+
+
+def _cut(
+    examples: Int[np.ndarray, " texts"], lengths: Int32[np.ndarray, " texts"], row_length: int, most: int
+) -> Iterator[range]:
+    """Texts of whole examples, as many as so many rows hold; a single example may need more."""
+    ends = [*np.flatnonzero(np.diff(examples)).tolist(), len(examples) - 1]
+    tokens = np.cumsum(lengths)
+    start, held = 0, 0  # text, and tokens before it
+    while start < len(examples):
+        first = bisect(ends, start - 1)
+        last = max(first, bisect(ends, int(np.searchsorted(tokens, held + most * row_length, "right")) - 1) - 1)
+        while last > first and len(first_fit(lengths[start : ends[last] + 1], row_length)) > most:
+            last -= 1
+        yield range(start, ends[last] + 1)
+        start, held = ends[last] + 1, int(tokens[ends[last]])
 
 
 def _joined(groups: Sequence[range], parts: Sequence[Packed]) -> Packed:
@@ -359,46 +395,29 @@ def _joined(groups: Sequence[range], parts: Sequence[Packed]) -> Packed:
     return Packed(**{name: np.concatenate(several) for name, several in arrays.items()})
 
 
-def _layer(
-    weights: LayerWeights, hidden: Block, rows: BlockRows, gates: Array, changes: Changes, recipe: Recipe
-) -> Block:
-    after = packed_layer.gated(weights, flat(hidden), rows.flat(), flat(gates), changes, recipe)
+def _layer(given: _Given, hidden: Block, gates: Array, recipe: Recipe) -> Block:
+    assert given.changes is not None  # every head has one
+    after = packed_layer.gated(given.weights, flat(hidden), given.rows.flat(), flat(gates), given.changes, recipe)
     return after.reshape(hidden.shape)
 
 
 @partial(jax.jit, static_argnames=("recipe", "mesh"))
-def _forward(
-    weights: LayerWeights,
-    hidden: Block,
-    rows: BlockRows,
-    gates: Float[Array, "runs rows token heads"],
-    changes: Changes,
-    *,
-    recipe: Recipe,
-    mesh: Mesh | None,
-) -> Block:
-    def local(hidden: Block, rows: BlockRows, gates: Array, weights: LayerWeights, changes: Changes) -> Block:
-        return _layer(weights, hidden, rows, gates, changes, recipe)
+def _forward(given: _Given, hidden: Block, *, recipe: Recipe, mesh: Mesh | None) -> Block:
+    def local(hidden: Block, rows: BlockRows, gates: Array, weights: LayerWeights, changes: Changes | None) -> Block:
+        return _layer(_Given(weights, rows, gates, changes), hidden, gates, recipe)
 
-    return over_rows(local, mesh, [hidden, rows, gates], [weights, changes])
+    return over_rows(local, mesh, [hidden, given.rows, given.gates], [given.weights, given.changes])
 
 
 @partial(jax.jit, static_argnames=("recipe",))
 def _forward_keeping(
-    weights: LayerWeights,
-    hidden: Block,
-    rows: BlockRows,
-    gates: Float[Array, "runs rows token heads"],
-    changes: Changes,
-    *,
-    recipe: Recipe,
+    given: _Given, hidden: Block, *, recipe: Recipe
 ) -> tuple[Block, Callable[[Block], tuple[Block, Array]]]:
     """A layer, and the way back through it, which holds what its products gave."""
-
-    def step(hidden: Block, gates: Array) -> Block:
-        return _layer(weights, hidden, rows, gates, changes, recipe)
-
-    after, back = jax.vjp(jax.checkpoint(step, policy=jax.checkpoint_policies.dots_saveable), hidden, gates)
+    step = jax.checkpoint(
+        lambda hidden, gates: _layer(given, hidden, gates, recipe), policy=jax.checkpoint_policies.dots_saveable
+    )
+    after, back = jax.vjp(step, hidden, given.gates)
     return after, back
 
 
@@ -410,6 +429,23 @@ def _back_kept(
     return before, _by_place(of_gates, rows)
 
 
+@partial(jax.jit, static_argnames=("recipe", "mesh"))
+def _back(
+    given: _Given, hidden: Block, slope: Block, *, recipe: Recipe, mesh: Mesh | None
+) -> tuple[Block, Float[Array, "two rows places heads"]]:
+    """The way back through a layer, which is computed once more."""
+
+    def local(
+        hidden: Block, slope: Block, rows: BlockRows, gates: Array, weights: LayerWeights, changes: Changes | None
+    ) -> tuple[Block, Array]:
+        own = _Given(weights, rows, gates, changes)
+        _, back = jax.vjp(lambda hidden, gates: _layer(own, hidden, gates, recipe), hidden, gates)
+        before, of_gates = back(slope)
+        return before, _by_place(of_gates, rows)
+
+    return over_rows(local, mesh, [hidden, slope, given.rows, given.gates], [given.weights, given.changes])
+
+
 def _by_place(
     of_gates: Float[Array, "runs rows token heads"], rows: BlockRows
 ) -> Float[Array, "two rows places heads"]:
@@ -418,31 +454,6 @@ def _by_place(
     members = (rows.segments[0][..., None] == numbers[None, None]).astype(of_gates.dtype)
     both = jnp.stack([of_gates[0], jnp.abs(of_gates[0])])
     return jnp.einsum("srth,rtp->srph", both, members, precision="highest")
-
-
-@partial(jax.jit, static_argnames=("recipe", "mesh"))
-def _back(
-    weights: LayerWeights,
-    hidden: Block,
-    rows: BlockRows,
-    gates: Float[Array, "runs rows token heads"],
-    changes: Changes,
-    slope: Block,
-    *,
-    recipe: Recipe,
-    mesh: Mesh | None,
-) -> tuple[Block, Float[Array, "two rows places heads"]]:
-    """Slopes of a layer's input, and of its gates: summed over a text's tokens, and in absolute value."""
-
-    def local(
-        hidden: Block, rows: BlockRows, gates: Array, slope: Block, weights: LayerWeights, changes: Changes
-    ) -> tuple[Block, Array]:
-        step = partial(_layer, weights, rows=rows, changes=changes, recipe=recipe)
-        _, back = jax.vjp(lambda hidden, gates: step(hidden, gates=gates), hidden, gates)
-        before, of_gates = back(slope)
-        return before, _by_place(of_gates, rows)
-
-    return over_rows(local, mesh, [hidden, rows, gates, slope], [weights, changes])
 
 
 @partial(jax.jit, static_argnames=("read",))

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,8 @@ from bertjax.results import Results, check_directory
 from bertjax.study.conclusion import conclude
 from bertjax.study.job import Job, load_job
 from bertjax.study.outputs import mean_outputs
-from bertjax.study.settings import Settings, check_settings, for_this_device
+from bertjax.study.provenance import where_from
+from bertjax.study.settings import Settings, check_settings, for_this_device, settings_of_call
 from bertjax.tasks import TaskResult
 
 
@@ -45,19 +45,33 @@ def importance(
     mode: str = "zero",
     steps: int = 1,
     output: str | Path | None = None,
+    overwrite: bool = False,
+    limit: int | None = None,
+    seed: int = 0,
+    data: str | Path | None = None,
+    data_dir: str | Path | None = None,
+    split: str = "validation",
+    text_columns: Sequence[str] | None = None,
+    label_column: str | None = None,
+    label_names: Sequence[str] | None = None,
+    max_length: int | None = None,
+    prompts: Sequence[str] | None = None,
+    every_word: bool = False,
+    pll: str = "original",
+    stride: int = 128,
+    readout: str = "auto",
     progress: Progress | bool = True,
-    **options: Any,
 ) -> Results:
     """What gradients say of each head of a model on a task: `bertjax importance` as a call.
 
     Args:
-        model: directory, hub id or 'package:NAME'.
-        task: as in `ablate`.
         mode: what takes a head's place: 'zero' (Michel et al. 2019), 'uniform' attention, or its 'mean' output.
         steps: 1 for gradients at the model as it is; of more, their mean on the way to all heads replaced.
         output: a directory to write to; None writes nothing.
+        overwrite: replace results that are there.
+        model, task, limit, seed, data, data_dir, split, text_columns, label_column, label_names, max_length, prompts, \
+            every_word, pll, stride, readout: as in `ablate`.
         progress: True shows a bar; or a function called with the work done and the total work.
-        options: further ones of `ablate` that say which examples there are, such as `data`, `limit` and `seed`.
 
     Returns: results whose metrics are 'predicted_loss', the mean loss that gradients predict without a head;
         'importance', the mean over examples of the absolute change; and 'token_importance', of which absolute values
@@ -69,9 +83,27 @@ def importance(
     >>> bertjax.importance(limit=40).names[:2]  # doctest: +SKIP
     ['0.0', '0.1']
     """
-    given: dict[str, Any] = {"model": model, "task": task, "mode": mode, "output": output, **options}
-    texts = {name: str(value) for name, value in given.items() if isinstance(value, Path)}
-    settings = Settings(**(given | texts))
+    settings = settings_of_call(
+        model=model,
+        task=task,
+        mode=mode,
+        output=output,
+        overwrite=overwrite,
+        limit=limit,
+        seed=seed,
+        data=data,
+        data_dir=data_dir,
+        split=split,
+        text_columns=text_columns,
+        label_column=label_column,
+        label_names=label_names,
+        max_length=max_length,
+        prompts=prompts,
+        every_word=every_word,
+        pll=pll,
+        stride=stride,
+        readout=readout,
+    )
     with shown(progress, "gradients") as report:
         weighing = partial(report, note="weighing")
         return run_importance(settings, steps, progress=report, weighing=weighing, keep=output is not None)
@@ -80,6 +112,8 @@ def importance(
 def run_importance(
     settings: Settings,
     steps: int = 1,
+    *,
+    against: Results | None = None,
     say: Callable[[str], None] = lambda line: None,
     progress: Progress = silent,
     weighing: Progress = silent,
@@ -90,11 +124,13 @@ def run_importance(
     Args:
         settings: which model, task and examples; all heads, one by one.
         steps: as in `importance`.
+        against: results of `ablate` that these gradients are going to be compared with.
         say: called with a line at each step.
         progress, weighing: called with the work done and the total work.
         keep: whether anything is written.
 
     Raises:
+        InputError: they cannot be compared; found before anything is computed.
         OutputError: the directory cannot be written, or holds results already.
         BertjaxError: whatever is wrong with model, data or settings.
     """
@@ -105,6 +141,9 @@ def run_importance(
     if keep:
         check_directory(settings.directory, settings.overwrite)
     job = load_job(settings)
+    if against is not None:
+        where = where_from(job.model, job.directory, settings.model)["model"]
+        _check_comparable(where["weights_sha256"], job.examples.task.name, against)
     objective = job.encoded.objective
     if objective is None:
         raise InputError(f"{job.examples.task.name} has no loss whose gradients could be taken")
@@ -131,7 +170,7 @@ def _of_kept(job: Job, kept: Sequence[int]) -> GradientJob:
         examples=len(kept),
         asked=None,
         collect=None,
-        labels=np.zeros(len(kept)),
+        labels=None if encoded.labels is None else np.zeros(len(kept)),  # of examples, not of words
         units=None,
         fixed={},
         members=[np.array(encoded.numbers_of(example), np.int64) for example in kept],
@@ -164,12 +203,21 @@ def trust_in(gradients: Results, exact: Results, metric: str = "importance") -> 
     Raises:
         InputError: the results are not of one model's heads.
     """
-    if gradients.summary["model"]["weights_sha256"] != exact.summary["model"]["weights_sha256"]:
-        raise InputError("the gradients are of another model than the ablations: give results of one")
+    summary = gradients.summary
+    _check_comparable(summary["model"]["weights_sha256"], summary["data"]["task"], exact)
     estimates = {row.name: abs(row.difference or 0.0) for row in gradients.rows_of(metric)}
     effects = {row.name: row.difference for row in exact.rows_of()}
     names: Sequence[str] = [name for name in estimates if name in effects]
-    if len(names) < 2:
-        raise InputError(f"{exact.source} holds no single heads: give results of bertjax ablate --ablate heads")
     sizes = np.array([np.nan if effects[name] is None else effects[name] for name in names], np.float64)
     return compare_with_exact(names, np.array([estimates[name] for name in names]), sizes)
+
+
+def _check_comparable(weights_sha256: str, task: str, exact: Results) -> None:
+    """Raise `InputError` where gradients cannot be compared with these ablations."""
+    summary = exact.summary
+    if weights_sha256 != summary["model"]["weights_sha256"]:
+        raise InputError("the gradients are of another model than the ablations: give results of one")
+    if task != summary["data"]["task"]:
+        raise InputError(f"the gradients are of task {task}, the ablations of {summary['data']['task']}: give one task")
+    if "gradients" in summary or sum(entry["head"] is not None for entry in summary["ablations"]) < 2:
+        raise InputError(f"{exact.source} holds no single heads: give results of bertjax ablate --ablate heads")

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from bertjax import arguments
 from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.engine import (
     Estimate,
@@ -35,7 +34,7 @@ from bertjax.study.outputs import (
     sweep_plainly,
     sweep_together,
 )
-from bertjax.study.settings import Settings, check_settings, for_this_device
+from bertjax.study.settings import Settings, check_settings, for_this_device, settings_of_call
 from bertjax.tasks import Chosen, TaskResult
 
 # What one ablation of a collection is; of the others a set.
@@ -113,27 +112,27 @@ def ablate(
     >>> bertjax.ablate(limit=40, heads=["4.2", "5.5"]).names  # doctest: +SKIP
     ['4.2', '5.5']
     """
-    settings = Settings(
-        model=_text(model),
+    settings = settings_of_call(
+        model=model,
         task=task,
         mode=mode,
-        ablate=_text(ablate),
-        heads=_texts(heads, "heads", "names such as '3.0'"),
-        output=None if output is None else _text(output),
+        ablate=ablate,
+        heads=heads,
+        output=output,
         overwrite=overwrite,
         metric=metric,
         limit=limit,
         seed=seed,
-        data=None if data is None else _text(data),
-        data_dir=None if data_dir is None else _text(data_dir),
+        data=data,
+        data_dir=data_dir,
         split=split,
-        text_columns=_texts(text_columns, "text_columns", "names of columns"),
+        text_columns=text_columns,
         label_column=label_column,
-        label_names=_texts(label_names, "label_names", "names of labels"),
+        label_names=label_names,
         subset_size=subset_size,
         subset_count=subset_count,
         max_length=max_length,
-        prompts=_texts(prompts, "prompts", "names of prompts, or texts"),
+        prompts=prompts,
         every_word=every_word,
         pll=pll,
         stride=stride,
@@ -147,16 +146,6 @@ def ablate(
         results = run_job(settings, progress=report, weighing=weighing, keep=output is not None)
     assert results is not None
     return results
-
-
-def _text(value: str | Path) -> str:
-    """A path as text; anything else as it is, for `check_settings` to judge."""
-    return str(value) if isinstance(value, Path) else value
-
-
-def _texts(values: Sequence[str] | None, name: str, content: str) -> tuple[str, ...] | None:
-    """A list of texts as a tuple. Raises `InputError` for a single text, and for anything else."""
-    return None if values is None else arguments.several(values, name, f"a list of {content}", str)
 
 
 def run_job(

@@ -157,6 +157,28 @@ class Settings:
         return user_path(output, OutputError)
 
 
+# What the lists among a call's arguments hold.
+CONTENTS = {
+    "heads": "names such as '3.0'",
+    "text_columns": "names of columns",
+    "label_names": "names of labels",
+    "prompts": "names of prompts, or texts",
+}
+
+
+def settings_of_call(**given: Any) -> Settings:
+    """The settings of a call's arguments: paths as texts, lists as tuples; all else for `check_settings` to judge.
+
+    Raises:
+        InputError: a list that is none, or a single text in its place.
+    """
+    made: dict[str, Any] = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
+    for name, content in CONTENTS.items():
+        if made.get(name) is not None:
+            made[name] = arguments.several(made[name], name, f"a list of {content}", str)
+    return Settings(**made)
+
+
 def _hash_file(path: Path) -> str | None:
     """sha256 of a file; None where there is none."""
     return hash_file(path, InputError) if is_file(path, InputError) else None

@@ -85,15 +85,15 @@ def _ends(row: Row, form: str) -> str:
     return "" if row.low is None or row.high is None else f"{form.format(row.low)} to {form.format(row.high)}"
 
 
-def trust_table(trust: Trust) -> PlainTable:
+def trust_table(trust: Trust, exact: Results) -> PlainTable:
     """How well gradients order heads, a line for each thing that is measured.
 
     Args:
         trust: what `trust_in` gives.
+        exact: the results of `ablate` that it was given.
     """
-    table = PlainTable(
-        title="Order of heads by gradients beside that of exact effects", title_justify="left", box=SIMPLE_HEAD
-    )
+    effects = f"exact effects on {exact.measure().label}, mode {exact.summary['mode']['name']}"
+    table = PlainTable(title=f"Order of heads by gradients beside {effects}", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("measure")
     table.add_column("gradients", justify="right")
     table.add_column("random heads", justify="right")
