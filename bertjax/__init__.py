@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         load,
     )
     from bertjax.results import Results, read_results
-    from bertjax.study import ablate, importance
+    from bertjax.study import ablate, head_interactions, importance, shapley_values
 
 __version__ = "0.1.0"
 
@@ -53,7 +53,7 @@ _ROOM_OF = {
         ["BertForTokenClassification", "BertModel", "ModelOutput", "Numerics", "Overrides", "load"], "model"
     ),
     **dict.fromkeys(["Results", "read_results"], "results"),
-    **dict.fromkeys(["ablate", "importance"], "study"),
+    **dict.fromkeys(["ablate", "head_interactions", "importance", "shapley_values"], "study"),
     **dict.fromkeys(["use_compile_cache"], "machine"),
 }
 
@@ -97,6 +97,7 @@ __all__ = [
     "collate",
     "errors",
     "estimate",
+    "head_interactions",
     "importance",
     "load",
     "mean_head_outputs",
@@ -104,6 +105,7 @@ __all__ = [
     "plain",
     "read_results",
     "readouts",
+    "shapley_values",
     "sweep",
     "use_compile_cache",
     "weigh",

@@ -15,11 +15,13 @@ from bertjax.commands import (
     run_ablate,
     run_compare,
     run_importance,
+    run_interactions,
     run_parity,
     run_plan,
     run_plot,
     run_prepare,
     run_report,
+    run_shapley,
     run_show,
 )
 from bertjax.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, BertjaxError, Interrupted, shorten
@@ -124,6 +126,8 @@ def _parser(command: str | None = None) -> Parser:
     _add_ablate(commands, command in ("ablate", None))
     _add_plan(commands, command in ("plan", None))
     _add_importance(commands, command in ("importance", None))
+    _add_interactions(commands, command in ("interactions", None))
+    _add_shapley(commands, command in ("shapley", None))
     _add_saved(commands)
     _add_parity(commands)
     _add_data(commands)
@@ -178,8 +182,56 @@ def _add_importance(commands: "argparse._SubParsersAction[Parser]", with_setting
     group.add_argument(
         "--against", metavar="DIR", help="results of bertjax ablate on the same model, to compare the order of heads"
     )
-    add = adder("results")
-    add("output", "directory for the results (default named after the job, ending in importance)", metavar="DIR")
+    _add_place(adder("results"), parser, "importance")
+
+
+def _add_interactions(commands: "argparse._SubParsersAction[Parser]", with_settings: bool) -> None:
+    text = (
+        "Which heads matter together: for each pair the effect of ablating both, less the sum of the effects of "
+        "ablating each. All pairs of 144 heads are 10,296 runs: --heads takes some. What it costs is said before it "
+        "runs, an interrupted run resumes, and the results are read by show, plot, report and compare."
+    )
+    parser = commands.add_parser("interactions", help="which heads matter together, pair by pair", description=text)
+    parser.set_defaults(run=run_interactions)
+    if with_settings:
+        adder = _adder(parser, ablate="pairs")
+        _add_derived(adder)
+        _add_place(adder("results"), parser, "interactions")
+
+
+def _add_shapley(commands: "argparse._SubParsersAction[Parser]", with_settings: bool) -> None:
+    text = (
+        "What each head adds to the score, whatever else is gone: its Shapley value, the mean over orders in which "
+        "heads are taken away one after another. Orders are drawn in pairs, each with its reverse; where every set of "
+        "the heads costs no more, all are run. What it costs is said before it runs, and an interrupted run resumes."
+    )
+    parser = commands.add_parser("shapley", help="what each head adds, whatever else is gone", description=text)
+    parser.set_defaults(run=run_shapley)
+    if with_settings:
+        adder = _adder(parser)
+        _add_derived(adder)
+        group = parser.add_argument_group("orders")
+        text = "orders to draw at most, an even number (default 100)"
+        group.add_argument("--orders", type=positive, default=100, metavar="N", help=text)
+        text = "stop as soon as every value is known to this, as the score is printed, such as 0.5 (points)"
+        group.add_argument("--within", type=float, metavar="W", help=text)
+        _add_place(adder("results"), parser, "shapley")
+
+
+def _add_derived(adder: Callable[[str], Callable[..., None]]) -> None:
+    """The options of a job whose results are made of a sweep's."""
+    add = adder("model, task and heads")
+    _add_model(add)
+    add("heads", "only these heads, as LAYER.HEAD; the others stay", nargs="+", metavar="L.H")
+    _add_metric(add)
+    _add_source(adder("examples"))
+    add = adder("computation")
+    _add_precision(add)
+
+
+def _add_place(add: Callable[..., None], parser: Parser, ending: str) -> None:
+    """Where results go that end in a word of their own."""
+    add("output", f"directory for the results (default named after the job, ending in {ending})", metavar="DIR")
     add("overwrite", "replace the results in DIR", action="store_true")
     parser.add_argument("--no-compile-cache", action="store_true", help="do not cache compiled code")
 
@@ -236,14 +288,21 @@ def _add_model(add: Callable[..., None]) -> None:
 
 
 def _add_what(add: Callable[..., None]) -> None:
-    from bertjax.evidence import METRICS
     from bertjax.study import COLLECTIONS
 
     _add_model(add)
     add("ablate", f"{', '.join(COLLECTIONS)}, or a file with a set of heads in each line", metavar="WHAT")
     add("heads", "restrict to these heads, as LAYER.HEAD; for 'cumulative' in this order", nargs="+", metavar="L.H")
+    text = "run only the N that gradients say change the loss most, and a few others to see what is missed"
+    add("screen", text, type=positive, metavar="N")
     add("subset_size", "for 'subsets': heads of each (default 2)", type=positive, metavar="K")
     add("subset_count", "for 'subsets': how many (default 100)", type=positive, metavar="N")
+    _add_metric(add)
+
+
+def _add_metric(add: Callable[..., None]) -> None:
+    from bertjax.evidence import METRICS
+
     text = f"the main metric (default the task's own): {', '.join(METRICS)}, or module:function of your own"
     add("metric", text, metavar="M")
 
@@ -280,14 +339,18 @@ def _add_source(add: Callable[..., None]) -> None:
 
 
 def _add_how(add: Callable[..., None]) -> None:
+    add("engine", "fast shares work between ablations; plain is one vmapped run for each", choices=["fast", "plain"])
+    _add_precision(add)
+    add("batch_size", "with --engine plain: texts computed together (default by device)", type=positive, metavar="N")
+    add("chunk_size", "with --engine plain: ablations computed together", type=positive, metavar="N")
+
+
+def _add_precision(add: Callable[..., None]) -> None:
     text = "number format; auto is bfloat16 on a TPU, float32 elsewhere"
     add("precision", text, choices=["auto", "float32", "bfloat16"])
-    add("engine", "fast shares work between ablations; plain is one vmapped run for each", choices=["fast", "plain"])
     text = "attention implementation of --engine fast; auto is the fastest on this device (README)"
     add("attention", text, choices=["auto", "explicit", "fused", "pallas"])
     add("memory", "memory to stay within, e.g. 8GB (default most of what is free)", metavar="SIZE")
-    add("batch_size", "with --engine plain: texts computed together (default by device)", type=positive, metavar="N")
-    add("chunk_size", "with --engine plain: ablations computed together", type=positive, metavar="N")
 
 
 def _add_output(add: Callable[..., None]) -> None:
@@ -329,7 +392,9 @@ def _add_saved(commands: "argparse._SubParsersAction[Parser]") -> None:
     )
     plot = command("plot", run_plot, "draw a picture of saved results", text)
     plot.add_argument("directory", metavar="DIR", help="results of bertjax ablate")
-    plot.add_argument("--figure", default="auto", choices=["auto", "map", "ranking", "layers", "attention", "change"])
+    plot.add_argument(
+        "--figure", default="auto", choices=["auto", "map", "ranking", "layers", "pairs", "attention", "change"]
+    )
     plot.add_argument("-o", "--output", required=True, metavar="FILE", help="ends in .png, .pdf or .svg")
     plot.add_argument("--metric", metavar="M", help="(default the main one)")
     plot.add_argument("--head", metavar="L.H", help="of 'attention' and 'change' (default the largest effect)")

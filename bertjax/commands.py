@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from bertjax.study import Settings
 
 
+SHOWN_EFFECTS = 20  # at the end of a command
+
+
 def run_ablate(options: argparse.Namespace) -> int:
     """`bertjax ablate`."""
     from bertjax.study import check_settings, run_job
@@ -122,8 +125,7 @@ def run_importance(options: argparse.Namespace) -> int:
 
     _choose_cache(options)
     exact = None if options.against is None else read_results(options.against)
-    settings = _settings(options)
-    settings = replace(settings, output=settings.output or f"{settings.directory}-importance")
+    settings = _settings_ending_in(options, "importance")
     with ProgressBar("gradients") as advance:
         results = run_importance(
             settings,
@@ -138,6 +140,48 @@ def run_importance(options: argparse.Namespace) -> int:
         say(trust_table(trust_in(results, exact), exact), wrap=True)
     say(f"results in {settings.directory}, picture in {settings.directory / results.picture}")
     return 0
+
+
+def run_interactions(options: argparse.Namespace) -> int:
+    """`bertjax interactions`."""
+    from bertjax.study import run_interactions
+
+    _choose_cache(options)
+    settings = _settings_ending_in(options, "interactions")
+    with ProgressBar("ablating") as advance:
+        weighing = partial(advance, note="weighing")
+        results = run_interactions(settings, say=say, progress=advance, weighing=weighing)
+    _show_effects(settings, results)
+    return 0
+
+
+def run_shapley(options: argparse.Namespace) -> int:
+    """`bertjax shapley`."""
+    from bertjax.study import Budget, run_shapley, shapley_line
+
+    _choose_cache(options)
+    settings, budget = _settings_ending_in(options, "shapley"), Budget(options.orders, options.within)
+    with ProgressBar("ablating") as advance:
+        weighing = partial(advance, note="weighing")
+        results = run_shapley(settings, budget, say=say, progress=advance, weighing=weighing)
+    _show_effects(settings, results)
+    say(shapley_line(results), wrap=True)
+    return 0
+
+
+def _settings_ending_in(options: argparse.Namespace, ending: str) -> "Settings":
+    """The `Settings` of the options, whose directory ends in a word of the command's own unless it was given."""
+    settings = _settings(options)
+    return replace(settings, output=settings.output or f"{settings.directory}-{ending}")
+
+
+def _show_effects(settings: "Settings", results: "Results") -> None:
+    """Print the largest effects, and where all of them are."""
+    from bertjax.results import show_table
+
+    say(show_table(results, top=SHOWN_EFFECTS), wrap=True)
+    say(f"results in {settings.directory}, picture in {settings.directory / results.picture}")
+    say(f"a page to look at: bertjax report {shlex.quote(str(settings.directory))}")
 
 
 def _choose_cache(options: argparse.Namespace) -> None:

@@ -328,7 +328,8 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_computed(which, m
     if which == "another task":
         settings = replace(settings, task="custom", label_column="Quality", label_names=("0", "1"))
         settings = replace(settings, text_columns=("#1 String", "#2 String"))
-    monkeypatch.setattr("bertjax.study.gradients.head_gradients", lambda *given, **more: pytest.fail("computed"))
+    place = "bertjax.study.derived.gradients.head_gradients"
+    monkeypatch.setattr(place, lambda *given, **more: pytest.fail("computed"))
     with pytest.raises(InputError, match=message):
         run_importance(settings, against=exact, keep=False)
 
@@ -337,6 +338,13 @@ def test_the_page_has_the_examples_own_labels(world):
     _, exact, found = world
     assert [one["label"] for one in found.examples] == [one["label"] for one in exact.examples]
     assert len({one["label"] for one in found.examples}) == 2
+
+
+def test_gradients_of_a_ranking_are_results_too(tmp_path):
+    make, write, name = MADE["ranking"]
+    found = bertjax.importance(make(tmp_path / "model"), "ranking", data=write(tmp_path / name), progress=False)
+    assert found.rows_of("importance")[0].score > 0
+    assert {one["relevance"] > 0 for one in found.examples[0]["candidates"]} == {True}
 
 
 def test_texts_without_a_word_to_ask_for_are_left_out(tmp_path):

@@ -1,4 +1,4 @@
-"""Attribution: what gradients say of heads, and how far that is from what ablation shows."""
+"""Attribution: what gradients say of heads and how far that is to be trusted, and what heads do together."""
 
 from bertjax.attribution.gradients import (
     NUMBERS,
@@ -7,14 +7,34 @@ from bertjax.attribution.gradients import (
     head_gradients,
     normalise_by_layer,
 )
+from bertjax.attribution.interactions import interaction_metrics, pair_interactions, with_singles
+from bertjax.attribution.shapley import (
+    Drawn,
+    added_in_order,
+    all_subsets,
+    draw_orders,
+    exact_values,
+    runs_of_order,
+    shapley_metric,
+)
 from bertjax.attribution.trust import Trust, compare_with_exact
 
 __all__ = [
     "NUMBERS",
+    "Drawn",
     "HeadGradients",
     "Trust",
+    "added_in_order",
+    "all_subsets",
     "compare_with_exact",
+    "draw_orders",
+    "exact_values",
     "gradient_metrics",
     "head_gradients",
+    "interaction_metrics",
     "normalise_by_layer",
+    "pair_interactions",
+    "runs_of_order",
+    "shapley_metric",
+    "with_singles",
 ]

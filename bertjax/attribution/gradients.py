@@ -138,12 +138,14 @@ def gradient_metrics(unit: str) -> tuple[Metric, ...]:
             "importance",
             "Gradient importance",
             ratios.mean_of(NUMBERS, lambda outputs: np.abs(outputs[..., 1])),
+            of_effects=True,
             **more,
         ),
         Metric.of_sums(
             "token_importance",
             "Gradient importance, at each token",
             ratios.mean_of(NUMBERS, lambda outputs: outputs[..., 2]),
+            of_effects=True,
             **more,
         ),
     )

@@ -2,6 +2,7 @@
 
 from bertjax.evidence import ratios
 from bertjax.evidence.intervals import FEWEST_PLACES, LEVEL, percentile, rank_correlation
+from bertjax.evidence.jackknife import contributions
 from bertjax.evidence.measure import POINTS, SCORE, Measure
 from bertjax.evidence.metrics import (
     BUILT_IN,
@@ -40,6 +41,7 @@ __all__ = [
     "bootstrap_counts",
     "check_labels",
     "check_weighable",
+    "contributions",
     "describe_statistics",
     "find_metric",
     "labelled",

@@ -18,6 +18,8 @@ class Measure:
         unit: what it is printed in. 'points' is 100 times the score; in any other unit, such as 'nats', and where it is
             empty, the score is printed as it is.
         greater_is_better: False for losses and errors, such as a cross-entropy.
+        of_effects: whether its scores are themselves effects, of which 0 is none, such as a Shapley value: there is no
+            score without an ablation that they would be a change of.
 
     >>> Measure("Accuracy").with_unit(Measure("Accuracy").change(-0.0123))
     '−1.23 points'
@@ -28,6 +30,7 @@ class Measure:
     label: str = "Score"
     unit: str = POINTS
     greater_is_better: bool = True
+    of_effects: bool = False
 
     @property
     def factor(self) -> float:
@@ -62,7 +65,12 @@ class Measure:
     @property
     def caption(self) -> str:
         """What an axis of scores, with their changes, is called."""
-        return f"{self.label}{f' in {self.unit}' if self.unit else ''} (change)"
+        return self.label_in_unit if self.of_effects else f"{self.label_in_unit} (change)"
+
+    @property
+    def label_in_unit(self) -> str:
+        """Its label and its unit."""
+        return f"{self.label}{f' in {self.unit}' if self.unit else ''}"
 
     def with_unit(self, text: str) -> str:
         """A printed number with its unit."""

@@ -9,7 +9,8 @@ its F1 (Rajpurkar et al. 2016). Of a query they are its margin, how far the best
 one, and its scores as trec_eval computes them. Of a text with a set of labels they are the mean log-likelihood of what
 is true of each label and whether all are right; then for each label whether it is a hit, found and true, 0 or 1. Of an
 example whose gradients were taken they are its loss as predicted without a head, what that differs by, and the sum over
-tokens of the absolute values of what each contributes.
+tokens of the absolute values of what each contributes. Of what an example contributes to a score (`jackknife`) they are
+the interaction of two heads, the effect of both and the sum of each one's; or a head's Shapley value.
 
 Errors of a regression are read from its values.
 """
@@ -37,6 +38,8 @@ TAGS = (
 ANSWERS = ("score", "exact match", "F1")
 RANKINGS = ("margin", "nDCG@10", "MRR@10", "recall@1", "recall@10", "recall@100")
 GRADIENTS = ("loss", "change", "change at tokens")
+INTERACTIONS = ("interaction", "both", "sum")
+SHAPLEY = ("value",)
 LABEL_SETS, OF_EACH_LABEL = ("log-likelihood", "exact match"), ("hit", "found", "true")
 
 
@@ -99,7 +102,7 @@ def mean_of(numbers: tuple[str, ...], value: Callable[[Outputs], Float[np.ndarra
     return Sums(partial(_one_and_value, value), _mean, numbers)
 
 
-def _mean_number(numbers: tuple[str, ...], name: str, of_each_label: tuple[str, ...] = ()) -> Sums:
+def mean_number(numbers: tuple[str, ...], name: str, of_each_label: tuple[str, ...] = ()) -> Sums:
     """The mean of one of each output's numbers."""
     return Sums(partial(_one_and_value, partial(_number, numbers.index(name))), _mean, numbers, of_each_label)
 
@@ -115,15 +118,15 @@ MARGIN = mean_of(LIKELIHOODS, lambda outputs: outputs[..., 1] - outputs[..., 0])
 TAG_ACCURACY = Sums(partial(_columns, (1, 2)), _mean, TAGS)
 STRICT_ENTITIES = Sums(partial(_columns, (3, 4, 5)), _f1, TAGS)
 ENTITIES = Sums(partial(_columns, (6, 7, 8)), _f1, TAGS)
-EXACT_MATCH = _mean_number(ANSWERS, "exact match")
-ANSWER_F1 = _mean_number(ANSWERS, "F1")
-NDCG_10 = _mean_number(RANKINGS, "nDCG@10")
-MRR_10 = _mean_number(RANKINGS, "MRR@10")
-RECALL_1 = _mean_number(RANKINGS, "recall@1")
-RECALL_10 = _mean_number(RANKINGS, "recall@10")
-RECALL_100 = _mean_number(RANKINGS, "recall@100")
+EXACT_MATCH = mean_number(ANSWERS, "exact match")
+ANSWER_F1 = mean_number(ANSWERS, "F1")
+NDCG_10 = mean_number(RANKINGS, "nDCG@10")
+MRR_10 = mean_number(RANKINGS, "MRR@10")
+RECALL_1 = mean_number(RANKINGS, "recall@1")
+RECALL_10 = mean_number(RANKINGS, "recall@10")
+RECALL_100 = mean_number(RANKINGS, "recall@100")
 MICRO_F1 = Sums(_over_labels, _f1, LABEL_SETS, OF_EACH_LABEL)
 MACRO_F1 = Sums(_by_label, _mean_f1, LABEL_SETS, OF_EACH_LABEL)
-SUBSET_ACCURACY = _mean_number(LABEL_SETS, "exact match", OF_EACH_LABEL)
+SUBSET_ACCURACY = mean_number(LABEL_SETS, "exact match", OF_EACH_LABEL)
 SQUARED_ERROR = Sums(partial(_errors, np.square), _mean, ())
 ABSOLUTE_ERROR = Sums(partial(_errors, np.abs), _mean, ())

@@ -27,6 +27,8 @@ def summarise(evidence: Evidence, names: Sequence[str], kind: str) -> str:
         return f"{_name(evidence)} is undefined: no {kind}'s effect can be estimated."
     raised, lowered = (int((evidence.significant & (sign * differences > 0)).sum()) for sign in (1, -1))
     unknown = int(defined.sum()) - raised - lowered
+    if measure.of_effects:
+        return _of_effects(evidence, labels, kind, raised, lowered)
     counts = f"the score for {raised} of {count_of(total, kind)} and lowers it for {lowered}"
     parts = [f"Ablating one {kind} raises {counts}, at q < {Q} ({_name(evidence)})"]
     place = int(np.nanargmax(gains))
@@ -40,9 +42,28 @@ def summarise(evidence: Evidence, names: Sequence[str], kind: str) -> str:
     if gains[place] < 0:
         parts.append(f"the largest loss is {_change(evidence, place)} for {labels[place]}")
     if unknown:
-        examples = count_of(evidence.examples, "example")
-        parts.append(f"{unknown} cannot be distinguished from zero with {examples}, which {_shown(evidence, kind)}")
+        parts.append(_unknown(evidence, unknown, kind))
     return "; ".join(parts) + "."
+
+
+def _of_effects(evidence: Evidence, labels: Sequence[str], kind: str, above: int, below: int) -> str:
+    """The sentence of a metric whose scores are effects themselves."""
+    values, measure = evidence.difference, evidence.metric.measure
+    counted = f"above 0 for {above} of {count_of(len(labels), kind)} and below 0 for {below}"
+    parts = [f"{measure.label}{f' ({measure.direction})' if measure.direction else ''} is {counted}, at q < {Q}"]
+    for place, called, side in ((int(np.nanargmax(values)), "largest", 1), (int(np.nanargmin(values)), "smallest", -1)):
+        if side * values[place] > 0:
+            parts.append(f"the {called} is {_change(evidence, place)} for {labels[place]}")
+    unknown = int(np.isfinite(values).sum()) - above - below
+    if unknown:
+        parts.append(_unknown(evidence, unknown, kind))
+    return "; ".join(parts) + "."
+
+
+def _unknown(evidence: Evidence, count: int, kind: str) -> str:
+    """What is said of ablations that these examples cannot tell from none."""
+    examples = count_of(evidence.examples, "example")
+    return f"{count} cannot be distinguished from zero with {examples}, which {_shown(evidence, kind)}"
 
 
 def _shown(evidence: Evidence, kind: str) -> str:

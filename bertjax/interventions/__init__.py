@@ -20,7 +20,7 @@ from bertjax.interventions.ablations import (
 )
 from bertjax.interventions.means import mean_head_outputs, sum_head_outputs
 from bertjax.interventions.modes import MODES, Mode, find_mode
-from bertjax.interventions.overrides import every_head, heads_of_layer, parse_head, stack
+from bertjax.interventions.overrides import Head, every_head, heads_of_layer, parse_head, stack
 from bertjax.interventions.readouts import READOUT, Inspected, Readout, check_at_positions, inspect_readout, read
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "READOUT",
     "Ablation",
     "Change",
+    "Head",
     "Inspected",
     "Mode",
     "Readout",

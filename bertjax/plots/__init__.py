@@ -17,6 +17,7 @@ from bertjax.plots.canvas import (
 )
 from bertjax.plots.cells import STRENGTH, Colours, colour_cells, write_changes
 from bertjax.plots.heads_map import make_heads
+from bertjax.plots.pairs_map import make_pairs
 from bertjax.plots.ranking import make_ranking
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "make_attention",
     "make_heads",
     "make_layers",
+    "make_pairs",
     "make_ranking",
     "make_sets",
     "save_page",

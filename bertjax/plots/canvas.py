@@ -118,13 +118,18 @@ def count_found(significant: int, total: int) -> str:
 def choose_ticks(
     low: float, high: float, base: float, measure: Measure, *, most: int, separator: str
 ) -> tuple[list[float], list[str]]:
-    """Ticks around the base as changes are printed, and for each a label: the score there with the change or "base"."""
+    """Ticks around the base as changes are printed, and for each a label: the score there with the change or "base".
+
+    Of effects the label is the change alone.
+    """
     from matplotlib.ticker import MaxNLocator
 
     candidates = np.round(MaxNLocator(most, steps=STEPS).tick_values(low, high), 6)
     ticks = [float(tick) for tick in candidates if low <= tick <= high]
     digits = next(digits for digits in range(7) if np.allclose(np.round(ticks, digits), ticks, atol=1e-9))
     changes = ["base" if tick == 0 else f"{tick:+.{digits}f}".replace("-", "−") for tick in ticks]
+    if measure.of_effects:
+        return ticks, [f"{tick:+.{digits}f}".replace("-", "−") if tick else "0" for tick in ticks]
     scores = [f"{measure.factor * base + tick:.{max(measure.digits, digits)}f}" for tick in ticks]
     if not np.isfinite(base):
         scores = ["" if tick else "undefined" for tick in ticks]

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float
 
+from bertjax.evidence import Measure
 from bertjax.formatting import format_change
 from bertjax.plots.canvas import COLOURS, INK, PALE
 
@@ -13,10 +14,20 @@ if TYPE_CHECKING:
 
 STRENGTH = 0.22  # the share of its colour that a change keeps if it is not significant
 PALE_INK = "#5a5a5a"  # for numbers in pale cells, readable on all of them
+OUTLIER = 3.0  # times the 90th percentile of the changes: the colour scale extends no further
 DARKEST = 0.2  # luminance above which dark letters are as readable as white ones
 
 Map = Float[np.ndarray, "layers heads"]
 Colours = Float[np.ndarray, "layers heads 3"]
+
+
+def colour_limit(changes: Float[np.ndarray, "..."], measure: Measure) -> float:
+    """Where the colours end on both sides of the base: at the largest change unless it is an outlier."""
+    sizes = np.abs(changes[np.isfinite(changes)])
+    if not sizes.size:
+        return 1.0
+    largest, bound = float(sizes.max()), OUTLIER * float(np.quantile(sizes, 0.9, method="lower"))
+    return max(min(largest, bound) if bound > 0 else largest, measure.smallest_range)
 
 
 def colour_cells(shares: Map, significant: Bool[np.ndarray, "layers heads"]) -> Colours:

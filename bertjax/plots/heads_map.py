@@ -20,7 +20,7 @@ from bertjax.plots.canvas import (
     printed_changes,
     start_page,
 )
-from bertjax.plots.cells import Map, colour_cells, write_changes
+from bertjax.plots.cells import Map, colour_cells, colour_limit, write_changes
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 HATCHED: dict[str, Any] = {"facecolor": PALE, "edgecolor": "#a0a0a0", "hatch": "/////", "linewidth": 0}
 MEANS = 0.72  # inches beside the map, for the layers' means
 ALIKE = 0.5  # of what is printed as 0: changes that differ by less are printed alike
-OUTLIER = 3.0  # times the 90th percentile of the changes: the colour scale extends no further
 
 Outline = tuple[int, int, "Rectangle"]
 
@@ -76,7 +75,7 @@ def make_heads(
 
     changes = printed_changes(scores, base, measure, axes=("layers", "heads"))
     layers, heads = changes.shape
-    limit = _limit(changes, measure)
+    limit = colour_limit(changes, measure)
     means_width = 0.0 if significant is None else MEANS
     cell_width = min((WIDTH - LEFT - RIGHT - means_width) / heads, 1.1)
     cell_height = max(min(cell_width * 0.8, 0.5), 1.3 / layers)
@@ -116,15 +115,6 @@ def _draw_means(figure: "Figure", axes: "Axes", changes: Map, limit: float, meas
     column.set_ylim(len(means), 0)
     column.set_yticks([])
     column.set_xticks([0.5], ["mean"])
-
-
-def _limit(changes: Map, measure: Measure) -> float:
-    """Where the colours end on both sides of the base: at the largest change unless it is an outlier."""
-    sizes = np.abs(changes[np.isfinite(changes)])
-    if not sizes.size:
-        return 1.0
-    largest, bound = float(sizes.max()), OUTLIER * float(np.quantile(sizes, 0.9, method="lower"))
-    return max(min(largest, bound) if bound > 0 else largest, measure.smallest_range)
 
 
 def _colour(
@@ -199,7 +189,10 @@ def _outlines(changes: Map, measure: Measure) -> list[Outline]:
     outlines: list[Outline] = []
     effects = np.nan_to_num(changes)  # an undefined head is neither a loss nor a gain
     gains = measure.sign * effects
-    kinds = ((gains.argmin(), -1, "largest loss", "-"), (gains.argmax(), 1, "largest gain", (0, (2, 1))))
+    worst, best = ("lowest", "highest") if measure.of_effects else ("largest loss", "largest gain")
+    if measure.of_effects and measure.sign < 0:
+        worst, best = best, worst
+    kinds = ((gains.argmin(), -1, worst, "-"), (gains.argmax(), 1, best, (0, (2, 1))))
     for place, side, label, style in kinds:
         layer, head = divmod(int(place), changes.shape[1])
         change = format_change(effects[layer, head], measure.digits)

@@ -71,9 +71,8 @@ def make_ranking(
         axes.set_axisbelow(True)
         axes.set_xlim(-1, len(order))
         _name(axes, [names[place] for place in order], significant[order])
-        axes.set_ylabel(
-            f"change of {measure.label}{f' in {measure.unit}' if measure.unit else ''}", fontsize=9.5, color=INK
-        )
+        caption = measure.label_in_unit if measure.of_effects else f"change of {measure.label_in_unit}"
+        axes.set_ylabel(caption, fontsize=9.5, color=INK)
         add_note(figure, count_found(int(significant.sum()), len(changes)))
     return figure
 

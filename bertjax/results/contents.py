@@ -267,7 +267,8 @@ def positive_name(summary: Mapping[str, Any], metrics: Sequence[str]) -> str | N
 
 def describe_numbers(measure: Measure) -> str:
     """A note below a table: in what its scores and changes are, and which way is better where that is unusual."""
-    what = f"scores and changes in {measure.unit}" if measure.unit else "scores and changes as they are"
+    numbers = "effects" if measure.of_effects else "scores and changes"
+    what = f"{numbers} in {measure.unit}" if measure.unit else f"{numbers} as they are"
     return "; ".join(part for part in (what, measure.direction) if part)
 
 

@@ -384,9 +384,7 @@ def describe_examples(examples: Examples, arrays: Arrays) -> list[dict[str, Any]
     ]
     for place, (line, content) in enumerate(zip(lines, examples.content or (), strict=False)):
         if isinstance(content, Candidates):
-            line["candidates"] = _describe_candidates(
-                content, {*arrays["first"][:, place].tolist(), int(arrays["base_first"][place])}
-            )
+            line["candidates"] = _describe_candidates(content, _first_candidates(arrays, place))
         elif isinstance(content, Answers):
             line["answers"] = [*content.texts]
         elif isinstance(content, Choices):
@@ -398,6 +396,13 @@ def describe_examples(examples: Examples, arrays: Arrays) -> list[dict[str, Any]
     for line, group in zip(lines, examples.groups or (), strict=False):
         line |= {"group": group}
     return lines
+
+
+def _first_candidates(arrays: Arrays, place: int) -> set[int]:
+    """Numbers of the candidates of an example that some run puts first; none where outputs are no rankings."""
+    if "first" not in arrays:
+        return set()
+    return {*arrays["first"][:, place].tolist(), int(arrays["base_first"][place])}
 
 
 def _describe_candidates(sought: Candidates, firsts: Collection[int]) -> list[dict[str, Any]]:

@@ -343,6 +343,16 @@ class ShownGradients(Shown):
         return np.asarray(outputs[:, 0])
 
 
+class ShownEffects(Shown):
+    """Texts with what each contributes to an effect."""
+
+    value, note = "contribution", "It is what the example contributes to the effect, which is the mean of all."
+
+    def values(self, outputs: Float[np.ndarray, "outputs ..."]) -> Float[np.ndarray, " examples"]:
+        """What each example contributes to the first effect."""
+        return np.asarray(outputs[:, 0])
+
+
 SHOWN: dict[str, type[Shown]] = {
     "words": ShownWords,
     "likelihoods": ShownPairs,
@@ -353,6 +363,8 @@ SHOWN: dict[str, type[Shown]] = {
     "scored-ranking": ShownRankings,
     "label-sets": ShownLabels,
     "gradients": ShownGradients,
+    "interactions": ShownEffects,
+    "shapley": ShownEffects,
 }
 
 

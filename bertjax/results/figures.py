@@ -12,14 +12,14 @@ from bertjax.arguments import parse_head_name
 from bertjax.errors import InputError, some_of
 from bertjax.evidence import Measure
 from bertjax.formatting import count_of
-from bertjax.plots import Weighed, make_attention, make_heads, make_layers, make_ranking, make_sets
+from bertjax.plots import Weighed, make_attention, make_heads, make_layers, make_pairs, make_ranking, make_sets
 from bertjax.results.contents import Contents
 from bertjax.results.table import Row, column, significant
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FIGURES = ("auto", "map", "ranking", "layers", "attention", "change")
+FIGURES = ("auto", "map", "ranking", "layers", "pairs", "attention", "change")
 
 
 def make_figure(
@@ -37,8 +37,9 @@ def make_figure(
     Args:
         saved: the results; `Results.plot` calls this.
         figure: one of `FIGURES`: 'map' of single heads; 'ranking' of all effects with intervals; 'layers', the mean
-            effect of each layer's heads or the effects of whole layers; 'attention' of a head; 'change', a head's
-            attention before and after an ablation; 'auto', the map, the layers, or the sets that change most.
+            effect of each layer's heads or the effects of whole layers; 'pairs', heads by heads; 'attention' of a head;
+            'change', a head's attention before and after an ablation; 'auto', the map, the layers, the pairs of
+            interactions, or the sets that change most.
         metric: by default the main one.
         head: for attention, such as '3.0'; by default the one with the largest effect.
         example: for attention, the id of an example in `Contents.kept`; by default the first.
@@ -58,6 +59,8 @@ def make_figure(
     measure = saved.measure(metric)
     if figure == "ranking":
         return _ranking(saved, rows, measure)
+    if figure == "pairs" or (figure == "auto" and saved.summary["outputs"] == "interactions"):
+        return _pairs(saved, rows, measure)
     if figure == "map" and saved.kind != "head":
         raise InputError(f"{saved.source} has no single heads to map, but {saved.kind}s: --figure ranking")
     return _overview(saved, rows, measure, "map" if figure == "auto" and saved.kind == "head" else figure)
@@ -77,21 +80,29 @@ def _what(saved: Contents) -> str:
     return str(mode.get("title", f"ablated, mode {mode['name']}"))
 
 
+def _titled(saved: Contents, measure: Measure, what: str) -> str:
+    """The title of a picture of ablations.
+
+    Args:
+        what: what is ablated, 'one head' say.
+    """
+    return f"{measure.label}{',' if measure.of_effects else ' with'} {what} {_what(saved)}"
+
+
 def _where(saved: Contents) -> str:
     data = saved.summary["data"]
     return f"{saved.summary['model']['name']} on {data['task']}, {count_of(data['examples'], 'example')}"
 
 
 def _overview(saved: Contents, rows: Sequence[Row], measure: Measure, figure: str) -> "Figure":
-    label = measure.label
     scores, base = column(rows, "score"), float(column(rows[:1], "base")[0])
     if saved.kind == "set":
         if figure == "layers":
             raise InputError(f"{saved.source} has no layers, but sets of heads: --figure ranking")
-        title = f"{label} with sets of heads {_what(saved)}"
+        title = _titled(saved, measure, "sets of heads")
         return make_sets(saved.names, scores, base, title, _where(saved), measure, weighed=_weighed(rows, measure))
     if saved.kind == "layer":
-        title, weighed = f"{label} with all heads of one layer {_what(saved)}", _weighed(rows, measure)
+        title, weighed = _titled(saved, measure, "all heads of one layer"), _weighed(rows, measure)
         places, layers = column(rows, "layer").astype(int), saved.summary["model"]["layers"]
         layer_scores, ends, are_significant = (
             np.full(layers, np.nan),
@@ -108,13 +119,25 @@ def _overview(saved: Contents, rows: Sequence[Row], measure: Measure, figure: st
     for row, score, is_significant in zip(rows, scores, significant(rows), strict=True):
         head_scores[row.layer, row.head], are_significant[row.layer, row.head] = score, is_significant
     if figure == "map":
-        return make_heads(
-            head_scores, base, f"{label} with one head {_what(saved)}", _where(saved), measure, are_significant
-        )
+        title = _titled(saved, measure, "one head")
+        return make_heads(head_scores, base, title, _where(saved), measure, are_significant)
     defined = np.isfinite(head_scores)
     means = np.where(defined, head_scores, 0).sum(1) / np.where(defined.any(1), defined.sum(1), np.nan)
-    title, note = f"{label} with one head {_what(saved)}, mean of each layer", "means are not weighed against chance"
+    title = f"{_titled(saved, measure, 'one head')}, mean of each layer"
+    note = "means are not weighed against chance"
     return make_layers(means, base, title, f"{_where(saved)}; {note}", measure)
+
+
+def _pairs(saved: Contents, rows: Sequence[Row], measure: Measure) -> "Figure":
+    parsed = [[parse_head_name(head) for head in row.heads] for row in rows]
+    both = [(one[0], one[1]) for one in parsed if len(one) == 2 and one[0] is not None and one[1] is not None]
+    if len(both) < len(rows):
+        raise InputError(f"{saved.source} has sets that are no pairs of heads: --figure ranking")
+    heads = sorted({head for pair in both for head in pair if head is not None})
+    places = {head: place for place, head in enumerate(heads)}
+    pairs = np.array([[places[head] for head in pair if head is not None] for pair in both], np.int64)
+    changes, title = measure.factor * column(rows, "difference"), _titled(saved, measure, "two heads")
+    return make_pairs(heads, pairs, changes, significant(rows), title, _where(saved), measure=measure)
 
 
 def _weighed(rows: Sequence[Row], measure: Measure) -> Weighed | None:
@@ -130,7 +153,7 @@ def _ends(rows: Sequence[Row], measure: Measure) -> Float[np.ndarray, "ends rows
 
 def _ranking(saved: Contents, rows: Sequence[Row], measure: Measure) -> "Figure":
     ends = _ends(rows, measure)
-    title = f"{measure.label} with each {saved.kind} {_what(saved)}"
+    title = _titled(saved, measure, f"each {saved.kind}")
     return make_ranking(
         saved.names,
         measure.factor * column(rows, "difference"),

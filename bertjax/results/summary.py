@@ -219,6 +219,8 @@ def make_summary(
         sentence = summarise(evidence[main], names, kind)
     else:
         sentence = "fewer than two examples have a label: nothing can be said of chance."
+    if "screen" in provenance:
+        sentence = f"{sentence} {provenance['screen']['sentence']}"
     base = {name: finite(value) for name, value in provenance["base"].items()}
     return {
         "schema": SCHEMA,

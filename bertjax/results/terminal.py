@@ -28,6 +28,7 @@ from bertjax.results.table import COLUMNS, Row, column, kind_of
 
 BAR_WIDTH = 30  # characters
 HEADINGS = ("", "score", "change", "95 % CI", "p", "q", "gains", "losses")
+SCORE_COLUMN, CHANGE = 1, 2
 
 
 @dataclass(frozen=True)
@@ -154,21 +155,27 @@ def show_table(saved: Contents, metric: str | None = None, top: int | None = Non
     base = rows[0].base
     table = PlainTable(box=SIMPLE_HEAD, pad_edge=False)
     headings = _headings(rows)
-    for number, name in enumerate(headings):
+    shown = _columns(headings, measure)
+    for number in shown:
+        name = headings[number] if number != CHANGE or not measure.of_effects else "effect"
         table.add_column(name or saved.kind, justify="left" if not number else "right", no_wrap=True)
     for row in ranked:
         style = "" if not row.significant else "bold red" if measure.sign * (row.difference or 0) < 0 else "bold blue"
         cells = list(as_texts(row, measure, saved.least_p(metric))[: len(headings)])
         cells[5] += "" if row.significant else " "  # keeps the digits aligned
-        table.add_row(*cells, style=style)
-    base_score = measure.score(base) if base is None else measure.with_unit(measure.score(base))
-    lines = [
-        Text(saved.title, style="bold"),
-        Text(f"{measure.label}{_about(saved, metric)} without ablation: {base_score}"),
-    ]
+        table.add_row(*(cells[number] for number in shown), style=style)
+    lines = [Text(saved.title, style="bold")]
+    if not measure.of_effects:
+        base_score = measure.score(base) if base is None else measure.with_unit(measure.score(base))
+        lines.append(Text(f"{measure.label}{_about(saved, metric)} without ablation: {base_score}"))
     lines.append(Text(saved.sentence_of(metric)))
     note = f"{len(ranked)} of {count_of(len(rows), saved.kind)}; {describe_numbers(measure)}; * q < {Q}"
     return Group(*lines, table, Text(note))
+
+
+def _columns(headings: Sequence[str], measure: Measure) -> list[int]:
+    """The columns that are shown, by number: effects are no change of a score."""
+    return [number for number in range(len(headings)) if number != SCORE_COLUMN or not measure.of_effects]
 
 
 def _about(saved: Contents, metric: str | None) -> str:
@@ -199,7 +206,8 @@ def show_text(saved: Contents, form: str, metric: str | None = None, top: int | 
         return to_csv(rows)
     names, measure = (saved.kind, *_headings(rows)[1:]), saved.measure(metric)
     cells = [as_texts(row, measure, saved.least_p(metric))[: len(names)] for row in rank(rows, measure.sign)]
-    lines = [names, ("---:",) * len(names), *cells]
+    shown = _columns(names, measure)
+    lines = [[line[number] for number in shown] for line in (names, ("---:",) * len(names), *cells)]
     positive_label = _about(saved, metric)
     note = f"{measure.label}{_quoted(positive_label)}. " if positive_label else ""
     table = "".join(f"| {' | '.join(_quoted(cell) for cell in cells)} |\n" for cells in lines)

@@ -2,17 +2,20 @@
 
 from bertjax.study import parity, torch_reference
 from bertjax.study.conclusion import conclude
-from bertjax.study.gradients import importance, run_importance, trust_in
+from bertjax.study.derived.gradients import importance, run_importance, trust_in
+from bertjax.study.derived.interactions import head_interactions, run_interactions
+from bertjax.study.derived.shapley import Budget, run_shapley, shapley_values
 from bertjax.study.job import Job
 from bertjax.study.outputs import mean_outputs, sweep_examples
 from bertjax.study.parity import check_model
 from bertjax.study.provenance import command_line, versions, where_from
 from bertjax.study.run import ablate, estimate_job, run_job
 from bertjax.study.settings import COLLECTIONS, Settings, available_modes, check_settings, for_this_device
-from bertjax.study.tables import importance_table, parity_table, plan_table, trust_table
+from bertjax.study.tables import importance_table, parity_table, plan_table, shapley_line, trust_table
 
 __all__ = [
     "COLLECTIONS",
+    "Budget",
     "Job",
     "Settings",
     "ablate",
@@ -23,6 +26,7 @@ __all__ = [
     "conclude",
     "estimate_job",
     "for_this_device",
+    "head_interactions",
     "importance",
     "importance_table",
     "mean_outputs",
@@ -30,7 +34,11 @@ __all__ = [
     "parity_table",
     "plan_table",
     "run_importance",
+    "run_interactions",
     "run_job",
+    "run_shapley",
+    "shapley_line",
+    "shapley_values",
     "sweep_examples",
     "torch_reference",
     "trust_in",

@@ -1,8 +1,9 @@
 """The main job once it is loaded: model, data and ablations as values, checked before anything is computed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int, Num
@@ -16,7 +17,20 @@ from bertjax.model import BertForSentenceEmbedding, BertForSequenceClassificatio
 from bertjax.results import Entry, Place
 from bertjax.study.scoring import Judge, judges_of, score_ablations
 from bertjax.study.settings import Settings, list_ablations
-from bertjax.tasks import Encoded, Options, encode_examples, is_regression, metrics_of, positive_label
+from bertjax.tasks import Encoded, Options, TaskResult, encode_examples, is_regression, metrics_of, positive_label
+
+
+@dataclass(frozen=True)
+class Screen:
+    """Ablations that a job was asked for and leaves out.
+
+    Args:
+        left_out: how many were not chosen.
+        audited: names of those among them that are run all the same.
+    """
+
+    left_out: int
+    audited: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -30,6 +44,7 @@ class Job:
         ablations: sets of heads.
         examples: as they were read.
         encoded: the examples as the model reads them.
+        screen: what is known of ablations that were left out.
     """
 
     settings: Settings
@@ -38,6 +53,7 @@ class Job:
     ablations: Sequence[Ablation]
     examples: Examples
     encoded: Encoded
+    screen: Screen | None = None
 
     @property
     def labels(self) -> Num[np.ndarray, " outputs"]:
@@ -155,3 +171,23 @@ def check_scorable(job: Job) -> None:
     check_labels(job.metrics[0], labels, job.positive, examples.task.label_names or ())
     for metric in job.metrics:
         check_weighable(metric, labels, job.positive)
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """What a job runs beside what its settings say, and what is made of the outputs.
+
+    Attributes:
+        prepare: takes the job and a function that is called with lines for people; returns the job that is run.
+        derive: takes that job and the outcome; returns the job and the outcome that are weighed, and what else the
+            summary says.
+    """
+
+    prepare: Callable[[Job, Callable[[str], None]], Job]
+    derive: Callable[[Job, TaskResult], tuple[Job, TaskResult, Mapping[str, Any]]]
+
+
+def with_ablations(job: Job, chosen: Sequence[Ablation], audited: Sequence[Ablation], left_out: int) -> Job:
+    """The job of ablations that a screen chose, and of some of those that it left out."""
+    screen = Screen(left_out, tuple(ablation.name for ablation in audited))
+    return replace(job, ablations=[*chosen, *audited], screen=screen)

@@ -4,9 +4,10 @@
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -26,7 +27,8 @@ from bertjax.interventions import Ablation, to_overrides
 from bertjax.progress import Progress, shown, silent
 from bertjax.results import Results, check_directory
 from bertjax.study.conclusion import conclude
-from bertjax.study.job import Job, check_scorable, load_job
+from bertjax.study.derived.screening import count_audited, screen_of
+from bertjax.study.job import Derivation, Job, check_scorable, load_job
 from bertjax.study.outputs import (
     mean_outputs,
     mean_outputs_together,
@@ -38,7 +40,7 @@ from bertjax.study.settings import Settings, check_settings, for_this_device, se
 from bertjax.tasks import Chosen, TaskResult
 
 # What one ablation of a collection is; of the others a set.
-NOUNS = {"heads": "head", "layers": "layer", "pairs": "pair of heads", "subsets": "subset"}
+NOUNS = {"heads": "head", "layers": "layer", "pairs": "pair", "subsets": "subset"}
 WRITTEN = np.int32(1)  # what processes tell each other at the end
 
 
@@ -71,6 +73,7 @@ def ablate(
     precision: str = "auto",
     attention: str = "auto",
     memory: str | None = None,
+    screen: int | None = None,
     progress: Progress | bool = True,
 ) -> Results:
     """Ablate heads of a model on a task, one set at a time, and weigh what that changes: `bertjax ablate` as a call.
@@ -100,6 +103,8 @@ def ablate(
         readout: 'similarity' treats any BERT as a sentence embedder.
         precision, attention: in which numbers, and by which form of attention.
         memory: how much to stay within, such as '8GB'.
+        screen: run only so many, those of which gradients say that they change the loss most, and a few others drawn
+            at random, from which the results say what was missed.
         progress: True shows a bar; or a function called with the work done and the total work, first of the sweep, then
             of the statistics.
 
@@ -140,6 +145,7 @@ def ablate(
         precision=precision,
         attention=attention,
         memory=memory,
+        screen=screen,
     )
     with shown(progress, "ablating") as report:
         weighing = partial(report, note="weighing")
@@ -154,11 +160,14 @@ def run_job(
     progress: Progress = silent,
     weighing: Progress = silent,
     keep: bool = True,
+    *,
+    derivation: Derivation | None = None,
 ) -> Results | None:
     """Run the whole job and write its directory.
 
     Args:
         settings: what to do.
+        derivation: what to run in place of the settings' ablations, and what to make of the outputs.
         keep: whether anything is written.
         say: called with a line at each step.
         progress: called with the work done and the total work of the sweep.
@@ -174,21 +183,28 @@ def run_job(
     started = time.time()
     check_settings(settings)
     settings = for_this_device(settings)
+    derivation = derivation or screen_of(settings)
     if keep:
         _check_output(settings)
     job = load_job(settings)
-    _introduce(job, say)
+    if derivation is not None:
+        job = derivation.prepare(job, say)
+    introduce(job, say, "" if derivation is None else "run")
     check_scorable(job)
     _say_what_weighing_costs(job, say)
     if keep:
         say(f"results go to {settings.directory}")
-    means = _means(job)
+    means = means_of(job)
     result = _sweep(job, means, say, progress, settings.journal if keep else None)
     if result is None:
         processes.agree(WRITTEN)  # until the first process has written
         return None
-    _check_finite(job.ablations, result, settings.journal if keep else None)
-    results = conclude(job, means, result, time.time() - started, say=say, weighing=weighing, keep=keep)
+    check_finite(job.ablations, result, settings.journal if keep else None)
+    more: Mapping[str, Any] = {}
+    if derivation is not None:
+        job, result, more = derivation.derive(job, result)
+    seconds = time.time() - started
+    results = conclude(job, means, result, seconds, say=say, weighing=weighing, keep=keep, more=more)
     if keep:
         discard_journal(settings.journal)
     if settings.distributed:
@@ -196,12 +212,16 @@ def run_job(
     return results
 
 
-def _introduce(job: Job, say: Callable[[str], None]) -> None:
-    """Say what is going to be done."""
+def introduce(job: Job, say: Callable[[str], None], noun: str = "") -> None:
+    """Say what is going to be done.
+
+    Args:
+        noun: what one ablation is, where the settings do not say it.
+    """
     settings, examples = job.settings, job.examples
     how = f"mode {settings.mode}, attention {settings.attention}"
-    what = count_of(len(job.ablations), NOUNS.get(settings.ablate, "set"))
-    called = "" if settings.ablate in NOUNS else f" ({settings.ablate})"
+    what = count_of(len(job.ablations), noun or NOUNS.get(settings.ablate, "set"))
+    called = "" if noun or settings.ablate in NOUNS else f" ({settings.ablate})"
     say(f"{job.model.class_name} {settings.model}: {what}{called}, {how}")
     counted = f"{count_of(len(examples), 'example')}, {count_of(int(job.encoded.lengths.sum()), 'token')}"
     if job.encoded.asked is not None and job.encoded.form.counted:
@@ -231,11 +251,21 @@ def estimate_job(settings: Settings) -> Estimate:
     check_settings(settings)
     settings = for_this_device(settings)
     job = load_job(settings)
-    form = job.encoded.form
+    ablations = job.ablations
+    if settings.screen is not None:  # which ones gradients choose is not known yet
+        run = settings.screen + count_audited(settings.screen)
+        order = np.random.default_rng(settings.seed).permutation(len(ablations))[:run]
+        ablations = [ablations[place] for place in np.sort(order)]
+    return estimate_runs(job, ablations)
+
+
+def estimate_runs(job: Job, ablations: Sequence[Ablation]) -> Estimate:
+    """What ablations of a job's model on its examples will cost."""
+    form, settings = job.encoded.form, job.settings
     return estimate(
         job.model,
         job.encoded.texts,
-        job.ablations,
+        ablations,
         form.readout,
         combine=form.combine,
         at=job.encoded.at,
@@ -271,7 +301,7 @@ def _check_directory(settings: Settings) -> None:
     check_directory(settings.directory, settings.overwrite or unfinished)
 
 
-def _check_finite(ablations: Sequence[Ablation], result: TaskResult, journal: Path | None) -> None:
+def check_finite(ablations: Sequence[Ablation], result: TaskResult, journal: Path | None) -> None:
     """Raise `InputError` where an ablation has outputs that nothing can be made of; no journal brings them back."""
     runs = zip(ablations, result.outputs, strict=True)
     broken = [ablation.name for ablation, outputs in runs if not np.isfinite(outputs).all()]
@@ -282,7 +312,7 @@ def _check_finite(ablations: Sequence[Ablation], result: TaskResult, journal: Pa
         raise InputError(f"outputs are not finite where {some_of(broken)} is ablated: {hint}")
 
 
-def _means(job: Job) -> Float[np.ndarray, "layers heads head_dim"] | None:
+def means_of(job: Job) -> Float[np.ndarray, "layers heads head_dim"] | None:
     """The heads' mean outputs over all examples, where an ablation puts them in heads' places."""
     if not any(change.replacement == "mean" for ablation in job.ablations for change in ablation.changes):
         return None

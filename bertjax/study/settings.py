@@ -63,6 +63,7 @@ class Settings:
         heads: only these heads, e.g. ("3.0", "2.7"); None for all. For 'cumulative' their order.
         subset_size, subset_count: for 'subsets': heads of each (None for 2), and how many (None for 100), drawn with
             `seed`.
+        screen: run only so many of the ablations, which gradients choose, and a few others; None for all.
         limit: use at most this many examples, drawn with `seed`; None for all.
         engine: 'fast' (`bertjax.engine`) or 'plain' (`bertjax.plain`, the simple form that the fast one is tested
             against).
@@ -97,6 +98,7 @@ class Settings:
     heads: tuple[str, ...] | None = None
     subset_size: int | None = None
     subset_count: int | None = None
+    screen: int | None = None
     limit: int | None = None
     engine: str = "fast"
     attention: str = "auto"
@@ -244,7 +246,7 @@ def _check_kinds(settings: Settings) -> None:
 def _check_values(settings: Settings) -> None:
     """Whether numbers are in their range."""
     least = {"seed": 0, "stride": 0} | dict.fromkeys(
-        ("limit", "max_length", "subset_size", "subset_count", "batch_size", "chunk_size"), 1
+        ("limit", "max_length", "subset_size", "subset_count", "screen", "batch_size", "chunk_size"), 1
     )
     for name, lowest in least.items():
         value = getattr(settings, name)

@@ -106,6 +106,28 @@ def trust_table(trust: Trust, exact: Results) -> PlainTable:
     return table
 
 
+def shapley_line(results: Results) -> str:
+    """How well Shapley values are known, and what they sum to, in a line.
+
+    Args:
+        results: of `shapley_values`.
+    """
+    found, score, measure = results.summary["shapley"], results.summary["derived"], results.measure()
+    base, without = (measure.factor * value for value in (score["base"], found["without"]))
+    ends = f"{base:.{measure.digits}f} as it is, {without:.{measure.digits}f} with all of these heads replaced"
+    total = (
+        f"values sum to {measure.with_unit(measure.change((base - without) / measure.factor))}: {score['label']} {ends}"
+    )
+    if found["exact"]:
+        return f"Every set of heads was run: values are exact for these examples. The {total}."
+    widths = [math.inf if width is None else measure.factor * width for width in found["half_widths"]]
+    if not math.isfinite(max(widths)):
+        return f"{found['orders']} orders are too few to tell how well values are known. The {total}."
+    middle = sorted(widths)[len(widths) // 2]
+    known = f"±{max(widths):.2g} or better ({measure.with_unit(f'median ±{middle:.2g}')})"
+    return f"{found['orders']} orders: each value is known to {known} for these examples, at 95 %. The {total}."
+
+
 def parity_table(rows: Sequence[Difference]) -> PlainTable:
     """The differences to PyTorch, one row for each component.
 

@@ -122,6 +122,8 @@ FORMS: Mapping[str, Form] = MappingProxyType(
                 sized=1,
             ),
             Form("gradients", readouts.logits, called="gradients", numbers=ratios.GRADIENTS, sized=1),
+            Form("interactions", readouts.logits, called="interactions", numbers=ratios.INTERACTIONS, sized=1),
+            Form("shapley", readouts.logits, called="Shapley values", numbers=ratios.SHAPLEY),
             Form(
                 "likelihoods",
                 readouts.log_probabilities,

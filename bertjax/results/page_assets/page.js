@@ -42,9 +42,9 @@
 
   function describe(place, separator) {
     const parts = [
-      `${data.kind} ${data.names[place]}: score ${score(place)}`,
+      measure().effects ? `${data.kind} ${data.names[place]}` : `${data.kind} ${data.names[place]}: score ${score(place)}`,
       printed("difference", place) === null ? "change undefined" :
-        `change ${withUnit(signed(printed("difference", place)))} (95 % CI ${interval(place) || "undefined"})`,
+        `${measure().effects ? "effect" : "change"} ${withUnit(signed(printed("difference", place)))} (95 % CI ${interval(place) || "undefined"})`,
       `p ${isWeighed(place) ? `${equals(bound(place, column("p")[place]))}, q ${equals(bound(place, column("q")[place]))}` : "and q undefined"}`,
     ];
     const best = column("best_p")[place];
@@ -158,7 +158,8 @@
     if (chart.length) Charts.ranking("ranking", chart, data.names[state.chosen], measure());
     setText("count", chart.length ? `${places.length} of ${counted}` : `Nothing found: none of the ${counted} is ${unfound()}.`);
     const hasFlips = column("gains").some(value => value !== null);
-    const titles = [["name", data.kind], ["score", "score"], ["change", "change"], [null, "95 % interval"], ["q", "q"]];
+    const scores = measure().effects ? [] : [["score", "score"]];
+    const titles = [["name", data.kind], ...scores, ["change", measure().effects ? "effect" : "change"], [null, "95 % interval"], ["q", "q"]];
     if (hasFlips) titles.push(["gains", "become right"], ["losses", "become wrong"]);
     const head = element("tr");
     for (const [key, title] of titles) {
@@ -187,7 +188,7 @@
       button.addEventListener("click", () => choose(place));
       cell.append(button);
       const change = printed("difference", place);
-      row.append(cell, element("td", score(place), "number"), element("td", signed(change), measure().sign * change < 0 ? "number loss" : "number gain"),
+      row.append(cell, ...scores.map(() => element("td", score(place), "number")), element("td", signed(change), measure().sign * change < 0 ? "number loss" : "number gain"),
         element("td", interval(place), "number"), element("td", isWeighed(place) ? bound(place, column("q")[place]) : share(null), "number"));
       if (hasFlips) row.append(element("td", String(column("gains")[place]), "number"), element("td", String(column("losses")[place]), "number"));
       return row;
@@ -362,6 +363,7 @@
     showRanking();
     showExamples();
     const { label, positive, unit, sign } = measure();
+    for (const place of document.querySelectorAll(".drawn")) place.textContent = measure().effects ? measure().label : "how the score changes without it";
     for (const place of document.querySelectorAll(".unit")) place.textContent = unit ? `, in ${unit}` : "";
     const notes = [positive === null ? "" : `${label} is about the label “${positive}”.`, sign < 0 ? "Lower is better." : ""];
     setText("positive", notes.filter(Boolean).join(" "));

@@ -6,7 +6,6 @@ head (`attribution.NUMBERS`), with intervals and tests, which `show`, `plot`, `r
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -15,27 +14,16 @@ import numpy as np
 from bertjax.attribution import Trust, compare_with_exact, gradient_metrics, head_gradients
 from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.errors import InputError
-from bertjax.evidence import Metric
 from bertjax.interventions import find_mode
 from bertjax.progress import Progress, shown, silent
 from bertjax.results import Results, check_directory
 from bertjax.study.conclusion import conclude
-from bertjax.study.job import Job, load_job
+from bertjax.study.derived.job import derive_job
+from bertjax.study.job import load_job
 from bertjax.study.outputs import mean_outputs
 from bertjax.study.provenance import where_from
 from bertjax.study.settings import Settings, check_settings, for_this_device, settings_of_call
 from bertjax.tasks import TaskResult
-
-
-@dataclass(frozen=True)
-class GradientJob(Job):
-    """A job whose outputs are `attribution.NUMBERS`."""
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        """Loss without a head, and importance."""
-        assert self.encoded.objective is not None
-        return gradient_metrics(self.encoded.objective.unit)
 
 
 def importance(
@@ -158,26 +146,17 @@ def run_importance(
     result = TaskResult(found.base[kept], found.outputs[:, kept], tuple(job.ablations))
     more = {"gradients": {"loss": objective.definition, "unit": objective.unit, "steps": steps}}
     seconds = time.time() - started
-    return conclude(_of_kept(job, kept), means, result, seconds, say=say, weighing=weighing, keep=keep, more=more)
-
-
-def _of_kept(job: Job, kept: Sequence[int]) -> GradientJob:
-    """The job whose outputs are gradients, of the examples that have a loss."""
-    encoded = job.encoded
-    of_gradients = replace(
-        encoded,
-        kind="gradients",
-        examples=len(kept),
-        asked=None,
-        collect=None,
-        labels=None if encoded.labels is None else np.zeros(len(kept)),  # of examples, not of words
-        units=None,
-        fixed={},
-        members=[np.array(encoded.numbers_of(example), np.int64) for example in kept],
-        shown=1 if encoded.asked is not None else encoded.shown,
+    metrics = gradient_metrics(objective.unit)
+    return conclude(
+        derive_job(job, kept, "gradients", metrics),
+        means,
+        result,
+        seconds,
+        say=say,
+        weighing=weighing,
+        keep=keep,
+        more=more,
     )
-    examples = job.examples if len(kept) == len(job.examples) else job.examples.take(kept)
-    return GradientJob(job.settings, job.model, job.directory, job.ablations, examples, of_gradients)
 
 
 def _check(settings: Settings) -> None:

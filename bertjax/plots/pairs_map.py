@@ -1,0 +1,120 @@
+"""The map of pairs of heads: what each pair does, heads down and across."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from bertjax.errors import DataError
+from bertjax.evidence import Measure, Q
+from bertjax.plots.canvas import (
+    INK,
+    LEFT,
+    PALE,
+    RIGHT,
+    WIDTH,
+    add_axes,
+    choose_ticks,
+    colours_of,
+    draw_as_shapes,
+    start_page,
+)
+from bertjax.plots.cells import colour_cells, colour_limit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_NAMED = 36  # heads that are named at the axes; of more, the layers
+
+
+def make_pairs(
+    heads: Sequence[tuple[int, int]],
+    pairs: Int[np.ndarray, "pairs 2"],
+    changes: Float[np.ndarray, " pairs"],
+    significant: Bool[np.ndarray, " pairs"],
+    title: str,
+    subtitle: str,
+    *,
+    measure: Measure,
+) -> "Figure":
+    """Each pair's number as a cell, twice: the map is the same on both sides of its diagonal.
+
+    Args:
+        heads: layer and head of each that occurs, in ascending order.
+        pairs: places in `heads`.
+        changes: as they are printed; NaN where undefined.
+        significant: which are more than chance; the others are pale.
+
+    Raises:
+        DataError: there is no pair.
+
+    >>> figure = make_pairs([(0, 1), (1, 2)], np.array([[0, 1]]), np.array([-1.0]), np.array([True]), "Two", "", \
+            measure=Measure())
+    >>> [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    ['0.1', '1.2']
+    """
+    from matplotlib.style import context
+
+    if not len(pairs):
+        raise DataError("there is no pair of heads to draw")
+    matrix, found = np.full((len(heads), len(heads)), np.nan), np.zeros((len(heads), len(heads)), np.bool_)
+    for both in (pairs, pairs[:, ::-1]):
+        matrix[both[:, 0], both[:, 1]], found[both[:, 0], both[:, 1]] = changes, significant
+    limit, side, bottom = colour_limit(changes, measure), WIDTH - LEFT - RIGHT, 1.0
+    with context("default"):
+        figure = start_page(title, subtitle, bottom, side)
+        axes = add_axes(figure, LEFT, bottom, side, side)
+        colours = colour_cells(measure.sign * matrix / (2 * limit) + 0.5, found)
+        axes.pcolormesh(colours, edgecolors="white" if len(heads) <= MOST_NAMED else "none", linewidth=0.5)
+        _label(axes, heads)
+        _draw_scale(figure, axes, changes, limit, measure)
+        style: dict[str, Any] = {"fontsize": 8.5, "color": INK}
+        note = f"full colour: more than chance (q < {Q}), {int(significant.sum()):,} of {len(changes):,}; others pale"
+        figure.text(0.15 / WIDTH, 0.12 / figure.get_size_inches()[1], note, **style)
+    return figure
+
+
+def _label(axes: "Axes", heads: Sequence[tuple[int, int]]) -> None:
+    """Name the heads, or of many the layers; lines are where layers end."""
+    layers = np.array([layer for layer, _ in heads])
+    starts = np.flatnonzero(np.diff(layers, prepend=-1))
+    ends = np.append(starts[1:], len(heads))
+    if len(heads) <= MOST_NAMED:
+        places, names = np.arange(len(heads)) + 0.5, [f"{layer}.{head}" for layer, head in heads]
+    else:
+        places, names = (starts + ends) / 2, [str(layer) for layer in layers[starts]]
+    size = 9.5 if len(heads) > MOST_NAMED else max(5.5, min(9.0, 210 / len(heads)))
+    axes.set_xticks(places, names, fontsize=size, rotation=90 if 14 < len(heads) <= MOST_NAMED else 0)
+    axes.set_yticks(places, names, fontsize=size)
+    axes.tick_params(length=0)
+    for start in starts[1:]:
+        for draw in (axes.axhline, axes.axvline):
+            draw(start, color=INK, linewidth=0.6)
+    axes.set_ylim(len(heads), 0)
+    if len(heads) > MOST_NAMED:
+        axes.set_xlabel("layer of a head", fontsize=9.5, color=INK)
+        axes.set_ylabel("layer of a head", fontsize=9.5, color=INK)
+    axes.set_facecolor(PALE)
+
+
+def _draw_scale(
+    figure: "Figure", axes: "Axes", changes: Float[np.ndarray, " pairs"], limit: float, measure: Measure
+) -> None:
+    """Draw the colours' scale beside the map."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    box, (width, height) = axes.get_position(), figure.get_size_inches()
+    left = box.x1 * width + 0.2
+    bar_axes = add_axes(figure, left, box.y0 * height, 0.17, box.height * height)
+    below, above = bool((changes < -limit).any()), bool((changes > limit).any())
+    extend = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[int(below), int(above)]
+    colours = ScalarMappable(norm=Normalize(-limit, limit), cmap=colours_of(measure))
+    bar = figure.colorbar(colours, cax=bar_axes, extend=extend, extendfrac=0.03)
+    draw_as_shapes(bar)
+    ticks, labels = choose_ticks(-limit, limit, 0.0, measure, most=10, separator="  ")
+    bar.set_ticks(ticks, labels=labels)
+    caption = measure.caption.replace(" (", "\n(").replace(" in ", "\nin ")
+    figure.text(left / width, box.y0 - 0.1 / height, caption, fontsize=8.5, color=INK, va="top")

@@ -1,0 +1,98 @@
+"""Interactions of heads, pair by pair: `bertjax interactions`.
+
+The sweep is that of all pairs and of each head by itself, which the pairs' runs pass through anyway. What is weighed is
+what each example contributes to an interaction, so that intervals, tests and corrections over all pairs are those of
+any other result.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+
+from bertjax.attribution import interaction_metrics, pair_interactions, with_singles
+from bertjax.checkpoints import DEFAULT_MODEL
+from bertjax.formatting import count_of, format_duration
+from bertjax.progress import Progress, shown, silent
+from bertjax.results import Results
+from bertjax.study.derived.job import contributions_of, derive_job, describe_score
+from bertjax.study.derived.options import JobOptions
+from bertjax.study.job import Derivation, Job
+from bertjax.study.run import estimate_runs, run_job
+from bertjax.study.settings import Settings, settings_of_call
+from bertjax.tasks import TaskResult
+
+
+def head_interactions(
+    model: str | Path = DEFAULT_MODEL,
+    task: str = "qnli-sample",
+    *,
+    progress: Progress | bool = True,
+    **options: Unpack[JobOptions],
+) -> Results:
+    """Which heads matter together: for each pair the effect of both less the sum of each one's.
+
+    `bertjax interactions` as a call.
+
+    Args:
+        model, task: as in `ablate`.
+        progress: as in `ablate`.
+        options: `mode`, `heads`, `metric`, `output` and what else `ablate` takes of examples and computation.
+
+    Returns: results of a set for each pair, whose metrics are 'interaction', 'effect_of_both' and 'sum_of_effects'.
+
+    Raises:
+        BertjaxError: as `ablate` does; or the score is undefined without some example (`evidence.contributions`).
+
+    >>> bertjax.head_interactions(limit=40, heads=["4.2", "5.5"]).names  # doctest: +SKIP
+    ['4.2+5.5']
+    """
+    settings = settings_of_call(model=model, task=task, ablate="pairs", **options)
+    with shown(progress, "ablating") as report:
+        weighing = partial(report, note="weighing")
+        return run_interactions(settings, progress=report, weighing=weighing, keep=settings.output is not None)
+
+
+def run_interactions(
+    settings: Settings,
+    *,
+    say: Callable[[str], None] = lambda line: None,
+    progress: Progress = silent,
+    weighing: Progress = silent,
+    keep: bool = True,
+) -> Results:
+    """Run the sweep of pairs, and weigh their interactions.
+
+    Args:
+        settings: which model, task and examples; `ablate` is 'pairs'.
+        say, progress, weighing, keep: as in `run_job`.
+
+    Raises:
+        BertjaxError: as `run_job` does.
+    """
+    derivation = Derivation(_prepare, _derive)
+    results = run_job(replace(settings, ablate="pairs"), say, progress, weighing, keep, derivation=derivation)
+    assert results is not None
+    return results
+
+
+def _prepare(job: Job, say: Callable[[str], None]) -> Job:
+    """The job of all pairs and their heads, once what it costs was said."""
+    job = replace(job, ablations=with_singles(job.ablations))
+    seconds = estimate_runs(job, job.ablations).seconds
+    say(f"{count_of(len(job.ablations), 'run')} on this device: about {format_duration(seconds)}")
+    return job
+
+
+def _derive(job: Job, result: TaskResult) -> tuple[Job, TaskResult, Mapping[str, Any]]:
+    """The job whose outputs are interactions."""
+    kept, contributed = contributions_of(job, result)
+    metric = job.judges[0].metric
+    outputs = pair_interactions(job.ablations, contributed)
+    pairs = [one for one in job.ablations if len(one.changes) == 2]
+    derived = derive_job(job, kept.tolist(), "interactions", interaction_metrics(metric), pairs)
+    more = {"derived": describe_score(job, contributed)}
+    return derived, TaskResult(np.zeros(outputs.shape[1:]), outputs, tuple(pairs)), more

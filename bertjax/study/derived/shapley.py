@@ -1,0 +1,284 @@
+"""Shapley values of heads: `bertjax shapley`.
+
+Orders are drawn and run a few at a time, until as many were drawn as may be or the values are known well enough. Each
+few keep a journal of their own until the end, so that the same command resumes. Where every set of the heads costs no
+more runs than the orders, all are run, and the values are exact.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from bertjax import arguments
+from bertjax.attribution import (
+    Drawn,
+    added_in_order,
+    all_subsets,
+    draw_orders,
+    exact_values,
+    runs_of_order,
+    shapley_metric,
+)
+from bertjax.checkpoints import DEFAULT_MODEL
+from bertjax.engine import discard_journal, is_unfinished
+from bertjax.errors import InputError
+from bertjax.formatting import count_of, finite, format_duration
+from bertjax.interventions import Ablation, Head
+from bertjax.progress import Progress, shown, silent
+from bertjax.results import Results, check_directory
+from bertjax.study.conclusion import conclude
+from bertjax.study.derived.job import contributions_of, derive_job, describe_score
+from bertjax.study.derived.options import JobOptions
+from bertjax.study.job import Job, check_scorable, load_job
+from bertjax.study.outputs import sweep_examples
+from bertjax.study.run import check_finite, estimate_runs, introduce, means_of
+from bertjax.study.settings import Settings, check_settings, for_this_device, settings_of_call
+from bertjax.tasks import TaskResult
+
+RUNS_AT_ONCE = 512  # about: of orders that are run together
+DEFAULT_ORDERS = 100
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When to stop drawing orders.
+
+    Args:
+        orders: at most so many, an even number: each comes with its reverse.
+        within: as soon as every value's 95 % interval over orders is at most this to either side, as the score is
+            printed (0.5 points, say); None for all orders.
+
+    Raises:
+        InputError: no such number.
+    """
+
+    orders: int = DEFAULT_ORDERS
+    within: float | None = None
+
+    def __post_init__(self) -> None:
+        arguments.whole_number(self.orders, "orders", 2)
+        if self.orders % 2:
+            raise InputError(f"orders are drawn in pairs, each with its reverse: {self.orders} is odd")
+        if self.within is not None and not (np.isfinite(self.within) and self.within > 0):
+            arguments.refuse("within", "a number above 0", self.within)
+
+
+def shapley_values(
+    model: str | Path = DEFAULT_MODEL,
+    task: str = "qnli-sample",
+    *,
+    orders: int = DEFAULT_ORDERS,
+    within: float | None = None,
+    progress: Progress | bool = True,
+    **options: Unpack[JobOptions],
+) -> Results:
+    """What each head adds to a score, whatever else is gone: `bertjax shapley` as a call.
+
+    Args:
+        model, task, progress: as in `ablate`.
+        orders: of heads that are drawn at most, in pairs.
+        within: stop as soon as values are known to this, as the score is printed: 0.5 points, say.
+        options: `mode`, `heads` (the others stay), `metric`, `output` and what else `ablate` takes of examples and
+            computation.
+
+    Returns: results of each head, whose metric 'shapley' is above 0 where the head adds to the score. Intervals are
+        over examples; `summary["shapley"]["half_widths"]` are over orders.
+
+    Raises:
+        BertjaxError: as `ablate` does; or the score is undefined without some example.
+
+    >>> bertjax.shapley_values(limit=40, heads=["4.2", "5.5"]).names  # doctest: +SKIP
+    ['4.2', '5.5']
+    """
+    settings = settings_of_call(model=model, task=task, **options)
+    with shown(progress, "ablating") as report:
+        weighing, keep = partial(report, note="weighing"), settings.output is not None
+        return run_shapley(settings, Budget(orders, within), progress=report, weighing=weighing, keep=keep)
+
+
+def run_shapley(
+    settings: Settings,
+    budget: Budget,
+    *,
+    say: Callable[[str], None] = lambda line: None,
+    progress: Progress = silent,
+    weighing: Progress = silent,
+    keep: bool = True,
+) -> Results:
+    """Draw orders, run them, weigh the values, and write the directory.
+
+    Args:
+        settings: which model, task, examples and heads.
+        budget: when to stop.
+        say: called with a line at each step.
+        progress, weighing: called with the work done and the total work.
+        keep: whether anything is written.
+
+    Raises:
+        OutputError: the directory cannot be written, holds results already, or unfinished orders of other settings.
+        SweepInterrupted: Ctrl-C; what is finished is kept, and the same call resumes.
+        BertjaxError: whatever is wrong with model, data or settings.
+    """
+    started = time.time()
+    _check(settings)
+    check_settings(settings)
+    settings = for_this_device(settings)
+    if keep:
+        check_directory(settings.directory, settings.overwrite or is_unfinished(_journal(settings, 0)))
+    job = load_job(settings)
+    introduce(job, say)
+    check_scorable(job)
+    if keep:
+        say(f"results go to {settings.directory}")
+    runner = _Runner(job, means_of(job), say, keep)
+    heads = [(change.layer, change.head) for one in job.ablations for change in one.changes]
+    exact = 2 ** min(len(heads), 30) - 1 <= budget.orders * len(heads)
+    values, more = (_exact if exact else _drawn)(runner, heads, budget, progress)
+    metric = shapley_metric(job.judges[0].metric)
+    derived = derive_job(job, runner.kept, "shapley", [metric])
+    outputs = values[..., None]
+    result = TaskResult(np.zeros(outputs.shape[1:]), outputs, tuple(job.ablations))
+    seconds = time.time() - started
+    results = conclude(
+        derived,
+        runner.means,
+        result,
+        seconds,
+        say=say,
+        weighing=weighing,
+        keep=keep,
+        more={**runner.score, "shapley": more},
+    )
+    runner.discard()
+    return results
+
+
+def _check(settings: Settings) -> None:
+    """Raise `InputError` for what these runs do not have."""
+    if settings.ablate != "heads":
+        raise InputError("Shapley values are of single heads: leave out which sets to ablate")
+    if settings.distributed or settings.engine != "fast":
+        raise InputError("Shapley values are computed by the fast engine in one process")
+
+
+def _journal(settings: Settings, number: int) -> Path:
+    return settings.directory / f"orders-{number:05d}"
+
+
+class _Runner:
+    """Runs sets of heads a few at a time, and keeps what each example contributes."""
+
+    def __init__(self, job: Job, means: Float[np.ndarray, "..."] | None, say: Callable[[str], None], keep: bool):
+        self.job, self.means, self.say, self.keep = job, means, say, keep
+        self.calls = 0
+        self.kept: list[int] = []
+        self.score: dict[str, Any] = {}
+
+    def run(self, runs: Sequence[Ablation], progress: Progress) -> Float[np.ndarray, "runs examples"]:
+        """What each example contributes to the score: without ablation, and then in each run."""
+        job, settings = self.job, self.job.settings
+        journal = _journal(settings, self.calls) if self.keep else None
+        result = sweep_examples(
+            job.model,
+            job.encoded,
+            runs,
+            means=self.means,
+            memory=settings.memory_budget,
+            attention=settings.attention,
+            journal=journal,
+            replace_journal=settings.overwrite,
+            settings=settings.compared(),
+            progress=progress,
+        )
+        check_finite(runs, result, journal)
+        self.calls += 1
+        kept, contributed = contributions_of(job, result)
+        self.kept = kept.tolist()
+        self.score = {"derived": describe_score(job, contributed)}
+        return contributed
+
+    def discard(self) -> None:
+        """Remove the journals: the results are written."""
+        if self.keep:
+            for number in range(self.calls):
+                discard_journal(_journal(self.job.settings, number))
+
+
+def _exact(
+    runner: _Runner, heads: Sequence[Head], budget: Budget, progress: Progress
+) -> tuple[Float[np.ndarray, "heads examples"], dict[str, Any]]:
+    """Values from every set of heads."""
+    job = runner.job
+    runs = all_subsets(job.model.config, heads, job.settings.mode)
+    seconds = estimate_runs(job, runs).seconds
+    runner.say(f"all {len(runs) + 1:,} sets of {len(heads)} heads: about {format_duration(seconds)}")
+    contributed = runner.run(runs, progress)
+    without = float(contributed[-1].mean())
+    more = {"orders": 0, "exact": True, "half_widths": [0.0] * len(heads), "within": budget.within, "without": without}
+    return exact_values(len(heads), contributed), more
+
+
+def _drawn(
+    runner: _Runner, heads: Sequence[Head], budget: Budget, progress: Progress
+) -> tuple[Float[np.ndarray, "heads examples"], dict[str, Any]]:
+    """Values from orders that are drawn, until they are known well enough."""
+    job, pairs = runner.job, budget.orders // 2
+    factor = job.judges[0].metric.measure.factor
+    at_once = max(1, RUNS_AT_ONCE // (2 * len(heads)))
+    drawn: Drawn | None = None
+    without = np.nan
+    for start in range(0, pairs, at_once):
+        numbers = range(start, min(start + at_once, pairs))
+        orders = [order for pair in numbers for order in draw_orders(len(heads), pair, job.settings.seed)]
+        runs = [run for order in orders for run in runs_of_order(job.model.config, heads, order, job.settings.mode)]
+        if drawn is None:
+            seconds = estimate_runs(job, runs).seconds / len(orders)
+            most = format_duration(seconds * budget.orders)
+            runner.say(
+                f"each order of {len(heads)} heads about {format_duration(seconds)}, all {budget.orders}: {most}"
+            )
+        contributed = runner.run(runs, _part_of(progress, start, len(numbers), pairs))
+        without = float(contributed[len(heads)].mean())
+        found = _pairs_of(orders, contributed)
+        drawn = found if drawn is None else drawn.join(found)
+        widest = factor * float(drawn.half_widths.max())
+        if np.isfinite(widest):
+            runner.say(f"{count_of(2 * len(drawn.values), 'order')}: values are known to ±{widest:.2g}")
+        if budget.within is not None and widest <= budget.within:
+            break
+    assert drawn is not None
+    progress(1.0, 1.0)
+    widths = [finite(float(width)) for width in drawn.half_widths]
+    more = {"orders": 2 * len(drawn.values), "exact": False, "half_widths": widths}
+    return drawn.mean, {**more, "within": budget.within, "without": without}
+
+
+def _part_of(progress: Progress, start: int, count: int, total: int) -> Progress:
+    """The progress of some pairs of orders among all."""
+
+    def report(done: float, all_of_it: float) -> None:
+        progress(start + count * done / all_of_it, float(total))
+
+    return report
+
+
+def _pairs_of(orders: Sequence[Int[np.ndarray, " heads"]], contributed: Float[np.ndarray, "runs examples"]) -> Drawn:
+    """What pairs of orders gave.
+
+    Args:
+        orders: each followed by its reverse.
+        contributed: of the run without ablation, and then of all runs of all orders.
+    """
+    heads = len(orders[0])
+    added = [
+        added_in_order(order, np.concatenate([contributed[:1], contributed[1 + heads * number :][:heads]]))
+        for number, order in enumerate(orders)
+    ]
+    pairs = [(first + second) / 2 for first, second in zip(added[::2], added[1::2], strict=True)]
+    return Drawn(np.sum(pairs, axis=0), np.stack([pair.mean(axis=1) for pair in pairs]))
