@@ -20,6 +20,7 @@ from bertjax.commands import (
     run_plan,
     run_plot,
     run_prepare,
+    run_prune,
     run_report,
     run_shapley,
     run_show,
@@ -128,6 +129,7 @@ def _parser(command: str | None = None) -> Parser:
     _add_importance(commands, command in ("importance", None))
     _add_interactions(commands, command in ("interactions", None))
     _add_shapley(commands, command in ("shapley", None))
+    _add_prune(commands, command in ("prune", None))
     _add_saved(commands)
     _add_parity(commands)
     _add_data(commands)
@@ -218,11 +220,44 @@ def _add_shapley(commands: "argparse._SubParsersAction[Parser]", with_settings: 
         _add_place(adder("results"), parser, "shapley")
 
 
-def _add_derived(adder: Callable[[str], Callable[..., None]]) -> None:
-    """The options of a job whose results are made of a sweep's."""
+def _add_prune(commands: "argparse._SubParsersAction[Parser]", with_settings: bool) -> None:
+    text = (
+        "How many heads can go: orders chosen on half of the examples (by gradients and by exact losses that are taken "
+        "anew as heads go, by the size of weights, at random, and backwards), and the score at points of each on the "
+        "other half. An interrupted run resumes."
+    )
+    parser = commands.add_parser("prune", help="how many heads can go, and in which order", description=text)
+    parser.set_defaults(run=run_prune)
+    if not with_settings:
+        return
+    from bertjax.study import ORDERS, Pruning
+
+    adder, given = _adder(parser), Pruning()
+    _add_derived(adder, heads=False)
+    add = parser.add_argument_group("orders").add_argument
+    text = "which (default all); 'reversed' is the first of the others backwards"
+    add("--orders", nargs="+", choices=ORDERS, default=ORDERS, metavar="ORDER", help=f"{', '.join(ORDERS)}: {text}")
+    for name, what in (("gradient", "gradients"), ("greedy", "exact losses")):
+        share = getattr(given, f"{name}_share")
+        text = f"share of all heads that goes before {what} are taken anew (default {share})"
+        add(f"--{name}-share", type=float, default=share, metavar="S", help=text)
+    text = f"orders at random (default {given.draws})"
+    add("--draws", type=positive, default=given.draws, metavar="N", help=text)
+    text = f"points of each order that are scored (default {given.points})"
+    add("--points", type=positive, default=given.points, metavar="N", help=text)
+    _add_place(adder("results"), parser, "pruning")
+
+
+def _add_derived(adder: Callable[[str], Callable[..., None]], heads: bool = True) -> None:
+    """The options of a job whose results are made of a sweep's.
+
+    Args:
+        heads: whether it can be of some heads.
+    """
     add = adder("model, task and heads")
     _add_model(add)
-    add("heads", "only these heads, as LAYER.HEAD; the others stay", nargs="+", metavar="L.H")
+    if heads:
+        add("heads", "only these heads, as LAYER.HEAD; the others stay", nargs="+", metavar="L.H")
     _add_metric(add)
     _add_source(adder("examples"))
     add = adder("computation")
@@ -393,7 +428,9 @@ def _add_saved(commands: "argparse._SubParsersAction[Parser]") -> None:
     plot = command("plot", run_plot, "draw a picture of saved results", text)
     plot.add_argument("directory", metavar="DIR", help="results of bertjax ablate")
     plot.add_argument(
-        "--figure", default="auto", choices=["auto", "map", "ranking", "layers", "pairs", "attention", "change"]
+        "--figure",
+        default="auto",
+        choices=["auto", "map", "ranking", "layers", "pairs", "curves", "attention", "change"],
     )
     plot.add_argument("-o", "--output", required=True, metavar="FILE", help="ends in .png, .pdf or .svg")
     plot.add_argument("--metric", metavar="M", help="(default the main one)")

@@ -169,6 +169,22 @@ def run_shapley(options: argparse.Namespace) -> int:
     return 0
 
 
+def run_prune(options: argparse.Namespace) -> int:
+    """`bertjax prune`."""
+    from bertjax.study import Pruning, pruning_table, run_pruning
+
+    _choose_cache(options)
+    settings = _settings_ending_in(options, "pruning")
+    shares = options.gradient_share, options.greedy_share
+    pruning = Pruning(tuple(options.orders), *shares, draws=options.draws, points=options.points)
+    with ProgressBar("pruning") as advance:
+        weighing = partial(advance, note="weighing")
+        results = run_pruning(settings, pruning, say=say, progress=advance, weighing=weighing)
+    say(pruning_table(results), wrap=True)
+    say(f"results in {settings.directory}, picture in {settings.directory / results.picture}")
+    return 0
+
+
 def _settings_ending_in(options: argparse.Namespace, ending: str) -> "Settings":
     """The `Settings` of the options, whose directory ends in a word of the command's own unless it was given."""
     settings = _settings(options)

@@ -78,7 +78,11 @@ def _model(rng: random.Random, world: World) -> list[str]:
 
 def _what(rng: random.Random, world: World) -> list[str]:
     files = [path for path, _ in world.sets.values()]
-    return [rng.choice(("heads", "layers", "pairs", "all-but-one", "cumulative", "subsets", *files, *world.odd))]
+    return [
+        rng.choice(
+            ("heads", "layers", "pairs", "all-but-one", "one-of-layer", "cumulative", "subsets", *files, *world.odd)
+        )
+    ]
 
 
 NUMBER = _one(("1", "2", "3", "7", "12"), NUMBERS)

@@ -155,6 +155,7 @@ def test_a_file_of_sets(settings, tmp_path):
         ({"ablate": "pairs"}, 15),
         ({"ablate": "pairs", "heads": ("0.0", "0.1", "1.1")}, 3),
         ({"ablate": "all-but-one"}, 6),
+        ({"ablate": "one-of-layer"}, 6),
         ({"ablate": "subsets", "subset_size": 3, "subset_count": 7}, 7),
         ({"ablate": "cumulative", "heads": ("1.1", "0.0")}, 2),
     ],

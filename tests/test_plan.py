@@ -39,10 +39,11 @@ def paths(plan):
         (lambda: ab.whole_layers(BASE, "zero"), 12),
         (lambda: ab.head_pairs(BASE), 10296),
         (lambda: ab.all_but_one(BASE), 144),
+        (lambda: ab.one_of_layer(BASE), 144),
         (lambda: ab.cumulative(BASE, order=["3.0", "1.7", "11.11"]), 3),
         (lambda: ab.random_subsets(BASE, size=5, count=50, seed=3), 50),
     ],
-    ids=["heads", "layers", "pairs", "all but one", "cumulative", "subsets"],
+    ids=["heads", "layers", "pairs", "all but one", "one of layer", "cumulative", "subsets"],
 )
 def test_every_ablation_is_the_way_to_its_node(make, count):
     several = make()

@@ -127,7 +127,7 @@ def test_the_parity_command_shows_that_the_real_model_agrees_in_float32(capsys):
 def test_the_other_commands_run_in_the_order_given(desk, monkeypatch):
     monkeypatch.chdir(desk)
     commands = [c for c in COMMANDS if c.startswith("bertjax ") and not c.startswith("bertjax parity")]
-    assert len(commands) == 14
+    assert len(commands) == 16
     # Where the commands without --output write by default, and where they do here.
     places = {"bertjax-qnli-sample-uniform-heads": "out0"}
     places["bertjax-qnli-sample-zero-heads"] = f"out{commands.index('bertjax ablate --mode zero')}"
@@ -137,6 +137,8 @@ def test_the_other_commands_run_in_the_order_given(desk, monkeypatch):
             # Few heads and examples: how the words are understood is what is tested, not the machine's patience.
             fewer = [] if "layers" in arguments else ["--heads", "5.3", "5.5"]
             arguments += ["--limit", "5", *fewer, "--output", f"out{number}"]
+        elif arguments[0] in ("interactions", "shapley"):  # a score must be one without any of the examples too
+            arguments += ["--limit", "12", "--output", f"out{number}"]
         assert main(arguments) == 0, command
         assert arguments[0] != "ablate" or (desk / f"out{number}" / "summary.json").is_file()
     assert (desk / "out0" / "report.html").is_file()

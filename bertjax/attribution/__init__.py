@@ -8,6 +8,8 @@ from bertjax.attribution.gradients import (
     normalise_by_layer,
 )
 from bertjax.attribution.interactions import interaction_metrics, pair_interactions, with_singles
+from bertjax.attribution.losses import ablated_losses
+from bertjax.attribution.pruning import gradient_costs, heads_left, magnitudes, order_by
 from bertjax.attribution.shapley import (
     Drawn,
     added_in_order,
@@ -24,15 +26,20 @@ __all__ = [
     "Drawn",
     "HeadGradients",
     "Trust",
+    "ablated_losses",
     "added_in_order",
     "all_subsets",
     "compare_with_exact",
     "draw_orders",
     "exact_values",
+    "gradient_costs",
     "gradient_metrics",
     "head_gradients",
+    "heads_left",
     "interaction_metrics",
+    "magnitudes",
     "normalise_by_layer",
+    "order_by",
     "pair_interactions",
     "runs_of_order",
     "shapley_metric",

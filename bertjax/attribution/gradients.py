@@ -7,7 +7,7 @@ before its absolute value is taken, with another replacement attribution patchin
 et al. 2017), so that the heads' attributions sum to what replacing all of them changes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -60,6 +60,7 @@ def head_gradients(
     *,
     steps: int = 1,
     means: Float[np.ndarray, "layers heads head_dim"] | None = None,
+    gone: Sequence[tuple[int, int]] = (),
     progress: Progress = silent,
 ) -> HeadGradients:
     """What gradients say of every head of a model on a task's examples.
@@ -69,6 +70,7 @@ def head_gradients(
         mode: what takes a head's place: of 'zero', 'uniform', 'mean' or another that needs no donor.
         steps: 1 for the gradient at the model as it is; of more, the mean of gradients on the way to gates of 0.
         means: the heads' outputs that mode 'mean' puts in place of their own.
+        gone: heads that are replaced already, by layer and number.
         progress: called with the work done and the total work.
 
     Raises:
@@ -85,12 +87,18 @@ def head_gradients(
     texts = _texts(encoded)
     grade = partial(_without_missing, objective.grade)
     total = float(steps + (steps > 1))
+    is_there = np.ones((config.num_hidden_layers, config.num_attention_heads))
+    for layer, head in gone:
+        is_there[layer, head] = 0
 
     def passed(gate: float, before: int) -> GateGradients:
         def report(done: float, all_of_it: float) -> None:
             progress(before + done / all_of_it, total)
 
-        return gate_gradients(model, texts, replaced, objective.readout, grade, gate=gate, means=means, progress=report)
+        gates = gate * is_there
+        return gate_gradients(
+            model, texts, replaced, objective.readout, grade, gate=gates, means=means, progress=report
+        )
 
     first = passed(1.0, 0)
     several = [first] if steps == 1 else [passed((step + 0.5) / steps, step + 1) for step in range(steps)]

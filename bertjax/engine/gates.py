@@ -82,7 +82,7 @@ def gate_gradients(
     readout: Readout,
     grade: Grade,
     *,
-    gate: float = 1.0,
+    gate: float | Float[np.ndarray, "layers heads"] = 1.0,
     means: Float[np.ndarray, "layers heads head_dim"] | None = None,
     progress: Progress = silent,
 ) -> GateGradients:
@@ -94,7 +94,7 @@ def gate_gradients(
         readout: what is kept of each text.
         grade: takes an example's number and what the readout gave for its texts; returns the example's loss, and its
             gradient with respect to that.
-        gate: at which the gradient is taken, the same for all heads: 1 is the model as it is.
+        gate: at which the gradient is taken, one for all heads or one for each: 1 is the model as it is.
         means: the heads' outputs that mode 'mean' puts in place of their own.
         progress: called with the texts done and all texts, each twice: forward and back.
 
@@ -201,7 +201,13 @@ class _Read:
 class _Pass:
     """The compiled steps forward and back."""
 
-    def __init__(self, sweep_input: SweepInput, replaced: Ablation, texts: GateTexts, gate: float):
+    def __init__(
+        self,
+        sweep_input: SweepInput,
+        replaced: Ablation,
+        texts: GateTexts,
+        gate: float | Float[np.ndarray, "layers heads"],
+    ):
         self.sweep_input, config = sweep_input, sweep_input.model.config
         layout = _lay_out(sweep_input, texts.examples)
         rows, row_length = layout.rows, layout.packed.row_length
@@ -214,8 +220,9 @@ class _Pass:
             self.runner.changes(layer, [tuple(change for change in replaced.changes if change.layer == layer)])
             for layer in range(config.num_hidden_layers)
         ]
+        by_layer = np.broadcast_to(gate, (config.num_hidden_layers, config.num_attention_heads))
         shape = (1, rows, row_length, config.num_attention_heads)
-        self.gates = jnp.full(shape, gate, sweep_input.numerics.wide)
+        self.gates = [jnp.broadcast_to(jnp.asarray(own, sweep_input.numerics.wide), shape) for own in by_layer]
 
     def forward(self, group: _Group) -> Shaped[np.ndarray, "texts ..."]:
         """What the readout gives for each text of a group."""
@@ -239,7 +246,7 @@ class _Pass:
         placed = np.zeros((rows, self._width, *slopes.shape[asked[1].ndim :]), slopes.dtype)
         np.add.at(placed, asked, slopes)  # (the last token of a text with few may be asked again, for 0)
         by_chunk = placed.reshape(len(group.chunks), 1, -1, *placed.shape[1:])
-        found = np.zeros((2, len(self.changes), self.gates.shape[-1], len(slopes)))
+        found = np.zeros((2, len(self.changes), self.gates[0].shape[-1], len(slopes)))
         summed: list[list[Array]] = []
         for number, chunk in enumerate(group.chunks):
             trail, hidden = group.trails[number]
@@ -305,7 +312,7 @@ class _Pass:
     def _step(self, layer: int, hidden: Block, rows: BlockRows) -> tuple[Block, "_Way"]:
         """A layer, and the way back through it."""
         recipe, mesh = self.runner.recipes[layer], self.runner.mesh
-        given = _Given(self.runner.weights[layer], rows, self.gates, self.changes[layer])
+        given = _Given(self.runner.weights[layer], rows, self.gates[layer], self.changes[layer])
         if self.keeps:
             after, back = _forward_keeping(given, hidden, recipe=recipe)
             return after, partial(_back_kept, back, rows)

@@ -174,6 +174,23 @@ def all_but_one(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
     ]
 
 
+def one_of_layer(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
+    """All heads of a layer but one, for every head; named after the head that is left: 'layer 3 but 3.0'.
+
+    Source: Michel et al. 2019, section 3.3. A layer of one head has none to lose, and is left out.
+    """
+    return [
+        ablation(
+            config,
+            [other for other in ov.heads_of_layer(config, layer) if other != (layer, head)],
+            mode,
+            f"layer {layer} but {layer}.{head}",
+        )
+        for layer, head in ov.every_head(config)
+        if config.num_attention_heads > 1
+    ]
+
+
 def cumulative(config: BertConfig, mode: str = "uniform", *, order: Sequence[ov.Head]) -> list[Ablation]:
     """The first head of an order, the first two, and so on; named 'first 1', 'first 2' ...
 

@@ -16,6 +16,7 @@ from bertjax.plots.canvas import (
     start_page,
 )
 from bertjax.plots.cells import STRENGTH, Colours, colour_cells, write_changes
+from bertjax.plots.curves import Curve, make_curves
 from bertjax.plots.heads_map import make_heads
 from bertjax.plots.pairs_map import make_pairs
 from bertjax.plots.ranking import make_ranking
@@ -28,6 +29,7 @@ __all__ = [
     "STRENGTH",
     "WIDTH",
     "Colours",
+    "Curve",
     "Weighed",
     "add_axes",
     "add_note",
@@ -35,6 +37,7 @@ __all__ = [
     "colour_cells",
     "draw_as_shapes",
     "make_attention",
+    "make_curves",
     "make_heads",
     "make_layers",
     "make_pairs",

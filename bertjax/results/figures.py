@@ -12,14 +12,24 @@ from bertjax.arguments import parse_head_name
 from bertjax.errors import InputError, some_of
 from bertjax.evidence import Measure
 from bertjax.formatting import count_of
-from bertjax.plots import Weighed, make_attention, make_heads, make_layers, make_pairs, make_ranking, make_sets
+from bertjax.plots import (
+    Curve,
+    Weighed,
+    make_attention,
+    make_curves,
+    make_heads,
+    make_layers,
+    make_pairs,
+    make_ranking,
+    make_sets,
+)
 from bertjax.results.contents import Contents
 from bertjax.results.table import Row, column, significant
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FIGURES = ("auto", "map", "ranking", "layers", "pairs", "attention", "change")
+FIGURES = ("auto", "map", "ranking", "layers", "pairs", "curves", "attention", "change")
 
 
 def make_figure(
@@ -38,8 +48,8 @@ def make_figure(
         saved: the results; `Results.plot` calls this.
         figure: one of `FIGURES`: 'map' of single heads; 'ranking' of all effects with intervals; 'layers', the mean
             effect of each layer's heads or the effects of whole layers; 'pairs', heads by heads; 'attention' of a head;
-            'change', a head's attention before and after an ablation; 'auto', the map, the layers, the pairs of
-            interactions, or the sets that change most.
+            'curves' of scores as heads are pruned; 'change', a head's attention before and after an ablation; 'auto',
+            the map, the layers, the pairs of interactions, the curves, or the sets that change most.
         metric: by default the main one.
         head: for attention, such as '3.0'; by default the one with the largest effect.
         example: for attention, the id of an example in `Contents.kept`; by default the first.
@@ -61,6 +71,8 @@ def make_figure(
         return _ranking(saved, rows, measure)
     if figure == "pairs" or (figure == "auto" and saved.summary["outputs"] == "interactions"):
         return _pairs(saved, rows, measure)
+    if figure == "curves" or (figure == "auto" and "pruning" in saved.summary):
+        return _curves(saved, rows, measure)
     if figure == "map" and saved.kind != "head":
         raise InputError(f"{saved.source} has no single heads to map, but {saved.kind}s: --figure ranking")
     return _overview(saved, rows, measure, "map" if figure == "auto" and saved.kind == "head" else figure)
@@ -138,6 +150,31 @@ def _pairs(saved: Contents, rows: Sequence[Row], measure: Measure) -> "Figure":
     pairs = np.array([[places[head] for head in pair if head is not None] for pair in both], np.int64)
     changes, title = measure.factor * column(rows, "difference"), _titled(saved, measure, "two heads")
     return make_pairs(heads, pairs, changes, significant(rows), title, _where(saved), measure=measure)
+
+
+def _curves(saved: Contents, rows: Sequence[Row], measure: Measure) -> "Figure":
+    if "pruning" not in saved.summary:
+        raise InputError(f"{saved.source} has no orders in which heads go: give results of bertjax prune")
+    by_name, points = {row.name: row for row in rows}, saved.summary["pruning"]["points"]
+    drawn, curves = list[Float[np.ndarray, " points"]](), list[Curve]()
+    for order in saved.summary["pruning"]["orders"]:
+        own = [by_name[order["runs"][str(left)]] for left in points]
+        scores = measure.factor * column(own, "score")
+        if order["name"].startswith("random"):
+            drawn.append(scores)
+        else:
+            ends = (
+                None
+                if own[0].low is None
+                else scores - measure.factor * column(own, "difference") + _ends(own, measure)
+            )
+            curves.append(Curve(order["name"], scores[None], ends))
+    if drawn:
+        curves.append(Curve("random", np.stack(drawn)))
+    model = saved.summary["model"]
+    every = model["layers"] * model["heads"], measure.factor * float(column(rows[:1], "base")[0])
+    title = f"{measure.label} as heads go, {_what(saved)}"
+    return make_curves(np.array(points), curves, every, title, _where(saved), measure=measure)
 
 
 def _weighed(rows: Sequence[Row], measure: Measure) -> Weighed | None:

@@ -4,6 +4,7 @@ from bertjax.study import parity, torch_reference
 from bertjax.study.conclusion import conclude
 from bertjax.study.derived.gradients import importance, run_importance, trust_in
 from bertjax.study.derived.interactions import head_interactions, run_interactions
+from bertjax.study.derived.pruning import ORDERS, Pruning, prune, run_pruning
 from bertjax.study.derived.shapley import Budget, run_shapley, shapley_values
 from bertjax.study.job import Job
 from bertjax.study.outputs import mean_outputs, sweep_examples
@@ -11,12 +12,14 @@ from bertjax.study.parity import check_model
 from bertjax.study.provenance import command_line, versions, where_from
 from bertjax.study.run import ablate, estimate_job, run_job
 from bertjax.study.settings import COLLECTIONS, Settings, available_modes, check_settings, for_this_device
-from bertjax.study.tables import importance_table, parity_table, plan_table, shapley_line, trust_table
+from bertjax.study.tables import importance_table, parity_table, plan_table, pruning_table, shapley_line, trust_table
 
 __all__ = [
     "COLLECTIONS",
+    "ORDERS",
     "Budget",
     "Job",
+    "Pruning",
     "Settings",
     "ablate",
     "available_modes",
@@ -33,9 +36,12 @@ __all__ = [
     "parity",
     "parity_table",
     "plan_table",
+    "prune",
+    "pruning_table",
     "run_importance",
     "run_interactions",
     "run_job",
+    "run_pruning",
     "run_shapley",
     "shapley_line",
     "shapley_values",

@@ -107,11 +107,19 @@ def load_job(settings: Settings) -> Job:
     directory = locate(settings.model)
     model = load_model(settings, directory)
     ablations = list_ablations(settings, model.config)
-    examples = _load_examples(settings, model)
-    tokenizer = Tokenizer.from_pretrained(directory)
+    examples, encoded = encode(settings, model, directory, _load_examples(settings, model))
+    return Job(settings, model, directory, ablations, examples, encoded)
+
+
+def encode(settings: Settings, model: PretrainedModel, directory: Path, examples: Examples) -> tuple[Examples, Encoded]:
+    """Examples as a model reads them, and those of them that it can read.
+
+    Args:
+        directory: the model's.
+    """
     encoded = encode_examples(
         model,
-        tokenizer,
+        Tokenizer.from_pretrained(directory),
         examples,
         settings.max_length,
         prompts=settings.prompts,
@@ -128,7 +136,7 @@ def load_job(settings: Settings) -> Job:
         examples = examples.take(encoded.kept_examples)
     if encoded.note:
         examples = replace(examples, source=f"{examples.source}, {encoded.note}")
-    return Job(settings, model, directory, ablations, examples, encoded)
+    return examples, encoded
 
 
 def load_model(settings: Settings, directory: Path) -> PretrainedModel:

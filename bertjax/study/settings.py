@@ -22,6 +22,7 @@ from bertjax.interventions import (
     every_head,
     hash_sets,
     head_pairs,
+    one_of_layer,
     parse_head,
     random_subsets,
     read_sets,
@@ -39,6 +40,7 @@ COLLECTIONS = {
     "layers": False,
     "pairs": True,
     "all-but-one": False,
+    "one-of-layer": False,
     "cumulative": True,
     "subsets": False,
 }
@@ -303,6 +305,8 @@ def list_ablations(settings: Settings, config: BertConfig) -> list[Ablation]:
             return head_pairs(config, mode, heads=heads)
         case "all-but-one":
             return all_but_one(config, mode)
+        case "one-of-layer":
+            return one_of_layer(config, mode)
         case "cumulative":
             return cumulative(config, mode, order=heads)
         case "subsets":

@@ -106,6 +106,40 @@ def trust_table(trust: Trust, exact: Results) -> PlainTable:
     return table
 
 
+def pruning_table(results: Results, metric: str | None = None) -> PlainTable:
+    """Scores of each order at each point; of orders at random the mean, and the least and the most.
+
+    Args:
+        results: of `prune`.
+        metric: by default the main one.
+    """
+    measure, told = results.measure(metric), results.summary["pruning"]
+    rows = {row.name: row for row in results.rows_of(metric)}
+    single = [order for order in told["orders"] if not order["name"].startswith("random")]
+    drawn = [order for order in told["orders"] if order["name"].startswith("random")]
+    base = next(iter(rows.values())).base
+    every = len(told["orders"][0]["heads"])
+    title = (
+        f"{measure.label}{f' in {measure.unit}' if measure.unit else ''}: {measure.score(base)} with all {every} heads"
+    )
+    table = PlainTable(title=title, title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("heads left", justify="right")
+    for name in [order["name"] for order in single] + (["random", "from", "to"] if drawn else []):
+        table.add_column(name, justify="right")
+    for left in map(str, told["points"]):
+        cells = [measure.score(rows[order["runs"][left]].score) for order in single]
+        if drawn:
+            scores = [rows[order["runs"][left]].score for order in drawn]
+            known = [score for score in scores if score is not None]
+            ends = (sum(known) / len(known), min(known), max(known)) if known else (None, None, None)
+            cells += [measure.score(end) for end in ends]
+        table.add_row(left, *cells)
+    counts = count_of(results.summary["data"]["examples"], "example")
+    table.caption = f"{told['chosen_on']:,} other examples chose the orders; these scores are of {counts}"
+    table.caption_justify = "left"
+    return table
+
+
 def shapley_line(results: Results) -> str:
     """How well Shapley values are known, and what they sum to, in a line.
 

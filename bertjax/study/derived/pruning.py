@@ -1,0 +1,291 @@
+"""How many heads can go, and in which order: `bertjax prune`.
+
+Half of the examples choose the orders, the other half judge them: an order that was chosen on the examples that judge
+it would look better than it is. What is judged are the sets of heads that are gone at some points of each order, as in
+any sweep of sets; the summary says which set belongs to which order.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Unpack
+
+import numpy as np
+from jaxtyping import Float
+
+from bertjax import arguments
+from bertjax.attribution import ablated_losses, gradient_costs, heads_left, magnitudes, order_by
+from bertjax.checkpoints import DEFAULT_MODEL
+from bertjax.engine import discard_journal, is_unfinished
+from bertjax.errors import InputError
+from bertjax.formatting import count_of, format_duration
+from bertjax.interventions import Ablation, ablation, every_head
+from bertjax.progress import Progress, shown, silent
+from bertjax.results import Results, check_directory
+from bertjax.study.conclusion import conclude
+from bertjax.study.derived.options import JobOptions
+from bertjax.study.job import Job, check_scorable, encode, load_job
+from bertjax.study.outputs import sweep_examples
+from bertjax.study.run import check_finite, estimate_runs, means_of
+from bertjax.study.settings import Settings, check_settings, for_this_device, settings_of_call
+
+ORDERS = ("gradient", "greedy", "magnitude", "random", "reversed")
+Place = tuple[int, int]
+Line = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """Which orders, and how finely they are made.
+
+    Args:
+        orders: of `ORDERS`; 'reversed' is the first of the others backwards.
+        gradient_share, greedy_share: of all heads, which goes before gradients, or exact losses, are taken anew.
+        draws: of random orders.
+        points: of each curve.
+
+    Raises:
+        InputError: no such order or number.
+    """
+
+    orders: tuple[str, ...] = ORDERS
+    gradient_share: float = 0.1
+    greedy_share: float = 0.05
+    draws: int = 20
+    points: int = 10
+
+    def __post_init__(self) -> None:
+        for order in self.orders:
+            arguments.one_of(order, "order", ORDERS)
+        if not {*self.orders} - {"random", "reversed"}:
+            raise InputError("orders at random, and backwards, are to be seen beside another: give one")
+        for name in ("gradient_share", "greedy_share"):
+            share = getattr(self, name)
+            if not 0 < share <= 1:
+                arguments.refuse(name, "a share of all heads, above 0 and at most 1", share)
+        for name in ("draws", "points"):
+            arguments.whole_number(getattr(self, name), name, 1)
+
+
+@dataclass(frozen=True)
+class Order:
+    """Heads in the order in which they go.
+
+    Args:
+        name: one of `ORDERS`; of those at random with a number, of one backwards with the other's name.
+        heads: the first that goes first.
+    """
+
+    name: str
+    heads: tuple[Place, ...]
+
+
+def prune(
+    model: str | Path = DEFAULT_MODEL,
+    task: str = "qnli-sample",
+    *,
+    pruning: Pruning | None = None,
+    progress: Progress | bool = True,
+    **options: Unpack[JobOptions],
+) -> Results:
+    """How many heads can go, and in which order: `bertjax prune` as a call.
+
+    Args:
+        model, task, progress: as in `ablate`.
+        pruning: which orders, and how finely.
+        options: `mode`, `metric`, `output` and what else `ablate` takes of examples and computation.
+
+    Returns: results of a set for each order and point, named like 'greedy 36' after the heads that are left;
+        `summary["pruning"]` has the orders. They are of the half of the examples that did not choose.
+
+    Raises:
+        BertjaxError: as `ablate` does, or the task has no loss that an order could be chosen by.
+
+    >>> bertjax.prune(limit=40).names[:2]  # doctest: +SKIP
+    ['gradient 65', 'gradient 58']
+    """
+    settings = settings_of_call(model=model, task=task, **options)
+    with shown(progress, "pruning") as report:
+        weighing, keep = partial(report, note="weighing"), settings.output is not None
+        return run_pruning(settings, pruning or Pruning(), progress=report, weighing=weighing, keep=keep)
+
+
+def run_pruning(
+    settings: Settings,
+    pruning: Pruning,
+    *,
+    say: Line = lambda line: None,
+    progress: Progress = silent,
+    weighing: Progress = silent,
+    keep: bool = True,
+) -> Results:
+    """Choose orders on one half of the examples, judge them on the other, and write the directory.
+
+    Args:
+        settings: which model, task and examples.
+        pruning: which orders.
+        say: called with a line at each step.
+        progress, weighing: called with the work done and the total work.
+        keep: whether anything is written.
+
+    Raises:
+        OutputError: the directory cannot be written, holds results already, or unfinished work of other settings.
+        SweepInterrupted: Ctrl-C; what is finished is kept, and the same call resumes.
+        BertjaxError: whatever is wrong with model, data or settings.
+    """
+    started = time.time()
+    _check(settings)
+    check_settings(settings)
+    settings = for_this_device(settings)
+    begun = is_unfinished(settings.journal) or is_unfinished(_journal(settings, 0))
+    if keep:
+        check_directory(settings.directory, settings.overwrite or begun)
+    choosing, judging = _halves(load_job(settings))
+    for job in (choosing, judging):
+        check_scorable(job)
+    say(f"{len(choosing.examples):,} examples choose the orders, {len(judging.examples):,} others judge them")
+    if keep:
+        say(f"results go to {settings.directory}")
+    chooser = _Chooser(choosing, pruning, say, progress, keep)
+    orders = chooser.orders()
+    runs, named = _runs(judging, orders, pruning.points)
+    judging = replace(judging, ablations=runs)
+    means = means_of(judging)
+    say(f"judging {count_of(len(runs), 'set')}: about {format_duration(estimate_runs(judging, runs).seconds)}")
+    result = sweep_examples(
+        judging.model,
+        judging.encoded,
+        runs,
+        means=means,
+        memory=settings.memory_budget,
+        attention=settings.attention,
+        journal=settings.journal if keep else None,
+        replace_journal=settings.overwrite,
+        settings=settings.compared(),
+        progress=progress,
+    )
+    check_finite(runs, result, settings.journal if keep else None)
+    more = {
+        "pruning": {"chosen_on": len(choosing.examples), "points": heads_left(len(orders[0].heads), pruning.points)}
+    }
+    more["pruning"]["orders"] = [
+        {"name": order.name, "heads": [f"{layer}.{head}" for layer, head in order.heads], "runs": named[order.name]}
+        for order in orders
+    ]
+    seconds = time.time() - started
+    results = conclude(judging, means, result, seconds, say=say, weighing=weighing, keep=keep, more=more)
+    if keep:
+        discard_journal(settings.journal)
+        chooser.discard()
+    return results
+
+
+def _check(settings: Settings) -> None:
+    """Raise `InputError` for what pruning does not have."""
+    if settings.ablate != "heads" or settings.heads:
+        raise InputError("pruning takes all heads: leave out which to ablate")
+    if settings.distributed or settings.engine != "fast" or settings.precision == "bfloat16":
+        raise InputError("pruning is computed in float32 by the fast engine in one process")
+
+
+def _halves(job: Job) -> tuple[Job, Job]:
+    """The job on a half of its examples that is drawn, and on the other."""
+    count = len(job.examples)
+    if count < 4:
+        raise InputError(f"{count_of(count, 'example')} cannot both choose and judge: give four at least")
+    order = np.random.default_rng(job.settings.seed).permutation(count)
+    halves = []
+    for part, called in ((order[: count // 2], "choosing"), (order[count // 2 :], "judging")):
+        examples = job.examples.take(np.sort(part).tolist())
+        examples = replace(examples, source=f"{examples.source}, the {called} half")
+        own, encoded = encode(job.settings, job.model, job.directory, examples)
+        halves.append(replace(job, examples=own, encoded=encoded))
+    return halves[0], halves[1]
+
+
+def _journal(settings: Settings, number: int) -> Path:
+    return settings.directory / f"greedy-{number:05d}"
+
+
+class _Chooser:
+    """Makes the orders, on the examples that choose."""
+
+    def __init__(self, job: Job, pruning: Pruning, say: Line, progress: Progress, keep: bool):
+        self.job, self.pruning, self.say, self.progress, self.keep = job, pruning, say, progress, keep
+        self.heads = every_head(job.model.config)
+        self.means = means_of(job)
+        self.steps = 0
+
+    def orders(self) -> list[Order]:
+        """All orders that are asked for."""
+        found: list[Order] = []
+        makers = {"gradient": self._by_gradient, "greedy": self._by_greedy, "magnitude": self._by_magnitude}
+        for name in self.pruning.orders:
+            if name in makers:
+                found.append(Order(name, tuple(makers[name]())))
+        rng = np.random.default_rng([self.job.settings.seed, 1])
+        if "reversed" in self.pruning.orders:
+            found.append(Order(f"{found[0].name} reversed", found[0].heads[::-1]))
+        if "random" in self.pruning.orders:
+            drawn = [rng.permutation(len(self.heads)) for _ in range(self.pruning.draws)]
+            found += [Order(f"random {n}", tuple(self.heads[place] for place in one)) for n, one in enumerate(drawn)]
+        return found
+
+    def discard(self) -> None:
+        """Remove the journals: the results are written."""
+        for number in range(self.steps):
+            discard_journal(_journal(self.job.settings, number))
+
+    def _by_gradient(self) -> list[Place]:
+        self.say("order by gradients")
+        costs = gradient_costs(self.job.model, self.job.encoded, self.job.settings.mode, self.means)
+        return order_by(costs, self.heads, self.pruning.gradient_share)
+
+    def _by_magnitude(self) -> list[Place]:
+        sizes = magnitudes(self.job.model)
+        return sorted(self.heads, key=lambda head: sizes[head])
+
+    def _by_greedy(self) -> list[Place]:
+        share = self.pruning.greedy_share
+        seconds = estimate_runs(self.job, self.job.ablations).seconds * (0.5 / share + 0.5)
+        self.say(f"order by exact losses, {100 * share:.3g} % of heads at a step: about {format_duration(seconds)}")
+        return order_by(self._exact_costs, self.heads, share)
+
+    def _exact_costs(self, gone: Sequence[Place], left: Sequence[Place]) -> Float[np.ndarray, " heads"]:
+        """The mean loss without each head that is left, where others are gone."""
+        job, settings = self.job, self.job.settings
+        runs = [ablation(job.model.config, [*gone, head], settings.mode) for head in left]
+        total = float(len(self.heads))
+
+        def report(done: float, all_of_it: float) -> None:
+            self.progress(len(gone) + done / all_of_it, total)
+
+        losses = ablated_losses(
+            job.model,
+            job.encoded,
+            runs,
+            means=self.means,
+            memory=settings.memory_budget,
+            attention=settings.attention,
+            journal=_journal(settings, self.steps) if self.keep else None,
+            settings=settings.compared(),
+            progress=report,
+        )
+        self.steps += 1
+        return np.asarray(np.nanmean(losses[1:], axis=1))
+
+
+def _runs(job: Job, orders: Sequence[Order], points: int) -> tuple[list[Ablation], dict[str, dict[str, str]]]:
+    """The sets that are gone at each point of each order, and of each order by how many are left the set's name."""
+    runs: list[Ablation] = []
+    named: dict[str, dict[str, str]] = {}
+    for order in orders:
+        named[order.name] = {}
+        for left in heads_left(len(order.heads), points):
+            name = f"{order.name}: {left}" if order.name.startswith("random") else f"{order.name} {left}"
+            gone = order.heads[: len(order.heads) - left]
+            runs.append(ablation(job.model.config, gone, job.settings.mode, name))
+            named[order.name][str(left)] = name
+    return runs, named

@@ -1,0 +1,270 @@
+"""Orders in which heads can go, by their definitions; what is chosen on one half is judged on the other."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+import bertjax
+from bertjax import BertForSequenceClassification
+from bertjax.attribution import ablated_losses, gradient_costs, head_gradients, heads_left, magnitudes, order_by
+from bertjax.cli import main
+from bertjax.errors import InputError, SweepInterrupted
+from bertjax.interventions import ablation, every_head, one_of_layer
+from bertjax.plots import Curve, make_curves
+from bertjax.study import Pruning, run_pruning
+from bertjax.study.derived import pruning
+from bertjax.study.job import load_job
+from bertjax.study.settings import Settings, for_this_device
+from tests.test_importance import load, losses
+from tests.test_saved import check_by_jsonschema
+from tests.test_tasks_everywhere import MADE
+from tests.tiny import random_model
+from tests.workshop import make_config, make_embedder, write_pairs
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pruning")
+    model, data = make_embedder(folder / "model"), write_pairs(folder / "pairs.tsv", 40)
+    found = bertjax.prune(
+        model, "mrpc", data=data, mode="zero", output=folder / "pruned", progress=False, pruning=Pruning(draws=3)
+    )
+    return folder, model, data, found
+
+
+def halves(world):
+    _, model, data, _ = world
+    return pruning._halves(load_job(for_this_device(Settings(model=str(model), task="mrpc", data=str(data)))))
+
+
+def test_an_order_takes_the_least_of_what_is_left():
+    worth = np.random.default_rng(0).permutation(20)
+    heads = [(layer, head) for layer in range(4) for head in range(5)]
+    asked = []
+
+    def costs(gone, left):
+        asked.append((tuple(gone), tuple(left)))
+        return np.array([worth[heads.index(head)] + 100 * ((head[1] == 0) and (0, 1) in gone) for head in left])
+
+    found = order_by(costs, heads, 0.25)
+    assert sorted(found) == heads
+    assert [len(gone) for gone, _ in asked] == [0, 5, 10, 15]
+    for gone, left in asked:
+        assert {*gone} | {*left} == {*heads}
+        assert list(gone) == found[: len(gone)]
+    first = sorted(heads, key=lambda head: worth[heads.index(head)])[:5]
+    assert found[:5] == first
+    assert len(order_by(costs, heads, 0.001)) == 20  # one at a time
+
+
+def test_points_go_down_to_none():
+    assert heads_left(144) == [130, 115, 101, 86, 72, 58, 43, 29, 14, 0]
+    assert heads_left(3, 10)[-1] == 0
+    assert len({*heads_left(3, 10)}) == len(heads_left(3, 10))
+
+
+@pytest.mark.parametrize("task", ["mlm", "question-answering", "embedder"])
+def test_exact_losses_are_those_of_the_task(task, tmp_path):
+    job = load(task, tmp_path)
+    runs = [ablation(job.model.config, heads, "zero") for heads in (["0.0"], ["0.1", "1.2"])]
+    found = ablated_losses(job.model, job.encoded, runs)
+    base = head_gradients(job.model, job.encoded).losses
+    np.testing.assert_allclose(found[0], base, rtol=1e-4, atol=1e-6)
+    assert np.abs(found[1:] - found[0]).max() > 1e-5
+    objective, texts = job.encoded.objective, job.encoded
+    for run, name in enumerate(runs, 1):
+        swept = bertjax.sweep(
+            job.model,
+            [(text,) for text in texts.encodings],
+            [name],
+            objective.readout,
+            at=texts.at,
+            targets=texts.targets,
+            progress=False,
+        )
+        np.testing.assert_allclose(found[run], losses(texts, swept.outputs[0]), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("mode", ["zero", "uniform"])
+def test_gradients_where_heads_are_gone_are_slopes_there(mode, tmp_path):
+    job = load("embedder", tmp_path, mode)
+    gone = [(0, 1), (1, 0)]
+    found = head_gradients(job.model, job.encoded, mode, gone=gone)
+    names = [(layer, head) for layer, head in every_head(job.model.config)]
+    whole = ablated_losses(job.model, job.encoded, [ablation(job.model.config, gone, mode)])[1]
+    np.testing.assert_allclose(found.losses, whole, rtol=1e-4, atol=1e-6)
+    from bertjax.interventions import Ablation, Change
+
+    shares = (-0.05, 0.05)
+    for place, head in enumerate(names):
+        if head in gone:
+            continue
+        changed = [
+            Ablation("near", (*(Change(*one, mode) for one in gone), Change(*head, mode, share))) for share in shares
+        ]
+        low, high = ablated_losses(job.model, job.encoded, changed)[1:]
+        slopes = (high - low) / 0.1
+        np.testing.assert_allclose(found.changes[place], slopes, atol=0.03 * np.abs(found.changes).max())
+    costs = gradient_costs(job.model, job.encoded, mode, None)(gone, [(0, 0), (1, 2)])
+    expected = [np.abs(found.changes[names.index(head)]).mean() for head in ((0, 0), (1, 2))]
+    np.testing.assert_allclose(costs, expected)
+
+
+def test_magnitudes_are_norms_of_what_a_head_does_to_its_input():
+    model = random_model(BertForSequenceClassification, make_config())
+    found = magnitudes(model)
+    assert [*found] == every_head(model.config)
+    for (layer, head), size in found.items():
+        attention = model.body.encoder.layers[layer].attention
+        product = np.asarray(attention.value.kernel[:, head]) @ np.asarray(attention.output.kernel[head])
+        np.testing.assert_allclose(size, np.linalg.norm(product), rtol=1e-5)
+
+
+def test_the_greedy_order_is_that_of_all_trials(world):
+    """One head at a time, by a loop over the engine."""
+    folder, model, data, _ = world
+    found = bertjax.prune(
+        model, "mrpc", data=data, mode="zero", progress=False, pruning=Pruning(("greedy",), greedy_share=0.01)
+    )
+    choosing, _ = halves(world)
+    gone, left = [], every_head(choosing.model.config)
+    while left:
+        trials = [ablation(choosing.model.config, [*gone, head], "zero") for head in left]
+        means = ablated_losses(choosing.model, choosing.encoded, trials)[1:].mean(axis=1)
+        gone.append(left.pop(int(means.argmin())))
+    assert found.summary["pruning"]["orders"][0]["heads"] == [f"{layer}.{head}" for layer, head in gone]
+
+
+def test_halves_share_no_example(world):
+    *_, found = world
+    choosing, judging = halves(world)
+    assert not {*choosing.examples.ids} & {*judging.examples.ids}
+    assert len(choosing.examples) == len(judging.examples) == 20
+    assert [one["id"] for one in found.examples] == list(judging.examples.ids)
+    assert found.summary["pruning"]["chosen_on"] == 20
+
+
+def test_scores_are_those_of_the_sets_that_are_gone(world):
+    folder, model, data, found = world
+    told = found.summary["pruning"]
+    names = [order["name"] for order in told["orders"]]
+    assert names == ["gradient", "greedy", "magnitude", "gradient reversed", "random 0", "random 1", "random 2"]
+    orders = {order["name"]: order for order in told["orders"]}
+    assert orders["gradient reversed"]["heads"] == orders["gradient"]["heads"][::-1]
+    assert len({tuple(order["heads"]) for order in told["orders"]}) == 7
+    rows = {row.name: row for row in found.rows_of()}
+    assert len(rows) == len(names) * len(told["points"])
+    for order, left in itertools.product(told["orders"], told["points"]):
+        row = rows[order["runs"][str(left)]]
+        assert sorted(row.heads) == sorted(order["heads"][: 6 - left])
+    none_left = {rows[order["runs"]["0"]].score for order in told["orders"]}
+    assert len(none_left) == 1
+    check_by_jsonschema(json.loads((folder / "pruned" / "summary.json").read_text()))
+
+
+def test_the_command_prints_and_draws_each_order(world, capsys, tmp_path):
+    folder, model, data, found = world
+    options = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--mode", "zero", "--no-compile-cache"]
+    output = str(tmp_path / "again")
+    given = ["--orders", "gradient", "random", "reversed", "--draws", "3", "--points", "3", "--output", output]
+    assert main(["prune", *options, *given]) == 0
+    printed = capsys.readouterr().out
+    assert "20 examples choose the orders, 20 others judge them" in printed
+    score = found.measure().score
+    rows = {row.name: row for row in bertjax.read_results(output).rows_of()}
+    assert score(rows["gradient 2"].score) in printed
+    drawn = [rows[f"random {draw}: 2"].score for draw in range(3)]
+    for number in (np.mean(drawn), min(drawn), max(drawn)):
+        assert score(number) in printed
+    for figure in ("auto", "curves", "ranking"):
+        assert main(["plot", output, "--figure", figure, "-o", str(tmp_path / f"{figure}.png")]) == 0
+    assert main(["show", output]) == 0
+    assert main(["report", output]) == 0
+    bertjax.ablate(model, "mrpc", data=data, output=tmp_path / "heads", progress=False)
+    capsys.readouterr()
+    assert main(["plot", str(tmp_path / "heads"), "--figure", "curves", "-o", str(tmp_path / "no.png")]) == 2
+    assert "give results of bertjax prune" in capsys.readouterr().err
+
+
+def test_an_interrupted_pruning_resumes_to_the_same_results(world, tmp_path):
+    _, model, data, _ = world
+    given = {"data": data, "mode": "zero", "pruning": Pruning(("greedy",)), "output": tmp_path / "job"}
+    calls = []
+
+    def stop(done, total):
+        calls.append(done)
+        if len(calls) > 12:
+            raise KeyboardInterrupt
+
+    with pytest.raises(SweepInterrupted):
+        bertjax.prune(model, "mrpc", **given, progress=stop)
+    assert [*(tmp_path / "job").glob("greedy-*")]
+    again = bertjax.prune(model, "mrpc", **given, progress=False)
+    whole = bertjax.prune(model, "mrpc", **{**given, "output": None}, progress=False)
+    assert np.array_equal(again.outputs["outputs"], whole.outputs["outputs"])
+    assert not [*(tmp_path / "job").glob("greedy-*")]
+
+
+def test_words_can_judge_too(tmp_path):
+    make, write, name = MADE["mlm"]
+    made, data = make(tmp_path / "model"), write(tmp_path / name)
+    few = Pruning(("gradient",), points=2)
+    found = bertjax.prune(made, "mlm", data=data, mode="mean", pruning=few, progress=False)
+    assert [row.name for row in found.rows_of()] == ["gradient 3", "gradient 0"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"orders": ("best",)}, "order 'best' is not one of gradient"),
+        ({"orders": ("random", "reversed")}, "are to be seen beside another"),
+        ({"greedy_share": 0.0}, "greedy_share must be a share of all heads"),
+        ({"draws": 0}, "draws must be a whole number of at least 1"),
+    ],
+    ids=str,
+)
+def test_orders_that_are_none_are_refused(wrong, message):
+    with pytest.raises(InputError, match=message):
+        Pruning(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"ablate": "layers"}, "pruning takes all heads"),
+        ({"heads": ("0.0",)}, "pruning takes all heads"),
+        ({"precision": "bfloat16"}, "in float32 by the fast engine"),
+        ({"limit": 3}, "cannot both choose and judge"),
+    ],
+    ids=str,
+)
+def test_what_pruning_does_not_have_is_refused(wrong, message, world):
+    _, model, data, _ = world
+    with pytest.raises(InputError, match=message):
+        run_pruning(Settings(model=str(model), task="mrpc", data=str(data), **wrong), Pruning(), keep=False)
+
+
+def test_all_heads_of_a_layer_but_one():
+    sets = one_of_layer(make_config(), "zero")
+    assert [one.name for one in sets] == [f"layer {layer} but {layer}.{head}" for layer in (0, 1) for head in range(3)]
+    for one, kept in zip(sets, every_head(make_config()), strict=True):
+        heads = {(change.layer, change.head) for change in one.changes}
+        assert heads == {(kept[0], head) for head in range(3)} - {kept}
+
+
+def test_curves_are_drawn_from_all_heads_to_none():
+    curves = [Curve("greedy", np.array([[80.0, 50.0]]), np.array([[78.0, 40.0], [82.0, 60.0]]))]
+    curves.append(Curve("random", np.array([[70.0, 50.0], [60.0, 50.0]])))
+    figure = make_curves(
+        np.array([2, 0]), curves, (4, 84.0), "A model", "", measure=bertjax.METRICS["accuracy"].measure
+    )
+    axes = figure.axes[0]
+    lines = [line for line in axes.lines if len(line.get_xdata()) == 3]
+    assert [line.get_ydata().tolist() for line in lines] == [[84.0, 80.0, 50.0], [84.0, 65.0, 50.0]]
+    assert lines[0].get_xdata().tolist() == [4, 2, 0]
+    assert axes.get_xlim() == (4, 0)
+    assert len({line.get_color() for line in lines}) == 2
+    texts = [text.get_text() for text in axes.texts]
+    assert texts == ["greedy", "random\n(mean and range\nof 2 draws)"]
