@@ -11,7 +11,7 @@ from bertjax import BertForSequenceClassification
 from bertjax.attribution import ablated_losses, gradient_costs, head_gradients, heads_left, magnitudes, order_by
 from bertjax.cli import main
 from bertjax.errors import InputError, SweepInterrupted
-from bertjax.interventions import ablation, every_head, one_of_layer
+from bertjax.interventions import Ablation, Change, ablation, every_head, one_of_layer
 from bertjax.plots import Curve, make_curves
 from bertjax.study import Pruning, run_pruning
 from bertjax.study.derived import pruning
@@ -22,6 +22,8 @@ from tests.test_saved import check_by_jsonschema
 from tests.test_tasks_everywhere import MADE
 from tests.tiny import random_model
 from tests.workshop import make_config, make_embedder, write_pairs
+
+SHOWN_AS = bertjax.METRICS["accuracy"].measure
 
 
 @pytest.fixture(scope="module")
@@ -95,8 +97,6 @@ def test_gradients_where_heads_are_gone_are_slopes_there(mode, tmp_path):
     names = [(layer, head) for layer, head in every_head(job.model.config)]
     whole = ablated_losses(job.model, job.encoded, [ablation(job.model.config, gone, mode)])[1]
     np.testing.assert_allclose(found.losses, whole, rtol=1e-4, atol=1e-6)
-    from bertjax.interventions import Ablation, Change
-
     shares = (-0.05, 0.05)
     for place, head in enumerate(names):
         if head in gone:
@@ -115,7 +115,7 @@ def test_gradients_where_heads_are_gone_are_slopes_there(mode, tmp_path):
 def test_magnitudes_are_norms_of_what_a_head_does_to_its_input():
     model = random_model(BertForSequenceClassification, make_config())
     found = magnitudes(model)
-    assert [*found] == every_head(model.config)
+    assert (*found,) == every_head(model.config)
     for (layer, head), size in found.items():
         attention = model.body.encoder.layers[layer].attention
         product = np.asarray(attention.value.kernel[:, head]) @ np.asarray(attention.output.kernel[head])
@@ -124,12 +124,12 @@ def test_magnitudes_are_norms_of_what_a_head_does_to_its_input():
 
 def test_the_greedy_order_is_that_of_all_trials(world):
     """One head at a time, by a loop over the engine."""
-    folder, model, data, _ = world
+    _, model, data, _ = world
     found = bertjax.prune(
         model, "mrpc", data=data, mode="zero", progress=False, pruning=Pruning(("greedy",), greedy_share=0.01)
     )
     choosing, _ = halves(world)
-    gone, left = [], every_head(choosing.model.config)
+    gone, left = [], [*every_head(choosing.model.config)]
     while left:
         trials = [ablation(choosing.model.config, [*gone, head], "zero") for head in left]
         means = ablated_losses(choosing.model, choosing.encoded, trials)[1:].mean(axis=1)
@@ -147,7 +147,7 @@ def test_halves_share_no_example(world):
 
 
 def test_scores_are_those_of_the_sets_that_are_gone(world):
-    folder, model, data, found = world
+    folder, _, _, found = world
     told = found.summary["pruning"]
     names = [order["name"] for order in told["orders"]]
     assert names == ["gradient", "greedy", "magnitude", "gradient reversed", "random 0", "random 1", "random 2"]
@@ -165,7 +165,7 @@ def test_scores_are_those_of_the_sets_that_are_gone(world):
 
 
 def test_the_command_prints_and_draws_each_order(world, capsys, tmp_path):
-    folder, model, data, found = world
+    _, model, data, found = world
     options = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--mode", "zero", "--no-compile-cache"]
     output = str(tmp_path / "again")
     given = ["--orders", "gradient", "random", "reversed", "--draws", "3", "--points", "3", "--output", output]
@@ -257,9 +257,7 @@ def test_all_heads_of_a_layer_but_one():
 def test_curves_are_drawn_from_all_heads_to_none():
     curves = [Curve("greedy", np.array([[80.0, 50.0]]), np.array([[78.0, 40.0], [82.0, 60.0]]))]
     curves.append(Curve("random", np.array([[70.0, 50.0], [60.0, 50.0]])))
-    figure = make_curves(
-        np.array([2, 0]), curves, (4, 84.0), "A model", "", measure=bertjax.METRICS["accuracy"].measure
-    )
+    figure = make_curves(np.array([2, 0]), curves, (4, 84.0), "A model", "", measure=SHOWN_AS)
     axes = figure.axes[0]
     lines = [line for line in axes.lines if len(line.get_xdata()) == 3]
     assert [line.get_ydata().tolist() for line in lines] == [[84.0, 80.0, 50.0], [84.0, 65.0, 50.0]]
