@@ -21,6 +21,7 @@ from bertjax.commands import (
     run_plot,
     run_prepare,
     run_prune,
+    run_remove_heads,
     run_report,
     run_shapley,
     run_show,
@@ -130,6 +131,7 @@ def _parser(command: str | None = None) -> Parser:
     _add_interactions(commands, command in ("interactions", None))
     _add_shapley(commands, command in ("shapley", None))
     _add_prune(commands, command in ("prune", None))
+    _add_remove_heads(commands)
     _add_saved(commands)
     _add_parity(commands)
     _add_data(commands)
@@ -246,6 +248,24 @@ def _add_prune(commands: "argparse._SubParsersAction[Parser]", with_settings: bo
     text = f"points of each order that are scored (default {given.points})"
     add("--points", type=positive, default=given.points, metavar="N", help=text)
     _add_place(adder("results"), parser, "pruning")
+
+
+def _add_remove_heads(commands: "argparse._SubParsersAction[Parser]") -> None:
+    from bertjax.checkpoints import DEFAULT_MODEL
+
+    text = (
+        "Write a checkpoint of the same shape, which transformers reads too, in which some heads give exactly nothing: "
+        "those that are named, or those that a run of bertjax prune or ablate set to zero."
+    )
+    parser = commands.add_parser("remove-heads", help="save a checkpoint without some heads", description=text)
+    parser.set_defaults(run=run_remove_heads)
+    add = parser.add_argument
+    add("--model", default=DEFAULT_MODEL, metavar="M", help="directory, hub id, or package:NAME")
+    add("--heads", nargs="+", metavar="L.H", help="to remove")
+    add("--from", dest="results", metavar="DIR", help="in place of --heads: results of bertjax prune or ablate")
+    add("--run", dest="run_name", metavar="NAME", help="with --from: which run, such as 'greedy 36'")
+    add("--output", required=True, metavar="DIR", help="directory of the checkpoint")
+    add("--overwrite", action="store_true", help="replace the checkpoint in DIR")
 
 
 def _add_derived(adder: Callable[[str], Callable[..., None]], heads: bool = True) -> None:

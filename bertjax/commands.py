@@ -185,6 +185,21 @@ def run_prune(options: argparse.Namespace) -> int:
     return 0
 
 
+def run_remove_heads(options: argparse.Namespace) -> int:
+    """`bertjax remove-heads`."""
+    from bertjax.results import read_results
+    from bertjax.study import heads_gone_in, save_without_heads
+
+    if (options.heads is None) == (options.results is None) or (options.results is None) != (options.run_name is None):
+        raise InputError("give either --heads, or --from DIR and --run NAME")
+    results = None if options.results is None else read_results(options.results)
+    heads = options.heads if results is None else heads_gone_in(results, options.run_name)
+    given = {"overwrite": options.overwrite, "results": results}
+    directory = save_without_heads(options.model, heads, options.output, **given)
+    say(f"{options.model} without {count_of(len(set(heads)), 'head')} in {directory}")
+    return 0
+
+
 def _settings_ending_in(options: argparse.Namespace, ending: str) -> "Settings":
     """The `Settings` of the options, whose directory ends in a word of the command's own unless it was given."""
     settings = _settings(options)

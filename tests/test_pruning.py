@@ -11,12 +11,13 @@ from bertjax import BertForSequenceClassification
 from bertjax.attribution import ablated_losses, gradient_costs, head_gradients, heads_left, magnitudes, order_by
 from bertjax.cli import main
 from bertjax.errors import InputError, SweepInterrupted
-from bertjax.interventions import Ablation, Change, ablation, every_head, one_of_layer
+from bertjax.interventions import Ablation, Change, ablation, every_head, one_of_layer, overrides, remove_heads
 from bertjax.plots import Curve, make_curves
 from bertjax.study import Pruning, run_pruning
 from bertjax.study.derived import pruning
 from bertjax.study.job import load_job
 from bertjax.study.settings import Settings, for_this_device
+from tests.families import config_of
 from tests.test_importance import load, losses
 from tests.test_saved import check_by_jsonschema
 from tests.test_tasks_everywhere import MADE
@@ -266,3 +267,110 @@ def test_curves_are_drawn_from_all_heads_to_none():
     assert len({line.get_color() for line in lines}) == 2
     texts = [text.get_text() for text in axes.texts]
     assert texts == ["greedy", "random\n(mean and range\nof 2 draws)"]
+
+
+# ---- checkpoints without heads ---------------------------------------------------------------------------------------
+
+
+def outputs(model, batch, change=None):
+    return np.asarray(model(batch, overrides=change).sentence_embedding)
+
+
+def test_removed_heads_are_those_of_mode_zero(world, tmp_path):
+    _, model, *_ = world
+    tokenizer, whole, edited = bertjax.Tokenizer.from_pretrained(model), bertjax.load(model), bertjax.load(model)
+    batch, heads = tokenizer(["the cat sat on the mat", "a dog ran"]), ["0.1", "1.0", "1.2"]
+    remove_heads(edited, heads)
+    expected = outputs(whole, batch, overrides.factor(whole.config, heads, 0.0))
+    assert np.abs(expected - outputs(whole, batch)).max() > 1e-3
+    np.testing.assert_allclose(outputs(edited, batch), expected, atol=2e-6)
+    edited.save_pretrained(tmp_path / "saved", tokenizer)
+    np.testing.assert_allclose(outputs(bertjax.load(tmp_path / "saved"), batch), expected, atol=2e-6)
+    dead = overrides.factor(whole.config, heads, 7.0)  # whatever is made of what they give, it is nothing
+    assert np.array_equal(outputs(edited, batch, dead), outputs(edited, batch))
+
+
+def test_removed_heads_can_leave_their_means(world):
+    _, model, *_ = world
+    tokenizer, whole, edited = bertjax.Tokenizer.from_pretrained(model), bertjax.load(model), bertjax.load(model)
+    batch, heads = tokenizer(["the cat sat on the mat", "a dog ran"]), ["0.1", "1.0", "1.2"]
+    means = bertjax.mean_head_outputs(whole, batch)
+    remove_heads(edited, heads, means)
+    expected = outputs(whole, batch, overrides.mean(whole.config, heads, means))
+    np.testing.assert_allclose(outputs(edited, batch), expected, atol=2e-6)
+
+
+def test_shared_weights_keep_their_heads(tmp_path):
+    shared = bertjax.BertForMaskedLM(config_of("albert"))
+    with pytest.raises(InputError, match=r"has its weights from 1\.0"):
+        remove_heads(shared, ["0.0"])
+    before = np.asarray(shared.body.encoder.layers[0].attention.output.kernel)
+    assert before[0].any()
+    remove_heads(shared, [f"{layer}.0" for layer in range(shared.config.num_hidden_layers)])
+    after = np.asarray(shared.body.encoder.layers[0].attention.output.kernel)
+    assert not after[0].any()
+    assert np.array_equal(after[1:], before[1:])
+
+
+def remove(world, *options, output):
+    _, model, *_ = world
+    return main(["remove-heads", "--model", str(model), *options, "--output", str(output)])
+
+
+def test_the_command_saves_what_a_run_took_away(world, tmp_path, capsys):
+    folder, _, data, found = world
+    saved = tmp_path / "saved"
+    assert remove(world, "--from", str(folder / "pruned"), "--run", "greedy 3", output=saved) == 0
+    assert "without 3 heads" in capsys.readouterr().out
+    row = next(row for row in found.rows_of() if row.name == "greedy 3")
+    ids = [*halves(world)[1].examples.ids]
+    rows = data.read_text().splitlines()
+    (tmp_path / "half.tsv").write_text("\n".join([rows[0], *(rows[1 + int(one)] for one in ids)]) + "\n")
+    cut = bertjax.ablate(saved, "mrpc", data=tmp_path / "half.tsv", heads=["0.0"], progress=False)
+    assert cut.base == pytest.approx(row.score, abs=1e-6)
+    assert remove(world, "--heads", "0.0", output=saved) == 2
+    assert "holds a checkpoint already" in capsys.readouterr().err
+    assert remove(world, "--heads", "0.0", "--overwrite", output=saved) == 0
+
+
+@pytest.mark.needs_torch
+def test_transformers_reads_it(world, tmp_path):
+    import torch
+    from transformers import AutoModel
+
+    _, model, *_ = world
+    assert remove(world, "--heads", "0.1", "1.0", output=tmp_path / "saved") == 0
+    batch = bertjax.Tokenizer.from_pretrained(model)(["the cat sat on the mat", "a dog ran"])
+    theirs = AutoModel.from_pretrained(tmp_path / "saved").eval()
+    given = {name: torch.tensor(np.asarray(value)) for name, value in batch.items()}
+    with torch.no_grad():
+        expected = theirs(**given).last_hidden_state.numpy()
+    whole = bertjax.load(model)
+    own = np.asarray(whole(batch, overrides=overrides.factor(whole.config, ["0.1", "1.0"], 0.0)).last_hidden_state)
+    real = np.asarray(batch["attention_mask"]) > 0
+    np.testing.assert_allclose(own[real], expected[real], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "give either --heads, or --from DIR and --run NAME"),
+        (("--heads", "9.9"), "there is no head 9.9"),
+        (("--from", "PRUNED"), "give either --heads"),
+        (("--from", "PRUNED", "--run", "best"), "has no run 'best'"),
+        (("--from", "UNIFORM", "--run", "0.0"), "only 'zero' can be done to weights"),
+        (("--from", "OTHER", "--run", "0.0"), "is of another model"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_removed_is_refused(options, message, world, tmp_path, capsys):
+    folder, model, data, _ = world
+    places = {"PRUNED": folder / "pruned", "UNIFORM": tmp_path / "uniform", "OTHER": tmp_path / "other"}
+    if "UNIFORM" in options:
+        bertjax.ablate(model, "mrpc", data=data, heads=["0.0"], output=places["UNIFORM"], progress=False)
+    if "OTHER" in options:
+        other = make_embedder(tmp_path / "model", seed=1)
+        bertjax.ablate(other, "mrpc", data=data, heads=["0.0"], mode="zero", output=places["OTHER"], progress=False)
+    assert remove(world, *(str(places.get(word, word)) for word in options), output=tmp_path / "saved") == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "saved" / "config.json").exists()

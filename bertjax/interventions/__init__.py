@@ -23,6 +23,7 @@ from bertjax.interventions.means import mean_head_outputs, sum_head_outputs
 from bertjax.interventions.modes import MODES, Mode, find_mode
 from bertjax.interventions.overrides import Head, every_head, heads_of_layer, parse_head, stack
 from bertjax.interventions.readouts import READOUT, Inspected, Readout, check_at_positions, inspect_readout, read
+from bertjax.interventions.removal import remove_heads
 
 __all__ = [
     "GIVE_MEANS",
@@ -55,6 +56,7 @@ __all__ = [
     "read",
     "read_sets",
     "readouts",
+    "remove_heads",
     "single_heads",
     "stack",
     "sum_head_outputs",

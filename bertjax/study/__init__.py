@@ -10,6 +10,7 @@ from bertjax.study.job import Job
 from bertjax.study.outputs import mean_outputs, sweep_examples
 from bertjax.study.parity import check_model
 from bertjax.study.provenance import command_line, versions, where_from
+from bertjax.study.removal import heads_gone_in, save_without_heads
 from bertjax.study.run import ablate, estimate_job, run_job
 from bertjax.study.settings import COLLECTIONS, Settings, available_modes, check_settings, for_this_device
 from bertjax.study.tables import importance_table, parity_table, plan_table, pruning_table, shapley_line, trust_table
@@ -30,6 +31,7 @@ __all__ = [
     "estimate_job",
     "for_this_device",
     "head_interactions",
+    "heads_gone_in",
     "importance",
     "importance_table",
     "mean_outputs",
@@ -43,6 +45,7 @@ __all__ = [
     "run_job",
     "run_pruning",
     "run_shapley",
+    "save_without_heads",
     "shapley_line",
     "shapley_values",
     "sweep_examples",

@@ -1,0 +1,70 @@
+"""A checkpoint without some heads: `bertjax remove-heads`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bertjax.checkpoints import locate
+from bertjax.data import Tokenizer
+from bertjax.errors import InputError, OutputError
+from bertjax.interventions import Head, remove_heads
+from bertjax.model import load
+from bertjax.paths import is_there, user_path
+from bertjax.results import Results
+from bertjax.study.provenance import where_from
+
+
+def heads_gone_in(results: Results, run: str) -> tuple[str, ...]:
+    """The heads that a run of saved results has set to zero.
+
+    Args:
+        run: its name, such as 'greedy 36'.
+
+    Raises:
+        InputError: there is no such run, or its heads were replaced by something else than zero.
+    """
+    rows = {row.name: row for row in results.rows_of()}
+    if run not in rows:
+        raise InputError(f"{results.source} has no run {run!r}: bertjax show {results.source} lists them")
+    if results.summary["mode"]["name"] != "zero" or any("=" in head for head in rows[run].heads):
+        mode = results.summary["mode"]["name"]
+        raise InputError(f"{results.source} replaces heads by mode {mode!r}: only 'zero' can be done to weights")
+    return tuple(rows[run].heads)
+
+
+def save_without_heads(
+    model: str | Path,
+    heads: Sequence[Head],
+    output: str | Path,
+    *,
+    overwrite: bool = False,
+    results: Results | None = None,
+) -> Path:
+    """Write a checkpoint of the same shape in which heads give exactly nothing, with its tokenizer.
+
+    Args:
+        model: directory, hub id or 'package:NAME'.
+        heads: such as ["3.0", "2.7"].
+        output: a directory.
+        overwrite: replace a checkpoint that is there.
+        results: where the heads come from, which must be of this model.
+
+    Raises:
+        OutputError: there is a checkpoint already, or it cannot be written.
+        BertjaxError: whatever is wrong with model or heads.
+    """
+    directory = user_path(output, OutputError)
+    if is_there(directory / "config.json", OutputError) and not overwrite:
+        raise OutputError(
+            f"{directory} holds a checkpoint already: give another --output, or --overwrite to replace it"
+        )
+    place = locate(model)
+    if directory.resolve() == place.resolve():
+        raise OutputError(f"{directory} is the model itself: give another --output")
+    loaded = load(place)
+    if results is not None:
+        own = where_from(loaded, place, str(model))["model"]["weights_sha256"]
+        if own != results.summary["model"]["weights_sha256"]:
+            raise InputError(f"{results.source} is of another model than {model}: give one with --model")
+    remove_heads(loaded, heads)
+    loaded.save_pretrained(directory, Tokenizer.from_pretrained(place))
+    return directory
