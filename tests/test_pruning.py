@@ -10,8 +10,18 @@ import bertjax
 from bertjax import BertForSequenceClassification
 from bertjax.attribution import ablated_losses, gradient_costs, head_gradients, heads_left, magnitudes, order_by
 from bertjax.cli import main
+from bertjax.engine.plan import make_plan
 from bertjax.errors import InputError, SweepInterrupted
-from bertjax.interventions import Ablation, Change, ablation, every_head, one_of_layer, overrides, remove_heads
+from bertjax.interventions import (
+    Ablation,
+    Change,
+    ablation,
+    every_head,
+    one_of_layer,
+    overrides,
+    remove_heads,
+    single_heads,
+)
 from bertjax.plots import Curve, make_curves
 from bertjax.study import Pruning, run_pruning
 from bertjax.study.derived import pruning
@@ -374,3 +384,17 @@ def test_what_cannot_be_removed_is_refused(options, message, world, tmp_path, ca
     assert remove(world, *(str(places.get(word, word)) for word in options), output=tmp_path / "saved") == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "saved" / "config.json").exists()
+
+
+def test_half_of_the_heads_cost_less_than_twelve_sweeps():
+    """A step of the exact order is a plan whose runs share what lies below the head in which they differ."""
+    config = bertjax.BertConfig()
+    heads = [*every_head(config)]
+    sweep_work = make_plan(config, single_heads(config, "zero")).root.work(config.num_hidden_layers)
+    order = [heads[place] for place in np.random.default_rng(0).permutation(len(heads))]
+    work, gone = 0, 0
+    while gone < len(heads) // 2:
+        trials = [ablation(config, [*order[:gone], head], "zero") for head in order[gone:]]
+        work += make_plan(config, trials).root.work(config.num_hidden_layers)
+        gone += 8  # a twentieth
+    assert 5 < work / sweep_work < 8
