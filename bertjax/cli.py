@@ -251,19 +251,20 @@ def _add_prune(commands: "argparse._SubParsersAction[Parser]", with_settings: bo
 
 
 def _add_remove_heads(commands: "argparse._SubParsersAction[Parser]") -> None:
-    from bertjax.checkpoints import DEFAULT_MODEL
-
     text = (
         "Write a checkpoint of the same shape, which transformers reads too, in which some heads give exactly nothing: "
-        "those that are named, or those that a run of bertjax prune or ablate set to zero."
+        "those that are named, or those that a run of bertjax prune or ablate set to zero. With --smaller their "
+        "weights are left out, which saves their work, and which bertjax alone reads."
     )
     parser = commands.add_parser("remove-heads", help="save a checkpoint without some heads", description=text)
     parser.set_defaults(run=run_remove_heads)
     add = parser.add_argument
-    add("--model", default=DEFAULT_MODEL, metavar="M", help="directory, hub id, or package:NAME")
+    text = "directory, hub id, or package:NAME (default that of the results)"
+    add("--model", metavar="M", help=text)
     add("--heads", nargs="+", metavar="L.H", help="to remove")
     add("--from", dest="results", metavar="DIR", help="in place of --heads: results of bertjax prune or ablate")
     add("--run", dest="run_name", metavar="NAME", help="with --from: which run, such as 'greedy 36'")
+    add("--smaller", action="store_true", help="leave the heads' weights out: smaller and faster, for bertjax alone")
     add("--output", required=True, metavar="DIR", help="directory of the checkpoint")
     add("--overwrite", action="store_true", help="replace the checkpoint in DIR")
 

@@ -175,8 +175,13 @@ def run_prune(options: argparse.Namespace) -> int:
 
     _choose_cache(options)
     settings = _settings_ending_in(options, "pruning")
-    shares = options.gradient_share, options.greedy_share
-    pruning = Pruning(tuple(options.orders), *shares, draws=options.draws, points=options.points)
+    pruning = Pruning(
+        tuple(options.orders),
+        options.gradient_share,
+        options.greedy_share,
+        draws=options.draws,
+        points=options.points,
+    )
     with ProgressBar("pruning") as advance:
         weighing = partial(advance, note="weighing")
         results = run_pruning(settings, pruning, say=say, progress=advance, weighing=weighing)
@@ -187,6 +192,7 @@ def run_prune(options: argparse.Namespace) -> int:
 
 def run_remove_heads(options: argparse.Namespace) -> int:
     """`bertjax remove-heads`."""
+    from bertjax.checkpoints import DEFAULT_MODEL
     from bertjax.results import read_results
     from bertjax.study import heads_gone_in, save_without_heads
 
@@ -194,9 +200,16 @@ def run_remove_heads(options: argparse.Namespace) -> int:
         raise InputError("give either --heads, or --from DIR and --run NAME")
     results = None if options.results is None else read_results(options.results)
     heads = options.heads if results is None else heads_gone_in(results, options.run_name)
-    given = {"overwrite": options.overwrite, "results": results}
-    directory = save_without_heads(options.model, heads, options.output, **given)
-    say(f"{options.model} without {count_of(len(set(heads)), 'head')} in {directory}")
+    model = options.model or (DEFAULT_MODEL if results is None else results.summary["model"]["name"])
+    directory = save_without_heads(
+        model,
+        heads,
+        options.output,
+        smaller=options.smaller,
+        overwrite=options.overwrite,
+        results=results,
+    )
+    say(f"{model} without {count_of(len(set(heads)), 'head')} in {directory}")
     return 0
 
 

@@ -215,7 +215,6 @@ def test_config_is_hashable_and_equal_by_value() -> None:
         ("is_encoder_decoder", True),
         ("tie_encoder_decoder", True),
         ("cross_attention_hidden_size", 12),
-        ("pruned_heads", {"1": [0, 2]}),
         ("quantization_config", {"load_in_8bit": True}),
         ("per_layer_config", {"0": {"hidden_size": 3}}),
         ("auto_map", {"AutoModel": "code.Model"}),

@@ -11,7 +11,7 @@ from bertjax import BertForSequenceClassification
 from bertjax.attribution import ablated_losses, gradient_costs, head_gradients, heads_left, magnitudes, order_by
 from bertjax.cli import main
 from bertjax.engine.plan import make_plan
-from bertjax.errors import InputError, SweepInterrupted
+from bertjax.errors import InputError, OutputError, SweepInterrupted
 from bertjax.interventions import (
     Ablation,
     Change,
@@ -49,7 +49,7 @@ def world(tmp_path_factory):
 
 def halves(world):
     _, model, data, _ = world
-    return pruning._halves(load_job(for_this_device(Settings(model=str(model), task="mrpc", data=str(data)))))
+    return pruning._parts(load_job(for_this_device(Settings(model=str(model), task="mrpc", data=str(data)))), Pruning())
 
 
 def test_an_order_takes_the_least_of_what_is_left():
@@ -75,7 +75,10 @@ def test_an_order_takes_the_least_of_what_is_left():
 def test_points_go_down_to_none():
     assert heads_left(144) == [130, 115, 101, 86, 72, 58, 43, 29, 14, 0]
     assert heads_left(3, 10)[-1] == 0
-    assert len({*heads_left(3, 10)}) == len(heads_left(3, 10))
+    for heads, points in ((3, 10), (72, 150), (6, 40)):
+        left = heads_left(heads, points)
+        assert left == sorted({*left}, reverse=True)
+        assert left[0] < heads
 
 
 @pytest.mark.parametrize("task", ["mlm", "question-answering", "embedder"])
@@ -199,7 +202,7 @@ def test_the_command_prints_and_draws_each_order(world, capsys, tmp_path):
     assert "give results of bertjax prune" in capsys.readouterr().err
 
 
-def test_an_interrupted_pruning_resumes_to_the_same_results(world, tmp_path):
+def test_an_interrupted_pruning_resumes_to_the_same_results(world, tmp_path, monkeypatch):
     _, model, data, _ = world
     given = {"data": data, "mode": "zero", "pruning": Pruning(("greedy",)), "output": tmp_path / "job"}
     calls = []
@@ -212,7 +215,18 @@ def test_an_interrupted_pruning_resumes_to_the_same_results(world, tmp_path):
     with pytest.raises(SweepInterrupted):
         bertjax.prune(model, "mrpc", **given, progress=stop)
     assert [*(tmp_path / "job").glob("greedy-*")]
+    losses_of, taken = pruning.ablated_losses, []
+
+    def counted(*arguments, progress, **options):
+        left_to_do = []
+        found = losses_of(*arguments, progress=lambda done, total: left_to_do.append(total - done), **options)
+        taken.append(max(left_to_do))
+        return found
+
+    monkeypatch.setattr(pruning, "ablated_losses", counted)
     again = bertjax.prune(model, "mrpc", **given, progress=False)
+    assert taken[0] == 0  # that was done before
+    assert taken[-1] > 0
     whole = bertjax.prune(model, "mrpc", **{**given, "output": None}, progress=False)
     assert np.array_equal(again.outputs["outputs"], whole.outputs["outputs"])
     assert not [*(tmp_path / "job").glob("greedy-*")]
@@ -230,6 +244,7 @@ def test_words_can_judge_too(tmp_path):
     ("wrong", "message"),
     [
         ({"orders": ("best",)}, "order 'best' is not one of gradient"),
+        ({"orders": ("greedy", "greedy")}, "an order is named twice"),
         ({"orders": ("random", "reversed")}, "are to be seen beside another"),
         ({"greedy_share": 0.0}, "greedy_share must be a share of all heads"),
         ({"draws": 0}, "draws must be a whole number of at least 1"),
@@ -246,7 +261,7 @@ def test_orders_that_are_none_are_refused(wrong, message):
     [
         ({"ablate": "layers"}, "pruning takes all heads"),
         ({"heads": ("0.0",)}, "pruning takes all heads"),
-        ({"precision": "bfloat16"}, "in float32 by the fast engine"),
+        ({"precision": "bfloat16"}, "by the fast engine in one process, with --precision float32"),
         ({"limit": 3}, "cannot both choose and judge"),
     ],
     ids=str,
@@ -398,3 +413,38 @@ def test_half_of_the_heads_cost_less_than_twelve_sweeps():
         work += make_plan(config, trials).root.work(config.num_hidden_layers)
         gone += 8  # a twentieth
     assert 5 < work / sweep_work < 8
+
+
+def test_finished_results_are_not_replaced_because_of_what_was_left_behind(world, tmp_path, capsys):
+    _, model, data, _ = world
+    output = tmp_path / "job"
+
+    def stop(done, total):
+        if done > 2:
+            raise KeyboardInterrupt
+
+    given = {"data": data, "mode": "zero", "output": output}
+    with pytest.raises(SweepInterrupted):
+        bertjax.prune(model, "mrpc", **given, pruning=Pruning(("greedy",)), progress=stop)
+    assert [*output.glob("greedy-*")]
+    other = Pruning(("greedy",), greedy_share=0.5)
+    bertjax.prune(model, "mrpc", **given, seed=1, overwrite=True, pruning=other, progress=False)
+    assert not [*output.glob("greedy-*")]
+    with pytest.raises(OutputError, match="holds results already"):
+        bertjax.prune(model, "mrpc", **given, pruning=Pruning(("magnitude",)), progress=False)
+
+
+def test_orders_that_need_no_data_are_judged_on_all(world):
+    _, model, data, _ = world
+    found = bertjax.prune(model, "mrpc", data=data, mode="zero", pruning=Pruning(("magnitude",)), progress=False)
+    assert found.summary["pruning"]["chosen_on"] == 0
+    assert found.summary["data"]["examples"] == 40
+
+
+def test_sets_of_a_file_may_be_in_any_mode(world, tmp_path, capsys):
+    _, model, data, _ = world
+    (tmp_path / "sets.txt").write_text("both: 0.0=uniform 1.1=uniform\n")
+    given = {"data": data, "mode": "zero", "ablate": tmp_path / "sets.txt", "output": tmp_path / "sets"}
+    bertjax.ablate(model, "mrpc", **given, progress=False)
+    assert remove(world, "--from", str(tmp_path / "sets"), "--run", "both", output=tmp_path / "saved") == 2
+    assert "has sets of a file, in any mode" in capsys.readouterr().err

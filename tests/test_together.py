@@ -14,12 +14,15 @@ from bertjax import BertForSentenceEmbedding
 from bertjax.attribution import Drawn, added_in_order, all_subsets, draw_orders, exact_values, with_singles
 from bertjax.cli import main
 from bertjax.engine import sweep
-from bertjax.errors import InputError, SweepInterrupted
+from bertjax.errors import DataError, InputError, SweepInterrupted
 from bertjax.interventions import Ablation, Change, ablation, every_head
 from bertjax.study import Budget, run_shapley
 from bertjax.study.derived import screening, shapley
+from bertjax.study.derived.job import contributions_of, level_out
 from bertjax.study.job import load_job
+from bertjax.study.scoring import Judge
 from bertjax.study.settings import Settings, for_this_device
+from bertjax.tasks import TaskResult
 from tests.test_journal import StopAfter
 from tests.test_saved import check_by_jsonschema
 from tests.test_tasks_everywhere import MADE
@@ -237,7 +240,7 @@ def test_drawing_stops_when_values_are_known(world, monkeypatch):
     monkeypatch.setattr(shapley, "RUNS_AT_ONCE", 40)  # two pairs of orders
     found = world(bertjax.shapley_values, orders=80, within=90.0)
     assert found.summary["shapley"]["orders"] == 8  # as soon as there is an interval
-    assert found.summary["shapley"]["within"] == 90.0
+    assert found.summary["shapley"]["within"] == 0.9
     whole = world(bertjax.shapley_values, orders=20, within=1e-9)
     assert whole.summary["shapley"]["orders"] == 20
 
@@ -249,20 +252,22 @@ def test_interrupted_orders_resume_to_the_same_values(world, tmp_path, monkeypat
     with pytest.raises(SweepInterrupted):
         world(bertjax.shapley_values, **given, progress=StopAfter(0.5))
     assert len(list((tmp_path / "job").glob("orders-*"))) > 1
-    swept = []
-    sweep_examples = shapley.sweep_examples
+    left_to_do = []
+    sweep_job = shapley.sweep_job
 
-    def counted(*arguments, progress, **options):
+    def counted(job, means, say, progress, journal):
         def report(done, total):
-            swept.append(total - done)
+            left_to_do.append((journal.name, total - done))
             progress(done, total)
 
-        return sweep_examples(*arguments, progress=report, **options)
+        return sweep_job(job, means, say, report, journal)
 
-    monkeypatch.setattr(shapley, "sweep_examples", counted)
+    monkeypatch.setattr(shapley, "sweep_job", counted)
     again = world(bertjax.shapley_values, **given)
     assert np.array_equal(again.outputs["outputs"], whole.outputs["outputs"])
     assert again.summary["shapley"] == whole.summary["shapley"]
+    assert {left for name, left in left_to_do if name == "orders-00000"} == {0}  # that was done before
+    assert max(left for name, left in left_to_do) > 0
     assert not list((tmp_path / "job").glob("orders-*"))
 
 
@@ -324,10 +329,10 @@ def test_a_screen_of_pairs_adds_up_what_gradients_say_of_both():
     changes = np.array([[1.0, -1.0], [1.0, 1.0], [-1.0, 1.0], [0.5, 0.5]])
     config = replace(make_config(), num_hidden_layers=2, num_attention_heads=2)
     pairs = [ablation(config, pair, "zero") for pair in (["0.0", "1.0"], ["0.0", "0.1"], ["0.1", "1.1"])]
-    assert screening.predicted_sizes(pairs, changes, 2, "zero").tolist() == [0.0, 1.0, 1.5]
+    assert screening.predicted_sizes(pairs, changes, every_head(config), "zero").tolist() == [0.0, 1.0, 1.5]
     mixed = Ablation("mixed", (Change(0, 0, "uniform"),))
     with pytest.raises(InputError, match="ablation mixed is not in mode zero"):
-        screening.predicted_sizes([mixed], changes, 2, "zero")
+        screening.predicted_sizes([mixed], changes, every_head(config), "zero")
 
 
 @pytest.mark.parametrize(("count", "drawn"), [(52, 10), (2548, 10), (7, 3), (3, 3), (4, 1)])
@@ -340,9 +345,9 @@ def test_so_many_are_larger_at_most(count, drawn):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"screen": 10}, "10 of 10 is all of them"),
+        ({"screen": 10}, "a screen of 10 runs 20 with those it is checked by, of 10"),
         ({"screen": 0}, "screen must be a whole number of at least 1"),
-        ({"screen": 2, "precision": "bfloat16"}, "computed in float32 by the fast engine"),
+        ({"screen": 2, "precision": "bfloat16"}, "by the fast engine, with --precision float32"),
     ],
     ids=str,
 )
@@ -389,3 +394,39 @@ def test_the_map_of_pairs_needs_pairs(world, capsys, tmp_path):
     world(bertjax.ablate, output=tmp_path / "heads")
     assert main(["plot", str(tmp_path / "heads"), "--figure", "pairs", "-o", str(tmp_path / "map.png")]) == 2
     assert "sets that are no pairs of heads" in capsys.readouterr().err
+
+
+def test_outputs_that_differ_by_rounding_alone_are_equal():
+    """Without any head a classifier of [CLS] says the same of every text: a correlation with that is none."""
+    rng = np.random.default_rng(0)
+    outputs = np.stack([rng.normal(size=8), 3 + 1e-7 * rng.normal(size=8)]).astype(np.float32)
+    found = level_out(TaskResult(outputs[0], outputs))
+    assert np.array_equal(found.outputs[0], outputs[0])
+    assert np.ptp(found.outputs[1]) == 0
+    job = type("MadeUp", (), {"judges": [Judge(bertjax.METRICS["pearson"], rng.normal(size=8))], "positive": 1})
+    job.units = None
+    _, shared = contributions_of.__wrapped__(job, TaskResult(outputs[0], outputs))
+    assert np.ptp(shared[1]) > 0
+    assert not shared[2].any()
+
+
+@pytest.mark.parametrize("job", ["head_interactions", "shapley_values"])
+def test_a_score_that_cannot_be_shared_out_is_said_before_the_sweep(job, world, tmp_path):
+    rows = world.data.read_text().splitlines()
+    rows[1:] = [f"{int(number == 4)}{row[1:]}" for number, row in enumerate(rows[1:])]
+    (tmp_path / "one.tsv").write_text("\n".join(rows) + "\n")
+    with pytest.raises(DataError, match="undefined without example 4"):
+        world(getattr(bertjax, job), data=tmp_path / "one.tsv", output=tmp_path / "out")
+    assert not [*(tmp_path / "out").glob("*")]
+
+
+def test_options_of_other_calls_are_refused(world):
+    for name in ("ablate", "screen", "distributed"):
+        with pytest.raises(InputError, match=f"{name} is no option of this call"):
+            world(bertjax.shapley_values, **{name: 3})
+
+
+def test_effects_in_bfloat16_are_written_too(world):
+    found = world(bertjax.shapley_values, heads=["0.0", "1.1"], precision="bfloat16")
+    assert "float32" not in found.summary
+    assert found.names == ["0.0", "1.1"]

@@ -9,7 +9,7 @@ from bertjax.attribution.gradients import (
 )
 from bertjax.attribution.interactions import interaction_metrics, pair_interactions, with_singles
 from bertjax.attribution.losses import ablated_losses
-from bertjax.attribution.pruning import gradient_costs, heads_left, magnitudes, order_by
+from bertjax.attribution.pruning import gradient_costs, heads_left, magnitudes, order_by, steps_of
 from bertjax.attribution.shapley import (
     Drawn,
     added_in_order,
@@ -43,5 +43,6 @@ __all__ = [
     "pair_interactions",
     "runs_of_order",
     "shapley_metric",
+    "steps_of",
     "with_singles",
 ]

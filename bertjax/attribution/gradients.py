@@ -30,7 +30,7 @@ over tokens of the absolute values of what each token's gate contributes."""
 
 @dataclass(frozen=True)
 class HeadGradients:
-    """What gradients say of each head on each example; heads layer by layer.
+    """What gradients say of each head on each example; heads as `every_head` lists them, layer by layer.
 
     Args:
         losses: of the model as it is; NaN of examples without a label.
@@ -102,10 +102,10 @@ def head_gradients(
 
     first = passed(1.0, 0)
     several = [first] if steps == 1 else [passed((step + 0.5) / steps, step + 1) for step in range(steps)]
-    shape = config.num_hidden_layers * config.num_attention_heads, len(first.losses)
+    layers, heads = np.array(every_head(config)).T
     missing = np.isnan(first.losses)
-    slopes = np.mean([one.gradients for one in several], axis=0).reshape(shape)
-    sizes = np.mean([one.absolute for one in several], axis=0).reshape(shape)
+    slopes = np.mean([one.gradients for one in several], axis=0)[layers, heads]
+    sizes = np.mean([one.absolute for one in several], axis=0)[layers, heads]
     return HeadGradients(first.losses, np.where(missing, np.nan, -slopes), np.where(missing, np.nan, sizes))
 
 

@@ -24,13 +24,14 @@ def ablated_losses(
     memory: int | None = None,
     attention: str = "auto",
     journal: Path | None = None,
+    replace_journal: bool = False,
     settings: Mapping[str, Any] | None = None,
     progress: Progress = silent,
 ) -> Float[np.ndarray, "runs examples"]:
     """The task's loss of each example, without ablation and then with each; NaN of examples without a label.
 
     Args:
-        means, memory, attention, journal, settings: as in `engine.sweep`.
+        means, memory, attention, journal, replace_journal, settings: as in `engine.sweep`.
         progress: called with the work done and the total work.
 
     Raises:
@@ -50,6 +51,7 @@ def ablated_losses(
         memory=memory,
         attention=attention,
         journal=journal,
+        replace_journal=replace_journal,
         settings=settings,
         progress=progress,
     )

@@ -17,12 +17,11 @@ from bertjax.interventions import every_head
 from bertjax.model import PretrainedModel
 from bertjax.tasks import Encoded
 
-Place = tuple[int, int]
-Costs = Callable[[Sequence[Place], Sequence[Place]], Float[np.ndarray, " heads"]]
+Costs = Callable[[Sequence[tuple[int, int]], Sequence[tuple[int, int]]], Float[np.ndarray, " heads"]]
 """Takes the heads that are gone and those that are left; returns what each one left is worth."""
 
 
-def order_by(costs: Costs, heads: Sequence[Place], share: float) -> list[Place]:
+def order_by(costs: Costs, heads: Sequence[tuple[int, int]], share: float) -> list[tuple[int, int]]:
     """Heads in the order in which they go: at each step those that are worth least of what is left.
 
     Args:
@@ -34,13 +33,26 @@ def order_by(costs: Costs, heads: Sequence[Place], share: float) -> list[Place]:
     >>> order_by(lambda gone, left: np.array([worth[head] for head in left]), list(worth), 0.1)
     [(0, 1), (1, 0), (0, 0)]
     """
-    at_once, gone, left = max(1, ceil(share * len(heads) - 1e-9)), list[Place](), list(heads)
+    at_once, gone, left = _at_once(len(heads), share), list[tuple[int, int]](), list(heads)
     while len(left) > at_once:
         order = np.argsort(costs(gone, left), kind="stable")[:at_once].tolist()
         gone += [left[place] for place in order]
         left = [head for place, head in enumerate(left) if place not in set(order)]
     last = np.argsort(costs(gone, left), kind="stable").tolist() if len(left) > 1 else range(len(left))
     return [*gone, *(left[place] for place in last)]
+
+
+def steps_of(heads: int, share: float) -> list[int]:
+    """How many heads are left at each step of `order_by`.
+
+    >>> steps_of(10, 0.3)
+    [10, 7, 4, 1]
+    """
+    return [*range(heads, 0, -_at_once(heads, share))]
+
+
+def _at_once(heads: int, share: float) -> int:
+    return max(1, ceil(share * heads - 1e-9))
 
 
 def gradient_costs(
@@ -51,16 +63,17 @@ def gradient_costs(
 ) -> Costs:
     """Importance by gradients, where some heads are gone: the mean of absolute values of examples."""
 
-    def costs(gone: Sequence[Place], left: Sequence[Place]) -> Float[np.ndarray, " heads"]:
+    places = {head: place for place, head in enumerate(every_head(model.config))}
+
+    def costs(gone: Sequence[tuple[int, int]], left: Sequence[tuple[int, int]]) -> Float[np.ndarray, " heads"]:
         found = head_gradients(model, encoded, mode, means=means, gone=gone)
         importance = np.nanmean(np.abs(found.changes), axis=1)
-        places = [model.config.num_attention_heads * layer + head for layer, head in left]
-        return np.asarray(importance[places])
+        return np.asarray(importance[[places[head] for head in left]])
 
     return costs
 
 
-def magnitudes(model: PretrainedModel) -> dict[Place, float]:
+def magnitudes(model: PretrainedModel) -> dict[tuple[int, int], float]:
     """The size of each head's weights: the Frobenius norm of what takes a value's input to the head's output.
 
     That is the product of the head's value and output kernels: whatever one of the two is scaled by can be undone in
@@ -71,9 +84,10 @@ def magnitudes(model: PretrainedModel) -> dict[Place, float]:
         value = np.asarray(layer.attention.value.kernel[...], np.float64)  # embed, heads, head_dim
         output = np.asarray(layer.attention.output.kernel[...], np.float64)  # heads, head_dim, embed
         products = np.einsum("ehd,ehc->hdc", value, value), np.einsum("hde,hce->hdc", output, output)
-        for head, squared in enumerate(np.einsum("hdc,hdc->h", *products).tolist()):
+        squares = np.einsum("hdc,hdc->h", *products).tolist()
+        for head, squared in zip(model.config.heads_of(number), squares, strict=True):
             sizes[number, head] = float(np.sqrt(max(squared, 0.0)))
-    return {head: sizes[head] for head in every_head(model.config)}
+    return sizes
 
 
 def heads_left(heads: int, points: int = 10) -> list[int]:
@@ -82,4 +96,5 @@ def heads_left(heads: int, points: int = 10) -> list[int]:
     >>> heads_left(12, 4)
     [9, 6, 3, 0]
     """
-    return list(dict.fromkeys(round(heads * (1 - point / points)) for point in range(1, points + 1)))
+    counts = dict.fromkeys(round(heads * (1 - point / points)) for point in range(1, points + 1))
+    return [count for count in counts if count < heads]

@@ -19,6 +19,7 @@ from bertjax.checkpoints.architecture import (
 from bertjax.checkpoints.config import BertConfig
 from bertjax.checkpoints.families import FAMILIES, Family
 from bertjax.checkpoints.location import DEFAULT_MODEL, BaseOptions, HubOptions, base_options, has_tokenizer, locate
+from bertjax.checkpoints.pruned_heads import leave_out
 from bertjax.checkpoints.sentence_modules import (
     DensePlan,
     SentenceModules,
@@ -62,6 +63,7 @@ __all__ = [
     "hash_weights",
     "holds_adapter",
     "is_sentence_directory",
+    "leave_out",
     "locate",
     "locate_base",
     "read_dense_weights",

@@ -84,6 +84,7 @@ class LayerKind:
         rotation: base of the rotary positions' angles (Su et al. 2021), or None.
         window: how many tokens to either side a query may attend to, or None for all.
         relative: scores by distance, or None.
+        heads: the heads that there are, by their numbers; None for all of them.
     """
 
     activation: str
@@ -98,6 +99,7 @@ class LayerKind:
     rotation: float | None = None
     window: int | None = None
     relative: RelativePositions | None = None
+    heads: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ refused by name with its value.
 
 import math
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from bertjax import arguments
 from bertjax.checkpoints.architecture import ACTIVATIONS, Architecture
 from bertjax.checkpoints.families import FAMILIES, Family, is_number, is_whole
+from bertjax.checkpoints.pruned_heads import Pruned, check_pruned, read_pruned
 from bertjax.checkpoints.sentence_transformers import TORCH_ACTIVATIONS, activation_of, read_score_activation
 from bertjax.errors import ConfigError, some_of
 from bertjax.json_files import read_json
@@ -48,7 +49,6 @@ _HARMLESS_ONLY_AT: dict[str, tuple[Any, ...]] = {
     "is_encoder_decoder": (False, None),
     "tie_encoder_decoder": (False, None),
     "cross_attention_hidden_size": (None,),
-    "pruned_heads": ({}, [], None),
     "quantization_config": (None,),
     "per_layer_config": ({}, None),
     "auto_map": ({}, None),  # the model's own code, which may compute anything
@@ -141,6 +141,7 @@ class BertConfig:
         own: settings that only this family has, by HuggingFace's names; those left out have its defaults.
         score_activation: what a cross-encoder of sentence-transformers makes of its logits, such as 'identity' or
             'sigmoid'; None where the files do not say.
+        pruned_heads: the heads that there are no weights for: pairs of a layer and its heads.
 
     Raises:
         ConfigError: a value of the wrong type or out of range, or sizes that do not fit each other.
@@ -172,11 +173,14 @@ class BertConfig:
     embedding_size: int = None  # type: ignore[assignment]  # the hidden states' width, once it is known
     own: Mapping[str, Any] = FrozenDict({})
     score_activation: str | None = None
+    pruned_heads: Pruned = ()
 
     def __post_init__(self) -> None:
         for name, value in _checked({name: getattr(self, name) for name in _names()}).items():
             object.__setattr__(self, name, value)
         self.family.check(self)
+        if self.pruned_heads:
+            check_pruned(self.pruned_heads, self.architecture)
 
     @property
     def family(self) -> Family:
@@ -192,6 +196,32 @@ class BertConfig:
     def head_dim(self) -> int:
         """The width of one head's queries, keys and values."""
         return self.hidden_size // self.num_attention_heads
+
+    def heads_of(self, layer: int) -> tuple[int, ...]:
+        """The heads that a layer has, by their numbers.
+
+        >>> BertConfig(num_attention_heads=3, hidden_size=6, pruned_heads=((1, (0,)),)).heads_of(1)
+        (1, 2)
+        """
+        gone = dict(self.pruned_heads).get(layer, ())
+        return tuple(head for head in range(self.num_attention_heads) if head not in gone)
+
+    def without_heads(self, heads: Iterable[tuple[int, int]]) -> "BertConfig":
+        """The same config without some heads more.
+
+        Args:
+            heads: layer and number of each.
+
+        Raises:
+            ConfigError: there is no such head, or layers share its weights that keep it.
+
+        >>> BertConfig().without_heads([(3, 0)]).heads_of(3)[0]
+        1
+        """
+        gone = {layer: {*own} for layer, own in self.pruned_heads}
+        for layer, head in heads:
+            gone.setdefault(layer, set()).add(head)
+        return replace(self, pruned_heads=tuple((layer, tuple(sorted(own))) for layer, own in sorted(gone.items())))
 
     @property
     def parameter_sets(self) -> int:
@@ -305,10 +335,13 @@ class BertConfig:
         True
         """
         family = self.family
-        names = (name for name in _names() if name not in (*family.absent, "model_type", "own", "score_activation"))
+        elsewhere = ("model_type", "own", "score_activation", "pruned_heads")
+        names = (name for name in _names() if name not in (*family.absent, *elsewhere))
         values = {family.key_of(name): getattr(self, name) for name in names} | dict(self.own)
         values["id2label"] = {str(number): name for number, name in self.id2label.items()}
         values["architectures"] = list(self.architectures) or None
+        if self.pruned_heads:
+            values["pruned_heads"] = {str(layer): list(heads) for layer, heads in self.pruned_heads}
         if self.score_activation is not None:
             values["sentence_transformers"] = {"activation_fn": TORCH_ACTIVATIONS[self.score_activation]}
         return {"model_type": self.model_type, **family.write(values), "label2id": self.label2id}
@@ -316,7 +349,10 @@ class BertConfig:
 
 @lru_cache(maxsize=64)
 def _describe(config: BertConfig) -> Architecture:
-    return config.family.describe(config)
+    plan = config.family.describe(config)
+    gone = dict(config.pruned_heads)
+    layers = [replace(kind, heads=config.heads_of(n)) if n in gone else kind for n, kind in enumerate(plan.layers)]
+    return replace(plan, layers=tuple(layers))
 
 
 def _names() -> list[str]:
@@ -353,6 +389,8 @@ def _checked(values: dict[str, Any]) -> dict[str, Any]:
         "own": _own_settings(family, values["own"]),
     }
     _check_sizes(values, family)
+    sizes = values["num_hidden_layers"], values["num_attention_heads"]
+    values["pruned_heads"] = read_pruned(values["pruned_heads"], *sizes, _show)
     _check_choices(values, family)
     _check_names(values)
     return values | _floats(values, family)

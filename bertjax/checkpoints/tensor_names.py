@@ -92,14 +92,14 @@ def _numbered(model_type: str) -> re.Pattern[str]:
 
 def to_parameter(array: np.ndarray, layout: str, config: BertConfig) -> np.ndarray:
     """A tensor of the file in bertjax's layout (a view where NumPy can)."""
-    heads, head_dim = config.num_attention_heads, config.head_dim
+    head_dim = config.head_dim
     if layout == TRANSPOSED:
         return array.T
     if layout == INTO_HEADS:
-        return array.T.reshape(array.shape[1], heads, head_dim)
+        return array.T.reshape(array.shape[1], array.shape[0] // head_dim, head_dim)
     if layout == OUT_OF_HEADS:
-        return array.T.reshape(heads, head_dim, array.shape[0])
-    return array.reshape(heads, head_dim) if layout == HEAD_BIAS else array
+        return array.T.reshape(array.shape[1] // head_dim, head_dim, array.shape[0])
+    return array.reshape(len(array) // head_dim, head_dim) if layout == HEAD_BIAS else array
 
 
 def to_tensor(array: np.ndarray, layout: str) -> np.ndarray:

@@ -6,7 +6,7 @@ compiled step, whatever runs and chunks are in it; so each kind of step is compi
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,7 @@ from bertjax.model import (
     Changes,
     Inputs,
     LayerWeights,
+    Numerics,
     PretrainedModel,
     Recipe,
     count_positions,
@@ -143,7 +144,8 @@ class BlockRunner(Runner):
     ):
         model, config, numerics = sweep_input.model, sweep_input.model.config, sweep_input.numerics
         super().__init__(config, sweep_input.plan, blocks, sweep_input.short_last)
-        self.numerics, self.recipes = numerics, [Recipe(kind, numerics) for kind in config.architecture.layers]
+        self.numerics, self.recipes = numerics, [_recipe(kind, numerics) for kind in config.architecture.layers]
+        self.kept = [config.heads_of(layer) for layer in range(config.num_hidden_layers)]
         self.mesh = make_mesh(devices, blocks.rows)
         self.weights = self._place_weights(model)
         parts = (nnx.split(part) for part in (model.body.embeddings, model))
@@ -250,15 +252,16 @@ class BlockRunner(Runner):
                 shares[change.replacement][number, change.head] = change.replaced
                 if change.replacement != "uniform":  # which replaces the weights, not what they weigh
                     removed[number, change.head] = change.replaced
+        kept = list(self.kept[layer])
         uniform, mean, patched = (
-            jnp.asarray(shares[name]) if name in shares else None for name in ("uniform", "mean", "donor")
+            jnp.asarray(shares[name][:, kept]) if name in shares else None for name in ("uniform", "mean", "donor")
         )
         return Changes(
             uniform,
-            jnp.asarray(removed) if self.replacements - {"uniform"} else None,
+            jnp.asarray(removed[:, kept]) if self.replacements - {"uniform"} else None,
             mean,
             patched,
-            None if self.means is None or mean is None else self.means[layer],
+            None if self.means is None or mean is None else self.means[layer][jnp.array(kept, jnp.int32)],
             None,
         )
 
@@ -315,6 +318,12 @@ class BlockRunner(Runner):
             return members, np.divmod(order.reshape(len(members), -1), self.packed.examples.shape[1])
         row, place = self.picks.rows[members] - where[0], self.picks.places[members][:, None]
         return members, (row[:, None, None], place, np.zeros_like(place))
+
+
+def _recipe(kind: LayerKind, numerics: Numerics) -> Recipe:
+    """How a layer is computed; which heads it has is seen from its weights, so that layers with as many are alike."""
+    form = numerics if kind.heads != () else replace(numerics, attention="explicit")  # no kernel takes no head
+    return Recipe(replace(kind, heads=None), form)
 
 
 def _check(model: PretrainedModel, packed: Packed) -> Inputs:

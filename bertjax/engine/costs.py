@@ -119,9 +119,11 @@ def _layer_flops(
     work: Work, config: BertConfig, kind: LayerKind, tokens: float, span: float, counts: tuple[int | float, int]
 ) -> float:
     """Operations of one layer's work; `counts` are those of [CLS] and of ways of overriding."""
-    (examples, kinds), embed, heads = counts, config.hidden_size, config.num_attention_heads
-    square, inner = 2 * embed**2, feed_forward_flops(config, kind)
-    attention = 3 * square + (4 if kind.window is None else 6) * span * embed + _distances(kind, span) * embed
+    (examples, kinds), embed = counts, config.hidden_size
+    heads = config.num_attention_heads if kind.heads is None else len(kind.heads)
+    width = heads * config.head_dim  # of all heads together; less than `embed` where some are gone
+    square, inner = 2 * embed * width, feed_forward_flops(config, kind)
+    attention = 3 * square + (4 if kind.window is None else 6) * span * width + _distances(kind, span) * width
     total = tokens * (
         work.full * (attention + square + inner)
         + work.shared * (attention + (1 + kinds) * square)
@@ -133,7 +135,7 @@ def _layer_flops(
     if kind.rotation is None and (kind.relative is None or kind.relative.form == "bias"):
         first += examples * (square + 2 * heads * span * embed)
     else:
-        first += tokens * square + examples * 2 * span * embed
+        first += tokens * square + examples * 2 * span * width
     total += (work.last_full + work.last_shared) * first + work.last_shared * examples * square
     return total + (work.last_full + work.last_branched) * examples * (square + inner)
 

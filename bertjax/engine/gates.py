@@ -221,8 +221,10 @@ class _Pass:
             for layer in range(config.num_hidden_layers)
         ]
         by_layer = np.broadcast_to(gate, (config.num_hidden_layers, config.num_attention_heads))
-        shape = (1, rows, row_length, config.num_attention_heads)
-        self.gates = [jnp.broadcast_to(jnp.asarray(own, sweep_input.numerics.wide), shape) for own in by_layer]
+        self.gates = []
+        for kept, own in zip(self.runner.kept, by_layer, strict=True):
+            shape = (1, rows, row_length, len(kept))
+            self.gates.append(jnp.broadcast_to(jnp.asarray(own[list(kept)], sweep_input.numerics.wide), shape))
 
     def forward(self, group: _Group) -> Shaped[np.ndarray, "texts ..."]:
         """What the readout gives for each text of a group."""
@@ -246,7 +248,8 @@ class _Pass:
         placed = np.zeros((rows, self._width, *slopes.shape[asked[1].ndim :]), slopes.dtype)
         np.add.at(placed, asked, slopes)  # (the last token of a text with few may be asked again, for 0)
         by_chunk = placed.reshape(len(group.chunks), 1, -1, *placed.shape[1:])
-        found = np.zeros((2, len(self.changes), self.gates[0].shape[-1], len(slopes)))
+        heads = self.runner.config.num_attention_heads
+        found = np.zeros((2, len(self.changes), heads, len(slopes)))
         summed: list[list[Array]] = []
         for number, chunk in enumerate(group.chunks):
             trail, hidden = group.trails[number]
@@ -263,7 +266,8 @@ class _Pass:
         group.trails.clear()
         for layer, parts in enumerate(zip(*summed, strict=True)):
             both = np.concatenate([np.asarray(part) for part in parts], axis=1)  # [two, rows, places, heads]
-            found[:, len(self.changes) - 1 - layer] = both[:, *where].swapaxes(1, 2)
+            number = len(self.changes) - 1 - layer
+            found[:, number, list(self.runner.kept[number])] = both[:, *where].swapaxes(1, 2)
         return found
 
     @property
@@ -403,8 +407,10 @@ def _joined(groups: Sequence[range], parts: Sequence[Packed]) -> Packed:
 
 
 def _layer(given: _Given, hidden: Block, gates: Array, recipe: Recipe) -> Block:
-    assert given.changes is not None  # every head has one
-    after = packed_layer.gated(given.weights, flat(hidden), given.rows.flat(), flat(gates), given.changes, recipe)
+    if given.changes is None:  # a layer without heads
+        after = packed_layer.advance(given.weights, flat(hidden), given.rows.flat(), None, recipe)
+    else:
+        after = packed_layer.gated(given.weights, flat(hidden), given.rows.flat(), flat(gates), given.changes, recipe)
     return after.reshape(hidden.shape)
 
 

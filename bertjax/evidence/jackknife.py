@@ -56,18 +56,20 @@ def contributions(
     for start in range(0, len(outputs), GROUP):
         group = outputs[start : start + GROUP]
         scores = score(metric, group, labels, positive)
+        if not np.isfinite(scores).all():
+            run = start + int(np.flatnonzero(~np.isfinite(scores))[0])
+            raise DataError(f"{metric.label} is undefined in run {run}: what examples contribute to it cannot be told")
         scorer = make_scorer(metric, group[:, has_label], np.asarray(labels)[has_label], positive, own_units)
         left_out = score_draws(scorer, _leave_one_out(len(kept), len(group), own_units)).T
+        if not np.isfinite(left_out).all():
+            place = kept[np.argwhere(~np.isfinite(left_out))[0, 1]]
+            raise DataError(
+                f"{metric.label} is undefined without example {place}: what that contributes cannot be told; choose "
+                "another metric or more examples"
+            )
         found.append(scores[:, None] + (len(kept) - 1) * (left_out.mean(axis=1, keepdims=True) - left_out))
         advance(len(group))
-    values = np.concatenate(found)
-    if not np.isfinite(values).all():
-        place = int(kept[np.argwhere(~np.isfinite(values))[0, 1]])
-        raise DataError(
-            f"{metric.label} is undefined without example {place}, or without any: what examples contribute to it "
-            "cannot be told; choose another metric or more examples"
-        )
-    return kept.astype(np.int64), values
+    return kept.astype(np.int64), np.concatenate(found)
 
 
 def _leave_one_out(examples: int, runs: int, units: Units | None) -> Iterator[Num[np.ndarray, "some examples"]]:

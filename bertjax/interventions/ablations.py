@@ -111,7 +111,7 @@ def name_layer_head(ablation: Ablation, config: BertConfig, mode: str) -> tuple[
     layers = {change.layer for change in ablation.changes}
     if len(layers) == 1 and {change.mode for change in ablation.changes} == {mode}:
         (layer,) = layers
-        if len(ablation.changes) == config.num_attention_heads and ablation.name == str(layer):
+        if len(ablation.changes) == len(config.heads_of(layer)) and ablation.name == str(layer):
             return ablation.name, layer, None
         if len(ablation.changes) == 1:
             return ablation.name, layer, ablation.changes[0].head
@@ -144,7 +144,7 @@ def whole_layers(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
     """Every layer alone, all of its heads together."""
     return [
         ablation(config, ov.heads_of_layer(config, layer), mode, str(layer))
-        for layer, _ in ov.every_head(config)[:: config.num_attention_heads]
+        for layer in dict.fromkeys(layer for layer, _ in ov.every_head(config))
     ]
 
 
@@ -187,7 +187,7 @@ def one_of_layer(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
             f"layer {layer} but {layer}.{head}",
         )
         for layer, head in ov.every_head(config)
-        if config.num_attention_heads > 1
+        if len(config.heads_of(layer)) > 1
     ]
 
 

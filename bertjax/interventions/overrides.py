@@ -77,6 +77,8 @@ def parse_head(head: Head, config: BertConfig) -> tuple[int, int]:
         raise OverrideError(
             f"there is no head {called}: the model has layers 0 to {layers - 1}, heads 0 to {heads - 1}"
         )
+    if number not in config.heads_of(layer):
+        raise OverrideError(f"there is no head {layer}.{number}: it was pruned, the checkpoint has no weights for it")
     return layer, number
 
 
@@ -86,11 +88,13 @@ def heads_of_layer(config: BertConfig, layer: int) -> tuple[tuple[int, int], ...
     >>> heads_of_layer(BertConfig(hidden_size=6, num_attention_heads=2), 1)
     ((1, 0), (1, 1))
     """
-    return tuple(parse_head((layer, head), config) for head in range(_sizes(config)[1]))
+    if not 0 <= layer < _sizes(config)[0]:
+        parse_head((layer, 0), config)
+    return tuple((layer, head) for head in config.heads_of(layer))
 
 
 def every_head(config: BertConfig) -> tuple[tuple[int, int], ...]:
-    """All heads, layer by layer."""
+    """All heads that the model has, layer by layer."""
     return tuple(head for layer in range(_sizes(config)[0]) for head in heads_of_layer(config, layer))
 
 

@@ -29,7 +29,8 @@ def remove_heads(
 
     Raises:
         OverrideError: a head that the model does not have.
-        InputError: weights that other layers share, which keep the head, or means where there is no bias to hold them.
+        InputError: weights that other layers share, which keep the head, means of another shape, or no bias of the
+            layer's own to hold them; nothing was changed.
     """
     config = model.config
     parsed = sorted({parse_head(head, config) for head in arguments.several(heads, "heads", "a list of heads")})
@@ -39,15 +40,21 @@ def remove_heads(
         if others:
             names = some_of([f"{number}.{head}" for number in others])
             raise InputError(f"head {layer}.{head} has its weights from {names} too: remove all of them, or none")
+    if means is not None:
+        wanted = (config.num_hidden_layers, config.num_attention_heads, config.head_dim)
+        if np.shape(means) != wanted:
+            raise InputError(f"means have shape {np.shape(means)}, expected [layers, heads, head_dim] {wanted}")
+        if any(not config.architecture.layers[layer].attention_bias for layer, _ in parsed):
+            raise InputError(f"{config.family.name} has no bias that could hold a head's mean output")
+        if len(set(shared)) < len(shared):
+            raise InputError("layers that share their weights have one bias, which cannot hold a mean output of each")
     done = set()
     for layer, head in parsed:
         if (shared[layer], head) in done:
             continue
         done.add((shared[layer], head))
-        output = model.body.encoder.layers[shared[layer]].attention.output
-        if means is not None:
-            if output.bias is None:
-                raise InputError(f"{config.family.name} has no bias that could hold a head's mean output")
-            mean = np.asarray(means[layer, head], np.float64) @ np.asarray(output.kernel[head], np.float64)
+        output, place = model.body.encoder.layers[shared[layer]].attention.output, config.heads_of(layer).index(head)
+        if means is not None and output.bias is not None:
+            mean = np.asarray(means[layer, head], np.float64) @ np.asarray(output.kernel[place], np.float64)
             output.bias[...] = output.bias[...] + mean.astype(output.bias[...].dtype)
-        output.kernel[...] = output.kernel[...].at[head].set(0)
+        output.kernel[...] = output.kernel[...].at[place].set(0)

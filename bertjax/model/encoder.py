@@ -125,7 +125,8 @@ class Attention(nnx.Module):
     """Multi-head self-attention whose weights and head outputs are values that can be read and overridden."""
 
     def __init__(self, config: BertConfig, kind: LayerKind, key: Array, numerics: Numerics):
-        embed, heads, head_dim = config.hidden_size, config.num_attention_heads, config.head_dim
+        embed, head_dim = config.hidden_size, config.head_dim
+        heads = config.num_attention_heads if kind.heads is None else len(kind.heads)
         std, keys = config.initializer_range, jax.random.split(key, 6)
         into, bias = (embed, heads, head_dim), (heads, head_dim) if kind.attention_bias else None
         self.query, self.key, self.value = (Dense(keys[part], into, bias, std, numerics) for part in range(3))
@@ -137,7 +138,7 @@ class Attention(nnx.Module):
         as_queries = own and relative is not None and relative.position_to_content
         self.position_key = Dense(keys[4], into, (heads, head_dim), std, numerics) if as_keys else None
         self.position_query = Dense(keys[5], into, (heads, head_dim), std, numerics) if as_queries else None
-        self.heads, self.kind, self.numerics = heads, kind, numerics
+        self.heads, self.all_heads, self.kind, self.numerics = heads, config.num_attention_heads, kind, numerics
 
     def __call__(
         self,
@@ -147,9 +148,27 @@ class Attention(nnx.Module):
         layer: ArrayLike = 0,
         dropout: Dropout | None = None,
     ) -> tuple[Float[Array, "batch token embed"], AttentionRecord]:
-        """The sum of all heads' outputs in wide floats, and all that happened inside."""
+        """The sum of all heads' outputs in wide floats, and all that happened inside; heads that are gone give 0."""
+        kept = self.kind.heads
+        if kept is not None and overrides is not None:
+            overrides = ops.pick_heads(overrides, kept, self.all_heads)
+        merged, record = self.attend(hidden, context, overrides, layer, dropout=dropout)
+        return merged, record if kept is None else ops.spread_record(record, kept, self.all_heads)
+
+    def attend(
+        self,
+        hidden: Float[Array, "batch token embed"],
+        context: Context,
+        overrides: Overrides | None,
+        layer: ArrayLike,
+        *,
+        dropout: Dropout | None,
+    ) -> tuple[Float[Array, "batch token embed"], AttentionRecord]:
+        """What the heads that there are do, and overrides of these."""
         queries, keys, values = self.project(hidden, context)
         keep = self.keep(context, hidden.shape[1])
+        if self.numerics.attention != "explicit" and dropout is None and not self.heads:
+            return self.merge(values), AttentionRecord(queries, keys, values, None, values)  # no kernel takes no head
         if self.numerics.attention != "explicit" and dropout is None:
             before, after = self.distance_scores(queries, keys, context)
             bias, scale = (before if after is None else after), ops.other_scale(self.kind.scale, queries.shape[-1])
@@ -212,7 +231,9 @@ class Attention(nnx.Module):
         assert relative is not None
         assert table is not None
         if relative.form == "bias":
-            return DistanceWeights(table, None, None)
+            assert table is not None
+            own = table if self.kind.heads is None else table[:, jnp.array(self.kind.heads, jnp.int32)]
+            return DistanceWeights(own, None, None)
         vectors = drop(table)[None]
         key = self.key if self.position_key is None else self.position_key
         query = self.query if self.position_query is None else self.position_query

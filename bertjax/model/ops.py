@@ -5,14 +5,19 @@ HuggingFace's `modeling_bert.py` for the details that checkpoints rely on. Overr
 2019 (uniform weights), Michel et al. 2019 (a factor on a head's output) and Geva et al. 2023 (forbidden edges).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, DTypeLike, Float, Int
 
-from bertjax.model.types import Edges, HeadOutputs, HeadWeights, Numerics, Overrides
+from bertjax.model.types import AttentionRecord, Edges, HeadOutputs, HeadWeights, Numerics, Overrides
+
+E = TypeVar("E", Edges, HeadOutputs, HeadWeights)
 
 # exp of this is finite in float32 and, times the factor 0 of a masked key, still 0.
 LARGEST_EXPONENT = 80.0
@@ -210,6 +215,44 @@ def mix(
 def blend(gate: Array, learned: Array, replacement: Array) -> Array:
     """`gate * learned + (1 - gate) * replacement`: differentiable in the gate at 0 and 1 too."""
     return gate * learned + (1 - gate) * replacement
+
+
+def pick_heads(overrides: Overrides, kept: Sequence[int], heads: int) -> Overrides:
+    """Overrides of the heads that a layer has, counted among these.
+
+    Args:
+        kept: their numbers among all.
+        heads: how many there are in other layers.
+    """
+    own = jnp.array(kept, jnp.int32)
+    places = np.full(heads, len(kept), np.int32)  # beyond the last, which is dropped
+    places[list(kept)] = np.arange(len(kept))
+    table = jnp.asarray(places)
+
+    def moved(entries: E | None) -> E | None:
+        return None if entries is None else replace(entries, head=table[entries.head])
+
+    return Overrides(
+        overrides.weights_gate[:, own],
+        overrides.uniform[:, own],
+        overrides.output_gate[:, own],
+        moved(overrides.weights),
+        moved(overrides.outputs),
+        moved(overrides.edges),
+    )
+
+
+def spread_record(record: AttentionRecord, kept: Sequence[int], heads: int) -> AttentionRecord:
+    """A record of all heads from one of those that a layer has; the others' entries are 0."""
+    own = jnp.array(kept, jnp.int32)
+
+    def spread(part: Array, axis: int) -> Array:
+        shape = (*part.shape[:axis], heads, *part.shape[axis + 1 :])
+        return jnp.zeros(shape, part.dtype).at[(slice(None),) * axis + (own,)].set(part)
+
+    weights = None if record.weights is None else spread(record.weights, 1)
+    others = {name: spread(getattr(record, name), 2) for name in ("queries", "keys", "values", "head_outputs")}
+    return AttentionRecord(weights=weights, **others)
 
 
 def override_keep(

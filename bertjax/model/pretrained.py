@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -22,6 +22,7 @@ from bertjax.checkpoints import (
     CheckpointWarning,
     architecture,
     holds_adapter,
+    leave_out,
     locate,
     read_merged_config,
     read_merged_weights,
@@ -208,15 +209,25 @@ class PretrainedModel(nnx.Module):
         """Parameters by path that lie in other files than the model's; classes that have such override it."""
         return {}
 
-    def save_pretrained(self, directory: str | Path, tokenizer: SavedTokenizer | None = None) -> None:
+    def save_pretrained(
+        self,
+        directory: str | Path,
+        tokenizer: SavedTokenizer | None = None,
+        *,
+        without: Iterable[tuple[int, int]] = (),
+    ) -> None:
         """Write `config.json` and `model.safetensors`, which `transformers` (PyTorch) reads, and the tokenizer's files.
 
         Args:
             directory: made where it does not exist.
             tokenizer: saved with it. Without a tokenizer's files transformers makes one of five tokens that takes every
                 word for the unknown one, and says nothing.
+            without: layer and number of heads whose weights are not written. Such a checkpoint is smaller, and has
+                `pruned_heads` in its config.json as transformers wrote it up to version 4: bertjax reads it, later
+                versions of transformers do not.
 
         Raises:
+            ConfigError: a head that the model does not have, or layers share its weights that keep it.
             OutputError: the directory cannot be written; what was there before stays.
         """
         directory = user_path(directory, OutputError)
@@ -225,12 +236,21 @@ class PretrainedModel(nnx.Module):
         if tokenizer is not None:
             expected = "a bertjax.Tokenizer (Tokenizer.from_pretrained)"
             arguments.instance(tokenizer, "tokenizer", SavedTokenizer, expected).save_pretrained(directory)
-        weights = self.weights()
-        family = self.config.family
+        config = self.config.without_heads(without)
+        weights, family = self._weights_for(config), config.family
         if self.task == architecture.BODY:
             weights = {name.removeprefix(f"{family.prefix}."): value for name, value in weights.items()}
         names = [family.heads[self.task].architecture]
-        write_weights(directory, weights, self.config.to_dict() | {"architectures": names})
+        write_weights(directory, weights, config.to_dict() | {"architectures": names})
+
+    def _weights_for(self, config: BertConfig) -> dict[str, np.ndarray]:
+        """`weights`, of the heads that another config leaves."""
+        before, after = (
+            [own.heads_of(layer) for layer in range(own.num_hidden_layers)] for own in (self.config, config)
+        )
+        arrays = {name: np.asarray(value) for name, value in self.parameters().items()}
+        kept = leave_out(arrays, config.architecture.parameters_of, before, after)
+        return tensor_names.write_parameters(kept, config, self.task)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -89,7 +89,7 @@ def make_curves(
         axes.set_xlabel("heads left", fontsize=9.5, color=INK)
         axes.set_ylabel(measure.label_in_unit, fontsize=9.5, color=INK)
         if any(curve.ends is not None for curve in curves):
-            add_note(figure, "bands: 95 % intervals over examples; dashed: with all heads")
+            add_note(figure, "bands: 95 % intervals of the change from all heads (dashed); grey: range of draws")
     return figure
 
 

@@ -1,6 +1,7 @@
 """The map of pairs of heads: what each pair does, heads down and across."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -114,7 +115,7 @@ def _draw_scale(
     colours = ScalarMappable(norm=Normalize(-limit, limit), cmap=colours_of(measure))
     bar = figure.colorbar(colours, cax=bar_axes, extend=extend, extendfrac=0.03)
     draw_as_shapes(bar)
-    ticks, labels = choose_ticks(-limit, limit, 0.0, measure, most=10, separator="  ")
+    ticks, labels = choose_ticks(-limit, limit, 0.0, replace(measure, of_effects=True), most=10, separator="  ")
     bar.set_ticks(ticks, labels=labels)
     caption = measure.caption.replace(" (", "\n(").replace(" in ", "\nin ")
     figure.text(left / width, box.y0 - 0.1 / height, caption, fontsize=8.5, color=INK, va="top")

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int, Shaped
 
 from bertjax.data import Tokenizer
 from bertjax.engine import SweepResult
-from bertjax.errors import InputError, some_of
+from bertjax.errors import BertjaxError, some_of
 from bertjax.evidence import predictions_from_logits
 from bertjax.formatting import count_of, finite
 from bertjax.interventions import Ablation, find_mode, to_overrides
@@ -92,7 +92,7 @@ def conclude(
         **more,
     }
     attention = _sample_attention(sampled, chosen, means)
-    if settings.precision == "bfloat16":
+    if settings.precision == "bfloat16" and not form.derived:
         summary |= _compare_precisions(partial(_deviation, sampled, means, coarse), say)
     results = make_results(summary, entries, evidence, InMemory(outputs, attention, described))
     return write_results(settings.directory, results) if keep else results
@@ -112,7 +112,7 @@ def _compare_precisions(deviation: Callable[[], dict[str, Any]], say: Callable[[
     say("comparing the base run and the largest effects with float32")
     try:
         return {"float32": deviation()}
-    except InputError as error:  # too little memory for a second model must not cost what was computed
+    except BertjaxError as error:  # too little memory for a second model must not cost what was computed
         say(f"not compared with float32: {error}")
         return {}
 

@@ -6,11 +6,12 @@ from pathlib import Path
 from bertjax.checkpoints import locate
 from bertjax.data import Tokenizer
 from bertjax.errors import InputError, OutputError
-from bertjax.interventions import Head, remove_heads
+from bertjax.interventions import Head, parse_head, remove_heads
 from bertjax.model import load
 from bertjax.paths import is_there, user_path
 from bertjax.results import Results
 from bertjax.study.provenance import where_from
+from bertjax.study.settings import COLLECTIONS
 
 
 def heads_gone_in(results: Results, run: str) -> tuple[str, ...]:
@@ -25,6 +26,8 @@ def heads_gone_in(results: Results, run: str) -> tuple[str, ...]:
     rows = {row.name: row for row in results.rows_of()}
     if run not in rows:
         raise InputError(f"{results.source} has no run {run!r}: bertjax show {results.source} lists them")
+    if results.summary["settings"]["ablate"] not in COLLECTIONS:
+        raise InputError(f"{results.source} has sets of a file, in any mode: name their heads with --heads")
     if results.summary["mode"]["name"] != "zero" or any("=" in head for head in rows[run].heads):
         mode = results.summary["mode"]["name"]
         raise InputError(f"{results.source} replaces heads by mode {mode!r}: only 'zero' can be done to weights")
@@ -36,15 +39,17 @@ def save_without_heads(
     heads: Sequence[Head],
     output: str | Path,
     *,
+    smaller: bool = False,
     overwrite: bool = False,
     results: Results | None = None,
 ) -> Path:
-    """Write a checkpoint of the same shape in which heads give exactly nothing, with its tokenizer.
+    """Write a checkpoint in which heads give exactly nothing, with its tokenizer.
 
     Args:
         model: directory, hub id or 'package:NAME'.
         heads: such as ["3.0", "2.7"].
         output: a directory.
+        smaller: leave their weights out, which bertjax reads; False keeps the shape, which transformers reads too.
         overwrite: replace a checkpoint that is there.
         results: where the heads come from, which must be of this model.
 
@@ -52,19 +57,20 @@ def save_without_heads(
         OutputError: there is a checkpoint already, or it cannot be written.
         BertjaxError: whatever is wrong with model or heads.
     """
-    directory = user_path(output, OutputError)
+    directory, place = user_path(output, OutputError), locate(model)
+    if directory.resolve() == place.resolve():
+        raise OutputError(f"{directory} is the model itself: give another --output")
     if is_there(directory / "config.json", OutputError) and not overwrite:
         raise OutputError(
             f"{directory} holds a checkpoint already: give another --output, or --overwrite to replace it"
         )
-    place = locate(model)
-    if directory.resolve() == place.resolve():
-        raise OutputError(f"{directory} is the model itself: give another --output")
     loaded = load(place)
     if results is not None:
         own = where_from(loaded, place, str(model))["model"]["weights_sha256"]
         if own != results.summary["model"]["weights_sha256"]:
             raise InputError(f"{results.source} is of another model than {model}: give one with --model")
-    remove_heads(loaded, heads)
-    loaded.save_pretrained(directory, Tokenizer.from_pretrained(place))
+    parsed = [parse_head(head, loaded.config) for head in heads]
+    if not smaller:
+        remove_heads(loaded, parsed)
+    loaded.save_pretrained(directory, Tokenizer.from_pretrained(place), without=parsed if smaller else ())
     return directory

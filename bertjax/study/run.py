@@ -5,6 +5,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from bertjax.interventions import Ablation, to_overrides
 from bertjax.progress import Progress, shown, silent
 from bertjax.results import Results, check_directory
 from bertjax.study.conclusion import conclude
-from bertjax.study.derived.screening import count_audited, screen_of
+from bertjax.study.derived.screening import check_screen, count_audited, screen_of
 from bertjax.study.job import Derivation, Job, check_scorable, load_job
 from bertjax.study.outputs import (
     mean_outputs,
@@ -182,6 +183,8 @@ def run_job(
     """
     started = time.time()
     check_settings(settings)
+    if settings.screen is not None and settings.precision == "auto":
+        settings = replace(settings, precision="float32")  # of gradients
     settings = for_this_device(settings)
     derivation = derivation or screen_of(settings)
     if keep:
@@ -195,7 +198,7 @@ def run_job(
     if keep:
         say(f"results go to {settings.directory}")
     means = means_of(job)
-    result = _sweep(job, means, say, progress, settings.journal if keep else None)
+    result = sweep_job(job, means, say, progress, settings.journal if keep else None)
     if result is None:
         processes.agree(WRITTEN)  # until the first process has written
         return None
@@ -253,6 +256,7 @@ def estimate_job(settings: Settings) -> Estimate:
     job = load_job(settings)
     ablations = job.ablations
     if settings.screen is not None:  # which ones gradients choose is not known yet
+        check_screen(settings.screen, len(ablations))
         run = settings.screen + count_audited(settings.screen)
         order = np.random.default_rng(settings.seed).permutation(len(ablations))[:run]
         ablations = [ablations[place] for place in np.sort(order)]
@@ -320,13 +324,22 @@ def means_of(job: Job) -> Float[np.ndarray, "layers heads head_dim"] | None:
     return mean(job.model, job.encoded, job.settings.texts_at_once)
 
 
-def _sweep(
+def sweep_job(
     job: Job,
     means: Float[np.ndarray, "layers heads head_dim"] | None,
     say: Callable[[str], None],
     progress: Progress,
     journal: Path | None,
 ) -> TaskResult | None:
+    """Run a job's ablations on its examples.
+
+    Args:
+        means: the heads' mean outputs, where mode 'mean' occurs.
+        say, progress: as in `run_job`.
+        journal: where finished parts are kept; None for nowhere.
+
+    Returns: None on other processes than the first, where several share the job.
+    """
     settings, model = job.settings, job.model
     if settings.engine == "fast":
         sweep = sweep_together if settings.distributed else sweep_examples

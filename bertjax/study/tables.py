@@ -119,9 +119,7 @@ def pruning_table(results: Results, metric: str | None = None) -> PlainTable:
     drawn = [order for order in told["orders"] if order["name"].startswith("random")]
     base = next(iter(rows.values())).base
     every = len(told["orders"][0]["heads"])
-    title = (
-        f"{measure.label}{f' in {measure.unit}' if measure.unit else ''}: {measure.score(base)} with all {every} heads"
-    )
+    title = f"{measure.label}{f' in {measure.unit}' if measure.unit else ''}: {measure.score(base)} with all {every}"
     table = PlainTable(title=title, title_justify="left", box=SIMPLE_HEAD)
     table.add_column("heads left", justify="right")
     for name in [order["name"] for order in single] + (["random", "from", "to"] if drawn else []):
@@ -135,7 +133,8 @@ def pruning_table(results: Results, metric: str | None = None) -> PlainTable:
             cells += [measure.score(end) for end in ends]
         table.add_row(left, *cells)
     counts = count_of(results.summary["data"]["examples"], "example")
-    table.caption = f"{told['chosen_on']:,} other examples chose the orders; these scores are of {counts}"
+    chosen = f"{told['chosen_on']:,} other examples chose the orders; these" if told["chosen_on"] else "these"
+    table.caption = f"{chosen} scores are of {counts}"
     table.caption_justify = "left"
     return table
 

@@ -34,6 +34,11 @@ def load_torch(model: PretrainedModel, directory: Path) -> Any:
         import torch
     except ImportError as error:
         raise MissingDependencyError("parity compares with PyTorch: pip install 'bertjax[torch]'") from error
+    if model.config.pruned_heads:
+        raise CheckpointError(
+            f"{directory} has pruned heads, which transformers reads no more: compare a checkpoint of the same shape "
+            "(bertjax remove-heads without --smaller)"
+        )
     import transformers
 
     cls = getattr(transformers, model.config.family.heads[model.task].architecture)

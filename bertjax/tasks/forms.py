@@ -34,6 +34,7 @@ class Form:
         predicts: whether its largest number is a predicted class, where labels are classes.
         by_rank: whether values are judged by how they order examples, whatever the task's own metrics.
         sized: how many of the numbers have changes that can be compared in size; None for all.
+        derived: whether they are made of what runs of the model gave, and so are not what another run of it gives.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Form:
     predicts: bool = False
     by_rank: bool = False
     sized: int | None = None
+    derived: bool = False
 
     def sizes(self, result: SweepResult) -> tuple[np.ndarray, np.ndarray]:
         """Base and ablated outputs whose changes can be compared in size."""
@@ -121,9 +123,16 @@ FORMS: Mapping[str, Form] = MappingProxyType(
                 of_each_label=ratios.OF_EACH_LABEL,
                 sized=1,
             ),
-            Form("gradients", readouts.logits, called="gradients", numbers=ratios.GRADIENTS, sized=1),
-            Form("interactions", readouts.logits, called="interactions", numbers=ratios.INTERACTIONS, sized=1),
-            Form("shapley", readouts.logits, called="Shapley values", numbers=ratios.SHAPLEY),
+            Form("gradients", readouts.logits, called="gradients", numbers=ratios.GRADIENTS, sized=1, derived=True),
+            Form(
+                "interactions",
+                readouts.logits,
+                called="interactions",
+                numbers=ratios.INTERACTIONS,
+                sized=1,
+                derived=True,
+            ),
+            Form("shapley", readouts.logits, called="Shapley values", numbers=ratios.SHAPLEY, derived=True),
             Form(
                 "likelihoods",
                 readouts.log_probabilities,

@@ -1,6 +1,6 @@
 """The sentence embedder: an encoder, a pooling, dense layers on its vector, and perhaps a length of 1."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,17 +112,24 @@ class BertForSentenceEmbedding(TaskModel):
     def _read_own(cls, directory: Path, options: dict[str, Any]) -> dict[str, np.ndarray]:
         return read_dense_weights(directory, options.get("dense", ()))
 
-    def save_pretrained(self, directory: str | Path, tokenizer: SavedTokenizer | None = None) -> None:
+    def save_pretrained(
+        self,
+        directory: str | Path,
+        tokenizer: SavedTokenizer | None = None,
+        *,
+        without: Iterable[tuple[int, int]] = (),
+    ) -> None:
         """Write the encoder for `transformers`, and all else that makes its vectors for sentence-transformers.
 
         Args:
             directory: made where it does not exist.
             tokenizer: as for other models; its prompts are written too.
+            without: as for other models.
 
         Raises:
             OutputError: the directory cannot be written.
         """
-        super().save_pretrained(directory, tokenizer)
+        super().save_pretrained(directory, tokenizer, without=without)
         prompt, prompts = ("", {}) if tokenizer is None else (tokenizer.prompt, tokenizer.prompts)
         parameters = {name: np.asarray(value) for name, value in self.parameters().items() if name.startswith(DENSE)}
         write_sentence_files(

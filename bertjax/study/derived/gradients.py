@@ -18,7 +18,7 @@ from bertjax.interventions import find_mode
 from bertjax.progress import Progress, shown, silent
 from bertjax.results import Results, check_directory
 from bertjax.study.conclusion import conclude
-from bertjax.study.derived.job import derive_job
+from bertjax.study.derived.job import derive_job, in_float32
 from bertjax.study.job import load_job
 from bertjax.study.outputs import mean_outputs
 from bertjax.study.provenance import where_from
@@ -125,7 +125,7 @@ def run_importance(
     started = time.time()
     _check(settings)
     check_settings(settings)
-    settings = for_this_device(settings)
+    settings = for_this_device(in_float32(settings))
     if keep:
         check_directory(settings.directory, settings.overwrite)
     job = load_job(settings)

@@ -15,14 +15,21 @@ import numpy as np
 
 from bertjax.attribution import interaction_metrics, pair_interactions, with_singles
 from bertjax.checkpoints import DEFAULT_MODEL
+from bertjax.errors import InputError
 from bertjax.formatting import count_of, format_duration
 from bertjax.progress import Progress, shown, silent
 from bertjax.results import Results
-from bertjax.study.derived.job import contributions_of, derive_job, describe_score
+from bertjax.study.derived.job import (
+    contributions_of,
+    derive_job,
+    describe_score,
+    say_what_sharing_costs,
+    settings_of_options,
+)
 from bertjax.study.derived.options import JobOptions
 from bertjax.study.job import Derivation, Job
 from bertjax.study.run import estimate_runs, run_job
-from bertjax.study.settings import Settings, settings_of_call
+from bertjax.study.settings import Settings
 from bertjax.tasks import TaskResult
 
 
@@ -50,7 +57,7 @@ def head_interactions(
     >>> bertjax.head_interactions(limit=40, heads=["4.2", "5.5"]).names  # doctest: +SKIP
     ['4.2+5.5']
     """
-    settings = settings_of_call(model=model, task=task, ablate="pairs", **options)
+    settings = settings_of_options(options, model=model, task=task, ablate="pairs")
     with shown(progress, "ablating") as report:
         weighing = partial(report, note="weighing")
         return run_interactions(settings, progress=report, weighing=weighing, keep=settings.output is not None)
@@ -81,7 +88,10 @@ def run_interactions(
 
 def _prepare(job: Job, say: Callable[[str], None]) -> Job:
     """The job of all pairs and their heads, once what it costs was said."""
+    if job.settings.screen is not None or job.settings.distributed:
+        raise InputError("interactions are of all pairs of the heads that are named, in one process")
     job = replace(job, ablations=with_singles(job.ablations))
+    say_what_sharing_costs(job, 1 + len(job.ablations), say)
     seconds = estimate_runs(job, job.ablations).seconds
     say(f"{count_of(len(job.ablations), 'run')} on this device: about {format_duration(seconds)}")
     return job

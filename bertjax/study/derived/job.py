@@ -1,16 +1,26 @@
 """A job whose outputs are not a model's but made of them: numbers of each example that are weighed like any outputs."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from bertjax.evidence import Metric, contributions
+from bertjax.engine import discard_journal
+from bertjax.errors import InputError
+from bertjax.evidence import Metric, contributions, score
+from bertjax.formatting import format_duration
 from bertjax.interventions import Ablation
+from bertjax.study.derived.options import JobOptions
 from bertjax.study.job import Job
+from bertjax.study.settings import Settings, settings_of_call
 from bertjax.tasks import TaskResult
+
+LONG = 5.0  # seconds: what takes less is not worth a line
+ROUNDING = 64 * float(np.finfo(np.float32).eps)  # of outputs of about 1
 
 
 @dataclass(frozen=True)
@@ -60,12 +70,20 @@ def derive_job(
 def contributions_of(job: Job, result: TaskResult) -> tuple[Int[np.ndarray, " kept"], Float[np.ndarray, "runs kept"]]:
     """What each example contributes to a job's main score, of the base run and then of each ablation.
 
+    A correlation with outputs that are all equal, as where no head is left, is undefined; it counts as 0 here.
+
     Raises:
         DataError: the score is undefined without some example.
     """
-    judge = job.judges[0]
+    judge, result = job.judges[0], level_out(result)
     outputs = np.concatenate([result.base[None], result.outputs])
-    return contributions(judge.metric, outputs, judge.labels, job.positive, units=job.units)
+    scores = score(judge.metric, outputs, judge.labels, job.positive)
+    told = np.isfinite(scores)
+    told[0] = True  # without a score of the model as it is there is nothing to share out
+    kept, some = contributions(judge.metric, outputs[told], judge.labels, job.positive, units=job.units)
+    shared = np.zeros((len(outputs), some.shape[1]))
+    shared[told] = some
+    return kept, shared
 
 
 def describe_score(job: Job, contributed: Float[np.ndarray, "runs kept"]) -> dict[str, Any]:
@@ -77,3 +95,67 @@ def describe_score(job: Job, contributed: Float[np.ndarray, "runs kept"]) -> dic
         "unit": metric.unit,
         "base": float(contributed[0].mean()),
     }
+
+
+def check_sharable(job: Job) -> float:
+    """See, before there are outputs, that each example's contribution can be told with these labels.
+
+    Returns: about how many seconds it takes for a run.
+
+    Raises:
+        DataError: the score is undefined without some example, or for fewer than two.
+    """
+    judge = job.judges[0]
+    if judge.metric.reads == "outputs":
+        return 0.0  # functions of sums: products of matrices, and defined wherever they are
+    drawn = np.random.default_rng(0).normal(size=(1, *job.blank.shape))
+    started = time.perf_counter()
+    contributions(judge.metric, drawn, judge.labels, job.positive, units=job.units)
+    return time.perf_counter() - started
+
+
+def say_what_sharing_costs(job: Job, runs: int, say: Callable[[str], None]) -> None:
+    """Check that a score can be shared out among examples, and say how long that takes where it is long.
+
+    Raises:
+        DataError: it cannot.
+    """
+    seconds = runs * check_sharable(job)
+    if seconds > LONG:
+        say(f"what each example contributes to {job.judges[0].metric.label}: at most {format_duration(seconds)} more")
+
+
+def level_out(result: TaskResult) -> TaskResult:
+    """The outcome in which outputs that differ by rounding alone are equal: without any head, of all examples.
+
+    A correlation with such outputs would be one with noise.
+    """
+    base, outputs = result.base, np.array(result.outputs)
+    spread = np.ptp(outputs.reshape(*outputs.shape[:2], -1), axis=1).max(axis=-1)
+    scale = np.maximum(1.0, np.abs(outputs).reshape(len(outputs), -1).max(axis=1))
+    for run in np.flatnonzero(spread <= ROUNDING * scale).tolist():
+        outputs[run] = outputs[run, :1]
+    return replace(result, base=base, outputs=outputs)
+
+
+def discard_journals(directory: Path, pattern: str) -> None:
+    """Remove the journals of this pattern in a directory of results, whoever made them."""
+    for journal in sorted(directory.glob(pattern)):
+        discard_journal(journal)
+
+
+def settings_of_options(options: Mapping[str, Any], **fixed: Any) -> Settings:
+    """The settings of a call that takes `JobOptions`.
+
+    Raises:
+        InputError: an option that such a call does not have.
+    """
+    unknown = [name for name in options if name not in JobOptions.__annotations__]
+    if unknown:
+        raise InputError(f"{unknown[0]} is no option of this call: it takes {', '.join(JobOptions.__annotations__)}")
+    return settings_of_call(**fixed, **options)
+
+
+def in_float32(settings: Settings) -> Settings:
+    """The settings of a job that takes gradients: in float32 where the precision is left to the device."""
+    return replace(settings, precision="float32") if settings.precision == "auto" else settings

@@ -6,17 +6,17 @@ any sweep of sets; the summary says which set belongs to which order.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 from jaxtyping import Float
 
 from bertjax import arguments
-from bertjax.attribution import ablated_losses, gradient_costs, heads_left, magnitudes, order_by
+from bertjax.attribution import ablated_losses, gradient_costs, heads_left, magnitudes, order_by, steps_of
 from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.engine import discard_journal, is_unfinished
 from bertjax.errors import InputError
@@ -25,14 +25,13 @@ from bertjax.interventions import Ablation, ablation, every_head
 from bertjax.progress import Progress, shown, silent
 from bertjax.results import Results, check_directory
 from bertjax.study.conclusion import conclude
+from bertjax.study.derived.job import discard_journals, in_float32, level_out, settings_of_options
 from bertjax.study.derived.options import JobOptions
 from bertjax.study.job import Job, check_scorable, encode, load_job
-from bertjax.study.outputs import sweep_examples
-from bertjax.study.run import check_finite, estimate_runs, means_of
-from bertjax.study.settings import Settings, check_settings, for_this_device, settings_of_call
+from bertjax.study.run import check_finite, estimate_runs, means_of, sweep_job
+from bertjax.study.settings import Settings, check_settings, for_this_device
 
 ORDERS = ("gradient", "greedy", "magnitude", "random", "reversed")
-Place = tuple[int, int]
 Line = Callable[[str], None]
 
 
@@ -57,13 +56,15 @@ class Pruning:
     points: int = 10
 
     def __post_init__(self) -> None:
-        for order in self.orders:
+        for order in arguments.several(self.orders, "orders", f"a list of {', '.join(ORDERS)}", str):
             arguments.one_of(order, "order", ORDERS)
+        if len(set(self.orders)) < len(self.orders):
+            raise InputError("an order is named twice: name each once")
         if not {*self.orders} - {"random", "reversed"}:
             raise InputError("orders at random, and backwards, are to be seen beside another: give one")
         for name in ("gradient_share", "greedy_share"):
             share = getattr(self, name)
-            if not 0 < share <= 1:
+            if not isinstance(share, int | float) or not 0 < share <= 1:
                 arguments.refuse(name, "a share of all heads, above 0 and at most 1", share)
         for name in ("draws", "points"):
             arguments.whole_number(getattr(self, name), name, 1)
@@ -79,7 +80,7 @@ class Order:
     """
 
     name: str
-    heads: tuple[Place, ...]
+    heads: tuple[tuple[int, int], ...]
 
 
 def prune(
@@ -106,7 +107,9 @@ def prune(
     >>> bertjax.prune(limit=40).names[:2]  # doctest: +SKIP
     ['gradient 65', 'gradient 58']
     """
-    settings = settings_of_call(model=model, task=task, **options)
+    settings = settings_of_options(options, model=model, task=task)
+    if pruning is not None:
+        arguments.instance(pruning, "pruning", Pruning, "a bertjax.study.Pruning")
     with shown(progress, "pruning") as report:
         weighing, keep = partial(report, note="weighing"), settings.output is not None
         return run_pruning(settings, pruning or Pruning(), progress=report, weighing=weighing, keep=keep)
@@ -136,16 +139,18 @@ def run_pruning(
         BertjaxError: whatever is wrong with model, data or settings.
     """
     started = time.time()
-    _check(settings)
     check_settings(settings)
-    settings = for_this_device(settings)
+    settings = for_this_device(in_float32(settings))
+    _check(settings)
     begun = is_unfinished(settings.journal) or is_unfinished(_journal(settings, 0))
     if keep:
         check_directory(settings.directory, settings.overwrite or begun)
-    choosing, judging = _halves(load_job(settings))
-    for job in (choosing, judging):
-        check_scorable(job)
-    say(f"{len(choosing.examples):,} examples choose the orders, {len(judging.examples):,} others judge them")
+    choosing, judging = _parts(load_job(settings), pruning)
+    check_scorable(judging)
+    chosen_on = 0 if choosing is judging else len(choosing.examples)
+    if chosen_on:
+        check_scorable(choosing)
+        say(f"{len(choosing.examples):,} examples choose the orders, {len(judging.examples):,} others judge them")
     if keep:
         say(f"results go to {settings.directory}")
     chooser = _Chooser(choosing, pruning, say, progress, keep)
@@ -154,26 +159,20 @@ def run_pruning(
     judging = replace(judging, ablations=runs)
     means = means_of(judging)
     say(f"judging {count_of(len(runs), 'set')}: about {format_duration(estimate_runs(judging, runs).seconds)}")
-    result = sweep_examples(
-        judging.model,
-        judging.encoded,
-        runs,
-        means=means,
-        memory=settings.memory_budget,
-        attention=settings.attention,
-        journal=settings.journal if keep else None,
-        replace_journal=settings.overwrite,
-        settings=settings.compared(),
-        progress=progress,
-    )
-    check_finite(runs, result, settings.journal if keep else None)
+    journal = settings.journal if keep else None
+    result = sweep_job(judging, means, say, progress, journal)
+    assert result is not None
+    check_finite(runs, result, journal)
+    result = level_out(result)
     more = {
-        "pruning": {"chosen_on": len(choosing.examples), "points": heads_left(len(orders[0].heads), pruning.points)}
+        "pruning": {
+            "chosen_on": chosen_on,
+            "gradient_share": pruning.gradient_share,
+            "greedy_share": pruning.greedy_share,
+            "points": heads_left(len(orders[0].heads), pruning.points),
+            "orders": [_describe(order, named[order.name]) for order in orders],
+        }
     }
-    more["pruning"]["orders"] = [
-        {"name": order.name, "heads": [f"{layer}.{head}" for layer, head in order.heads], "runs": named[order.name]}
-        for order in orders
-    ]
     seconds = time.time() - started
     results = conclude(judging, means, result, seconds, say=say, weighing=weighing, keep=keep, more=more)
     if keep:
@@ -182,16 +181,23 @@ def run_pruning(
     return results
 
 
+def _describe(order: Order, runs: Mapping[str, str]) -> dict[str, Any]:
+    """An order in a summary."""
+    return {"name": order.name, "heads": [f"{layer}.{head}" for layer, head in order.heads], "runs": dict(runs)}
+
+
 def _check(settings: Settings) -> None:
     """Raise `InputError` for what pruning does not have."""
-    if settings.ablate != "heads" or settings.heads:
+    if settings.ablate != "heads" or settings.heads or settings.screen is not None:
         raise InputError("pruning takes all heads: leave out which to ablate")
     if settings.distributed or settings.engine != "fast" or settings.precision == "bfloat16":
-        raise InputError("pruning is computed in float32 by the fast engine in one process")
+        raise InputError("pruning is computed by the fast engine in one process, with --precision float32")
 
 
-def _halves(job: Job) -> tuple[Job, Job]:
-    """The job on a half of its examples that is drawn, and on the other."""
+def _parts(job: Job, pruning: Pruning) -> tuple[Job, Job]:
+    """The job on a half of its examples that is drawn, and on the other; on all, where no order needs any to choose."""
+    if not {"gradient", "greedy"} & {*pruning.orders}:
+        return job, job
     count = len(job.examples)
     if count < 4:
         raise InputError(f"{count_of(count, 'example')} cannot both choose and judge: give four at least")
@@ -235,25 +241,27 @@ class _Chooser:
 
     def discard(self) -> None:
         """Remove the journals: the results are written."""
-        for number in range(self.steps):
-            discard_journal(_journal(self.job.settings, number))
+        discard_journals(self.job.settings.directory, "greedy-*")
 
-    def _by_gradient(self) -> list[Place]:
+    def _by_gradient(self) -> list[tuple[int, int]]:
         self.say("order by gradients")
         costs = gradient_costs(self.job.model, self.job.encoded, self.job.settings.mode, self.means)
         return order_by(costs, self.heads, self.pruning.gradient_share)
 
-    def _by_magnitude(self) -> list[Place]:
+    def _by_magnitude(self) -> list[tuple[int, int]]:
         sizes = magnitudes(self.job.model)
         return sorted(self.heads, key=lambda head: sizes[head])
 
-    def _by_greedy(self) -> list[Place]:
+    def _by_greedy(self) -> list[tuple[int, int]]:
         share = self.pruning.greedy_share
-        seconds = estimate_runs(self.job, self.job.ablations).seconds * (0.5 / share + 0.5)
+        sweeps = sum(steps_of(len(self.heads), share)) / len(self.heads)
+        seconds = sweeps * estimate_runs(self.job, self.job.ablations).seconds
         self.say(f"order by exact losses, {100 * share:.3g} % of heads at a step: about {format_duration(seconds)}")
         return order_by(self._exact_costs, self.heads, share)
 
-    def _exact_costs(self, gone: Sequence[Place], left: Sequence[Place]) -> Float[np.ndarray, " heads"]:
+    def _exact_costs(
+        self, gone: Sequence[tuple[int, int]], left: Sequence[tuple[int, int]]
+    ) -> Float[np.ndarray, " heads"]:
         """The mean loss without each head that is left, where others are gone."""
         job, settings = self.job, self.job.settings
         runs = [ablation(job.model.config, [*gone, head], settings.mode) for head in left]
@@ -270,7 +278,8 @@ class _Chooser:
             memory=settings.memory_budget,
             attention=settings.attention,
             journal=_journal(settings, self.steps) if self.keep else None,
-            settings=settings.compared(),
+            replace_journal=settings.overwrite,
+            settings=settings.compared() | {"greedy_share": self.pruning.greedy_share},
             progress=report,
         )
         self.steps += 1

@@ -12,7 +12,7 @@ from bertjax.attribution import head_gradients
 from bertjax.errors import InputError
 from bertjax.evidence import LEVEL
 from bertjax.formatting import count_of
-from bertjax.interventions import Ablation, find_mode
+from bertjax.interventions import Ablation, every_head, find_mode
 from bertjax.study.job import Derivation, Job, with_ablations
 from bertjax.study.outputs import mean_outputs
 from bertjax.study.settings import Settings
@@ -32,15 +32,14 @@ def screen_of(settings: Settings) -> Derivation | None:
     if settings.distributed:
         raise InputError("a screen's gradients are computed in one process: leave out --distributed or --screen")
     if settings.engine != "fast" or settings.precision == "bfloat16":
-        raise InputError("a screen's gradients are computed in float32 by the fast engine: leave out --screen")
+        raise InputError("a screen's gradients are computed by the fast engine, with --precision float32")
     return Derivation(partial(_choose, settings.screen), _say_what_is_missed)
 
 
 def _choose(count: int, job: Job, say: Callable[[str], None]) -> Job:
     """The job of the ablations that gradients choose, and of some others drawn at random."""
     settings, every = job.settings, job.ablations
-    if count >= len(every):
-        raise InputError(f"a screen chooses some: {count} of {len(every)} is all of them, leave --screen out")
+    check_screen(count, len(every))
     if job.encoded.objective is None:
         raise InputError(f"{job.examples.task.name} has no loss whose gradients could choose: leave --screen out")
     means = None
@@ -51,11 +50,20 @@ def _choose(count: int, job: Job, say: Callable[[str], None]) -> Job:
     labelled = found.changes[:, ~np.isnan(found.losses)]
     if not labelled.shape[1]:
         raise InputError("no example has a label: there is no loss whose gradients could choose")
-    sizes = predicted_sizes(every, labelled, job.model.config.num_attention_heads, settings.mode)
+    sizes = predicted_sizes(every, labelled, every_head(job.model.config), settings.mode)
     chosen = np.sort(np.argsort(-sizes, kind="stable")[:count])
     others = np.setdiff1d(np.arange(len(every)), chosen)
     audited = np.sort(np.random.default_rng(settings.seed).permutation(others)[: count_audited(count)])
     return with_ablations(job, [every[place] for place in chosen], [every[place] for place in audited], len(others))
+
+
+def check_screen(chosen: int, ablations: int) -> None:
+    """Raise `InputError` where a screen would leave nothing out."""
+    run = chosen + count_audited(chosen)
+    if run >= ablations:
+        raise InputError(
+            f"a screen of {chosen} runs {run} with those it is checked by, of {ablations}: leave --screen out"
+        )
 
 
 def count_audited(chosen: int) -> int:
@@ -64,23 +72,26 @@ def count_audited(chosen: int) -> int:
 
 
 def predicted_sizes(
-    ablations: Sequence[Ablation], changes: Float[np.ndarray, "heads examples"], heads: int, mode: str
+    ablations: Sequence[Ablation],
+    changes: Float[np.ndarray, "heads examples"],
+    heads: Sequence[tuple[int, int]],
+    mode: str,
 ) -> Float[np.ndarray, " ablations"]:
     """How much gradients say that each ablation changes an example's loss, whichever way: the mean over examples.
 
     Args:
-        changes: of the loss when a head is replaced, to first order, layer by layer.
-        heads: of a layer.
+        changes: of the loss when a head is replaced, to first order.
+        heads: which these are.
         mode: of the gradients.
 
     Raises:
         InputError: an ablation in another mode.
     """
-    sizes = np.empty(len(ablations))
+    sizes, places = np.empty(len(ablations)), {head: place for place, head in enumerate(heads)}
     for place, ablation in enumerate(ablations):
         if any(change.mode != mode for change in ablation.changes):
             raise InputError(f"ablation {ablation.name} is not in mode {mode}, whose gradients choose: give one mode")
-        rows = [heads * change.layer + change.head for change in ablation.changes]
+        rows = [places[change.layer, change.head] for change in ablation.changes]
         sizes[place] = np.abs(changes[rows].sum(axis=0)).mean()
     return sizes
 

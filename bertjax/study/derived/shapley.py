@@ -7,8 +7,9 @@ more runs than the orders, all are run, and the values are exact.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -26,19 +27,25 @@ from bertjax.attribution import (
     shapley_metric,
 )
 from bertjax.checkpoints import DEFAULT_MODEL
-from bertjax.engine import discard_journal, is_unfinished
+from bertjax.engine import is_unfinished
 from bertjax.errors import InputError
 from bertjax.formatting import count_of, finite, format_duration
 from bertjax.interventions import Ablation, Head
 from bertjax.progress import Progress, shown, silent
 from bertjax.results import Results, check_directory
 from bertjax.study.conclusion import conclude
-from bertjax.study.derived.job import contributions_of, derive_job, describe_score
+from bertjax.study.derived.job import (
+    contributions_of,
+    derive_job,
+    describe_score,
+    discard_journals,
+    say_what_sharing_costs,
+    settings_of_options,
+)
 from bertjax.study.derived.options import JobOptions
 from bertjax.study.job import Job, check_scorable, load_job
-from bertjax.study.outputs import sweep_examples
-from bertjax.study.run import check_finite, estimate_runs, introduce, means_of
-from bertjax.study.settings import Settings, check_settings, for_this_device, settings_of_call
+from bertjax.study.run import check_finite, estimate_runs, introduce, means_of, sweep_job
+from bertjax.study.settings import Settings, check_settings, for_this_device
 from bertjax.tasks import TaskResult
 
 RUNS_AT_ONCE = 512  # about: of orders that are run together
@@ -65,7 +72,8 @@ class Budget:
         arguments.whole_number(self.orders, "orders", 2)
         if self.orders % 2:
             raise InputError(f"orders are drawn in pairs, each with its reverse: {self.orders} is odd")
-        if self.within is not None and not (np.isfinite(self.within) and self.within > 0):
+        within = self.within
+        if within is not None and not (isinstance(within, Real) and np.isfinite(within) and within > 0):
             arguments.refuse("within", "a number above 0", self.within)
 
 
@@ -96,7 +104,7 @@ def shapley_values(
     >>> bertjax.shapley_values(limit=40, heads=["4.2", "5.5"]).names  # doctest: +SKIP
     ['4.2', '5.5']
     """
-    settings = settings_of_call(model=model, task=task, **options)
+    settings = settings_of_options(options, model=model, task=task)
     with shown(progress, "ablating") as report:
         weighing, keep = partial(report, note="weighing"), settings.output is not None
         return run_shapley(settings, Budget(orders, within), progress=report, weighing=weighing, keep=keep)
@@ -134,9 +142,10 @@ def run_shapley(
     job = load_job(settings)
     introduce(job, say)
     check_scorable(job)
+    say_what_sharing_costs(job, budget.orders * len(job.ablations), say)
     if keep:
         say(f"results go to {settings.directory}")
-    runner = _Runner(job, means_of(job), say, keep)
+    runner = _Runner(job, say, keep)
     heads = [(change.layer, change.head) for one in job.ablations for change in one.changes]
     exact = 2 ** min(len(heads), 30) - 1 <= budget.orders * len(heads)
     values, more = (_exact if exact else _drawn)(runner, heads, budget, progress)
@@ -161,7 +170,7 @@ def run_shapley(
 
 def _check(settings: Settings) -> None:
     """Raise `InputError` for what these runs do not have."""
-    if settings.ablate != "heads":
+    if settings.ablate != "heads" or settings.screen is not None:
         raise InputError("Shapley values are of single heads: leave out which sets to ablate")
     if settings.distributed or settings.engine != "fast":
         raise InputError("Shapley values are computed by the fast engine in one process")
@@ -174,28 +183,19 @@ def _journal(settings: Settings, number: int) -> Path:
 class _Runner:
     """Runs sets of heads a few at a time, and keeps what each example contributes."""
 
-    def __init__(self, job: Job, means: Float[np.ndarray, "..."] | None, say: Callable[[str], None], keep: bool):
-        self.job, self.means, self.say, self.keep = job, means, say, keep
+    def __init__(self, job: Job, say: Callable[[str], None], keep: bool):
+        self.job, self.say, self.keep = job, say, keep
+        self.means = means_of(job)
         self.calls = 0
         self.kept: list[int] = []
         self.score: dict[str, Any] = {}
 
     def run(self, runs: Sequence[Ablation], progress: Progress) -> Float[np.ndarray, "runs examples"]:
         """What each example contributes to the score: without ablation, and then in each run."""
-        job, settings = self.job, self.job.settings
+        job, settings = replace(self.job, ablations=runs), self.job.settings
         journal = _journal(settings, self.calls) if self.keep else None
-        result = sweep_examples(
-            job.model,
-            job.encoded,
-            runs,
-            means=self.means,
-            memory=settings.memory_budget,
-            attention=settings.attention,
-            journal=journal,
-            replace_journal=settings.overwrite,
-            settings=settings.compared(),
-            progress=progress,
-        )
+        result = sweep_job(job, self.means, lambda line: None, progress, journal)
+        assert result is not None
         check_finite(runs, result, journal)
         self.calls += 1
         kept, contributed = contributions_of(job, result)
@@ -206,8 +206,7 @@ class _Runner:
     def discard(self) -> None:
         """Remove the journals: the results are written."""
         if self.keep:
-            for number in range(self.calls):
-                discard_journal(_journal(self.job.settings, number))
+            discard_journals(self.job.settings.directory, "orders-*")
 
 
 def _exact(
@@ -217,10 +216,10 @@ def _exact(
     job = runner.job
     runs = all_subsets(job.model.config, heads, job.settings.mode)
     seconds = estimate_runs(job, runs).seconds
-    runner.say(f"all {len(runs) + 1:,} sets of {len(heads)} heads: about {format_duration(seconds)}")
+    runner.say(f"all {len(runs) + 1:,} sets of {count_of(len(heads), 'head')}: about {format_duration(seconds)}")
     contributed = runner.run(runs, progress)
     without = float(contributed[-1].mean())
-    more = {"orders": 0, "exact": True, "half_widths": [0.0] * len(heads), "within": budget.within, "without": without}
+    more = {"orders": 0, "exact": True, "half_widths": [0.0] * len(heads), "within": None, "without": without}
     return exact_values(len(heads), contributed), more
 
 
@@ -256,7 +255,8 @@ def _drawn(
     progress(1.0, 1.0)
     widths = [finite(float(width)) for width in drawn.half_widths]
     more = {"orders": 2 * len(drawn.values), "exact": False, "half_widths": widths}
-    return drawn.mean, {**more, "within": budget.within, "without": without}
+    within = None if budget.within is None else budget.within / factor
+    return drawn.mean, {**more, "within": within, "without": without}
 
 
 def _part_of(progress: Progress, start: int, count: int, total: int) -> Progress:

@@ -1,0 +1,89 @@
+"""Heads that a checkpoint has no weights for: `pruned_heads` of config.json, as transformers wrote it up to version 4.
+
+A head keeps its name where others of its layer are gone: without 3.0, the first rows of the layer's weights are 3.1's.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bertjax.checkpoints.architecture import Architecture
+from bertjax.errors import ConfigError
+
+Pruned = tuple[tuple[int, tuple[int, ...]], ...]
+"""By layer the heads that are gone, both in ascending order; layers that have all of theirs are left out."""
+
+
+def read_pruned(given: Any, layers: int, heads: int, show: Any = repr) -> Pruned:
+    """What a config says of pruned heads.
+
+    Args:
+        given: a table from layers, as numbers or texts, to lists of heads; or what this gave.
+        layers, heads: how many there are.
+        show: how a value is shown in a message.
+
+    Raises:
+        ConfigError: it is no such table, or names a layer or a head that there is not.
+
+    >>> read_pruned({"1": [2, 0], "0": []}, 2, 3)
+    ((1, (0, 2)),)
+    """
+    if given is None:
+        return ()
+    if not isinstance(given, Mapping | list | tuple):
+        raise ConfigError(f"pruned_heads must be a table of lists of heads by layer, found {show(given)}")
+    try:
+        pairs = [(_number(layer), sorted({_number(head) for head in own})) for layer, own in dict(given).items()]
+    except (TypeError, ValueError):
+        raise ConfigError(f"pruned_heads must be a table of lists of heads by layer, found {show(given)}") from None
+    for layer, own in pairs:
+        wrong = [f"{layer}.{head}" for head in own if not (0 <= layer < layers and 0 <= head < heads)]
+        if wrong:
+            raise ConfigError(f"pruned_heads names head {wrong[0]}: there are {layers} layers of {heads} heads")
+    return tuple(sorted((layer, tuple(own)) for layer, own in pairs if own))
+
+
+def _number(given: Any) -> int:
+    if isinstance(given, bool) or not isinstance(given, int | str):
+        raise TypeError
+    return int(given)
+
+
+def check_pruned(pruned: Pruned, architecture: Architecture) -> None:
+    """Raise `ConfigError` where layers that share their weights do not lack the same heads."""
+    gone, seen = dict(pruned), dict[int, tuple[int, ...]]()
+    for layer, own in enumerate(architecture.parameters_of):
+        if seen.setdefault(own, gone.get(layer, ())) != gone.get(layer, ()):
+            raise ConfigError(f"pruned_heads of layer {layer} are not those of the layers that share its weights")
+
+
+_OF_HEADS = re.compile(
+    r"\bencoder\.layers\.(\d+)\.attention\.(?:(?P<output>output\.kernel)|(?:\w+)\.(?:(?P<kernel>kernel)|bias))$"
+)
+
+
+def leave_out(
+    parameters: Mapping[str, np.ndarray],
+    sets: Sequence[int],
+    before: Sequence[tuple[int, ...]],
+    after: Sequence[tuple[int, ...]],
+) -> dict[str, np.ndarray]:
+    """A model's parameters without those of some heads.
+
+    Args:
+        parameters: by path.
+        sets: of each layer the number of its parameters (`Architecture.parameters_of`).
+        before, after: the heads of each layer.
+    """
+    kept: dict[str, np.ndarray] = {}
+    for name, array in parameters.items():
+        found = _OF_HEADS.search(name)
+        if found is None or name.endswith(".attention.output.bias"):
+            kept[name] = array
+            continue
+        layer = list(sets).index(int(found[1]))
+        places = [before[layer].index(head) for head in after[layer]]
+        kept[name] = np.take(array, places, axis=1 if found["kernel"] else 0)
+    return kept
