@@ -164,15 +164,10 @@ def run_pruning(
     assert result is not None
     check_finite(runs, result, journal)
     result = level_out(result)
-    more = {
-        "pruning": {
-            "chosen_on": chosen_on,
-            "gradient_share": pruning.gradient_share,
-            "greedy_share": pruning.greedy_share,
-            "points": heads_left(len(orders[0].heads), pruning.points),
-            "orders": [_describe(order, named[order.name]) for order in orders],
-        }
-    }
+    points = heads_left(len(orders[0].heads), pruning.points)
+    told = {"gradient_share": pruning.gradient_share, "greedy_share": pruning.greedy_share, "points": points}
+    described = [_describe(order, named[order.name]) for order in orders]
+    more = {"pruning": {"chosen_on": chosen_on, **told, "orders": described}}
     seconds = time.time() - started
     results = conclude(judging, means, result, seconds, say=say, weighing=weighing, keep=keep, more=more)
     if keep:

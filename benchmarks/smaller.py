@@ -1,0 +1,95 @@
+"""What does it save to leave heads' weights out? A checkpoint without half of its heads, beside the whole one.
+
+BERT-base's shape with random weights and half of its heads removed at random: the whole model, the one of the same
+shape whose removed heads have weights of 0, and the smaller one. Bytes of the weights; operations of a pass as the plan
+counts them; seconds of one pass over padded batches (`model(batch)`) and of a sweep of all heads that each has, in one
+process, medians of several rounds; and how far the outputs of the two that lack heads are apart.
+
+    python -m benchmarks.smaller [--pairs 16] [--rounds 3]
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import bertjax
+from benchmarks.common import config_of, describe_machine, draw_lengths, random_examples
+from benchmarks.rivals import make_checkpoint
+from bertjax.data import collate
+from bertjax.engine import estimate, sweep
+from bertjax.interventions import every_head, readouts, remove_heads, single_heads
+from bertjax.model import PretrainedModel
+
+BATCH = 8
+
+
+def models(folder: Path) -> dict[str, PretrainedModel]:
+    """The whole model, the one with heads of 0, and the smaller one."""
+    config = config_of("base")
+    make_checkpoint(folder / "whole", config)
+    whole, zeroed = bertjax.load(folder / "whole"), bertjax.load(folder / "whole")
+    heads = every_head(config)
+    drawn = np.random.default_rng(0).permutation(len(heads))[: len(heads) // 2]
+    gone = [heads[place] for place in drawn]
+    remove_heads(zeroed, gone)
+    whole.save_pretrained(folder / "smaller", without=gone)
+    return {"whole": whole, "half of the heads at 0": zeroed, "half left out": bertjax.load(folder / "smaller")}
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    console = Console(width=120)
+    console.print(describe_machine())
+    with tempfile.TemporaryDirectory() as folder:
+        several = models(Path(folder))
+    lengths = sorted(draw_lengths("mrpc", options.pairs))
+    texts = random_examples(lengths, several["whole"].config.vocab_size)
+    batches = [collate(texts[start : start + BATCH]) for start in range(0, len(texts), BATCH)]
+    jobs: dict[tuple[str, str], Callable[[], Any]] = {}
+    for name, model in several.items():
+        heads = single_heads(model.config, "zero")
+
+        def forward(model: PretrainedModel = model) -> np.ndarray:
+            return np.concatenate([np.asarray(model(batch).logits) for batch in batches])
+
+        def swept(model: PretrainedModel = model, heads: Any = heads) -> Any:
+            return sweep(model, texts, heads, readouts.logits, progress=False)
+
+        jobs |= {(name, "forward"): forward, (name, "sweep"): swept}
+    seconds: dict[tuple[str, str], list[float]] = {key: [] for key in jobs}
+    for number in range(options.rounds + 1):
+        for key, run in jobs.items():
+            started = time.perf_counter()
+            run()
+            if number:  # the first compiles
+                seconds[key].append(time.perf_counter() - started)
+    medians = {key: statistics.median(taken) for key, taken in seconds.items()}
+    apart = np.abs(jobs["half of the heads at 0", "forward"]() - jobs["half left out", "forward"]()).max()
+    table = Table(
+        "model", "weights, MB", "TFLOP a pass", "forward, s", "heads", "sweep, s", "sweep, ms a head and pair"
+    )
+    for name, model in several.items():
+        heads = single_heads(model.config, "zero")
+        work = estimate(model, texts, heads[-1:], readouts.logits).cost.necessary / 1e12
+        size = sum(array.nbytes for array in model.weights().values()) / 1e6
+        taken = medians[name, "sweep"]
+        cells = (f"{size:.0f}", f"{work:.3f}", f"{medians[name, 'forward']:.2f}", f"{len(heads)}", f"{taken:.1f}")
+        table.add_row(name, *cells, f"{1000 * taken / len(heads) / options.pairs:.2f}")
+    console.print(table)
+    console.print(f"largest difference of logits between the two without half of the heads: {apart:.1e}")
+
+
+if __name__ == "__main__":
+    main()
