@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
+from scipy.stats import rankdata
 
 import bertjax
 from bertjax.attribution import compare_with_exact
@@ -100,9 +101,21 @@ def _compare(exact: bertjax.Results, gradients: bertjax.Results) -> dict[str, An
         "exact": [_short(value) for value in effects.tolist()],
         "estimates": {name: [_short(value) for value in estimate.tolist()] for name, estimate in estimates.items()},
         "fits": fits,
+        "within": _short(within_layers(estimates["importance"], np.abs(effects), estimates["layer"])),
         "ceiling": _short(between_halves(_effects_of_examples(exact))),
         "worst": [list(one) for one in compare_with_exact(names, estimates["importance"], effects).worst[:3]],
     }
+
+
+def within_layers(
+    first: Float[np.ndarray, " heads"], second: Float[np.ndarray, " heads"], layers: Float[np.ndarray, " heads"]
+) -> float:
+    """The correlation of two orders' ranks, each without the mean of its layer."""
+    ranks = [np.asarray(rankdata(values), np.float64) for values in (first, second)]
+    for own in ranks:
+        for layer in np.unique(layers):
+            own[layers == layer] -= own[layers == layer].mean()
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 def _short(value: float) -> float | None:
@@ -143,11 +156,18 @@ def tables(numbers: Mapping[str, Any]) -> str:
                 f"{pair['model']}, {pair['task']} ({pair['examples']:,})",
                 f"{pair['significant']} of {count}",
                 *(_correlation(fit) for fit in fits),
+                f"{pair['within']:.2f}",
                 f"{pair['ceiling']:.2f}",
                 f"{pair['fits']['importance']['found']} ({chance:.1f})",
             ]
         )
-    headings = ["model, task (examples)", "heads found (q < 0.05)", *ORDERS.values(), "halves of exact effects"]
+    headings = [
+        "model, task (examples)",
+        "heads found (q < 0.05)",
+        *ORDERS.values(),
+        "importance within layers",
+        "halves of exact effects",
+    ]
     return table_of([*headings, f"of the first {results['depth']} (random)"], rows)
 
 

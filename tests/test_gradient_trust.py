@@ -57,6 +57,15 @@ def test_halves_of_effects_that_are_the_same_everywhere_agree():
     assert abs(gradient_trust.between_halves(noise)) < 0.3
 
 
+def test_within_layers_it_does_not_help_to_know_the_layer():
+    rng = np.random.default_rng(1)
+    layers = np.repeat(np.arange(6.0), 12)
+    first, second = (10 * layers + rng.normal(size=72) for _ in range(2))
+    assert spearmanr(first, second)[0] > 0.9
+    assert abs(gradient_trust.within_layers(first, second, layers)) < 0.3
+    assert gradient_trust.within_layers(first, first, layers) == pytest.approx(1)
+
+
 def test_what_does_not_belong_together_is_refused(pairs, tmp_path, capsys):
     exact, gradients = pairs["mrpc"]
     assert run([exact], tmp_path / "one") == 2
