@@ -4,10 +4,10 @@ Reads pairs of directories: an exact sweep of single heads (`bertjax ablate --mo
 model on the same examples (`bertjax importance --mode zero`). For each pair the rank correlation, over heads, of the
 size of the exact effect on the main score with four orders: gradient importance; the same with absolute values at each
 token; the size of the signed change that gradients predict; and, as a doubter's control, the layer alone, which knows
-nothing of the head. Beside them the most that any order could reach: exact effects on one half of the examples beside
-those on the other (mean of 50 random halves, each of which is noisier than the whole). How many of the ten heads of the
-largest effects each order finds in its first ten, where random heads find 10 x 10 over the number of heads. No model is
-needed.
+nothing of the head; and importance once more within layers, by ranks from which each layer's mean was taken. Beside
+them how far exact effects agree with themselves: those on one half of the examples with those on the other (mean of 50
+random halves, each of which is noisier than the whole). How many of the ten heads of the largest effects importance
+finds in its first ten, where random heads find 10 x 10 over the number of heads. No model is needed.
 
     python -m experiments.gradient_trust EXACT GRADIENTS [EXACT GRADIENTS ...] --output DIR
 
