@@ -44,6 +44,21 @@ def models(folder: Path) -> dict[str, PretrainedModel]:
     return {"whole": whole, "half of the heads at 0": zeroed, "half left out": bertjax.load(folder / "smaller")}
 
 
+def table_of(
+    several: dict[str, PretrainedModel], medians: dict[tuple[str, str], float], pairs: int, texts: Any
+) -> Table:
+    """A row for each model."""
+    table = Table("model", "weights, MB", "TFLOP a pass", "forward, s", "heads", "sweep, s", "ms a head and pair")
+    for name, model in several.items():
+        heads = single_heads(model.config, "zero")
+        work = estimate(model, texts, heads[-1:], readouts.logits).cost.necessary / 1e12
+        size = sum(array.nbytes for array in model.weights().values()) / 1e6
+        taken = medians[name, "sweep"]
+        cells = (f"{size:.0f}", f"{work:.3f}", f"{medians[name, 'forward']:.2f}", f"{len(heads)}", f"{taken:.1f}")
+        table.add_row(name, *cells, f"{1000 * taken / len(heads) / pairs:.2f}")
+    return table
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -76,18 +91,8 @@ def main() -> None:
             if number:  # the first compiles
                 seconds[key].append(time.perf_counter() - started)
     medians = {key: statistics.median(taken) for key, taken in seconds.items()}
+    console.print(table_of(several, medians, options.pairs, texts))
     apart = np.abs(jobs["half of the heads at 0", "forward"]() - jobs["half left out", "forward"]()).max()
-    table = Table(
-        "model", "weights, MB", "TFLOP a pass", "forward, s", "heads", "sweep, s", "sweep, ms a head and pair"
-    )
-    for name, model in several.items():
-        heads = single_heads(model.config, "zero")
-        work = estimate(model, texts, heads[-1:], readouts.logits).cost.necessary / 1e12
-        size = sum(array.nbytes for array in model.weights().values()) / 1e6
-        taken = medians[name, "sweep"]
-        cells = (f"{size:.0f}", f"{work:.3f}", f"{medians[name, 'forward']:.2f}", f"{len(heads)}", f"{taken:.1f}")
-        table.add_row(name, *cells, f"{1000 * taken / len(heads) / options.pairs:.2f}")
-    console.print(table)
     console.print(f"largest difference of logits between the two without half of the heads: {apart:.1e}")
 
 

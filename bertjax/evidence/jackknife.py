@@ -42,8 +42,9 @@ def contributions(
 
     >>> from bertjax.evidence import METRICS
     >>> logits, labels = np.array([[[2.0, 1.0], [0.0, 1.0], [3.0, 0.0]]]), np.array([0, 1, 1])
-    >>> [array.round(9).tolist() for array in contributions(METRICS["accuracy"], logits, labels)]
-    [[0, 1, 2], [[1.0, 1.0, 0.0]]]
+    >>> kept, found = contributions(METRICS["accuracy"], logits, labels)
+    >>> kept.tolist(), (found.round(9) + 0).tolist()
+    ([0, 1, 2], [[1.0, 1.0, 0.0]])
     """
     has_label = labelled(metric, labels)
     if units is None:

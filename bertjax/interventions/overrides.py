@@ -66,6 +66,14 @@ def parse_head(head: Head, config: BertConfig) -> tuple[int, int]:
         if parsed is None:
             raise OverrideError(f"{arguments.brief(head)} names no head: write LAYER.HEAD, e.g. 3.0")
         head = parsed
+    layer, number = _exists(head, layers, heads)
+    if number not in config.heads_of(layer):
+        raise OverrideError(f"there is no head {layer}.{number}: it was pruned, the checkpoint has no weights for it")
+    return layer, number
+
+
+def _exists(head: tuple[int, int], layers: int, heads: int) -> tuple[int, int]:
+    """A pair of whole numbers within these sizes. Raises `OverrideError` for anything else."""
     try:
         layer, number = (index(part) for part in head)
     except (TypeError, ValueError) as error:
@@ -77,8 +85,6 @@ def parse_head(head: Head, config: BertConfig) -> tuple[int, int]:
         raise OverrideError(
             f"there is no head {called}: the model has layers 0 to {layers - 1}, heads 0 to {heads - 1}"
         )
-    if number not in config.heads_of(layer):
-        raise OverrideError(f"there is no head {layer}.{number}: it was pruned, the checkpoint has no weights for it")
     return layer, number
 
 
@@ -88,9 +94,9 @@ def heads_of_layer(config: BertConfig, layer: int) -> tuple[tuple[int, int], ...
     >>> heads_of_layer(BertConfig(hidden_size=6, num_attention_heads=2), 1)
     ((1, 0), (1, 1))
     """
-    if not 0 <= layer < _sizes(config)[0]:
-        parse_head((layer, 0), config)
-    return tuple((layer, head) for head in config.heads_of(layer))
+    layers, heads = _sizes(config)
+    number = _exists((layer, 0), layers, heads)[0]
+    return tuple((number, head) for head in config.heads_of(number))
 
 
 def every_head(config: BertConfig) -> tuple[tuple[int, int], ...]:

@@ -132,8 +132,12 @@ class PretrainedModel(nnx.Module):
         return _by_path(nnx.split(self)[1])
 
     def weights(self) -> dict[str, np.ndarray]:
-        """All parameters under HuggingFace's names and in its layout."""
-        return self._write(self.parameters())
+        """All parameters of the weights' file, under HuggingFace's names and in its layout."""
+        return self._write(self._of_file())
+
+    def _of_file(self) -> dict[str, Array]:
+        """The parameters that the weights' file holds, by path."""
+        return self.parameters()
 
     def _write(self, parameters: dict[str, Array]) -> dict[str, np.ndarray]:
         arrays = {name: np.asarray(value) for name, value in parameters.items()}
@@ -248,7 +252,7 @@ class PretrainedModel(nnx.Module):
         before, after = (
             [own.heads_of(layer) for layer in range(own.num_hidden_layers)] for own in (self.config, config)
         )
-        arrays = {name: np.asarray(value) for name, value in self.parameters().items()}
+        arrays = {name: np.asarray(value) for name, value in self._of_file().items()}
         kept = leave_out(arrays, config.architecture.parameters_of, before, after)
         return tensor_names.write_parameters(kept, config, self.task)
 

@@ -100,9 +100,9 @@ class BertForSentenceEmbedding(TaskModel):
             vectors = ACTIVATIONS[plan.activation](layer(vectors))
         return {"sentence_embedding": normalize(vectors) if self.normalize else vectors}
 
-    def weights(self) -> dict[str, np.ndarray]:
-        """The encoder's parameters under HuggingFace's names and in its layout."""
-        return self._write({name: value for name, value in self.parameters().items() if not name.startswith(DENSE)})
+    def _of_file(self) -> dict[str, Array]:
+        """The encoder's parameters; those of dense layers lie in files of their own."""
+        return {name: value for name, value in self.parameters().items() if not name.startswith(DENSE)}
 
     @classmethod
     def _read_options(cls, directory: Path) -> dict[str, Any]:
