@@ -1,13 +1,15 @@
-"""Shared by the benchmarks: the machine they run on, and their inputs."""
+"""Shared by the benchmarks: the machine they run on, their inputs, and a clock for jobs that take turns."""
 
 import importlib.util
 import json
 import platform
-from collections.abc import Sequence
+import statistics
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -15,6 +17,7 @@ import numpy as np
 from bertjax.checkpoints import BertConfig
 from bertjax.data import Encoding
 
+K = TypeVar("K", bound=Hashable)
 SIZES: dict[str, dict[str, Any]] = {
     "base": {},
     "large": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
@@ -70,3 +73,15 @@ def random_examples(lengths: Sequence[int], vocabulary: int) -> list[Encoding]:
     rng = np.random.default_rng(0)
     texts = [tuple(rng.integers(0, vocabulary, length).tolist()) for length in lengths]
     return [Encoding(ids, (0,) * len(ids), ("",) * len(ids), ((0, 0),) * len(ids), False) for ids in texts]
+
+
+def time_in_turns(jobs: Mapping[K, Callable[[], Any]], rounds: int) -> dict[K, float]:
+    """Median seconds of each job; in each round all take their turn, and the first, which compiles, does not count."""
+    seconds: dict[K, list[float]] = {name: [] for name in jobs}
+    for number in range(rounds + 1):
+        for name, run in jobs.items():
+            started = time.perf_counter()
+            run()
+            if number:
+                seconds[name].append(time.perf_counter() - started)
+    return {name: statistics.median(taken) for name, taken in seconds.items()}

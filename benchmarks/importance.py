@@ -10,9 +10,7 @@ process, medians of several rounds.
 """
 
 import argparse
-import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bertjax
-from benchmarks.common import config_of, describe_machine, draw_lengths, random_examples
+from benchmarks.common import config_of, describe_machine, draw_lengths, random_examples, time_in_turns
 from benchmarks.rivals import make_checkpoint, torch_batches
 from bertjax.attribution import head_gradients
 from bertjax.checkpoints import DEFAULT_MODEL, locate
@@ -141,14 +139,7 @@ def main() -> None:
     console.print(exactness(options.exact))
     with tempfile.TemporaryDirectory() as folder:
         several = rivals(options.pairs, Path(folder))
-        seconds: dict[str, list[float]] = {name: [] for name in several}
-        for number in range(options.rounds + 1):
-            for name, run in several.items():
-                started = time.perf_counter()
-                run()
-                if number:  # the first compiles
-                    seconds[name].append(time.perf_counter() - started)
-    medians = {name: statistics.median(taken) for name, taken in seconds.items()}
+        medians = time_in_turns(several, options.rounds)
     table = Table("pass", "seconds", "in forward passes of the engine", title=f"{options.pairs} pairs, BERT-base")
     for name, median in medians.items():
         table.add_row(name, f"{median:.1f}", f"{median / medians['forward, engine']:.2f}")

@@ -9,9 +9,7 @@ process, medians of several rounds; and how far the outputs of the two that lack
 """
 
 import argparse
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bertjax
-from benchmarks.common import config_of, describe_machine, draw_lengths, random_examples
+from benchmarks.common import config_of, describe_machine, draw_lengths, random_examples, time_in_turns
 from benchmarks.rivals import make_checkpoint
 from bertjax.data import collate
 from bertjax.engine import estimate, sweep
@@ -83,14 +81,7 @@ def main() -> None:
             return sweep(model, texts, heads, readouts.logits, progress=False)
 
         jobs |= {(name, "forward"): forward, (name, "sweep"): swept}
-    seconds: dict[tuple[str, str], list[float]] = {key: [] for key in jobs}
-    for number in range(options.rounds + 1):
-        for key, run in jobs.items():
-            started = time.perf_counter()
-            run()
-            if number:  # the first compiles
-                seconds[key].append(time.perf_counter() - started)
-    medians = {key: statistics.median(taken) for key, taken in seconds.items()}
+    medians = time_in_turns(jobs, options.rounds)
     console.print(table_of(several, medians, options.pairs, texts))
     apart = np.abs(jobs["half of the heads at 0", "forward"]() - jobs["half left out", "forward"]()).max()
     console.print(f"largest difference of logits between the two without half of the heads: {apart:.1e}")

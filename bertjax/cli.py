@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
+from functools import partial
 from typing import Any, NoReturn
 
 from bertjax.arguments import LARGEST_INTEGER
@@ -138,14 +139,28 @@ def _parser(command: str | None = None) -> Parser:
     return parser
 
 
+def _add_command(
+    commands: "argparse._SubParsersAction[Parser]", name: str, run: Callable[..., int], help: str, text: str
+) -> Parser:
+    """A command of its own parser.
+
+    Args:
+        run: does what it is for; takes the options, and returns the exit code.
+        help: in a list of commands.
+        text: above its own options.
+    """
+    parser: Parser = commands.add_parser(name, help=help, description=text)
+    parser.set_defaults(run=run)
+    return parser
+
+
 def _add_ablate(commands: "argparse._SubParsersAction[Parser]", with_settings: bool) -> None:
     text = (
         "Ablate every head (or other sets of heads) of a model in turn, score it on a task, and write the results. On "
         "two CPU cores the default takes about three minutes, all 1,500 pairs of STS-B six; `bertjax plan` with the "
         "same options says how long another job takes."
     )
-    parser = commands.add_parser("ablate", help="ablate heads on a task, and test what each does", description=text)
-    parser.set_defaults(run=run_ablate)
+    parser = _add_command(commands, "ablate", run_ablate, "ablate heads on a task, and test what each does", text)
     if with_settings:
         _add_settings(parser)
     add = parser.add_argument_group("several processes (each runs this command)").add_argument
@@ -161,8 +176,8 @@ def _add_ablate(commands: "argparse._SubParsersAction[Parser]", with_settings: b
 
 def _add_plan(commands: "argparse._SubParsersAction[Parser]", with_settings: bool) -> None:
     text = "What `bertjax ablate` with the same options would cost: work, memory and time on this device."
-    parser = commands.add_parser("plan", help="estimate the cost of a sweep", description=text)
-    parser.set_defaults(run=run_plan, distributed=False)
+    parser = _add_command(commands, "plan", run_plan, "estimate the cost of a sweep", text)
+    parser.set_defaults(distributed=False)
     if with_settings:
         _add_settings(parser)
 
@@ -173,8 +188,7 @@ def _add_importance(commands: "argparse._SubParsersAction[Parser]", with_setting
         "without it, and the importance of Michel et al. 2019. The results are read by show, plot, report and compare. "
         "Gradients are estimates: --against names results of `bertjax ablate` that say how good they are."
     )
-    parser = commands.add_parser("importance", help="estimate by gradients what each head does", description=text)
-    parser.set_defaults(run=run_importance)
+    parser = _add_command(commands, "importance", run_importance, "estimate by gradients what each head does", text)
     if not with_settings:
         return
     adder = _adder(parser, mode="zero")
@@ -195,8 +209,7 @@ def _add_interactions(commands: "argparse._SubParsersAction[Parser]", with_setti
         "ablating each. All pairs of 144 heads are 10,296 runs: --heads takes some. What it costs is said before it "
         "runs, an interrupted run resumes, and the results are read by show, plot, report and compare."
     )
-    parser = commands.add_parser("interactions", help="which heads matter together, pair by pair", description=text)
-    parser.set_defaults(run=run_interactions)
+    parser = _add_command(commands, "interactions", run_interactions, "which heads matter together, pair by pair", text)
     if with_settings:
         adder = _adder(parser, ablate="pairs")
         _add_derived(adder)
@@ -209,8 +222,7 @@ def _add_shapley(commands: "argparse._SubParsersAction[Parser]", with_settings: 
         "heads are taken away one after another. Orders are drawn in pairs, each with its reverse; where every set of "
         "the heads costs no more, all are run. What it costs is said before it runs, and an interrupted run resumes."
     )
-    parser = commands.add_parser("shapley", help="what each head adds, whatever else is gone", description=text)
-    parser.set_defaults(run=run_shapley)
+    parser = _add_command(commands, "shapley", run_shapley, "what each head adds, whatever else is gone", text)
     if with_settings:
         adder = _adder(parser)
         _add_derived(adder)
@@ -228,8 +240,7 @@ def _add_prune(commands: "argparse._SubParsersAction[Parser]", with_settings: bo
         "anew as heads go, by the size of weights, at random, and backwards), and the score at points of each on the "
         "other half. An interrupted run resumes."
     )
-    parser = commands.add_parser("prune", help="how many heads can go, and in which order", description=text)
-    parser.set_defaults(run=run_prune)
+    parser = _add_command(commands, "prune", run_prune, "how many heads can go, and in which order", text)
     if not with_settings:
         return
     from bertjax.study import ORDERS, Pruning
@@ -256,8 +267,7 @@ def _add_remove_heads(commands: "argparse._SubParsersAction[Parser]") -> None:
         "those that are named, or those that a run of bertjax prune or ablate set to zero. With --smaller their "
         "weights are left out, which saves their work, and which bertjax alone reads."
     )
-    parser = commands.add_parser("remove-heads", help="save a checkpoint without some heads", description=text)
-    parser.set_defaults(run=run_remove_heads)
+    parser = _add_command(commands, "remove-heads", run_remove_heads, "save a checkpoint without some heads", text)
     add = parser.add_argument
     text = "directory, hub id, or package:NAME (default that of the results)"
     add("--model", metavar="M", help=text)
@@ -419,11 +429,7 @@ def _add_output(add: Callable[..., None]) -> None:
 def _add_saved(commands: "argparse._SubParsersAction[Parser]") -> None:
     """The commands that read a directory of results, without the model."""
 
-    def command(name: str, run: Callable[..., int], help: str, text: str) -> Parser:
-        parser: Parser = commands.add_parser(name, help=help, description=text)
-        parser.set_defaults(run=run)
-        return parser
-
+    command = partial(_add_command, commands)
     text = "Write one HTML file: which heads matter, how certain that is, what they attend to, and what changes."
     report = command("report", run_report, "write an HTML report", text)
     report.add_argument("directory", metavar="DIR", help="results of bertjax ablate")
@@ -465,8 +471,7 @@ def _add_parity(commands: "argparse._SubParsersAction[Parser]") -> None:
     from bertjax.checkpoints import DEFAULT_MODEL
 
     text = "Compare a checkpoint with PyTorch, component by component; exit code 1 if any difference is too large."
-    parser = commands.add_parser("parity", help="compare with PyTorch", description=text)
-    parser.set_defaults(run=run_parity)
+    parser = _add_command(commands, "parity", run_parity, "compare with PyTorch", text)
     parser.add_argument("--model", default=DEFAULT_MODEL, metavar="M", help="directory, hub id, or package:NAME")
     parser.add_argument("--precision", default="float32", choices=["float32", "float64"], help="(default float32)")
     parser.add_argument("--examples", type=positive, default=8, metavar="N", help="real sentence pairs (default 8)")

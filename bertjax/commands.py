@@ -2,10 +2,10 @@
 
 import argparse
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bertjax.study import Settings
 
 
+T = TypeVar("T")
 SHOWN_EFFECTS = 20  # at the end of a command
 
 
@@ -35,8 +36,7 @@ def run_ablate(options: argparse.Namespace) -> int:
         raise InputError("--coordinator, --processes and --process are for several processes: give --distributed too")
     if settings.resume and _show_complete(settings):
         return 0
-    with ProgressBar("ablating") as advance:
-        results = run_job(settings, say=say, progress=advance, weighing=partial(advance, note="weighing"))
+    results = _with_bar("ablating", partial(run_job, settings))
     assert results is not None
     _show_results(settings, results)
     return 0
@@ -60,11 +60,7 @@ def _run_distributed(options: argparse.Namespace, settings: "Settings") -> int:
     results = None
     try:
         if not _agree_that_complete(settings):
-            with ProgressBar("ablating") as advance:
-                if processes.is_first():
-                    results = run_job(settings, say=say, progress=advance, weighing=partial(advance, note="weighing"))
-                else:
-                    run_job(settings)
+            results = _with_bar("ablating", partial(run_job, settings)) if processes.is_first() else run_job(settings)
     except (BertjaxError, KeyboardInterrupt) as ending:
         leave(ending)
     watch.close()
@@ -126,15 +122,7 @@ def run_importance(options: argparse.Namespace) -> int:
     _choose_cache(options)
     exact = None if options.against is None else read_results(options.against)
     settings = _settings_ending_in(options, "importance")
-    with ProgressBar("gradients") as advance:
-        results = run_importance(
-            settings,
-            options.steps,
-            against=exact,
-            say=say,
-            progress=advance,
-            weighing=partial(advance, note="weighing"),
-        )
+    results = _with_bar("gradients", partial(run_importance, settings, options.steps, against=exact))
     say(importance_table(results), wrap=True)
     if exact is not None:
         say(trust_table(trust_in(results, exact), exact), wrap=True)
@@ -148,9 +136,7 @@ def run_interactions(options: argparse.Namespace) -> int:
 
     _choose_cache(options)
     settings = _settings_ending_in(options, "interactions")
-    with ProgressBar("ablating") as advance:
-        weighing = partial(advance, note="weighing")
-        results = run_interactions(settings, say=say, progress=advance, weighing=weighing)
+    results = _with_bar("ablating", partial(run_interactions, settings))
     _show_effects(settings, results)
     return 0
 
@@ -161,9 +147,7 @@ def run_shapley(options: argparse.Namespace) -> int:
 
     _choose_cache(options)
     settings, budget = _settings_ending_in(options, "shapley"), Budget(options.orders, options.within)
-    with ProgressBar("ablating") as advance:
-        weighing = partial(advance, note="weighing")
-        results = run_shapley(settings, budget, say=say, progress=advance, weighing=weighing)
+    results = _with_bar("ablating", partial(run_shapley, settings, budget))
     _show_effects(settings, results)
     say(shapley_line(results), wrap=True)
     return 0
@@ -182,9 +166,7 @@ def run_prune(options: argparse.Namespace) -> int:
         draws=options.draws,
         points=options.points,
     )
-    with ProgressBar("pruning") as advance:
-        weighing = partial(advance, note="weighing")
-        results = run_pruning(settings, pruning, say=say, progress=advance, weighing=weighing)
+    results = _with_bar("pruning", partial(run_pruning, settings, pruning))
     say(pruning_table(results), wrap=True)
     say(f"results in {settings.directory}, picture in {settings.directory / results.picture}")
     return 0
@@ -211,6 +193,12 @@ def run_remove_heads(options: argparse.Namespace) -> int:
     )
     say(f"{model} without {count_of(len(set(heads)), 'head')} in {directory}")
     return 0
+
+
+def _with_bar(text: str, run: Callable[..., T]) -> T:
+    """Run a job that says its lines, and has a bar for its work and then for the statistics."""
+    with ProgressBar(text) as advance:
+        return run(say=say, progress=advance, weighing=partial(advance, note="weighing"))
 
 
 def _settings_ending_in(options: argparse.Namespace, ending: str) -> "Settings":

@@ -26,13 +26,12 @@ from scipy.stats import rankdata
 
 import bertjax
 from bertjax.attribution import compare_with_exact
-from bertjax.cli import Parser
 from bertjax.errors import InputError
 from bertjax.evidence import contributions, find_metric, rank_correlation
 from bertjax.plots import COLOURS, GREY, INK, PALE, WIDTH, add_axes, save_page, start_page
 from bertjax.study import trust_in
 from experiments.disabling.summary_lines import table_of
-from experiments.shared.program import Outcome, run_joining
+from experiments.shared.program import Outcome, make_joining_parser, run_joining
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -230,20 +229,12 @@ def _explain(axes: "Axes", colours: tuple[Any, Any]) -> None:
     axes.legend(handles=entries, loc="upper center", bbox_to_anchor=(0.3, -0.12), ncols=2, frameon=False, fontsize=8.5)
 
 
-def make_options() -> Parser:
-    """The parser of the command line."""
-    formatter = argparse.RawDescriptionHelpFormatter
-    parser = Parser(prog="python -m experiments.gradient_trust", description=__doc__, formatter_class=formatter)
-    add = parser.add_argument
-    add("directories", nargs="+", metavar="DIR", help="results of bertjax ablate, each followed by those of importance")
-    add("--output", metavar="DIR", default="experiment-gradient_trust", help="for the results (default %(default)s)")
-    add("--overwrite", action="store_true", help="replace results that are in DIR")
-    return parser
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    return run_joining(make_options(), "gradient_trust", compute, arguments)
+    parser = make_joining_parser(
+        "gradient_trust", __doc__, "results of bertjax ablate, each followed by those of importance"
+    )
+    return run_joining(parser, "gradient_trust", compute, arguments)
 
 
 if __name__ == "__main__":

@@ -20,13 +20,12 @@ from typing import Any
 import numpy as np
 
 import bertjax
-from bertjax.cli import Parser
 from bertjax.errors import InputError
 from bertjax.evidence import Measure, Q, rank_correlation
 from bertjax.formatting import finite
 from experiments.disabling.panels import EffectPanel, draw_effect_maps
 from experiments.disabling.summary_lines import table_of
-from experiments.shared.program import Outcome, run_joining
+from experiments.shared.program import Outcome, make_joining_parser, run_joining
 
 KEPT = ("difference", "low", "high", "q")
 ACCURACIES = ("accuracy", "word_accuracy")
@@ -194,20 +193,10 @@ def _group(results: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], name: 
     return cells
 
 
-def make_options() -> Parser:
-    """The parser of the command line."""
-    formatter = argparse.RawDescriptionHelpFormatter
-    parser = Parser(prog="python -m experiments.several_tasks", description=__doc__, formatter_class=formatter)
-    add = parser.add_argument
-    add("directories", nargs="+", metavar="DIR", help="results of bertjax ablate")
-    add("--output", metavar="DIR", default="experiment-several_tasks", help="for the results (default %(default)s)")
-    add("--overwrite", action="store_true", help="replace results that are in DIR")
-    return parser
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    return run_joining(make_options(), "several_tasks", compute, arguments)
+    parser = make_joining_parser("several_tasks", __doc__, "results of bertjax ablate")
+    return run_joining(parser, "several_tasks", compute, arguments)
 
 
 if __name__ == "__main__":

@@ -214,7 +214,7 @@ def test_an_interrupted_pruning_resumes_to_the_same_results(world, tmp_path, mon
 
     with pytest.raises(SweepInterrupted):
         bertjax.prune(model, "mrpc", **given, progress=stop)
-    assert [*(tmp_path / "job").glob("greedy-*")]
+    assert [*(tmp_path / "job").glob("pruning-*")]
     losses_of, taken = pruning.ablated_losses, []
 
     def counted(*arguments, progress, **options):
@@ -229,7 +229,7 @@ def test_an_interrupted_pruning_resumes_to_the_same_results(world, tmp_path, mon
     assert taken[-1] > 0
     whole = bertjax.prune(model, "mrpc", **{**given, "output": None}, progress=False)
     assert np.array_equal(again.outputs["outputs"], whole.outputs["outputs"])
-    assert not [*(tmp_path / "job").glob("greedy-*")]
+    assert not [*(tmp_path / "job").glob("pruning-*")]
 
 
 def test_words_can_judge_too(tmp_path):
@@ -426,10 +426,10 @@ def test_finished_results_are_not_replaced_because_of_what_was_left_behind(world
     given = {"data": data, "mode": "zero", "output": output}
     with pytest.raises(SweepInterrupted):
         bertjax.prune(model, "mrpc", **given, pruning=Pruning(("greedy",)), progress=stop)
-    assert [*output.glob("greedy-*")]
+    assert [*output.glob("pruning-*")]
     other = Pruning(("greedy",), greedy_share=0.5)
     bertjax.prune(model, "mrpc", **given, seed=1, overwrite=True, pruning=other, progress=False)
-    assert not [*output.glob("greedy-*")]
+    assert not [*output.glob("pruning-*")]
     with pytest.raises(OutputError, match="holds results already"):
         bertjax.prune(model, "mrpc", **given, pruning=Pruning(("magnitude",)), progress=False)
 

@@ -16,8 +16,8 @@ from bertjax.cli import main
 from bertjax.engine import sweep
 from bertjax.errors import DataError, InputError, SweepInterrupted
 from bertjax.interventions import Ablation, Change, ablation, every_head
-from bertjax.study import Budget, run_shapley
-from bertjax.study.derived import screening, shapley
+from bertjax.study import Budget, run_shapley, screening
+from bertjax.study.derived import shapley
 from bertjax.study.derived.job import contributions_of, level_out
 from bertjax.study.job import load_job
 from bertjax.study.scoring import Judge

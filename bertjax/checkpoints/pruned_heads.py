@@ -4,7 +4,7 @@ A head keeps its name where others of its layer are gone: without 3.0, the first
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ Pruned = tuple[tuple[int, tuple[int, ...]], ...]
 """By layer the heads that are gone, both in ascending order; layers that have all of theirs are left out."""
 
 
-def read_pruned(given: Any, layers: int, heads: int, show: Any = repr) -> Pruned:
+def read_pruned(given: Any, layers: int, heads: int, show: Callable[[Any], str] = repr) -> Pruned:
     """What a config says of pruned heads.
 
     Args:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Shaped
+from jaxtyping import Array, Float, Shaped
 
 from bertjax.checkpoints import BertConfig, LayerKind
 from bertjax.engine import compiled_steps
@@ -146,6 +146,7 @@ class BlockRunner(Runner):
         super().__init__(config, sweep_input.plan, blocks, sweep_input.short_last)
         self.numerics, self.recipes = numerics, [_recipe(kind, numerics) for kind in config.architecture.layers]
         self.kept = [config.heads_of(layer) for layer in range(config.num_hidden_layers)]
+        self.means = None if sweep_input.means is None else self._means_of_layers(sweep_input.means)
         self.mesh = make_mesh(devices, blocks.rows)
         self.weights = self._place_weights(model)
         parts = (nnx.split(part) for part in (model.body.embeddings, model))
@@ -157,7 +158,6 @@ class BlockRunner(Runner):
         self.first_donated = 0
         self.chunks = self.packed.rows // blocks.rows
         self.replacements = sweep_input.plan.replacements()
-        self.means = None if sweep_input.means is None else jnp.asarray(sweep_input.means, numerics.wide)
         self.readout, self.positions, self.targets = sweep_input.readout, sweep_input.positions, sweep_input.targets
         self.longest, self.first_only = int(packed.lengths.max()), sweep_input.first_only
         self.picks: Picks | None = None
@@ -240,6 +240,11 @@ class BlockRunner(Runner):
         places = np.array([chunk - self.first_donated for chunk in chunks])
         return compiled_steps.gather([self.donated[layer]] * len(chunks), places)
 
+    def _means_of_layers(self, means: Float[np.ndarray, "layers heads head_dim"]) -> list[Array]:
+        """The mean outputs of the heads that each layer has."""
+        several = zip(means, self.kept, strict=True)
+        return [jnp.asarray(own[list(kept)], self.numerics.wide) for own, kept in several]
+
     def changes(self, layer: int, several: Sequence[tuple[Change, ...]]) -> Changes | None:
         """The arrays of what several runs change in a layer, without donors; None if they change nothing."""
         if not any(several):
@@ -261,7 +266,7 @@ class BlockRunner(Runner):
             jnp.asarray(removed[:, kept]) if self.replacements - {"uniform"} else None,
             mean,
             patched,
-            None if self.means is None or mean is None else self.means[layer][jnp.array(kept, jnp.int32)],
+            None if self.means is None or mean is None else self.means[layer],
             None,
         )
 

@@ -6,7 +6,7 @@ chapter 11), moved so that the mean of all is the score itself. Sums and differe
 means over examples too: their intervals and tests are those of any mean.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 from jaxtyping import Float, Int, Num
@@ -25,14 +25,12 @@ def contributions(
     positive: int = 1,
     *,
     units: Int[np.ndarray, "..."] | None = None,
-    advance: Callable[[int], None] = lambda runs: None,
 ) -> tuple[Int[np.ndarray, " kept"], Float[np.ndarray, "runs kept"]]:
     """What each example, or each unit of several outputs, contributes to the score of each run.
 
     Args:
         outputs, labels, positive: as in `score`.
         units: the example of each output, where these are several: words of a sentence, say.
-        advance: called with a number of runs whenever so many are done.
 
     Returns: which examples (or units) have a label, and what each contributes; the mean over them is the score.
 
@@ -69,7 +67,6 @@ def contributions(
                 "another metric or more examples"
             )
         found.append(scores[:, None] + (len(kept) - 1) * (left_out.mean(axis=1, keepdims=True) - left_out))
-        advance(len(group))
     return kept.astype(np.int64), np.concatenate(found)
 
 

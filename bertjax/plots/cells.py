@@ -7,10 +7,11 @@ from jaxtyping import Bool, Float
 
 from bertjax.evidence import Measure
 from bertjax.formatting import format_change
-from bertjax.plots.canvas import COLOURS, INK, PALE
+from bertjax.plots.canvas import COLOURS, INK, PALE, add_axes, choose_ticks, colours_of, draw_as_shapes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 STRENGTH = 0.22  # the share of its colour that a change keeps if it is not significant
 PALE_INK = "#5a5a5a"  # for numbers in pale cells, readable on all of them
@@ -74,3 +75,39 @@ def write_changes(
         ink = (INK if significant[layer, head] else PALE_INK) if light[layer, head] else "white"
         text, place = format_change(changes[layer, head], digits), (head + middle, layer + middle)
         axes.text(*place, text, fontsize=size, color=ink, ha="center", va="center_baseline")
+
+
+def draw_scale(
+    figure: "Figure",
+    axes: "Axes",
+    changes: Float[np.ndarray, "..."],
+    limit: float,
+    measure: Measure,
+    *,
+    base: float = 0.0,
+    beside: float = 0.0,
+) -> None:
+    """Draw the scale beside the map: scores as they are printed, with a line across at the base."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    box, (width, height) = axes.get_position(), figure.get_size_inches()
+    bar_height = box.height * height
+    left = box.x1 * width + beside + 0.2
+    bar_axes = add_axes(figure, left, box.y0 * height, 0.17, bar_height)
+    below, above = (changes < -limit).any(), (changes > limit).any()
+    extend = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[int(below), int(above)]
+    colours = ScalarMappable(norm=Normalize(-limit, limit), cmap=colours_of(measure))
+    bar = figure.colorbar(colours, cax=bar_axes, extend=extend, extendfrac=0.06)
+    draw_as_shapes(bar)
+    ticks, labels = choose_ticks(
+        -limit, limit, base, measure, most=max(4, min(10, int(2.6 * bar_height))), separator="  "
+    )
+    bar.set_ticks(ticks, labels=labels)
+    bar_axes.get_yticklabels()[ticks.index(0.0)].set_fontweight("bold")
+    bar_axes.axhline(0, color=INK, linewidth=1.6)
+    place, caption = (
+        (left / width, box.y0 - 0.1 / height),
+        measure.caption.replace(" in ", "\nin ") if measure.unit else measure.caption.replace(" (", "\n("),
+    )
+    figure.text(*place, caption, fontsize=8.5, color=INK, va="top")

@@ -14,13 +14,11 @@ from bertjax.plots.canvas import (
     RIGHT,
     WIDTH,
     add_axes,
-    choose_ticks,
     colours_of,
-    draw_as_shapes,
     printed_changes,
     start_page,
 )
-from bertjax.plots.cells import Map, colour_cells, colour_limit, write_changes
+from bertjax.plots.cells import Map, colour_cells, colour_limit, draw_scale, write_changes
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -92,7 +90,7 @@ def make_heads(
         if significant is not None:
             _mark(axes, significant, changes, cell_width)
             _draw_means(figure, axes, changes, limit, measure, width=heads * cell_width)
-        _draw_colour_bar(figure, axes, changes, limit, measure, base=base, beside=means_width)
+        draw_scale(figure, axes, changes, limit, measure, base=base, beside=means_width)
         _draw_legend(figure, entries)
     return figure
 
@@ -150,35 +148,6 @@ def _frame(axes: "Axes", changes: Map, outlines: list[Outline]) -> None:
     axes.set_ylim(layers, 0)
     axes.set_xlabel("head", fontsize=9.5, color=INK)
     axes.set_ylabel("layer", fontsize=9.5, color=INK)
-
-
-def _draw_colour_bar(
-    figure: "Figure", axes: "Axes", changes: Map, limit: float, measure: Measure, *, base: float, beside: float
-) -> None:
-    """Draw the scale beside the map: scores as they are printed, with a line across at the base."""
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
-    box, (width, height) = axes.get_position(), figure.get_size_inches()
-    bar_height = box.height * height
-    left = box.x1 * width + beside + 0.2
-    bar_axes = add_axes(figure, left, box.y0 * height, 0.17, bar_height)
-    below, above = (changes < -limit).any(), (changes > limit).any()
-    extend = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[int(below), int(above)]
-    colours = ScalarMappable(norm=Normalize(-limit, limit), cmap=colours_of(measure))
-    bar = figure.colorbar(colours, cax=bar_axes, extend=extend, extendfrac=0.06)
-    draw_as_shapes(bar)
-    ticks, labels = choose_ticks(
-        -limit, limit, base, measure, most=max(4, min(10, int(2.6 * bar_height))), separator="  "
-    )
-    bar.set_ticks(ticks, labels=labels)
-    bar_axes.get_yticklabels()[ticks.index(0.0)].set_fontweight("bold")
-    bar_axes.axhline(0, color=INK, linewidth=1.6)
-    place, caption = (
-        (left / width, box.y0 - 0.1 / height),
-        measure.caption.replace(" in ", "\nin ") if measure.unit else measure.caption.replace(" (", "\n("),
-    )
-    figure.text(*place, caption, fontsize=8.5, color=INK, va="top")
 
 
 def _outlines(changes: Map, measure: Measure) -> list[Outline]:

@@ -16,12 +16,9 @@ from bertjax.plots.canvas import (
     RIGHT,
     WIDTH,
     add_axes,
-    choose_ticks,
-    colours_of,
-    draw_as_shapes,
     start_page,
 )
-from bertjax.plots.cells import colour_cells, colour_limit
+from bertjax.plots.cells import colour_cells, colour_limit, draw_scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,7 +67,7 @@ def make_pairs(
         colours = colour_cells(measure.sign * matrix / (2 * limit) + 0.5, found)
         axes.pcolormesh(colours, edgecolors="white" if len(heads) <= MOST_NAMED else "none", linewidth=0.5)
         _label(axes, heads)
-        _draw_scale(figure, axes, changes, limit, measure)
+        draw_scale(figure, axes, changes, limit, replace(measure, of_effects=True))
         style: dict[str, Any] = {"fontsize": 8.5, "color": INK}
         note = f"full colour: more than chance (q < {Q}), {int(significant.sum()):,} of {len(changes):,}; others pale"
         figure.text(0.15 / WIDTH, 0.12 / figure.get_size_inches()[1], note, **style)
@@ -98,24 +95,3 @@ def _label(axes: "Axes", heads: Sequence[tuple[int, int]]) -> None:
         axes.set_xlabel("layer of a head", fontsize=9.5, color=INK)
         axes.set_ylabel("layer of a head", fontsize=9.5, color=INK)
     axes.set_facecolor(PALE)
-
-
-def _draw_scale(
-    figure: "Figure", axes: "Axes", changes: Float[np.ndarray, " pairs"], limit: float, measure: Measure
-) -> None:
-    """Draw the colours' scale beside the map."""
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
-    box, (width, height) = axes.get_position(), figure.get_size_inches()
-    left = box.x1 * width + 0.2
-    bar_axes = add_axes(figure, left, box.y0 * height, 0.17, box.height * height)
-    below, above = bool((changes < -limit).any()), bool((changes > limit).any())
-    extend = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[int(below), int(above)]
-    colours = ScalarMappable(norm=Normalize(-limit, limit), cmap=colours_of(measure))
-    bar = figure.colorbar(colours, cax=bar_axes, extend=extend, extendfrac=0.03)
-    draw_as_shapes(bar)
-    ticks, labels = choose_ticks(-limit, limit, 0.0, replace(measure, of_effects=True), most=10, separator="  ")
-    bar.set_ticks(ticks, labels=labels)
-    caption = measure.caption.replace(" (", "\n(").replace(" in ", "\nin ")
-    figure.text(left / width, box.y0 - 0.1 / height, caption, fontsize=8.5, color=INK, va="top")

@@ -21,19 +21,6 @@ from bertjax.tasks import Encoded, Options, TaskResult, encode_examples, is_regr
 
 
 @dataclass(frozen=True)
-class Screen:
-    """Ablations that a job was asked for and leaves out.
-
-    Args:
-        left_out: how many were not chosen.
-        audited: names of those among them that are run all the same.
-    """
-
-    left_out: int
-    audited: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Job:
     """What is ablated in which model on which examples.
 
@@ -44,7 +31,6 @@ class Job:
         ablations: sets of heads.
         examples: as they were read.
         encoded: the examples as the model reads them.
-        screen: what is known of ablations that were left out.
     """
 
     settings: Settings
@@ -53,7 +39,6 @@ class Job:
     ablations: Sequence[Ablation]
     examples: Examples
     encoded: Encoded
-    screen: Screen | None = None
 
     @property
     def labels(self) -> Num[np.ndarray, " outputs"]:
@@ -181,21 +166,12 @@ def check_scorable(job: Job) -> None:
         check_weighable(metric, labels, job.positive)
 
 
-@dataclass(frozen=True)
-class Derivation:
-    """What a job runs beside what its settings say, and what is made of the outputs.
-
-    Attributes:
-        prepare: takes the job and a function that is called with lines for people; returns the job that is run.
-        derive: takes that job and the outcome; returns the job and the outcome that are weighed, and what else the
-            summary says.
-    """
-
-    prepare: Callable[[Job, Callable[[str], None]], Job]
-    derive: Callable[[Job, TaskResult], tuple[Job, TaskResult, Mapping[str, Any]]]
+Derive = Callable[[Job, TaskResult], tuple[Job, TaskResult, Mapping[str, Any]]]
+"""Takes a job and its outcome; returns the job and the outcome that are weighed, and what else the summary says."""
+Prepare = Callable[[Job, Callable[[str], None]], tuple[Job, Derive]]
+"""Takes a job and what is called with lines for people; returns the job that is run, and what is made of that."""
 
 
-def with_ablations(job: Job, chosen: Sequence[Ablation], audited: Sequence[Ablation], left_out: int) -> Job:
-    """The job of ablations that a screen chose, and of some of those that it left out."""
-    screen = Screen(left_out, tuple(ablation.name for ablation in audited))
-    return replace(job, ablations=[*chosen, *audited], screen=screen)
+def as_it_is(job: Job, result: TaskResult) -> tuple[Job, TaskResult, Mapping[str, Any]]:
+    """What is made of an outcome that is weighed as it is."""
+    return job, result, {}

@@ -23,6 +23,7 @@ from bertjax.errors import InputError
 from bertjax.interventions import Ablation, mean_head_outputs, readouts, stack, sum_head_outputs
 from bertjax.model import ModelOutput, Overrides, PretrainedModel
 from bertjax.progress import Progress, silent
+from bertjax.study.job import Job
 from bertjax.tasks import Encoded, TaskResult, batch_encodings
 
 # Into how many blocks, and at least how large, processes cut the examples for means.
@@ -175,6 +176,14 @@ def mean_outputs_together(
         sums_and_counts[number] = np.concatenate([total, np.full((*total.shape[:2], 1), count)], axis=-1)
     sums = gather(sums_and_counts).swapaxes(0, 1).reshape(-1, *sums_and_counts.shape[1:])[: len(blocks)].sum(axis=0)
     return np.asarray(sums[..., :-1] / sums[..., -1:])
+
+
+def means_of(job: Job) -> Float[np.ndarray, "layers heads head_dim"] | None:
+    """The heads' mean outputs over all examples, where an ablation puts them in heads' places."""
+    if not any(change.replacement == "mean" for ablation in job.ablations for change in ablation.changes):
+        return None
+    mean = mean_outputs_together if job.settings.distributed else mean_outputs
+    return mean(job.model, job.encoded, job.settings.texts_at_once)
 
 
 def _unrepeated(

@@ -4,11 +4,9 @@
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -28,15 +26,14 @@ from bertjax.interventions import Ablation, to_overrides
 from bertjax.progress import Progress, shown, silent
 from bertjax.results import Results, check_directory
 from bertjax.study.conclusion import conclude
-from bertjax.study.derived.screening import check_screen, count_audited, screen_of
-from bertjax.study.job import Derivation, Job, check_scorable, load_job
+from bertjax.study.job import Derive, Job, Prepare, as_it_is, check_scorable, load_job
 from bertjax.study.outputs import (
-    mean_outputs,
-    mean_outputs_together,
+    means_of,
     sweep_examples,
     sweep_plainly,
     sweep_together,
 )
+from bertjax.study.screening import check_screen, count_audited, screen_of
 from bertjax.study.settings import Settings, check_settings, for_this_device, settings_of_call
 from bertjax.tasks import Chosen, TaskResult
 
@@ -162,13 +159,13 @@ def run_job(
     weighing: Progress = silent,
     keep: bool = True,
     *,
-    derivation: Derivation | None = None,
+    prepare: Prepare | None = None,
 ) -> Results | None:
     """Run the whole job and write its directory.
 
     Args:
         settings: what to do.
-        derivation: what to run in place of the settings' ablations, and what to make of the outputs.
+        prepare: says what to run in place of the settings' ablations, and what to make of the outputs.
         keep: whether anything is written.
         say: called with a line at each step.
         progress: called with the work done and the total work of the sweep.
@@ -183,16 +180,15 @@ def run_job(
     """
     started = time.time()
     check_settings(settings)
-    if settings.screen is not None and settings.precision == "auto":
-        settings = replace(settings, precision="float32")  # of gradients
     settings = for_this_device(settings)
-    derivation = derivation or screen_of(settings)
+    prepare = prepare or screen_of(settings)
     if keep:
         _check_output(settings)
     job = load_job(settings)
-    if derivation is not None:
-        job = derivation.prepare(job, say)
-    introduce(job, say, "" if derivation is None else "run")
+    derive: Derive = as_it_is
+    if prepare is not None:
+        job, derive = prepare(job, say)
+    introduce(job, say, "" if prepare is None else "run")
     check_scorable(job)
     _say_what_weighing_costs(job, say)
     if keep:
@@ -203,9 +199,7 @@ def run_job(
         processes.agree(WRITTEN)  # until the first process has written
         return None
     check_finite(job.ablations, result, settings.journal if keep else None)
-    more: Mapping[str, Any] = {}
-    if derivation is not None:
-        job, result, more = derivation.derive(job, result)
+    job, result, more = derive(job, result)
     seconds = time.time() - started
     results = conclude(job, means, result, seconds, say=say, weighing=weighing, keep=keep, more=more)
     if keep:
@@ -314,14 +308,6 @@ def check_finite(ablations: Sequence[Ablation], result: TaskResult, journal: Pat
             discard_journal(journal)
         hint = "look for NaN or infinity in the weights"
         raise InputError(f"outputs are not finite where {some_of(broken)} is ablated: {hint}")
-
-
-def means_of(job: Job) -> Float[np.ndarray, "layers heads head_dim"] | None:
-    """The heads' mean outputs over all examples, where an ablation puts them in heads' places."""
-    if not any(change.replacement == "mean" for ablation in job.ablations for change in ablation.changes):
-        return None
-    mean = mean_outputs_together if job.settings.distributed else mean_outputs
-    return mean(job.model, job.encoded, job.settings.texts_at_once)
 
 
 def sweep_job(

@@ -215,13 +215,19 @@ def for_this_device(settings: Settings) -> Settings:
 
     The directory is as before: the same command has the same one on every device.
     """
-    precision = "bfloat16" if jax.default_backend() == "tpu" else "float32"
+    settings = replace(settings, output=str(settings.directory))
+    if settings.screen is not None or jax.default_backend() != "tpu":
+        settings = in_float32(settings)
     return replace(
         settings,
-        output=str(settings.directory),
-        precision=precision if settings.precision == "auto" else settings.precision,
+        precision="bfloat16" if settings.precision == "auto" else settings.precision,
         attention="explicit" if settings.engine == "plain" else choose_attention(settings.attention),
     )
+
+
+def in_float32(settings: Settings) -> Settings:
+    """The settings of a job that takes gradients: in float32 where the precision is left to the device."""
+    return replace(settings, precision="float32") if settings.precision == "auto" else settings
 
 
 TEXTS = ("model", "task", "mode", "ablate", "engine", "attention", "precision", "readout", "pll", "split")

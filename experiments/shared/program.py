@@ -181,6 +181,23 @@ def draw_sample(count: int, options: argparse.Namespace) -> list[int]:
     return draw(count, options.limit or count, options.seed)
 
 
+def make_joining_parser(name: str, text: str | None, directories: str) -> Parser:
+    """The parser of a program that joins what others left.
+
+    Args:
+        name: of the program.
+        text: what it does.
+        directories: what lies in those that it reads.
+    """
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog=f"python -m experiments.{name}", description=text, formatter_class=formatter)
+    add = parser.add_argument
+    add("directories", nargs="+", metavar="DIR", help=directories)
+    add("--output", metavar="DIR", default=f"experiment-{name}", help="for the results (default %(default)s)")
+    add("--overwrite", action="store_true", help="replace results that are in DIR")
+    return parser
+
+
 def run_joining(
     parser: Parser,
     name: str,

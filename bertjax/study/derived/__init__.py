@@ -1,1 +1,1 @@
-"""Jobs whose results are made of what other runs gave: gradients, interactions, Shapley values, a screen."""
+"""Jobs whose results are made of what other runs gave: gradients, interactions, Shapley values, orders of pruning."""

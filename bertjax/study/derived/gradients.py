@@ -4,7 +4,6 @@ Results are a directory like those of `ablate`: for each head and example the lo
 head (`attribution.NUMBERS`), with intervals and tests, which `show`, `plot`, `report` and `compare` read.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,15 +13,14 @@ import numpy as np
 from bertjax.attribution import Trust, compare_with_exact, gradient_metrics, head_gradients
 from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.errors import InputError
-from bertjax.interventions import find_mode
 from bertjax.progress import Progress, shown, silent
-from bertjax.results import Results, check_directory
-from bertjax.study.conclusion import conclude
-from bertjax.study.derived.job import derive_job, in_float32
-from bertjax.study.job import load_job
-from bertjax.study.outputs import mean_outputs
+from bertjax.results import Results
+from bertjax.study.derived.frame import Outcome, run_derived
+from bertjax.study.derived.job import derive_job
+from bertjax.study.job import Job
+from bertjax.study.outputs import means_of
 from bertjax.study.provenance import where_from
-from bertjax.study.settings import Settings, check_settings, for_this_device, settings_of_call
+from bertjax.study.settings import Settings, check_settings, for_this_device, in_float32, settings_of_call
 from bertjax.tasks import TaskResult
 
 
@@ -122,41 +120,29 @@ def run_importance(
         OutputError: the directory cannot be written, or holds results already.
         BertjaxError: whatever is wrong with model, data or settings.
     """
-    started = time.time()
     _check(settings)
     check_settings(settings)
-    settings = for_this_device(in_float32(settings))
-    if keep:
-        check_directory(settings.directory, settings.overwrite)
-    job = load_job(settings)
+    take = partial(_take, steps, against, say, progress)
+    return run_derived(for_this_device(in_float32(settings)), take, say=say, weighing=weighing, keep=keep)
+
+
+def _take(steps: int, against: Results | None, say: Callable[[str], None], progress: Progress, job: Job) -> Outcome:
+    """The gradients of a job's loss, of the examples that have one."""
+    settings, objective = job.settings, job.encoded.objective
     if against is not None:
         where = where_from(job.model, job.directory, settings.model)["model"]
         _check_comparable(where["weights_sha256"], job.examples.task.name, against)
-    objective = job.encoded.objective
     if objective is None:
         raise InputError(f"{job.examples.task.name} has no loss whose gradients could be taken")
     say(f"{job.model.class_name} {settings.model}: gradients of the {objective.definition}, mode {settings.mode}")
-    means = None
-    if find_mode(settings.mode).replacement == "mean":
-        means = mean_outputs(job.model, job.encoded, settings.texts_at_once)
+    means = means_of(job)
     found = head_gradients(job.model, job.encoded, settings.mode, steps=steps, means=means, progress=progress)
     kept = np.flatnonzero(~np.isnan(found.losses)).tolist()
     if not kept:
         raise InputError("no example has a label: there is no loss whose gradients could be taken")
     result = TaskResult(found.base[kept], found.outputs[:, kept], tuple(job.ablations))
     more = {"gradients": {"loss": objective.definition, "unit": objective.unit, "steps": steps}}
-    seconds = time.time() - started
-    metrics = gradient_metrics(objective.unit)
-    return conclude(
-        derive_job(job, kept, "gradients", metrics),
-        means,
-        result,
-        seconds,
-        say=say,
-        weighing=weighing,
-        keep=keep,
-        more=more,
-    )
+    return Outcome(derive_job(job, kept, "gradients", gradient_metrics(objective.unit)), result, means, more)
 
 
 def _check(settings: Settings) -> None:

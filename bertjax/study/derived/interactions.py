@@ -27,7 +27,7 @@ from bertjax.study.derived.job import (
     settings_of_options,
 )
 from bertjax.study.derived.options import JobOptions
-from bertjax.study.job import Derivation, Job
+from bertjax.study.job import Derive, Job
 from bertjax.study.run import estimate_runs, run_job
 from bertjax.study.settings import Settings
 from bertjax.tasks import TaskResult
@@ -80,21 +80,20 @@ def run_interactions(
     Raises:
         BertjaxError: as `run_job` does.
     """
-    derivation = Derivation(_prepare, _derive)
-    results = run_job(replace(settings, ablate="pairs"), say, progress, weighing, keep, derivation=derivation)
+    results = run_job(replace(settings, ablate="pairs"), say, progress, weighing, keep, prepare=_prepare)
     assert results is not None
     return results
 
 
-def _prepare(job: Job, say: Callable[[str], None]) -> Job:
-    """The job of all pairs and their heads, once what it costs was said."""
+def _prepare(job: Job, say: Callable[[str], None]) -> tuple[Job, Derive]:
+    """The job of all pairs and their heads, once what it costs was said; and what makes interactions of its outcome."""
     if job.settings.screen is not None or job.settings.distributed:
         raise InputError("interactions are of all pairs of the heads that are named, in one process")
     job = replace(job, ablations=with_singles(job.ablations))
     say_what_sharing_costs(job, 1 + len(job.ablations), say)
     seconds = estimate_runs(job, job.ablations).seconds
     say(f"{count_of(len(job.ablations), 'run')} on this device: about {format_duration(seconds)}")
-    return job
+    return job, _derive
 
 
 def _derive(job: Job, result: TaskResult) -> tuple[Job, TaskResult, Mapping[str, Any]]:

@@ -3,13 +3,11 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from bertjax.engine import discard_journal
 from bertjax.errors import InputError
 from bertjax.evidence import Metric, contributions, score
 from bertjax.formatting import format_duration
@@ -97,32 +95,21 @@ def describe_score(job: Job, contributed: Float[np.ndarray, "runs kept"]) -> dic
     }
 
 
-def check_sharable(job: Job) -> float:
-    """See, before there are outputs, that each example's contribution can be told with these labels.
-
-    Returns: about how many seconds it takes for a run.
+def say_what_sharing_costs(job: Job, runs: int, say: Callable[[str], None]) -> None:
+    """See, before there are outputs, that a score can be shared out among examples; say how long that takes if long.
 
     Raises:
         DataError: the score is undefined without some example, or for fewer than two.
     """
     judge = job.judges[0]
     if judge.metric.reads == "outputs":
-        return 0.0  # functions of sums: products of matrices, and defined wherever they are
+        return  # functions of sums: products of matrices, and defined wherever they are
     drawn = np.random.default_rng(0).normal(size=(1, *job.blank.shape))
     started = time.perf_counter()
     contributions(judge.metric, drawn, judge.labels, job.positive, units=job.units)
-    return time.perf_counter() - started
-
-
-def say_what_sharing_costs(job: Job, runs: int, say: Callable[[str], None]) -> None:
-    """Check that a score can be shared out among examples, and say how long that takes where it is long.
-
-    Raises:
-        DataError: it cannot.
-    """
-    seconds = runs * check_sharable(job)
+    seconds = runs * (time.perf_counter() - started)
     if seconds > LONG:
-        say(f"what each example contributes to {job.judges[0].metric.label}: at most {format_duration(seconds)} more")
+        say(f"what each example contributes to {judge.metric.label}: at most {format_duration(seconds)} more")
 
 
 def level_out(result: TaskResult) -> TaskResult:
@@ -138,12 +125,6 @@ def level_out(result: TaskResult) -> TaskResult:
     return replace(result, base=base, outputs=outputs)
 
 
-def discard_journals(directory: Path, pattern: str) -> None:
-    """Remove the journals of this pattern in a directory of results, whoever made them."""
-    for journal in sorted(directory.glob(pattern)):
-        discard_journal(journal)
-
-
 def settings_of_options(options: Mapping[str, Any], **fixed: Any) -> Settings:
     """The settings of a call that takes `JobOptions`.
 
@@ -154,8 +135,3 @@ def settings_of_options(options: Mapping[str, Any], **fixed: Any) -> Settings:
     if unknown:
         raise InputError(f"{unknown[0]} is no option of this call: it takes {', '.join(JobOptions.__annotations__)}")
     return settings_of_call(**fixed, **options)
-
-
-def in_float32(settings: Settings) -> Settings:
-    """The settings of a job that takes gradients: in float32 where the precision is left to the device."""
-    return replace(settings, precision="float32") if settings.precision == "auto" else settings

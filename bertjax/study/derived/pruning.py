@@ -5,7 +5,6 @@ it would look better than it is. What is judged are the sets of heads that are g
 any sweep of sets; the summary says which set belongs to which order.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,19 +17,20 @@ from jaxtyping import Float
 from bertjax import arguments
 from bertjax.attribution import ablated_losses, gradient_costs, heads_left, magnitudes, order_by, steps_of
 from bertjax.checkpoints import DEFAULT_MODEL
-from bertjax.engine import discard_journal, is_unfinished
 from bertjax.errors import InputError
 from bertjax.formatting import count_of, format_duration
 from bertjax.interventions import Ablation, ablation, every_head
 from bertjax.progress import Progress, shown, silent
-from bertjax.results import Results, check_directory
-from bertjax.study.conclusion import conclude
-from bertjax.study.derived.job import discard_journals, in_float32, level_out, settings_of_options
+from bertjax.results import Results
+from bertjax.study.derived.frame import Outcome, run_derived
+from bertjax.study.derived.job import level_out, settings_of_options
 from bertjax.study.derived.options import JobOptions
-from bertjax.study.job import Job, check_scorable, encode, load_job
-from bertjax.study.run import check_finite, estimate_runs, means_of, sweep_job
-from bertjax.study.settings import Settings, check_settings, for_this_device
+from bertjax.study.job import Job, check_scorable, encode
+from bertjax.study.outputs import means_of
+from bertjax.study.run import check_finite, estimate_runs, sweep_job
+from bertjax.study.settings import Settings, check_settings, for_this_device, in_float32
 
+JOURNALS = "pruning-*"
 ORDERS = ("gradient", "greedy", "magnitude", "random", "reversed")
 Line = Callable[[str], None]
 
@@ -138,42 +138,37 @@ def run_pruning(
         SweepInterrupted: Ctrl-C; what is finished is kept, and the same call resumes.
         BertjaxError: whatever is wrong with model, data or settings.
     """
-    started = time.time()
     check_settings(settings)
     settings = for_this_device(in_float32(settings))
     _check(settings)
-    begun = is_unfinished(settings.journal) or is_unfinished(_journal(settings, 0))
-    if keep:
-        check_directory(settings.directory, settings.overwrite or begun)
-    choosing, judging = _parts(load_job(settings), pruning)
+    procedure = partial(_choose_and_judge, pruning, say, progress, keep)
+    return run_derived(settings, procedure, JOURNALS, say=say, weighing=weighing, keep=keep)
+
+
+def _choose_and_judge(pruning: Pruning, say: Line, progress: Progress, keep: bool, job: Job) -> Outcome:
+    """The outputs of a job's model at points of all orders."""
+    choosing, judging = _parts(job, pruning)
     check_scorable(judging)
     chosen_on = 0 if choosing is judging else len(choosing.examples)
     if chosen_on:
         check_scorable(choosing)
         say(f"{len(choosing.examples):,} examples choose the orders, {len(judging.examples):,} others judge them")
     if keep:
-        say(f"results go to {settings.directory}")
-    chooser = _Chooser(choosing, pruning, say, progress, keep)
-    orders = chooser.orders()
+        say(f"results go to {job.settings.directory}")
+    orders = _Chooser(choosing, pruning, say, progress, keep).orders()
     runs, named = _runs(judging, orders, pruning.points)
     judging = replace(judging, ablations=runs)
     means = means_of(judging)
     say(f"judging {count_of(len(runs), 'set')}: about {format_duration(estimate_runs(judging, runs).seconds)}")
-    journal = settings.journal if keep else None
+    journal = job.settings.directory / "pruning-judged" if keep else None
     result = sweep_job(judging, means, say, progress, journal)
     assert result is not None
     check_finite(runs, result, journal)
-    result = level_out(result)
     points = heads_left(len(orders[0].heads), pruning.points)
     told = {"gradient_share": pruning.gradient_share, "greedy_share": pruning.greedy_share, "points": points}
     described = [_describe(order, named[order.name]) for order in orders]
     more = {"pruning": {"chosen_on": chosen_on, **told, "orders": described}}
-    seconds = time.time() - started
-    results = conclude(judging, means, result, seconds, say=say, weighing=weighing, keep=keep, more=more)
-    if keep:
-        discard_journal(settings.journal)
-        chooser.discard()
-    return results
+    return Outcome(judging, level_out(result), means, more)
 
 
 def _describe(order: Order, runs: Mapping[str, str]) -> dict[str, Any]:
@@ -206,10 +201,6 @@ def _parts(job: Job, pruning: Pruning) -> tuple[Job, Job]:
     return halves[0], halves[1]
 
 
-def _journal(settings: Settings, number: int) -> Path:
-    return settings.directory / f"greedy-{number:05d}"
-
-
 class _Chooser:
     """Makes the orders, on the examples that choose."""
 
@@ -233,10 +224,6 @@ class _Chooser:
             drawn = [rng.permutation(len(self.heads)) for _ in range(self.pruning.draws)]
             found += [Order(f"random {n}", tuple(self.heads[place] for place in one)) for n, one in enumerate(drawn)]
         return found
-
-    def discard(self) -> None:
-        """Remove the journals: the results are written."""
-        discard_journals(self.job.settings.directory, "greedy-*")
 
     def _by_gradient(self) -> list[tuple[int, int]]:
         self.say("order by gradients")
@@ -272,7 +259,7 @@ class _Chooser:
             means=self.means,
             memory=settings.memory_budget,
             attention=settings.attention,
-            journal=_journal(settings, self.steps) if self.keep else None,
+            journal=settings.directory / f"pruning-{self.steps:05d}" if self.keep else None,
             replace_journal=settings.overwrite,
             settings=settings.compared() | {"greedy_share": self.pruning.greedy_share},
             progress=report,

@@ -5,7 +5,6 @@ few keep a journal of their own until the end, so that the same command resumes.
 more runs than the orders, all are run, and the values are exact.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,27 +26,27 @@ from bertjax.attribution import (
     shapley_metric,
 )
 from bertjax.checkpoints import DEFAULT_MODEL
-from bertjax.engine import is_unfinished
 from bertjax.errors import InputError
 from bertjax.formatting import count_of, finite, format_duration
 from bertjax.interventions import Ablation, Head
 from bertjax.progress import Progress, shown, silent
-from bertjax.results import Results, check_directory
-from bertjax.study.conclusion import conclude
+from bertjax.results import Results
+from bertjax.study.derived.frame import Outcome, run_derived
 from bertjax.study.derived.job import (
     contributions_of,
     derive_job,
     describe_score,
-    discard_journals,
     say_what_sharing_costs,
     settings_of_options,
 )
 from bertjax.study.derived.options import JobOptions
-from bertjax.study.job import Job, check_scorable, load_job
-from bertjax.study.run import check_finite, estimate_runs, introduce, means_of, sweep_job
+from bertjax.study.job import Job, check_scorable
+from bertjax.study.outputs import means_of
+from bertjax.study.run import check_finite, estimate_runs, introduce, sweep_job
 from bertjax.study.settings import Settings, check_settings, for_this_device
 from bertjax.tasks import TaskResult
 
+JOURNALS = "orders-*"
 RUNS_AT_ONCE = 512  # about: of orders that are run together
 DEFAULT_ORDERS = 100
 
@@ -133,39 +132,29 @@ def run_shapley(
         SweepInterrupted: Ctrl-C; what is finished is kept, and the same call resumes.
         BertjaxError: whatever is wrong with model, data or settings.
     """
-    started = time.time()
     _check(settings)
     check_settings(settings)
-    settings = for_this_device(settings)
-    if keep:
-        check_directory(settings.directory, settings.overwrite or is_unfinished(_journal(settings, 0)))
-    job = load_job(settings)
+    share_out = partial(_share_out, budget, say, progress, keep)
+    return run_derived(for_this_device(settings), share_out, JOURNALS, say=say, weighing=weighing, keep=keep)
+
+
+def _share_out(budget: Budget, say: Callable[[str], None], progress: Progress, keep: bool, job: Job) -> Outcome:
+    """The values of a job's heads."""
     introduce(job, say)
     check_scorable(job)
     say_what_sharing_costs(job, budget.orders * len(job.ablations), say)
     if keep:
-        say(f"results go to {settings.directory}")
+        say(f"results go to {job.settings.directory}")
     runner = _Runner(job, say, keep)
     heads = [(change.layer, change.head) for one in job.ablations for change in one.changes]
-    exact = 2 ** min(len(heads), 30) - 1 <= budget.orders * len(heads)
-    values, more = (_exact if exact else _drawn)(runner, heads, budget, progress)
-    metric = shapley_metric(job.judges[0].metric)
-    derived = derive_job(job, runner.kept, "shapley", [metric])
+    if 2 ** min(len(heads), 30) - 1 <= budget.orders * len(heads):
+        values, told = _exact(runner, heads, progress)
+    else:
+        values, told = _drawn(runner, heads, budget, progress)
+    derived = derive_job(job, runner.kept, "shapley", [shapley_metric(job.judges[0].metric)])
     outputs = values[..., None]
     result = TaskResult(np.zeros(outputs.shape[1:]), outputs, tuple(job.ablations))
-    seconds = time.time() - started
-    results = conclude(
-        derived,
-        runner.means,
-        result,
-        seconds,
-        say=say,
-        weighing=weighing,
-        keep=keep,
-        more={**runner.score, "shapley": more},
-    )
-    runner.discard()
-    return results
+    return Outcome(derived, result, runner.means, {**runner.score, "shapley": told})
 
 
 def _check(settings: Settings) -> None:
@@ -174,10 +163,6 @@ def _check(settings: Settings) -> None:
         raise InputError("Shapley values are of single heads: leave out which sets to ablate")
     if settings.distributed or settings.engine != "fast":
         raise InputError("Shapley values are computed by the fast engine in one process")
-
-
-def _journal(settings: Settings, number: int) -> Path:
-    return settings.directory / f"orders-{number:05d}"
 
 
 class _Runner:
@@ -193,7 +178,7 @@ class _Runner:
     def run(self, runs: Sequence[Ablation], progress: Progress) -> Float[np.ndarray, "runs examples"]:
         """What each example contributes to the score: without ablation, and then in each run."""
         job, settings = replace(self.job, ablations=runs), self.job.settings
-        journal = _journal(settings, self.calls) if self.keep else None
+        journal = settings.directory / f"orders-{self.calls:05d}" if self.keep else None
         result = sweep_job(job, self.means, lambda line: None, progress, journal)
         assert result is not None
         check_finite(runs, result, journal)
@@ -203,14 +188,9 @@ class _Runner:
         self.score = {"derived": describe_score(job, contributed)}
         return contributed
 
-    def discard(self) -> None:
-        """Remove the journals: the results are written."""
-        if self.keep:
-            discard_journals(self.job.settings.directory, "orders-*")
-
 
 def _exact(
-    runner: _Runner, heads: Sequence[Head], budget: Budget, progress: Progress
+    runner: _Runner, heads: Sequence[Head], progress: Progress
 ) -> tuple[Float[np.ndarray, "heads examples"], dict[str, Any]]:
     """Values from every set of heads."""
     job = runner.job

@@ -1,0 +1,80 @@
+"""What all jobs whose outputs are made of others have in common: a directory, journals, a procedure, a conclusion."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from bertjax.engine import discard_journal, is_unfinished
+from bertjax.progress import Progress
+from bertjax.results import Results, check_directory
+from bertjax.study.conclusion import conclude
+from bertjax.study.job import Job, load_job
+from bertjax.study.settings import Settings
+from bertjax.tasks import TaskResult
+
+NO_JOURNALS = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a procedure found, ready to be weighed.
+
+    Args:
+        job: what the outputs are of.
+        result: the outputs.
+        means: the heads' mean outputs, where mode 'mean' occurs.
+        more: what else the summary says.
+    """
+
+    job: Job
+    result: TaskResult
+    means: Float[np.ndarray, "layers heads head_dim"] | None
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+def run_derived(
+    settings: Settings,
+    procedure: Callable[[Job], Outcome],
+    journals: str = NO_JOURNALS,
+    *,
+    say: Callable[[str], None],
+    weighing: Progress,
+    keep: bool,
+) -> Results:
+    """Load a job, run a procedure on it, weigh what it found, and write the directory.
+
+    Args:
+        settings: for this device, and checked.
+        procedure: makes numbers of the job's examples.
+        journals: the pattern of its journals in the directory, which are removed once the results are written.
+        say: called with a line at each step.
+        weighing: called with how far the statistics are.
+        keep: whether anything is written.
+
+    Raises:
+        OutputError: the directory cannot be written, or holds results already.
+        BertjaxError: whatever is wrong with model, data or settings, and what the procedure raises.
+    """
+    started = time.time()
+    if keep:
+        begun = bool(journals) and any(is_unfinished(path) for path in settings.directory.glob(journals))
+        check_directory(settings.directory, settings.overwrite or begun)
+    outcome = procedure(load_job(settings))
+    results = conclude(
+        outcome.job,
+        outcome.means,
+        outcome.result,
+        time.time() - started,
+        say=say,
+        weighing=weighing,
+        keep=keep,
+        more=outcome.more,
+    )
+    if keep and journals:
+        for path in sorted(settings.directory.glob(journals)):
+            discard_journal(path)
+    return results
