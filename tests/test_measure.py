@@ -1,6 +1,8 @@
 """A score that is better when lower, printed in a unit of its own: everywhere the mirror of one that is not."""
 
+import io
 import re
+from dataclasses import replace
 
 import matplotlib
 import numpy as np
@@ -179,3 +181,49 @@ def test_the_page_shows_losses_in_red_whatever_their_sign(browser, results, tmp_
         assert_quiet(browser)
     assert shown["error"][:4] == shown["closeness"][:4]
     assert shown["error"][4] != shown["closeness"][4]
+
+
+EFFECT = replace(ERROR, name="effect", label="Mean effect", of_effects=True)
+
+
+@pytest.fixture(scope="module")
+def effects(tmp_path_factory):
+    return read_results(make_results(tmp_path_factory.mktemp("effects") / "effects", "stsb", metrics=[EFFECT]))
+
+
+def test_effects_are_no_change_of_a_score(effects):
+    rows = effects.rows_of()
+    found = [sum(row.significant and sign * row.difference > 0 for row in rows) for sign in (1, -1)]
+    start = f"Mean effect (lower is better) is above 0 for {found[0]} of {len(rows)} heads and below 0 for {found[1]}"
+    assert effects.sentence.startswith(start)
+    assert "Ablating" not in effects.sentence
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(show_table(effects))
+    printed = console.export_text()
+    assert "without ablation" not in printed
+    assert re.search(r"head +effect +95 % CI +p +q", printed)
+    assert "effects in years" in printed
+    assert show_text(effects, "md").splitlines()[4].split("|")[2].strip() == "effect"
+    assert EFFECT.measure.caption == "Mean effect in years"
+    assert effects.measure() == EFFECT.measure
+    figure = effects.plot()
+    assert "with one head" not in "".join(text.get_text() for text in figure.texts)
+    labels = [label.get_text() for axes in figure.axes for label in axes.get_yticklabels()]
+    assert "0" in labels
+    assert not any("base" in label for label in labels)
+
+
+@browser_needed
+def test_the_page_shows_effects_as_such(browser, effects, tmp_path):
+    browser.get(write_page(effects, tmp_path / "effects.html").as_uri())
+    wait_for(lambda: browser.execute_script("return document.body.dataset.ready"))
+    assert "score" not in text_of(browser, "#chosen")
+    assert "effect" in text_of(browser, "#chosen")
+    assert "Mean effect" in text_of(browser, ".how.of-map")
+    titles = browser.execute_script(
+        "return [...document.querySelectorAll('#table thead th')].map(one => one.innerText)"
+    )
+    assert titles == ["head", "effect", "95 % interval", "q"]
+    axis = browser.execute_script("return document.getElementById('ranking').layout.yaxis.title.text")
+    assert axis == "effect in years"
+    assert_quiet(browser)

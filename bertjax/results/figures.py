@@ -99,7 +99,7 @@ def _titled(saved: Contents, measure: Measure, what: str) -> str:
         what: what is ablated, 'one head' say.
     """
     if saved.summary["outputs"] == "shapley":
-        return f"{measure.label}, heads {_what(saved)} in many orders"
+        return f"{measure.label}, heads {_what(saved)} in any order"
     return f"{measure.label}{',' if measure.of_effects else ' with'} {what} {_what(saved)}"
 
 

@@ -28,7 +28,7 @@ from bertjax.results.table import COLUMNS, Row, column, kind_of
 
 BAR_WIDTH = 30  # characters
 HEADINGS = ("", "score", "change", "95 % CI", "p", "q", "gains", "losses")
-SCORE_COLUMN, CHANGE = 1, 2
+SCORE_COLUMN = 1
 
 
 @dataclass(frozen=True)
@@ -154,11 +154,10 @@ def show_table(saved: Contents, metric: str | None = None, top: int | None = Non
     ranked = rank(_largest(rows, top), measure.sign)
     base = rows[0].base
     table = PlainTable(box=SIMPLE_HEAD, pad_edge=False)
-    headings = _headings(rows)
+    headings = _headings(rows, measure)
     shown = _columns(headings, measure)
     for number in shown:
-        name = headings[number] if number != CHANGE or not measure.of_effects else "effect"
-        table.add_column(name or saved.kind, justify="left" if not number else "right", no_wrap=True)
+        table.add_column(headings[number] or saved.kind, justify="left" if not number else "right", no_wrap=True)
     for row in ranked:
         style = "" if not row.significant else "bold red" if measure.sign * (row.difference or 0) < 0 else "bold blue"
         cells = list(as_texts(row, measure, saved.least_p(metric))[: len(headings)])
@@ -184,9 +183,10 @@ def _about(saved: Contents, metric: str | None) -> str:
     return "" if positive is None else f" of the label “{positive}”"
 
 
-def _headings(rows: Sequence[Row]) -> tuple[str, ...]:
-    """The headings that apply to these rows: metrics that read values have no flips."""
-    return HEADINGS if rows[0].gains is not None else HEADINGS[:-2]
+def _headings(rows: Sequence[Row], measure: Measure) -> tuple[str, ...]:
+    """The headings that apply to these rows: metrics that read values have no flips, and effects are no changes."""
+    headings = HEADINGS if rows[0].gains is not None else HEADINGS[:-2]
+    return tuple("effect" if name == "change" and measure.of_effects else name for name in headings)
 
 
 def show_text(saved: Contents, form: str, metric: str | None = None, top: int | None = None) -> str:
@@ -204,7 +204,8 @@ def show_text(saved: Contents, form: str, metric: str | None = None, top: int | 
         return to_json([row.to_dict() for row in rows], indent=1) + "\n"
     if form == "csv":
         return to_csv(rows)
-    names, measure = (saved.kind, *_headings(rows)[1:]), saved.measure(metric)
+    measure = saved.measure(metric)
+    names = (saved.kind, *_headings(rows, measure)[1:])
     cells = [as_texts(row, measure, saved.least_p(metric))[: len(names)] for row in rank(rows, measure.sign)]
     shown = _columns(names, measure)
     lines = [[line[number] for number in shown] for line in (names, ("---:",) * len(names), *cells)]

@@ -226,7 +226,7 @@ def for_this_device(settings: Settings) -> Settings:
 
 
 def in_float32(settings: Settings) -> Settings:
-    """The settings of a job that takes gradients: in float32 where the precision is left to the device."""
+    """The settings in float32 where the precision is left to the device."""
     return replace(settings, precision="float32") if settings.precision == "auto" else settings
 
 
