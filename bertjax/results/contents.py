@@ -272,6 +272,18 @@ def describe_numbers(measure: Measure) -> str:
     return "; ".join(part for part in (what, measure.direction) if part)
 
 
+def headings_of(measure: Measure, flips: bool = True) -> dict[int, str]:
+    """Which of what `as_texts` gives is shown, by number, with its heading; effects are no change of a score.
+
+    Args:
+        flips: whether predictions can become right or wrong.
+    """
+    names = ("", "score", "change", "95 % CI", "p", "q", *(("gains", "losses") if flips else ()))
+    if measure.of_effects:
+        return {number: "effect" if name == "change" else name for number, name in enumerate(names) if name != "score"}
+    return dict(enumerate(names))
+
+
 def as_texts(row: Row, measure: Measure, least_p: float | None = None) -> tuple[str, ...]:
     """Name, score, change, interval, p, q, gains and losses as texts.
 

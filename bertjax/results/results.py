@@ -9,7 +9,7 @@ from bertjax import arguments
 from bertjax.evidence import Evidence, Q
 from bertjax.formatting import visible
 from bertjax.results.comparison import Comparison
-from bertjax.results.contents import Contents, InMemory, describe_numbers
+from bertjax.results.contents import Contents, InMemory, describe_numbers, headings_of
 from bertjax.results.figures import make_figure
 from bertjax.results.page import write_page
 from bertjax.results.summary import Entry, make_summary
@@ -93,9 +93,9 @@ class Results(Contents):
 
     def _repr_html_(self) -> str:
         """The summary sentence and the ablations with the largest effects, for notebooks."""
-        names = ("ablation", "score", "change", "95 % CI", "p", "q", "gains", "losses")
-        head = "".join(f'<th style="text-align:right">{name}</th>' for name in names)
-        lines = ["".join(f"<td>{escape(visible(cell))}</td>" for cell in cells) for cells in self.largest()]
+        shown = headings_of(self.measure())
+        head = "".join(f'<th style="text-align:right">{name or "ablation"}</th>' for name in shown.values())
+        lines = ["".join(f"<td>{escape(visible(cells[number]))}</td>" for number in shown) for cells in self.largest()]
         body = "".join(f'<tr style="text-align:right">{line}</tr>' for line in lines)
         text = f"<p><b>{escape(visible(self.title))}</b></p><p>{escape(visible(self.summary['sentence']))}</p>"
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

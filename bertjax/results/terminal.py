@@ -23,12 +23,10 @@ from bertjax.console import PlainTable
 from bertjax.errors import DataError
 from bertjax.evidence import Measure, Q
 from bertjax.formatting import count_of, to_cell, to_json, visible
-from bertjax.results.contents import Contents, as_texts, describe_numbers
+from bertjax.results.contents import Contents, as_texts, describe_numbers, headings_of
 from bertjax.results.table import COLUMNS, Row, column, kind_of
 
 BAR_WIDTH = 30  # characters
-HEADINGS = ("", "score", "change", "95 % CI", "p", "q", "gains", "losses")
-SCORE_COLUMN = 1
 
 
 @dataclass(frozen=True)
@@ -154,13 +152,12 @@ def show_table(saved: Contents, metric: str | None = None, top: int | None = Non
     ranked = rank(_largest(rows, top), measure.sign)
     base = rows[0].base
     table = PlainTable(box=SIMPLE_HEAD, pad_edge=False)
-    headings = _headings(rows, measure)
-    shown = _columns(headings, measure)
-    for number in shown:
-        table.add_column(headings[number] or saved.kind, justify="left" if not number else "right", no_wrap=True)
+    shown = headings_of(measure, flips=rows[0].gains is not None)
+    for number, name in shown.items():
+        table.add_column(name or saved.kind, justify="left" if not number else "right", no_wrap=True)
     for row in ranked:
         style = "" if not row.significant else "bold red" if measure.sign * (row.difference or 0) < 0 else "bold blue"
-        cells = list(as_texts(row, measure, saved.least_p(metric))[: len(headings)])
+        cells = list(as_texts(row, measure, saved.least_p(metric)))
         cells[5] += "" if row.significant else " "  # keeps the digits aligned
         table.add_row(*(cells[number] for number in shown), style=style)
     lines = [Text(saved.title, style="bold")]
@@ -172,21 +169,10 @@ def show_table(saved: Contents, metric: str | None = None, top: int | None = Non
     return Group(*lines, table, Text(note))
 
 
-def _columns(headings: Sequence[str], measure: Measure) -> list[int]:
-    """The columns that are shown, by number: effects are no change of a score."""
-    return [number for number in range(len(headings)) if number != SCORE_COLUMN or not measure.of_effects]
-
-
 def _about(saved: Contents, metric: str | None) -> str:
     """The phrase that names the label a metric is about; empty if there is none."""
     positive = saved.positive_of(metric)
     return "" if positive is None else f" of the label “{positive}”"
-
-
-def _headings(rows: Sequence[Row], measure: Measure) -> tuple[str, ...]:
-    """The headings that apply to these rows: metrics that read values have no flips, and effects are no changes."""
-    headings = HEADINGS if rows[0].gains is not None else HEADINGS[:-2]
-    return tuple("effect" if name == "change" and measure.of_effects else name for name in headings)
 
 
 def show_text(saved: Contents, form: str, metric: str | None = None, top: int | None = None) -> str:
@@ -205,10 +191,10 @@ def show_text(saved: Contents, form: str, metric: str | None = None, top: int | 
     if form == "csv":
         return to_csv(rows)
     measure = saved.measure(metric)
-    names = (saved.kind, *_headings(rows, measure)[1:])
-    cells = [as_texts(row, measure, saved.least_p(metric))[: len(names)] for row in rank(rows, measure.sign)]
-    shown = _columns(names, measure)
-    lines = [[line[number] for number in shown] for line in (names, ("---:",) * len(names), *cells)]
+    shown = headings_of(measure, flips=rows[0].gains is not None)
+    texts = [as_texts(row, measure, saved.least_p(metric)) for row in rank(rows, measure.sign)]
+    cells = [[text[number] for number in shown] for text in texts]
+    lines = [[name or saved.kind for name in shown.values()], ["---:"] * len(shown), *cells]
     positive_label = _about(saved, metric)
     note = f"{measure.label}{_quoted(positive_label)}. " if positive_label else ""
     table = "".join(f"| {' | '.join(_quoted(cell) for cell in cells)} |\n" for cells in lines)
