@@ -204,7 +204,7 @@ def test_effects_are_no_change_of_a_score(effects):
     assert re.search(r"head +effect +95 % CI +p +q", printed)
     assert "effects in years" in printed
     assert show_text(effects, "md").splitlines()[4].split("|")[2].strip() == "effect"
-    assert re.findall("<th[^>]*>([^<]*)<", effects._repr_html_())[:3] == ["ablation", "effect", "95 % CI"]
+    assert re.findall("<th [^>]*>([^<]*)<", effects._repr_html_())[:3] == ["ablation", "effect", "95 % CI"]
     assert EFFECT.measure.caption == "Mean effect in years"
     assert effects.measure() == EFFECT.measure
     figure = effects.plot()
