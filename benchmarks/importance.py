@@ -27,7 +27,7 @@ from benchmarks.rivals import make_checkpoint, torch_batches
 from bertjax.attribution import head_gradients
 from bertjax.checkpoints import DEFAULT_MODEL, locate
 from bertjax.data import Encoding, Tokenizer, load_examples
-from bertjax.engine import GateTexts, gate_gradients, sweep
+from bertjax.engine import GatePasses, GateTexts, sweep
 from bertjax.interventions import ablation, every_head, readouts
 from bertjax.study import torch_reference
 from bertjax.tasks import encode_examples
@@ -106,7 +106,7 @@ def rivals(count: int, directory: Path) -> dict[str, Callable[[], Any]]:
 
     found: dict[str, Callable[[], Any]] = {
         "forward, engine": lambda: sweep(model, texts, last, readouts.logits, progress=False),
-        "gradients, engine": lambda: gate_gradients(model, of_texts, everything, readouts.logits, grade),
+        "gradients, engine": lambda: GatePasses(model, of_texts, everything, readouts.logits, grade).run_all(),
     }
     reference = torch_reference.load_torch(model, directory)
     reference.requires_grad_(False)

@@ -237,8 +237,8 @@ def _add_shapley(commands: "argparse._SubParsersAction[Parser]", with_settings: 
 def _add_prune(commands: "argparse._SubParsersAction[Parser]", with_settings: bool) -> None:
     text = (
         "How many heads can go: orders chosen on half of the examples (by gradients and by exact losses that are taken "
-        "anew as heads go, by the size of weights, at random, and backwards), and the score at points of each on the "
-        "other half. An interrupted run resumes."
+        "anew as heads go, by the size of weights, by learned gates, at random, and backwards), and the score at "
+        "points of each on the other half. An interrupted run resumes."
     )
     parser = _add_command(commands, "prune", run_prune, "how many heads can go, and in which order", text)
     if not with_settings:
@@ -248,7 +248,7 @@ def _add_prune(commands: "argparse._SubParsersAction[Parser]", with_settings: bo
     adder, given = _adder(parser), Pruning()
     _add_derived(adder, heads=False)
     add = parser.add_argument_group("orders").add_argument
-    text = "which (default all); 'reversed' is the first of the others backwards"
+    text = "which (default all); 'reversed' is the first of the first three backwards"
     add("--orders", nargs="+", choices=ORDERS, default=ORDERS, metavar="ORDER", help=f"{', '.join(ORDERS)}: {text}")
     for name, what in (("gradient", "gradients"), ("greedy", "exact losses")):
         share = getattr(given, f"{name}_share")
@@ -258,6 +258,11 @@ def _add_prune(commands: "argparse._SubParsersAction[Parser]", with_settings: bo
     add("--draws", type=positive, default=given.draws, metavar="N", help=text)
     text = f"points of each order that are scored (default {given.points})"
     add("--points", type=positive, default=given.points, metavar="N", help=text)
+    shown = " ".join(f"{strength:g}" for strength in given.strengths)
+    text = f"prices of gates: of all together, in losses of the whole model (default {shown})"
+    add("--strengths", nargs="+", type=float, default=given.strengths, metavar="P", help=text)
+    text = f"steps in which gates are learned at each price (default {given.learning.steps})"
+    add("--gate-steps", type=positive, default=given.learning.steps, metavar="N", help=text)
     _add_place(adder("results"), parser, "pruning")
 
 

@@ -155,7 +155,8 @@ def run_shapley(options: argparse.Namespace) -> int:
 
 def run_prune(options: argparse.Namespace) -> int:
     """`bertjax prune`."""
-    from bertjax.study import Pruning, pruning_table, run_pruning
+    from bertjax.attribution import Learning
+    from bertjax.study import Pruning, gates_table, pruning_table, run_pruning
 
     _choose_cache(options)
     settings = _settings_ending_in(options, "pruning")
@@ -165,9 +166,13 @@ def run_prune(options: argparse.Namespace) -> int:
         options.greedy_share,
         draws=options.draws,
         points=options.points,
+        strengths=tuple(options.strengths),
+        learning=Learning(options.gate_steps),
     )
     results = _with_bar("pruning", partial(run_pruning, settings, pruning))
     say(pruning_table(results), wrap=True)
+    if "gates" in results.summary["pruning"] and results.summary["pruning"]["orders"]:
+        say(gates_table(results), wrap=True)
     say(f"results in {settings.directory}, picture in {settings.directory / results.picture}")
     return 0
 

@@ -148,10 +148,10 @@ def test_gradients_of_gates_are_those_of_one_device(rng, monkeypatch):
     several = GateTexts(texts, np.arange(31), 31)
     monkeypatch.setattr(gates, "choose_length", lambda config, lengths: 16)
     monkeypatch.setattr(gates, "default_tokens", lambda config: 128)  # eight rows
-    found = gates.gate_gradients(model, several, replaced, readouts.logits, grade)
+    found = gates.GatePasses(model, several, replaced, readouts.logits, grade).run_all()
     with monkeypatch.context() as alone:
         alone.setattr(blocks, "make_mesh", lambda devices, rows: None)
-        expected = gates.gate_gradients(model, several, replaced, readouts.logits, grade)
+        expected = gates.GatePasses(model, several, replaced, readouts.logits, grade).run_all()
     assert np.abs(expected.gradients).max() > 1e-6
     for name in ("losses", "gradients", "absolute"):
         ours, theirs = getattr(found, name), getattr(expected, name)

@@ -10,7 +10,7 @@ import pytest
 from bertjax import BertConfig, BertForMaskedLM, BertForSequenceClassification, overrides, readouts
 from bertjax.data import collate
 from bertjax.engine import gates
-from bertjax.engine.gates import GateTexts, gate_gradients
+from bertjax.engine.gates import GatePasses, GateTexts
 from bertjax.engine.packing import first_fit
 from bertjax.interventions import ablation, every_head
 from tests.families import DISTINCT, config_of, sometimes
@@ -87,9 +87,9 @@ def test_gradients_of_a_classifier_are_those_of_each_example(mode, gate, keeps, 
         loss, slope = cross_entropy(labels[example])(given[0].astype(np.float64))
         return loss, slope[None]
 
-    found = gate_gradients(
-        model, GateTexts(texts, np.arange(17), 17), replaced(mode), readouts.logits, grade, gate=gate, means=means
-    )
+    found = GatePasses(
+        model, GateTexts(texts, np.arange(17), 17), replaced(mode), readouts.logits, grade, means=means
+    ).run_all(gate)
     assert found.gradients.shape == found.absolute.shape == (3, 3, 17)
 
     def of_batch(output):
@@ -101,6 +101,43 @@ def test_gradients_of_a_classifier_are_those_of_each_example(mode, gate, keeps, 
     assert (found.absolute >= np.abs(found.gradients) - 1e-6).all()
     assert np.abs(gradients).max() > 0.05
     assert [len(one.groups) > 1 and one.keeps == keeps for one in made] == [True]
+
+
+@pytest.mark.parametrize("mode", ["uniform", "zero", "mean"])
+def test_each_example_can_have_gates_of_its_own(mode, monkeypatch):
+    several_groups(monkeypatch, True)
+    rng = np.random.default_rng(4)
+    model = random_model(BertForSequenceClassification, CONFIG)
+    texts, labels = encodings(CONFIG, rng, rng.integers(3, 20, 12)), rng.integers(0, 3, 12)
+    means = rng.normal(size=(3, 3, 8)).astype(np.float32)
+    own = np.array([0, 0, 1, 2, 3, 3, 3, 4, 5, 6, 7, 7])  # some examples have two texts, or three
+
+    def grade(example, given):
+        graded = [
+            cross_entropy(label)(row.astype(np.float64))
+            for row, label in zip(given, labels[own == example], strict=True)
+        ]
+        return sum(loss for loss, _ in graded), np.stack([slope for _, slope in graded])
+
+    passes = GatePasses(model, GateTexts(texts, own, 8), replaced(mode), readouts.logits, grade, means=means, tokens=50)
+    assert len(passes.groups) > 2
+    assert np.concatenate(passes.groups).tolist() == list(range(8))
+    for number, examples in enumerate(passes.groups):
+        several = rng.uniform(0, 1, (3, 3, len(examples)))
+        found = passes.run(number, several)
+        for place, example in enumerate(examples.tolist()):
+            theirs = [(text, label) for text, label, one in zip(texts, labels, own, strict=True) if one == example]
+
+            def of_gates(gates, theirs=theirs):
+                inputs = model.inputs(collate([text for text, _ in theirs], 20, 0))
+                logits = model.forward(inputs, gated(mode, gates, means)).logits
+                shares = jax.nn.log_softmax(logits)
+                return -sum(shares[row, label] for row, (_, label) in enumerate(theirs))
+
+            loss, gradient = jax.value_and_grad(of_gates)(jnp.asarray(several[..., place], jnp.float32))
+            np.testing.assert_allclose(found.losses[place], loss, rtol=2e-5)
+            np.testing.assert_allclose(found.gradients[..., place], gradient, atol=3e-5 * np.abs(gradient).max())
+        assert passes.run(number, several).gradients.tolist() == found.gradients.tolist()
 
 
 @pytest.mark.parametrize("keeps", [True, False])
@@ -118,9 +155,9 @@ def test_gradients_of_words_at_their_tokens_and_of_examples_of_several_texts(kee
         slope[..., 0] = -given[..., 0]  # of half the sum of squares of log-probabilities, with a minus
         return -0.5 * float((given[..., 0] ** 2).sum()), slope
 
-    found = gate_gradients(
+    found = GatePasses(
         model, GateTexts(texts, examples, 7, at, targets), replaced("uniform"), readouts.words, grade
-    )
+    ).run_all()
 
     def of_batch(output):
         shares = jax.nn.log_softmax(output.logits)
@@ -143,7 +180,8 @@ def test_gradients_of_every_family_are_those_of_its_model(family):
         return 0.5 * float((given**2).sum()), given
 
     texts_of_each = GateTexts(texts, np.arange(5), 5)
-    found = gate_gradients(model, texts_of_each, ablation(config, every_head(config), "zero"), readouts.logits, grade)
+    everything = ablation(config, every_head(config), "zero")
+    found = GatePasses(model, texts_of_each, everything, readouts.logits, grade).run_all()
     batch = collate(texts, max(map(len, texts)), config.pad_token_id or 0)
     inputs = model.inputs(batch)
 

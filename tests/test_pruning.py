@@ -8,7 +8,15 @@ import pytest
 
 import bertjax
 from bertjax import BertForSequenceClassification
-from bertjax.attribution import ablated_losses, gradient_costs, head_gradients, heads_left, magnitudes, order_by
+from bertjax.attribution import (
+    Learning,
+    ablated_losses,
+    gradient_costs,
+    head_gradients,
+    heads_left,
+    magnitudes,
+    order_by,
+)
 from bertjax.cli import main
 from bertjax.engine.plan import make_plan
 from bertjax.errors import InputError, OutputError, SweepInterrupted
@@ -34,6 +42,8 @@ from tests.test_tasks_everywhere import MADE
 from tests.tiny import random_model
 from tests.workshop import make_config, make_embedder, write_pairs
 
+FEW = {"strengths": (3.0, 0.0, 1000.0), "learning": Learning(steps=40, rate=0.3)}  # in no order
+
 SHOWN_AS = bertjax.METRICS["accuracy"].measure
 
 
@@ -42,7 +52,7 @@ def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pruning")
     model, data = make_embedder(folder / "model"), write_pairs(folder / "pairs.tsv", 40)
     found = bertjax.prune(
-        model, "mrpc", data=data, mode="zero", output=folder / "pruned", progress=False, pruning=Pruning(draws=3)
+        model, "mrpc", data=data, mode="zero", output=folder / "pruned", progress=False, pruning=Pruning(draws=3, **FEW)
     )
     return folder, model, data, found
 
@@ -169,7 +179,7 @@ def test_scores_are_those_of_the_sets_that_are_gone(world):
     assert orders["gradient reversed"]["heads"] == orders["gradient"]["heads"][::-1]
     assert len({tuple(order["heads"]) for order in told["orders"]}) == 7
     rows = {row.name: row for row in found.rows_of()}
-    assert len(rows) == len(names) * len(told["points"])
+    assert len(rows) == len(names) * len(told["points"]) + sum(learned["run"] is not None for learned in told["gates"])
     for order, left in itertools.product(told["orders"], told["points"]):
         row = rows[order["runs"][str(left)]]
         assert sorted(row.heads) == sorted(order["heads"][: 6 - left])
@@ -178,11 +188,59 @@ def test_scores_are_those_of_the_sets_that_are_gone(world):
     check_by_jsonschema(json.loads((folder / "pruned" / "summary.json").read_text()))
 
 
+def test_gates_close_the_sets_that_they_say(world):
+    *_, found = world
+    told, rows = found.summary["pruning"]["gates"], {row.name: row for row in found.rows_of()}
+    assert [learned["strength"] for learned in told] == [0.0, 3.0, 1000.0]
+    for learned in told:
+        if learned["run"] is None:  # all gates are open
+            assert learned["left"] == 6
+            continue
+        row = rows[learned["run"]]
+        assert learned["run"] == f"gates {learned['strength']:g}: {learned['left']}"
+        assert {*row.heads} == {head for head, share in learned["open"].items() if share < 0.5}
+        assert len(learned["open"]) - len(row.heads) == learned["left"]
+    nothing = rows[found.summary["pruning"]["orders"][0]["runs"]["0"]].score
+    assert told[-1]["left"] == 0
+    assert rows[told[-1]["run"]].score == nothing
+    choosing, _ = halves(world)
+    closed = [head for head, share in told[0]["open"].items() if share < 0.5]
+    runs = [ablation(choosing.model.config, closed, "zero", "closed")]
+    without = ablated_losses(choosing.model, choosing.encoded, runs)
+    assert without[1].mean() <= without[0].mean() + 1e-6  # a price of nothing keeps what the loss is
+
+
+def test_interrupted_gates_resume_to_the_same(world, tmp_path, capsys):
+    _, model, data, _ = world
+    few = Pruning(("gates",), **FEW)
+    given = {"data": data, "mode": "zero", "pruning": few, "output": tmp_path / "job"}
+
+    def stop(done, total):
+        if total == 3 and done > 1.5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(SweepInterrupted, match="1 of 3 parts are saved"):
+        bertjax.prune(model, "mrpc", **given, progress=stop)
+    with pytest.raises(OutputError, match="unfinished sweep with other settings"):
+        bertjax.prune(model, "mrpc", **given | {"pruning": Pruning(("gates",), strengths=(0.0, 3.0))}, progress=False)
+    steps = []
+    again = bertjax.prune(model, "mrpc", **given, progress=lambda done, total: steps.append((done, total)))
+    assert min(done for done, total in steps if total == 3) > 1  # the first price was done before
+    whole = bertjax.prune(model, "mrpc", **{**given, "output": None}, progress=False)
+    assert again.summary["pruning"] == whole.summary["pruning"]
+    assert np.array_equal(again.outputs["outputs"], whole.outputs["outputs"])
+    assert not [*(tmp_path / "job").glob("pruning-*")]
+    assert main(["plot", str(tmp_path / "job"), "--figure", "curves", "-o", str(tmp_path / "gates.png")]) == 0
+    assert main(["show", str(tmp_path / "job")]) == 0
+    check_by_jsonschema(json.loads((tmp_path / "job" / "summary.json").read_text()))
+
+
 def test_the_command_prints_and_draws_each_order(world, capsys, tmp_path):
     _, model, data, found = world
     options = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--mode", "zero", "--no-compile-cache"]
     output = str(tmp_path / "again")
-    given = ["--orders", "gradient", "random", "reversed", "--draws", "3", "--points", "3", "--output", output]
+    given = ["--orders", "gradient", "random", "reversed", "gates", "--draws", "3", "--points", "3", "--output", output]
+    given += ["--strengths", "0", "50", "--gate-steps", "40"]
     assert main(["prune", *options, *given]) == 0
     printed = capsys.readouterr().out
     assert "20 examples choose the orders, 20 others judge them" in printed
@@ -192,6 +250,8 @@ def test_the_command_prints_and_draws_each_order(world, capsys, tmp_path):
     drawn = [rows[f"random {draw}: 2"].score for draw in range(3)]
     for number in (np.mean(drawn), min(drawn), max(drawn)):
         assert score(number) in printed
+    assert "Learned gates" in printed
+    assert score(rows["gates 50: 0"].score) in printed
     for figure in ("auto", "curves", "ranking"):
         assert main(["plot", output, "--figure", figure, "-o", str(tmp_path / f"{figure}.png")]) == 0
     assert main(["show", output]) == 0
@@ -246,6 +306,9 @@ def test_words_can_judge_too(tmp_path):
         ({"orders": ("best",)}, "order 'best' is not one of gradient"),
         ({"orders": ("greedy", "greedy")}, "an order is named twice"),
         ({"orders": ("random", "reversed")}, "are to be seen beside another"),
+        ({"orders": ("gates", "reversed")}, "gates have no order that could be reversed"),
+        ({"strengths": (1.0, -1.0)}, "strengths must be a list of numbers from 0"),
+        ({"strengths": (1.0, 1.0)}, "a strength is given twice"),
         ({"greedy_share": 0.0}, "greedy_share must be a share of all heads"),
         ({"draws": 0}, "draws must be a whole number of at least 1"),
     ],
@@ -285,6 +348,9 @@ def test_curves_are_drawn_from_all_heads_to_none():
     curves.append(Curve("random", np.array([[70.0, 50.0], [60.0, 50.0]])))
     figure = make_curves(np.array([2, 0]), curves, (4, 84.0), "A model", "", measure=SHOWN_AS)
     axes = figure.axes[0]
+    of_gates = Curve("gates", np.array([[60.0]]), left=np.array([3]))
+    other = make_curves(np.array([2, 0]), [of_gates], (4, 84.0), "A model", "", measure=SHOWN_AS)
+    assert other.axes[0].lines[0].get_xdata().tolist() == [4, 3]
     lines = [line for line in axes.lines if len(line.get_xdata()) == 3]
     assert [line.get_ydata().tolist() for line in lines] == [[84.0, 80.0, 50.0], [84.0, 65.0, 50.0]]
     assert lines[0].get_xdata().tolist() == [4, 2, 0]

@@ -8,6 +8,7 @@ from bertjax.attribution.gradients import (
     normalise_by_layer,
 )
 from bertjax.attribution.interactions import interaction_metrics, pair_interactions, with_singles
+from bertjax.attribution.learned_gates import GateLearner, Learning, draw_gates, probabilities_open
 from bertjax.attribution.losses import ablated_losses
 from bertjax.attribution.pruning import gradient_costs, heads_left, magnitudes, order_by, steps_of
 from bertjax.attribution.shapley import (
@@ -24,12 +25,15 @@ from bertjax.attribution.trust import Trust, compare_with_exact
 __all__ = [
     "NUMBERS",
     "Drawn",
+    "GateLearner",
     "HeadGradients",
+    "Learning",
     "Trust",
     "ablated_losses",
     "added_in_order",
     "all_subsets",
     "compare_with_exact",
+    "draw_gates",
     "draw_orders",
     "exact_values",
     "gradient_costs",
@@ -41,6 +45,7 @@ __all__ = [
     "normalise_by_layer",
     "order_by",
     "pair_interactions",
+    "probabilities_open",
     "runs_of_order",
     "shapley_metric",
     "steps_of",

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bertjax import arguments
-from bertjax.engine import GateGradients, GateTexts, gate_gradients
+from bertjax.engine import GateGradients, GatePasses, GateTexts
 from bertjax.errors import InputError
 from bertjax.evidence import Metric, ratios
 from bertjax.interventions import ablation, every_head, find_mode
@@ -78,14 +78,7 @@ def head_gradients(
         OverrideError: mode 'mean' without means.
     """
     arguments.whole_number(steps, "steps", 1)
-    objective, config = encoded.objective, model.config
-    if objective is None:
-        raise InputError(f"outputs of the form {encoded.kind} have no loss whose gradients could be taken")
-    if find_mode(mode).replacement == "donor":
-        raise InputError(f"mode {mode!r} needs donors, and a task has none")
-    replaced = ablation(config, every_head(config), mode)
-    texts = _texts(encoded)
-    grade = partial(_without_missing, objective.grade)
+    passes, config = gate_passes(model, encoded, mode, means=means), model.config
     total = float(steps + (steps > 1))
     is_there = np.ones((config.num_hidden_layers, config.num_attention_heads))
     for layer, head in gone:
@@ -95,10 +88,7 @@ def head_gradients(
         def report(done: float, all_of_it: float) -> None:
             progress(before + done / all_of_it, total)
 
-        gates = gate * is_there
-        return gate_gradients(
-            model, texts, replaced, objective.readout, grade, gate=gates, means=means, progress=report
-        )
+        return passes.run_all(gate * is_there, report)
 
     first = passed(1.0, 0)
     several = [first] if steps == 1 else [passed((step + 0.5) / steps, step + 1) for step in range(steps)]
@@ -109,21 +99,56 @@ def head_gradients(
     return HeadGradients(first.losses, np.where(missing, np.nan, -slopes), np.where(missing, np.nan, sizes))
 
 
-def _texts(encoded: Encoded) -> GateTexts:
-    """All texts of all examples, those of an example together; one that several examples share once for each."""
-    members = [encoded.numbers_of(example) for example in range(encoded.examples)]
+def gate_passes(
+    model: PretrainedModel,
+    encoded: Encoded,
+    mode: str,
+    *,
+    means: Float[np.ndarray, "layers heads head_dim"] | None = None,
+    tokens: int | None = None,
+    order: Sequence[int] | None = None,
+) -> GatePasses:
+    """Passes back through a model from a task's loss to gates on all heads.
+
+    Args:
+        encoded, mode, means: as in `head_gradients`.
+        tokens: that the examples of a pass have, about; default as many as memory allows.
+        order: the examples in another order than their own.
+
+    Raises:
+        InputError: a mode that needs donors, or a task without a loss.
+        OverrideError: mode 'mean' without means.
+    """
+    objective, config = encoded.objective, model.config
+    if objective is None:
+        raise InputError(f"outputs of the form {encoded.kind} have no loss whose gradients could be taken")
+    if find_mode(mode).replacement == "donor":
+        raise InputError(f"mode {mode!r} needs donors, and a task has none")
+    examples = range(encoded.examples) if order is None else order
+    grade = partial(_without_missing, objective.grade, examples)
+    replaced = ablation(config, every_head(config), mode)
+    texts = _texts(encoded, examples)
+    return GatePasses(model, texts, replaced, objective.readout, grade, means=means, tokens=tokens)
+
+
+def _texts(encoded: Encoded, examples: Sequence[int]) -> GateTexts:
+    """All texts of some examples, those of an example together; one that several examples share once for each."""
+    members = [encoded.numbers_of(example) for example in examples]
     numbers = np.array([number for own in members for number in own], np.int64)
-    examples = np.repeat(np.arange(encoded.examples), [len(own) for own in members])
+    owners = np.repeat(np.arange(len(members)), [len(own) for own in members])
     at, targets = (None if array is None else array[numbers] for array in (encoded.at, encoded.targets))
     encodings = [encoded.encodings[number] for number in numbers.tolist()]
-    return GateTexts(encodings, examples, encoded.examples, at, targets)
+    return GateTexts(encodings, owners, len(members), at, targets)
 
 
 def _without_missing(
-    grade: Callable[[int, np.ndarray], tuple[float, np.ndarray]], example: int, given: np.ndarray
+    grade: Callable[[int, np.ndarray], tuple[float, np.ndarray]],
+    examples: Sequence[int],
+    place: int,
+    given: np.ndarray,
 ) -> tuple[float, np.ndarray]:
-    """A grade whose gradient is 0 where there is no loss."""
-    loss, gradient = grade(example, given)
+    """The grade of one of some examples, whose gradient is 0 where there is no loss."""
+    loss, gradient = grade(examples[place], given)
     return (loss, gradient) if np.isfinite(loss) else (np.nan, np.zeros(given.shape))
 
 

@@ -8,8 +8,15 @@ from bertjax.engine.distributed.sharding import AXIS, BATCH, SPLIT, WHOLE, make_
 from bertjax.engine.distributed.shared_encodings import SharedEncodings
 from bertjax.engine.distributed.shared_sweep import divide_examples, sweep_distributed
 from bertjax.engine.distributed.watch import end_process
-from bertjax.engine.gates import GateGradients, GateTexts, gate_gradients
-from bertjax.engine.journal import describe_settings, discard_journal, find_differences, is_unfinished, list_differences
+from bertjax.engine.gates import GateGradients, GatePasses, GateTexts
+from bertjax.engine.journal import (
+    describe_settings,
+    discard_journal,
+    find_differences,
+    is_unfinished,
+    list_differences,
+    open_journal,
+)
 from bertjax.engine.packing import LANES, Packed, choose_row_length, first_fit, pack
 from bertjax.engine.plain import SweepResult
 from bertjax.engine.plan import Plan, make_plan
@@ -37,6 +44,7 @@ __all__ = [
     "Combine",
     "Estimate",
     "GateGradients",
+    "GatePasses",
     "GateTexts",
     "Packed",
     "Plan",
@@ -57,7 +65,6 @@ __all__ = [
     "estimate",
     "find_differences",
     "first_fit",
-    "gate_gradients",
     "gather",
     "is_unfinished",
     "list_differences",
@@ -67,6 +74,7 @@ __all__ = [
     "make_sweep_input",
     "measure_rate",
     "memory_in_use",
+    "open_journal",
     "pack",
     "peak_memory",
     "place_on_mesh",

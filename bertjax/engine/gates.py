@@ -75,18 +75,8 @@ class GateTexts:
     targets: Int[np.ndarray, "texts wanted"] | None = None
 
 
-def gate_gradients(
-    model: PretrainedModel,
-    texts: GateTexts,
-    replaced: Ablation,
-    readout: Readout,
-    grade: Grade,
-    *,
-    gate: float | Float[np.ndarray, "layers heads"] = 1.0,
-    means: Float[np.ndarray, "layers heads head_dim"] | None = None,
-    progress: Progress = silent,
-) -> GateGradients:
-    """Each example's loss, and how it changes with the gate of each head; attention is explicit.
+class GatePasses:
+    """Passes back through a model on the same texts, as often as gates change; attention is explicit.
 
     Args:
         texts: of all examples.
@@ -94,44 +84,99 @@ def gate_gradients(
         readout: what is kept of each text.
         grade: takes an example's number and what the readout gave for its texts; returns the example's loss, and its
             gradient with respect to that.
-        gate: at which the gradient is taken, one for all heads or one for each: 1 is the model as it is.
         means: the heads' outputs that mode 'mean' puts in place of their own.
-        progress: called with the texts done and all texts, each twice: forward and back.
+        tokens: that a group of examples has, about; default as many as memory allows.
+
+    Attributes:
+        groups: the examples of each group; those without any text are in none.
 
     Raises:
         InputError: texts that do not fit the model.
         OverrideError: a head that the model does not have, or mode 'mean' without means.
     """
-    config = model.config
-    sweep_input = make_sweep_input(
-        model,
-        [(text,) for text in texts.encodings],
-        [replaced],
-        readout,
-        means=means,
-        at=texts.at,
-        targets=texts.targets,
-        attention="explicit",
-    )
-    several = _Pass(sweep_input, replaced, texts, gate)
-    losses = np.full(texts.count, np.nan)
-    found = np.zeros((2, config.num_hidden_layers, config.num_attention_heads, texts.count))
-    done = 0
-    for group in several.groups:
-        given = several.forward(group)
-        slopes = np.zeros(given.shape, given.dtype)
-        for example, own in _of_examples(texts.examples, group.texts):
-            losses[example], slopes[own] = grade(example, given[own])
+
+    def __init__(
+        self,
+        model: PretrainedModel,
+        texts: GateTexts,
+        replaced: Ablation,
+        readout: Readout,
+        grade: Grade,
+        *,
+        means: Float[np.ndarray, "layers heads head_dim"] | None = None,
+        tokens: int | None = None,
+    ):
+        sweep_input = make_sweep_input(
+            model,
+            [(text,) for text in texts.encodings],
+            [replaced],
+            readout,
+            means=means,
+            at=texts.at,
+            targets=texts.targets,
+            attention="explicit",
+        )
+        self._texts, self._grade = texts, grade
+        self._pass = _Pass(sweep_input, replaced, texts, tokens)
+        self.groups = [np.unique(texts.examples[group.texts.start : group.texts.stop]) for group in self._pass.groups]
+
+    def run_all(
+        self, gate: float | Float[np.ndarray, "layers heads"] = 1.0, progress: Progress = silent
+    ) -> GateGradients:
+        """The losses and gradients of all examples; NaN and 0 for those without any text.
+
+        Args:
+            gate: at which the gradient is taken, one for all heads or one for each: 1 is the model as it is.
+            progress: called with the texts done and all texts, each twice: forward and back.
+
+        Raises:
+            InputError: outputs that are not finite.
+        """
+        texts, config = self._texts, self._pass.runner.config
+        losses = np.full(texts.count, np.nan)
+        found = np.zeros((2, config.num_hidden_layers, config.num_attention_heads, texts.count))
+        done, total = 0, float(2 * len(texts.encodings))
+
+        def report(texts: int) -> None:
+            nonlocal done
+            done += texts
+            progress(float(done), total)
+
+        for number, examples in enumerate(self.groups):
+            part = self.run(number, gate, report)
+            losses[examples], found[0][..., examples] = part.losses, part.gradients
+            found[1][..., examples] = part.absolute
+        return GateGradients(losses, found[0], found[1])
+
+    def run(
+        self,
+        number: int,
+        gate: float | Float[np.ndarray, "layers heads"] | Float[np.ndarray, "layers heads examples"] = 1.0,
+        report: Callable[[int], None] = lambda texts: None,
+    ) -> GateGradients:
+        """The losses and gradients of one group's examples, in the order of `groups`.
+
+        Args:
+            number: of the group.
+            gate: one for all heads, one for each, or one for each head of each of the group's examples.
+            report: called with how many texts went one way, forward or back.
+
+        Raises:
+            InputError: outputs that are not finite.
+        """
+        texts, group, examples = self._texts, self._pass.groups[number], self.groups[number]
+        own = np.searchsorted(examples, texts.examples[group.texts.start : group.texts.stop])
+        by_text = np.asarray(gate)[..., own] if np.ndim(gate) == 3 else gate
+        given = self._pass.forward(group, by_text)
+        losses, slopes = np.full(len(examples), np.nan), np.zeros(given.shape, given.dtype)
+        for place, (example, members) in enumerate(_of_examples(texts.examples, group.texts)):
+            losses[place], slopes[members] = self._grade(example, given[members])
         if not np.isfinite(given).all():
             raise InputError("outputs are not finite without any override: look for NaN or infinity in the weights")
-        progress(float(done + len(given)), float(2 * len(texts.encodings)))
-        by_text = several.back(group, slopes)
-        owners = texts.examples[group.texts.start : group.texts.stop]
-        starts = np.flatnonzero(np.diff(owners, prepend=-1))
-        found[..., owners[starts]] = np.add.reduceat(by_text, starts, axis=-1)
-        done += 2 * len(given)
-        progress(float(done), float(2 * len(texts.encodings)))
-    return GateGradients(losses, found[0], found[1])
+        report(len(given))
+        found = np.add.reduceat(self._pass.back(group, slopes), np.flatnonzero(np.diff(own, prepend=-1)), axis=-1)
+        report(len(given))
+        return GateGradients(losses, found[0], found[1])
 
 
 def _of_examples(examples: Int[np.ndarray, " texts"], texts: range) -> Iterator[tuple[int, slice]]:
@@ -206,13 +251,12 @@ class _Pass:
         sweep_input: SweepInput,
         replaced: Ablation,
         texts: GateTexts,
-        gate: float | Float[np.ndarray, "layers heads"],
+        tokens: int | None,
     ):
         self.sweep_input, config = sweep_input, sweep_input.model.config
-        layout = _lay_out(sweep_input, texts.examples)
-        rows, row_length = layout.rows, layout.packed.row_length
+        layout = _lay_out(sweep_input, texts.examples, tokens)
         self.groups = layout.groups
-        self.runner = BlockRunner(sweep_input, layout.packed, None, Blocks(rows, 1))
+        self.runner = BlockRunner(sweep_input, layout.packed, None, Blocks(layout.rows, 1))
         self.keeps = layout.keeps and self.runner.mesh is None
         graphdef, self.state = self.runner.head
         self.read = _Read(graphdef, self.runner.longest, sweep_input.readout, self.runner.mesh)
@@ -220,19 +264,25 @@ class _Pass:
             self.runner.changes(layer, [tuple(change for change in replaced.changes if change.layer == layer)])
             for layer in range(config.num_hidden_layers)
         ]
-        by_layer = np.broadcast_to(gate, (config.num_hidden_layers, config.num_attention_heads))
-        self.gates = []
-        for kept, own in zip(self.runner.kept, by_layer, strict=True):
-            shape = (1, rows, row_length, len(kept))
-            self.gates.append(jnp.broadcast_to(jnp.asarray(own[list(kept)], sweep_input.numerics.wide), shape))
+        self.columns = (config.num_hidden_layers, config.num_attention_heads)
 
-    def forward(self, group: _Group) -> Shaped[np.ndarray, "texts ..."]:
-        """What the readout gives for each text of a group."""
-        given = []
+    def forward(
+        self,
+        group: _Group,
+        gate: float | Float[np.ndarray, "layers heads"] | Float[np.ndarray, "layers heads texts"],
+    ) -> Shaped[np.ndarray, "texts ..."]:
+        """What the readout gives for each text of a group.
+
+        Args:
+            gate: for all heads, for each, or for each in each of the group's texts.
+        """
+        given, of_each = [], np.ndim(gate) == 3
+        by_text = np.broadcast_to(gate, (*self.columns, len(group.texts)) if of_each else self.columns)
         for chunk in group.chunks:
             hidden, trail = self.runner.embed([chunk]), list[_Way]()
+            of_tokens = by_text[..., self._owners(chunk, group.texts.start)] if of_each else by_text[..., None, None]
             for layer in range(len(self.changes)):
-                hidden, way = self._step(layer, hidden, self.runner.rows([chunk]))
+                hidden, way = self._step(layer, hidden, self.runner.rows([chunk]), self._gates(layer, of_tokens[layer]))
                 trail.append(way)
             group.trails.append((trail, hidden))
             given.append(self.read(hidden, self._known(chunk)))
@@ -313,10 +363,27 @@ class _Pass:
         lengths = np.maximum(packed.lengths[where], 1)  # the mean of no token would have no gradient
         return _Known(self.state, self.runner.rows([chunk]), jnp.asarray(lengths), at, targets)
 
-    def _step(self, layer: int, hidden: Block, rows: BlockRows) -> tuple[Block, "_Way"]:
+    def _owners(self, chunk: int, first: int) -> Int[np.ndarray, "rows token"]:
+        """The text, counted from the group's first, of each token of a chunk; of empty slots any."""
+        packed, (where,) = self.runner.packed, self.runner.where([chunk])
+        places = np.maximum(packed.segments[where] - 1, 0)
+        texts = np.maximum(packed.examples[where] - first, 0)
+        return np.asarray(np.take_along_axis(texts, places, axis=1))
+
+    def _gates(
+        self, layer: int, gates: Float[np.ndarray, "heads #rows #token"]
+    ) -> Float[Array, "runs rows token heads"]:
+        """A layer's gates at the tokens of a chunk."""
+        rows, kept = self.runner.blocks.rows, list(self.runner.kept[layer])
+        whole = np.broadcast_to(gates[kept], (len(kept), rows, self.runner.packed.row_length))
+        return jnp.asarray(np.moveaxis(whole, 0, -1)[None], self.sweep_input.numerics.wide)
+
+    def _step(
+        self, layer: int, hidden: Block, rows: BlockRows, gates: Float[Array, "runs rows token heads"]
+    ) -> tuple[Block, "_Way"]:
         """A layer, and the way back through it."""
         recipe, mesh = self.runner.recipes[layer], self.runner.mesh
-        given = _Given(self.runner.weights[layer], rows, self.gates[layer], self.changes[layer])
+        given = _Given(self.runner.weights[layer], rows, gates, self.changes[layer])
         if self.keeps:
             after, back = _forward_keeping(given, hidden, recipe=recipe)
             return after, partial(_back_kept, back, rows)
@@ -354,8 +421,12 @@ class _Layout:
     rows: int
 
 
-def _lay_out(sweep_input: SweepInput, examples: Int[np.ndarray, " texts"]) -> _Layout:
-    """Groups as large as memory allows, each filling whole chunks of rows as far as its examples let it."""
+def _lay_out(sweep_input: SweepInput, examples: Int[np.ndarray, " texts"], tokens: int | None) -> _Layout:
+    """Groups as large as memory allows, each filling whole chunks of rows as far as its examples let it.
+
+    Args:
+        tokens: that a group has at most, about; a chunk then is a group.
+    """
     config, lengths = sweep_input.model.config, total_lengths(sweep_input.texts)
     row_length = choose_length(config, lengths)
     largest = int(np.bincount(examples, lengths).max())
@@ -363,6 +434,8 @@ def _lay_out(sweep_input: SweepInput, examples: Int[np.ndarray, " texts"]) -> _L
     token_bytes = (_kept_bytes if keeps else _hidden_bytes)(config, row_length)
     rows = max(1, default_tokens(config) // row_length)
     most = max(1, GROUP_BYTES // (rows * row_length * token_bytes)) * rows
+    if tokens is not None:
+        most = rows = max(1, min(most, tokens // row_length))
     groups = [*_cut(examples, lengths, row_length, most)]
     parts = [pack(sweep_input.texts[group.start : group.stop], row_length) for group in groups]
     rows = min(rows, max(part.rows for part in parts))

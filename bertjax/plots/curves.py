@@ -28,11 +28,13 @@ class Curve:
         name: of the order.
         scores: as they are printed; of several draws each.
         ends: of the scores' intervals, for a single draw; None where there are none.
+        left: how many heads are left at each of its points, descending; None for those of all curves.
     """
 
     name: str
     scores: Float[np.ndarray, "draws points"]
     ends: Float[np.ndarray, "2 points"] | None = None
+    left: Int[np.ndarray, " points"] | None = None
 
 
 def make_curves(
@@ -67,10 +69,11 @@ def make_curves(
     with context("default"):
         figure = start_page(title, subtitle, BOTTOM, HEIGHT)
         axes = add_axes(figure, LEFT, BOTTOM, WIDTH - LEFT - RIGHT, HEIGHT)
-        places, colours = np.array([count, *left]), list[str]()
+        colours = list[str]()
         for number, curve in enumerate(curves):
             several = len(curve.scores) > 1
             colour = GREY if several else COLOURS[number % len(COLOURS)]
+            places = np.array([count, *(left if curve.left is None else curve.left)])
             drawn = np.concatenate([np.full((len(curve.scores), 1), score), curve.scores], axis=1)
             band = curve.ends
             if several:
@@ -83,7 +86,7 @@ def make_curves(
         _name_lines(axes, curves, colours)
         axes.axhline(score, color=INK, linewidth=1.0, linestyle=(0, (4, 3)), zorder=2)
         axes.set_xlim(count, 0)
-        axes.set_xticks(places.tolist())
+        axes.set_xticks([count, *left.tolist()])
         axes.grid(color=PALE, linewidth=0.8)
         axes.set_axisbelow(True)
         axes.set_xlabel("heads left", fontsize=9.5, color=INK)

@@ -6,7 +6,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from bertjax.arguments import parse_head_name
 from bertjax.errors import InputError, some_of
@@ -161,22 +161,30 @@ def _curves(saved: Contents, rows: Sequence[Row], measure: Measure) -> "Figure":
     drawn, curves = list[Float[np.ndarray, " points"]](), list[Curve]()
     for order in saved.summary["pruning"]["orders"]:
         own = [by_name[order["runs"][str(left)]] for left in points]
-        scores = measure.factor * column(own, "score")
         if order["name"].startswith("random"):
-            drawn.append(scores)
+            drawn.append(measure.factor * column(own, "score"))
         else:
-            ends = (
-                None
-                if own[0].low is None
-                else scores - measure.factor * column(own, "difference") + _ends(own, measure)
-            )
-            curves.append(Curve(order["name"], scores[None], ends))
+            curves.append(_curve(order["name"], own, measure))
+    closed = [learned for learned in saved.summary["pruning"].get("gates", ()) if learned["run"] is not None]
+    gates = sorted(closed, key=lambda learned: -learned["left"])
+    if gates:
+        own, left = [by_name[learned["run"]] for learned in gates], [learned["left"] for learned in gates]
+        curves.append(_curve("gates", own, measure, np.array(left)))
     if drawn:
         curves.append(Curve("random", np.stack(drawn)))
     model = saved.summary["model"]
     every = model["layers"] * model["heads"], measure.factor * float(column(rows[:1], "base")[0])
     title = f"{measure.label} as heads go, {_what(saved)}"
     return make_curves(np.array(points), curves, every, title, _where(saved), measure=measure)
+
+
+def _curve(name: str, rows: Sequence[Row], measure: Measure, left: Int[np.ndarray, " points"] | None = None) -> Curve:
+    """The scores of sets of heads, with the intervals of their changes."""
+    scores = measure.factor * column(rows, "score")
+    ends = None
+    if rows[0].low is not None:
+        ends = scores - measure.factor * column(rows, "difference") + _ends(rows, measure)
+    return Curve(name, scores[None], ends, left)
 
 
 def _weighed(rows: Sequence[Row], measure: Measure) -> Weighed | None:

@@ -13,7 +13,15 @@ from bertjax.study.provenance import command_line, versions, where_from
 from bertjax.study.removal import heads_gone_in, save_without_heads
 from bertjax.study.run import ablate, estimate_job, run_job
 from bertjax.study.settings import COLLECTIONS, Settings, available_modes, check_settings, for_this_device
-from bertjax.study.tables import importance_table, parity_table, plan_table, pruning_table, shapley_line, trust_table
+from bertjax.study.tables import (
+    gates_table,
+    importance_table,
+    parity_table,
+    plan_table,
+    pruning_table,
+    shapley_line,
+    trust_table,
+)
 
 __all__ = [
     "COLLECTIONS",
@@ -30,6 +38,7 @@ __all__ = [
     "conclude",
     "estimate_job",
     "for_this_device",
+    "gates_table",
     "head_interactions",
     "heads_gone_in",
     "importance",

@@ -149,7 +149,8 @@ def _warn_if_silent(base: np.ndarray, outputs: np.ndarray, ablations: Sequence[A
     """Name the ablations that changed no output by more than rounding: often a mistake, never silent."""
     scale = 64 * float(np.finfo(np.float32).eps) * max(1.0, float(np.abs(base).max()))
     changes = np.abs(outputs - base[None]).reshape(len(ablations), -1).max(axis=1)
-    silent = [ablation.name for ablation, change in zip(ablations, changes, strict=True) if change <= scale]
+    pairs = zip(ablations, changes, strict=True)
+    silent = [ablation.name for ablation, change in pairs if change <= scale and ablation.changes]
     if silent:
         warnings.warn(f"ablating {some_of(silent)} changed no output of any example", NoEffectWarning, stacklevel=4)
     return silent

@@ -115,6 +115,8 @@ def pruning_table(results: Results, metric: str | None = None) -> PlainTable:
     """
     measure, told = results.measure(metric), results.summary["pruning"]
     rows = {row.name: row for row in results.rows_of(metric)}
+    if not told["orders"]:
+        return gates_table(results, metric)
     single = [order for order in told["orders"] if not order["name"].startswith("random")]
     drawn = [order for order in told["orders"] if order["name"].startswith("random")]
     base = next(iter(rows.values())).base
@@ -132,11 +134,40 @@ def pruning_table(results: Results, metric: str | None = None) -> PlainTable:
             ends = (sum(known) / len(known), min(known), max(known)) if known else (None, None, None)
             cells += [measure.score(end) for end in ends]
         table.add_row(left, *cells)
-    counts = count_of(results.summary["data"]["examples"], "example")
-    chosen = f"{told['chosen_on']:,} other examples chose the orders; these" if told["chosen_on"] else "these"
-    table.caption = f"{chosen} scores are of {counts}"
-    table.caption_justify = "left"
+    table.caption, table.caption_justify = _judged_on(results), "left"
     return table
+
+
+def gates_table(results: Results, metric: str | None = None) -> PlainTable:
+    """Scores with the heads whose learned gates are open, at each price.
+
+    Args:
+        results: of `prune`, with gates.
+        metric: by default the main one.
+    """
+    measure, told = results.measure(metric), results.summary["pruning"]
+    rows = {row.name: row for row in results.rows_of(metric)}
+    base = next(iter(rows.values())).base
+    table = PlainTable(title="Learned gates", title_justify="left", box=SIMPLE_HEAD)
+    for name in ("price", "heads left", measure.label_in_unit, "change", "95 % CI"):
+        table.add_column(name, justify="right")
+    for learned in told["gates"]:
+        row = rows.get(learned["run"])
+        if row is None:  # no gate is closed
+            table.add_row(f"{learned['strength']:g}", str(learned["left"]), measure.score(base), "", "")
+            continue
+        change = "" if row.difference is None else measure.change(row.difference)
+        ends = "" if row.low is None or row.high is None else f"{measure.change(row.low)} to {measure.change(row.high)}"
+        table.add_row(f"{learned['strength']:g}", str(learned["left"]), measure.score(row.score), change, ends)
+    price = "price: of all open gates together, in losses of the whole model"
+    table.caption, table.caption_justify = f"{price}; {_judged_on(results)}", "left"
+    return table
+
+
+def _judged_on(results: Results) -> str:
+    """Which examples chose the orders, and which judge them."""
+    chosen, counts = results.summary["pruning"]["chosen_on"], count_of(results.summary["data"]["examples"], "example")
+    return f"{f'{chosen:,} other examples chose the orders; these' if chosen else 'these'} scores are of {counts}"
 
 
 def shapley_line(results: Results) -> str:

@@ -6,7 +6,7 @@ any sweep of sets; the summary says which set belongs to which order.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -15,7 +15,15 @@ import numpy as np
 from jaxtyping import Float
 
 from bertjax import arguments
-from bertjax.attribution import ablated_losses, gradient_costs, heads_left, magnitudes, order_by, steps_of
+from bertjax.attribution import (
+    Learning,
+    ablated_losses,
+    gradient_costs,
+    heads_left,
+    magnitudes,
+    order_by,
+    steps_of,
+)
 from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.errors import InputError
 from bertjax.formatting import count_of, format_duration
@@ -23,6 +31,7 @@ from bertjax.interventions import Ablation, ablation, every_head
 from bertjax.progress import Progress, shown, silent
 from bertjax.results import Results
 from bertjax.study.derived.frame import Outcome, run_derived
+from bertjax.study.derived.gates import LearnedGates, learn_gates
 from bertjax.study.derived.job import level_out, settings_of_options
 from bertjax.study.derived.options import JobOptions
 from bertjax.study.job import Job, check_scorable, encode
@@ -31,7 +40,9 @@ from bertjax.study.run import check_finite, estimate_runs, sweep_job
 from bertjax.study.settings import Settings, check_settings, for_this_device, in_float32
 
 JOURNALS = "pruning-*"
-ORDERS = ("gradient", "greedy", "magnitude", "random", "reversed")
+ORDERS = ("gradient", "greedy", "magnitude", "gates", "random", "reversed")
+NESTED = ("gradient", "greedy", "magnitude")
+"""Orders in which heads go one after another; gates close sets of heads, at each price another."""
 Line = Callable[[str], None]
 
 
@@ -40,10 +51,12 @@ class Pruning:
     """Which orders, and how finely they are made.
 
     Args:
-        orders: of `ORDERS`; 'reversed' is the first of the others backwards.
+        orders: of `ORDERS`; 'reversed' is the first of `NESTED` backwards.
         gradient_share, greedy_share: of all heads, which goes before gradients, or exact losses, are taken anew.
         draws: of random orders.
         points: of each curve.
+        strengths: prices at which gates are learned: what all open gates cost together, in losses of the whole model.
+        learning: how gates are learned.
 
     Raises:
         InputError: no such order or number.
@@ -54,6 +67,8 @@ class Pruning:
     greedy_share: float = 0.05
     draws: int = 20
     points: int = 10
+    strengths: tuple[float, ...] = (0.1, 0.3, 0.6, 1.0, 2.0, 4.0)
+    learning: Learning = field(default_factory=Learning)
 
     def __post_init__(self) -> None:
         for order in arguments.several(self.orders, "orders", f"a list of {', '.join(ORDERS)}", str):
@@ -62,6 +77,14 @@ class Pruning:
             raise InputError("an order is named twice: name each once")
         if not {*self.orders} - {"random", "reversed"}:
             raise InputError("orders at random, and backwards, are to be seen beside another: give one")
+        if "reversed" in self.orders and not {*self.orders} & {*NESTED}:
+            raise InputError(f"gates have no order that could be reversed: give one of {', '.join(NESTED)} too")
+        strengths = arguments.several(self.strengths, "strengths", "a list of numbers from 0", int | float)
+        if not strengths or not all(0 <= strength < np.inf for strength in strengths):
+            arguments.refuse("strengths", "a list of numbers from 0", self.strengths)
+        if len({*map(float, strengths)}) < len(strengths):
+            raise InputError("a strength is given twice: give each once")
+        arguments.instance(self.learning, "learning", Learning, "a bertjax.attribution.Learning")
         for name in ("gradient_share", "greedy_share"):
             share = getattr(self, name)
             if not isinstance(share, int | float) or not 0 < share <= 1:
@@ -155,8 +178,16 @@ def _choose_and_judge(pruning: Pruning, say: Line, progress: Progress, keep: boo
         say(f"{len(choosing.examples):,} examples choose the orders, {len(judging.examples):,} others judge them")
     if keep:
         say(f"results go to {job.settings.directory}")
-    orders = _Chooser(choosing, pruning, say, progress, keep).orders()
+    chooser = _Chooser(choosing, pruning, say, progress, keep)
+    orders, gates = chooser.orders(), chooser.gates()
     runs, named = _runs(judging, orders, pruning.points)
+    runs += [
+        ablation(judging.model.config, learned.closed, job.settings.mode, learned.run)
+        for learned in gates
+        if learned.run
+    ]
+    if not runs:
+        raise InputError("all gates stay open at these prices: give higher ones, or another order too")
     judging = replace(judging, ablations=runs)
     means = means_of(judging)
     say(f"judging {count_of(len(runs), 'set')}: about {format_duration(estimate_runs(judging, runs).seconds)}")
@@ -164,10 +195,11 @@ def _choose_and_judge(pruning: Pruning, say: Line, progress: Progress, keep: boo
     result = sweep_job(judging, means, say, progress, journal)
     assert result is not None
     check_finite(runs, result, journal)
-    points = heads_left(len(orders[0].heads), pruning.points)
+    points = heads_left(len(chooser.heads), pruning.points)
     told = {"gradient_share": pruning.gradient_share, "greedy_share": pruning.greedy_share, "points": points}
     described = [_describe(order, named[order.name]) for order in orders]
-    more = {"pruning": {"chosen_on": chosen_on, **told, "orders": described}}
+    learned = {"gates": [learned.describe() for learned in gates]} if gates else {}
+    more = {"pruning": {"chosen_on": chosen_on, **told, "orders": described, **learned}}
     return Outcome(judging, level_out(result), means, more)
 
 
@@ -186,7 +218,7 @@ def _check(settings: Settings) -> None:
 
 def _parts(job: Job, pruning: Pruning) -> tuple[Job, Job]:
     """The job on a half of its examples that is drawn, and on the other; on all, where no order needs any to choose."""
-    if not {"gradient", "greedy"} & {*pruning.orders}:
+    if not {"gradient", "greedy", "gates"} & {*pruning.orders}:
         return job, job
     count = len(job.examples)
     if count < 4:
@@ -224,6 +256,16 @@ class _Chooser:
             drawn = [rng.permutation(len(self.heads)) for _ in range(self.pruning.draws)]
             found += [Order(f"random {n}", tuple(self.heads[place] for place in one)) for n, one in enumerate(drawn)]
         return found
+
+    def gates(self) -> list[LearnedGates]:
+        """Learned gates, if they are asked for."""
+        if "gates" not in self.pruning.orders:
+            return []
+        strengths, learning = self.pruning.strengths, self.pruning.learning
+        journal = self.job.settings.directory / "pruning-gates" if self.keep else None
+        return learn_gates(
+            self.job, strengths, learning, self.means, say=self.say, progress=self.progress, journal=journal
+        )
 
     def _by_gradient(self) -> list[tuple[int, int]]:
         self.say("order by gradients")
