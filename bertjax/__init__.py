@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         load,
     )
     from bertjax.results import Results, read_results
-    from bertjax.study import ablate, head_interactions, importance, prune, shapley_values
+    from bertjax.study import ablate, head_interactions, head_roles, importance, prune, shapley_values
 
 __version__ = "0.1.0"
 
@@ -53,7 +53,7 @@ _ROOM_OF = {
         ["BertForTokenClassification", "BertModel", "ModelOutput", "Numerics", "Overrides", "load"], "model"
     ),
     **dict.fromkeys(["Results", "read_results"], "results"),
-    **dict.fromkeys(["ablate", "head_interactions", "importance", "prune", "shapley_values"], "study"),
+    **dict.fromkeys(["ablate", "head_interactions", "head_roles", "importance", "prune", "shapley_values"], "study"),
     **dict.fromkeys(["use_compile_cache"], "machine"),
 }
 
@@ -67,6 +67,7 @@ _ROOMS = {
     "engine",
     "evidence",
     "plots",
+    "probes",
     "results",
     "study",
 }
@@ -98,6 +99,7 @@ __all__ = [
     "errors",
     "estimate",
     "head_interactions",
+    "head_roles",
     "importance",
     "load",
     "mean_head_outputs",

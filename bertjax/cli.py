@@ -24,6 +24,7 @@ from bertjax.commands import (
     run_prune,
     run_remove_heads,
     run_report,
+    run_roles,
     run_shapley,
     run_show,
 )
@@ -133,6 +134,7 @@ def _parser(command: str | None = None) -> Parser:
     _add_shapley(commands, command in ("shapley", None))
     _add_prune(commands, command in ("prune", None))
     _add_remove_heads(commands)
+    _add_roles(commands, command in ("roles", None))
     _add_saved(commands)
     _add_parity(commands)
     _add_data(commands)
@@ -284,6 +286,22 @@ def _add_remove_heads(commands: "argparse._SubParsersAction[Parser]") -> None:
     add("--overwrite", action="store_true", help="replace the checkpoint in DIR")
 
 
+def _add_roles(commands: "argparse._SubParsersAction[Parser]", with_settings: bool) -> None:
+    text = (
+        "What kind of head each is: how much of its attention goes to the previous and next token, [CLS], [SEP], "
+        "punctuation, the same word elsewhere, the other text of a pair, by weights and by the norms of what is added "
+        "up; how spread it is; each beside uniform attention. Any model and any texts: no labels, no task head."
+    )
+    parser = _add_command(commands, "roles", run_roles, "what kind of head each is, by where it looks", text)
+    if with_settings:
+        adder = _adder(parser)
+        add = adder("model and texts")
+        add("model", "directory, hub id, or package:NAME", metavar="M")
+        add("task", "whose texts are read, pairs together; mlm reads lines of any text", metavar="T")
+        _add_texts(adder("examples"))
+        _add_place(adder("results"), parser, "roles")
+
+
 def _add_derived(adder: Callable[[str], Callable[..., None]], heads: bool = True) -> None:
     """The options of a job whose results are made of a sweep's.
 
@@ -378,9 +396,7 @@ def _add_metric(add: Callable[..., None]) -> None:
     add("metric", text, metavar="M")
 
 
-def _add_source(add: Callable[..., None]) -> None:
-    from bertjax.tasks import PLL
-
+def _add_texts(add: Callable[..., None]) -> None:
     add("split", "part of the data", metavar="NAME")
     add(
         "data",
@@ -399,6 +415,12 @@ def _add_source(add: Callable[..., None]) -> None:
     add("seed", "seed for drawing examples and subsets, and for the statistics", type=whole, metavar="S")
     length = "cut texts after N tokens (default the model's own, or 128)"
     add("max_length", length, type=positive, metavar="N")
+
+
+def _add_source(add: Callable[..., None]) -> None:
+    from bertjax.tasks import PLL
+
+    _add_texts(add)
     prompts = (
         "put before first and second texts: names of the model's prompts, or texts with a space, such as 'query: '"
     )
@@ -462,7 +484,7 @@ def _add_saved(commands: "argparse._SubParsersAction[Parser]") -> None:
     plot.add_argument(
         "--figure",
         default="auto",
-        choices=["auto", "map", "ranking", "layers", "pairs", "curves", "attention", "change"],
+        choices=["auto", "map", "ranking", "layers", "pairs", "curves", "roles", "attention", "change"],
     )
     plot.add_argument("-o", "--output", required=True, metavar="FILE", help="ends in .png, .pdf or .svg")
     plot.add_argument("--metric", metavar="M", help="(default the main one)")

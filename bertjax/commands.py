@@ -141,6 +141,20 @@ def run_interactions(options: argparse.Namespace) -> int:
     return 0
 
 
+def run_roles(options: argparse.Namespace) -> int:
+    """`bertjax roles`."""
+    from bertjax.study import kinds_lines, roles_table, run_roles
+
+    _choose_cache(options)
+    settings = _settings_ending_in(options, "roles")
+    results = _with_bar("reading", partial(run_roles, settings))
+    say(roles_table(results), wrap=True)
+    for line in kinds_lines(results):
+        say(line, wrap=True)
+    say(f"results in {settings.directory}, picture in {settings.directory / results.picture}")
+    return 0
+
+
 def run_shapley(options: argparse.Namespace) -> int:
     """`bertjax shapley`."""
     from bertjax.study import Budget, run_shapley, shapley_line

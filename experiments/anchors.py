@@ -42,11 +42,12 @@ from jaxtyping import Float
 from rich.table import Table
 
 from bertjax.errors import ConfigError, DataError
+from bertjax.plots import Panel
 from experiments.frames.example import attend, describe_example, draw_example
 from experiments.frames.links import measure_published
 from experiments.frames.sources import PUBLISHED, read_published
 from experiments.shared.agreement import compare_maps
-from experiments.shared.maps import Panel, draw_maps
+from experiments.shared.maps import draw_maps
 from experiments.shared.program import Outcome, Run, make_parser, run_program
 from experiments.shared.samples import PUBLISHED_LENGTH
 from experiments.words.annotated import AnnotatedSample

@@ -30,9 +30,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 import bertjax
+from bertjax.plots import Panel
 from experiments.shared.agreement import compare_maps, format_agreement
 from experiments.shared.attention import reduce_attention
-from experiments.shared.maps import Panel, draw_maps
+from experiments.shared.maps import draw_maps
 from experiments.shared.program import Outcome, Run, describe_settings, make_parser, run_program
 from experiments.shared.samples import (
     PUBLISHED_LENGTH,

@@ -21,11 +21,12 @@ ROOMS = {
     "evidence": set(),
     "plots": {"evidence"},
     "results": {"data", "evidence", "plots"},
-    "tasks": {"checkpoints", "model", "data", "interventions", "engine", "evidence"},
+    "tasks": {"checkpoints", "model", "data", "interventions", "engine", "evidence", "probes"},
     "attribution": {"checkpoints", "model", "data", "interventions", "engine", "evidence", "tasks"},
+    "probes": {"checkpoints", "model", "data", "interventions", "evidence"},
     "study": {
         *("checkpoints", "model", "data", "interventions", "engine", "evidence", "plots", "results", "tasks"),
-        "attribution",
+        *("attribution", "probes"),
     },
 }
 WITHOUT_JAX = {"evidence", "plots", "results"}

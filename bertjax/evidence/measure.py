@@ -20,6 +20,8 @@ class Measure:
         greater_is_better: False for losses and errors, such as a cross-entropy.
         of_effects: whether its scores are themselves effects, of which 0 is none, such as a Shapley value: there is no
             score without an ablation that they would be a change of.
+        compared_with: what scores are compared with where that is not the model without ablation, such as 'uniform
+            attention': then they are of a head itself, not of the model without it.
 
     >>> Measure("Accuracy").with_unit(Measure("Accuracy").change(-0.0123))
     '−1.23 points'
@@ -31,6 +33,7 @@ class Measure:
     unit: str = POINTS
     greater_is_better: bool = True
     of_effects: bool = False
+    compared_with: str = ""
 
     @property
     def factor(self) -> float:
@@ -63,9 +66,21 @@ class Measure:
         return "" if self.greater_is_better else "lower is better"
 
     @property
+    def base(self) -> str:
+        """Of what the score is that all others are compared with."""
+        return f"of {self.compared_with}" if self.compared_with else "without ablation"
+
+    @property
+    def is_of_model(self) -> bool:
+        """Whether changes are losses and gains of a model without some heads, and not facts about heads."""
+        return not self.of_effects and not self.compared_with
+
+    @property
     def caption(self) -> str:
         """What an axis of scores, with their changes, is called."""
-        return self.label_in_unit if self.of_effects else f"{self.label_in_unit} (change)"
+        if self.of_effects:
+            return self.label_in_unit
+        return f"{self.label_in_unit} ({'difference' if self.compared_with else 'change'})"
 
     @property
     def label_in_unit(self) -> str:

@@ -72,7 +72,7 @@ class Metric:
         lowest, highest: the bounds of possible scores; infinite where there is none.
         unit: what scores are printed in: 'points' is 100 times the score, and any other prints it as it is.
         greater_is_better: False for losses and errors: then a fall of the score is a gain.
-        of_effects: as in `Measure`.
+        of_effects, compared_with: as in `Measure`.
         needs: what the labels must contain; without it the score is undefined (or always 0) for any outputs: two
             different labels, the positive label, or both the positive label and another.
         scorer: the metric as a function of how often each example counts: takes the arguments of `function` and
@@ -104,6 +104,7 @@ class Metric:
     unit: str = POINTS
     greater_is_better: bool = True
     of_effects: bool = False
+    compared_with: str = ""
     needs: Needs = "nothing"
     scorer: Callable[[Outputs, Labels, int], Scorer] | None = None
     sums: Sums | None = None
@@ -143,7 +144,7 @@ class Metric:
     @property
     def measure(self) -> Measure:
         """How its scores are called and printed, and which way is better."""
-        return Measure(self.label, self.unit, self.greater_is_better, self.of_effects)
+        return Measure(self.label, self.unit, self.greater_is_better, self.of_effects, self.compared_with)
 
     @property
     def of_one_label(self) -> bool:

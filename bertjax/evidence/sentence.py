@@ -29,6 +29,8 @@ def summarise(evidence: Evidence, names: Sequence[str], kind: str) -> str:
     unknown = int(defined.sum()) - raised - lowered
     if measure.of_effects:
         return _of_effects(evidence, labels, kind, raised, lowered)
+    if measure.compared_with:
+        return _compared(evidence, labels, kind, raised, lowered)
     counts = f"the score for {raised} of {count_of(total, kind)} and lowers it for {lowered}"
     parts = [f"Ablating one {kind} raises {counts}, at q < {Q} ({_name(evidence)})"]
     place = int(np.nanargmax(gains))
@@ -57,6 +59,17 @@ def _of_effects(evidence: Evidence, labels: Sequence[str], kind: str, above: int
     unknown = int(np.isfinite(values).sum()) - above - below
     if unknown:
         parts.append(_unknown(evidence, unknown, kind))
+    return "; ".join(parts) + "."
+
+
+def _compared(evidence: Evidence, labels: Sequence[str], kind: str, above: int, below: int) -> str:
+    """The sentence of a metric that compares heads with something else than the model without ablation."""
+    differences, measure = evidence.difference, evidence.metric.measure
+    counted = f"for {above} of {count_of(len(labels), kind)} and below it for {below}"
+    parts = [f"{measure.label} is above that of {measure.compared_with} {counted}, at q < {Q}"]
+    for place, called in ((int(np.nanargmax(differences)), "largest"), (int(np.nanargmin(differences)), "smallest")):
+        score = measure.with_unit(measure.score(float(evidence.score[place])))
+        parts.append(f"the {called} is {score} for {labels[place]}, {_change(evidence, place)}")
     return "; ".join(parts) + "."
 
 

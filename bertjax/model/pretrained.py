@@ -262,20 +262,21 @@ def _run(graphdef: Graph, state: State, inputs: Inputs, overrides: Overrides | N
     return nnx.merge(graphdef, state).forward(inputs, overrides)
 
 
-def compute(function: Callable[[ModelOutput], T], model: PretrainedModel, inputs: Inputs) -> T:
+def compute(function: Callable[..., T], model: PretrainedModel, inputs: Inputs, *arrays: Any) -> T:
     """A function of a model's output, compiled with the model: what it leaves out is not kept.
 
     Args:
-        function: defined once; each new one is compiled again.
+        function: of the `ModelOutput` and of the arrays; defined once, since each new one is compiled again.
+        arrays: what else it takes.
     """
     graph, state = nnx.split(model)
-    value: T = _compute(graph, state, inputs, function)
+    value: T = _compute(graph, state, inputs, arrays, function)
     return value
 
 
-@partial(jax.jit, static_argnums=(0, 3))
-def _compute(graphdef: Graph, state: State, inputs: Inputs, function: Callable[[ModelOutput], T]) -> T:
-    return function(nnx.merge(graphdef, state).forward(inputs))
+@partial(jax.jit, static_argnums=(0, 4))
+def _compute(graphdef: Graph, state: State, inputs: Inputs, arrays: tuple[Any, ...], function: Callable[..., T]) -> T:
+    return function(nnx.merge(graphdef, state).forward(inputs), *arrays)
 
 
 def check_config(config: Any) -> BertConfig:

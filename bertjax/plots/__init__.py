@@ -19,6 +19,7 @@ from bertjax.plots.cells import STRENGTH, Colours, colour_cells, write_changes
 from bertjax.plots.curves import Curve, make_curves
 from bertjax.plots.heads_map import make_heads
 from bertjax.plots.pairs_map import make_pairs
+from bertjax.plots.panels import Panel, make_panels
 from bertjax.plots.ranking import make_ranking
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "WIDTH",
     "Colours",
     "Curve",
+    "Panel",
     "Weighed",
     "add_axes",
     "add_note",
@@ -41,6 +43,7 @@ __all__ = [
     "make_heads",
     "make_layers",
     "make_pairs",
+    "make_panels",
     "make_ranking",
     "make_sets",
     "save_page",

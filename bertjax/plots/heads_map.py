@@ -158,8 +158,8 @@ def _outlines(changes: Map, measure: Measure) -> list[Outline]:
     outlines: list[Outline] = []
     effects = np.nan_to_num(changes)  # an undefined head is neither a loss nor a gain
     gains = measure.sign * effects
-    worst, best = ("lowest", "highest") if measure.of_effects else ("largest loss", "largest gain")
-    if measure.of_effects and measure.sign < 0:
+    worst, best = ("largest loss", "largest gain") if measure.is_of_model else ("lowest", "highest")
+    if not measure.is_of_model and measure.sign < 0:
         worst, best = best, worst
     kinds = ((gains.argmin(), -1, worst, "-"), (gains.argmax(), 1, best, (0, (2, 1))))
     for place, side, label, style in kinds:

@@ -232,7 +232,8 @@ class Contents:
         """Model, data and mode in one line."""
         summary = self.summary
         data = f"{summary['data']['task']}, {count_of(summary['data']['examples'], 'example')}"
-        return f"{summary['model']['name']} on {data}, mode {summary['mode']['name']}"
+        what = f"{summary['model']['name']} on {data}"
+        return what if self.measure().compared_with else f"{what}, mode {summary['mode']['name']}"
 
     def largest(self, count: int = SHOWN) -> list[tuple[str, ...]]:
         """The ablations with the largest effects on the main metric as texts."""
@@ -267,7 +268,8 @@ def positive_name(summary: Mapping[str, Any], metrics: Sequence[str]) -> str | N
 
 def describe_numbers(measure: Measure) -> str:
     """A note below a table: in what its scores and changes are, and which way is better where that is unusual."""
-    numbers = "effects" if measure.of_effects else "scores and changes"
+    change = "differences" if measure.compared_with else "changes"
+    numbers = "effects" if measure.of_effects else f"scores and {change}"
     what = f"{numbers} in {measure.unit}" if measure.unit else f"{numbers} as they are"
     return "; ".join(part for part in (what, measure.direction) if part)
 
@@ -281,7 +283,8 @@ def headings_of(measure: Measure, flips: bool = True) -> dict[int, str]:
     names = ("", "score", "change", "95 % CI", "p", "q", *(("gains", "losses") if flips else ()))
     if measure.of_effects:
         return {number: "effect" if name == "change" else name for number, name in enumerate(names) if name != "score"}
-    return dict(enumerate(names))
+    change = "difference" if measure.compared_with else "change"
+    return {number: change if name == "change" else name for number, name in enumerate(names)}
 
 
 def as_texts(row: Row, measure: Measure, least_p: float | None = None) -> tuple[str, ...]:

@@ -353,6 +353,16 @@ class ShownEffects(Shown):
         return np.asarray(outputs[:, 0])
 
 
+class ShownRoles(Shown):
+    """Texts with how much of a head's attention goes to the previous token."""
+
+    value, note = "sum", "It is the sum over the text's words of their attention to the previous token."
+
+    def values(self, outputs: Float[np.ndarray, "outputs ..."]) -> Float[np.ndarray, " examples"]:
+        """The sums of the first role, which that is."""
+        return np.asarray(outputs[:, 0])
+
+
 SHOWN: dict[str, type[Shown]] = {
     "words": ShownWords,
     "likelihoods": ShownPairs,
@@ -365,6 +375,7 @@ SHOWN: dict[str, type[Shown]] = {
     "gradients": ShownGradients,
     "interactions": ShownEffects,
     "shapley": ShownEffects,
+    "roles": ShownRoles,
 }
 
 

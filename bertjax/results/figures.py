@@ -14,12 +14,14 @@ from bertjax.evidence import Measure
 from bertjax.formatting import count_of
 from bertjax.plots import (
     Curve,
+    Panel,
     Weighed,
     make_attention,
     make_curves,
     make_heads,
     make_layers,
     make_pairs,
+    make_panels,
     make_ranking,
     make_sets,
 )
@@ -29,7 +31,7 @@ from bertjax.results.table import Row, column, significant
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FIGURES = ("auto", "map", "ranking", "layers", "pairs", "curves", "attention", "change")
+FIGURES = ("auto", "map", "ranking", "layers", "pairs", "curves", "roles", "attention", "change")
 
 
 def make_figure(
@@ -48,8 +50,9 @@ def make_figure(
         saved: the results; `Results.plot` calls this.
         figure: one of `FIGURES`: 'map' of single heads; 'ranking' of all effects with intervals; 'layers', the mean
             effect of each layer's heads or the effects of whole layers; 'pairs', heads by heads; 'attention' of a head;
-            'curves' of scores as heads are pruned; 'change', a head's attention before and after an ablation; 'auto',
-            the map, the layers, the pairs of interactions, the curves, or the sets that change most.
+            'curves' of scores as heads are pruned; 'roles', a map for each; 'change', a head's attention before and
+            after an ablation; 'auto', the map, the layers, the pairs of interactions, the curves, the roles, or the
+            sets that change most.
         metric: by default the main one.
         head: for attention, such as '3.0'; by default the one with the largest effect.
         example: for attention, the id of an example in `Contents.kept`; by default the first.
@@ -71,6 +74,10 @@ def make_figure(
         return _ranking(saved, rows, measure)
     if figure == "pairs" or (figure == "auto" and saved.summary["outputs"] == "interactions"):
         return _pairs(saved, rows, measure)
+    if figure == "roles" and metric is not None:
+        raise InputError("figure 'roles' shows all of them: leave the metric out, or take --figure map")
+    if figure == "roles" or (figure == "auto" and metric is None and saved.summary["outputs"] == "roles"):
+        return _roles(saved)
     if figure == "curves" or (figure == "auto" and "pruning" in saved.summary):
         return _curves(saved, rows, measure)
     if figure == "map" and saved.kind != "head":
@@ -100,6 +107,8 @@ def _titled(saved: Contents, measure: Measure, what: str) -> str:
     """
     if saved.summary["outputs"] == "shapley":
         return f"{measure.label}, heads {_what(saved)} in any order"
+    if measure.compared_with:
+        return f"{measure.label} beside {measure.compared_with}"
     return f"{measure.label}{',' if measure.of_effects else ' with'} {what} {_what(saved)}"
 
 
@@ -152,6 +161,20 @@ def _pairs(saved: Contents, rows: Sequence[Row], measure: Measure) -> "Figure":
     pairs = np.array([[places[head] for head in pair if head is not None] for pair in both], np.int64)
     changes, title = measure.factor * column(rows, "difference"), _titled(saved, measure, "two heads")
     return make_pairs(heads, pairs, changes, significant(rows), title, _where(saved), measure=measure)
+
+
+def _roles(saved: Contents) -> "Figure":
+    if "roles" not in saved.summary:
+        raise InputError(f"{saved.source} has no roles of heads: give results of bertjax roles")
+    shape, panels = (saved.summary["model"]["layers"], saved.summary["model"]["heads"]), list[Panel]()
+    for name in saved.summary["roles"]["definitions"]:
+        rows, values = saved.rows_of(name), np.full(shape, np.nan)
+        for row in rows:
+            values[row.layer, row.head] = row.score
+        uniform = f"{100 * (rows[0].base or 0.0):.0f}"
+        panels.append(Panel(f"{saved.measure(name).label.removeprefix('Attention to ')} ({uniform})", 100 * values))
+    note = "Beside each title: the share that uniform attention has."
+    return make_panels(panels, "Where heads look", _where(saved), "% of attention", note, scale=(0.0, 100.0))
 
 
 def _curves(saved: Contents, rows: Sequence[Row], measure: Measure) -> "Figure":

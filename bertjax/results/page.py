@@ -99,7 +99,7 @@ def page_data(saved: Contents) -> dict[str, Any]:
 def _metric(saved: Contents, name: str) -> dict[str, Any]:
     measure = saved.measure(name)
     printed = {"unit": measure.unit, "factor": measure.factor, "digits": measure.digits, "sign": measure.sign}
-    printed |= {"effects": measure.of_effects}
+    printed |= {"effects": measure.of_effects, "compared": measure.compared_with}
     return {"name": name, "label": measure.label, "positive": saved.positive_of(name), **printed}
 
 

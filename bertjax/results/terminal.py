@@ -163,7 +163,7 @@ def show_table(saved: Contents, metric: str | None = None, top: int | None = Non
     lines = [Text(saved.title, style="bold")]
     if not measure.of_effects:
         base_score = measure.score(base) if base is None else measure.with_unit(measure.score(base))
-        lines.append(Text(f"{measure.label}{_about(saved, metric)} without ablation: {base_score}"))
+        lines.append(Text(f"{measure.label}{_about(saved, metric)} {measure.base}: {base_score}"))
     lines.append(Text(saved.sentence_of(metric)))
     note = f"{len(ranked)} of {count_of(len(rows), saved.kind)}; {describe_numbers(measure)}; * q < {Q}"
     return Group(*lines, table, Text(note))

@@ -5,6 +5,7 @@ from bertjax.study.conclusion import conclude
 from bertjax.study.derived.gradients import importance, run_importance, trust_in
 from bertjax.study.derived.interactions import head_interactions, run_interactions
 from bertjax.study.derived.pruning import ORDERS, Pruning, prune, run_pruning
+from bertjax.study.derived.roles import head_roles, run_roles
 from bertjax.study.derived.shapley import Budget, run_shapley, shapley_values
 from bertjax.study.job import Job
 from bertjax.study.outputs import mean_outputs, sweep_examples
@@ -16,9 +17,11 @@ from bertjax.study.settings import COLLECTIONS, Settings, available_modes, check
 from bertjax.study.tables import (
     gates_table,
     importance_table,
+    kinds_lines,
     parity_table,
     plan_table,
     pruning_table,
+    roles_table,
     shapley_line,
     trust_table,
 )
@@ -40,19 +43,23 @@ __all__ = [
     "for_this_device",
     "gates_table",
     "head_interactions",
+    "head_roles",
     "heads_gone_in",
     "importance",
     "importance_table",
+    "kinds_lines",
     "mean_outputs",
     "parity",
     "parity_table",
     "plan_table",
     "prune",
     "pruning_table",
+    "roles_table",
     "run_importance",
     "run_interactions",
     "run_job",
     "run_pruning",
+    "run_roles",
     "run_shapley",
     "save_without_heads",
     "shapley_line",

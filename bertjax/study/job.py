@@ -92,7 +92,7 @@ def load_job(settings: Settings) -> Job:
     directory = locate(settings.model)
     model = load_model(settings, directory)
     ablations = list_ablations(settings, model.config)
-    examples, encoded = encode(settings, model, directory, _load_examples(settings, model))
+    examples, encoded = encode(settings, model, directory, read_examples(settings, model))
     return Job(settings, model, directory, ablations, examples, encoded)
 
 
@@ -131,7 +131,7 @@ def load_model(settings: Settings, directory: Path) -> PretrainedModel:
     return load(directory, dtype=settings.precision)
 
 
-def _load_examples(settings: Settings, model: PretrainedModel) -> Examples:
+def read_examples(settings: Settings, model: PretrainedModel) -> Examples:
     """The examples; labels of a user's own file are numbers where the model gives one (`num_labels` 1).
 
     Sets of labels are read by the model's names of these.

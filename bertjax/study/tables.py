@@ -10,7 +10,7 @@ from bertjax.attribution import Trust
 from bertjax.console import PlainTable
 from bertjax.engine import Estimate
 from bertjax.formatting import count_of, format_bytes, format_duration
-from bertjax.results import Results, Row
+from bertjax.results import Results, Row, column
 from bertjax.study.parity import Difference
 
 
@@ -168,6 +168,51 @@ def _judged_on(results: Results) -> str:
     """Which examples chose the orders, and which judge them."""
     chosen, counts = results.summary["pruning"]["chosen_on"], count_of(results.summary["data"]["examples"], "example")
     return f"{f'{chosen:,} other examples chose the orders; these' if chosen else 'these'} scores are of {counts}"
+
+
+def roles_table(results: Results, most: int = 2) -> PlainTable:
+    """Each role's share of attention: uniform, of all heads by weights and by norms, of the heads with most of it.
+
+    Args:
+        results: of `head_roles`.
+        most: how many heads are named.
+    """
+    table = PlainTable(
+        title=f"Attention of {count_of(len(results.names), 'head')}, in points", title_justify="left", box=SIMPLE_HEAD
+    )
+    table.add_column("to", no_wrap=True)
+    for name in ("uniform", "mean", "by norms"):
+        table.add_column(name, justify="right")
+    table.add_column("most", no_wrap=True)
+    for name in results.summary["roles"]["definitions"]:
+        measure, rows = results.measure(name), results.rows_of(name)
+        by_norms = column(results.rows_of(f"norm_{name}"), "score").mean()
+        first = sorted(rows, key=lambda row: -(row.score or 0.0))[:most]
+        heads = ", ".join(f"{row.name} ({measure.factor * (row.score or 0.0):.0f})" for row in first)
+        numbers = (rows[0].base, column(rows, "score").mean(), by_norms)
+        shares = (f"{measure.factor * float(number or 0.0):.1f}" for number in numbers)
+        table.add_row(measure.label.removeprefix("Attention to "), *shares, heads)
+    entropy, confidence = results.rows_of("entropy"), results.rows_of("confidence")
+    table.caption_justify = "left"
+    table.caption = (
+        f"entropy {column(entropy, 'score').mean():.2f} nats on average, {entropy[0].base:.2f} of uniform attention; "
+        f"largest weight {100 * column(confidence, 'score').mean():.0f} points on average"
+    )
+    return table
+
+
+def kinds_lines(results: Results) -> list[str]:
+    """Which heads meet which criterion, a line each.
+
+    Args:
+        results: of `head_roles`.
+    """
+    told = results.summary["roles"]
+    lines = []
+    for kind, criterion in told["criteria"].items():
+        heads = [name for name, kinds in told["kinds"].items() if kind in kinds]
+        lines.append(f"{kind} ({criterion}): {', '.join(heads) if heads else 'none'}")
+    return lines
 
 
 def shapley_line(results: Results) -> str:

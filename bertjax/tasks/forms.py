@@ -14,6 +14,7 @@ from bertjax.errors import ConfigError, DataError, InputError, some_of
 from bertjax.evidence import METRICS, Metric, as_metric, find_metric, ratios
 from bertjax.formatting import count_of
 from bertjax.interventions import Readout, readouts
+from bertjax.probes import NUMBERS, ROLES
 
 Chosen: TypeAlias = Metric | str | Callable[[Any, Any], float]
 
@@ -132,6 +133,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
                 sized=1,
                 derived=True,
             ),
+            Form("roles", readouts.logits, called="roles", numbers=NUMBERS, sized=len(ROLES), derived=True),
             Form("shapley", readouts.logits, called="Shapley values", numbers=ratios.SHAPLEY, derived=True),
             Form(
                 "likelihoods",

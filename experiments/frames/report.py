@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
+from bertjax.plots import Panel
 from experiments.frames.controls import AT_DISTANCE, CONTROLS
 from experiments.frames.example import draw_example
 from experiments.frames.links import DIRECTIONS
 from experiments.frames.sources import MOST_WORDS
-from experiments.shared.maps import Panel, draw_maps
+from experiments.shared.maps import draw_maps
 
 LEVEL = 0.05
 SOURCES = {"published": "the authors' own, of FrameNet 1.7", "framenet": "FrameNet", "propbank": "PropBank"}

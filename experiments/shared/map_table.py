@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bertjax.plots import COLOURS, GREY, INK, STRENGTH, WIDTH, add_axes, draw_as_shapes, save_page, start_page
-from experiments.shared.maps import Panel
+from bertjax.plots import COLOURS, GREY, INK, STRENGTH, WIDTH, Panel, add_axes, draw_as_shapes, save_page, start_page
 
 EDGE, RIGHT, BAR, AXIS, TITLE = 0.2, 0.98, 0.1, 0.34, 0.2  # inches
 CELL, LOWEST, HIGHEST = 0.24, 0.09, 0.16  # width, and lowest and highest height of a cell, inches

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.plots import GREY, INK, add_axes, add_note, save_page, start_page
+from bertjax.plots import GREY, INK, Panel, add_axes, add_note, save_page, start_page
 from experiments.shared.map_table import MapRow, Scale, draw_table, ratio_scale
-from experiments.shared.maps import Panel
 from experiments.words.estimates import LEVEL, Estimate, differing, name_head, read_estimate
 from experiments.words.features import FEATURES, TEXT
 from experiments.words.markdown import make_table

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from bertjax.plots import Panel
 from experiments.shared.map_table import MapRow, Scale, draw_table, plain_scale, ratio_scale
-from experiments.shared.maps import Panel
 from experiments.words.cls_row import FORMS
 from experiments.words.estimates import LEVEL, differing, name_head, read_estimate
 from experiments.words.features import FEATURES

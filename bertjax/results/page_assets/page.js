@@ -356,6 +356,12 @@
     return lines;
   }
 
+  function whatIsDrawn() {
+    const { effects, compared, label } = measure();
+    if (effects) return label;
+    return compared ? `how far the head's own is from that of ${compared}` : "how the score changes without it";
+  }
+
   // ---- the page -----------------------------------------------------------------------------------------------
   function show() {
     if (isMap) showMap(); else showBars();
@@ -363,9 +369,14 @@
     showRanking();
     showExamples();
     const { label, positive, unit, sign } = measure();
-    for (const place of document.querySelectorAll(".drawn")) place.textContent = measure().effects ? measure().label : "how the score changes without it";
+    for (const place of document.querySelectorAll(".drawn")) place.textContent = whatIsDrawn();
     for (const place of document.querySelectorAll(".unit")) place.textContent = unit ? `, in ${unit}` : "";
     const notes = [positive === null ? "" : `${label} is about the label “${positive}”.`, sign < 0 ? "Lower is better." : ""];
+    if (measure().compared) {
+      const heading = byId("examples-heading");
+      heading.firstChild.textContent = "Which texts does ";
+      heading.lastChild.textContent = ` read least as ${measure().compared} does?`;
+    }
     setText("positive", notes.filter(Boolean).join(" "));
     const statistics = data.statistics[state.metric];
     setText("sentence", statistics ? statistics.sentence : data.sentence);

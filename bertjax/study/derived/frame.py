@@ -41,6 +41,7 @@ def run_derived(
     procedure: Callable[[Job], Outcome],
     journals: str = NO_JOURNALS,
     *,
+    load: Callable[[Settings], Job] = load_job,
     say: Callable[[str], None],
     weighing: Progress,
     keep: bool,
@@ -50,6 +51,7 @@ def run_derived(
     Args:
         settings: for this device, and checked.
         procedure: makes numbers of the job's examples.
+        load: makes the job of the settings.
         journals: the pattern of its journals in the directory, which are removed once the results are written.
         say: called with a line at each step.
         weighing: called with how far the statistics are.
@@ -63,7 +65,7 @@ def run_derived(
     if keep:
         begun = bool(journals) and any(is_unfinished(path) for path in settings.directory.glob(journals))
         check_directory(settings.directory, settings.overwrite or begun)
-    outcome = procedure(load_job(settings))
+    outcome = procedure(load(settings))
     results = conclude(
         outcome.job,
         outcome.means,

@@ -1,0 +1,100 @@
+"""Maps with a number for each head, side by side: the layout of Kovaleva et al. 2019's figures 3, 5 and 6."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from bertjax.errors import DataError
+from bertjax.plots.canvas import GREY, INK, WIDTH, add_axes, start_page
+from bertjax.plots.cells import STRENGTH
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+GAP, LEFT, RIGHT, BOTTOM, CAPTION, AXIS = 0.45, 0.62, 1.0, 0.75, 0.3, 0.35  # inches
+COLUMNS = 3
+STROKE = "#bdbdbd"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One map, layer 0 at the top; marked heads get a dot, and values within noise can be pale."""
+
+    title: str
+    values: Float[np.ndarray, "layers heads"]
+    marked: Bool[np.ndarray, "layers heads"] | None = None
+    pale: Bool[np.ndarray, "layers heads"] | None = None
+
+
+def make_panels(
+    panels: Sequence[Panel],
+    title: str,
+    subtitle: str,
+    label: str,
+    note: str = "",
+    *,
+    scale: tuple[float, float] | None = None,
+    colours: str = "Blues",
+) -> "Figure":
+    """Panels on one scale, at most three side by side.
+
+    Args:
+        panels: all of one shape.
+        label: the meaning of the colours.
+        note: the meaning of dots and pale cells.
+        scale: where the colours begin and end; by default 0 and the largest value.
+        colours: a matplotlib colormap.
+
+    Raises:
+        DataError: there is no panel.
+
+    >>> panels = [Panel(title, np.array([[0.2, 0.4]])) for title in ("to [CLS]", "to [SEP]")]
+    >>> [axes.get_title() for axes in make_panels(panels, "A model", "", "share").axes]
+    ['to [CLS]', 'to [SEP]', '']
+    """
+    from matplotlib.style import context
+
+    if not panels:
+        raise DataError("there is no map to draw")
+    layers, heads = panels[0].values.shape
+    columns = min(COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
+    cell = min((WIDTH - LEFT - RIGHT - GAP * (columns - 1)) / columns / heads, 0.55)
+    step = layers * cell + CAPTION + AXIS
+    total = rows * step - AXIS
+    low, high = scale or (0.0, max(float(np.nanmax(panel.values)) for panel in panels) or 1.0)
+    bottom = BOTTOM + 0.15 * note.count("\n")
+    with context("default"):
+        figure = start_page(title, subtitle, bottom, total)
+        for number, panel in enumerate(panels):
+            row, column = divmod(number, columns)
+            left, below = LEFT + column * (heads * cell + GAP), bottom + total - CAPTION - layers * cell - row * step
+            axes = add_axes(figure, left, below, heads * cell, layers * cell)
+            alpha = None if panel.pale is None else np.where(panel.pale, STRENGTH, 1.0)
+            image = axes.imshow(panel.values, cmap=colours, vmin=low, vmax=high, alpha=alpha, aspect="auto")
+            if panel.pale is not None:
+                _strike_through(axes, panel.pale)
+            axes.set_xticks(range(0, heads, 1 if cell > 0.2 else 2))
+            axes.set_yticks(range(layers))
+            axes.set_title(panel.title, fontsize=9.5, color=INK)
+            axes.set_xlabel("head" if number + columns >= len(panels) else "", fontsize=9, color=INK)
+            axes.set_ylabel("" if column else "layer", fontsize=9, color=INK)
+            if panel.marked is not None:
+                places, heads_marked = np.nonzero(panel.marked)
+                axes.scatter(heads_marked, places, s=9, color="#d7301f", edgecolors="white", linewidths=0.5)
+        edge = LEFT + columns * (heads * cell + GAP) - GAP
+        bar = add_axes(figure, edge + 0.15, bottom, 0.13, total - CAPTION)
+        figure.colorbar(image, cax=bar).set_label(label, fontsize=9, color=INK)
+        bar.tick_params(length=0, labelsize=8.5, colors=INK)
+        if note:
+            figure.text(LEFT / WIDTH, 0.14 / float(figure.get_size_inches()[1]), note, fontsize=8.5, color=GREY)
+    return figure
+
+
+def _strike_through(axes: Any, pale: Bool[np.ndarray, "layers heads"]) -> None:
+    """Draw a stroke through each pale cell, since a pale colour alone looks like a small value."""
+    for layer, head in np.argwhere(pale).tolist():
+        axes.plot([head - 0.5, head + 0.5], [layer + 0.5, layer - 0.5], color=STROKE, linewidth=0.6)

@@ -1,0 +1,31 @@
+"""Probes: what kind of head each is, by where it looks, whatever a task makes of it."""
+
+from bertjax.probes.norms import output_products, value_lengths
+from bertjax.probes.reading import read_roles
+from bertjax.probes.roles import (
+    KINDS,
+    NUMBERS,
+    ROLES,
+    Role,
+    RoleNumbers,
+    kinds_of,
+    role_metrics,
+    uniform_numbers,
+)
+from bertjax.probes.tokens import Tokens, tokens_of
+
+__all__ = [
+    "KINDS",
+    "NUMBERS",
+    "ROLES",
+    "Role",
+    "RoleNumbers",
+    "Tokens",
+    "kinds_of",
+    "output_products",
+    "read_roles",
+    "role_metrics",
+    "tokens_of",
+    "uniform_numbers",
+    "value_lengths",
+]

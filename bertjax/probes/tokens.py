@@ -1,0 +1,81 @@
+"""What is known of a text's tokens before a model reads them: special, punctuation, of which word, in which text."""
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from bertjax.data import Encoding
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of a text, or of a pair of texts.
+
+    Args:
+        special: [CLS], [SEP] and their like in other families.
+        punctuation: pieces of which every character is punctuation.
+        words: of each token the number of its word's form, the same wherever the word occurs, whatever its case; -1 of
+            special tokens and punctuation.
+        places: of each token which word of all it is a piece of; -1 of special tokens.
+        texts: 0 for the first text and its special tokens, 1 for the second.
+    """
+
+    special: Bool[np.ndarray, " token"]
+    punctuation: Bool[np.ndarray, " token"]
+    words: Int[np.ndarray, " token"]
+    places: Int[np.ndarray, " token"]
+    texts: Int[np.ndarray, " token"]
+
+    def __len__(self) -> int:
+        return len(self.special)
+
+    @property
+    def plain(self) -> Bool[np.ndarray, " token"]:
+        """Tokens that are not special."""
+        return ~self.special
+
+
+def tokens_of(encoding: Encoding, texts: Sequence[str]) -> Tokens:
+    """What is known of the tokens of a text or pair.
+
+    Args:
+        encoding: with `word_ids`.
+        texts: those that were encoded, with their prompts.
+
+    >>> from bertjax.data import Tokenizer
+    >>> tokenizer = Tokenizer.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")
+    >>> (encoding,) = tokenizer.encode(["The cat, the dog."], word_ids=True)
+    >>> tokens_of(encoding, ["The cat, the dog."]).words.tolist()
+    [-1, 0, 1, -1, 0, 2, -1, -1]
+    """
+    segments = np.array(encoding.segments, np.int64)
+    special = np.array([word is None for word in encoding.word_ids], np.bool_)
+    places = _places(encoding.word_ids, encoding.segments)
+    spans: dict[int, tuple[int, int, int]] = {}
+    for place, segment, (start, end) in zip(places.tolist(), encoding.segments, encoding.offsets, strict=True):
+        if place >= 0:
+            _, low, high = spans.get(place, (segment, start, end))
+            spans[place] = (segment, min(low, start), max(high, end))
+    forms: dict[str, int] = {}
+    numbers = dict[int, int]()
+    for place, (segment, start, end) in spans.items():
+        word = texts[segment][start:end].strip().casefold()
+        numbers[place] = -1 if _is_punctuation(word) else forms.setdefault(word, len(forms))
+    pieces = [texts[segment][slice(*offsets)] for segment, offsets in zip(segments, encoding.offsets, strict=True)]
+    punctuation = np.array([_is_punctuation(piece.strip()) for piece in pieces], np.bool_) & ~special
+    words = np.array([numbers.get(place, -1) for place in places.tolist()], np.int64)
+    return Tokens(special, punctuation, np.where(punctuation, -1, words), places, segments)
+
+
+def _places(word_ids: Sequence[int | None], segments: Sequence[int]) -> Int[np.ndarray, " token"]:
+    """Words counted through both texts."""
+    keys = [None if word is None else (segment, word) for word, segment in zip(word_ids, segments, strict=True)]
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(key for key in keys if key is not None))}
+    return np.array([-1 if key is None else numbers[key] for key in keys], np.int64)
+
+
+def _is_punctuation(text: str) -> bool:
+    return bool(text) and all(unicodedata.category(character).startswith("P") for character in text)

@@ -1,0 +1,165 @@
+"""What kind of head each is: `bertjax roles`.
+
+Texts alone are needed, no labels and no task head: the model reads each text, or both texts of a pair together. What is
+kept of each head and text are sums over its queries (`probes.NUMBERS`); beside them stands uniform attention, as a base
+run would, so that intervals and tests say what is more than that.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+
+from bertjax.checkpoints import DEFAULT_MODEL, CheckpointWarning, locate
+from bertjax.data import CUSTOM, Tokenizer, task_named
+from bertjax.errors import InputError
+from bertjax.evidence import Metric, score
+from bertjax.formatting import count_of
+from bertjax.interventions import single_heads
+from bertjax.model import load
+from bertjax.probes import (
+    KINDS,
+    ROLES,
+    RoleNumbers,
+    kinds_of,
+    read_roles,
+    role_metrics,
+    tokens_of,
+    uniform_numbers,
+)
+from bertjax.progress import Progress, shown, silent
+from bertjax.results import Results
+from bertjax.study.derived.frame import Outcome, run_derived
+from bertjax.study.derived.job import DerivedJob, settings_of_options
+from bertjax.study.derived.options import JobOptions
+from bertjax.study.job import Job, read_examples
+from bertjax.study.settings import Settings, check_settings, for_this_device, in_float32
+from bertjax.tasks import Encoded, TaskResult
+
+KIND = "roles"
+WITHOUT = ("heads", "metric", "mode", "prompts", "every_word", "pll", "stride", "readout", "screen", "distributed")
+READABLE = ("labels", "words")  # what tasks ask whose examples are texts or pairs
+DEFAULT_LENGTH = 128
+
+
+def head_roles(
+    model: str | Path = DEFAULT_MODEL,
+    task: str = "qnli-sample",
+    *,
+    progress: Progress | bool = True,
+    **options: Unpack[JobOptions],
+) -> Results:
+    """What kind of head each is, by where it looks: `bertjax roles` as a call.
+
+    Args:
+        model: any; a task head is not needed.
+        task: whose texts are read, pairs together; their labels play no part. 'mlm' reads lines of any text.
+        progress: True shows a bar; or a function called with the work done and the total work.
+        options: `output`, `data` and what else `ablate` takes of examples.
+
+    Returns: results of each head, with a metric for each role (`probes.ROLES`): its share of attention, by weights
+        and by norms; and `confidence` and `entropy`. The base is uniform attention. `summary["roles"]` has definitions,
+        and which heads meet which criterion.
+
+    Raises:
+        BertjaxError: whatever is wrong with model, data or settings.
+
+    >>> bertjax.head_roles(limit=40, progress=False).summary["roles"]["kinds"]["0.2"]
+    ['positional', 'previous']
+    """
+    settings = settings_of_options(options, model=model, task=task)
+    with shown(progress, "reading") as report:
+        weighing, keep = partial(report, note="weighing"), settings.output is not None
+        return run_roles(settings, progress=report, weighing=weighing, keep=keep)
+
+
+def run_roles(
+    settings: Settings,
+    *,
+    say: Callable[[str], None] = lambda line: None,
+    progress: Progress = silent,
+    weighing: Progress = silent,
+    keep: bool = True,
+) -> Results:
+    """Read attention, weigh what there is of each role, and write the directory.
+
+    Args:
+        settings: which model and texts.
+        say: called with a line at each step.
+        progress, weighing: called with the work done and the total work.
+        keep: whether anything is written.
+
+    Raises:
+        OutputError: the directory cannot be written, or holds results already.
+        BertjaxError: whatever is wrong with model, data or settings.
+    """
+    check_settings(settings)
+    _check(settings)
+    read = partial(_read, say, progress)
+    settings = for_this_device(in_float32(settings))
+    return run_derived(settings, read, say=say, weighing=weighing, keep=keep, load=partial(_load, say))
+
+
+def _check(settings: Settings) -> None:
+    """Raise `InputError` for what roles do not have."""
+    defaults = Settings()
+    for name in WITHOUT:
+        if getattr(settings, name) != getattr(defaults, name):
+            raise InputError(f"roles are those of all heads on plain texts: leave {name} out")
+    if settings.attention not in ("auto", "explicit") or settings.precision == "bfloat16":
+        raise InputError("roles are read from explicit attention in float32")
+
+
+def _load(say: Callable[[str], None], settings: Settings) -> Job:
+    """Model and texts, tokenised; pairs together."""
+    directory = locate(settings.model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CheckpointWarning)  # about heads that are not used
+        model = load(directory, dtype=settings.precision)
+    if settings.task.lower() != CUSTOM and task_named(settings.task).asks not in READABLE:
+        raise InputError(f"the examples of {settings.task} are no texts or pairs: --task mlm reads lines of any text")
+    examples = read_examples(settings, model)
+    tokenizer = Tokenizer.from_pretrained(directory).with_prompt("")
+    length = min(settings.max_length or DEFAULT_LENGTH, model.config.max_tokens)
+    encodings = tokenizer.encode(examples.first, examples.second, length, word_ids=True)
+    truncated = sum(encoding.truncated for encoding in encodings)
+    if truncated:
+        say(f"{count_of(truncated, 'text')} of {len(examples):,} cut after {length} tokens")
+    encoded = Encoded(KIND, tuple(encodings), tokenizer.pad_id, len(examples), labels=np.zeros(len(examples)))
+    ablations = single_heads(model.config, settings.mode)
+    return Job(settings, model, directory, ablations, examples, encoded)
+
+
+def _read(say: Callable[[str], None], progress: Progress, job: Job) -> Outcome:
+    """The numbers of each head on each text."""
+    encodings, examples = job.encoded.encodings, job.examples
+    tokens = sum(map(len, encodings))
+    say(f"{job.model.class_name} {job.settings.model}: {count_of(len(examples), 'text')}, {tokens:,} tokens")
+    second = examples.second or ("",) * len(examples)
+    texts = zip(encodings, examples.first, second, strict=True)
+    known = [RoleNumbers.of(tokens_of(encoding, pair)) for encoding, *pair in texts]
+    found = read_roles(job.model, encodings, known, job.encoded.pad_id, progress=progress)
+    base = np.stack([uniform_numbers(numbers) for numbers in known]).astype(found.dtype)
+    metrics = role_metrics(np.sum([numbers.counts for numbers in known], axis=0))
+    result = TaskResult(base, found, tuple(job.ablations))
+    return Outcome(
+        DerivedJob(**vars(job), of_outputs=metrics), result, None, {"roles": _describe(job, metrics, result)}
+    )
+
+
+def _describe(job: Job, metrics: Sequence[Metric], result: TaskResult) -> dict[str, Any]:
+    """Definitions, and of each head its kinds, for a summary."""
+    runs = np.concatenate([result.base[None], result.outputs])
+    scores = {metric.name: score(metric, runs, job.labels) for metric in metrics}
+    uniform = float(scores["entropy"][0])
+    kinds = {}
+    for number, ablation in enumerate(job.ablations, 1):
+        found = kinds_of({name: float(values[number]) for name, values in scores.items()}, uniform)
+        if found:
+            kinds[ablation.name] = found
+    there = {metric.name for metric in metrics}
+    definitions = {role.name: role.definition for role in ROLES if role.name in there}
+    return {"definitions": definitions, "criteria": dict(KINDS), "kinds": kinds}

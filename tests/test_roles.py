@@ -1,0 +1,288 @@
+"""What kind of head each is, by definition: loops over PyTorch's attention, and attention whose roles are known."""
+
+import json
+import math
+import unicodedata
+
+import numpy as np
+import pytest
+
+import bertjax
+from bertjax import BertConfig, BertForMaskedLM, BertModel, Tokenizer
+from bertjax.cli import main
+from bertjax.data import load_examples
+from bertjax.errors import InputError
+from bertjax.evidence import score
+from bertjax.interventions import every_head
+from bertjax.model.layer import before_attention
+from bertjax.probes import (
+    NUMBERS,
+    ROLES,
+    RoleNumbers,
+    kinds_of,
+    output_products,
+    read_roles,
+    role_metrics,
+    tokens_of,
+    uniform_numbers,
+    value_lengths,
+)
+from bertjax.study import run_roles
+from bertjax.study.settings import Settings
+from tests.families import DISTINCT, config_of, sometimes
+from tests.test_saved import check_by_jsonschema
+from tests.test_tasks_everywhere import MADE
+from tests.tiny import encodings, random_model
+from tests.workshop import make_embedder, write_pairs
+
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+PAIR = ("The cat, the old cat, slept.", "Did the CAT sleep? It's asleep!")
+
+
+@pytest.fixture(scope="module")
+def pair():
+    tokenizer = Tokenizer.from_pretrained(MINILM)
+    (encoding,) = tokenizer.encode([PAIR[0]], [PAIR[1]], word_ids=True)
+    return encoding, tokens_of(encoding, PAIR)
+
+
+def test_tokens_are_what_they_are(pair):
+    encoding, tokens = pair
+    assert [token for token, special in zip(encoding.tokens, tokens.special, strict=True) if special] == [
+        "[CLS]",
+        "[SEP]",
+        "[SEP]",
+    ]
+    marks = [token for token, is_mark in zip(encoding.tokens, tokens.punctuation, strict=True) if is_mark]
+    assert marks == [",", ",", ".", "?", "'", "!"]
+    cats = [place for place, token in enumerate(encoding.tokens) if token == "cat"]
+    assert len(cats) == 3
+    assert len({tokens.words[place] for place in cats}) == 1  # whatever their case
+    assert len({tokens.places[place] for place in cats}) == 3
+    assert (tokens.words[tokens.special | tokens.punctuation] == -1).all()
+
+
+def by_hand(role, encoding):
+    """Pairs of a role, token by token, from the definition alone."""
+    n = len(encoding)
+    special = [encoding.word_ids[place] is None for place in range(n)]
+    texts = [PAIR[encoding.segments[place]][slice(*encoding.offsets[place])] for place in range(n)]
+    marks = [not special[p] and all(unicodedata.category(c)[0] == "P" for c in texts[p]) for p in range(n)]
+    word = [(encoding.segments[p], encoding.word_ids[p]) for p in range(n)]
+
+    def form(place):
+        own = [p for p in range(n) if word[p] == word[place] and not special[p]]
+        start, end = encoding.offsets[own[0]][0], encoding.offsets[own[-1]][1]
+        return PAIR[encoding.segments[place]][start:end].lower()
+
+    def same(q, k):
+        if special[q] or special[k] or marks[q] or marks[k]:
+            return False
+        return word[q] != word[k] and form(q) == form(k)
+
+    segment = encoding.segments
+    rules = {
+        "previous": lambda q, k: not special[q] and k == q - 1,
+        "next": lambda q, k: not special[q] and k == q + 1,
+        "self": lambda q, k: not special[q] and k == q,
+        "cls": lambda q, k: not special[q] and k == 0,
+        "sep": lambda q, k: not special[q] and special[k] and k > 0,
+        "sep_from_sep": lambda q, k: special[q] and q > 0 and special[k] and k > 0,
+        "punctuation": lambda q, k: not special[q] and marks[k],
+        "rest": lambda q, k: not special[q] and not special[k] and not marks[k],
+        "same_word": same,
+        "same_word_across": lambda q, k: same(q, k) and segment[q] != segment[k],
+        "other_text": lambda q, k: not special[q] and not special[k] and segment[q] != segment[k],
+    }
+    return np.array([[rules[role](q, k) for k in range(n)] for q in range(n)])
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_roles_are_what_they_say(role, pair):
+    encoding, tokens = pair
+    found, expected = role.pairs(tokens), by_hand(role.name, encoding)
+    assert np.array_equal(found, expected)
+    assert 0 < found.sum() < found.size
+
+
+def numbers_by_loop(maps, lengths, known):
+    """All sums of one head and text, in loops: weights `[query, key]`, lengths of transformed values `[key]`."""
+    added = maps * lengths
+    norms = added / added.sum(-1, keepdims=True)
+    found = [(maps * pairs).sum() for pairs in known.pairs]
+    found += [(norms * pairs).sum() for pairs in known.pairs]
+    for role, pairs in zip(ROLES, known.pairs, strict=True):
+        if role.largest:
+            found.append(sum(pairs[query, maps[query].argmax()] for query in range(len(maps))))
+    words = np.flatnonzero(known.words)
+    entropies = [-sum(a * math.log(a) for a in row if a > 0) for row in maps]
+    found += [sum(maps[query].max() for query in words), sum(entropies[query] for query in words), entropies[0]]
+    return np.array(found)
+
+
+@pytest.mark.needs_torch
+def test_numbers_are_those_of_pytorch():
+    """MiniLM on real pairs, against transformers in float64: attention from the library, the rest in loops."""
+    import torch
+    from transformers import AutoModel
+
+    from bertjax.checkpoints import locate
+
+    model, tokenizer = bertjax.load(MINILM), Tokenizer.from_pretrained(MINILM)
+    examples = load_examples("qnli-sample").head(6)
+    several = tokenizer.encode(examples.first, examples.second, word_ids=True)
+    texts = zip(several, examples.first, examples.second, strict=True)
+    known = [RoleNumbers.of(tokens_of(encoding, pair)) for encoding, *pair in texts]
+    found = read_roles(model, several, known, tokenizer.pad_id)
+    theirs = AutoModel.from_pretrained(locate(MINILM), attn_implementation="eager").double().eval()
+    for place, encoding in enumerate(several):
+        ids, types = torch.tensor([encoding.input_ids]), torch.tensor([encoding.token_type_ids])
+        with torch.no_grad():
+            output = theirs(ids, token_type_ids=types, output_attentions=True, output_hidden_states=True)
+        for number, (layer, head) in enumerate(every_head(model.config)):
+            own = theirs.encoder.layer[layer].attention
+            rows = slice(head * 32, (head + 1) * 32)
+            with torch.no_grad():
+                values = own.self.value(output.hidden_states[layer])[0, :, rows]
+                transformed = values @ own.output.dense.weight[:, rows].T
+            lengths = transformed.norm(dim=-1).numpy()
+            expected = numbers_by_loop(output.attentions[layer][0, head].numpy(), lengths, known[place])
+            np.testing.assert_allclose(found[number, place, : len(expected)], expected, rtol=2e-5, atol=2e-5)
+        assert np.array_equal(found[0, place, len(expected) :], known[place].counts)
+
+
+@pytest.mark.parametrize("family", sometimes(DISTINCT, "roberta", "albert", "deberta-v2", "modernbert"))
+def test_weighted_transformed_values_and_the_bias_are_the_output_of_attention(family):
+    """sum_h sum_k a f_h(x_k) + b, against what the layer adds; and their lengths."""
+    rng, config = np.random.default_rng(3), config_of(family, 0)
+    model = random_model(BertModel, config)
+    inputs = model.inputs(bertjax.collate(encodings(config, rng, [9, 5]), None, config.pad_token_id or 0))
+    inside, context = model.forward(inputs).inside, model.body.encoder.context(inputs)
+    lengths = np.asarray(value_lengths(inside.values, output_products(model).astype(np.float32)))
+    for number, layer in enumerate(model.body.encoder.applications()):
+        projection = layer.attention.output
+        values, kernel = np.asarray(inside.values[number], np.float64), np.asarray(projection.kernel[...], np.float64)
+        transformed = np.einsum("bkhd,hde->bhke", values, kernel)
+        np.testing.assert_allclose(lengths[number], np.linalg.norm(transformed, axis=-1), rtol=1e-4, atol=1e-6)
+        total = np.einsum("bhqk,bhke->bqe", np.asarray(inside.weights[number], np.float64), transformed)
+        bias = 0.0 if projection.bias is None else np.asarray(projection.bias[...])
+        read = before_attention(inside.hidden_states[number], layer.weights_after_attention(), layer.recipe)
+        attended = np.asarray(layer.attention(read, context, None, number)[0])
+        np.testing.assert_allclose(total + bias, attended, atol=1e-5 * np.abs(attended).max())
+        assert np.abs(total).max() > 1e-3
+
+
+def test_uniform_attention_has_uniform_numbers(pair):
+    """A model whose queries are 0 attends uniformly: its numbers are those that are said to be uniform."""
+    encoding, tokens = pair
+    config = BertConfig(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=32)
+    model = random_model(BertModel, config)
+    for layer in model.body.encoder.layers:
+        layer.attention.query.kernel[...] = 0 * layer.attention.query.kernel[...]
+        layer.attention.query.bias[...] = 0 * layer.attention.query.bias[...]
+    known = RoleNumbers.of(tokens)
+    found, expected = read_roles(model, [encoding], [known], 0)[:, 0], uniform_numbers(known)
+    for place, name in enumerate(NUMBERS):
+        if not name.startswith(("norm_", "largest_")):  # where all are equally large the first is the largest
+            np.testing.assert_allclose(found[:, place], expected[place], rtol=1e-4, err_msg=name)
+
+
+def test_numbers_do_not_depend_on_other_texts_or_padding():
+    model, tokenizer = bertjax.load(MINILM), Tokenizer.from_pretrained(MINILM)
+    examples = load_examples("qnli-sample").head(5)
+    several = tokenizer.encode(examples.first, examples.second, word_ids=True)
+    texts = zip(several, examples.first, examples.second, strict=True)
+    known = [RoleNumbers.of(tokens_of(encoding, pair)) for encoding, *pair in texts]
+    together = read_roles(model, several, known, tokenizer.pad_id)
+    alone = [read_roles(model, [one], [own], tokenizer.pad_id) for one, own in zip(several, known, strict=True)]
+    np.testing.assert_allclose(together, np.concatenate(alone, axis=1), atol=2e-4)
+
+
+def test_scores_are_ratios_of_sums():
+    rng = np.random.default_rng(0)
+    outputs = rng.uniform(1, 2, (4, 9, len(NUMBERS)))
+    for metric in role_metrics(np.ones(len(ROLES) + 2)):
+        count = {"confidence": "words", "entropy": "words", "cls_entropy": "texts"}.get(metric.name)
+        name = metric.name.removeprefix("norm_").removeprefix("largest_")
+        column = NUMBERS.index(count or f"queries of {name}")
+        expected = outputs[..., NUMBERS.index(metric.name)].sum(1) / outputs[..., column].sum(1)
+        np.testing.assert_allclose(score(metric, outputs, np.zeros(9)), expected)
+    some = np.array([float(role.name != "other_text") for role in ROLES] + [1.0, 1.0])
+    assert {metric.name for metric in role_metrics(some)} & {"other_text", "norm_other_text"} == set()
+
+
+def test_kinds_are_by_their_criteria():
+    assert kinds_of({"largest_next": 0.9, "next": 0.5, "entropy": 2.7}, 3.0) == ["positional", "broad"]
+    assert kinds_of({"largest_next": 0.89, "next": 0.51, "sep": 0.6, "entropy": 2.69}, 3.0) == ["next", "sep"]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("roles")
+    return folder, make_embedder(folder / "model"), write_pairs(folder / "pairs.tsv", 30)
+
+
+def test_results_are_read_by_every_command(world, capsys, tmp_path):
+    _, model, data = world
+    output = str(tmp_path / "roles")
+    options = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--output", output, "--no-compile-cache"]
+    assert main(["roles", *options]) == 0
+    printed = capsys.readouterr().out
+    assert "the previous token" in printed
+    assert "positional (for 90 % of words" in printed.replace("\n", " ")
+    found = bertjax.read_results(output)
+    check_by_jsonschema(json.loads((tmp_path / "roles" / "summary.json").read_text()))
+    assert found.measure("sep").compared_with == "uniform attention"
+    tokenizer, examples = Tokenizer.from_pretrained(model), load_examples("mrpc", data=data)
+    several = tokenizer.encode(examples.first, examples.second, word_ids=True)
+    lengths = np.array([len(encoding) for encoding in several])
+    words = lengths - 3
+    assert found.rows_of("cls")[0].base == pytest.approx((words / lengths).sum() / words.sum())
+    output_of = found.outputs
+    assert output_of["outputs"].shape == (6, 30, len(NUMBERS))
+    for metric in ("cls", "norm_sep", "entropy"):
+        assert main(["show", output, "--metric", metric, "--top", "2"]) == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "of uniform attention:" in shown
+        assert "without ablation" not in shown
+        assert ", mode" not in shown
+    for figure in ("auto", "roles", "map", "ranking"):
+        assert main(["plot", output, "--figure", figure, "-o", str(tmp_path / f"{figure}.png")]) == 0
+    capsys.readouterr()
+    assert main(["plot", output, "--figure", "roles", "--metric", "cls", "-o", str(tmp_path / "x.png")]) == 2
+    assert "shows all of them" in capsys.readouterr().err
+    assert main(["report", output]) == 0
+    assert main(["compare", output, output, "--metric", "cls"]) == 0
+    bertjax.ablate(model, "mrpc", data=data, heads=["0.0"], output=tmp_path / "heads", progress=False)
+    assert main(["plot", str(tmp_path / "heads"), "--figure", "roles", "-o", str(tmp_path / "x.png")]) == 2
+    assert "give results of bertjax roles" in capsys.readouterr().err
+
+
+def test_a_model_without_a_head_and_single_texts_will_do(tmp_path):
+    make, write, name = MADE["mlm"]
+    made = make(tmp_path / "model")
+    found = bertjax.head_roles(made, "mlm", data=write(tmp_path / name), progress=False)
+    assert "other_text" not in found.summary["metrics"]  # there is no pair
+    assert "previous" in found.summary["metrics"]
+    body = BertModel.from_pretrained(made, add_pooling_layer=False)
+    body.save_pretrained(tmp_path / "body", Tokenizer.from_pretrained(made))
+    again = bertjax.head_roles(tmp_path / "body", "mlm", data=tmp_path / name, progress=False)
+    assert [row.score for row in again.rows_of("cls")] == [row.score for row in found.rows_of("cls")]
+    assert isinstance(bertjax.load(made), BertForMaskedLM)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"heads": ("0.0",)}, "leave heads out"),
+        ({"mode": "zero"}, "leave mode out"),
+        ({"every_word": True, "task": "mlm"}, "leave every_word out"),
+        ({"precision": "bfloat16"}, "from explicit attention in float32"),
+        ({"task": "ranking"}, "are no texts or pairs"),
+    ],
+    ids=str,
+)
+def test_what_roles_do_not_have_is_refused(wrong, message, world):
+    _, model, data = world
+    with pytest.raises(InputError, match=message):
+        run_roles(Settings(**{"model": str(model), "task": "mrpc", "data": str(data)} | wrong), keep=False)
