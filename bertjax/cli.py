@@ -484,7 +484,7 @@ def _add_saved(commands: "argparse._SubParsersAction[Parser]") -> None:
     plot.add_argument(
         "--figure",
         default="auto",
-        choices=["auto", "map", "ranking", "layers", "pairs", "curves", "roles", "attention", "change"],
+        choices=["auto", "map", "ranking", "layers", "pairs", "curves", "roles", "distances", "attention", "change"],
     )
     plot.add_argument("-o", "--output", required=True, metavar="FILE", help="ends in .png, .pdf or .svg")
     plot.add_argument("--metric", metavar="M", help="(default the main one)")

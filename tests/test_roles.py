@@ -6,13 +6,14 @@ import unicodedata
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import jensenshannon
 
 import bertjax
 from bertjax import BertConfig, BertForMaskedLM, BertModel, Tokenizer
 from bertjax.cli import main
 from bertjax.data import load_examples
 from bertjax.errors import InputError
-from bertjax.evidence import score
+from bertjax.evidence import score, silhouette_of
 from bertjax.interventions import every_head
 from bertjax.model.layer import before_attention
 from bertjax.probes import (
@@ -21,8 +22,10 @@ from bertjax.probes import (
     RoleNumbers,
     kinds_of,
     output_products,
+    read_distances,
     read_roles,
     role_metrics,
+    texts_to_compare,
     tokens_of,
     uniform_numbers,
     value_lengths,
@@ -216,6 +219,44 @@ def test_kinds_are_by_their_criteria():
     assert kinds_of({"largest_next": 0.89, "next": 0.51, "sep": 0.6, "entropy": 2.69}, 3.0) == ["next", "sep"]
 
 
+def test_distances_are_divergences_of_each_two_heads():
+    """All pairs and tokens in a loop over scipy's distance, the root of the divergence; filled-up batches too."""
+    rng, config = np.random.default_rng(5), config_of("bert", 0)
+    model = random_model(BertModel, config)
+    texts = encodings(config, rng, [7, 3, 5, 9, 4, 8, 6])
+    found = read_distances(model, texts, 0)
+    maps = [np.asarray(model(bertjax.collate([text], None, 0)).attentions)[:, 0] for text in texts]
+    flat = [own.reshape(-1, *own.shape[2:]).astype(np.float64) for own in maps]
+    expected = np.zeros(found.shape)
+    for own in flat:
+        for one, other in np.ndindex(*found.shape):
+            expected[one, other] += (jensenshannon(own[one], own[other], axis=-1) ** 2).sum()
+    np.testing.assert_allclose(found, expected / sum(map(len, texts)), atol=2e-6)
+    assert found.max() > 1e-3
+    assert np.array_equal(found, found.T)
+    alone = read_distances(model, texts[:1], 0)
+    assert np.abs(alone - found).max() > 1e-4  # the texts differ
+
+
+def test_texts_are_spread_and_few():
+    assert texts_to_compare([10] * 100, 100) == list(range(0, 100, 10))
+    assert texts_to_compare([5, 6, 7]) == [0, 1, 2]
+    assert texts_to_compare([10_000], 100) == [0]
+
+
+def test_silhouettes_are_beside_permuted_groups():
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(4), 8)
+    points = rng.normal(size=(32, 3)) + 3 * rng.normal(size=(4, 3))[groups]
+    apart = silhouette_of(np.linalg.norm(points[:, None] - points, axis=-1), groups)
+    assert apart.value > 0.3 > 0 > apart.permuted
+    assert apart.p == 0.001
+    noise = rng.normal(size=(32, 3))
+    found = [silhouette_of(np.linalg.norm(noise[:, None] - noise, axis=-1), rng.permutation(groups)) for _ in range(8)]
+    assert np.mean([one.p for one in found]) > 0.15
+    assert silhouette_of(np.ones((4, 4)), np.zeros(4, np.int64)) is None
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("roles")
@@ -246,16 +287,22 @@ def test_results_are_read_by_every_command(world, capsys, tmp_path):
         assert "of uniform attention:" in shown
         assert "without ablation" not in shown
         assert ", mode" not in shown
-    for figure in ("auto", "roles", "map", "ranking"):
+    for figure in ("auto", "roles", "distances", "map", "ranking"):
         assert main(["plot", output, "--figure", figure, "-o", str(tmp_path / f"{figure}.png")]) == 0
     capsys.readouterr()
     assert main(["plot", output, "--figure", "roles", "--metric", "cls", "-o", str(tmp_path / "x.png")]) == 2
-    assert "shows all of them" in capsys.readouterr().err
+    assert "is of no single metric" in capsys.readouterr().err
+    assert "silhouette" in printed
+    layers = np.repeat([0, 1], 3)
+    expected = silhouette_of(found.outputs["distances"], layers)
+    assert found.summary["roles"]["silhouette"]["value"] == pytest.approx(expected.value)
     assert main(["report", output]) == 0
     assert main(["compare", output, output, "--metric", "cls"]) == 0
     bertjax.ablate(model, "mrpc", data=data, heads=["0.0"], output=tmp_path / "heads", progress=False)
     assert main(["plot", str(tmp_path / "heads"), "--figure", "roles", "-o", str(tmp_path / "x.png")]) == 2
     assert "give results of bertjax roles" in capsys.readouterr().err
+    assert main(["plot", str(tmp_path / "heads"), "--figure", "distances", "-o", str(tmp_path / "x.png")]) == 2
+    assert "has no distances between heads" in capsys.readouterr().err
 
 
 def test_a_model_without_a_head_and_single_texts_will_do(tmp_path):

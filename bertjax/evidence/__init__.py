@@ -1,6 +1,7 @@
 """Evidence: scores of saved outputs, and which differences between them are more than chance."""
 
 from bertjax.evidence import ratios
+from bertjax.evidence.grouping import Silhouette, coordinates_of, silhouette_of
 from bertjax.evidence.intervals import FEWEST_PLACES, LEVEL, percentile, rank_correlation
 from bertjax.evidence.jackknife import contributions
 from bertjax.evidence.measure import POINTS, SCORE, Measure
@@ -35,6 +36,7 @@ __all__ = [
     "Measure",
     "Metric",
     "Q",
+    "Silhouette",
     "Sums",
     "as_metric",
     "benjamini_hochberg",
@@ -42,6 +44,7 @@ __all__ = [
     "check_labels",
     "check_weighable",
     "contributions",
+    "coordinates_of",
     "describe_statistics",
     "find_metric",
     "labelled",
@@ -54,6 +57,7 @@ __all__ = [
     "score",
     "score_draws",
     "seconds_to_weigh",
+    "silhouette_of",
     "summarise",
     "weigh",
 ]

@@ -17,6 +17,7 @@ from bertjax.plots.canvas import (
 )
 from bertjax.plots.cells import STRENGTH, Colours, colour_cells, write_changes
 from bertjax.plots.curves import Curve, make_curves
+from bertjax.plots.distances_map import make_distances
 from bertjax.plots.heads_map import make_heads
 from bertjax.plots.pairs_map import make_pairs
 from bertjax.plots.panels import Panel, make_panels
@@ -40,6 +41,7 @@ __all__ = [
     "draw_as_shapes",
     "make_attention",
     "make_curves",
+    "make_distances",
     "make_heads",
     "make_layers",
     "make_pairs",

@@ -1,5 +1,6 @@
 """Probes: what kind of head each is, by where it looks, whatever a task makes of it."""
 
+from bertjax.probes.distances import read_distances, texts_to_compare
 from bertjax.probes.norms import output_products, value_lengths
 from bertjax.probes.reading import read_roles
 from bertjax.probes.roles import (
@@ -23,8 +24,10 @@ __all__ = [
     "Tokens",
     "kinds_of",
     "output_products",
+    "read_distances",
     "read_roles",
     "role_metrics",
+    "texts_to_compare",
     "tokens_of",
     "uniform_numbers",
     "value_lengths",

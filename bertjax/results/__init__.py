@@ -1,7 +1,7 @@
 """Results: what a sweep found as a table, directory, pictures, comparison and page. No model is needed."""
 
 from bertjax.results.comparison import compare_data, compare_table
-from bertjax.results.contents import InMemory, measure_of
+from bertjax.results.contents import InMemory, describe_silhouette, measure_of
 from bertjax.results.directory import (
     NOT_COMPARED,
     Place,
@@ -33,6 +33,7 @@ __all__ = [
     "compare_data",
     "compare_table",
     "describe_examples",
+    "describe_silhouette",
     "make_figure",
     "make_results",
     "measure_of",

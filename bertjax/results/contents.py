@@ -11,7 +11,7 @@ from jaxtyping import Float, Shaped
 
 from bertjax.errors import InputError
 from bertjax.evidence import BUILT_IN, Measure
-from bertjax.formatting import count_of, format_p, is_bound
+from bertjax.formatting import count_of, equals_p, format_change, format_p, is_bound
 from bertjax.results.table import Row, column, kind_of
 
 SHOWN = 10  # ablations in the notebook table
@@ -264,6 +264,19 @@ def positive_name(summary: Mapping[str, Any], metrics: Sequence[str]) -> str | N
         return None
     names, positive = summary["data"]["label_names"], summary["positive"]
     return str(names[positive] if positive < len(names) else positive)
+
+
+def describe_silhouette(found: Mapping[str, float]) -> str:
+    """How far heads of one layer attend alike, in a line.
+
+    Args:
+        found: `summary["roles"]["silhouette"]`.
+    """
+    value, permuted = (format_change(found[name], 2).removeprefix("+") for name in ("value", "permuted"))
+    return (
+        f"Heads of one layer beside those of others: silhouette {value}, {permuted} where layers are permuted "
+        f"({equals_p('p', found['p'])})."
+    )
 
 
 def describe_numbers(measure: Measure) -> str:

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from bertjax.arguments import parse_head_name
 from bertjax.errors import InputError, some_of
-from bertjax.evidence import Measure
+from bertjax.evidence import Measure, coordinates_of
 from bertjax.formatting import count_of
 from bertjax.plots import (
     Curve,
@@ -18,6 +18,7 @@ from bertjax.plots import (
     Weighed,
     make_attention,
     make_curves,
+    make_distances,
     make_heads,
     make_layers,
     make_pairs,
@@ -25,13 +26,13 @@ from bertjax.plots import (
     make_ranking,
     make_sets,
 )
-from bertjax.results.contents import Contents
+from bertjax.results.contents import Contents, describe_silhouette
 from bertjax.results.table import Row, column, significant
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FIGURES = ("auto", "map", "ranking", "layers", "pairs", "curves", "roles", "attention", "change")
+FIGURES = ("auto", "map", "ranking", "layers", "pairs", "curves", "roles", "distances", "attention", "change")
 
 
 def make_figure(
@@ -50,9 +51,9 @@ def make_figure(
         saved: the results; `Results.plot` calls this.
         figure: one of `FIGURES`: 'map' of single heads; 'ranking' of all effects with intervals; 'layers', the mean
             effect of each layer's heads or the effects of whole layers; 'pairs', heads by heads; 'attention' of a head;
-            'curves' of scores as heads are pruned; 'roles', a map for each; 'change', a head's attention before and
-            after an ablation; 'auto', the map, the layers, the pairs of interactions, the curves, the roles, or the
-            sets that change most.
+            'curves' of scores as heads are pruned; 'roles', a map for each; 'distances' between heads; 'change', a
+            head's attention before and after an ablation; 'auto', the map, the layers, the pairs of interactions, the
+            curves, the roles, or the sets that change most.
         metric: by default the main one.
         head: for attention, such as '3.0'; by default the one with the largest effect.
         example: for attention, the id of an example in `Contents.kept`; by default the first.
@@ -74,8 +75,10 @@ def make_figure(
         return _ranking(saved, rows, measure)
     if figure == "pairs" or (figure == "auto" and saved.summary["outputs"] == "interactions"):
         return _pairs(saved, rows, measure)
-    if figure == "roles" and metric is not None:
-        raise InputError("figure 'roles' shows all of them: leave the metric out, or take --figure map")
+    if figure in ("roles", "distances") and metric is not None:
+        raise InputError(f"figure {figure!r} is of no single metric: leave the metric out, or take --figure map")
+    if figure == "distances":
+        return _distances(saved)
     if figure == "roles" or (figure == "auto" and metric is None and saved.summary["outputs"] == "roles"):
         return _roles(saved)
     if figure == "curves" or (figure == "auto" and "pruning" in saved.summary):
@@ -175,6 +178,23 @@ def _roles(saved: Contents) -> "Figure":
         panels.append(Panel(f"{saved.measure(name).label.removeprefix('Attention to ')} ({uniform})", 100 * values))
     note = "Beside each title: the share that uniform attention has."
     return make_panels(panels, "Where heads look", _where(saved), "% of attention", note, scale=(0.0, 100.0))
+
+
+def _distances(saved: Contents) -> "Figure":
+    from scipy.cluster.hierarchy import linkage
+    from scipy.spatial.distance import squareform
+
+    if "distances" not in saved.outputs:
+        raise InputError(f"{saved.source} has no distances between heads: give results of bertjax roles")
+    divergences = np.asarray(saved.outputs["distances"], np.float64)
+    tree = linkage(squareform(divergences, checks=False), method="average")
+    layers = np.array([entry["layer"] for entry in saved.summary["ablations"]], np.int64)
+    note = "Points lie as near as a plane allows; the tree joins heads by their average divergence."
+    if "silhouette" in saved.summary["roles"]:
+        found = saved.summary["roles"]["silhouette"]
+        note += f"\n{describe_silhouette(found)}"
+    title, points = "Which heads attend alike", coordinates_of(divergences)
+    return make_distances(saved.names, layers, points, tree, title, _where(saved), note=note)
 
 
 def _curves(saved: Contents, rows: Sequence[Row], measure: Measure) -> "Figure":

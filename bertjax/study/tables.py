@@ -10,7 +10,7 @@ from bertjax.attribution import Trust
 from bertjax.console import PlainTable
 from bertjax.engine import Estimate
 from bertjax.formatting import count_of, format_bytes, format_duration
-from bertjax.results import Results, Row, column
+from bertjax.results import Results, Row, column, describe_silhouette
 from bertjax.study.parity import Difference
 
 
@@ -212,6 +212,8 @@ def kinds_lines(results: Results) -> list[str]:
     for kind, criterion in told["criteria"].items():
         heads = [name for name, kinds in told["kinds"].items() if kind in kinds]
         lines.append(f"{kind} ({criterion}): {', '.join(heads) if heads else 'none'}")
+    if "silhouette" in told:
+        lines.append(describe_silhouette(told["silhouette"]))
     return lines
 
 

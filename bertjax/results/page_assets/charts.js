@@ -33,7 +33,7 @@ const Charts = (() => {
   const scale = ({ sign }) => [[0, colour(sign < 0 ? "--high" : "--low")], [0.5, colour("--middle")], [1, colour(sign < 0 ? "--low" : "--high")]];
 
   // A measure says how changes are printed (unit, digits) and by its sign which are losses.
-  const axisOf = measure => (measure.effects ? "effect" : "change") + (measure.unit ? ` in ${measure.unit}` : "");
+  const axisOf = measure => (measure.effects ? "effect" : measure.compared ? "difference" : "change") + (measure.unit ? ` in ${measure.unit}` : "");
 
   // The largest size of a change that colours tell apart: three times the 90th percentile, as in the printed map.
   function limit(values, measure) {

@@ -44,7 +44,7 @@
     const parts = [
       measure().effects ? `${data.kind} ${data.names[place]}` : `${data.kind} ${data.names[place]}: score ${score(place)}`,
       printed("difference", place) === null ? "change undefined" :
-        `${measure().effects ? "effect" : "change"} ${withUnit(signed(printed("difference", place)))} (95 % CI ${interval(place) || "undefined"})`,
+        `${whatChanges()} ${withUnit(signed(printed("difference", place)))} (95 % CI ${interval(place) || "undefined"})`,
       `p ${isWeighed(place) ? `${equals(bound(place, column("p")[place]))}, q ${equals(bound(place, column("q")[place]))}` : "and q undefined"}`,
     ];
     const best = column("best_p")[place];
@@ -159,7 +159,7 @@
     setText("count", chart.length ? `${places.length} of ${counted}` : `Nothing found: none of the ${counted} is ${unfound()}.`);
     const hasFlips = column("gains").some(value => value !== null);
     const scores = measure().effects ? [] : [["score", "score"]];
-    const titles = [["name", data.kind], ...scores, ["change", measure().effects ? "effect" : "change"], [null, "95 % interval"], ["q", "q"]];
+    const titles = [["name", data.kind], ...scores, ["change", whatChanges()], [null, "95 % interval"], ["q", "q"]];
     if (hasFlips) titles.push(["gains", "become right"], ["losses", "become wrong"]);
     const head = element("tr");
     for (const [key, title] of titles) {
@@ -355,6 +355,8 @@
     state.chosen = chosen;
     return lines;
   }
+
+  const whatChanges = () => measure().effects ? "effect" : measure().compared ? "difference" : "change";
 
   function whatIsDrawn() {
     const { effects, compared, label } = measure();

@@ -7,6 +7,7 @@ run would, so that intervals and tests say what is more than that.
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -16,17 +17,19 @@ import numpy as np
 from bertjax.checkpoints import DEFAULT_MODEL, CheckpointWarning, locate
 from bertjax.data import CUSTOM, Tokenizer, task_named
 from bertjax.errors import InputError
-from bertjax.evidence import Metric, score
+from bertjax.evidence import Metric, score, silhouette_of
 from bertjax.formatting import count_of
-from bertjax.interventions import single_heads
+from bertjax.interventions import every_head, single_heads
 from bertjax.model import load
 from bertjax.probes import (
     KINDS,
     ROLES,
     RoleNumbers,
     kinds_of,
+    read_distances,
     read_roles,
     role_metrics,
+    texts_to_compare,
     tokens_of,
     uniform_numbers,
 )
@@ -141,7 +144,15 @@ def _read(say: Callable[[str], None], progress: Progress, job: Job) -> Outcome:
     second = examples.second or ("",) * len(examples)
     texts = zip(encodings, examples.first, second, strict=True)
     known = [RoleNumbers.of(tokens_of(encoding, pair)) for encoding, *pair in texts]
-    found = read_roles(job.model, encodings, known, job.encoded.pad_id, progress=progress)
+    pad_id = job.encoded.pad_id
+
+    def half(second: bool) -> Progress:
+        return lambda done, total: progress((float(second) + done / total) / 2, 1.0)
+
+    found = read_roles(job.model, encodings, known, pad_id, progress=half(False))
+    compared = [encodings[place] for place in texts_to_compare([len(encoding) for encoding in encodings])]
+    distances = read_distances(job.model, compared, pad_id, progress=half(True))
+    job = replace(job, encoded=replace(job.encoded, fixed={"distances": distances}))
     base = np.stack([uniform_numbers(numbers) for numbers in known]).astype(found.dtype)
     metrics = role_metrics(np.sum([numbers.counts for numbers in known], axis=0))
     result = TaskResult(base, found, tuple(job.ablations))
@@ -162,4 +173,7 @@ def _describe(job: Job, metrics: Sequence[Metric], result: TaskResult) -> dict[s
             kinds[ablation.name] = found
     there = {metric.name for metric in metrics}
     definitions = {role.name: role.definition for role in ROLES if role.name in there}
-    return {"definitions": definitions, "criteria": dict(KINDS), "kinds": kinds}
+    told: dict[str, Any] = {"definitions": definitions, "criteria": dict(KINDS), "kinds": kinds}
+    layers = np.array([layer for layer, _ in every_head(job.model.config)])
+    silhouette = silhouette_of(job.encoded.fixed["distances"], layers, job.settings.seed)
+    return told if silhouette is None else {**told, "silhouette": asdict(silhouette)}

@@ -1,0 +1,67 @@
+"""Whether things that belong together are closer to each other than chance: silhouettes against permuted groups."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+PERMUTATIONS = 999
+
+
+@dataclass(frozen=True)
+class Silhouette:
+    """How well groups fit distances.
+
+    Args:
+        value: the mean silhouette (Rousseeuw 1987): 1 where groups are apart, 0 where they overlap, below 0 where
+            things are closer to another group than to their own.
+        permuted: the mean of groups that are drawn at random, with the same sizes.
+        p: of how many draws, the groups themselves among them, fit at least as well.
+    """
+
+    value: float
+    permuted: float
+    p: float
+
+
+def silhouette_of(
+    distances: Float[np.ndarray, "things things"], groups: Int[np.ndarray, " things"], seed: int = 0
+) -> Silhouette | None:
+    """The silhouette of groups, beside those of permuted ones; None where there are not two groups of several.
+
+    >>> points = np.array([0.0, 0.1, 0.2, 5.0, 5.1, 5.2])
+    >>> found = silhouette_of(np.abs(points[:, None] - points), np.array([0, 0, 0, 1, 1, 1]))
+    >>> found.value > 0.9 > 0 > found.permuted
+    True
+    """
+    from sklearn.metrics import silhouette_score
+
+    if not 2 <= len(np.unique(groups)) < len(groups):
+        return None
+    exact = np.array(distances, np.float64)
+    np.fill_diagonal(exact, 0.0)
+    value = float(silhouette_score(exact, groups, metric="precomputed"))
+    rng = np.random.default_rng(seed)
+    drawn = np.array(
+        [silhouette_score(exact, rng.permutation(groups), metric="precomputed") for _ in range(PERMUTATIONS)]
+    )
+    return Silhouette(value, float(drawn.mean()), float((1 + (drawn >= value).sum()) / (1 + PERMUTATIONS)))
+
+
+def coordinates_of(squares: Float[np.ndarray, "things things"]) -> Float[np.ndarray, "things 2"]:
+    """Points in a plane whose distances are as near to the roots of these as a projection lets them be.
+
+    Classical multidimensional scaling (Torgerson 1952): the two largest eigenvectors of the doubly centred squares.
+
+    >>> points = np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 1.0]])
+    >>> squares = ((points[:, None] - points[None]) ** 2).sum(-1)
+    >>> found = coordinates_of(squares)
+    >>> np.allclose(((found[:, None] - found[None]) ** 2).sum(-1), squares)
+    True
+    """
+    centred = squares - squares.mean(axis=0) - squares.mean(axis=1)[:, None] + squares.mean()
+    values, vectors = np.linalg.eigh(-centred / 2)
+    chosen = np.argsort(-values)[:2]
+    points = vectors[:, chosen] * np.sqrt(np.maximum(values[chosen], 0.0))
+    signs = np.sign(points[np.abs(points).argmax(axis=0), [0, 1]])
+    return np.asarray(points * np.where(signs == 0, 1.0, signs))
