@@ -1,6 +1,7 @@
 """Probes: what kind of head each is, by where it looks, whatever a task makes of it."""
 
 from bertjax.probes.distances import read_distances, texts_to_compare
+from bertjax.probes.flow import attention_flow, attention_rollout
 from bertjax.probes.norms import output_products, value_lengths
 from bertjax.probes.reading import read_roles
 from bertjax.probes.roles import (
@@ -22,6 +23,8 @@ __all__ = [
     "Role",
     "RoleNumbers",
     "Tokens",
+    "attention_flow",
+    "attention_rollout",
     "kinds_of",
     "output_products",
     "read_distances",

@@ -142,12 +142,11 @@ class RoleNumbers:
 def uniform_numbers(known: RoleNumbers) -> Float[np.ndarray, " numbers"]:
     """`NUMBERS` of attention that is 1/n everywhere, where all values are equally long.
 
-        >>> from bertjax.probes.norms import value_lengths
-    from bertjax.probes.tokens import Tokens
-        >>> special, no = np.array([True, False, False, True]), np.zeros(4, bool)
-        >>> tokens = Tokens(special, no, np.array([-1, 0, 1, -1]), np.array([-1, 0, 1, -1]), np.zeros(4, int))
-        >>> float(uniform_numbers(RoleNumbers.of(tokens))[NUMBERS.index("cls")])  # of two words, a quarter each
-        0.5
+    >>> from bertjax.probes.tokens import Tokens
+    >>> special, no = np.array([True, False, False, True]), np.zeros(4, bool)
+    >>> tokens = Tokens(special, no, np.array([-1, 0, 1, -1]), np.array([-1, 0, 1, -1]), np.zeros(4, int))
+    >>> float(uniform_numbers(RoleNumbers.of(tokens))[NUMBERS.index("cls")])  # of two words, a quarter each
+    0.5
     """
     count = len(known.words)
     shares = known.pairs.sum(axis=(1, 2)) / count

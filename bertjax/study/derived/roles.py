@@ -70,6 +70,7 @@ def head_roles(
     Raises:
         BertjaxError: whatever is wrong with model, data or settings.
 
+    >>> import bertjax
     >>> bertjax.head_roles(limit=40, progress=False).summary["roles"]["kinds"]["0.2"]
     ['positional', 'previous']
     """
