@@ -14,7 +14,7 @@ from matplotlib.testing.compare import compare_images
 
 from bertjax.errors import InputError, OutputError
 from bertjax.evidence import Measure
-from bertjax.plots import canvas
+from bertjax.plots import Panel, canvas
 from bertjax.plots.attention import make_attention
 from bertjax.plots.bars import make_sets
 from bertjax.plots.canvas import save_page
@@ -26,7 +26,6 @@ from experiments.disabling.strips import draw_strips
 from experiments.patterns.figure import draw_patterns
 from experiments.patterns.scores import NAMES
 from experiments.shared.map_table import MapRow, draw_table, ratio_scale
-from experiments.shared.maps import Panel
 from tests.fuzz_results import reseal
 from tests.made_up import make_results
 
