@@ -34,7 +34,7 @@ from bertjax.plots import Panel
 from experiments.shared.agreement import compare_maps, format_agreement
 from experiments.shared.attention import reduce_attention
 from experiments.shared.maps import draw_maps
-from experiments.shared.program import Outcome, Run, describe_settings, make_parser, run_program
+from experiments.shared.program import Outcome, Run, describe_settings, make_parser, name_maps, run_program
 from experiments.shared.samples import (
     PUBLISHED_LENGTH,
     Sample,
@@ -131,12 +131,11 @@ def compare_task(runs: Sequence[Run], sample: Sample, directories: Sequence[Path
         samples["as_published"] = read_published_sample(run)
     length = min(PUBLISHED_LENGTH, run.model.config.max_tokens)
     for mode, mode_sample in samples.items():
-        padding: dict[str, Any] = {"length": length} if mode == "as_published" else {}
+        options: dict[str, Any] = {"norms": run.norms, "report": run.report}
+        options |= {"length": length} if mode == "as_published" else {}
         statistic = compare_whole if mode == "as_published" else compare_real
         seeds = [
-            reduce_attention(
-                (run.model, bertjax.load(path)), mode_sample.texts, statistic, report=run.report, **padding
-            )
+            reduce_attention((run.model, bertjax.load(path)), mode_sample.texts, statistic, **options)
             for path in directories
         ]
         similarities[mode] = Similarity(*np.moveaxis(np.stack(seeds), 2, 0))
@@ -212,7 +211,7 @@ def _figure(numbers: Mapping[str, Any], modes: Mapping[str, str]) -> Callable[[P
     seeds = max(len(task_numbers["tuned"]) for task_numbers in tasks.values())
     published = "as_published" in modes.values()
     subtitle = f"{model} and its fine-tuned forms" + (f", mean of {seeds} seeds" if seeds > 1 else "")
-    subtitle += ", as published" if published else ""
+    subtitle += (", as published" if published else "") + name_maps(numbers["settings"])
     panels = []
     for task, task_numbers in shown.items():
         means, others = np.array(task_numbers["similarity"]), np.array(task_numbers["to_other_heads"], float)
@@ -297,7 +296,7 @@ def _summary(task: str, numbers: Mapping[str, Any]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = make_parser("attention_change", __doc__)
+    parser = make_parser("attention_change", __doc__, norms=True)
     add_task_options(parser, several=True)
     add_tuned_option(parser)
     return run_program(parser, compute, arguments)

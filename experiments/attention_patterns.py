@@ -41,7 +41,7 @@ from experiments.patterns.scores import correct_shares
 from experiments.patterns.training import LABELS, classes_of, hash_labels, images_of, read_labels, rivals
 from experiments.shared.agreement import compare_maps, format_agreement
 from experiments.shared.attention import stream_attention
-from experiments.shared.program import Outcome, Run, describe_settings, make_parser, run_program
+from experiments.shared.program import Outcome, Run, describe_settings, make_parser, name_maps, run_program
 from experiments.shared.samples import Sample, add_task_options, read_published_sample, read_sample, task_runs
 from experiments.shared.tuned import add_tuned_option, check_tuned, describe_tuned, tuned_runs
 
@@ -125,7 +125,7 @@ def find_patterns(
     config = run.model.config
     heads = config.num_hidden_layers * config.num_attention_heads
     values = np.zeros((len(sample), config.num_hidden_layers, config.num_attention_heads, 10), np.float32)
-    options: dict[str, Any] = {"example_bytes": 3 * heads * SIZE**2 * 16 * 4, "report": run.report}
+    options: dict[str, Any] = {"example_bytes": 3 * heads * SIZE**2 * 16 * 4, "norms": run.norms, "report": run.report}
     for indices, probabilities in stream_attention(
         run.model, sample.texts, classify, lambda indices: [first[indices], *weights], **options
     ):
@@ -298,7 +298,7 @@ def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
     if settings["tuned"]:
         seeds = len(settings["tuned"])
         description = "fine-tuned on each task, " + (f"mean of {seeds} seeds, " if seeds > 1 else "")
-    subtitle = f"{settings['model']}, {description}every head's map on each example"
+    subtitle = f"{settings['model']}{name_maps(settings)}, {description}every head's map on each example"
 
     def draw(path: Path, mode: str) -> None:
         network = load_network(DATA / "pattern_network.safetensors", "grouped")
@@ -376,7 +376,7 @@ def _format_task(name: str, result: dict[str, Any]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = make_parser("attention_patterns", __doc__)
+    parser = make_parser("attention_patterns", __doc__, norms=True)
     add_task_options(parser, several=True)
     text = "directory of the trained classifier (default the one that is shipped)"
     parser.add_argument("--classifier", metavar="DIR", help=text)

@@ -274,7 +274,7 @@ def _refuse_task(task: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = make_parser("frame_semantics", __doc__)
+    parser = make_parser("frame_semantics", __doc__, norms=True)
     add = parser.add_argument
     add("--source", choices=SOURCES, default="published", help="whose sentences (default published, the authors')")
     add("--data", metavar="PATH", help="FrameNet's directory, where nltk does not find it; or the same as --conllu")

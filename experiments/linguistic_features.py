@@ -144,7 +144,7 @@ def _format_feature(report: dict[str, Any]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = make_parser("linguistic_features", __doc__)
+    parser = make_parser("linguistic_features", __doc__, norms=True)
     add_annotation_options(parser)
     add_tuned_option(parser, optional=True)
     return run_program(parser, compute, arguments)

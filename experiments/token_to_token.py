@@ -197,7 +197,7 @@ def _relation_lines(relation: str, report: Mapping[str, Any]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = make_parser("token_to_token", __doc__)
+    parser = make_parser("token_to_token", __doc__, norms=True)
     add_annotation_options(parser)
     add_tuned_option(parser, optional=True)
     text = "random signs of the null (default %(default)s)"

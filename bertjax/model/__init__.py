@@ -29,6 +29,7 @@ from bertjax.model.pallas_statistics import measure
 from bertjax.model.pretrained import Graph, PretrainedModel, State, check_attention, compute, make_numerics
 from bertjax.model.sentences.embedding import BertForSentenceEmbedding
 from bertjax.model.types import (
+    AttentionRecord,
     Context,
     Edges,
     EncoderRecord,
@@ -43,6 +44,7 @@ from bertjax.model.types import (
 
 __all__ = [
     "Attention",
+    "AttentionRecord",
     "BertForMaskedLM",
     "BertForMultipleChoice",
     "BertForNextSentencePrediction",

@@ -238,7 +238,7 @@ def measure_controls(run: Run, links: Links, plans: Sequence[Plan]) -> dict[str,
 
 def _each(run: Run, links: Links) -> Iterator[tuple[int, Maps]]:
     """The maps of each sentence; no more than a batch of them is in memory."""
-    for places, batch in stream_attention(run.model, links.texts, whole_maps, report=run.report):
+    for places, batch in stream_attention(run.model, links.texts, whole_maps, norms=run.norms, report=run.report):
         yield from zip(places.tolist(), batch, strict=True)
 
 

@@ -21,7 +21,7 @@ def attend(
     longest = run.model.config.max_tokens
     encoding = run.tokenizer.encode([sentence], None if second is None else [second], longest)[0]
     tokens = list(encoding.tokens)
-    maps = reduce_attention(run.model, [encoding], whole_maps)[0]
+    maps = reduce_attention(run.model, [encoding], whole_maps, norms=run.norms)[0]
     return tokens, maps[:, :, : len(tokens), : len(tokens)].astype(np.float64)
 
 

@@ -69,7 +69,7 @@ def measure_links(run: Run, sentences: Sequence[Sentence]) -> Links:
     texts = run.tokenizer.encode([sentence.text for sentence in sentences])
     groups = [group_pieces(text, sentence) for text, sentence in zip(texts, sentences, strict=True)]
     linked = [stack_pairs([link_pairs(sentence_groups) for sentence_groups in groups])]
-    weights = reduce_attention(run.model, texts, largest_of_pairs, linked, report=run.report)
+    weights = reduce_attention(run.model, texts, largest_of_pairs, linked, norms=run.norms, report=run.report)
     return Links(texts, groups, weights)
 
 

@@ -193,7 +193,7 @@ def chance(
     total = np.zeros((draws, *observed.shape))
     texts = [links.texts[index] for index in chosen.tolist()]
     for _, values in stream_attention(
-        run.model, texts, largest_of_pairs, extras, example_bytes=size, report=run.report
+        run.model, texts, largest_of_pairs, extras, example_bytes=size, norms=run.norms, report=run.report
     ):
         total += values.reshape(len(values), *total.shape).sum(0, dtype=np.float64)
     total /= len(chosen)

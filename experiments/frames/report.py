@@ -14,6 +14,7 @@ from experiments.frames.example import draw_example
 from experiments.frames.links import DIRECTIONS
 from experiments.frames.sources import MOST_WORDS
 from experiments.shared.maps import draw_maps
+from experiments.shared.program import name_maps
 
 LEVEL = 0.05
 SOURCES = {"published": "the authors' own, of FrameNet 1.7", "framenet": "FrameNet", "propbank": "PropBank"}
@@ -68,7 +69,9 @@ def _draw_heads(numbers: Mapping[str, Any], path: Path) -> None:
     maps = {name: np.array(rows) for name, rows in results["maps"].items()}
     length_limit = "" if settings["source"] == "published" else f", at most {settings['max_words'] or MOST_WORDS} words"
     count = results["as_published"]["examples"] if settings["as_published"] else results["examples"]
-    subtitle = f"{settings['model']}, {count} sentences: {SOURCES[settings['source']]}{length_limit}"
+    subtitle = (
+        f"{settings['model']}{name_maps(settings)}, {count} sentences: {SOURCES[settings['source']]}{length_limit}"
+    )
     if settings["as_published"]:
         panels, note = [Panel("elements to predicate, as published", maps["as_published"])], ""
     else:
@@ -80,7 +83,8 @@ def _draw_heads(numbers: Mapping[str, Any], path: Path) -> None:
             f"pale and struck through: no more than chance by one null or both (q ≥ {LEVEL}).\n"
             "dot: above both nulls and all controls, by a quarter or more"
         )
-    draw_maps(path, panels, "Attention between predicates and their core elements", subtitle, "mean weight", note)
+    label = "mean share of norms" if settings.get("norms") else "mean weight"
+    draw_maps(path, panels, "Attention between predicates and their core elements", subtitle, label, note)
 
 
 def named(names: list[str], values: Float[np.ndarray, "layers heads"]) -> Bool[np.ndarray, "layers heads"]:

@@ -36,6 +36,7 @@ def stream_attention(
     *,
     length: int | None = None,
     example_bytes: int = 0,
+    norms: bool = False,
     report: Report = silent,
 ) -> Iterator[tuple[Int[np.ndarray, "batch"], Shaped[np.ndarray, "batch ..."]]]:
     """A statistic of the attention maps of every example, batch by batch, each batch split over all local devices.
@@ -49,6 +50,7 @@ def stream_attention(
         extras: returns additional arrays for the given examples, a row for each.
         length: pad every example to this many tokens; by default examples of similar length are padded together.
         example_bytes: memory that the statistic needs per example in addition to its maps.
+        norms: take the shares of the norms of what heads add up (Kobayashi et al. 2020), in place of weights.
         report: called with the number of finished batches and their total.
 
     Yields: indices of examples, and their statistic; each example once.
@@ -59,7 +61,7 @@ def stream_attention(
     devices = len(jax.local_devices())
     size = int(np.clip(BATCH_BYTES // (map_bytes + example_bytes), 1, max(1, len(texts) // devices))) * devices
     mesh = make_mesh(None, size := min(size, len(texts)))
-    encoders = [Encoder.of(model.body, mesh) for model in all_models]
+    encoders = [Encoder.of(model.body, mesh, norms=norms) for model in all_models]
     widths = WIDTHS if length is None else (length,)
     batches = batches_by_length(lengths, size, widths, max_length=config.max_tokens)
 
@@ -97,7 +99,7 @@ def reduce_attention(
 
     Args:
         extras: additional arrays, each with a row for each example.
-        options: `length`, `example_bytes` and `report`, as for `stream_attention`.
+        options: `length`, `example_bytes`, `norms` and `report`, as for `stream_attention`.
     """
     reduced: Any = None
     for places, values in stream_attention(

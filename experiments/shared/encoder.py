@@ -12,7 +12,8 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from bertjax.engine import place_on_mesh
-from bertjax.model import Context, Inputs
+from bertjax.model import AttentionRecord, Context, Inputs
+from bertjax.probes import value_lengths
 
 Weights: TypeAlias = Float[Array, "batch heads query key"]
 
@@ -27,24 +28,29 @@ class Encoder:
     embeddings: tuple[Any, Any]
     layers: list[tuple[Any, Any]]
     context: Callable[[Inputs], Context]
+    norms: bool = False
 
     @classmethod
-    def of(cls, body: Any, mesh: Mesh | None = None) -> "Encoder":
-        """The parts of an encoder, on every device of a mesh."""
+    def of(cls, body: Any, mesh: Mesh | None = None, *, norms: bool = False) -> "Encoder":
+        """The parts of an encoder, on every device of a mesh.
+
+        Args:
+            norms: whether maps are of the norms of what is added up, in place of weights.
+        """
         embeddings, *layers = (
             (graph, place_on_mesh(state, mesh))
             for graph, state in map(nnx.split, [body.embeddings, *body.encoder.applications()])
         )
-        return cls(embeddings, layers, body.encoder.context)
+        return cls(embeddings, layers, body.encoder.context, norms)
 
     def attend(self, inputs: Inputs) -> Float[Array, "layers batch heads query key"]:
-        """The attention weights of all layers."""
+        """The attention weights of all layers, or shares of norms."""
         hidden, context = _embed(*self.embeddings, inputs), self.context(inputs)
         maps = []
         for layer in self.layers[:-1]:
-            hidden, weights = _layer(*layer, hidden, context)
+            hidden, weights = _layer(*layer, hidden, context, self.norms)
             maps.append(weights)
-        return _stack(*maps, _weights(*self.layers[-1], hidden, context))
+        return _stack(*maps, _weights(*self.layers[-1], hidden, context, self.norms))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -52,18 +58,35 @@ def _embed(graph: Any, state: Any, inputs: Inputs) -> Float[Array, "batch token 
     return nnx.merge(graph, state)(inputs)
 
 
-@partial(jax.jit, static_argnums=0, donate_argnums=2)
+@partial(jax.jit, static_argnums=(0, 4), donate_argnums=2)
 def _layer(
-    graph: Any, state: Any, hidden: Array, context: Context
+    graph: Any, state: Any, hidden: Array, context: Context, norms: bool
 ) -> tuple[Float[Array, "batch token embed"], Weights]:
-    hidden, inside = nnx.merge(graph, state)(hidden, context)
-    return hidden, inside.weights
+    layer = nnx.merge(graph, state)
+    hidden, inside = layer(hidden, context)
+    return hidden, _maps(layer, inside, norms)
 
 
-@partial(jax.jit, static_argnums=0)
-def _weights(graph: Any, state: Any, hidden: Array, context: Context) -> Weights:
-    """The weights of the last layer; the compiler removes whatever they do not need."""
-    return nnx.merge(graph, state)(hidden, context)[1].weights
+@partial(jax.jit, static_argnums=(0, 4))
+def _weights(graph: Any, state: Any, hidden: Array, context: Context, norms: bool) -> Weights:
+    """The maps of the last layer; the compiler removes whatever they do not need."""
+    layer = nnx.merge(graph, state)
+    return _maps(layer, layer(hidden, context)[1], norms)
+
+
+def _maps(layer: Any, inside: AttentionRecord, norms: bool) -> Weights:
+    """Weights, or the shares that keys have of the norms of what a head adds up (Kobayashi et al. 2020)."""
+    weights = inside.weights
+    assert weights is not None  # attention is explicit
+    if not norms:
+        return weights
+    kernel = layer.attention.output.kernel[...]  # heads, head_dim, embed; heads that are gone add nothing
+    own = jnp.einsum("hde,hce->hdc", kernel, kernel, precision="highest")
+    kept = layer.attention.kind.heads
+    if kept is not None:
+        own = jnp.zeros((weights.shape[1], *own.shape[1:]), own.dtype).at[jnp.array(kept, jnp.int32)].set(own)
+    added = weights * value_lengths(inside.values[None], own[None])[0][:, :, None]
+    return added / jnp.maximum(added.sum(axis=-1, keepdims=True), jnp.finfo(added.dtype).tiny)
 
 
 @jax.jit

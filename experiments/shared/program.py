@@ -70,6 +70,11 @@ class Run:
     directory: Path | None = None
 
     @property
+    def norms(self) -> bool:
+        """Whether maps are shares of norms, in place of weights."""
+        return bool(getattr(self.options, "norms", False))
+
+    @property
     def journal(self) -> Path | None:
         """A directory where a sweep may save finished parts; it is removed once the results are written."""
         return None if self.directory is None else self.directory / "journal"
@@ -80,11 +85,12 @@ class Run:
             (self.directory / FILES[-1]).unlink(missing_ok=True)
 
 
-def make_parser(name: str, document: str, *, published: bool = True) -> Parser:
+def make_parser(name: str, document: str, *, published: bool = True, norms: bool = False) -> Parser:
     """A parser with the options of all experiments; `document` is the text of `--help`.
 
     Args:
         published: whether the program can show what the authors' code computes instead of the corrected form.
+        norms: whether it can take norms in place of weights.
     """
     formatter = argparse.RawDescriptionHelpFormatter
     parser = Parser(prog=f"python -m experiments.{name}", description=document, formatter_class=formatter)
@@ -94,8 +100,12 @@ def make_parser(name: str, document: str, *, published: bool = True) -> Parser:
     limit_text = "only N examples, drawn with the seed, or 'all' (default %(default)s)"
     parser.add_argument("--limit", type=count_or_all, default="all", metavar="N", help=limit_text)
     parser.add_argument("--seed", type=whole, default=0, metavar="S", help="of everything that is drawn (default 0)")
+    forms = parser.add_mutually_exclusive_group()
     if published:
-        parser.add_argument("--as-published", action="store_true", help="show what the authors' code computes")
+        forms.add_argument("--as-published", action="store_true", help="show what the authors' code computes")
+    if norms:
+        text = "of each query the keys' shares of the norms of what is added up (Kobayashi et al. 2020), not of weights"
+        forms.add_argument("--norms", action="store_true", help=text)
     parser.set_defaults(name=name)
     return parser
 
@@ -232,6 +242,11 @@ def write_outcome(directory: Path, outcome: Outcome, facts: Mapping[str, Any]) -
         for figure, draw_figure in zip(figures, [outcome.draw, outcome.draw, *pictures.values()], strict=True):
             draw_figure(figure)
         numbers.write_bytes(encode_json({**facts, "results": dict(outcome.numbers)}))
+
+
+def name_maps(settings: Mapping[str, Any]) -> str:
+    """What is said in a figure's subtitle where maps are not of weights; empty where they are."""
+    return ", norms in place of weights" if settings.get("norms") else ""
 
 
 def describe_settings(options: argparse.Namespace) -> dict[str, Any]:

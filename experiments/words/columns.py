@@ -42,7 +42,9 @@ def measure_columns(run: Run, model: PretrainedModel, texts: Sequence[Encoding],
     """Both measures for every example."""
     config = model.config
     size = 12 * masks.shape[-1] * config.num_hidden_layers * config.num_attention_heads
-    values = reduce_attention(model, texts, feature_columns, [masks], example_bytes=size, report=run.report)
+    values = reduce_attention(
+        model, texts, feature_columns, [masks], example_bytes=size, norms=run.norms, report=run.report
+    )
     lengths = np.array([len(text) for text in texts], np.float32)
     return Columns(values[:, 0], values[:, 1] * lengths[:, None, None, None])
 

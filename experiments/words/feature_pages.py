@@ -9,6 +9,7 @@ import numpy as np
 
 from bertjax.plots import GREY, INK, Panel, add_axes, add_note, save_page, start_page
 from experiments.shared.map_table import MapRow, Scale, draw_table, ratio_scale
+from experiments.shared.program import name_maps
 from experiments.words.estimates import LEVEL, Estimate, differing, name_head, read_estimate
 from experiments.words.features import FEATURES, TEXT
 from experiments.words.markdown import make_table
@@ -39,7 +40,7 @@ def figures(numbers: Numbers) -> dict[str, Callable[[Path], None]]:
 
 
 def _subtitle(numbers: Numbers, sources: Numbers, places: str = "columns") -> str:
-    model = numbers["settings"]["model"]
+    model = numbers["settings"]["model"] + name_maps(numbers["settings"])
     if len(sources) > 1:
         return f"{model}; {places}: tasks"
     return f"{model}, {next(iter(sources.values()))['data']['corrected']['source']}"

@@ -142,7 +142,7 @@ def follow_links(run: Run, model: PretrainedModel, sample: AnnotatedSample) -> F
     statistics = np.zeros((len(texts), (3 + len(SAME_KEY)) * len(RELATIONS), *profile.total.shape[1:]), np.float32)
     batch_extras = partial(_rows, extras)
     for places, values in stream_attention(
-        model, texts, link_statistics, batch_extras, example_bytes=4 * heads * size, report=run.report
+        model, texts, link_statistics, batch_extras, example_bytes=4 * heads * size, norms=run.norms, report=run.report
     ):
         statistics[places] = values[:, : statistics.shape[1]]
         profile.add(values[:, statistics.shape[1] :], inner[places])

@@ -50,7 +50,7 @@ def measure_pairs(run: Run, model: PretrainedModel, sample: AnnotatedSample, mas
     )
     bytes_each = 4 * statistics[0].size + 4 * len(KINDS) * MEASURES * max(len(text) for text in texts) ** 2 * paired
     for places, values in stream_attention(
-        model, texts, row_and_shared, extras, example_bytes=bytes_each, report=run.report
+        model, texts, row_and_shared, extras, example_bytes=bytes_each, norms=run.norms, report=run.report
     ):
         statistics[places] = values
     row, shared = np.split(statistics, [2 * len(FEATURES)], axis=1)

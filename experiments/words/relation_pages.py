@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 
 from bertjax.plots import Panel
 from experiments.shared.map_table import MapRow, Scale, draw_table, plain_scale, ratio_scale
+from experiments.shared.program import name_maps
 from experiments.words.cls_row import FORMS
 from experiments.words.estimates import LEVEL, differing, name_head, read_estimate
 from experiments.words.features import FEATURES
@@ -45,7 +46,7 @@ def _with(sources: Numbers, part: str) -> dict[str, Any]:
 
 
 def _subtitle(numbers: Numbers, sources: Numbers) -> str:
-    model = numbers["settings"]["model"]
+    model = numbers["settings"]["model"] + name_maps(numbers["settings"])
     if len(sources) > 1:
         return f"{model}; columns: tasks"
     (source,) = sources.values()
