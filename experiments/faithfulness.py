@@ -214,6 +214,19 @@ def tables(numbers: Mapping[str, Any]) -> str:
     return table_of([what, "rank correlation (95 % CI)", "less that of weights"], rows)
 
 
+def overview(runs: Mapping[str, Mapping[str, Any]]) -> str:
+    """The correlations of several runs side by side, in Markdown, from their `numbers.json`."""
+    columns = [
+        f"{Path(numbers['settings']['model']).name}, {numbers['results']['task']} ({numbers['results']['texts']})"
+        for numbers in runs.values()
+    ]
+    rows = [
+        [name, *(_with_ends(numbers["results"]["correlation"][name]) for numbers in runs.values())]
+        for name in ATTRIBUTIONS
+    ]
+    return table_of(["rank correlation (95 % CI)", *columns], rows)
+
+
 def _with_ends(row: Sequence[float]) -> str:
     mean, low, high = (f"{value:.2f}".replace("-", "−") for value in row)
     return f"{mean} ({low} to {high})"
