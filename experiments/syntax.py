@@ -34,14 +34,13 @@ from experiments.shared.attention import stream_attention, whole_maps
 from experiments.shared.program import Outcome, Run, describe_settings, draw_sample, make_parser, run_program
 from experiments.words.annotated import Annotated
 from experiments.words.conllu_files import read_sentences
-from experiments.words.spans import pieces_of
+from experiments.words.halves import DIRECTIONS, compare, draw_half, holm
+from experiments.words.spans import pieces_of, word_maps
 from experiments.words.trees import ROOT, chain, spanning_edges, tree_hits
 
 SAMPLE = Path(__file__).parent / "data" / "ewt_dev_sample.conllu"
 LEFT_OUT = ("root", "punct")
-TO_HEAD, TO_DEPENDENT = "to its head", "to its dependent"
-DIRECTIONS = (TO_HEAD, TO_DEPENDENT)
-REACH, DRAWS, FEWEST = 10, 10_000, 20  # distances in words; bootstrap draws; relations of each half
+REACH, FEWEST = 10, 20  # distances in words; relations of each half
 
 
 @dataclass(frozen=True)
@@ -64,21 +63,6 @@ class Parsed:
     def counted(self) -> Bool[np.ndarray, " word"]:
         """Words that are neither the root nor punctuation."""
         return np.array([relation.split(":")[0] not in LEFT_OUT for relation in self.relations])
-
-
-def word_maps(
-    maps: Float[np.ndarray, "all_heads query key"], pieces: Sequence[Sequence[int]]
-) -> Float[np.ndarray, "all_heads word other"]:
-    """Attention between words: the mean over the pieces of one, the sum over those of the other.
-
-    Args:
-        pieces: the tokens of each word.
-    """
-    belong = np.zeros((len(pieces), maps.shape[-1]))
-    for word, own in enumerate(pieces):
-        belong[word, list(own)] = 1.0
-    mean = belong / belong.sum(axis=1, keepdims=True)
-    return np.asarray(np.einsum("vq,hqk,wk->hvw", mean, maps, belong, optimize=True))
 
 
 def read_parsed(run: Run, sentences: Sequence[Annotated]) -> Iterator[Parsed]:
@@ -144,59 +128,6 @@ def relation_hits(
     return hits, counts
 
 
-def compare(
-    hits: Int[np.ndarray, "sentences directions guesses"],
-    counts: Int[np.ndarray, " sentences"],
-    heads: int,
-    chosen_on: Bool[np.ndarray, " sentences"],
-    seed: int,
-) -> dict[str, Any]:
-    """The best head and the best distance, chosen on some sentences and judged on the others.
-
-    Args:
-        heads: how many of the guesses are attention heads; the others are distances.
-        chosen_on: the sentences that choose.
-    """
-    sums, judged = hits[chosen_on].sum(axis=0), ~chosen_on
-    found = {}
-    for kind, part in (("head", slice(0, heads)), ("distance", slice(heads, None))):
-        direction, guess = np.unravel_index(int(sums[:, part].argmax()), sums[:, part].shape)
-        own = hits[:, direction, part][:, guess]
-        chosen = float(own[chosen_on].sum() / counts[chosen_on].sum())
-        found[kind] = {"guess": int(guess), "direction": DIRECTIONS[direction], "hits": own[judged], "chosen": chosen}
-    count = counts[judged].astype(np.float64)
-    drawn = np.random.default_rng(seed).integers(0, len(count), (DRAWS, len(count)))
-    totals = count[drawn].sum(axis=1)
-    totals[totals == 0] = np.nan
-    scores = {kind: one["hits"][drawn].sum(axis=1) / totals for kind, one in found.items()}
-    difference = scores["head"] - scores["distance"]
-    tail = min((difference <= 0).sum(), (difference >= 0).sum())
-    told: dict[str, Any] = {"count": int(count.sum()), "p": min(1.0, 2 * (1 + int(tail)) / (1 + DRAWS))}
-    for kind, one in found.items():
-        ends = np.nanquantile(scores[kind], [0.025, 0.975]).tolist()
-        told[kind] = {
-            "guess": one["guess"],
-            "direction": one["direction"],
-            "score": float(one["hits"].sum() / count.sum()),
-            "ends": ends,
-            "chosen": one["chosen"],
-        }
-    return {**told, "difference": np.nanquantile(difference, [0.025, 0.975]).tolist()}
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values corrected for how many there are (Holm 1979).
-
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
-    """
-    order, corrected, largest = np.argsort(p_values, kind="stable"), [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(order.tolist()):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        corrected[place] = largest
-    return corrected
-
-
 def compute(run: Run) -> Outcome:
     """Relations and trees. Raises `DataError` where no sentence can be used."""
     options, config = run.options, run.model.config
@@ -206,9 +137,7 @@ def compute(run: Run) -> Outcome:
     several = list(read_parsed(run, sentences))
     if len(several) < 2:
         raise DataError(f"{path}: fewer than two sentences have several words, one root and tokens for each word")
-    rng = np.random.default_rng(options.seed)
-    chosen_on = np.zeros(len(several), bool)
-    chosen_on[rng.permutation(len(several))[: len(several) // 2]] = True
+    chosen_on = draw_half(len(several), options.seed)
     names = _frequent(several, chosen_on)
     hits, counts = relation_hits(several, names)
     heads, width = len(several[0].most), config.num_attention_heads

@@ -10,8 +10,10 @@ import pytest
 import bertjax
 from experiments import syntax
 from experiments.shared.program import Run
-from experiments.syntax import SAMPLE, Parsed, compare, relation_hits, word_maps
+from experiments.syntax import SAMPLE, Parsed, relation_hits
 from experiments.words.conllu_files import read_sentences
+from experiments.words.halves import compare
+from experiments.words.spans import word_maps
 from experiments.words.trees import chain, rooted, spanning_edges, tree_hits
 from tests.workshop import make_encoder
 
