@@ -3,9 +3,9 @@
 Reads sentences with dependencies and mentions of entities, as GUM has them (`--conllu`). An anaphor is the head word of
 a mention whose entity was mentioned earlier in the sentence, where there are two earlier mentions or more; a head is
 right where, of the earlier mentions' head words, it attends most to one of that entity. Beside it: the nearest earlier
-mention; the nearest of the same kind (noun, pronoun); the nearest with the same word, or of the same kind where there is
-none; and a draw. The best head is chosen on one half of the
-sentences and judged on the other; intervals by bootstrap of sentences.
+mention; the nearest of the same kind (noun, pronoun); the nearest with the same word, or of the same kind where there
+is none; and a draw. The best head is chosen on one half of the sentences and judged on the other; intervals by
+bootstrap of sentences.
 
 A head that attends to some words from everywhere would be right for the wrong reason. So for each anaphor and its
 nearest true antecedent the weight is compared with that of the same key from other mentions after it, of other
