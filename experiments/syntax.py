@@ -7,9 +7,9 @@ end. The best head and direction, and as a baseline the best fixed distance in w
 one half of the sentences, drawn with the seed, and judged on the other; intervals and p-values of their difference by
 bootstrap of sentences, corrected over relations (Holm). The root and punctuation are left out.
 
-Trees are maximum spanning trees of each head's weights, both directions together: how many true edges they have
-(UUAS), and how many words their true head once the tree hangs from the true root; beside the chain that joins each word
-with the next. The best head is chosen on one half and judged on the other, too.
+Trees are maximum spanning trees of each head's weights between words without punctuation, both directions together:
+how many true edges they have (UUAS), and how many words their true head once the tree hangs from the true root; beside
+the chain that joins each word with the next. The best head is chosen on one half and judged on the other, too.
 
     python -m experiments.syntax --conllu en_ewt-ud-dev.conllu.gz
 
@@ -51,13 +51,15 @@ class Parsed:
         heads: the true head of each word; -1 of the root.
         relations: of each word to its head.
         most: the word to which each attends most, by head.
-        trees: how many true edges, and true heads of words, each head's tree has.
+        trees: how many true edges, and true heads of words, each head's tree has, and then the chain.
+        in_trees: of how many words.
     """
 
     heads: Int[np.ndarray, " word"]
     relations: tuple[str, ...]
     most: Int[np.ndarray, "all_heads word"]
-    trees: Int[np.ndarray, "all_heads 2"]
+    trees: Int[np.ndarray, "guesses 2"]
+    in_trees: int
 
     @property
     def counted(self) -> Bool[np.ndarray, " word"]:
@@ -89,11 +91,29 @@ def _parse(sentence: Annotated, weights: Float[np.ndarray, "all_heads word other
     heads = np.array([word.head for word in sentence.words])
     relations = tuple(word.relation for word in sentence.words)
     others = np.where(np.eye(len(heads), dtype=bool), -np.inf, weights)
-    parsed = Parsed(heads, relations, others.argmax(axis=-1), np.zeros((len(weights), 2), np.int64))
-    counted = parsed.counted
-    for head, own in enumerate(weights):
-        parsed.trees[head] = tree_hits(spanning_edges(own), heads, counted)
-    return parsed
+    kept, own = without_punctuation(heads, relations)
+    counted = own >= 0
+    inner = weights[:, kept][:, :, kept]
+    trees = [spanning_edges(one) for one in inner] if len(kept) > 1 else [[] for _ in inner]
+    hits = [tree_hits(edges, own, counted) for edges in (*trees, chain(len(kept)))]
+    return Parsed(heads, relations, others.argmax(axis=-1), np.array(hits, np.int64), int(counted.sum()))
+
+
+def without_punctuation(
+    heads: Int[np.ndarray, " word"], relations: Sequence[str]
+) -> tuple[Int[np.ndarray, " kept"], Int[np.ndarray, " kept"]]:
+    """The words that are no punctuation, and the heads of these, counted among them.
+
+    Returns: the words; and their heads, -1 of the root, -2 of a word whose head is punctuation.
+
+    >>> kept, heads = without_punctuation(np.array([2, 0, -1, 1]), ["nsubj", "punct", "root", "obj"])
+    >>> kept.tolist(), heads.tolist()
+    ([0, 2, 3], [1, -1, -2])
+    """
+    kept = np.flatnonzero([relation.split(":")[0] != "punct" for relation in relations])
+    places = {int(word): place for place, word in enumerate(kept)}
+    own = [ROOT if heads[word] == ROOT else places.get(int(heads[word]), ROOT - 1) for word in kept]
+    return kept, np.array(own)
 
 
 def guesses_of(parsed: Parsed) -> Int[np.ndarray, "guesses word"]:
@@ -159,7 +179,7 @@ def compute(run: Run) -> Outcome:
     }
     shape = (config.num_hidden_layers, width)
     values = {"relations": np.array(names), "hits": hits.sum(axis=0)[..., :heads], "counts": counts.sum(axis=0)}
-    values["trees"] = np.sum([parsed.trees for parsed in several], axis=0).reshape(*shape, 2)
+    values["trees"] = np.sum([parsed.trees[:heads] for parsed in several], axis=0).reshape(*shape, 2)
     numbers = {"settings": describe_settings(options), "results": results}
     return Outcome(results, values, figures(numbers)["figure"], tables(numbers).split("\n"))
 
@@ -178,16 +198,13 @@ def compare_trees(
     several: Sequence[Parsed], chosen_on: Bool[np.ndarray, " sentences"], width: int, seed: int
 ) -> dict[str, Any]:
     """The best head's trees beside chains, by either measure."""
-    trees = np.stack([parsed.trees for parsed in several])
-    chains = np.array([tree_hits(chain(len(one.heads)), one.heads, one.counted) for one in several])
-    counts = np.array([int(parsed.counted.sum()) for parsed in several])
+    trees, counts = np.stack([parsed.trees for parsed in several]), np.array([parsed.in_trees for parsed in several])
     found = {}
     for place, measure in enumerate(("edges", "heads")):
-        both = np.concatenate([trees[:, None, :, place], chains[:, None, None, place]], axis=2)
-        told = compare(both, counts, trees.shape[1], chosen_on, seed)
+        told = compare(trees[:, None, :, place], counts, trees.shape[1] - 1, chosen_on, seed)
         layer, head = divmod(told["head"].pop("guess"), width)
         told["head"]["name"] = f"{layer}.{head}"
-        told["chain_of_all"] = float(chains[:, place].sum() / counts.sum())
+        told["chain_of_all"] = float(trees[:, -1, place].sum() / counts.sum())
         found[measure] = told
     return found
 

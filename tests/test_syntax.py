@@ -3,6 +3,7 @@
 import argparse
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import bertjax
 from experiments import syntax
 from experiments.shared.program import Run
 from experiments.syntax import SAMPLE, Parsed, relation_hits
+from experiments.words.annotated import Annotated, Word
 from experiments.words.conllu_files import read_sentences
 from experiments.words.halves import compare
 from experiments.words.spans import word_maps
@@ -21,7 +23,8 @@ SENTENCE = Parsed(
     np.array([1, -1, 3, 1, 1]),
     ("nsubj", "root", "det", "obj", "punct"),
     np.zeros((2, 5), np.int64),
-    np.zeros((2, 2), np.int64),
+    np.zeros((3, 2), np.int64),
+    3,
 )
 
 
@@ -60,6 +63,19 @@ def test_trees_hang_from_their_root():
     assert tree_hits(chain(5), SENTENCE.heads, counted) == (2, 1)  # 0-1 and 2-3; from 1: 0, 2, 3, of which 0 is right
 
 
+def test_trees_leave_punctuation_out():
+    weights = np.random.default_rng(0).uniform(size=(2, 5, 5))
+    weights[0, 0, 1] = weights[0, 2, 3] = weights[0, 3, 1] = 9  # the true tree
+    words = tuple(
+        Word("w", (0, 1), "", "", int(head), name)
+        for head, name in zip(SENTENCE.heads, SENTENCE.relations, strict=True)
+    )
+    parsed = syntax._parse(Annotated("", words), weights)
+    assert parsed.in_trees == 3  # neither the root nor the full stop
+    assert parsed.trees[0].tolist() == [3, 3]
+    assert parsed.trees[2].tolist() == [2, 1]  # the chain 0-1-2-3
+
+
 def test_words_attend_by_the_mean_of_their_pieces_to_the_sum_of_others():
     maps = np.random.default_rng(0).uniform(size=(3, 6, 6))
     pieces = [[1, 2], [3], [4]]
@@ -71,7 +87,7 @@ def test_words_attend_by_the_mean_of_their_pieces_to_the_sum_of_others():
 
 def test_hits_are_counted_word_by_word():
     most = np.array([[1, 0, 3, 1, 0], [2, 3, 1, 2, 3]])
-    parsed = Parsed(SENTENCE.heads, SENTENCE.relations, most, SENTENCE.trees)
+    parsed = replace(SENTENCE, most=most)
     hits, counts = relation_hits([parsed], ["all", "nsubj", "det"])
     assert counts.tolist() == [[3, 1, 1]]
     assert hits.shape == (1, 3, 2, 2 + 20)
