@@ -217,6 +217,21 @@ def tables(numbers: Mapping[str, Any]) -> str:
     return table_of([what, "% right (95 % CI)", "head less this, 95 % CI"], rows)
 
 
+def overview(runs: Mapping[str, Mapping[str, Any]]) -> str:
+    """Several runs side by side, in Markdown, from their `numbers.json`."""
+    results = [numbers["results"] for numbers in runs.values()]
+    columns = [Path(numbers["settings"]["model"]).name for numbers in runs.values()]
+    first = [one["against"][BASELINES[0]] for one in results]
+    rows = [
+        ["the best head", *(f"{one['head']}: {_score(told['head'])}" for one, told in zip(results, first, strict=True))]
+    ]
+    rows += [[name, *(_score(one["against"][name]["distance"]) for one in results)] for name in BASELINES]
+    rows.append(["a draw", *(f"{100 * one['chance']:.1f}" for one in results)])
+    knows = [{"score": one["knows"]["share"], "ends": one["knows"]["ends"]} for one in results]
+    rows.append(["the head knows who asks", *map(_score, knows)])
+    return table_of([f"% right (95 % CI), {first[0]['count']} anaphors", *columns], rows)
+
+
 def _score(told: Mapping[str, Any]) -> str:
     low, high = (100 * end for end in told["ends"])
     return f"{100 * told['score']:.1f} ({low:.1f} to {high:.1f})"

@@ -41,6 +41,7 @@ from experiments.words.trees import ROOT, chain, spanning_edges, tree_hits
 SAMPLE = Path(__file__).parent / "data" / "ewt_dev_sample.conllu"
 LEFT_OUT = ("root", "punct")
 REACH, FEWEST = 10, 20  # distances in words; relations of each half
+SHOWN, LEVEL = 14, 0.05  # relations of an overview; of corrected p-values
 
 
 @dataclass(frozen=True)
@@ -243,6 +244,31 @@ def tables(numbers: Mapping[str, Any]) -> str:
     ]
     second = table_of(["trees", "head", "% of the best head", "% of the chain", "of all sentences"], of_trees)
     return f"{table_of(headings, rows)}\n\n{second}"
+
+
+def overview(runs: Mapping[str, Mapping[str, Any]]) -> str:
+    """The most frequent relations and the trees of several runs side by side, in Markdown, from their `numbers.json`.
+
+    A cell has the best head, of how many percent of the words it is right, and of how many the best distance is.
+    """
+    columns = [
+        f"{Path(numbers['settings']['model']).name}, {numbers['results']['source'].split('-')[0]}"
+        for numbers in runs.values()
+    ]
+    results = [numbers["results"] for numbers in runs.values()]
+    of_runs = [{told["relation"]: told for told in one["relations"]} for one in results]
+    shared = [name for name in of_runs[0] if all(name in own for own in of_runs)][:SHOWN]
+    rows = [[name, *(_cell(own[name], star=own[name]["p_corrected"] < LEVEL) for own in of_runs)] for name in shared]
+    for measure, what in (("edges", "trees: true edges"), ("heads", "trees: true heads")):
+        told = [one["trees"][measure] for one in results]
+        rows.append([what, *(_cell(one, star=one["p"] < LEVEL) for one in told)])
+    return table_of(["head: % right / by distance", *columns], rows)
+
+
+def _cell(told: Mapping[str, Any], *, star: bool) -> str:
+    shares = " / ".join(f"{100 * told[kind]['score']:.0f}" for kind in ("head", "distance"))
+    mark = "\\*" if star else ""
+    return f"{told['head']['name']}: {shares}{mark}"
 
 
 def _score(told: Mapping[str, Any]) -> str:

@@ -165,5 +165,9 @@ def test_tables_say_what_was_found(results):
         assert f"{100 * told['distance']['score']:.1f}" in line
         assert told["p"] <= told["p_corrected"] <= 1
     assert trees.count("\n") == 3
+    side = syntax.overview({"one": numbers, "other": numbers}).splitlines()
+    assert len(side) == 2 + min(14, len(numbers["results"]["relations"])) + 2
+    told = numbers["results"]["trees"]["edges"]
+    assert side[-2].count(f"{told['head']['name']}: {100 * told['head']['score']:.0f} / ") == 2
     first = numbers["results"]["relations"][0]
     assert first["relation"] == "all"
