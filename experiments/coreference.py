@@ -40,6 +40,7 @@ from experiments.shared.program import (
     make_parser,
     name_maps,
     run_program,
+    short_name,
 )
 from experiments.words.annotated import Annotated
 from experiments.words.conllu_files import read_sentences
@@ -213,14 +214,14 @@ def tables(numbers: Mapping[str, Any]) -> str:
     rows.append(["a draw (all sentences)", f"{100 * results['chance']:.1f}", ""])
     knows = {"score": results["knows"]["share"], "ends": results["knows"]["ends"]}
     rows.append([f"head {results['head']} knows who asks ({results['knows']['asked']})", _score(knows), ""])
-    what = f"{Path(numbers['settings']['model']).name}, {told['count']} of {results['anaphors']} anaphors judge"
+    what = f"{short_name(numbers['settings']['model'])}, {told['count']} of {results['anaphors']} anaphors judge"
     return table_of([what, "% right (95 % CI)", "head less this, 95 % CI"], rows)
 
 
 def overview(runs: Mapping[str, Mapping[str, Any]]) -> str:
     """Several runs side by side, in Markdown, from their `numbers.json`."""
     results = [numbers["results"] for numbers in runs.values()]
-    columns = [Path(numbers["settings"]["model"]).name for numbers in runs.values()]
+    columns = [short_name(numbers["settings"]["model"]) for numbers in runs.values()]
     first = [one["against"][BASELINES[0]] for one in results]
     rows = [
         ["the best head", *(f"{one['head']}: {_score(told['head'])}" for one, told in zip(results, first, strict=True))]
@@ -242,7 +243,7 @@ def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
     results, settings = numbers["results"], numbers["settings"]
     values = 100 * np.array(results["of_all_heads"]).reshape(results["shape"])
     title = "Do heads find antecedents?"
-    subtitle = f"{Path(settings['model']).name}{name_maps(settings)}, {results['anaphors']:,} anaphors"
+    subtitle = f"{short_name(settings['model'])}{name_maps(settings)}, {results['anaphors']:,} anaphors"
     nearest = 100 * results["against"]["nearest"]["distance"]["score"]
     note = (
         f"All sentences. The nearest mention is right for {nearest:.0f} %, a draw for {100 * results['chance']:.0f} %."

@@ -39,7 +39,7 @@ from bertjax.model import BertForSentenceEmbedding, BertForSequenceClassificatio
 from bertjax.plots import GREY, INK, PALE, WIDTH, add_axes, save_page, start_page
 from bertjax.probes import attention_flow, attention_rollout, tokens_of
 from experiments.disabling.summary_lines import table_of
-from experiments.shared.program import Outcome, Run, describe_settings, make_parser, run_program
+from experiments.shared.program import Outcome, Run, describe_settings, make_parser, run_program, short_name
 from experiments.shared.samples import add_task_options, read_examples
 
 ATTRIBUTIONS = ("weights", "all layers", "norms", "norms, all", "rollout", "flow", "gradients", "words", "random")
@@ -210,14 +210,14 @@ def tables(numbers: Mapping[str, Any]) -> str:
     rows = [
         [name, *(_with_ends(results[part][name]) for part in ("correlation", "less_weights"))] for name in ATTRIBUTIONS
     ]
-    what = f"{Path(numbers['settings']['model']).name}, {results['task']}, {results['texts']} texts"
+    what = f"{short_name(numbers['settings']['model'])}, {results['task']}, {results['texts']} texts"
     return table_of([what, "rank correlation (95 % CI)", "less that of weights"], rows)
 
 
 def overview(runs: Mapping[str, Mapping[str, Any]]) -> str:
     """The correlations of several runs side by side, in Markdown, from their `numbers.json`."""
     columns = [
-        f"{Path(numbers['settings']['model']).name}, {numbers['results']['task']} ({numbers['results']['texts']})"
+        f"{short_name(numbers['settings']['model'])}, {numbers['results']['task']} ({numbers['results']['texts']})"
         for numbers in runs.values()
     ]
     rows = [
@@ -242,7 +242,7 @@ def _draw(numbers: Mapping[str, Any], path: Path) -> None:
 
     results, height, left = numbers["results"], 0.32 * len(ATTRIBUTIONS), 1.5
     with context("default"):
-        subtitle = f"{Path(numbers['settings']['model']).name} on {results['task']}, {results['texts']} texts"
+        subtitle = f"{short_name(numbers['settings']['model'])} on {results['task']}, {results['texts']} texts"
         figure = start_page("Do attention weights say which tokens matter?", subtitle, 0.8, height)
         axes = add_axes(figure, left, 0.8, WIDTH - left - 0.4, height)
         for place, name in enumerate(ATTRIBUTIONS):

@@ -31,7 +31,7 @@ from bertjax.evidence import contributions, find_metric, rank_correlation
 from bertjax.plots import COLOURS, GREY, INK, PALE, WIDTH, add_axes, save_page, start_page
 from bertjax.study import trust_in
 from experiments.disabling.summary_lines import table_of
-from experiments.shared.program import Outcome, make_joining_parser, run_joining
+from experiments.shared.program import Outcome, make_joining_parser, run_joining, short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,7 +88,7 @@ def _compare(exact: bertjax.Results, gradients: bertjax.Results) -> dict[str, An
         }
     model, data = exact.summary["model"], exact.summary["data"]
     return {
-        "model": Path(model["name"]).name,
+        "model": short_name(model["name"]),
         "task": data["task"],
         "examples": data["examples"],
         "mode": exact.summary["mode"]["name"],

@@ -28,7 +28,7 @@ from bertjax.errors import InputError
 from bertjax.plots import GREY, INK, WIDTH, add_axes, add_note, save_page, start_page
 from bertjax.probes import NUMBERS
 from experiments.disabling.summary_lines import table_of
-from experiments.shared.program import Outcome, make_joining_parser, run_joining
+from experiments.shared.program import Outcome, make_joining_parser, run_joining, short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,7 +67,7 @@ def _read(results: bertjax.Results) -> dict[str, Any]:
         norms[name] = [_short(row.score) for row in results.rows_of(f"norm_{name}")]
     spread = {name: [_short(row.score) for row in results.rows_of(name)] for name in ("confidence", "entropy")}
     return {
-        "model": Path(model["name"]).name,
+        "model": short_name(model["name"]),
         "texts": where.stem if data["task"] == "mlm" else data["task"],
         "examples": data["examples"],
         "heads": results.names,

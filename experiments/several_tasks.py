@@ -25,7 +25,7 @@ from bertjax.evidence import Measure, Q, rank_correlation
 from bertjax.formatting import finite
 from experiments.disabling.panels import EffectPanel, draw_effect_maps
 from experiments.disabling.summary_lines import table_of
-from experiments.shared.program import Outcome, make_joining_parser, run_joining
+from experiments.shared.program import Outcome, make_joining_parser, run_joining, short_name
 
 KEPT = ("difference", "low", "high", "q")
 ACCURACIES = ("accuracy", "word_accuracy")
@@ -44,7 +44,7 @@ def compute(options: argparse.Namespace) -> Outcome:
         "names": runs[0].names,
         "layers": model["layers"],
         "heads": model["heads"],
-        "model": Path(model["name"]).name,
+        "model": short_name(model["name"]),
         "runs": [_describe(run) for run in runs],
     }
     pictures = figures({"results": numbers})

@@ -31,7 +31,15 @@ from bertjax.paths import user_path
 from bertjax.plots import GREY, INK, PALE, WIDTH, add_axes, save_page, start_page
 from experiments.disabling.summary_lines import table_of
 from experiments.shared.attention import stream_attention, whole_maps
-from experiments.shared.program import Outcome, Run, describe_settings, draw_sample, make_parser, run_program
+from experiments.shared.program import (
+    Outcome,
+    Run,
+    describe_settings,
+    draw_sample,
+    make_parser,
+    run_program,
+    short_name,
+)
 from experiments.words.annotated import Annotated
 from experiments.words.conllu_files import read_sentences
 from experiments.words.halves import DIRECTIONS, compare, draw_half, holm
@@ -252,7 +260,7 @@ def overview(runs: Mapping[str, Mapping[str, Any]]) -> str:
     A cell has the best head, of how many percent of the words it is right, and of how many the best distance is.
     """
     columns = [
-        f"{Path(numbers['settings']['model']).name}, {numbers['results']['source'].split('-')[0]}"
+        f"{short_name(numbers['settings']['model'])}, {numbers['results']['source'].split('-')[0]}"
         for numbers in runs.values()
     ]
     results = [numbers["results"] for numbers in runs.values()]
@@ -287,7 +295,7 @@ def _draw(numbers: Mapping[str, Any], path: Path) -> None:
     told, settings = numbers["results"]["relations"], numbers["settings"]
     height, left = 0.24 * len(told), 1.9
     with context("default"):
-        model = Path(settings["model"]).name
+        model = short_name(settings["model"])
         subtitle = (
             f"{model}, {numbers['results']['sentences']:,} sentences of {numbers['results']['source']}, half judge"
         )

@@ -244,6 +244,16 @@ def write_outcome(directory: Path, outcome: Outcome, facts: Mapping[str, Any]) -
         numbers.write_bytes(encode_json({**facts, "results": dict(outcome.numbers)}))
 
 
+def short_name(model: str) -> str:
+    """A model's name without the directories before it; of a fine-tuned one that of its run.
+
+    >>> short_name("sentence-transformers/all-MiniLM-L6-v2"), short_name("DIR/runs/mrpc-pretrained-0/last")
+    ('all-MiniLM-L6-v2', 'mrpc-pretrained-0')
+    """
+    path = Path(model)
+    return path.parent.name if path.name == "last" and path.parent.name else path.name
+
+
 def name_maps(settings: Mapping[str, Any]) -> str:
     """What is said in a figure's subtitle where maps are not of weights; empty where they are."""
     return ", norms in place of weights" if settings.get("norms") else ""
