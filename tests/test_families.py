@@ -131,15 +131,15 @@ def test_what_is_saved_loads_in_transformers_with_the_same_outputs(family, task,
 
 
 @pytest.mark.parametrize("family", sometimes(DISTINCT, "roberta", "electra", "modernbert"))
-def test_an_untied_decoder_is_kept_and_a_tied_one_may_be_in_the_file(family, tmp_path, rng):
+def test_an_untied_decoder_is_kept_and_a_tied_one_may_be_in_the_file(family, tmp_path, rng, x64):
     saved_by_torch(family, architecture.WORDS, tmp_path / "untied", tie_word_embeddings=False)
-    model = load_without_warnings(tmp_path / "untied")
+    model = load_without_warnings(tmp_path / "untied", dtype="float64")
     assert model.predictions.decoder is not None
     reference = torch_reference.load_torch(model, tmp_path / "untied")
     rows = parity.compare(model, reference, arguments(model.config, rng))
     assert [row for row in rows if not row.passed] == []
     model.save_pretrained(tmp_path / "again")
-    again = load_without_warnings(tmp_path / "again")
+    again = load_without_warnings(tmp_path / "again", dtype="float64")
     assert np.array_equal(again.predictions.decoder[...], model.predictions.decoder[...])
 
 
