@@ -174,6 +174,9 @@ def run_prune(options: argparse.Namespace) -> int:
 
     _choose_cache(options)
     settings = _settings_ending_in(options, "pruning")
+    learned = tuple(options.strengths) != Pruning().strengths or options.gate_steps != Learning().steps
+    if learned and "gates" not in options.orders:
+        raise InputError("--strengths and --gate-steps are of learned gates: add gates to --orders, or leave them out")
     pruning = Pruning(
         tuple(options.orders),
         options.gradient_share,

@@ -132,15 +132,18 @@ def _baselines(sentence: Annotated, anaphor: Anaphor) -> list[int]:
     return [nearest, alike, max(same, default=alike)]
 
 
-def read_resolved(run: Run, sentences: Sequence[Annotated]) -> Iterator[Resolved]:
-    """What is made of each sentence with anaphors whose words all have tokens."""
-    known = list(_usable(run, sentences))
+def read_resolved(run: Run, sentences: Sequence[Annotated]) -> list[Resolved]:
+    """What is made of each sentence, in order, with anaphors whose words all have tokens."""
+    known, found = list(_usable(run, sentences)), dict[int, Resolved]()
+    if not known:
+        return []
     encodings = [encoding for encoding, *_ in known]
     for places, batch in stream_attention(run.model, encodings, whole_maps, norms=run.norms, report=run.report):
         for place, maps in zip(places.tolist(), batch, strict=True):
             encoding, sentence, anaphors, pieces = known[place]
             own = maps.reshape(-1, *maps.shape[2:])[:, : len(encoding), : len(encoding)].astype(np.float64)
-            yield resolve(sentence, anaphors, word_maps(own, pieces))
+            found[place] = resolve(sentence, anaphors, word_maps(own, pieces))
+    return [found[place] for place in sorted(found)]  # batches are by length: the same half chooses for every model
 
 
 def _usable(
@@ -164,7 +167,7 @@ def compute(run: Run) -> Outcome:
     if all(sentence.mentions is None for sentence in sentences):
         raise DataError(f"{path} has no mentions of entities: give a file with Entity in its last column, as GUM's")
     sentences = [sentences[place] for place in draw_sample(len(sentences), options)]
-    several = list(read_resolved(run, sentences))
+    several = read_resolved(run, sentences)
     if len(several) < 2:
         raise DataError(f"{path}: fewer than two sentences have an anaphor with a choice of antecedents")
     chosen_on = draw_half(len(several), options.seed)
@@ -221,7 +224,7 @@ def tables(numbers: Mapping[str, Any]) -> str:
 def overview(runs: Mapping[str, Mapping[str, Any]]) -> str:
     """Several runs side by side, in Markdown, from their `numbers.json`."""
     results = [numbers["results"] for numbers in runs.values()]
-    columns = [short_name(numbers["settings"]["model"]) for numbers in runs.values()]
+    names = [short_name(numbers["settings"]["model"]) for numbers in runs.values()]
     first = [one["against"][BASELINES[0]] for one in results]
     rows = [
         ["the best head", *(f"{one['head']}: {_score(told['head'])}" for one, told in zip(results, first, strict=True))]
@@ -230,7 +233,8 @@ def overview(runs: Mapping[str, Mapping[str, Any]]) -> str:
     rows.append(["a draw", *(f"{100 * one['chance']:.1f}" for one in results)])
     knows = [{"score": one["knows"]["share"], "ends": one["knows"]["ends"]} for one in results]
     rows.append(["the head knows who asks", *map(_score, knows)])
-    return table_of([f"% right (95 % CI), {first[0]['count']} anaphors", *columns], rows)
+    columns = [f"{name}, {told['count']} anaphors" for name, told in zip(names, first, strict=True)]
+    return table_of(["% right (95 % CI)", *columns], rows)
 
 
 def _score(told: Mapping[str, Any]) -> str:

@@ -87,6 +87,27 @@ def changes_of(outputs: Float[np.ndarray, "variants numbers"], embeds: bool) -> 
     return np.asarray(1 - masked @ own / lengths)
 
 
+def reads_first(model: Any) -> bool:
+    """Whether the first token of the last layer is read, and not the mean of all.
+
+    Raises:
+        ConfigError: a model that reads something else, that has no label to predict, or does neither.
+    """
+    if isinstance(model, BertForSentenceEmbedding):
+        pooling = "+".join(model.poolings)
+        if pooling not in ("cls", "mean"):
+            raise ConfigError(
+                f"a sentence embedder with pooling {pooling} reads neither [CLS] nor a mean: give another"
+            )
+        return pooling == "cls"
+    if not isinstance(model, BertForSequenceClassification):
+        raise ConfigError(f"{model.class_name} is neither a classifier nor a sentence embedder: give one of them")
+    plan, labels = model.config.architecture.heads.get(model.task), len(model.config.id2label)
+    if labels < 2 or model.config.problem_type == "multi_label_classification":
+        raise ConfigError("this classifier does not choose one of several labels: give one that does")
+    return plan is None or plan.reads in ("cls", "pooler")
+
+
 @partial(jax.jit, static_argnums=0)
 def _outputs(graph: Any, state: Any, inputs: Inputs) -> Float[Array, "batch numbers"]:
     model = nnx.merge(graph, state)
@@ -104,9 +125,10 @@ def _inside(
     record = encoder(before, context)[1]
     norms = []
     for number, layer in enumerate(encoder.applications()):
+        kept = jnp.array(model.config.heads_of(number), jnp.int32)  # a checkpoint may lack some
         kernel = layer.attention.output.kernel[...]
-        values = jnp.einsum("khd,hde->hke", record.values[number, 0], kernel, precision="highest")
-        added = jnp.einsum("hqk,hke->qke", record.weights[number, 0], values, precision="highest")
+        values = jnp.einsum("khd,hde->hke", record.values[number, 0][:, kept], kernel, precision="highest")
+        added = jnp.einsum("hqk,hke->qke", record.weights[number, 0][kept], values, precision="highest")
         norms.append(jnp.linalg.norm(added, axis=-1))
 
     def read(hidden: Array) -> Array:
@@ -147,7 +169,7 @@ def study_text(
         np.asarray, _inside(graph, state, model.inputs(**one), model.inputs(**everything_masked))
     )
     weights, norms, slopes = weights[..., :length, :length], norms[:, :length, :length], slopes[:length]
-    readers = np.full(length, 1 / length) if embeds else np.eye(length)[0]
+    readers = np.eye(length)[0] if reads_first(model) else np.full(length, 1 / length)
     mean_weights = weights.mean(axis=1, dtype=np.float64)
     predicted = np.linalg.norm(slopes, axis=1) if embeds else np.abs(slopes[:, int(outputs[0].argmax())])
     found = {
@@ -165,14 +187,14 @@ def study_text(
 
 
 def compute(run: Run) -> Outcome:
-    """The correlations of each text. Raises `ConfigError` for a model that is neither classifier nor embedder."""
+    """The correlations of each text. Raises `ConfigError` as `reads_first` does."""
     model, tokenizer = run.model, run.tokenizer
-    if not isinstance(model, BertForSentenceEmbedding | BertForSequenceClassification):
-        raise ConfigError(f"{model.class_name} is neither a classifier nor a sentence embedder: give one of them")
+    reads_first(model)
     embeds = isinstance(model, BertForSentenceEmbedding)
     examples = read_examples(run.options)
     second = None if embeds else examples.second  # an embedder reads texts one by one: the first of each pair
-    encodings = tokenizer.encode(examples.first, second, run.options.max_length, word_ids=True)
+    length = min(run.options.max_length, model.config.max_tokens)
+    encodings = tokenizer.encode(examples.first, second, length, word_ids=True)
     rng, texts = np.random.default_rng(run.options.seed), list[Text]()
     others = second or ("",) * len(examples)
     for number, (encoding, *pair) in enumerate(zip(encodings, examples.first, others, strict=True)):

@@ -40,9 +40,12 @@ PART_COLOURS = ("#0072b2", "#56b4e9", "#e69f00", "#d9d9d9")
 def compute(options: argparse.Namespace) -> Outcome:
     """Join the results. Raises `InputError` where one has no roles, or a model has the same texts twice."""
     runs = [_read(bertjax.read_results(name)) for name in options.directories]
+    same = [(run["weights_sha256"], run["data_sha256"]) for run in runs]
+    if len({*same}) < len(same):
+        raise InputError("a model has the same texts twice: give each once")
     names = [(run["model"], run["texts"]) for run in runs]
     if len({*names}) < len(names):
-        raise InputError("a model has the same texts twice: give each once")
+        raise InputError("two models, or two sets of texts, have one name: give their directories or files others")
     numbers = {"runs": runs, "between_texts": _between_texts(runs)}
     values = {
         f"{run['model']} {run['texts']} {kind} {name}": np.array(share)
@@ -59,7 +62,9 @@ def _read(results: bertjax.Results) -> dict[str, Any]:
     if "roles" not in results.summary:
         raise InputError(f"{results.source} has no roles of heads: give results of bertjax roles")
     roles, model, data = results.summary["roles"], results.summary["model"], results.summary["data"]
-    where = Path(str(results.summary["settings"]["data"] or data["task"]))
+    given, split = results.summary["settings"]["data"], data["split"]
+    part = "" if split.startswith("validation") else f":{split}"
+    own = given is not None and data["task"] in ("mlm", "custom")
     weights, norms, uniform = {}, {}, {}
     for name in roles["definitions"]:
         rows = results.rows_of(name)
@@ -68,8 +73,10 @@ def _read(results: bertjax.Results) -> dict[str, Any]:
     spread = {name: [_short(row.score) for row in results.rows_of(name)] for name in ("confidence", "entropy")}
     return {
         "model": short_name(model["name"]),
-        "texts": where.stem if data["task"] == "mlm" else data["task"],
+        "texts": Path(given).name.split(".")[0] if own else data["task"] + part,
         "examples": data["examples"],
+        "weights_sha256": model["weights_sha256"],
+        "data_sha256": data["sha256"],
         "heads": results.names,
         "labels": {name: results.measure(name).label.removeprefix("Attention to ") for name in weights},
         "uniform": uniform,
@@ -108,7 +115,7 @@ def _between_texts(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for place, first in enumerate(runs):
         for second in runs[place + 1 :]:
-            if first["model"] != second["model"]:
+            if first["weights_sha256"] != second["weights_sha256"]:
                 continue
             both = [name for name in first["weights"] if name in second["weights"]]
             ranks = {

@@ -76,15 +76,18 @@ class Parsed:
         return np.array([relation.split(":")[0] not in LEFT_OUT for relation in self.relations])
 
 
-def read_parsed(run: Run, sentences: Sequence[Annotated]) -> Iterator[Parsed]:
-    """What each head says of each sentence whose words all have tokens; those of a single word say nothing."""
-    known = list(_usable(run, sentences))
+def read_parsed(run: Run, sentences: Sequence[Annotated]) -> list[Parsed]:
+    """What each head says of each sentence, in order, whose words all have tokens; those of one word say nothing."""
+    known, found = list(_usable(run, sentences)), dict[int, Parsed]()
+    if not known:
+        return []
     encodings = [encoding for encoding, _, _ in known]
     for places, batch in stream_attention(run.model, encodings, whole_maps, norms=run.norms, report=run.report):
         for place, maps in zip(places.tolist(), batch, strict=True):
             encoding, sentence, pieces = known[place]
             own = maps.reshape(-1, *maps.shape[2:])[:, : len(encoding), : len(encoding)].astype(np.float64)
-            yield _parse(sentence, word_maps(own, pieces))
+            found[place] = _parse(sentence, word_maps(own, pieces))
+    return [found[place] for place in sorted(found)]  # batches are by length: the same half chooses for every model
 
 
 def _usable(run: Run, sentences: Sequence[Annotated]) -> Iterator[tuple[Encoding, Annotated, list[list[int]]]]:
@@ -163,7 +166,7 @@ def compute(run: Run) -> Outcome:
     path = user_path(options.conllu) if options.conllu else SAMPLE
     sentences = read_sentences(path)
     sentences = [sentences[place] for place in draw_sample(len(sentences), options)]
-    several = list(read_parsed(run, sentences))
+    several = read_parsed(run, sentences)
     if len(several) < 2:
         raise DataError(f"{path}: fewer than two sentences have several words, one root and tokens for each word")
     chosen_on = draw_half(len(several), options.seed)

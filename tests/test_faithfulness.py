@@ -9,9 +9,10 @@ from scipy.stats import spearmanr
 
 import bertjax
 from bertjax.data import load_examples
+from bertjax.errors import ConfigError
 from bertjax.model import BertForSentenceEmbedding
 from experiments import faithfulness
-from tests.workshop import make_classifier, make_embedder, make_masked, write_pairs
+from tests.workshop import make_classifier, make_cross_encoder, make_embedder, make_masked, write_pairs
 
 MAKE = {"classifier": make_classifier, "embedder": make_embedder}
 
@@ -123,6 +124,31 @@ def test_correlations_are_spearmans():
     constant = faithfulness.summarise(np.tile([[0.3, *[0.1] * 8]], (20, 1)), 0)
     assert constant["correlation"]["weights"] == [0.3, 0.3, 0.3]
     assert constant["less_weights"]["norms"] == [-0.2, -0.2, -0.2]
+
+
+def test_models_that_do_not_choose_a_label_are_refused(tmp_path, capsys):
+    """Of one output alone, log-probabilities say nothing; of other poolings nothing says which tokens are read."""
+    data = write_pairs(tmp_path / "pairs.tsv", 4)
+    model = make_cross_encoder(tmp_path / "scores")
+    given = ["--task", "mrpc", "--data", str(data), "--output", str(tmp_path / "out")]
+    assert faithfulness.main(["--model", str(model), *given]) == 2
+    assert "does not choose one of several labels" in capsys.readouterr().err
+    embedder = bertjax.load(make_embedder(tmp_path / "embedder"))
+    assert not faithfulness.reads_first(embedder)
+    embedder.pooling = "cls"
+    assert faithfulness.reads_first(embedder)
+    embedder.pooling = "max"
+    with pytest.raises(ConfigError, match="pooling max reads neither"):
+        faithfulness.reads_first(embedder)
+
+
+def test_checkpoints_without_some_heads_are_read(tmp_path):
+    make_classifier(tmp_path / "model")
+    whole, tokenizer = bertjax.load(tmp_path / "model"), bertjax.Tokenizer.from_pretrained(tmp_path / "model")
+    whole.save_pretrained(tmp_path / "smaller", tokenizer, without=[(1, 0)])
+    data = write_pairs(tmp_path / "pairs.tsv", 4)
+    given = ["--task", "mrpc", "--data", str(data), "--output", str(tmp_path / "out")]
+    assert faithfulness.main(["--model", str(tmp_path / "smaller"), *given]) == 0
 
 
 def test_models_that_give_neither_label_nor_vector_are_refused(tmp_path, capsys):

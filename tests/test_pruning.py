@@ -300,6 +300,13 @@ def test_words_can_judge_too(tmp_path):
     assert [row.name for row in found.rows_of()] == ["gradient 3", "gradient 0"]
 
 
+def test_options_of_gates_without_gates_are_refused(world, capsys):
+    _, model, data, _ = world
+    given = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--orders", "gradient"]
+    assert main(["prune", *given, "--gate-steps", "3"]) == 2
+    assert "are of learned gates" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

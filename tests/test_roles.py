@@ -11,7 +11,7 @@ from scipy.spatial.distance import jensenshannon
 import bertjax
 from bertjax import BertConfig, BertForMaskedLM, BertModel, Tokenizer
 from bertjax.cli import main
-from bertjax.data import load_examples
+from bertjax.data import Encoding, load_examples
 from bertjax.errors import InputError
 from bertjax.evidence import score, silhouette_of
 from bertjax.interventions import every_head
@@ -63,6 +63,18 @@ def test_tokens_are_what_they_are(pair):
     assert len({tokens.words[place] for place in cats}) == 1  # whatever their case
     assert len({tokens.places[place] for place in cats}) == 3
     assert (tokens.words[tokens.special | tokens.punctuation] == -1).all()
+
+
+def test_marks_that_belong_to_words_do_not_change_them():
+    """SentencePiece's words hold the mark behind them: "dog," is the word "dog" and a mark."""
+    text = "the dog, the dog."
+    offsets = ((0, 0), (0, 3), (4, 7), (7, 8), (9, 12), (13, 16), (16, 17), (0, 0))
+    encoding = Encoding((1,) * 8, (0,) * 8, ("",) * 8, offsets, False, word_ids=(None, 0, 1, 1, 2, 3, 3, None))
+    tokens = tokens_of(encoding, [text])
+    assert tokens.words.tolist() == [-1, 0, 1, -1, 0, 1, -1, -1]
+    assert tokens.places.tolist() == [-1, 0, 1, 1, 2, 3, 3, -1]
+    again = next(role for role in ROLES if role.name == "same_word").pairs(tokens)
+    assert np.argwhere(again).tolist() == [[1, 4], [2, 5], [4, 1], [5, 2]]
 
 
 def by_hand(role, encoding):
@@ -305,6 +317,15 @@ def test_results_are_read_by_every_command(world, capsys, tmp_path):
     assert "has no distances between heads" in capsys.readouterr().err
 
 
+def test_texts_without_words_are_refused(world, tmp_path, capsys):
+    _, model, _ = world
+    (tmp_path / "empty.jsonl").write_text('{"sentence1": "", "sentence2": "", "label": 1}\n' * 3)
+    given = ["--model", str(model), "--task", "custom", "--data", str(tmp_path / "empty.jsonl"), "--no-compile-cache"]
+    assert main(["roles", *given, "--output", str(tmp_path / "roles")]) == 2
+    assert "no text has a word" in capsys.readouterr().err
+    assert not (tmp_path / "roles").exists()
+
+
 def test_a_model_without_a_head_and_single_texts_will_do(tmp_path):
     make, write, name = MADE["mlm"]
     made = make(tmp_path / "model")
@@ -326,6 +347,7 @@ def test_a_model_without_a_head_and_single_texts_will_do(tmp_path):
         ({"every_word": True, "task": "mlm"}, "leave every_word out"),
         ({"precision": "bfloat16"}, "from explicit attention in float32"),
         ({"task": "ranking"}, "are no texts or pairs"),
+        ({"memory": "1GB"}, "leave memory out"),
     ],
     ids=str,
 )

@@ -31,7 +31,18 @@ from bertjax.results.terminal import show_table, show_text
 from tests.made_up import make_results
 
 # What only some summaries have.
-OPTIONAL = {"float32", "own_metrics", "numbers", "tags", "gradients", "derived", "shapley", "screen", "pruning"}
+OPTIONAL = {
+    "float32",
+    "own_metrics",
+    "numbers",
+    "tags",
+    "gradients",
+    "derived",
+    "shapley",
+    "screen",
+    "pruning",
+    "roles",
+}
 
 
 @pytest.fixture(scope="module")

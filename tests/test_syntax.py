@@ -135,8 +135,9 @@ def test_numbers_are_those_of_single_calls(results):
     values, told = np.load(folder / "out" / "values.npz"), numbers["results"]
     sentences = read_sentences(SAMPLE)[:7]
     run = Run(argparse.Namespace(), model, tokenizer, lambda *given: None)
-    found = sorted(syntax.read_parsed(run, sentences), key=lambda parsed: len(parsed.heads))
-    usable = sorted((one for one in sentences if len(one.words) > 1), key=lambda one: len(one.words))
+    found = syntax.read_parsed(run, sentences)  # in the order of the sentences, whatever the batches
+    usable = [one for one in sentences if len(one.words) > 1]
+    assert len({len(one.words) for one in usable}) > 3
     assert len(found) == len(usable)
     for parsed, sentence in zip(found, usable, strict=True):
         (encoding,) = tokenizer.encode([sentence.text])
@@ -154,6 +155,15 @@ def test_numbers_are_those_of_single_calls(results):
     assert values["counts"][0] >= values["counts"][1:].sum()
     chain_of_all = told["trees"]["edges"]["chain_of_all"]
     assert 0.3 < chain_of_all < 0.6
+
+
+def test_files_without_a_usable_sentence_are_refused(results, tmp_path, capsys):
+    _, encoder, _ = results
+    row = "1\tcat\tcat\tNOUN\tNN\t_\t0\troot\t_\t_\n\n"
+    (tmp_path / "short.conllu").write_text(f"# text = cat\n{row}" * 3)
+    given = ["--model", str(encoder), "--conllu", str(tmp_path / "short.conllu"), "--output", str(tmp_path / "out")]
+    assert syntax.main(given) == 2
+    assert "fewer than two sentences" in capsys.readouterr().err
 
 
 def test_tables_say_what_was_found(results):

@@ -371,7 +371,7 @@ class _Pass:
         return np.asarray(np.take_along_axis(texts, places, axis=1))
 
     def _gates(
-        self, layer: int, gates: Float[np.ndarray, "heads #rows #token"]
+        self, layer: int, gates: Float[np.ndarray, " all_heads #rows #token"]
     ) -> Float[Array, "runs rows token heads"]:
         """A layer's gates at the tokens of a chunk."""
         rows, kept = self.runner.blocks.rows, list(self.runner.kept[layer])

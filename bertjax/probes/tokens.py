@@ -54,18 +54,19 @@ def tokens_of(encoding: Encoding, texts: Sequence[str]) -> Tokens:
     segments = np.array(encoding.segments, np.int64)
     special = np.array([word is None for word in encoding.word_ids], np.bool_)
     places = _places(encoding.word_ids, encoding.segments)
+    pieces = [texts[segment][slice(*offsets)] for segment, offsets in zip(segments, encoding.offsets, strict=True)]
+    punctuation = np.array([_is_punctuation(piece.strip()) for piece in pieces], np.bool_) & ~special
     spans: dict[int, tuple[int, int, int]] = {}
-    for place, segment, (start, end) in zip(places.tolist(), encoding.segments, encoding.offsets, strict=True):
-        if place >= 0:
+    spelled = zip(places.tolist(), encoding.segments, encoding.offsets, punctuation.tolist(), strict=True)
+    for place, segment, (start, end), is_mark in spelled:
+        if place >= 0 and not is_mark:  # some tokenizers count the mark behind a word to the word
             _, low, high = spans.get(place, (segment, start, end))
             spans[place] = (segment, min(low, start), max(high, end))
     forms: dict[str, int] = {}
     numbers = dict[int, int]()
     for place, (segment, start, end) in spans.items():
         word = texts[segment][start:end].strip().casefold()
-        numbers[place] = -1 if _is_punctuation(word) else forms.setdefault(word, len(forms))
-    pieces = [texts[segment][slice(*offsets)] for segment, offsets in zip(segments, encoding.offsets, strict=True)]
-    punctuation = np.array([_is_punctuation(piece.strip()) for piece in pieces], np.bool_) & ~special
+        numbers[place] = forms.setdefault(word, len(forms))
     words = np.array([numbers.get(place, -1) for place in places.tolist()], np.int64)
     return Tokens(special, punctuation, np.where(punctuation, -1, words), places, segments)
 

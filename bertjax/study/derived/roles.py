@@ -43,7 +43,19 @@ from bertjax.study.settings import Settings, check_settings, for_this_device, in
 from bertjax.tasks import Encoded, TaskResult
 
 KIND = "roles"
-WITHOUT = ("heads", "metric", "mode", "prompts", "every_word", "pll", "stride", "readout", "screen", "distributed")
+WITHOUT = (
+    "heads",
+    "metric",
+    "mode",
+    "prompts",
+    "every_word",
+    "pll",
+    "stride",
+    "readout",
+    "screen",
+    "distributed",
+    "memory",
+)
 READABLE = ("labels", "words")  # what tasks ask whose examples are texts or pairs
 DEFAULT_LENGTH = 128
 
@@ -150,6 +162,8 @@ def _read(say: Callable[[str], None], progress: Progress, job: Job) -> Outcome:
     def half(second: bool) -> Progress:
         return lambda done, total: progress((float(second) + done / total) / 2, 1.0)
 
+    if not any(numbers.words.any() for numbers in known):
+        raise InputError("no text has a word: there is no attention to speak of")
     found = read_roles(job.model, encodings, known, pad_id, progress=half(False))
     compared = [encodings[place] for place in texts_to_compare([len(encoding) for encoding in encodings])]
     distances = read_distances(job.model, compared, pad_id, progress=half(True))
