@@ -105,7 +105,7 @@ class Contents:
     @property
     def source(self) -> str:
         """The name of the results in messages."""
-        return "these results" if self.directory is None else str(self.directory)
+        return "the result in memory" if self.directory is None else str(self.directory)
 
     @property
     def outputs(self) -> Arrays:
