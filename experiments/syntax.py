@@ -30,7 +30,6 @@ from bertjax.errors import DataError
 from bertjax.paths import user_path
 from bertjax.plots import GREY, INK, PALE, WIDTH, add_axes, save_page, start_page
 from experiments.disabling.summary_lines import table_of
-from experiments.shared.attention import stream_attention, whole_maps
 from experiments.shared.program import (
     Outcome,
     Run,
@@ -43,8 +42,9 @@ from experiments.shared.program import (
 from experiments.words.annotated import Annotated
 from experiments.words.conllu_files import read_sentences
 from experiments.words.halves import DIRECTIONS, compare, draw_half, holm
-from experiments.words.spans import pieces_of, word_maps
+from experiments.words.spans import pieces_of
 from experiments.words.trees import ROOT, chain, spanning_edges, tree_hits
+from experiments.words.word_attention import read_words
 
 SAMPLE = Path(__file__).parent / "data" / "ewt_dev_sample.conllu"
 LEFT_OUT = ("root", "punct")
@@ -78,16 +78,9 @@ class Parsed:
 
 def read_parsed(run: Run, sentences: Sequence[Annotated]) -> list[Parsed]:
     """What each head says of each sentence, in order, whose words all have tokens; those of one word say nothing."""
-    known, found = list(_usable(run, sentences)), dict[int, Parsed]()
-    if not known:
-        return []
-    encodings = [encoding for encoding, _, _ in known]
-    for places, batch in stream_attention(run.model, encodings, whole_maps, norms=run.norms, report=run.report):
-        for place, maps in zip(places.tolist(), batch, strict=True):
-            encoding, sentence, pieces = known[place]
-            own = maps.reshape(-1, *maps.shape[2:])[:, : len(encoding), : len(encoding)].astype(np.float64)
-            found[place] = _parse(sentence, word_maps(own, pieces))
-    return [found[place] for place in sorted(found)]  # batches are by length: the same half chooses for every model
+    known = list(_usable(run, sentences))
+    encodings, pieces = [encoding for encoding, *_ in known], [own for *_, own in known]
+    return read_words(run, encodings, pieces, lambda number, maps: _parse(known[number][1], maps))
 
 
 def _usable(run: Run, sentences: Sequence[Annotated]) -> Iterator[tuple[Encoding, Annotated, list[list[int]]]]:

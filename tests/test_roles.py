@@ -120,6 +120,15 @@ def test_roles_are_what_they_say(role, pair):
     assert 0 < found.sum() < found.size
 
 
+def some_pairs(count):
+    """MiniLM, its tokenizer, real pairs, and what is known of their tokens."""
+    model, tokenizer = bertjax.load(MINILM), Tokenizer.from_pretrained(MINILM)
+    examples = load_examples("qnli-sample").head(count)
+    several = tokenizer.encode(examples.first, examples.second, word_ids=True)
+    texts = zip(several, examples.first, examples.second, strict=True)
+    return model, tokenizer, several, [RoleNumbers.of(tokens_of(encoding, pair)) for encoding, *pair in texts]
+
+
 def numbers_by_loop(maps, lengths, known):
     """All sums of one head and text, in loops: weights `[query, key]`, lengths of transformed values `[key]`."""
     added = maps * lengths
@@ -143,11 +152,7 @@ def test_numbers_are_those_of_pytorch():
 
     from bertjax.checkpoints import locate
 
-    model, tokenizer = bertjax.load(MINILM), Tokenizer.from_pretrained(MINILM)
-    examples = load_examples("qnli-sample").head(6)
-    several = tokenizer.encode(examples.first, examples.second, word_ids=True)
-    texts = zip(several, examples.first, examples.second, strict=True)
-    known = [RoleNumbers.of(tokens_of(encoding, pair)) for encoding, *pair in texts]
+    model, tokenizer, several, known = some_pairs(6)
     found = read_roles(model, several, known, tokenizer.pad_id)
     theirs = AutoModel.from_pretrained(locate(MINILM), attn_implementation="eager").double().eval()
     for place, encoding in enumerate(several):
@@ -203,11 +208,7 @@ def test_uniform_attention_has_uniform_numbers(pair):
 
 
 def test_numbers_do_not_depend_on_other_texts_or_padding():
-    model, tokenizer = bertjax.load(MINILM), Tokenizer.from_pretrained(MINILM)
-    examples = load_examples("qnli-sample").head(5)
-    several = tokenizer.encode(examples.first, examples.second, word_ids=True)
-    texts = zip(several, examples.first, examples.second, strict=True)
-    known = [RoleNumbers.of(tokens_of(encoding, pair)) for encoding, *pair in texts]
+    model, tokenizer, several, known = some_pairs(5)
     together = read_roles(model, several, known, tokenizer.pad_id)
     alone = [read_roles(model, [one], [own], tokenizer.pad_id) for one, own in zip(several, known, strict=True)]
     np.testing.assert_allclose(together, np.concatenate(alone, axis=1), atol=2e-4)

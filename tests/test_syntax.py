@@ -15,8 +15,8 @@ from experiments.syntax import SAMPLE, Parsed, relation_hits
 from experiments.words.annotated import Annotated, Word
 from experiments.words.conllu_files import read_sentences
 from experiments.words.halves import compare
-from experiments.words.spans import word_maps
 from experiments.words.trees import chain, rooted, spanning_edges, tree_hits
+from experiments.words.word_attention import word_maps
 from tests.workshop import make_encoder
 
 SENTENCE = Parsed(

@@ -107,6 +107,11 @@ def mean_number(numbers: tuple[str, ...], name: str, of_each_label: tuple[str, .
     return Sums(partial(_one_and_value, partial(_number, numbers.index(name))), _mean, numbers, of_each_label)
 
 
+def ratio_of(numbers: tuple[str, ...], name: str, count: str) -> Sums:
+    """The sum of one of the outputs' numbers over that of another."""
+    return Sums(partial(_columns, (numbers.index(name), numbers.index(count))), _mean, numbers)
+
+
 def _number(place: int, outputs: Outputs) -> Float[np.ndarray, "runs rows"]:
     return outputs[..., place]
 
@@ -115,7 +120,7 @@ CROSS_ENTROPY = mean_of(WORDS, lambda outputs: -outputs[..., 0])
 PSEUDO_PERPLEXITY = Sums(partial(_one_and_value, partial(_number, 0)), lambda sums: np.exp(-_mean(sums)), WORDS)
 WORD_ACCURACY = mean_of(WORDS, lambda outputs: (outputs[..., 1] == 1).astype(np.float64))
 MARGIN = mean_of(LIKELIHOODS, lambda outputs: outputs[..., 1] - outputs[..., 0])
-TAG_ACCURACY = Sums(partial(_columns, (1, 2)), _mean, TAGS)
+TAG_ACCURACY = ratio_of(TAGS, "correct words", "words")
 STRICT_ENTITIES = Sums(partial(_columns, (3, 4, 5)), _f1, TAGS)
 ENTITIES = Sums(partial(_columns, (6, 7, 8)), _f1, TAGS)
 EXACT_MATCH = mean_number(ANSWERS, "exact match")

@@ -92,7 +92,8 @@ def make_curves(
         axes.set_xlabel("heads left", fontsize=9.5, color=INK)
         axes.set_ylabel(measure.label_in_unit, fontsize=9.5, color=INK)
         if any(curve.ends is not None for curve in curves):
-            add_note(figure, "bands: 95 % intervals of the change from all heads (dashed); grey: range of draws")
+            drawn_too = "; grey: range of draws" if any(len(curve.scores) > 1 for curve in curves) else ""
+            add_note(figure, f"bands: 95 % intervals of the change from all heads (dashed){drawn_too}")
     return figure
 
 

@@ -2,7 +2,7 @@
 
 from bertjax.probes.distances import read_distances, texts_to_compare
 from bertjax.probes.flow import attention_flow, attention_rollout
-from bertjax.probes.norms import output_products, value_lengths
+from bertjax.probes.norms import norm_shares, output_products, value_lengths
 from bertjax.probes.reading import read_roles
 from bertjax.probes.roles import (
     KINDS,
@@ -26,6 +26,7 @@ __all__ = [
     "attention_flow",
     "attention_rollout",
     "kinds_of",
+    "norm_shares",
     "output_products",
     "read_distances",
     "read_roles",

@@ -37,3 +37,18 @@ def value_lengths(
     """
     squares = jnp.einsum("lbkhd,lhdc,lbkhc->lbhk", values, products, values, precision="highest")
     return jnp.sqrt(jnp.maximum(squares, 0.0))
+
+
+def norm_shares(
+    weights: Float[Array, "layers batch heads query key"],
+    values: Float[Array, "layers batch key heads head_dim"],
+    products: Float[Array | np.ndarray, "layers heads head_dim head_dim"],
+) -> Float[Array, "layers batch heads query key"]:
+    """The shares that keys have of the norms of what a head adds up: ||a f_h(x_k)|| over its sum; 0 without a head.
+
+    Args:
+        values: of each head, bias and all.
+        products: what `output_products` gives.
+    """
+    added = weights * value_lengths(values, products)[..., None, :]
+    return added / jnp.maximum(added.sum(axis=-1, keepdims=True), jnp.finfo(added.dtype).tiny)

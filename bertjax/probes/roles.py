@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from bertjax.evidence import Metric, Sums
+from bertjax.evidence import Metric, ratios
 from bertjax.model import ModelOutput
-from bertjax.probes.norms import value_lengths
+from bertjax.probes.norms import norm_shares
 from bertjax.probes.tokens import Tokens
 
 Pairs = Bool[np.ndarray, "query key"]
@@ -170,8 +170,7 @@ def role_sums(
         words: 1 for queries that are not special; 0 for padding.
     """
     weights = output.attentions
-    added = weights * value_lengths(output.inside.values, products)[..., None, :]
-    norms = added / jnp.maximum(added.sum(axis=-1, keepdims=True), jnp.finfo(added.dtype).tiny)
+    norms = norm_shares(weights, output.inside.values, products)
     is_largest = jax.nn.one_hot(jnp.argmax(weights, axis=-1), weights.shape[-1], dtype=weights.dtype)
     asked = np.flatnonzero([role.largest for role in ROLES])
     entropies = -jnp.where(weights > 0, weights * jnp.log(jnp.where(weights > 0, weights, 1.0)), 0.0).sum(axis=-1)
@@ -207,20 +206,8 @@ def role_metrics(counted: Float[np.ndarray, " counts"]) -> tuple[Metric, ...]:
 
 
 def _metric(name: str, label: str, count: str, **more: object) -> Metric:
-    places = NUMBERS.index(name), NUMBERS.index(count)
-    sums = Sums(partial(_columns, places), _ratio, NUMBERS)
+    sums = ratios.ratio_of(NUMBERS, name, count)
     return Metric.of_sums(name, label, sums, compared_with="uniform attention", **more)
-
-
-def _columns(
-    places: tuple[int, int], outputs: Float[np.ndarray, "runs rows numbers"], labels: np.ndarray, positive: int
-) -> Float[np.ndarray, "runs rows terms"]:
-    return outputs[..., list(places)]
-
-
-def _ratio(sums: Float[np.ndarray, "*draws 2"]) -> Float[np.ndarray, "*draws"]:
-    with np.errstate(invalid="ignore"):  # no such query
-        return np.asarray(sums[..., 0] / sums[..., 1])
 
 
 KINDS: Mapping[str, str] = {

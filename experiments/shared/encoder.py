@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from bertjax.engine import place_on_mesh
 from bertjax.model import AttentionRecord, Context, Inputs
-from bertjax.probes import value_lengths
+from bertjax.probes import norm_shares
 
 Weights: TypeAlias = Float[Array, "batch heads query key"]
 
@@ -85,8 +85,7 @@ def _maps(layer: Any, inside: AttentionRecord, norms: bool) -> Weights:
     kept = layer.attention.kind.heads
     if kept is not None:
         own = jnp.zeros((weights.shape[1], *own.shape[1:]), own.dtype).at[jnp.array(kept, jnp.int32)].set(own)
-    added = weights * value_lengths(inside.values[None], own[None])[0][:, :, None]
-    return added / jnp.maximum(added.sum(axis=-1, keepdims=True), jnp.finfo(added.dtype).tiny)
+    return norm_shares(weights[None], inside.values[None], own[None])[0]
 
 
 @jax.jit

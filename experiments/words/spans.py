@@ -3,9 +3,6 @@
 import re
 from collections.abc import Sequence
 
-import numpy as np
-from jaxtyping import Float
-
 from bertjax.data import Encoding
 
 Span = tuple[int, int]  # first character, and one past the last
@@ -40,18 +37,3 @@ def pieces_of(encoding: Encoding, span: Span, segment: int = 0) -> list[int]:
         for token, ((start, end), part) in enumerate(zip(encoding.offsets, encoding.segments, strict=True))
         if start < end and start < span[1] and span[0] < end and part == segment
     ]
-
-
-def word_maps(
-    maps: Float[np.ndarray, "all_heads query key"], pieces: Sequence[Sequence[int]]
-) -> Float[np.ndarray, "all_heads word other"]:
-    """Attention between words: the mean over the pieces of one, the sum over those of the other.
-
-    Args:
-        pieces: the tokens of each word.
-    """
-    belong = np.zeros((len(pieces), maps.shape[-1]))
-    for word, own in enumerate(pieces):
-        belong[word, list(own)] = 1.0
-    mean = belong / belong.sum(axis=1, keepdims=True)
-    return np.asarray(np.einsum("vq,hqk,wk->hvw", mean, maps, belong, optimize=True))

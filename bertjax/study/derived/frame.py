@@ -3,13 +3,14 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from bertjax.engine import discard_journal, is_unfinished
-from bertjax.progress import Progress
+from bertjax.progress import Progress, shown
 from bertjax.results import Results, check_directory
 from bertjax.study.conclusion import conclude
 from bertjax.study.job import Job, load_job
@@ -34,6 +35,19 @@ class Outcome:
     result: TaskResult
     means: Float[np.ndarray, "layers heads head_dim"] | None
     more: Mapping[str, Any] = field(default_factory=dict)
+
+
+def call(run: Callable[..., Results], settings: Settings, progress: Progress | bool, text: str) -> Results:
+    """Run a job as a call does: with a bar if that is wished, and files where an output is named.
+
+    Args:
+        run: takes settings, `progress`, `weighing` and `keep`.
+        progress: True shows a bar; or a function called with the work done and the total work.
+        text: beside the bar.
+    """
+    with shown(progress, text) as report:
+        weighing = partial(report, note="weighing")
+        return run(settings, progress=report, weighing=weighing, keep=settings.output is not None)
 
 
 def run_derived(

@@ -13,9 +13,9 @@ import numpy as np
 from bertjax.attribution import Trust, compare_with_exact, gradient_metrics, head_gradients
 from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.errors import InputError
-from bertjax.progress import Progress, shown, silent
+from bertjax.progress import Progress, silent
 from bertjax.results import Results
-from bertjax.study.derived.frame import Outcome, run_derived
+from bertjax.study.derived.frame import Outcome, call, run_derived
 from bertjax.study.derived.job import derive_job
 from bertjax.study.job import Job
 from bertjax.study.outputs import means_of
@@ -90,9 +90,7 @@ def importance(
         stride=stride,
         readout=readout,
     )
-    with shown(progress, "gradients") as report:
-        weighing = partial(report, note="weighing")
-        return run_importance(settings, steps, progress=report, weighing=weighing, keep=output is not None)
+    return call(partial(run_importance, steps=steps), settings, progress, "gradients")
 
 
 def run_importance(

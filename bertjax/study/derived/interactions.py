@@ -7,7 +7,6 @@ any other result.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -17,8 +16,9 @@ from bertjax.attribution import interaction_metrics, pair_interactions, with_sin
 from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.errors import InputError
 from bertjax.formatting import count_of, format_duration
-from bertjax.progress import Progress, shown, silent
+from bertjax.progress import Progress, silent
 from bertjax.results import Results
+from bertjax.study.derived.frame import call
 from bertjax.study.derived.job import (
     contributions_of,
     derive_job,
@@ -58,9 +58,7 @@ def head_interactions(
     ['4.2+5.5']
     """
     settings = settings_of_options(options, model=model, task=task, ablate="pairs")
-    with shown(progress, "ablating") as report:
-        weighing = partial(report, note="weighing")
-        return run_interactions(settings, progress=report, weighing=weighing, keep=settings.output is not None)
+    return call(run_interactions, settings, progress, "ablating")
 
 
 def run_interactions(

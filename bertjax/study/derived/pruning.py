@@ -28,9 +28,9 @@ from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.errors import InputError
 from bertjax.formatting import count_of, format_duration
 from bertjax.interventions import Ablation, ablation, every_head
-from bertjax.progress import Progress, shown, silent
+from bertjax.progress import Progress, silent
 from bertjax.results import Results
-from bertjax.study.derived.frame import Outcome, run_derived
+from bertjax.study.derived.frame import Outcome, call, run_derived
 from bertjax.study.derived.gates import LearnedGates, learn_gates
 from bertjax.study.derived.job import level_out, settings_of_options
 from bertjax.study.derived.options import JobOptions
@@ -133,9 +133,7 @@ def prune(
     settings = settings_of_options(options, model=model, task=task)
     if pruning is not None:
         arguments.instance(pruning, "pruning", Pruning, "a bertjax.study.Pruning")
-    with shown(progress, "pruning") as report:
-        weighing, keep = partial(report, note="weighing"), settings.output is not None
-        return run_pruning(settings, pruning or Pruning(), progress=report, weighing=weighing, keep=keep)
+    return call(partial(run_pruning, pruning=pruning or Pruning()), settings, progress, "pruning")
 
 
 def run_pruning(

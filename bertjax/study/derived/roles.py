@@ -33,9 +33,9 @@ from bertjax.probes import (
     tokens_of,
     uniform_numbers,
 )
-from bertjax.progress import Progress, shown, silent
+from bertjax.progress import Progress, silent
 from bertjax.results import Results
-from bertjax.study.derived.frame import Outcome, run_derived
+from bertjax.study.derived.frame import Outcome, call, run_derived
 from bertjax.study.derived.job import DerivedJob, settings_of_options
 from bertjax.study.derived.options import JobOptions
 from bertjax.study.job import Job, read_examples
@@ -87,9 +87,7 @@ def head_roles(
     ['positional', 'previous']
     """
     settings = settings_of_options(options, model=model, task=task)
-    with shown(progress, "reading") as report:
-        weighing, keep = partial(report, note="weighing"), settings.output is not None
-        return run_roles(settings, progress=report, weighing=weighing, keep=keep)
+    return call(run_roles, settings, progress, "reading")
 
 
 def run_roles(

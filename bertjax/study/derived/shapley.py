@@ -29,9 +29,9 @@ from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.errors import InputError
 from bertjax.formatting import count_of, finite, format_duration
 from bertjax.interventions import Ablation, Head
-from bertjax.progress import Progress, shown, silent
+from bertjax.progress import Progress, silent
 from bertjax.results import Results
-from bertjax.study.derived.frame import Outcome, run_derived
+from bertjax.study.derived.frame import Outcome, call, run_derived
 from bertjax.study.derived.job import (
     contributions_of,
     derive_job,
@@ -104,9 +104,7 @@ def shapley_values(
     ['4.2', '5.5']
     """
     settings = settings_of_options(options, model=model, task=task)
-    with shown(progress, "ablating") as report:
-        weighing, keep = partial(report, note="weighing"), settings.output is not None
-        return run_shapley(settings, Budget(orders, within), progress=report, weighing=weighing, keep=keep)
+    return call(partial(run_shapley, budget=Budget(orders, within)), settings, progress, "ablating")
 
 
 def run_shapley(

@@ -1,0 +1,52 @@
+"""Attention between words, sentence by sentence."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+from jaxtyping import Float
+
+from bertjax.data import Encoding
+from experiments.shared.attention import stream_attention, whole_maps
+from experiments.shared.program import Run
+
+T = TypeVar("T")
+Pieces = Sequence[Sequence[int]]
+
+
+def read_words(
+    run: Run,
+    encodings: Sequence[Encoding],
+    pieces: Sequence[Pieces],
+    read: Callable[[int, Float[np.ndarray, "all_heads word other"]], T],
+) -> list[T]:
+    """What is made of each sentence's attention between words, in the order of the sentences, whatever the batches.
+
+    Args:
+        pieces: of each sentence the tokens of each word.
+        read: takes a sentence's number and its maps, those of all heads layer by layer.
+    """
+    found = dict[int, T]()
+    if not encodings:
+        return []
+    for places, batch in stream_attention(run.model, encodings, whole_maps, norms=run.norms, report=run.report):
+        for place, maps in zip(places.tolist(), batch, strict=True):
+            length = len(encodings[place])
+            own = maps.reshape(-1, *maps.shape[2:])[:, :length, :length].astype(np.float64)
+            found[place] = read(place, word_maps(own, pieces[place]))
+    return [found[place] for place in sorted(found)]
+
+
+def word_maps(
+    maps: Float[np.ndarray, "all_heads query key"], pieces: Pieces
+) -> Float[np.ndarray, "all_heads word other"]:
+    """Attention between words: the mean over the pieces of one, the sum over those of the other.
+
+    Args:
+        pieces: the tokens of each word.
+    """
+    belong = np.zeros((len(pieces), maps.shape[-1]))
+    for word, own in enumerate(pieces):
+        belong[word, list(own)] = 1.0
+    mean = belong / belong.sum(axis=1, keepdims=True)
+    return np.asarray(np.einsum("vq,hqk,wk->hvw", mean, maps, belong, optimize=True))
