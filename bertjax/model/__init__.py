@@ -1,6 +1,6 @@
 """The model: the mathematics of a BERT, the modules that hold its parameters, and what goes in and comes out."""
 
-from bertjax.model import fused_attention, ops, packed_layer, pallas_attention
+from bertjax.model import ops, packed_layer
 from bertjax.model.body import BertModel
 from bertjax.model.checks import (
     check_overrides,
@@ -11,6 +11,8 @@ from bertjax.model.checks import (
     read_batch,
 )
 from bertjax.model.encoder import Attention, Layer
+from bertjax.model.kernels import fused_attention, pallas_attention
+from bertjax.model.kernels.pallas_statistics import measure
 from bertjax.model.layer import Dropout, Recipe, keep_all
 from bertjax.model.models import (
     BertForMaskedLM,
@@ -25,7 +27,6 @@ from bertjax.model.models import (
     read_vector,
 )
 from bertjax.model.packed_layer import Changes, LayerWeights, Rows, layer_weights
-from bertjax.model.pallas_statistics import measure
 from bertjax.model.pretrained import Graph, PretrainedModel, State, check_attention, compute, make_numerics
 from bertjax.model.sentences.embedding import BertForSentenceEmbedding
 from bertjax.model.types import (

@@ -14,7 +14,8 @@ from flax import nnx
 from jaxtyping import Array, ArrayLike, Float
 
 from bertjax.checkpoints import BertConfig, LayerKind, RelativePositions
-from bertjax.model import fused_attention, ops, positions
+from bertjax.model import ops, positions
+from bertjax.model.kernels import fused_attention
 from bertjax.model.layer import (
     AfterAttention,
     Drop,

@@ -21,8 +21,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bertjax.checkpoints import LayerKind
-from bertjax.model import fused_attention, ops, positions
+from bertjax.model import ops, positions
 from bertjax.model.encoder import Dense, Layer, value_of
+from bertjax.model.kernels import fused_attention
 from bertjax.model.layer import AfterAttention, Recipe, after_attention, before_attention
 from bertjax.model.positions import DistanceWeights
 from bertjax.model.types import Numerics, record

@@ -57,7 +57,7 @@ def attend(
 
 
 def _pallas(queries: Array, keys: Array, values: Array, keep: Array, gates: Gates, numerics: Numerics) -> Array:
-    from bertjax.model import pallas_attention
+    from bertjax.model.kernels import pallas_attention
 
     if keep.shape[1] != 1:
         raise InputError(
@@ -88,7 +88,7 @@ def attend_in_rows(
         scale, bias: as in `attend`.
     """
     if numerics.attention == "pallas":
-        from bertjax.model import pallas_attention
+        from bertjax.model.kernels import pallas_attention
 
         return pallas_attention.attend(queries, keys, values, (segments, segments), None, numerics)
     implementation: Implementation = "cudnn" if has_cudnn(numerics, queries.shape[-1]) else "xla"

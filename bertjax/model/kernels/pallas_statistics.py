@@ -15,7 +15,16 @@ from jax.experimental import pallas as pl
 from jaxtyping import Array, Float, Int
 
 from bertjax.model import ops
-from bertjax.model.pallas_attention import HeadGates, by_head, by_platform, pad, product, running, score_block, widen
+from bertjax.model.kernels.pallas_attention import (
+    HeadGates,
+    by_head,
+    by_platform,
+    pad,
+    product,
+    running,
+    score_block,
+    widen,
+)
 from bertjax.model.types import Numerics, record
 
 
