@@ -28,7 +28,7 @@ from bertjax.engine import (
     make_plan,
     sweep_bytes,
 )
-from bertjax.interventions import readouts, single_heads
+from bertjax.interventions import HEAD_OUTPUTS, readouts, single_heads
 from bertjax.model import Changes, Inputs, Numerics, Recipe, layer_weights, measure, pallas_attention
 from experiments.training.trainer import Skeleton, dropout_key, make_optimizer, train_step
 
@@ -148,8 +148,8 @@ def sweep_programs(config: BertConfig, sizes: Sizes, target: Target) -> Iterator
             arguments = (weights, block, index, block_rows(1), changes, None)
             yield name + label, partial(_lower, step, *arguments, **static)
         for short, name in enumerate(("donors", "last donors")):
-            options = static | {"short": bool(short)}
-            yield name + label, partial(_lower, compiled_steps.head_outputs, weights, block, all_rows, **options)
+            options = static | {"short": bool(short), "places": (HEAD_OUTPUTS,)}
+            yield name + label, partial(_lower, compiled_steps.donate, weights, block, all_rows, **options)
     first = target.array((runs, rows, PLACES, embed), numerics.wide, SPLIT)
     yield from _readout_programs(config, sizes, target, first, (block, all_rows))
 

@@ -28,6 +28,7 @@ from bertjax.interventions import MODES, readouts
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.interventions.readouts import inspect_readout
+from bertjax.model import PLACES
 from tests.tiny import SIZES, encodings, largest_difference, random_model
 
 CLOSE = {"float32": 2e-5, "float64": 1e-10}
@@ -61,18 +62,49 @@ def model_of(size, readout, dtype):
     return random_model(cls, BertConfig(**SIZES[size]), dtype, **options)
 
 
-def oracle(model, examples, ablations, readout, means=None, donors=None):
+def oracle(model, examples, ablations, readout, means=None, donors=None, spans=None):
     """Every ablation as a full forward pass of all examples, padded."""
     donor = None if donors is None else model(**collate(donors))
-    overrides = ov.stack([ab.to_overrides(model.config, one, means, donor) for one in ablations])
+    if spans is not None:
+        longest = max(map(len, spans))
+        spans = np.array([[*own, *[-1] * (longest - len(own))] for own in spans])
+    overrides = ov.stack([ab.to_overrides(model.config, one, means, donor, spans) for one in ablations])
     return plain.run(model, model.inputs(**collate(examples)), overrides, readout)
 
 
-def collections(config):
-    """Sets of heads in mixed modes, of any size, some of them alike: for each head its mode and share."""
+def collections(config, spans):
+    """Sets of heads and other places in mixed modes, of any size, some of them alike: of each its mode and share.
+
+    Args:
+        spans: at how many spans of tokens a change may act; 0 for everywhere alone.
+    """
     heads = [(layer, head) for layer in range(config.num_hidden_layers) for head in range(config.num_attention_heads)]
-    change = st.tuples(st.sampled_from(sorted(MODES)), st.sampled_from([1.0, 0.3]))
-    return st.lists(st.dictionaries(st.sampled_from(heads), change, max_size=len(heads)), min_size=1, max_size=9)
+    shares, numbers = st.sampled_from([1.0, 0.3]), st.integers(0, max(0, spans - 1))
+    at = st.frozensets(numbers, max_size=2).map(tuple) if spans else st.just(())
+    of_heads = st.tuples(st.sampled_from(sorted(MODES)), shares, at)
+    elsewhere = st.tuples(st.sampled_from(["patched", "zero"]), shares, at)
+    outputs = [(*head, "head_outputs") for head in heads]
+    others = [
+        (layer, head, place)
+        for layer, head in heads
+        for place in ab.SWEPT
+        if place != "head_outputs" and (PLACES[place].of_heads or not head)
+    ]
+    return st.lists(
+        st.builds(
+            lambda first, second: {**first, **second},
+            st.dictionaries(
+                st.sampled_from([(*head, "head_outputs") for head in heads]), of_heads, max_size=len(heads)
+            ),
+            st.dictionaries(st.sampled_from(others), elsewhere, max_size=3),
+        ),
+        min_size=1,
+        max_size=9,
+    )
+
+
+def change_of(layer, head, place, mode, share, at):
+    return ab.Change(layer, head, mode, share, place, at)
 
 
 @settings(max_examples=5, deadline=None)
@@ -97,9 +129,11 @@ def check_engine_is_oracle(data):
         rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
         lengths = data.draw(st.lists(st.integers(1, 11), min_size=1, max_size=7))
         examples = encodings(model.config, rng, lengths)
+        spans = [rng.integers(-1, 3, length) for length in lengths] if data.draw(st.booleans()) else None
+        spans = None if spans is None else [*spans[:-1], np.full(lengths[-1], 2)]  # so that all three occur
         ablations = [
-            ab.Ablation(str(number), tuple(ab.Change(*head, *how) for head, how in one.items()))
-            for number, one in enumerate(data.draw(collections(model.config)))
+            ab.Ablation(str(number), tuple(change_of(*where, *how) for where, how in one.items()))
+            for number, one in enumerate(data.draw(collections(model.config, 0 if spans is None else 3)))
         ]
         shape = (model.config.num_hidden_layers, model.config.num_attention_heads, model.config.head_dim)
         means = rng.normal(size=shape).astype(model.numerics.wide)
@@ -111,11 +145,12 @@ def check_engine_is_oracle(data):
             READOUTS[name][1],
             means=means,
             donors=donors,
+            spans=spans,
             row_length=data.draw(st.sampled_from([11, 16, 24])),
             one_per_row=data.draw(st.booleans()),
             tokens_at_once=data.draw(st.sampled_from([1, 48, 96])),
         )
-        expected = oracle(model, examples, ablations, READOUTS[name][1], means, donors)
+        expected = oracle(model, examples, ablations, READOUTS[name][1], means, donors, spans)
     assert largest_difference(found.outputs, expected) <= CLOSE[dtype]
 
 

@@ -31,11 +31,20 @@ def test_the_record_is_what_was_computed(small, rng):
     record = model(**arguments(small, rng)).record
     outputs = np.einsum("lbhqk,lbkhd->lbqhd", record.weights, record.values)
     assert largest_difference(outputs, record.head_outputs) < CLOSE
-    hidden, inside = model.encoder.layers[1](
+    hidden, inside, rest = model.encoder.layers[1](
         record.hidden_states[1], Context(record.keep, jnp.arange(9)[None].repeat(4, 0))
     )
     assert largest_difference(hidden, record.hidden_states[2]) < CLOSE
     assert largest_difference(inside.queries, record.queries[1]) < CLOSE
+    assert largest_difference(rest.feed_forward_outputs, record.feed_forward_outputs[1]) < CLOSE
+    layers = model.encoder.layers
+    for number, layer in enumerate(layers):
+        attended = layer.attention.merge(record.head_outputs[number])
+        assert largest_difference(attended, record.attention_outputs[number]) < CLOSE
+        read = layer.attention_norm(record.hidden_states[number] + attended)
+        assert largest_difference(read, record.feed_forward_inputs[number]) < CLOSE
+        after = layer.output_norm(read + record.feed_forward_outputs[number])
+        assert largest_difference(after, record.hidden_states[number + 1]) < CLOSE
 
 
 @pytest.mark.parametrize("left", [False, True])

@@ -7,6 +7,7 @@ compiled step, whatever runs and chunks are in it; so each kind of step is compi
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,24 +19,28 @@ from bertjax.checkpoints import BertConfig, LayerKind
 from bertjax.engine import compiled_steps
 from bertjax.engine.compiled_steps import BlockRows
 from bertjax.engine.distributed.sharding import make_mesh, place_on_mesh
-from bertjax.engine.packing import Packed, Picks, make_picks
+from bertjax.engine.packing import Packed, Picks, make_picks, pack_spans
 from bertjax.engine.plan import Node, Plan
 from bertjax.engine.sizes import Blocks
 from bertjax.engine.sweep_input import SweepInput
 from bertjax.errors import InputError
-from bertjax.interventions import Change
+from bertjax.interventions import HEAD_OUTPUTS, Change
 from bertjax.model import (
+    PLACES,
     Changes,
     Inputs,
     LayerWeights,
     Numerics,
     PretrainedModel,
     Recipe,
+    Replaced,
     count_positions,
     describe_limit,
     packed_layer,
     prepare_inputs,
 )
+
+BEFORE_ATTENTION = ("hidden_states", "queries", "keys", "values")  # places of which a layer's attention is made
 
 
 def is_worth_branching(children: int, runs: int, short: bool, share: float) -> bool:
@@ -106,6 +111,10 @@ class Runner(ABC):
         """Whether this many children should branch off in a step of their own."""
         return is_worth_branching(children, self.blocks.runs, self.is_short(layer), self.branch_share)
 
+    def shares_attention(self, child: Node) -> bool:
+        """Whether a run that branches off computes the same attention as its parent, up to heads' outputs."""
+        return not any(change.place in BEFORE_ATTENTION for change in child.changes)
+
     @abstractmethod
     def take_donors(self, chunks: range) -> None:
         """Run the donors of a group of chunks, and keep what their heads give to the layers that are patched."""
@@ -154,10 +163,11 @@ class BlockRunner(Runner):
         self.packed = whole_chunks(packed, blocks.rows)
         self.inputs = _check(model, self.packed)
         self.donors = None if donors is None else _check(model, whole_chunks(donors, blocks.rows))
-        self.donated: list[Array] = []
+        self.donated: list[dict[str, Array]] = []
         self.first_donated = 0
         self.chunks = self.packed.rows // blocks.rows
         self.replacements = sweep_input.plan.replacements()
+        self.spans = None if sweep_input.spans is None else pack_spans(self.packed, sweep_input.spans)
         self.readout, self.positions, self.targets = sweep_input.readout, sweep_input.positions, sweep_input.targets
         self.longest, self.first_only = int(packed.lengths.max()), sweep_input.first_only
         self.picks: Picks | None = None
@@ -182,7 +192,8 @@ class BlockRunner(Runner):
         """Where the examples of some chunks' rows are; for a short last layer also at what it is computed."""
         where = self.where(chunks)
         asked = jnp.asarray(self.picked(where)[0]) if short and self.picks is not None else None
-        return BlockRows(jnp.asarray(self.packed.segments[where]), jnp.asarray(self.packed.starts[where]), asked)
+        spans = None if self.spans is None else jnp.asarray(self.spans.slots[where])
+        return BlockRows(jnp.asarray(self.packed.segments[where]), jnp.asarray(self.packed.starts[where]), asked, spans)
 
     def picked(self, where: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """The picked tokens of some rows, and their targets: as many as the row with most needs, filled up."""
@@ -212,33 +223,28 @@ class BlockRunner(Runner):
         """Run the donors of a group of chunks, and keep what their heads give to the layers that are patched."""
         if self.donors is None:
             return
-        layers = [
-            change.layer
-            for ablation in self.plan.ablations
-            for change in ablation.changes
-            if change.replacement == "donor"
-        ]
+        wanted = self.plan.donated
         filled = self._filled(chunks)
         hidden = self._embed(self.donors, filled)
         self.donated, self.first_donated = [], chunks.start
-        for layer in range(max(layers, default=-1) + 1):
-            short = self.is_short(layer)
+        for layer in range(max(wanted, default=-1) + 1):
+            short, places = self.is_short(layer), wanted.get(layer, ())
             rows = self.rows(filled, short)
-            outputs = compiled_steps.head_outputs(
-                self.weights[layer], hidden, rows, recipe=self.recipes[layer], short=short, mesh=self.mesh
-            )
-            self.donated.append(outputs)
+            given = {"recipe": self.recipes[layer], "mesh": self.mesh}
+            donated = compiled_steps.donate(self.weights[layer], hidden, rows, places=places, short=short, **given)
+            self.donated.append(donated)
             if not short:
                 hidden = compiled_steps.advance(
                     self.weights[layer], hidden, rows, None, None, recipe=self.recipes[layer], mesh=self.mesh
                 )
 
-    def _donors_of(self, layer: int, chunks: Sequence[int]) -> Array | None:
+    def _donors_of(self, layer: int, chunks: Sequence[int]) -> dict[str, Array] | None:
         """What donors give to a layer, for the rows of some chunks of the group; None where nothing is patched."""
-        if layer >= len(self.donated):
+        if layer >= len(self.donated) or not self.donated[layer]:
             return None
         places = np.array([chunk - self.first_donated for chunk in chunks])
-        return compiled_steps.gather([self.donated[layer]] * len(chunks), places)
+        donated = self.donated[layer]
+        return {name: compiled_steps.gather([own] * len(chunks), places) for name, own in donated.items()}
 
     def _means_of_layers(self, means: Float[np.ndarray, "layers heads head_dim"]) -> list[Array]:
         """The mean outputs of the heads that each layer has."""
@@ -249,26 +255,55 @@ class BlockRunner(Runner):
         """The arrays of what several runs change in a layer, without donors; None if they change nothing."""
         if not any(several):
             return None
-        shape = len(several), self.plan.heads
+        shape, kept = (*self._shape_of_shares(len(several)), self.plan.heads), list(self.kept[layer])
         shares = {name: np.zeros(shape, self.numerics.wide) for name in sorted(self.replacements)}
         removed = np.zeros(shape, self.numerics.wide)
         for number, changes in enumerate(several):
             for change in changes:
-                shares[change.replacement][number, change.head] = change.replaced
-                if change.replacement != "uniform":  # which replaces the weights, not what they weigh
-                    removed[number, change.head] = change.replaced
-        kept = list(self.kept[layer])
+                if change.place == HEAD_OUTPUTS:
+                    where = (*self._where(number, change), change.head)
+                    shares[change.replacement][where] = change.replaced
+                    if change.replacement != "uniform":  # which replaces the weights, not what they weigh
+                        removed[where] = change.replaced
+        names = ("uniform", "mean", "donor") if self.plan.changes_outputs(layer) else ()
         uniform, mean, patched = (
-            jnp.asarray(shares[name][:, kept]) if name in shares else None for name in ("uniform", "mean", "donor")
+            jnp.asarray(shares[name][..., kept]) if name in names and name in shares else None
+            for name in ("uniform", "mean", "donor")
         )
         return Changes(
             uniform,
-            jnp.asarray(removed[:, kept]) if self.replacements - {"uniform"} else None,
+            jnp.asarray(removed[..., kept]) if names and self.replacements - {"uniform"} else None,
             mean,
             patched,
             None if self.means is None or mean is None else self.means[layer],
             None,
+            self._replaced(layer, several) or None,
         )
+
+    def _shape_of_shares(self, runs: int) -> tuple[int, ...]:
+        """Axes of shares of runs: with spans one more for these, and for what lies between them."""
+        return (runs,) if self.spans is None else (runs, self.spans.count + 1)
+
+    def _where(self, run: int, change: Change) -> tuple[Any, ...]:
+        """Where a change is among shares; at all tokens if it names no spans."""
+        return (run,) if self.spans is None else (run, list(change.at) if change.at else slice(None))
+
+    def _replaced(self, layer: int, several: Sequence[tuple[Change, ...]]) -> dict[str, Replaced]:
+        """What runs replace in a layer at other places than heads' outputs."""
+        found = {}
+        for name in self.plan.places(layer):
+            of_heads = PLACES[name].of_heads
+            shape = (*self._shape_of_shares(len(several)), *((self.plan.heads,) if of_heads else ()))
+            removed, patched = np.zeros((2, *shape), self.numerics.wide)
+            for number, changes in enumerate(several):
+                for change in changes:
+                    if change.place == name:
+                        where = (*self._where(number, change), *((change.head,) if of_heads else ()))
+                        removed[where] = change.replaced
+                        patched[where] = change.replaced * (change.replacement == "donor")
+            kept = list(self.kept[layer]) if of_heads else slice(None)
+            found[name] = Replaced(*(jnp.asarray(part[..., kept]) for part in (removed, patched)))
+        return found
 
     def advance(self, layer: int, several: Sequence[Step]) -> Array:
         """A block after a layer. Fewer than `runs` steps are filled up by the last."""

@@ -21,7 +21,7 @@ from bertjax.model import Changes, Graph, Inputs, LayerWeights, ModelOutput, Rec
 Block: TypeAlias = Float[Array, "runs rows token embed"]
 FirstTokens: TypeAlias = Float[Array, "runs rows places embed"]
 Targets: TypeAlias = Shaped[Array, "runs rows places ..."] | None
-Donors: TypeAlias = Float[Array, "slots rows place heads head_dim"] | None
+Donors: TypeAlias = dict[str, Float[Array, "slots rows place ..."]] | None
 
 
 @record
@@ -31,10 +31,12 @@ class BlockRows:
     segments: Int[Array, "slots rows token"]
     starts: Int[Array, "slots rows places"]
     asked: Int[Array, "slots rows pick"] | None = None
+    spans: Int[Array, "slots rows token"] | None = None
 
     def flat(self) -> Rows:
         """One slot's rows after another's."""
-        return Rows(flat(self.segments), flat(self.starts), None if self.asked is None else flat(self.asked))
+        asked, spans = (None if part is None else flat(part) for part in (self.asked, self.spans))
+        return Rows(flat(self.segments), flat(self.starts), asked, spans)
 
 
 @partial(jax.jit, static_argnums=(0, 3))
@@ -59,15 +61,12 @@ def _over_rows(changes: Changes | None, rows: int, donors: Donors) -> Changes | 
     """Changes of runs as changes of their rows, one run's rows after another's."""
     if changes is None:
         return None
-    uniform, removed, mean, patched = (
-        None if share is None else jnp.repeat(share, rows, axis=0)
-        for share in (changes.uniform, changes.removed, changes.mean, changes.patched)
-    )
-    return Changes(uniform, removed, mean, patched, changes.means, None if donors is None else flat(donors))
+    repeated: Changes = jax.tree.map(lambda share: jnp.repeat(share, rows, axis=0), replace(changes, means=None))
+    return _with(replace(repeated, means=changes.means), donors)
 
 
 def _with(changes: Changes, donors: Donors) -> Changes:
-    return changes if donors is None else replace(changes, donors=flat(donors))
+    return changes if donors is None else replace(changes, donors={name: flat(own) for name, own in donors.items()})
 
 
 def flat(array: Array) -> Array:
@@ -258,15 +257,21 @@ def read_at(
     return over_rows(local, mesh, [hidden, rows, positions, targets], [state])
 
 
-@partial(jax.jit, static_argnames=("recipe", "short", "mesh"))
-def head_outputs(
-    weights: LayerWeights, hidden: Block, rows: BlockRows, *, recipe: Recipe, short: bool, mesh: Mesh | None
-) -> Float[Array, "runs rows place heads head_dim"]:
-    """What donors give to a layer: all heads' outputs, of a short last layer at [CLS] alone."""
-    step = packed_layer.first_head_outputs if short else packed_layer.head_outputs
+@partial(jax.jit, static_argnames=("recipe", "places", "short", "mesh"))
+def donate(
+    weights: LayerWeights,
+    hidden: Block,
+    rows: BlockRows,
+    *,
+    recipe: Recipe,
+    places: tuple[str, ...],
+    short: bool,
+    mesh: Mesh | None,
+) -> dict[str, Float[Array, "runs rows place ..."]]:
+    """What donors give to a layer, by place."""
 
-    def local(hidden: Block, rows: BlockRows, weights: LayerWeights) -> Array:
-        outputs = step(weights, flat(hidden), rows.flat(), recipe)
-        return outputs.reshape(*hidden.shape[:2], *outputs.shape[1:])
+    def local(hidden: Block, rows: BlockRows, weights: LayerWeights) -> dict[str, Array]:
+        given = packed_layer.donate(weights, flat(hidden), rows.flat(), recipe, places=places, short=short)
+        return {name: own.reshape(*hidden.shape[:2], *own.shape[1:]) for name, own in given.items()}
 
     return over_rows(local, mesh, [hidden, rows], [weights])

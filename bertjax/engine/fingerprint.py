@@ -32,7 +32,10 @@ def facts_of(sweep_input: SweepInput, examples: str | None = None) -> dict[str, 
     parameters = {name: np.asarray(value) for name, value in model.parameters().items()}
     # What sets are called changes no output.
     changes = [
-        [(change.layer, change.head, change.replacement, change.replaced) for change in ablation.changes]
+        [
+            (change.layer, change.head, change.place, change.at, change.replacement, change.replaced)
+            for change in ablation.changes
+        ]
         for ablation in plan.ablations
     ]
     modes = "/".join(sorted(plan.modes())) or "base"
@@ -46,6 +49,7 @@ def facts_of(sweep_input: SweepInput, examples: str | None = None) -> dict[str, 
         "donors": "none" if sweep_input.donors is None else _tokens(sweep_input.donors),
         "readout": _describe(sweep_input.readout),
         **({} if sweep_input.targets is None else {"targets": _digest(repr(_content(sweep_input.targets, "", [])))}),
+        **({} if sweep_input.spans is None else {"spans": _digest(repr([*map(_listed, sweep_input.spans)]))}),
         "positions": "all" if sweep_input.positions is None else _digest(repr(sweep_input.positions.tolist())),
         "combination": _describe(sweep_input.combine),
         "attention": sweep_input.attention,
@@ -53,6 +57,10 @@ def facts_of(sweep_input: SweepInput, examples: str | None = None) -> dict[str, 
         "device": jax.devices()[0].device_kind,
     }
     return facts | {name: package_version(name) for name in PACKAGES}
+
+
+def _listed(spans: tuple[np.ndarray, ...]) -> list[list[int]]:
+    return [own.tolist() for own in spans]
 
 
 def _tokens(texts: Texts) -> str:

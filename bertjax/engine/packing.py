@@ -108,6 +108,34 @@ def pack(
     return packed
 
 
+@dataclass(frozen=True)
+class PackedSpans:
+    """The spans of tokens of packed examples.
+
+    Args:
+        slots: the span of each slot of each row; `count` where it belongs to none.
+        count: how many spans there are.
+    """
+
+    slots: Int32[np.ndarray, "rows token"]
+    count: int
+
+
+def pack_spans(packed: Packed, spans: Sequence[Sequence[Int32[np.ndarray, " _"]]]) -> PackedSpans:
+    """Spans as their examples are packed.
+
+    Args:
+        spans: of each example, for each of its texts, the span of each token; -1 for none.
+    """
+    count = 1 + max(int(own.max()) for several in spans for own in several)
+    slots = np.full(packed.segments.shape, count, np.int32)
+    for row, place in np.argwhere(packed.examples >= 0).tolist():
+        own = spans[packed.examples[row, place]][packed.texts[row, place]]
+        start = packed.starts[row, place]
+        slots[row, start : start + len(own)] = np.where(own < 0, count, own)
+    return PackedSpans(slots, count)
+
+
 def total_lengths(examples: Sequence[Sequence[Encoding]]) -> Int32[np.ndarray, "examples"]:
     """Tokens of each example, all of its texts together. Raises `InputError` where there are none."""
     if not examples:

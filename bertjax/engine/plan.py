@@ -4,13 +4,15 @@ An override in layer l changes nothing below l. So a run's hidden states are its
 which it differs, and only from there on its own. Root is the run without any override.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from bertjax import arguments
 from bertjax.checkpoints import BertConfig
-from bertjax.errors import InputError
-from bertjax.interventions import Ablation, Change, parse_head
+from bertjax.errors import InputError, OverrideError
+from bertjax.interventions import HEAD_OUTPUTS, Ablation, Change, parse_head
+from bertjax.model import PLACES
 
 
 @dataclass(eq=False)
@@ -75,6 +77,34 @@ class Plan:
                 counts[layer] += 1
         return counts
 
+    def at_spans(self) -> bool:
+        """Whether anything is changed at some tokens alone."""
+        return any(change.at for ablation in self.ablations for change in ablation.changes)
+
+    @cached_property
+    def donated(self) -> dict[int, tuple[str, ...]]:
+        """Of each layer the places into which donors give something."""
+        return self._places_by_layer(lambda change: change.replacement == "donor")
+
+    def places(self, layer: int) -> tuple[str, ...]:
+        """Places of a layer that are changed, but for heads' outputs."""
+        return tuple(name for name in self._changed.get(layer, ()) if name != HEAD_OUTPUTS)
+
+    def changes_outputs(self, layer: int) -> bool:
+        """Whether heads' outputs of a layer are changed; or nothing in it, which is as well computed alike."""
+        return HEAD_OUTPUTS in self._changed.get(layer, (HEAD_OUTPUTS,))
+
+    @cached_property
+    def _changed(self) -> dict[int, tuple[str, ...]]:
+        return self._places_by_layer(lambda change: True)
+
+    def _places_by_layer(self, counts: Callable[[Change], bool]) -> dict[int, tuple[str, ...]]:
+        found: dict[int, set[str]] = {}
+        for ablation in self.ablations:
+            for change in filter(counts, ablation.changes):
+                found.setdefault(change.layer, set()).add(change.place)
+        return {layer: tuple(sorted(places)) for layer, places in found.items()}
+
     def modes(self) -> set[str]:
         """The modes that occur."""
         return {change.mode for ablation in self.ablations for change in ablation.changes}
@@ -119,7 +149,10 @@ def _by_layer(config: BertConfig, ablation: Ablation) -> list[tuple[int, tuple[C
     """An ablation's changes, layer by layer; what changes nothing is left out."""
     layers: dict[int, list[Change]] = {}
     for change in ablation.changes:
-        parse_head((change.layer, change.head), config)
+        if PLACES[change.place].of_heads:
+            parse_head((change.layer, change.head), config)
+        elif change.layer >= config.num_hidden_layers:
+            raise OverrideError(f"there is no layer {change.layer}: the model has 0 to {config.num_hidden_layers - 1}")
         if change.share != 0:
             layers.setdefault(change.layer, []).append(change)
     return [(layer, tuple(layers[layer])) for layer in sorted(layers)]

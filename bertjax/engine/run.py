@@ -55,6 +55,7 @@ def sweep(
     donors: Examples | None = None,
     at: Sequence[Sequence[int]] | Int[np.ndarray, "examples wanted"] | None = None,
     targets: Any = None,
+    spans: Sequence[Any] | None = None,
     row_length: int | None = None,
     one_per_row: bool = False,
     tokens_at_once: int | None = None,
@@ -79,10 +80,13 @@ def sweep(
             once, since each new one is compiled again.
         combine: makes one output of the readouts of an example's texts, `[examples, *readout]` each: a similarity.
         means: the heads' outputs that mode 'mean' puts in place of their own.
-        donors: texts whose head outputs mode 'patched' puts in place of the examples': as many, of equal lengths.
+        donors: texts of which mode 'patched' puts head outputs, or what else it names, in place of the examples': as
+            many, of equal lengths.
         at: for each example the tokens, counted from 0, at which the readout is taken: the same number everywhere.
         targets: an array with an entry for each example, which the readout takes as its second argument: the ids of
             true words, say (`readouts.words`).
+        spans: for each example the span of each token, -1 for none, where ablations act at some of them (`Change.at`);
+            of several texts those of each.
         row_length: slots of a row; default what costs least for these examples.
         one_per_row: do not pack several examples into a row.
         tokens_at_once: about how many tokens a step holds; default what suits the device.
@@ -103,7 +107,8 @@ def sweep(
     Raises:
         OutputError: the journal is of another sweep, in use, or cannot be written.
         SweepInterrupted: Ctrl-C; with a journal, what is finished is in it.
-        OverrideError: a head that the model does not have, mode 'mean' without means or 'patched' without donors.
+        OverrideError: a head that the model does not have, mode 'mean' without means or 'patched' without donors, spans
+            that are not given.
         InputError: examples that do not fit the model, too little memory, or outputs that are not finite without
             any override.
     """
@@ -120,6 +125,7 @@ def sweep(
         targets=targets,
         attention=attention,
         tokenizer=tokenizer,
+        spans=spans,
     )
     path = None if journal is None else user_path(journal, InputError)
     _check_reporting(replace_journal, settings, progress, say)

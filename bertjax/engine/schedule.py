@@ -172,10 +172,12 @@ class Schedule:
 
     def _branch_off(self, layer: int, slot: Slot, children: list[Node]) -> None:
         """Children of the run in a slot: several in one step, or each in a step with whatever else there is."""
-        while self.runner.is_worth_branching(layer, len(children)):
-            self.branches.append((layer, slot, children[: self.size]))
-            children = children[self.size :]
-        self.steps[layer] += [Step(slot, child, child.changes) for child in children]
+        together = [child for child in children if self.runner.shares_attention(child)]
+        alone = [child for child in children if not self.runner.shares_attention(child)]
+        while self.runner.is_worth_branching(layer, len(together)):
+            self.branches.append((layer, slot, together[: self.size]))
+            together = together[self.size :]
+        self.steps[layer] += [Step(slot, child, child.changes) for child in [*together, *alone]]
 
     def _advance(self, layer: int) -> None:
         size = min(self.size, len(self.steps[layer]))

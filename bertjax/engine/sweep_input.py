@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int, Int32, Shaped
 
 from bertjax import arguments
 from bertjax.data import Encoding, Tokenizer
@@ -37,6 +37,8 @@ Examples: TypeAlias = Sequence[Encoding] | Sequence[Sequence[Encoding]] | Sequen
 # with 384 dimensions and 12 heads, 0.15 of them took 0.82 of the time of a whole sweep, 0.30 0.92, 0.45 1, 0.60 1.14.
 LARGEST_SHARE = 0.4
 Texts: TypeAlias = list[tuple[Encoding, ...]]
+# Of each example, for each of its texts, the span of each token.
+Spans: TypeAlias = list[tuple[Int32[np.ndarray, " _"], ...]]
 
 EXPECTED = "a list of tokenised texts (Tokenizer.encode), a batch, or with tokenizer= a list of texts"
 
@@ -55,6 +57,7 @@ class SweepInput:
         reading: what the readout asks for and gives.
         attention: the form of attention (`Numerics.attention`) of all layers but a last one at [CLS] alone.
         few_asked: whether the readout reads tokens one at a time, so few that the last layer is computed there alone.
+        spans: of each text the span of each token, -1 for none, where changes act at some spans alone.
     """
 
     model: PretrainedModel
@@ -69,6 +72,7 @@ class SweepInput:
     reading: Inspected
     attention: str
     few_asked: bool = False
+    spans: Spans | None = None
 
     @property
     def numerics(self) -> Numerics:
@@ -78,7 +82,12 @@ class SweepInput:
     @property
     def first_only(self) -> bool:
         """Whether [CLS] is all that the readout needs of the last layer."""
-        return self.reading.first_only and self.positions is None
+        return self.reading.first_only and self.positions is None and not self._needs_whole_last
+
+    @property
+    def _needs_whole_last(self) -> bool:
+        """Whether the last layer's queries, keys or values are changed, which are not computed for some tokens."""
+        return bool({"queries", "keys", "values"} & {*self.plan.places(self.plan.layers - 1)})
 
     @property
     def by_token(self) -> bool:
@@ -139,6 +148,7 @@ def make_sweep_input(
     targets: Any = None,
     attention: str = "auto",
     tokenizer: Tokenizer | None = None,
+    spans: Sequence[Any] | None = None,
 ) -> SweepInput:
     """Check what a sweep is to compute; the arguments are those of `engine.sweep`.
 
@@ -183,13 +193,14 @@ def make_sweep_input(
         targets=targets,
         reading=reading,
         attention=form,
+        spans=_check_spans(texts, plan, spans),
     )
     return replace(made, few_asked=_few_asked(made))
 
 
 def _few_asked(sweep_input: SweepInput) -> bool:
     """Whether it is worth while to compute the last layer at asked tokens alone, and it can be."""
-    if not sweep_input.by_token:
+    if not sweep_input.by_token or sweep_input._needs_whole_last:
         return False
     share = sweep_input.asked.sum() / total_lengths(sweep_input.texts).sum()
     return bool(
@@ -239,6 +250,35 @@ def _check_donors(texts: Texts, donors: Texts) -> None:
             raise InputError(
                 f"donor {number} has {donor_lengths} tokens, its example {lengths}: patching needs them alike"
             )
+
+
+def _check_spans(texts: Texts, plan: Plan, spans: Sequence[Any] | None) -> Spans | None:
+    """Spans of all tokens, where something is changed at some of them alone.
+
+    Raises:
+        InputError: spans that do not fit the examples' tokens.
+        OverrideError: changes at spans that are not given.
+    """
+    asked = {span for ablation in plan.ablations for change in ablation.changes for span in change.at}
+    if spans is None:
+        if asked:
+            raise OverrideError("an ablation acts at spans of tokens: give spans=, the span of each token, -1 for none")
+        return None
+    given = arguments.several(spans, "spans", "for each example the span of each token")
+    if len(given) != len(texts):
+        raise InputError(f"spans are given for {len(given)} examples, but there are {len(texts)}")
+    checked = []
+    for number, (several, own) in enumerate(zip(texts, given, strict=True)):
+        parts = [own] if len(several) == 1 and np.ndim(own) == 1 else list(own)
+        arrays = [np.asarray(arguments.array(part, "spans")) for part in parts]
+        lengths, wanted = [len(array) for array in arrays], [len(text) for text in several]
+        if lengths != wanted or any(array.ndim != 1 or array.dtype.kind not in "iu" for array in arrays):
+            raise InputError(f"spans of example {number} must be whole numbers for {wanted} tokens, found {lengths}")
+        checked.append(tuple(array.astype(np.int32) for array in arrays))
+    most = max(int(array.max()) for several in checked for array in several)
+    if asked and max(asked) > most:
+        raise OverrideError(f"an ablation acts at span {max(asked)}, but no token is in one beyond {most}")
+    return checked if asked else None
 
 
 def _check_combine(combine: Combine, texts: int, given: jax.ShapeDtypeStruct) -> None:

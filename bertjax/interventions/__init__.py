@@ -1,8 +1,9 @@
 """Interventions: what is changed in which heads, and what is kept of a run, as values beside the model."""
 
-from bertjax.interventions import ablations, overrides, readouts
+from bertjax.interventions import ablations, overrides, patching, readouts
 from bertjax.interventions.ablations import (
     GIVE_MEANS,
+    HEAD_OUTPUTS,
     Ablation,
     Change,
     ablation,
@@ -27,6 +28,7 @@ from bertjax.interventions.removal import remove_heads
 
 __all__ = [
     "GIVE_MEANS",
+    "HEAD_OUTPUTS",
     "MODES",
     "READOUT",
     "Ablation",
@@ -52,6 +54,7 @@ __all__ = [
     "one_of_layer",
     "overrides",
     "parse_head",
+    "patching",
     "random_subsets",
     "read",
     "read_sets",

@@ -15,7 +15,7 @@ from numbers import Real
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from bertjax import arguments
 from bertjax.checkpoints import BertConfig
@@ -23,12 +23,17 @@ from bertjax.errors import InputError, OverrideError
 from bertjax.formatting import format_bytes, visible
 from bertjax.interventions import overrides as ov
 from bertjax.interventions.modes import find_mode
-from bertjax.model import ModelOutput, Overrides
+from bertjax.interventions.patching import at_tokens, patched, replaced
+from bertjax.model import PLACES, ModelOutput, Overrides
 from bertjax.paths import is_file, read_text, user_path
 
 MOST_SETS, MOST_HEADS = 100_000, 500_000  # that a sweep can be asked for: seconds to list, results of 100 MB
 SET_BYTES, HEAD_BYTES = 600, 320  # of memory that a set takes with its place in a plan, and each of its heads
 MOST_BYTES = 1 << 26  # of a file of sets
+
+HEAD_OUTPUTS = "head_outputs"
+SWEPT = tuple(name for name in PLACES if name not in ("weights", "feed_forward_inputs"))  # what the engine replaces
+OF_PLACES = ("nothing", "donor")  # replacements of other places than heads' outputs
 
 # What the errors about mode 'mean' tell to do.
 GIVE_MEANS = "give means=bertjax.mean_head_outputs(model, batches)"
@@ -36,22 +41,29 @@ GIVE_MEANS = "give means=bertjax.mean_head_outputs(model, batches)"
 
 @dataclass(frozen=True, order=True)
 class Change:
-    """What happens to one head.
+    """What happens to one head, or to another place of a layer.
 
     Args:
-        layer, head: which, from 0.
+        layer, head: which, from 0; head 0 for a place of a whole layer.
         mode: 'uniform', 'zero', 'mean', 'patched', or another of `MODES`.
         share: how much of what the mode replaces is replaced, 1 for all of it.
+        place: what is replaced: one of `model.PLACES`, by default the head's output; others by nothing or a donor's.
+        at: at which spans of tokens it acts, by number (`spans` of a sweep); none for all tokens.
 
     Attributes:
         replacement: what is put in place of the head's output: one of `modes.REPLACEMENTS`.
         replaced: how much of the head's output is replaced.
+
+    Raises:
+        InputError: a mode, a share or a place that there is not, or that do not go together.
     """
 
     layer: int
     head: int
     mode: str = "uniform"
     share: float = 1.0
+    place: str = HEAD_OUTPUTS
+    at: tuple[int, ...] = ()
     # As the mode says when the change is made: it keeps its meaning if the entry of `MODES` changes or goes.
     replacement: str = field(init=False, repr=False)
     replaced: float = field(init=False, repr=False)
@@ -62,6 +74,14 @@ class Change:
             object.__setattr__(self, name, arguments.whole_number(getattr(self, name), name, 0, OverrideError))
         if not (isinstance(self.share, Real) and abs(self.share) <= sys.float_info.max):
             raise InputError(f"the share of head {self.layer}.{self.head} that is replaced must be a finite number")
+        arguments.one_of(self.place, "place", SWEPT)
+        if self.place != HEAD_OUTPUTS and mode.replacement not in OF_PLACES:
+            raise InputError(f"mode {self.mode!r} is one of heads' outputs: {self.place} are set to zero or patched")
+        if not PLACES[self.place].of_heads and self.head:
+            raise InputError(f"{self.place} are those of a whole layer: give head 0")
+        spans = arguments.several(self.at, "at", "a tuple of spans' numbers", error=OverrideError)
+        numbers = {arguments.whole_number(span, "a span's number", 0, OverrideError) for span in spans}
+        object.__setattr__(self, "at", tuple(sorted(numbers)))
         object.__setattr__(self, "replacement", mode.replacement)
         object.__setattr__(self, "replaced", mode.share * self.share)
 
@@ -81,9 +101,9 @@ class Ablation:
     def __post_init__(self) -> None:
         arguments.instance(self.name, "an ablation's name", str, "a string")
         arguments.several(self.changes, "changes", "a tuple of Change", Change)
-        heads = [(change.layer, change.head) for change in self.changes]
-        if len(set(heads)) < len(heads):
-            raise InputError(f"ablation {self.name} names a head twice")
+        places = [(change.layer, change.head, change.place) for change in self.changes]
+        if len(set(places)) < len(places):
+            raise InputError(f"ablation {self.name} names a head, or a place, twice")
         object.__setattr__(self, "changes", tuple(sorted(self.changes)))
 
 
@@ -109,6 +129,8 @@ def name_layer_head(ablation: Ablation, config: BertConfig, mode: str) -> tuple[
     A head or layer counts as one where `mode` does all of it; in another mode it is a set like any other.
     """
     layers = {change.layer for change in ablation.changes}
+    if any(change.place != HEAD_OUTPUTS or change.at for change in ablation.changes):
+        return ablation.name, None, None
     if len(layers) == 1 and {change.mode for change in ablation.changes} == {mode}:
         (layer,) = layers
         if len(ablation.changes) == len(config.heads_of(layer)) and ablation.name == str(layer):
@@ -121,7 +143,14 @@ def name_layer_head(ablation: Ablation, config: BertConfig, mode: str) -> tuple[
 def head_names(ablation: Ablation) -> tuple[str, ...]:
     """An ablation's heads, with their modes where those are not all the same."""
     alike = len({change.mode for change in ablation.changes}) < 2
-    return tuple(f"{change.layer}.{change.head}" + ("" if alike else f"={change.mode}") for change in ablation.changes)
+    return tuple(_name_of(change) + ("" if alike else f"={change.mode}") for change in ablation.changes)
+
+
+def _name_of(change: Change) -> str:
+    """A head, or another place, and where it is changed: '3.0', '3.0 queries', '3 hidden_states at 1'."""
+    place = "" if change.place == HEAD_OUTPUTS else f" {change.place}"
+    head = f".{change.head}" if PLACES[change.place].of_heads else ""
+    return f"{change.layer}{head}{place}" + (f" at {' '.join(map(str, change.at))}" if change.at else "")
 
 
 def check_count(sets: int, heads: int) -> None:
@@ -300,33 +329,80 @@ def to_overrides(
     ablation: Ablation,
     means: Float[np.ndarray, "layers heads head_dim"] | None = None,
     donor: ModelOutput | None = None,
+    spans: Int[np.ndarray, "batch token"] | None = None,
 ) -> Overrides:
     """The arrays that an ablation stands for.
 
     Args:
         means: what a mode of the replacement 'mean' puts in place of the heads' own outputs.
-        donor: another run of the model, whose head outputs a mode of the replacement 'donor' puts there.
+        donor: another run of the model, of which a mode of the replacement 'donor' puts there what is at the place.
+        spans: the span of each token, -1 for none, where changes act at some of them.
 
     Raises:
-        OverrideError: a head that does not exist, mode 'mean' without means or 'patched' without a donor.
+        OverrideError: a head that does not exist, mode 'mean' without means, 'patched' without a donor, or changes at
+            spans without these.
     """
     arguments.instance(ablation, "ablation", Ablation, "an Ablation (bertjax.ablations.ablation)")
-    kinds: dict[tuple[str, float], list[ov.Head]] = {}
-    for change in ablation.changes:
-        kinds.setdefault((change.replacement, 1 - change.replaced), []).append((change.layer, change.head))
     parts = [ov.identity(config)]
-    for (replacement, gate), heads in kinds.items():
-        if replacement == "mean":
-            if means is None:
-                raise OverrideError(f"ablation {ablation.name} replaces heads by their mean outputs: {GIVE_MEANS}")
-            parts.append(ov.mean(config, heads, means, gate))
-        elif replacement == "donor":
-            if donor is None:
-                raise OverrideError(
-                    f"ablation {ablation.name} takes heads' outputs from another run: "
-                    "give donor=model(...) of other texts"
-                )
-            parts.append(ov.patched_outputs(config, heads, donor, gate))
+    alike: dict[tuple[str, float, tuple[int, ...]], list[ov.Head]] = {}
+    for change in ablation.changes:
+        if change.place == HEAD_OUTPUTS:
+            kind = (change.replacement, 1 - change.replaced, change.at)
+            alike.setdefault(kind, []).append((change.layer, change.head))
         else:
-            parts.append((ov.uniform if replacement == "uniform" else ov.factor)(config, heads, gate))
+            parts.append(_replace_place(config, ablation.name, change, donor, spans))
+    for (replacement, gate, at), heads in alike.items():
+        part = _replace_outputs(config, ablation.name, heads, replacement, gate, means=means, donor=donor)
+        parts.append(at_tokens(part, _mask(ablation.name, at, spans)) if at else part)
     return ov.combine(*parts)
+
+
+def _mask(name: str, at: tuple[int, ...], spans: Int[np.ndarray, "batch token"] | None) -> Float[np.ndarray, "..."]:
+    """Where an ablation acts; at all tokens without spans of its own."""
+    if not at:
+        return np.ones((1, 1))
+    if spans is None:
+        raise OverrideError(f"ablation {name} acts at spans of tokens: give spans=")
+    return np.isin(spans, at).astype(float)
+
+
+def _replace_outputs(
+    config: BertConfig,
+    name: str,
+    heads: Sequence[ov.Head],
+    replacement: str,
+    gate: float,
+    *,
+    means: Float[np.ndarray, "layers heads head_dim"] | None,
+    donor: ModelOutput | None,
+) -> Overrides:
+    """Heads' outputs, replaced alike."""
+    if replacement == "mean":
+        if means is None:
+            raise OverrideError(f"ablation {name} replaces heads by their mean outputs: {GIVE_MEANS}")
+        return ov.mean(config, heads, means, gate)
+    if replacement == "donor":
+        return ov.patched_outputs(config, heads, _needed(name, donor), gate)
+    return (ov.uniform if replacement == "uniform" else ov.factor)(config, heads, gate)
+
+
+def _replace_place(
+    config: BertConfig,
+    name: str,
+    change: Change,
+    donor: ModelOutput | None,
+    spans: Int[np.ndarray, "batch token"] | None,
+) -> Overrides:
+    """Another place than a head's output, taken from the donor or set to zero."""
+    mask = change.replaced * _mask(name, change.at, spans)
+    where: ov.Head | int = (change.layer, change.head) if PLACES[change.place].of_heads else change.layer
+    if change.replacement == "donor":
+        return patched(config, change.place, [where], _needed(name, donor), tokens=mask)
+    width = config.head_dim if PLACES[change.place].of_heads else config.hidden_size
+    return replaced(config, change.place, {where: np.zeros(width)}, tokens=mask)
+
+
+def _needed(name: str, donor: ModelOutput | None) -> ModelOutput:
+    if donor is None:
+        raise OverrideError(f"ablation {name} takes values from another run: give donor=model(...) of other texts")
+    return donor

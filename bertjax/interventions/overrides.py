@@ -22,7 +22,7 @@ from bertjax import arguments
 from bertjax.arguments import is_traced, parse_head_name
 from bertjax.checkpoints import BertConfig
 from bertjax.errors import OverrideError, some_of
-from bertjax.model import Edges, HeadOutputs, HeadWeights, ModelOutput, Overrides
+from bertjax.model import PLACES, Edges, HeadOutputs, HeadWeights, ModelOutput, Overrides, PlaceValues
 
 __all__ = [
     "Head",
@@ -44,10 +44,11 @@ __all__ = [
 ]
 
 Head: TypeAlias = str | tuple[int, int]
-E = TypeVar("E", HeadWeights, HeadOutputs, Edges)
+E = TypeVar("E", HeadWeights, HeadOutputs, Edges, PlaceValues)
 # A number for all heads that are named, one for each of them, or a matrix `[layers, heads]` of all heads.
 Gates: TypeAlias = float | Float[Array, "..."] | Float[np.ndarray, "..."] | Sequence[Any]
 
+ENTRIES = ("weights", "outputs", "edges", "vectors", "states")  # of `Overrides`: lists of what is replaced
 LARGEST_PLACE = 2**31 - 1  # of a token, or of an example in a batch
 
 
@@ -121,7 +122,7 @@ def uniform(config: BertConfig, heads: Iterable[Head], gate: Gates = 0.0) -> Ove
     Array([[1., 1., 1.],
            [0., 1., 1.]], dtype=float32)
     """
-    parsed = _parse(config, heads)
+    parsed = parse_heads(config, heads)
     base, where = identity(config), _indices(parsed)
     gates = base.weights_gate.at[where].set(_gates(config, parsed, gate, "gate"))
     return replace(base, weights_gate=gates, uniform=base.uniform.at[where].set(1))
@@ -141,7 +142,7 @@ def factor(config: BertConfig, heads: Iterable[Head] | Gates, factor: Gates | No
     """
     if factor is None:
         heads, factor = every_head(config), heads
-    parsed = _parse(config, heads)
+    parsed = parse_heads(config, heads)
     base = identity(config)
     return replace(
         base, output_gate=base.output_gate.at[_indices(parsed)].set(_gates(config, parsed, factor, "factor"))
@@ -165,11 +166,11 @@ def mean(
         means: usually the mean output over the real tokens of all examples (`bertjax.mean_head_outputs`).
         gate: share of the heads' own outputs that is left, 0 to 1: for all, one for each, or `[layers, heads]`.
     """
-    values = _floats(means, "means")
+    values = as_floats(means, "means")
     shape = (*_sizes(config), config.head_dim)
     if values.shape != shape:
         raise OverrideError(f"means have shape {values.shape}, expected [layers, heads, head_dim] {shape}")
-    return _outputs(config, heads, [values[head][None, None] for head in _parse(config, heads)], gate=gate)
+    return _outputs(config, heads, [values[head][None, None] for head in parse_heads(config, heads)], gate=gate)
 
 
 def fixed(config: BertConfig, weights: Mapping[Head, Any]) -> Overrides:
@@ -178,8 +179,8 @@ def fixed(config: BertConfig, weights: Mapping[Head, Any]) -> Overrides:
     The numbers are used as they are: rows need not sum to 1. Tokens count as in the example, padding included.
     """
     arguments.instance(weights, "weights", Mapping, "a dict from heads to their weights", OverrideError)
-    heads = _parse(config, list(weights))
-    values = [_floats(value, "fixed weights") for value in weights.values()]
+    heads = parse_heads(config, list(weights))
+    values = [as_floats(value, "fixed weights") for value in weights.values()]
     for value in values:
         if value.ndim not in (2, 3) or value.shape[-1] != value.shape[-2]:
             raise OverrideError(f"fixed weights have shape {value.shape}, expected [query, key] or [batch, query, key]")
@@ -191,9 +192,9 @@ def patched_weights(config: BertConfig, heads: Iterable[Head], donor: ModelOutpu
 
     Donor and receiver need the same number of tokens, example by example; that is checked when the model is called.
     """
-    heads = _parse(config, heads)
-    _check_donor(config, donor)
-    return _weights(config, heads, [donor.attentions[layer][:, head] for layer, head in heads], _mask_of(donor))
+    heads = parse_heads(config, heads)
+    check_donor(config, donor)
+    return _weights(config, heads, [donor.attentions[layer][:, head] for layer, head in heads], mask_of(donor))
 
 
 def patched_outputs(config: BertConfig, heads: Iterable[Head], donor: ModelOutput, gate: Gates = 0.0) -> Overrides:
@@ -202,10 +203,10 @@ def patched_outputs(config: BertConfig, heads: Iterable[Head], donor: ModelOutpu
     Args:
         gate: share of the heads' own outputs that is left, 0 to 1: for all, one for each, or `[layers, heads]`.
     """
-    heads = _parse(config, heads)
-    _check_donor(config, donor)
+    heads = parse_heads(config, heads)
+    check_donor(config, donor)
     values = [donor.inside.head_outputs[layer][:, :, head] for layer, head in heads]
-    return _outputs(config, heads, values, _mask_of(donor), gate)
+    return _outputs(config, heads, values, mask_of(donor), gate)
 
 
 def forbidden_edges(
@@ -234,7 +235,7 @@ def _sizes(config: BertConfig) -> tuple[int, int]:
     return config.num_hidden_layers, config.num_attention_heads
 
 
-def _parse(config: BertConfig, heads: Iterable[Head] | Gates) -> list[tuple[int, int]]:
+def parse_heads(config: BertConfig, heads: Iterable[Head] | Gates) -> list[tuple[int, int]]:
     """Heads that exist, each once."""
     named = arguments.several(heads, "heads", "a list of heads such as ['3.0', '4.1']", error=OverrideError)
     parsed = [parse_head(head, config) for head in named]
@@ -249,7 +250,7 @@ def _indices(heads: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
     return pairs[:, 0], pairs[:, 1]
 
 
-def _floats(values: Any, name: str) -> Float[Array, "..."]:
+def as_floats(values: Any, name: str) -> Float[Array, "..."]:
     """Finite floats, of JAX's default dtype unless they have one already."""
     given = arguments.array(values, name, OverrideError)
     if jnp.issubdtype(given.dtype, jnp.complexfloating):
@@ -263,7 +264,7 @@ def _floats(values: Any, name: str) -> Float[Array, "..."]:
 
 def _gates(config: BertConfig, heads: list[tuple[int, int]], values: Any, name: str) -> Float[Array, "..."]:
     """A gate for all the heads that are named, or one for each of them."""
-    gates = _floats(values, name).astype(float)
+    gates = as_floats(values, name).astype(float)
     if gates.shape == _sizes(config):
         return gates[_indices(heads)]
     if gates.shape not in ((), (len(heads),)):
@@ -279,11 +280,11 @@ def _require_finite(value: Array, what: str) -> None:
         raise OverrideError(f"{what} must be finite")
 
 
-def _mask_of(donor: ModelOutput) -> Array:
+def mask_of(donor: ModelOutput) -> Array:
     return jnp.max(donor.inside.keep, axis=1).astype(jnp.int32)
 
 
-def _check_donor(config: BertConfig, donor: ModelOutput) -> None:
+def check_donor(config: BertConfig, donor: ModelOutput) -> None:
     arguments.instance(donor, "donor", ModelOutput, "what a model returned for another text", OverrideError)
     outputs = donor.inside.head_outputs
     sizes, expected = (outputs.shape[0], *outputs.shape[3:]), (*_sizes(config), config.head_dim)
@@ -291,7 +292,7 @@ def _check_donor(config: BertConfig, donor: ModelOutput) -> None:
         raise OverrideError(f"the donor has [layers, heads, head_dim] {sizes}, the model {expected}")
 
 
-def _entry_indices(
+def entry_indices(
     heads: list[tuple[int, int]], values: list[Array], donor_mask: Array | None
 ) -> tuple[Array, Array, Array, Array]:
     """Layer, head, values and donor's mask of entries whose values are broadcast to one shape."""
@@ -313,7 +314,7 @@ def _entry_indices(
 def _weights(
     config: BertConfig, heads: list[tuple[int, int]], values: list[Array], donor_mask: Array | None = None
 ) -> Overrides:
-    base, entries = identity(config), HeadWeights(*_entry_indices(heads, values, donor_mask))
+    base, entries = identity(config), HeadWeights(*entry_indices(heads, values, donor_mask))
     return replace(base, weights_gate=base.weights_gate.at[_indices(heads)].set(0), weights=entries)
 
 
@@ -324,8 +325,8 @@ def _outputs(
     donor_mask: Array | None = None,
     gate: Gates = 0.0,
 ) -> Overrides:
-    parsed = _parse(config, heads)
-    base, entries = identity(config), HeadOutputs(*_entry_indices(parsed, values, donor_mask))
+    parsed = parse_heads(config, heads)
+    base, entries = identity(config), HeadOutputs(*entry_indices(parsed, values, donor_mask))
     gates = base.output_gate.at[_indices(parsed)].set(_gates(config, parsed, gate, "gate"))
     return replace(base, output_gate=gates, outputs=entries)
 
@@ -358,7 +359,7 @@ def _edges(
             raise OverrideError(f"edge ({called}) has a position that is negative or beyond {LARGEST_PLACE}")
     if example is not None and arguments.whole_number(example, "example", 0, OverrideError) > LARGEST_PLACE:
         raise OverrideError(f"example {example} of edges is beyond {LARGEST_PLACE}")
-    weights = _floats(value, "the weight of an edge").astype(float)
+    weights = as_floats(value, "the weight of an edge").astype(float)
     if weights.shape != (len(edges),):
         raise OverrideError("the weight of an edge must be one number")
     layers, heads, queries, keys = np.array(edges, dtype=np.int32).reshape(-1, 4).T
@@ -386,11 +387,12 @@ def stack(overrides: Sequence[Overrides]) -> Overrides:
     Shorter lists of entries are filled up with entries that do nothing (layer -1).
     """
     overrides = _check_together(overrides, "stack")
-    weights = _align([override.weights for override in overrides])
-    outputs = _align([override.outputs for override in overrides])
-    edges = _align([override.edges for override in overrides])
+    entries: dict[str, list[Any]] = {
+        name: _align([getattr(override, name) for override in overrides]) for name in ENTRIES
+    }
+    tokens = _align_tokens([override.tokens for override in overrides])
     aligned = [
-        replace(override, weights=weights[number], outputs=outputs[number], edges=edges[number])
+        replace(override, tokens=tokens[number], **{name: parts[number] for name, parts in entries.items()})
         for number, override in enumerate(overrides)
     ]
     return jax.tree.map(lambda *arrays: jnp.stack(arrays), *aligned)
@@ -414,10 +416,16 @@ def _combine_two(first: Overrides, second: Overrides) -> Overrides:
         first.weights_gate * second.weights_gate,
         first.uniform + second.uniform,
         first.output_gate * second.output_gate,
-        weights=_join(first.weights, second.weights),
-        outputs=_join(first.outputs, second.outputs),
-        edges=_join(first.edges, second.edges),
+        tokens=_join_tokens(first.tokens, second.tokens),
+        **{name: _join(getattr(first, name), getattr(second, name)) for name in ENTRIES},
     )
+
+
+def _join_tokens(first: Array | None, second: Array | None) -> Array | None:
+    """Tokens at which the heads of both act; heads of which one says nothing act everywhere."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first * second
 
 
 def _heads_changed(override: Overrides) -> tuple[np.ndarray, np.ndarray]:
@@ -431,6 +439,12 @@ def _heads_changed(override: Overrides) -> tuple[np.ndarray, np.ndarray]:
     return weights, outputs
 
 
+def heads_changed(override: Overrides) -> np.ndarray:
+    """Which heads an override takes for itself, `[layers, heads]`, whatever it changes of them."""
+    weights, outputs = _heads_changed(override)
+    return weights | outputs
+
+
 def _refuse_clash(first: Overrides, second: Overrides) -> None:
     """Two overrides may not change the same weights, the same output or the same edge."""
     for first_heads, second_heads, what in zip(
@@ -439,6 +453,7 @@ def _refuse_clash(first: Overrides, second: Overrides) -> None:
         if (first_heads & second_heads).any():
             layer, head = np.argwhere(first_heads & second_heads)[0]
             raise OverrideError(f"two overrides change the {what} of head {layer}.{head}")
+    _refuse_same_places(first, second)
     places = [() if override.edges is None else _places(override.edges) for override in (first, second)]
     for layer, head, query, key, example in places[0]:
         for rival in places[1]:
@@ -452,6 +467,22 @@ def _refuse_clash(first: Overrides, second: Overrides) -> None:
                         f"an edge of head {layer}.{head} is forbidden, but its weights are replaced as well: "
                         "a forbidden edge acts on learned weights only"
                     )
+
+
+def _refuse_same_places(first: Overrides, second: Overrides) -> None:
+    """Two overrides may not replace the same vector at the same token."""
+    for name in ("vectors", "states"):
+        parts = [part for part in (getattr(first, name), getattr(second, name)) if part is not None]
+        if len(parts) < 2:
+            continue
+        for number in np.flatnonzero(np.asarray(parts[0].layer) >= 0).tolist():
+            key = [int(getattr(parts[0], field)[number]) for field in ("place", "layer", "head")]
+            for rival in np.flatnonzero(np.asarray(parts[1].layer) >= 0).tolist():
+                if key != [int(getattr(parts[1], field)[rival]) for field in ("place", "layer", "head")]:
+                    continue
+                if bool(((np.asarray(parts[0].share[number]) != 0) & (np.asarray(parts[1].share[rival]) != 0)).any()):
+                    where = f"layer {key[1]}" if name == "states" else f"head {key[1]}.{key[2]}"
+                    raise OverrideError(f"two overrides replace the {[*PLACES][key[0]]} of {where} at the same tokens")
 
 
 def _places(edges: Edges, where: np.ndarray | None = None) -> list[tuple[int, ...]]:
@@ -473,9 +504,9 @@ def _same_shape(parts: list[E]) -> list[E]:
     """Broadcast the values (and donor's masks) of several lists of entries to one shape; edges have none."""
     if isinstance(parts[0], Edges):
         return parts
+    named = ("values", "donor_mask", *(("share",) if isinstance(parts[0], PlaceValues) else ()))
     shapes: dict[str, tuple[int, ...]] = {
-        name: jnp.broadcast_shapes(*(getattr(part, name).shape[1:] for part in parts))
-        for name in ("values", "donor_mask")
+        name: jnp.broadcast_shapes(*(getattr(part, name).shape[1:] for part in parts)) for name in named
     }
 
     def widen(part: E, name: str) -> Array:
@@ -495,6 +526,15 @@ def _align(parts: list[E | None]) -> list[E | None]:
     filled = iter([_fill(part, count) for part in present])
     nothing = _fill(jax.tree.map(lambda x: x[:0], present[0]), count)
     return [nothing if part is None else next(filled) for part in parts]
+
+
+def _align_tokens(parts: list[Array | None]) -> list[Array | None]:
+    """Give several arrays of tokens, None among them, equal shapes."""
+    present = [part for part in parts if part is not None]
+    if not present:
+        return parts
+    shape = jnp.broadcast_shapes(*(part.shape for part in present))
+    return [jnp.broadcast_to(jnp.ones((1, 1, 1, 1)) if part is None else part, shape) for part in parts]
 
 
 def _fill(part: E, count: int) -> E:

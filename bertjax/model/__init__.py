@@ -26,7 +26,8 @@ from bertjax.model.models import (
     load,
     read_vector,
 )
-from bertjax.model.packed_layer import Changes, LayerWeights, Rows, layer_weights
+from bertjax.model.packed_layer import Changes, LayerWeights, Replaced, Rows, layer_weights
+from bertjax.model.places import NUMBERS, PLACES, Place
 from bertjax.model.pretrained import Graph, PretrainedModel, State, check_attention, compute, make_numerics
 from bertjax.model.sentences.embedding import BertForSentenceEmbedding
 from bertjax.model.types import (
@@ -40,10 +41,13 @@ from bertjax.model.types import (
     ModelOutput,
     Numerics,
     Overrides,
+    PlaceValues,
     record,
 )
 
 __all__ = [
+    "NUMBERS",
+    "PLACES",
     "Attention",
     "AttentionRecord",
     "BertForMaskedLM",
@@ -70,8 +74,11 @@ __all__ = [
     "ModelOutput",
     "Numerics",
     "Overrides",
+    "Place",
+    "PlaceValues",
     "PretrainedModel",
     "Recipe",
+    "Replaced",
     "Rows",
     "State",
     "check_attention",

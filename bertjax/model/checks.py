@@ -16,7 +16,7 @@ from bertjax import arguments
 from bertjax.arguments import is_traced
 from bertjax.checkpoints import BertConfig
 from bertjax.errors import InputError, OverrideError, some_of
-from bertjax.model.types import Edges, HeadOutputs, HeadWeights, Inputs, Numerics, Overrides
+from bertjax.model.types import Edges, HeadOutputs, HeadWeights, Inputs, Numerics, Overrides, PlaceValues
 
 OVERRIDES = "what the functions of bertjax.overrides make (of an Ablation, ablations.to_overrides)"
 FIELDS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
@@ -172,6 +172,8 @@ def check_overrides(config: BertConfig, overrides: Overrides, inputs: Inputs) ->
         _check_windows(config, overrides.weights)
     if overrides.outputs is not None:
         _check_entries(overrides.outputs, "outputs", heads, (batch, tokens, config.head_dim), inputs)
+    _check_tokens(overrides, heads, (batch, tokens))
+    _check_places(config, overrides, inputs)
     if overrides.edges is not None:
         _check_edges(
             inputs,
@@ -223,6 +225,11 @@ def _check_entries(
             f"overrides.{name} were given for [batch, query, {'key' if free == 1 else 'head_dim'}] {entry_shape}, "
             f"but the input asks for {shape}: donor and receiver need the same number of tokens"
         )
+    _check_donor_masks(entries, name, inputs)
+
+
+def _check_donor_masks(entries: HeadWeights | HeadOutputs | PlaceValues, name: str, inputs: Inputs) -> None:
+    """Donors have as many tokens as those that take from them."""
     if not (is_traced(entries.donor_mask) or is_traced(inputs.keep)):
         have, want = np.asarray(entries.donor_mask), np.asarray(inputs.keep).max(axis=1).astype(int)
         differ = ((have >= 0) & (have != want[None])).any(axis=-1) & (np.asarray(entries.layer) >= 0)[:, None]
@@ -233,6 +240,39 @@ def _check_entries(
                 f"overrides.{name} patch example {example} of {want[example].sum()} tokens from a donor of {donor}: "
                 "both need the same number of tokens, in the same places"
             )
+
+
+def _check_tokens(overrides: Overrides, heads: tuple[int, int], batch: tuple[int, int]) -> None:
+    """Where gates act fits the model's heads and the input's tokens."""
+    if overrides.tokens is None:
+        return
+    _check_array(overrides.tokens, "tokens")
+    shape = overrides.tokens.shape
+    if shape[:2] != heads or len(shape) != 4 or any(n not in (1, m) for n, m in zip(shape[2:], batch, strict=True)):
+        raise OverrideError(f"overrides.tokens has shape {shape}, but the input asks for {(*heads, *batch)}")
+
+
+def _check_places(config: BertConfig, overrides: Overrides, inputs: Inputs) -> None:
+    """Replacements at places fit the model's layers, heads and widths, and the input's tokens."""
+    layers, heads, (batch, tokens) = config.num_hidden_layers, config.num_attention_heads, inputs.input_ids.shape
+    for name, width in (("vectors", config.head_dim), ("states", config.hidden_size)):
+        entries = getattr(overrides, name)
+        if entries is None:
+            continue
+        arguments.instance(entries, f"overrides.{name}", PlaceValues, OVERRIDES, OverrideError)
+        for part in ("values", "share"):
+            _check_array(getattr(entries, part), f"{name}.{part}")
+        _check_indices(entries.layer, "layer", layers + (name == "states"), unused=1)
+        _check_indices(entries.head, "head", heads)
+        for part, wanted in (("values", (batch, tokens, width)), ("share", (batch, tokens))):
+            shape = getattr(entries, part).shape[1:]
+            fits = len(shape) == len(wanted) and shape[2:] == wanted[2:]
+            if not fits or any(n not in (1, m) for n, m in zip(shape[:2], wanted[:2], strict=True)):
+                raise OverrideError(
+                    f"overrides.{name}.{part} were given for {shape}, but the input asks for {wanted}: donor and "
+                    "receiver need the same number of tokens"
+                )
+        _check_donor_masks(entries, name, inputs)
 
 
 def _check_padding(entries: HeadWeights, inputs: Inputs) -> None:

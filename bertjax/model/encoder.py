@@ -14,7 +14,7 @@ from flax import nnx
 from jaxtyping import Array, ArrayLike, Float
 
 from bertjax.checkpoints import BertConfig, LayerKind, RelativePositions
-from bertjax.model import ops, positions
+from bertjax.model import ops, places, positions
 from bertjax.model.kernels import fused_attention
 from bertjax.model.layer import (
     AfterAttention,
@@ -27,7 +27,7 @@ from bertjax.model.layer import (
     keep_all,
 )
 from bertjax.model.positions import DistanceWeights
-from bertjax.model.types import AttentionRecord, Context, EncoderRecord, Inputs, Numerics, Overrides
+from bertjax.model.types import AttentionRecord, Context, EncoderRecord, FeedForwardRecord, Inputs, Numerics, Overrides
 
 
 def value_of(parameter: nnx.Param | None) -> Array | None:
@@ -166,7 +166,10 @@ class Attention(nnx.Module):
         dropout: Dropout | None,
     ) -> tuple[Float[Array, "batch token embed"], AttentionRecord]:
         """What the heads that there are do, and overrides of these."""
-        queries, keys, values = self.project(hidden, context)
+        queries, keys, values = (
+            places.replace_vectors(name, part, overrides, layer)
+            for name, part in zip(("queries", "keys", "values"), self.project(hidden, context), strict=True)
+        )
         keep = self.keep(context, hidden.shape[1])
         if self.numerics.attention != "explicit" and dropout is None and not self.heads:
             return self.merge(values), AttentionRecord(queries, keys, values, None, values)  # no kernel takes no head
@@ -176,6 +179,7 @@ class Attention(nnx.Module):
             outputs = fused_attention.attend(
                 queries, keys, values, keep, overrides, layer, numerics=self.numerics, scale=scale, bias=bias
             )
+            outputs = places.replace_vectors("head_outputs", outputs, overrides, layer)
             return self.merge(outputs), AttentionRecord(queries, keys, values, None, outputs)
         edges = None if overrides is None else overrides.edges
         share = ops.override_keep(keep, edges, layer, self.heads, hidden.shape[1])
@@ -187,6 +191,7 @@ class Attention(nnx.Module):
         outputs = ops.mix(weights, values, self.numerics)
         if overrides is not None:
             outputs = ops.override_outputs(outputs, overrides, layer)
+            outputs = places.replace_vectors("head_outputs", outputs, overrides, layer)
         return self.merge(outputs), AttentionRecord(queries, keys, values, weights, outputs)
 
     def project(
@@ -273,8 +278,8 @@ class Layer(nnx.Module):
         overrides: Overrides | None = None,
         layer: ArrayLike = 0,
         dropout: Dropout | None = None,
-    ) -> tuple[Float[Array, "batch token embed"], AttentionRecord]:
-        """The layer's output, and its attention's record.
+    ) -> tuple[Float[Array, "batch token embed"], AttentionRecord, FeedForwardRecord]:
+        """The layer's output, and what happened inside: in its attention, and in the rest.
 
         Args:
             context: the mask, positions and tables (`Encoder.context`).
@@ -282,10 +287,17 @@ class Layer(nnx.Module):
             dropout: what training does; None outside of it.
         """
         weights = self.weights_after_attention()
+        seen: dict[str, Array] = {}
+
+        def visit(name: str, states: Array) -> Array:
+            seen[name] = places.replace_states(name, states, overrides, layer)
+            return seen[name]
+
         read = before_attention(hidden, weights, self.recipe)
         attended, inside = self.attention(read, context, overrides, layer, dropout)
-        added = attended if dropout is None else dropout.attended(attended)
-        return after_attention(added + hidden.astype(added.dtype), weights, self.recipe, dropout), inside
+        added = visit("attention_outputs", attended if dropout is None else dropout.attended(attended))
+        after = after_attention(added + hidden.astype(added.dtype), weights, self.recipe, dropout, visit)
+        return after, inside, FeedForwardRecord(**seen)
 
     def weights_after_attention(self) -> AfterAttention:
         """The parameters of norms and feed-forward layer, in wide floats."""
@@ -330,28 +342,24 @@ class Encoder(nnx.Module):
         overrides: Overrides | None = None,
     ) -> tuple[Float[Array, "batch token embed"], EncoderRecord]:
         """Run all layers; the record holds what happened inside."""
-        hidden_states, inside = [hidden], []
+        hidden_states: list[Array] = []
+        inside: list[tuple[AttentionRecord, FeedForwardRecord]] = []
         for number, layer in enumerate(self.applications()):
-            hidden, record = layer(hidden, context, overrides, number)
-            hidden_states.append(hidden)
-            inside.append(record)
-        return hidden, _encoder_record(inside, jnp.stack(hidden_states), context.keep)
+            hidden_states.append(places.replace_states("hidden_states", hidden, overrides, number))
+            hidden, attention, rest = layer(hidden_states[-1], context, overrides, number)
+            inside.append((attention, rest))
+        hidden = places.replace_states("hidden_states", hidden, overrides, len(inside))
+        return hidden, _encoder_record(inside, jnp.stack([*hidden_states, hidden]), context.keep)
 
 
 def _encoder_record(
-    inside: Sequence[AttentionRecord], hidden_states: Float[Array, "layers_plus_1 batch token embed"], keep: Array
+    inside: Sequence[tuple[AttentionRecord, FeedForwardRecord]],
+    hidden_states: Float[Array, "layers_plus_1 batch token embed"],
+    keep: Array,
 ) -> EncoderRecord:
     """Stack the records of the layers, and put them beside their hidden states."""
-    stacked: AttentionRecord = jax.tree.map(lambda *parts: jnp.stack(parts), *inside)
-    return EncoderRecord(
-        queries=stacked.queries,
-        keys=stacked.keys,
-        values=stacked.values,
-        weights=stacked.weights,
-        head_outputs=stacked.head_outputs,
-        hidden_states=hidden_states,
-        keep=keep,
-    )
+    attention, rest = jax.tree.map(lambda *parts: jnp.stack(parts), *inside)
+    return EncoderRecord(**vars(attention), **vars(rest), hidden_states=hidden_states, keep=keep)
 
 
 class Pooler(nnx.Module):

@@ -18,6 +18,7 @@ from bertjax.model import ops
 from bertjax.model.types import Numerics, record
 
 Drop: TypeAlias = Callable[[Array], Array]
+Visit: TypeAlias = Callable[[str, Array], Array]
 
 
 def keep_all(outputs: Array) -> Array:
@@ -98,6 +99,7 @@ def after_attention(
     weights: AfterAttention,
     recipe: Recipe,
     dropout: Dropout | None = None,
+    visit: Visit | None = None,
 ) -> Float[Array, "*batch embed"]:
     """A layer's output: with `h = norm(total)`, `norm(h + W2 activation(W1 h + b1) + b2)`.
 
@@ -107,22 +109,30 @@ def after_attention(
     Args:
         total: what the layer was given plus what attention adds to it, in wide floats.
         dropout: what training does; None outside of it.
+        visit: sees what the feed-forward layer reads and adds, by the place's name, and says what it is from there on.
     """
     kind, norms = recipe.kind, weights.norms
     norm = partial(ops.layer_norm, epsilon=kind.epsilon, numerics=recipe.numerics)
     if kind.norms == "before":
-        added = _feed_forward(norm(total, norms.output_scale, norms.output_bias), weights, recipe, dropout)
+        read = norm(total, norms.output_scale, norms.output_bias)
+        added = _feed_forward(read, weights, recipe, dropout=dropout, visit=visit)
         return (total + added).astype(recipe.numerics.dtype)
     assert norms.attention_scale is not None
     hidden = norm(total, norms.attention_scale, norms.attention_bias)
-    added = _feed_forward(hidden, weights, recipe, dropout)
+    added = _feed_forward(hidden, weights, recipe, dropout=dropout, visit=visit)
     return norm(added + hidden.astype(added.dtype), norms.output_scale, norms.output_bias)
 
 
 def _feed_forward(
-    hidden: Float[Array, "*batch embed"], weights: AfterAttention, recipe: Recipe, dropout: Dropout | None
+    hidden: Float[Array, "*batch embed"],
+    weights: AfterAttention,
+    recipe: Recipe,
+    *,
+    dropout: Dropout | None,
+    visit: Visit | None,
 ) -> Float[Array, "*batch embed"]:
     """What the feed-forward layer adds, in wide floats."""
+    hidden = hidden if visit is None else visit("feed_forward_inputs", hidden)
     inner = ops.dense(hidden, weights.inner_kernel, weights.inner_bias, recipe.numerics)
     activation = ops.ACTIVATIONS[recipe.kind.activation]
     if recipe.kind.gated:
@@ -133,4 +143,5 @@ def _feed_forward(
     if dropout is not None:
         inner = dropout.inner(inner)
     outer = ops.dense(inner, weights.outer_kernel, weights.outer_bias, recipe.numerics)
-    return outer if dropout is None else dropout.mlp(outer)
+    outer = outer if dropout is None else dropout.mlp(outer)
+    return outer if visit is None else visit("feed_forward_outputs", outer)

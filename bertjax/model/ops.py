@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, DTypeLike, Float, Int
 
-from bertjax.model.types import AttentionRecord, Edges, HeadOutputs, HeadWeights, Numerics, Overrides
+from bertjax.model.types import AttentionRecord, Edges, HeadOutputs, HeadWeights, Numerics, Overrides, PlaceValues
 
-E = TypeVar("E", Edges, HeadOutputs, HeadWeights)
+E = TypeVar("E", Edges, HeadOutputs, HeadWeights, PlaceValues)
 
 # exp of this is finite in float32 and, times the factor 0 of a masked key, still 0.
 LARGEST_EXPONENT = 80.0
@@ -239,6 +239,9 @@ def pick_heads(overrides: Overrides, kept: Sequence[int], heads: int) -> Overrid
         moved(overrides.weights),
         moved(overrides.outputs),
         moved(overrides.edges),
+        None if overrides.tokens is None else overrides.tokens[:, own],
+        moved(overrides.vectors),
+        overrides.states,
     )
 
 
@@ -274,7 +277,7 @@ def override_weights(
     layer: ArrayLike,
 ) -> Float[Array, "batch heads query key"]:
     """A layer's attention weights after the overrides of weights and of single edges."""
-    gate = overrides.weights_gate[layer][None, :, None, None].astype(learned.dtype)
+    gate = _gate_at_tokens(overrides.weights_gate, overrides, layer)[..., None].astype(learned.dtype)
     share = overrides.uniform[layer][None, :, None, None].astype(learned.dtype)
     replacement = share * uniform_weights(keep)[:, None]
     if overrides.weights is not None:
@@ -287,11 +290,19 @@ def override_outputs(
     learned: Float[Array, "batch query heads head_dim"], overrides: Overrides, layer: ArrayLike
 ) -> Float[Array, "batch query heads head_dim"]:
     """A layer's head outputs after the overrides of outputs."""
-    gate = overrides.output_gate[layer][None, None, :, None].astype(learned.dtype)
+    gate = _gate_at_tokens(overrides.output_gate, overrides, layer).swapaxes(1, 2)[..., None].astype(learned.dtype)
     if overrides.outputs is None:
         return gate * learned
     replacement = _place(jnp.zeros_like(learned).transpose(0, 2, 1, 3), overrides.outputs, layer)
     return blend(gate, learned, replacement.transpose(0, 2, 1, 3))
+
+
+def _gate_at_tokens(
+    gates: Float[Array, "layers heads"], overrides: Overrides, layer: ArrayLike
+) -> Float[Array, "#batch heads #query"]:
+    """A layer's gates, 1 at queries at which they do not act."""
+    gate = gates[layer][None, :, None]
+    return gate if overrides.tokens is None else 1 - overrides.tokens[layer].swapaxes(0, 1) * (1 - gate)
 
 
 def _place(

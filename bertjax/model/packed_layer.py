@@ -70,6 +70,18 @@ def _stacked_biases(parts: tuple[Dense, ...]) -> Float[Array, "three heads head_
 
 
 @record
+class Replaced:
+    """What several runs replace at a place other than heads' outputs: `(1 - removed) * own + patched * donors`.
+
+    Args:
+        removed, patched: for each run, with `spans` for each of these too, and where it is one of heads for each head.
+    """
+
+    removed: Float[Array, "runs ..."]
+    patched: Float[Array, "runs ..."]
+
+
+@record
 class Changes:
     """What several runs change in one layer; None where no run of the whole sweep does such a thing.
 
@@ -77,17 +89,25 @@ class Changes:
     `(1 - uniform - removed) * own + uniform * (output of uniform weights) + mean * means + patched * donors`.
 
     Args:
-        uniform, removed, mean, patched: for each run and head.
+        uniform, removed, mean, patched: for each run and head; where some act at spans of tokens alone, for each span
+            between them (`Rows.spans`).
         means: the heads' mean outputs in this layer.
-        donors: the heads' outputs on the donors of these rows, at every token (or at [CLS] in a short last layer).
+        donors: by place what is there on the donors of these rows, at every token (or at [CLS] in a short last layer).
+        places: what is replaced elsewhere, by place.
     """
 
-    uniform: Float[Array, "runs heads"] | None
-    removed: Float[Array, "runs heads"] | None
-    mean: Float[Array, "runs heads"] | None
-    patched: Float[Array, "runs heads"] | None
+    uniform: Float[Array, "runs *spans heads"] | None
+    removed: Float[Array, "runs *spans heads"] | None
+    mean: Float[Array, "runs *spans heads"] | None
+    patched: Float[Array, "runs *spans heads"] | None
     means: Float[Array, "heads head_dim"] | None
-    donors: Float[Array, "batch place heads head_dim"] | None
+    donors: dict[str, Float[Array, "batch place ..."]] | None
+    places: dict[str, Replaced] | None = None
+
+    @property
+    def donated_outputs(self) -> Float[Array, "batch place heads head_dim"] | None:
+        """What donors give heads' outputs."""
+        return None if self.donors is None else self.donors.get("head_outputs")
 
 
 @record
@@ -96,11 +116,18 @@ class Rows:
 
     Args:
         asked: slots at which a short last layer is computed; None for each example's [CLS].
+        spans: the span of each slot, where changes act at some of them alone.
     """
 
     segments: Int[Array, "batch token"]
     starts: Int[Array, "batch places"]
     asked: Int[Array, "batch pick"] | None = None
+    spans: Int[Array, "batch token"] | None = None
+
+    @property
+    def last(self) -> Int[Array, "batch places"]:
+        """Slots at which a short last layer is computed."""
+        return self.starts if self.asked is None else self.asked
 
 
 def advance(
@@ -111,11 +138,10 @@ def advance(
     recipe: Recipe,
 ) -> Float[Array, "batch token embed"]:
     """One layer for rows that each have hidden states, and changes, of their own."""
-    own, uniform = _attention(weights, hidden, rows, recipe)
-    if changes is not None:
-        own = _change(own, uniform, changes)
-    merged = _merge(own, weights, recipe.numerics)
-    return after_attention(merged + hidden.astype(merged.dtype), weights.after, recipe)
+    shares = None if changes is None else TokenShares(changes, rows.spans)
+    hidden = hidden if shares is None else shares.replace("hidden_states", hidden)
+    own, uniform = _attention(weights, hidden, rows, recipe, shares)
+    return _finish(weights, own, uniform, hidden, shares, recipe)
 
 
 def branch(
@@ -126,13 +152,16 @@ def branch(
     recipe: Recipe,
 ) -> Float[Array, "runs batch token embed"]:
     """One layer for several runs that all start from the same hidden states: attention is computed once."""
+    shares = TokenShares(changes, rows.spans, shared=True)
     own, uniform = _attention(weights, hidden, rows, recipe)
-    merged = _merge(own, weights, recipe.numerics)
-    attended = (merged + hidden.astype(merged.dtype))[None]
-    for share, difference in _differences(own, uniform, changes):
+    attended = _merge(own, weights, recipe.numerics)[None]
+    for share, difference in _differences(own, uniform, shares.changes):
         through = ops.contract("bthd,hde->hbte", difference, weights.output_kernel, recipe.numerics)
-        attended = attended + jnp.einsum("rh,hbte->rbte", share, through, precision="highest")
-    return after_attention(attended, weights.after, recipe)
+        axes = "rh,hbte->rbte" if share.ndim == 2 else "rbth,hbte->rbte"
+        attended = attended + jnp.einsum(axes, share.astype(through.dtype), through, precision="highest")
+    attended = shares.replace("attention_outputs", attended)
+    total = attended + hidden.astype(attended.dtype)[None]
+    return after_attention(total, weights.after, recipe, visit=shares.replace)
 
 
 def gated(
@@ -162,11 +191,11 @@ def last_advance(
     recipe: Recipe,
 ) -> Float[Array, "batch places embed"]:
     """The last layer at [CLS] alone, for rows that each have hidden states, and changes, of their own."""
+    whole = None if changes is None else TokenShares(changes, rows.spans)
+    hidden = hidden if whole is None else whole.replace("hidden_states", hidden)
     first, own, uniform = _first_tokens(weights, hidden, rows, recipe)
-    if changes is not None:
-        own = _change(own, uniform, changes)
-    merged = _merge(own, weights, recipe.numerics)
-    return after_attention(merged + first.astype(merged.dtype), weights.after, recipe)
+    shares = None if changes is None else TokenShares(changes, _spans_of_last(rows))
+    return _finish(weights, own, uniform, first, shares, recipe)
 
 
 def last_branch(
@@ -178,23 +207,108 @@ def last_branch(
 ) -> Float[Array, "runs batch places embed"]:
     """The last layer at [CLS] alone, for several runs that all start from the same hidden states."""
     first, own, uniform = _first_tokens(weights, hidden, rows, recipe)
-    changed = _change(own[None], uniform[None], changes)
-    merged = _merge(changed, weights, recipe.numerics)
-    return after_attention(merged + first.astype(merged.dtype)[None], weights.after, recipe)
+    shares = TokenShares(changes, _spans_of_last(rows), shared=True)
+    return _finish(weights, own[None], uniform[None], first[None], shares, recipe)
 
 
-def head_outputs(
-    weights: LayerWeights, hidden: Float[Array, "batch token embed"], rows: Rows, recipe: Recipe
-) -> Float[Array, "batch token heads head_dim"]:
-    """All heads' outputs at every token: what a donor gives."""
-    return _attention(weights, hidden, rows, recipe)[0]
+def _finish(
+    weights: LayerWeights, own: Array, uniform: Array, hidden: Array, shares: "TokenShares | None", recipe: Recipe
+) -> Array:
+    """What follows attention, with what is changed of heads' outputs and beyond."""
+    if shares is None:
+        merged = _merge(own, weights, recipe.numerics)
+        return after_attention(merged + hidden.astype(merged.dtype), weights.after, recipe)
+    merged = _merge(_change(own, uniform, shares.changes), weights, recipe.numerics)
+    merged = shares.replace("attention_outputs", merged)
+    return after_attention(merged + hidden.astype(merged.dtype), weights.after, recipe, visit=shares.replace)
 
 
-def first_head_outputs(
-    weights: LayerWeights, hidden: Float[Array, "batch token embed"], rows: Rows, recipe: Recipe
-) -> Float[Array, "batch places heads head_dim"]:
-    """All heads' outputs at each example's [CLS]."""
-    return _first_tokens(weights, hidden, rows, recipe)[1]
+def _spans_of_last(rows: Rows) -> Int[Array, "batch places"] | None:
+    """The spans of the slots at which a short last layer is computed."""
+    return None if rows.spans is None else jnp.take_along_axis(rows.spans, rows.last, axis=1)
+
+
+def donate(
+    weights: LayerWeights,
+    hidden: Float[Array, "batch token embed"],
+    rows: Rows,
+    recipe: Recipe,
+    *,
+    places: tuple[str, ...],
+    short: bool,
+) -> dict[str, Float[Array, "batch place ..."]]:
+    """What donors have at some places of a layer: of a short last one at the slots at which it is computed.
+
+    Args:
+        places: names of `places.PLACES`.
+        short: whether the layer is the last and computed at some tokens alone.
+    """
+    given: dict[str, Array] = {"hidden_states": hidden}
+    if {*places} & {"queries", "keys", "values"}:
+        parts = _project(weights, before_attention(hidden, weights.after, recipe), rows, recipe)
+        given |= dict(zip(("queries", "keys", "values"), parts, strict=True))
+    if {*places} & {"head_outputs", "attention_outputs", "feed_forward_outputs"}:
+        if short:
+            hidden, own, _ = _first_tokens(weights, hidden, rows, recipe)
+        else:
+            own, _ = _attention(weights, hidden, rows, recipe)
+        merged = _merge(own, weights, recipe.numerics)
+        given |= {"head_outputs": own, "attention_outputs": merged}
+
+        def keep(name: str, states: Array) -> Array:
+            given[name] = states
+            return states
+
+        after_attention(merged + hidden.astype(merged.dtype), weights.after, recipe, visit=keep)
+    return {name: given[name] for name in places}
+
+
+class TokenShares:
+    """What several runs change in a layer, with shares at each token where they act at some alone.
+
+    Args:
+        changes: of the runs.
+        spans: of the tokens, or slots, that are computed; None where changes act at all.
+        shared: whether all runs start from the same rows: shares then have axes of runs and rows, else of rows, each of
+            a run of its own.
+    """
+
+    def __init__(self, changes: Changes, spans: Int[Array, "batch place"] | None, *, shared: bool = False):
+        self.spans, self.shared = spans, shared
+        uniform, removed, mean, patched = (
+            None if share is None else self._spread(share)
+            for share in (changes.uniform, changes.removed, changes.mean, changes.patched)
+        )
+        self.changes = replace(changes, uniform=uniform, removed=removed, mean=mean, patched=patched)
+
+    def _spread(self, share: Float[Array, "runs ..."]) -> Array:
+        """Shares of spans as shares of tokens."""
+        if self.spans is None:
+            return share
+        if self.shared:
+            return share[:, self.spans]
+        index = self.spans.reshape(*self.spans.shape, *[1] * (share.ndim - 2))
+        return jnp.take_along_axis(share, index, axis=1)
+
+    def replace(self, name: str, own: Array) -> Array:
+        """What is at a place, replaced where runs replace it."""
+        replaced = None if self.changes.places is None else self.changes.places.get(name)
+        if replaced is None:
+            return own
+        removed, patched = (self._per_token(share, own) for share in (replaced.removed, replaced.patched))
+        changed = (1 - removed) * own
+        donors = None if self.changes.donors is None else self.changes.donors.get(name)
+        if donors is None:
+            return changed
+        return changed + patched * donors.reshape(*[1] * (own.ndim - donors.ndim), *donors.shape).astype(own.dtype)
+
+    def _per_token(self, share: Float[Array, "runs ..."], own: Array) -> Array:
+        """Shares with the axes of what they are shares of."""
+        spread = self._spread(share)
+        if self.spans is None:  # [runs] or [runs, heads]
+            middle = own.ndim - 1 - spread.ndim
+            spread = spread.reshape(spread.shape[0], *[1] * middle, *spread.shape[1:])
+        return spread[..., None].astype(own.dtype)
 
 
 def tokens_at(
@@ -225,11 +339,20 @@ def examples_apart(
 
 
 def _attention(
-    weights: LayerWeights, hidden: Float[Array, "batch token embed"], rows: Rows, recipe: Recipe
+    weights: LayerWeights,
+    hidden: Float[Array, "batch token embed"],
+    rows: Rows,
+    recipe: Recipe,
+    shares: TokenShares | None = None,
 ) -> tuple[Float[Array, "batch token heads head_dim"], Float[Array, "batch token heads head_dim"]]:
     """All heads' outputs: their own, and those that uniform weights would give."""
     kind, numerics, tokens = recipe.kind, recipe.numerics, hidden.shape[1]
     queries, keys, values = _project(weights, before_attention(hidden, weights.after, recipe), rows, recipe)
+    if shares is not None:
+        queries, keys, values = (
+            shares.replace(name, part)
+            for name, part in zip(("queries", "keys", "values"), (queries, keys, values), strict=True)
+        )
     if numerics.attention == "explicit" and has_blocks(tokens, kind):
         return _attend_in_blocks(queries, keys, values, rows.segments, recipe)
     keep = None
@@ -379,8 +502,7 @@ def _first_tokens(
     """Hidden states of each example's [CLS], or where `rows` ask for others there, and all heads' outputs: their own,
     and those of uniform weights.
     """
-    asked = rows.starts if rows.asked is None else rows.asked
-    numerics, first = recipe.numerics, jnp.take_along_axis(hidden, asked[:, :, None], axis=1)
+    numerics, first = recipe.numerics, jnp.take_along_axis(hidden, rows.last[:, :, None], axis=1)
     read = before_attention(hidden, weights.after, recipe)
     members = _membership(rows, numerics) if rows.asked is None else _same_text(rows.segments, rows.asked, numerics)
     if recipe.kind.window is not None:
@@ -408,7 +530,7 @@ def _first_scores(
     """
     kind, numerics = recipe.kind, recipe.numerics
     query_kernel, key_kernel = weights.qkv_kernel[:, 0], weights.qkv_kernel[:, 1]
-    asking = jnp.take_along_axis(read, (rows.starts if rows.asked is None else rows.asked)[:, :, None], axis=1)
+    asking = jnp.take_along_axis(read, rows.last[:, :, None], axis=1)
     queries = ops.contract("bpe,ehd->bphd", asking, query_kernel, numerics)
     if weights.qkv_bias is not None:
         queries = queries + weights.qkv_bias[0][None, None]
@@ -434,8 +556,10 @@ def _first_scores(
     return (ops.contract("bphd,bthd->bhpt", queries, keys, numerics) + added) * kind.scale
 
 
-def _per_head(share: Float[Array, "runs heads"], outputs: Array) -> Array:
+def _per_head(share: Float[Array, "runs *tokens heads"], outputs: Array) -> Array:
     """Shares with axes of length 1 where head outputs `[runs, ..., heads, head_dim]` have more."""
+    if share.ndim > 2:  # at each token
+        return share[..., None].astype(outputs.dtype)
     runs, heads = share.shape
     return share.reshape(runs, *[1] * (outputs.ndim - 3), heads, 1).astype(outputs.dtype)
 
@@ -453,8 +577,9 @@ def _change(own: Array, uniform: Array, changes: Changes) -> Array:
     if changes.mean is not None and changes.means is not None:
         means = changes.means.reshape(*[1] * (own.ndim - 2), *changes.means.shape).astype(own.dtype)
         added.append(_per_head(changes.mean, own) * means)
-    if changes.patched is not None and changes.donors is not None:
-        donors = changes.donors.reshape(*[1] * (own.ndim - 4), *changes.donors.shape).astype(own.dtype)
+    given = changes.donated_outputs
+    if changes.patched is not None and given is not None:
+        donors = given.reshape(*[1] * (own.ndim - 4), *given.shape).astype(own.dtype)
         added.append(_per_head(changes.patched, own) * donors)
     return sum(added, start=kept * own)
 
@@ -468,8 +593,9 @@ def _differences(own: Array, uniform: Array, changes: Changes) -> list[tuple[Arr
         pairs.append((changes.removed, -own))
     if changes.mean is not None and changes.means is not None:
         pairs.append((changes.mean, jnp.broadcast_to(changes.means[None, None].astype(own.dtype), own.shape)))
-    if changes.patched is not None and changes.donors is not None:
-        pairs.append((changes.patched, changes.donors.astype(own.dtype)))
+    given = changes.donated_outputs
+    if changes.patched is not None and given is not None:
+        pairs.append((changes.patched, given.astype(own.dtype)))
     return pairs
 
 

@@ -196,6 +196,22 @@ class Edges:
 
 
 @record
+class PlaceValues:
+    """Replacements at single tokens of places inside layers, by the numbers that `places.NUMBERS` gives these.
+
+    Entry i acts on place `place[i]` of layer `layer[i]`, and of head `head[i]` where each head has its own. What is
+    there becomes `(1 - share) * own + share * values`. Layer -1 is an entry that does nothing.
+    """
+
+    place: Int[Array, "entries"]
+    layer: Int[Array, "entries"]
+    head: Int[Array, "entries"]
+    values: Float[Array, "entries #batch #token width"]
+    share: Float[Array, "entries #batch #token"]
+    donor_mask: Int[Array, "entries #batch #token"]
+
+
+@record
 class Overrides:
     """What to change inside a model's attention, as data: a tree of arrays that can be stacked and differentiated.
 
@@ -204,7 +220,8 @@ class Overrides:
         weights = weights_gate * learned + (1 - weights_gate) * (uniform / n + replacement)
         output  = output_gate * (weights @ values) + (1 - output_gate) * replacement
 
-    Gates of 1 leave the learned head. Make them with the constructors in `bertjax.overrides`, which check.
+    Gates of 1 leave the learned head. With `tokens` a gate is `1 - tokens * (1 - gate)`, query by query. Make them with
+    the constructors in `bertjax.overrides`, which check.
 
     Args:
         weights_gate: share of the learned attention weights.
@@ -213,6 +230,9 @@ class Overrides:
         weights: given weights, or None.
         outputs: given outputs (a mean, another run's), or None.
         edges: single edges, or None.
+        tokens: share of each query, of 0 to 1, at which a head's gates act; None for all.
+        vectors: replaced queries, keys, values or outputs of single heads, or None.
+        states: replaced states of whole layers (the residual stream, what a layer's parts read or add), or None.
     """
 
     weights_gate: Float[Array, "layers heads"]
@@ -221,6 +241,9 @@ class Overrides:
     weights: HeadWeights | None = None
     outputs: HeadOutputs | None = None
     edges: Edges | None = None
+    tokens: Float[Array, "layers heads #batch #query"] | None = None
+    vectors: PlaceValues | None = None
+    states: PlaceValues | None = None
 
 
 @record
@@ -238,14 +261,29 @@ class AttentionRecord:
 
 
 @record
+class FeedForwardRecord:
+    """The rest of one layer: what its parts read and add."""
+
+    attention_outputs: Float[Array, "batch token embed"]
+    feed_forward_inputs: Float[Array, "batch token embed"]
+    feed_forward_outputs: Float[Array, "batch token embed"]
+
+
+@record
 class EncoderRecord:
-    """The inside of all layers: the fields of `AttentionRecord` stacked, and what the layers passed on."""
+    """The inside of all layers, after overrides: the fields of their records stacked, and what they passed on.
+
+    `places.PLACES` says what each field is.
+    """
 
     queries: Float[Array, "layers batch query heads head_dim"]
     keys: Float[Array, "layers batch key heads head_dim"]
     values: Float[Array, "layers batch key heads head_dim"]
     weights: Float[Array, "layers batch heads query key"] | None
     head_outputs: Float[Array, "layers batch query heads head_dim"]
+    attention_outputs: Float[Array, "layers batch token embed"]
+    feed_forward_inputs: Float[Array, "layers batch token embed"]
+    feed_forward_outputs: Float[Array, "layers batch token embed"]
     hidden_states: Float[Array, "layers_plus_1 batch token embed"]
     keep: Float[Array, "batch #query key"]
 

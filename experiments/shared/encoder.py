@@ -63,7 +63,7 @@ def _layer(
     graph: Any, state: Any, hidden: Array, context: Context, norms: bool
 ) -> tuple[Float[Array, "batch token embed"], Weights]:
     layer = nnx.merge(graph, state)
-    hidden, inside = layer(hidden, context)
+    hidden, inside, _ = layer(hidden, context)
     return hidden, _maps(layer, inside, norms)
 
 

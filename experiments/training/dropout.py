@@ -80,7 +80,7 @@ def train_body(model: BertForMaskedLM | BertForSequenceClassification, inputs: I
     hidden = body.embeddings(inputs, lambda x: drop(x, rates.embeddings))
     context = body.encoder.context(inputs)
     for layer in body.encoder.applications():
-        hidden, _ = layer(hidden, context, dropout=Rates(rates, drop))
+        hidden, *_ = layer(hidden, context, dropout=Rates(rates, drop))
     return body.finish(hidden, inputs.keep)
 
 

@@ -48,6 +48,8 @@ def attend(
     if overrides is not None and (overrides.weights is not None or overrides.edges is not None):
         what = "single weights" if overrides.weights is None else "given weights"
         raise OverrideError(f"overrides of {what} need attention='explicit', found {numerics.attention!r}")
+    if overrides is not None and overrides.tokens is not None:
+        raise OverrideError(f"overrides at single tokens need attention='explicit', found {numerics.attention!r}")
     gates = None if overrides is None else (overrides.weights_gate[layer], overrides.uniform[layer])
     if numerics.attention == "pallas":
         outputs = _pallas(queries, keys, values, keep, gates, numerics)

@@ -1,0 +1,208 @@
+"""Overrides at single tokens, and of any place inside a layer (`bertjax.model.places` names them).
+
+`patched` takes what another run of the model, the donor, has at a place; `replaced` takes any numbers; `at_tokens` lets
+an override of heads act at some queries alone. Like all overrides they are data: `overrides.combine` joins them.
+
+Sources: activation patching at positions, Vig et al. 2020, Meng et al. 2022; of queries, keys and values, Wang et al.
+2023 (path patching).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from bertjax import arguments
+from bertjax.checkpoints import BertConfig
+from bertjax.errors import OverrideError
+from bertjax.interventions import overrides as ov
+from bertjax.model import NUMBERS, PLACES, ModelOutput, Overrides, Place, PlaceValues
+
+__all__ = ["at_tokens", "patched", "replaced", "token_mask"]
+
+# Positions, the same in every example or for each its own; or shares of all tokens.
+Tokens: TypeAlias = Sequence[Any] | Float[np.ndarray, "..."] | Float[Array, "..."]
+
+
+def patched(
+    config: BertConfig,
+    place: str,
+    where: Iterable[Any],
+    donor: ModelOutput,
+    *,
+    tokens: Tokens | None = None,
+    share: float = 1.0,
+) -> Overrides:
+    """Take what another run of the model has at a place, example by example and token by token.
+
+    Args:
+        place: one of `PLACES`: 'hidden_states', 'queries', 'head_outputs' ...
+        where: heads, such as ['3.0'], where the place is one of heads; else layers, such as [3]. The residual stream
+            after the last layer is that of one layer more.
+        donor: what the model returned for other texts, with as many tokens each.
+        tokens: positions at which it acts, from 0: a list for all examples, a list of lists for each example its own,
+            or a mask of floats `[batch, token]`; None for all. Of 'weights' they are queries.
+        share: how much of what is there is replaced.
+
+    Raises:
+        OverrideError: no such place, head or layer, or a donor of another model.
+
+    >>> import jax
+    >>> from bertjax import BertModel
+    >>> config = BertConfig(vocab_size=50, hidden_size=12, num_hidden_layers=2, num_attention_heads=3)
+    >>> model = BertModel(config, jax.random.key(0))
+    >>> donor = model([[2, 9, 7, 3]])
+    >>> patch = patched(config, "hidden_states", [1], donor, tokens=[1])
+    >>> same = model([[2, 5, 7, 3]], overrides=patch).hidden_states[1] == donor.hidden_states[1]
+    >>> same.all(axis=-1).tolist()
+    [[False, True, False, False]]
+    """
+    known = _find(place)
+    ov.check_donor(config, donor)
+    inside = donor.inside
+    batch, length = inside.hidden_states.shape[1:3]
+    if place == "weights":
+        taken = ov.patched_weights(config, where, donor)
+        taken = replace(taken, weights_gate=1 - share * (1 - taken.weights_gate))
+        return taken if tokens is None else at_tokens(taken, token_mask(tokens, batch, length))
+    parsed = _parse(config, known, where)
+    values = [
+        getattr(inside, place)[layer][:, :, head] if known.of_heads else getattr(inside, place)[layer]
+        for layer, head in parsed
+    ]
+    mask = jnp.ones((1, 1)) if tokens is None else token_mask(tokens, batch, length)
+    return _override(config, known, parsed, values, share * mask, ov.mask_of(donor))
+
+
+def replaced(
+    config: BertConfig,
+    place: str,
+    values: Mapping[Any, Any],
+    *,
+    tokens: Float[Array, "..."] | Float[np.ndarray, "..."] | None = None,
+) -> Overrides:
+    """Put given numbers at a place.
+
+    Args:
+        place: one of `PLACES` but 'weights', which `overrides.fixed` gives.
+        values: for each head, or layer, a vector, or `[token, width]`, or `[batch, token, width]`.
+        tokens: a mask `[batch, token]` (`token_mask`) of where it acts; None for all.
+
+    Raises:
+        OverrideError: no such place, head or layer, or values of other shapes.
+    """
+    known = _find(place)
+    if place == "weights":
+        raise OverrideError("weights are given by overrides.fixed")
+    arguments.instance(values, "values", Mapping, "a dict from heads, or layers, to their vectors", OverrideError)
+    width = config.head_dim if known.of_heads else config.hidden_size
+    given = [ov.as_floats(value, place) for value in values.values()]
+    for value in given:
+        if not 1 <= value.ndim <= 3 or value.shape[-1] != width:
+            raise OverrideError(f"{place} have shape {value.shape}, expected [batch, token, {width}]")
+    whole = [value.reshape(*[1] * (3 - value.ndim), *value.shape) for value in given]
+    mask = jnp.ones((1, 1)) if tokens is None else _shares(tokens)
+    return _override(config, known, _parse(config, known, list(values)), whole, mask, jnp.full((1, 1), -1, jnp.int32))
+
+
+def at_tokens(override: Overrides, tokens: Float[Array, "..."] | Float[np.ndarray, "..."]) -> Overrides:
+    """Let an override of heads act at some queries alone: all of its gates, uniform, given and mean.
+
+    Args:
+        override: of the likes of `overrides.zero`; edges and replaced places are at tokens of their own.
+        tokens: a mask `[batch, token]` (`token_mask`), 1 where it acts.
+
+    Raises:
+        OverrideError: a mask of another shape, or nothing that acts at all tokens.
+    """
+    arguments.instance(override, "override", Overrides, "an Overrides", OverrideError)
+    if any(getattr(override, name) is not None for name in ("edges", "vectors", "states")):
+        raise OverrideError("edges and replaced places act at tokens of their own: give at_tokens overrides of heads")
+    mask = _shares(tokens)
+    changed = ov.heads_changed(override)
+    acts = jnp.where(jnp.asarray(changed)[:, :, None, None], mask[None, None], 1.0)
+    return replace(override, tokens=acts if override.tokens is None else override.tokens * acts)
+
+
+def token_mask(tokens: Tokens, batch: int, length: int) -> Float[Array, "batch token"]:
+    """Where an override acts, as numbers.
+
+    Args:
+        tokens: positions for all examples, such as [3, 4]; for each example a list of its own; or a mask of floats.
+        batch, length: examples, and tokens of each.
+
+    Raises:
+        OverrideError: a position that no example has.
+
+    >>> token_mask([[1], [0, 2]], 2, 3).tolist()
+    [[0.0, 1.0, 0.0], [1.0, 0.0, 1.0]]
+    """
+    dtype = getattr(tokens, "dtype", None)
+    if dtype is not None and np.issubdtype(np.dtype(dtype), np.floating):
+        return jnp.broadcast_to(_shares(tokens), (batch, length))
+    rows = arguments.several(tokens, "tokens", "positions, or for each example a list of them", error=OverrideError)
+    nested = any(np.ndim(row) for row in rows)
+    if nested and len(rows) != batch:
+        raise OverrideError(f"tokens are given for {len(rows)} examples, but there are {batch}")
+    mask = np.zeros((batch, length))
+    for example in range(batch):
+        for position in rows[example] if nested else rows:
+            place = arguments.whole_number(position, "a position of tokens", 0, OverrideError)
+            if place >= length:
+                raise OverrideError(f"tokens name position {place}, but there are {length} (from 0)")
+            mask[example, place] = 1
+    return jnp.asarray(mask, float)
+
+
+def _find(place: str) -> Place:
+    if not isinstance(place, str) or place not in PLACES:
+        raise OverrideError(f"{arguments.brief(place)} is no place: there are {', '.join(PLACES)}")
+    return PLACES[place]
+
+
+def _shares(tokens: Any) -> Float[Array, "#batch #token"]:
+    mask = ov.as_floats(tokens, "tokens").astype(float)
+    if mask.ndim not in (1, 2):
+        raise OverrideError(f"a mask of tokens has shape {mask.shape}, expected [batch, token]")
+    return mask if mask.ndim == 2 else mask[None]
+
+
+def _parse(config: BertConfig, place: Place, where: Iterable[Any]) -> list[tuple[int, int]]:
+    """Layers and heads that exist; of places of whole layers with a head of 0."""
+    if place.of_heads:
+        return ov.parse_heads(config, where)
+    layers = config.num_hidden_layers + place.after_last
+    parsed = []
+    for layer in arguments.several(where, "where", "a list of layers such as [3, 4]", error=OverrideError):
+        number = arguments.whole_number(layer, "a layer", 0, OverrideError)
+        if number >= layers:
+            raise OverrideError(f"there is no layer {number} of {place.name}: the model has 0 to {layers - 1}")
+        parsed.append((number, 0))
+    if len(set(parsed)) < len(parsed):
+        raise OverrideError("a layer is named twice")
+    return parsed
+
+
+def _override(
+    config: BertConfig,
+    place: Place,
+    parsed: Sequence[tuple[int, int]],
+    values: Sequence[Array],
+    share: Array,
+    donor_mask: Array,
+) -> Overrides:
+    """An entry for each of some heads, or layers."""
+    layer, head, together, masks = ov.entry_indices(list(parsed), list(values), donor_mask)
+    entries = PlaceValues(
+        jnp.full(layer.shape, NUMBERS[place.name], jnp.int32),
+        layer,
+        head,
+        together,
+        jnp.broadcast_to(share[None], (len(parsed), *share.shape)),
+        masks,
+    )
+    base = ov.identity(config)
+    return replace(base, vectors=entries) if place.of_heads else replace(base, states=entries)
