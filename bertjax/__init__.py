@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bertjax.data import Tokenizer, collate
     from bertjax.engine import Estimate, SweepResult, estimate, plain, sweep
     from bertjax.evidence import METRICS, Metric, weigh
-    from bertjax.interventions import ablations, mean_head_outputs, overrides, readouts
+    from bertjax.interventions import ablations, mean_head_outputs, overrides, patching, readouts
     from bertjax.machine import use_compile_cache
     from bertjax.model import (
         BertForMaskedLM,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         load,
     )
     from bertjax.results import Results, read_results
-    from bertjax.study import ablate, head_interactions, head_roles, importance, prune, shapley_values
+    from bertjax.study import ablate, head_interactions, head_roles, importance, patch, prune, shapley_values
 
 __version__ = "0.1.0"
 
@@ -45,7 +45,7 @@ _ROOM_OF = {
     **dict.fromkeys(["Tokenizer", "collate"], "data"),
     **dict.fromkeys(["Estimate", "SweepResult", "estimate", "plain", "sweep"], "engine"),
     **dict.fromkeys(["METRICS", "Metric", "weigh"], "evidence"),
-    **dict.fromkeys(["ablations", "mean_head_outputs", "overrides", "readouts"], "interventions"),
+    **dict.fromkeys(["ablations", "mean_head_outputs", "overrides", "patching", "readouts"], "interventions"),
     **dict.fromkeys(["BertForMultipleChoice", "BertForReplacedTokenDetection"], "model"),
     **dict.fromkeys(["BertForMaskedLM", "BertForNextSentencePrediction", "BertForPreTraining"], "model"),
     **dict.fromkeys(["BertForQuestionAnswering", "BertForSentenceEmbedding", "BertForSequenceClassification"], "model"),
@@ -53,7 +53,9 @@ _ROOM_OF = {
         ["BertForTokenClassification", "BertModel", "ModelOutput", "Numerics", "Overrides", "load"], "model"
     ),
     **dict.fromkeys(["Results", "read_results"], "results"),
-    **dict.fromkeys(["ablate", "head_interactions", "head_roles", "importance", "prune", "shapley_values"], "study"),
+    **dict.fromkeys(
+        ["ablate", "head_interactions", "head_roles", "importance", "patch", "prune", "shapley_values"], "study"
+    ),
     **dict.fromkeys(["use_compile_cache"], "machine"),
 }
 
@@ -104,6 +106,8 @@ __all__ = [
     "load",
     "mean_head_outputs",
     "overrides",
+    "patch",
+    "patching",
     "plain",
     "prune",
     "read_results",

@@ -18,6 +18,7 @@ from bertjax.commands import (
     run_importance,
     run_interactions,
     run_parity,
+    run_patch,
     run_plan,
     run_plot,
     run_prepare,
@@ -32,6 +33,9 @@ from bertjax.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, BertjaxE
 from bertjax.formatting import one_line
 
 LONGEST_NUMBER = 100  # digits
+# Those of `results.FIGURES`, which importing would delay every command.
+FIGURES = ("auto", "map", "ranking", "layers", "pairs", "curves")
+FIGURES += ("roles", "distances", "patches", "attention", "change")
 
 
 class Parser(argparse.ArgumentParser):
@@ -135,6 +139,7 @@ def _parser(command: str | None = None) -> Parser:
     _add_prune(commands, command in ("prune", None))
     _add_remove_heads(commands)
     _add_roles(commands, command in ("roles", None))
+    _add_patch(commands, command in ("patch", None))
     _add_saved(commands)
     _add_parity(commands)
     _add_data(commands)
@@ -300,6 +305,47 @@ def _add_roles(commands: "argparse._SubParsersAction[Parser]", with_settings: bo
         add("task", "whose texts are read, pairs together; mlm reads lines of any text", metavar="T")
         _add_texts(adder("examples"))
         _add_place(adder("results"), parser, "roles")
+
+
+def _add_patch(commands: "argparse._SubParsersAction[Parser]", with_settings: bool) -> None:
+    text = (
+        "Where in text and model a contrast acts: clean and corrupted texts are run, then each place of each layer, or "
+        "each head, at each span of tokens with what the other text has there; all in one sweep. The score is how much "
+        "likelier a masked-word model finds the good word than the bad one, a classifier the clean text's label than "
+        "the corrupted one's, or the similarity with a second text; what is shown is the share of the way from one "
+        "text's score to the other's. An interrupted run resumes."
+    )
+    parser = _add_command(commands, "patch", run_patch, "where in text and model a contrast acts", text)
+    if not with_settings:
+        return
+    from bertjax.study import Grid
+
+    adder = _adder(parser)
+    add = adder("model and texts")
+    add("model", "directory, hub id, or package:NAME", metavar="M")
+    add("data", "file with columns clean and corrupted; good and bad for masked places; second, a text beside them")
+    add("limit", "use at most N contrasts, drawn with the seed", type=positive, metavar="N")
+    add("seed", "seed for drawing contrasts, and for the statistics", type=whole, metavar="S")
+    add("max_length", "cut texts after N tokens (default 128)", type=positive, metavar="N")
+    own = parser.add_argument_group("in place of a file").add_argument
+    own("--template", metavar="T", help="a text with a place {} for the words that are exchanged")
+    own("--words", nargs="+", metavar="CLEAN/CORRUPTED", help="for the template: pairs such as keys/key")
+    own("--good", metavar="W", help="the word that fits the masked place of the clean text")
+    own("--bad", metavar="W", help="the word that fits that of the corrupted one")
+    own("--second", metavar="T", help="the second text")
+    grid = parser.add_argument_group("what is patched").add_argument
+    text = "hidden_states (the residual stream), attention_outputs, feed_forward_outputs, of each layer; head_outputs, "
+    text += f"queries, keys, values, of each head (default {' '.join(Grid().places)})"
+    grid("--places", nargs="+", default=Grid().places, metavar="PLACE", help=text)
+    text = "tokens, where all texts have as many; regions (before, changed, after, ...); auto, the first if it can be"
+    grid("--spans", default=Grid().spans, metavar="KIND", help=text)
+    text = "the text that is run with the other's values: corrupted (what brings its score back) or clean"
+    grid("--into", default=Grid().into, metavar="TEXT", help=text)
+    add = adder("heads and computation")
+    add("heads", "with places of heads: only these", nargs="+", metavar="L.H")
+    add("memory", "stay within so much, such as 8GB (default most of what is free)", metavar="SIZE")
+    add("attention", "explicit, fused, pallas or auto", metavar="FORM")
+    _add_place(adder("results"), parser, "patching")
 
 
 def _add_derived(adder: Callable[[str], Callable[..., None]], heads: bool = True) -> None:
@@ -481,11 +527,7 @@ def _add_saved(commands: "argparse._SubParsersAction[Parser]") -> None:
     )
     plot = command("plot", run_plot, "draw a picture of saved results", text)
     plot.add_argument("directory", metavar="DIR", help="results of bertjax ablate")
-    plot.add_argument(
-        "--figure",
-        default="auto",
-        choices=["auto", "map", "ranking", "layers", "pairs", "curves", "roles", "distances", "attention", "change"],
-    )
+    plot.add_argument("--figure", default="auto", choices=FIGURES)
     plot.add_argument("-o", "--output", required=True, metavar="FILE", help="ends in .png, .pdf or .svg")
     plot.add_argument("--metric", metavar="M", help="(default the main one)")
     plot.add_argument("--head", metavar="L.H", help="of 'attention' and 'change' (default the largest effect)")

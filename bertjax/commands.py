@@ -155,6 +155,23 @@ def run_roles(options: argparse.Namespace) -> int:
     return 0
 
 
+def run_patch(options: argparse.Namespace) -> int:
+    """`bertjax patch`."""
+    from bertjax.study import Grid, contrasts_of_template, patching_table, run_patching
+
+    _choose_cache(options)
+    settings = _settings_ending_in(options, "patching")
+    grid = Grid(tuple(options.places), options.spans, options.into)
+    columns = {name: getattr(options, name) for name in ("good", "bad", "second")}
+    contrasts = contrasts_of_template(options.template, options.words, columns)
+    if settings.data is not None and contrasts is not None:
+        raise InputError("give a file (--data) or a template with words, not both")
+    results = _with_bar("patching", partial(run_patching, settings, grid, contrasts))
+    say(patching_table(results), wrap=True)
+    say(f"results in {settings.directory}, picture in {settings.directory / results.picture}")
+    return 0
+
+
 def run_shapley(options: argparse.Namespace) -> int:
     """`bertjax shapley`."""
     from bertjax.study import Budget, run_shapley, shapley_line

@@ -93,9 +93,7 @@ def collections(config, spans):
     return st.lists(
         st.builds(
             lambda first, second: {**first, **second},
-            st.dictionaries(
-                st.sampled_from([(*head, "head_outputs") for head in heads]), of_heads, max_size=len(heads)
-            ),
+            st.dictionaries(st.sampled_from(outputs), of_heads, max_size=len(heads)),
             st.dictionaries(st.sampled_from(others), elsewhere, max_size=3),
         ),
         min_size=1,

@@ -42,6 +42,7 @@ OPTIONAL = {
     "screen",
     "pruning",
     "roles",
+    "patching",
 }
 
 

@@ -11,6 +11,7 @@ from bertjax.attribution.interactions import interaction_metrics, pair_interacti
 from bertjax.attribution.learned_gates import GateLearner, Learning, draw_gates, probabilities_open
 from bertjax.attribution.losses import ablated_losses
 from bertjax.attribution.pruning import gradient_costs, heads_left, magnitudes, order_by, steps_of
+from bertjax.attribution.restoring import patching_metrics
 from bertjax.attribution.shapley import (
     Drawn,
     added_in_order,
@@ -45,6 +46,7 @@ __all__ = [
     "normalise_by_layer",
     "order_by",
     "pair_interactions",
+    "patching_metrics",
     "probabilities_open",
     "runs_of_order",
     "shapley_metric",

@@ -1,6 +1,7 @@
 """Data: examples of a task, from GLUE or data of your own, and their tokens."""
 
 from bertjax.data.arrow_tables import is_saved_dataset
+from bertjax.data.formats.contrasts import CONTRASTS, Contrasts, contrasts_of_rows, read_contrasts
 from bertjax.data.loading import load_examples
 from bertjax.data.local_files import glue_file
 from bertjax.data.tasks import (
@@ -26,6 +27,7 @@ from bertjax.data.tfds_glue import prepare
 from bertjax.data.tokenizer import Encoding, Tokenizer, batches_by_length, collate
 
 __all__ = [
+    "CONTRASTS",
     "CUSTOM",
     "MASKED",
     "SAMPLE",
@@ -34,6 +36,7 @@ __all__ = [
     "Asks",
     "Candidates",
     "Choices",
+    "Contrasts",
     "Encoding",
     "Examples",
     "LabelSet",
@@ -43,12 +46,14 @@ __all__ = [
     "Tokenizer",
     "batches_by_length",
     "collate",
+    "contrasts_of_rows",
     "draw",
     "glue_file",
     "is_saved_dataset",
     "load_examples",
     "plain_label",
     "prepare",
+    "read_contrasts",
     "split_named",
     "task_named",
 ]

@@ -21,7 +21,17 @@ from bertjax.checkpoints import BertConfig
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import READOUT, Ablation, Readout, read, stack
 from bertjax.machine import import_pandas
-from bertjax.model import Context, Graph, Inputs, Overrides, PretrainedModel, State, check_overrides, check_stack
+from bertjax.model import (
+    PLACES,
+    Context,
+    Graph,
+    Inputs,
+    Overrides,
+    PretrainedModel,
+    State,
+    check_overrides,
+    check_stack,
+)
 from bertjax.progress import Progress, shown
 
 if TYPE_CHECKING:
@@ -60,7 +70,8 @@ class SweepResult:
         ablations, examples, *axes = self.outputs.shape
         names = [ablation.name for ablation in self.ablations] or [str(number) for number in range(ablations)]
         heads = [
-            " ".join(f"{change.layer}.{change.head}" for change in ablation.changes) for ablation in self.ablations
+            " ".join(f"{one.layer}.{one.head}" for one in ablation.changes if PLACES[one.place].of_heads)
+            for ablation in self.ablations
         ]
         columns: dict[str, Any] = {
             "ablation": np.repeat(names, examples),

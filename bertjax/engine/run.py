@@ -127,7 +127,6 @@ def sweep(
         tokenizer=tokenizer,
         spans=spans,
     )
-    path = None if journal is None else user_path(journal, InputError)
     _check_reporting(replace_journal, settings, progress, say)
     memory, devices = read_budget(memory), _devices(devices)
     sizes = choose_sizes(
@@ -141,8 +140,8 @@ def sweep(
     runner = make_runner(sweep_input, sizes, devices)  # what cannot run is refused before a journal is touched
     with contextlib.ExitStack() as opened:
         notes = None
-        if path is not None:
-            facts = facts_of(sweep_input)
+        if journal is not None:
+            path, facts = user_path(journal, InputError), facts_of(sweep_input)
             opened_journal = open_journal(path, facts, sizes.to_dict(), settings=settings, replace=replace_journal)
             notes = opened.enter_context(opened_journal)
             begun = Sizes.from_dict(notes.sizes)

@@ -10,7 +10,8 @@ one, and its scores as trec_eval computes them. Of a text with a set of labels t
 is true of each label and whether all are right; then for each label whether it is a hit, found and true, 0 or 1. Of an
 example whose gradients were taken they are its loss as predicted without a head, what that differs by, and the sum over
 tokens of the absolute values of what each contributes. Of what an example contributes to a score (`jackknife`) they are
-the interaction of two heads, the effect of both and the sum of each one's; or a head's Shapley value.
+the interaction of two heads, the effect of both and the sum of each one's; or a head's Shapley value. Of a contrast
+they are the scores of the patched run, of the run that is patched and of the donor.
 
 Errors of a regression are read from its values.
 """
@@ -40,6 +41,7 @@ RANKINGS = ("margin", "nDCG@10", "MRR@10", "recall@1", "recall@10", "recall@100"
 GRADIENTS = ("loss", "change", "change at tokens")
 INTERACTIONS = ("interaction", "both", "sum")
 SHAPLEY = ("value",)
+PATCHING = ("patched", "own", "donor's")
 LABEL_SETS, OF_EACH_LABEL = ("log-likelihood", "exact match"), ("hit", "found", "true")
 
 
@@ -75,7 +77,7 @@ def _by_label(outputs: Outputs, labels: Num[np.ndarray, " rows"], positive: int)
 
 
 def _mean(sums: Float[np.ndarray, "*draws 2"]) -> Float[np.ndarray, "*draws"]:
-    with np.errstate(invalid="ignore"):  # no word
+    with np.errstate(invalid="ignore", divide="ignore"):  # no word, or nothing to move
         mean: Float[np.ndarray, "*draws"] = sums[..., 0] / sums[..., 1]
     return mean
 
@@ -112,6 +114,12 @@ def ratio_of(numbers: tuple[str, ...], name: str, count: str) -> Sums:
     return Sums(partial(_columns, (numbers.index(name), numbers.index(count))), _mean, numbers)
 
 
+def _moved(outputs: Outputs, labels: Num[np.ndarray, " rows"], positive: int) -> Terms:
+    """What a patch moved of a score, and what there was to move."""
+    patched, own, donors = (outputs[..., number] for number in range(3))
+    return np.stack([patched - own, donors - own], axis=-1)
+
+
 def _number(place: int, outputs: Outputs) -> Float[np.ndarray, "runs rows"]:
     return outputs[..., place]
 
@@ -133,5 +141,6 @@ RECALL_100 = mean_number(RANKINGS, "recall@100")
 MICRO_F1 = Sums(_over_labels, _f1, LABEL_SETS, OF_EACH_LABEL)
 MACRO_F1 = Sums(_by_label, _mean_f1, LABEL_SETS, OF_EACH_LABEL)
 SUBSET_ACCURACY = mean_number(LABEL_SETS, "exact match", OF_EACH_LABEL)
+RESTORED = Sums(_moved, _mean, PATCHING)
 SQUARED_ERROR = Sums(partial(_errors, np.square), _mean, ())
 ABSOLUTE_ERROR = Sums(partial(_errors, np.abs), _mean, ())

@@ -4,6 +4,7 @@ from bertjax.interventions import ablations, overrides, patching, readouts
 from bertjax.interventions.ablations import (
     GIVE_MEANS,
     HEAD_OUTPUTS,
+    SWEPT,
     Ablation,
     Change,
     ablation,
@@ -31,6 +32,7 @@ __all__ = [
     "HEAD_OUTPUTS",
     "MODES",
     "READOUT",
+    "SWEPT",
     "Ablation",
     "Change",
     "Head",

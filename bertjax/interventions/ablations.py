@@ -141,16 +141,10 @@ def name_layer_head(ablation: Ablation, config: BertConfig, mode: str) -> tuple[
 
 
 def head_names(ablation: Ablation) -> tuple[str, ...]:
-    """An ablation's heads, with their modes where those are not all the same."""
+    """An ablation's heads, with their modes where those are not all the same; none for places of whole layers."""
     alike = len({change.mode for change in ablation.changes}) < 2
-    return tuple(_name_of(change) + ("" if alike else f"={change.mode}") for change in ablation.changes)
-
-
-def _name_of(change: Change) -> str:
-    """A head, or another place, and where it is changed: '3.0', '3.0 queries', '3 hidden_states at 1'."""
-    place = "" if change.place == HEAD_OUTPUTS else f" {change.place}"
-    head = f".{change.head}" if PLACES[change.place].of_heads else ""
-    return f"{change.layer}{head}{place}" + (f" at {' '.join(map(str, change.at))}" if change.at else "")
+    heads = [change for change in ablation.changes if PLACES[change.place].of_heads]
+    return tuple(f"{change.layer}.{change.head}" + ("" if alike else f"={change.mode}") for change in heads)
 
 
 def check_count(sets: int, heads: int) -> None:

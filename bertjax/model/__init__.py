@@ -2,6 +2,7 @@
 
 from bertjax.model import ops, packed_layer
 from bertjax.model.body import BertModel
+from bertjax.model.changes import Changes, Replaced
 from bertjax.model.checks import (
     check_overrides,
     check_stack,
@@ -26,7 +27,7 @@ from bertjax.model.models import (
     load,
     read_vector,
 )
-from bertjax.model.packed_layer import Changes, LayerWeights, Replaced, Rows, layer_weights
+from bertjax.model.packed_layer import LayerWeights, Rows, layer_weights
 from bertjax.model.places import NUMBERS, PLACES, Place
 from bertjax.model.pretrained import Graph, PretrainedModel, State, check_attention, compute, make_numerics
 from bertjax.model.sentences.embedding import BertForSentenceEmbedding

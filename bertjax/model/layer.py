@@ -100,7 +100,7 @@ def after_attention(
     recipe: Recipe,
     dropout: Dropout | None = None,
     visit: Visit | None = None,
-) -> Float[Array, "*batch embed"]:
+) -> Float[Array, "... embed"]:
     """A layer's output: with `h = norm(total)`, `norm(h + W2 activation(W1 h + b1) + b2)`.
 
     With norms before, `total + W2 activation(W1 norm(total))`. A gated layer multiplies the activation of the first
@@ -109,7 +109,8 @@ def after_attention(
     Args:
         total: what the layer was given plus what attention adds to it, in wide floats.
         dropout: what training does; None outside of it.
-        visit: sees what the feed-forward layer reads and adds, by the place's name, and says what it is from there on.
+        visit: sees what the feed-forward layer reads and adds, by the place's name, and says what it is from there on:
+            where it differs between runs that were alike until then, for each of them.
     """
     kind, norms = recipe.kind, weights.norms
     norm = partial(ops.layer_norm, epsilon=kind.epsilon, numerics=recipe.numerics)
@@ -130,7 +131,7 @@ def _feed_forward(
     *,
     dropout: Dropout | None,
     visit: Visit | None,
-) -> Float[Array, "*batch embed"]:
+) -> Float[Array, "... embed"]:
     """What the feed-forward layer adds, in wide floats."""
     hidden = hidden if visit is None else visit("feed_forward_inputs", hidden)
     inner = ops.dense(hidden, weights.inner_kernel, weights.inner_bias, recipe.numerics)

@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, Int
 
 from bertjax.checkpoints import LayerKind
 from bertjax.model import ops, positions
+from bertjax.model.changes import Changes, TokenShares, change_outputs, differences_of_outputs
 from bertjax.model.encoder import Dense, Layer, value_of
 from bertjax.model.kernels import fused_attention
 from bertjax.model.layer import AfterAttention, Recipe, after_attention, before_attention
@@ -70,47 +71,6 @@ def _stacked_biases(parts: tuple[Dense, ...]) -> Float[Array, "three heads head_
 
 
 @record
-class Replaced:
-    """What several runs replace at a place other than heads' outputs: `(1 - removed) * own + patched * donors`.
-
-    Args:
-        removed, patched: for each run, with `spans` for each of these too, and where it is one of heads for each head.
-    """
-
-    removed: Float[Array, "runs ..."]
-    patched: Float[Array, "runs ..."]
-
-
-@record
-class Changes:
-    """What several runs change in one layer; None where no run of the whole sweep does such a thing.
-
-    A head's output becomes
-    `(1 - uniform - removed) * own + uniform * (output of uniform weights) + mean * means + patched * donors`.
-
-    Args:
-        uniform, removed, mean, patched: for each run and head; where some act at spans of tokens alone, for each span
-            between them (`Rows.spans`).
-        means: the heads' mean outputs in this layer.
-        donors: by place what is there on the donors of these rows, at every token (or at [CLS] in a short last layer).
-        places: what is replaced elsewhere, by place.
-    """
-
-    uniform: Float[Array, "runs *spans heads"] | None
-    removed: Float[Array, "runs *spans heads"] | None
-    mean: Float[Array, "runs *spans heads"] | None
-    patched: Float[Array, "runs *spans heads"] | None
-    means: Float[Array, "heads head_dim"] | None
-    donors: dict[str, Float[Array, "batch place ..."]] | None
-    places: dict[str, Replaced] | None = None
-
-    @property
-    def donated_outputs(self) -> Float[Array, "batch place heads head_dim"] | None:
-        """What donors give heads' outputs."""
-        return None if self.donors is None else self.donors.get("head_outputs")
-
-
-@record
 class Rows:
     """Where the examples of some rows are; as in `packing.Packed`.
 
@@ -155,7 +115,7 @@ def branch(
     shares = TokenShares(changes, rows.spans, shared=True)
     own, uniform = _attention(weights, hidden, rows, recipe)
     attended = _merge(own, weights, recipe.numerics)[None]
-    for share, difference in _differences(own, uniform, shares.changes):
+    for share, difference in differences_of_outputs(own, uniform, shares.changes):
         through = ops.contract("bthd,hde->hbte", difference, weights.output_kernel, recipe.numerics)
         axes = "rh,hbte->rbte" if share.ndim == 2 else "rbth,hbte->rbte"
         attended = attended + jnp.einsum(axes, share.astype(through.dtype), through, precision="highest")
@@ -178,7 +138,7 @@ def gated(
         changes: of a single run, or of each row.
     """
     own, uniform = _attention(weights, hidden, rows, recipe)
-    outputs = ops.blend(gates[..., None].astype(own.dtype), own, _change(own, uniform, changes))
+    outputs = ops.blend(gates[..., None].astype(own.dtype), own, change_outputs(own, uniform, changes))
     merged = _merge(outputs, weights, recipe.numerics)
     return after_attention(merged + hidden.astype(merged.dtype), weights.after, recipe)
 
@@ -212,13 +172,13 @@ def last_branch(
 
 
 def _finish(
-    weights: LayerWeights, own: Array, uniform: Array, hidden: Array, shares: "TokenShares | None", recipe: Recipe
+    weights: LayerWeights, own: Array, uniform: Array, hidden: Array, shares: TokenShares | None, recipe: Recipe
 ) -> Array:
     """What follows attention, with what is changed of heads' outputs and beyond."""
     if shares is None:
         merged = _merge(own, weights, recipe.numerics)
         return after_attention(merged + hidden.astype(merged.dtype), weights.after, recipe)
-    merged = _merge(_change(own, uniform, shares.changes), weights, recipe.numerics)
+    merged = _merge(change_outputs(own, uniform, shares.changes), weights, recipe.numerics)
     merged = shares.replace("attention_outputs", merged)
     return after_attention(merged + hidden.astype(merged.dtype), weights.after, recipe, visit=shares.replace)
 
@@ -261,54 +221,6 @@ def donate(
 
         after_attention(merged + hidden.astype(merged.dtype), weights.after, recipe, visit=keep)
     return {name: given[name] for name in places}
-
-
-class TokenShares:
-    """What several runs change in a layer, with shares at each token where they act at some alone.
-
-    Args:
-        changes: of the runs.
-        spans: of the tokens, or slots, that are computed; None where changes act at all.
-        shared: whether all runs start from the same rows: shares then have axes of runs and rows, else of rows, each of
-            a run of its own.
-    """
-
-    def __init__(self, changes: Changes, spans: Int[Array, "batch place"] | None, *, shared: bool = False):
-        self.spans, self.shared = spans, shared
-        uniform, removed, mean, patched = (
-            None if share is None else self._spread(share)
-            for share in (changes.uniform, changes.removed, changes.mean, changes.patched)
-        )
-        self.changes = replace(changes, uniform=uniform, removed=removed, mean=mean, patched=patched)
-
-    def _spread(self, share: Float[Array, "runs ..."]) -> Array:
-        """Shares of spans as shares of tokens."""
-        if self.spans is None:
-            return share
-        if self.shared:
-            return share[:, self.spans]
-        index = self.spans.reshape(*self.spans.shape, *[1] * (share.ndim - 2))
-        return jnp.take_along_axis(share, index, axis=1)
-
-    def replace(self, name: str, own: Array) -> Array:
-        """What is at a place, replaced where runs replace it."""
-        replaced = None if self.changes.places is None else self.changes.places.get(name)
-        if replaced is None:
-            return own
-        removed, patched = (self._per_token(share, own) for share in (replaced.removed, replaced.patched))
-        changed = (1 - removed) * own
-        donors = None if self.changes.donors is None else self.changes.donors.get(name)
-        if donors is None:
-            return changed
-        return changed + patched * donors.reshape(*[1] * (own.ndim - donors.ndim), *donors.shape).astype(own.dtype)
-
-    def _per_token(self, share: Float[Array, "runs ..."], own: Array) -> Array:
-        """Shares with the axes of what they are shares of."""
-        spread = self._spread(share)
-        if self.spans is None:  # [runs] or [runs, heads]
-            middle = own.ndim - 1 - spread.ndim
-            spread = spread.reshape(spread.shape[0], *[1] * middle, *spread.shape[1:])
-        return spread[..., None].astype(own.dtype)
 
 
 def tokens_at(
@@ -554,49 +466,6 @@ def _first_scores(
     assert kind.relative is not None
     keys, added = positions.keys_from_first(keys, _positions(rows), weights.distances, kind.relative, numerics)
     return (ops.contract("bphd,bthd->bhpt", queries, keys, numerics) + added) * kind.scale
-
-
-def _per_head(share: Float[Array, "runs *tokens heads"], outputs: Array) -> Array:
-    """Shares with axes of length 1 where head outputs `[runs, ..., heads, head_dim]` have more."""
-    if share.ndim > 2:  # at each token
-        return share[..., None].astype(outputs.dtype)
-    runs, heads = share.shape
-    return share.reshape(runs, *[1] * (outputs.ndim - 3), heads, 1).astype(outputs.dtype)
-
-
-def _change(own: Array, uniform: Array, changes: Changes) -> Array:
-    """Head outputs after the changes; the first axis of all is `runs`, or 1."""
-    kept: Array | float = 1.0
-    added: list[Array] = []
-    if changes.uniform is not None:
-        share = _per_head(changes.uniform, own)
-        kept = kept - share
-        added.append(share * uniform)
-    if changes.removed is not None:
-        kept = kept - _per_head(changes.removed, own)
-    if changes.mean is not None and changes.means is not None:
-        means = changes.means.reshape(*[1] * (own.ndim - 2), *changes.means.shape).astype(own.dtype)
-        added.append(_per_head(changes.mean, own) * means)
-    given = changes.donated_outputs
-    if changes.patched is not None and given is not None:
-        donors = given.reshape(*[1] * (own.ndim - 4), *given.shape).astype(own.dtype)
-        added.append(_per_head(changes.patched, own) * donors)
-    return sum(added, start=kept * own)
-
-
-def _differences(own: Array, uniform: Array, changes: Changes) -> list[tuple[Array, Array]]:
-    """What `_change` adds to the heads' own outputs: pairs of shares `[runs, heads]` and what they are shares of."""
-    pairs = []
-    if changes.uniform is not None:
-        pairs.append((changes.uniform, uniform - own))
-    if changes.removed is not None:
-        pairs.append((changes.removed, -own))
-    if changes.mean is not None and changes.means is not None:
-        pairs.append((changes.mean, jnp.broadcast_to(changes.means[None, None].astype(own.dtype), own.shape)))
-    given = changes.donated_outputs
-    if changes.patched is not None and given is not None:
-        pairs.append((changes.patched, given.astype(own.dtype)))
-    return pairs
 
 
 def _merge(outputs: Float[Array, "... heads head_dim"], weights: LayerWeights, numerics: Numerics) -> Array:

@@ -18,6 +18,7 @@ from bertjax.plots.canvas import (
 from bertjax.plots.cells import STRENGTH, Colours, colour_cells, write_changes
 from bertjax.plots.curves import Curve, make_curves
 from bertjax.plots.distances_map import make_distances
+from bertjax.plots.grids import Grid, make_grids
 from bertjax.plots.heads_map import make_heads
 from bertjax.plots.pairs_map import make_pairs
 from bertjax.plots.panels import Panel, make_panels
@@ -32,6 +33,7 @@ __all__ = [
     "WIDTH",
     "Colours",
     "Curve",
+    "Grid",
     "Panel",
     "Weighed",
     "add_axes",
@@ -42,6 +44,7 @@ __all__ = [
     "make_attention",
     "make_curves",
     "make_distances",
+    "make_grids",
     "make_heads",
     "make_layers",
     "make_pairs",

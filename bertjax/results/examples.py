@@ -363,6 +363,16 @@ class ShownRoles(Shown):
         return np.asarray(outputs[:, 0])
 
 
+class ShownPatches(Shown):
+    """Clean and corrupted texts with the patched run's score."""
+
+    value, note = "score", "It is the score of the contrast, and what patching makes of it."
+
+    def values(self, outputs: Float[np.ndarray, "outputs ..."]) -> Float[np.ndarray, " examples"]:
+        """The scores of the patched runs."""
+        return np.asarray(outputs[:, 0])
+
+
 SHOWN: dict[str, type[Shown]] = {
     "words": ShownWords,
     "likelihoods": ShownPairs,
@@ -376,6 +386,7 @@ SHOWN: dict[str, type[Shown]] = {
     "interactions": ShownEffects,
     "shapley": ShownEffects,
     "roles": ShownRoles,
+    "patching": ShownPatches,
 }
 
 

@@ -14,11 +14,13 @@ from bertjax.evidence import Measure, coordinates_of
 from bertjax.formatting import count_of
 from bertjax.plots import (
     Curve,
+    Grid,
     Panel,
     Weighed,
     make_attention,
     make_curves,
     make_distances,
+    make_grids,
     make_heads,
     make_layers,
     make_pairs,
@@ -32,7 +34,19 @@ from bertjax.results.table import Row, column, significant
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FIGURES = ("auto", "map", "ranking", "layers", "pairs", "curves", "roles", "distances", "attention", "change")
+FIGURES = (
+    "auto",
+    "map",
+    "ranking",
+    "layers",
+    "pairs",
+    "curves",
+    "roles",
+    "distances",
+    "patches",
+    "attention",
+    "change",
+)
 
 
 def make_figure(
@@ -51,9 +65,9 @@ def make_figure(
         saved: the results; `Results.plot` calls this.
         figure: one of `FIGURES`: 'map' of single heads; 'ranking' of all effects with intervals; 'layers', the mean
             effect of each layer's heads or the effects of whole layers; 'pairs', heads by heads; 'attention' of a head;
-            'curves' of scores as heads are pruned; 'roles', a map for each; 'distances' between heads; 'change', a
-            head's attention before and after an ablation; 'auto', the map, the layers, the pairs of interactions, the
-            curves, the roles, or the sets that change most.
+            'curves' of scores as heads are pruned; 'roles', a map for each; 'distances' between heads; 'patches', a
+            grid for each place; 'change', a head's attention before and after an ablation; 'auto', the map, the layers,
+            the pairs of interactions, the curves, the roles, the patches, or the sets that change most.
         metric: by default the main one.
         head: for attention, such as '3.0'; by default the one with the largest effect.
         example: for attention, the id of an example in `Contents.kept`; by default the first.
@@ -77,6 +91,8 @@ def make_figure(
         return _pairs(saved, rows, measure)
     if figure in ("roles", "distances") and metric is not None:
         raise InputError(f"figure {figure!r} is of no single metric: leave the metric out, or take --figure map")
+    if figure == "patches" or (figure == "auto" and "patching" in saved.summary):
+        return _patches(saved, rows, measure)
     if figure == "distances":
         return _distances(saved)
     if figure == "roles" or (figure == "auto" and metric is None and saved.summary["outputs"] == "roles"):
@@ -178,6 +194,40 @@ def _roles(saved: Contents) -> "Figure":
         panels.append(Panel(f"{saved.measure(name).label.removeprefix('Attention to ')} ({uniform})", 100 * values))
     note = "Beside each title: the share that uniform attention has."
     return make_panels(panels, "Where heads look", _where(saved), "% of attention", note, scale=(0.0, 100.0))
+
+
+PLACE_NAMES = {
+    "hidden_states": "residual stream, before the layer",
+    "attention_outputs": "what attention adds",
+    "feed_forward_outputs": "what the feed-forward layer adds",
+    "head_outputs": "outputs of heads",
+}
+
+
+def _patches(saved: Contents, rows: Sequence[Row], measure: Measure) -> "Figure":
+    if "patching" not in saved.summary:
+        raise InputError(f"{saved.source} has no patches: give results of bertjax patch")
+    told, grids = saved.summary["patching"], list[Grid]()
+    values = measure.factor * column(rows, "difference" if measure.of_effects else "score")
+    weighed = any(row.q is not None for row in rows)
+    found = significant(rows) if weighed else np.ones(len(rows), bool)
+    for place in told["places"]:
+        numbers = [number for number, cell in enumerate(told["cells"]) if cell["place"] == place]
+        cells = [told["cells"][number] for number in numbers]
+        names = ["{layer}" if cell["head"] is None else "{layer}.{head}" for cell in cells]
+        named = [name.format(**cell) for name, cell in zip(names, cells, strict=True)]
+        order = {name: row for row, name in enumerate(dict.fromkeys(named))}
+        grid, marks = (np.full((len(order), len(told["spans"])), fill) for fill in (np.nan, False))
+        for number, cell, name in zip(numbers, cells, named, strict=True):
+            grid[order[name], cell["span"]], marks[order[name], cell["span"]] = values[number], found[number]
+        kind = "layer" if cells[0]["head"] is None else "head"
+        grids.append(Grid(PLACE_NAMES.get(place, f"{place} of heads"), [*order], grid, marks, kind))
+    title = f"{measure.label}, {told['into']} texts patched"
+    note = "" if weighed else "a single contrast, not weighed against chance"
+    limit = min(100.0, float(np.nanmax(np.abs(values)))) if measure.of_effects else None
+    others = "clean" if told["into"] == "corrupted" else "corrupted"
+    ends = f"{told['score']}: {told['own_score']:.3g}, of {others} texts {told['donor_score']:.3g}"
+    return make_grids(grids, told["spans"], title, f"{_where(saved)}. {ends}", note, measure=measure, limit=limit)
 
 
 def _distances(saved: Contents) -> "Figure":

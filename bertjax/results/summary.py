@@ -129,9 +129,24 @@ def _contradictions(summary: Mapping[str, Any]) -> Iterator[str]:
         yield "base does not fit metrics"
     if statistics and set(statistics) != set(metrics):
         yield "statistics does not fit metrics"
+    if "patching" in summary and (fault := _wrong_cells(summary["patching"], len(entries), summary["model"])):
+        yield f"patching {fault}"
     for number, entry in enumerate(entries):
         if fault := _wrong_entry(entry, summary):
             yield f"ablations[{number}] {fault}"
+
+
+def _wrong_cells(told: Mapping[str, Any], runs: int, model: Mapping[str, Any]) -> str | None:
+    """What is wrong with the cells of a grid of patches; None if nothing is."""
+    if len(told["cells"]) != runs:
+        return f"has {len(told['cells'])} cells for {runs} ablations"
+    if {cell["place"] for cell in told["cells"]} != {*told["places"]}:
+        return "has cells of other places than it names"
+    for number, cell in enumerate(told["cells"]):
+        outside = cell["layer"] >= model["layers"] or (cell["head"] or 0) >= model["heads"]
+        if outside or cell["span"] >= len(told["spans"]):
+            return f"has a cell {number} that is outside the model or the spans"
+    return None
 
 
 def _wrong_entry(entry: Mapping[str, Any], summary: Mapping[str, Any]) -> str | None:
@@ -139,7 +154,7 @@ def _wrong_entry(entry: Mapping[str, Any], summary: Mapping[str, Any]) -> str | 
     model, base, metrics = summary["model"], summary["base"]["score"], summary["metrics"]
     layer, head, score, delta = (entry[name] for name in ("layer", "head", "score", "delta"))
     heads = [re.fullmatch(r"(\d{1,4})\.(\d{1,4})(=[^\s=]+)?", name, re.ASCII) for name in entry["heads"]]
-    if not heads or any(
+    if (not heads and "patching" not in summary) or any(
         matched is None or int(matched[1]) >= model["layers"] or int(matched[2]) >= model["heads"] for matched in heads
     ):
         return f"has heads that a model of {model['layers']} layers of {model['heads']} heads does not have"

@@ -2,8 +2,10 @@
 
 from bertjax.study import parity, torch_reference
 from bertjax.study.conclusion import conclude
+from bertjax.study.derived.contrasts import contrasts_of_template
 from bertjax.study.derived.gradients import importance, run_importance, trust_in
 from bertjax.study.derived.interactions import head_interactions, run_interactions
+from bertjax.study.derived.patching import Grid, patch, run_patching
 from bertjax.study.derived.pruning import ORDERS, Pruning, prune, run_pruning
 from bertjax.study.derived.roles import head_roles, run_roles
 from bertjax.study.derived.shapley import Budget, run_shapley, shapley_values
@@ -19,6 +21,7 @@ from bertjax.study.tables import (
     importance_table,
     kinds_lines,
     parity_table,
+    patching_table,
     plan_table,
     pruning_table,
     roles_table,
@@ -30,6 +33,7 @@ __all__ = [
     "COLLECTIONS",
     "ORDERS",
     "Budget",
+    "Grid",
     "Job",
     "Pruning",
     "Settings",
@@ -39,6 +43,7 @@ __all__ = [
     "check_settings",
     "command_line",
     "conclude",
+    "contrasts_of_template",
     "estimate_job",
     "for_this_device",
     "gates_table",
@@ -51,6 +56,8 @@ __all__ = [
     "mean_outputs",
     "parity",
     "parity_table",
+    "patch",
+    "patching_table",
     "plan_table",
     "prune",
     "pruning_table",
@@ -58,6 +65,7 @@ __all__ = [
     "run_importance",
     "run_interactions",
     "run_job",
+    "run_patching",
     "run_pruning",
     "run_roles",
     "run_shapley",

@@ -79,6 +79,7 @@ def conclude(
     evidence = weigh_outputs(job.judges, job.positive, result, units=job.units, seed=settings.seed, progress=weighing)
     largest = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
     sampled = replace(job, ablations=[ablations[number] for number in largest])
+    watched = replace(sampled, ablations=[]) if job.ablations_need_more else sampled
     coarse, form = TaskResult(result.base, result.outputs[largest]), job.encoded.form
     weights = (1 + len(largest)) * model.config.num_hidden_layers * model.config.num_attention_heads
     chosen = those_that_fit(choose_examples(form, coarse, job.units), job.encoded, 4 * weights)
@@ -91,7 +92,7 @@ def conclude(
         "base": base,
         **more,
     }
-    attention = _sample_attention(sampled, chosen, means)
+    attention = _sample_attention(watched, chosen, means)
     if settings.precision == "bfloat16" and not form.derived:
         summary |= _compare_precisions(partial(_deviation, sampled, means, coarse), say)
     results = make_results(summary, entries, evidence, InMemory(outputs, attention, described))

@@ -74,6 +74,11 @@ class Job:
         return np.zeros((len(self.labels), count) if count else (len(self.labels),))
 
     @property
+    def ablations_need_more(self) -> bool:
+        """Whether ablations take more than means, such as donors, so that their attention cannot be shown alone."""
+        return any(change.replacement == "donor" for ablation in self.ablations for change in ablation.changes)
+
+    @property
     def places(self) -> list[Place]:
         """Name, layer and head of each ablation."""
         return [name_layer_head(ablation, self.model.config, self.settings.mode) for ablation in self.ablations]

@@ -9,6 +9,7 @@ from rich.text import Text
 from bertjax.attribution import Trust
 from bertjax.console import PlainTable
 from bertjax.engine import Estimate
+from bertjax.evidence import Q
 from bertjax.formatting import count_of, format_bytes, format_duration
 from bertjax.results import Results, Row, column, describe_silhouette
 from bertjax.study.parity import Difference
@@ -168,6 +169,37 @@ def _judged_on(results: Results) -> str:
     """Which examples chose the orders, and which judge them."""
     chosen, counts = results.summary["pruning"]["chosen_on"], count_of(results.summary["data"]["examples"], "example")
     return f"{f'{chosen:,} other examples chose the orders; these' if chosen else 'these'} scores are of {counts}"
+
+
+def patching_table(results: Results, most: int = 3) -> PlainTable:
+    """Of each place the cells that restore most.
+
+    Args:
+        results: of `patch`.
+        most: how many cells are named.
+    """
+    told, measure = results.summary["patching"], results.measure()
+    table = PlainTable(title=f"{measure.label}, in points", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("place", no_wrap=True)
+    table.add_column("q < 0.05", justify="right", no_wrap=True)
+    table.add_column("most")
+    rows = results.rows_of()
+    for place in told["places"]:
+        own = [(row, cell) for row, cell in zip(rows, told["cells"], strict=True) if cell["place"] == place]
+        found = sum(row.q is not None and row.q < Q for row, _ in own)
+        first = sorted(own, key=lambda one: -abs(one[0].score or 0.0))[:most]
+        named = [
+            f"{cell['layer']}{'' if cell['head'] is None else '.{}'.format(cell['head'])} at "
+            f"{told['spans'][cell['span']]} ({measure.factor * (row.score or 0.0):.0f})"
+            for row, cell in first
+        ]
+        table.add_row(place, f"{found} of {len(own)}", ", ".join(named))
+    table.caption_justify = "left"
+    table.caption = (
+        f"{told['score']}: {told['own_score']:.3g} in {told['into']} texts, {told['donor_score']:.3g} in the others; "
+        f"{count_of(results.summary['data']['examples'], 'contrast')}"
+    )
+    return table
 
 
 def roles_table(results: Results, most: int = 2) -> PlainTable:

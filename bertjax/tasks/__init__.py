@@ -3,7 +3,7 @@
 from bertjax.tasks.encoded import Asked, Encoded, TaskResult, batch_encodings
 from bertjax.tasks.encoding import encode_examples, is_regression
 from bertjax.tasks.forms import FORMS, Chosen, Form, cosine, label_order, metrics_of, positive_label
-from bertjax.tasks.masked_words import UNKNOWN, name_unknown
+from bertjax.tasks.masked_words import UNKNOWN, hide, name_unknown
 from bertjax.tasks.options import PLL, Options
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "batch_encodings",
     "cosine",
     "encode_examples",
+    "hide",
     "is_regression",
     "label_order",
     "metrics_of",

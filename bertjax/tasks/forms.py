@@ -134,6 +134,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
                 derived=True,
             ),
             Form("roles", readouts.logits, called="roles", numbers=NUMBERS, sized=len(ROLES), derived=True),
+            Form("patching", readouts.logits, called="patches", numbers=ratios.PATCHING, sized=1, derived=True),
             Form("shapley", readouts.logits, called="Shapley values", numbers=ratios.SHAPLEY, derived=True),
             Form(
                 "likelihoods",

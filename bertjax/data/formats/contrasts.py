@@ -1,0 +1,111 @@
+"""Contrasts: two texts each, a clean and a corrupted one, that differ in what is to be traced through the model.
+
+A file has columns `clean` and `corrupted`; or `template` with a place `{}`, into which both are put. Beside them may
+stand `good` and `bad`, two words for the one place that `[MASK]`, `<mask>` or `***mask***` marks in both texts; and
+`second`, a text with which both are paired. An `id` names a contrast.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bertjax import arguments
+from bertjax.data.local_files import read_table, texts_of
+from bertjax.data.tables import brief
+from bertjax.data.tasks import Examples, Task, draw
+from bertjax.errors import DataError
+from bertjax.formatting import count_of
+from bertjax.machine import memory_left
+from bertjax.paths import user_path
+
+CONTRASTS = Task("contrasts", ("clean", "corrupted"), "", None, metrics=())
+COLUMNS = ("clean", "corrupted", "template", "good", "bad", "second", "id")
+PLACE = "{}"
+
+
+@dataclass(frozen=True)
+class Contrasts:
+    """Clean and corrupted texts.
+
+    Args:
+        examples: the clean texts as first, the corrupted as second ones.
+        more: `good`, `bad` and `second` of each, those that there are.
+    """
+
+    examples: Examples
+    more: Mapping[str, tuple[str, ...]]
+
+    def take(self, indices: Sequence[int]) -> "Contrasts":
+        """Those at these positions."""
+        more = {name: tuple(values[index] for index in indices) for name, values in self.more.items()}
+        return Contrasts(self.examples.take(indices), more)
+
+
+def contrasts_of_rows(rows: Sequence[Mapping[str, str]]) -> Contrasts:
+    """Contrasts from dicts with the columns of a file.
+
+    Raises:
+        DataError: a row that is no contrast.
+    """
+    given = arguments.several(rows, "contrasts", "a list of dicts with 'clean' and 'corrupted'", Mapping, DataError)
+    names = {name for row in given for name in row} & {*COLUMNS}
+    for number, row in enumerate(given):
+        if missing := sorted(name for name in names if not isinstance(row.get(name), str)):
+            raise DataError(f"contrast {number} (from 0) has no text {missing[0]!r}, which others have")
+    return _contrasts({name: tuple(row[name] for row in given) for name in names}, "given", _raise)
+
+
+def read_contrasts(
+    path: str | Path, limit: int | None = None, seed: int | None = None, memory: int | None = None
+) -> Contrasts:
+    """Contrasts of a file: TSV, CSV, JSONL or Parquet, also compressed.
+
+    Args:
+        limit: at most so many, drawn with `seed`.
+        memory: bytes that this process may hold while reading.
+
+    Raises:
+        DataError: it cannot be read, or a line is no contrast.
+    """
+    file = user_path(path, DataError)
+    table = read_table(file, CONTRASTS, lambda found, where: {*COLUMNS} & {*found}, memory_left(memory))
+    columns = {name: texts_of(table, name) for name in COLUMNS if name in table.columns}
+    found = _contrasts(columns, str(file), table.error)
+    count = len(found.examples)
+    return found if limit is None or limit >= count else found.take(draw(count, limit, seed or 0))
+
+
+def _raise(row: int, problem: str) -> DataError:
+    return DataError(f"contrast {row} (from 0): {problem}")
+
+
+def _contrasts(
+    columns: Mapping[str, tuple[str, ...]], source: str, error: Callable[[int, str], DataError]
+) -> Contrasts:
+    """Contrasts of columns, templates filled in."""
+    for name in ("clean", "corrupted"):
+        if name not in columns:
+            found = ", ".join(columns) or "neither"
+            raise DataError(f"{source}: contrasts need columns clean and corrupted; found {found}")
+    texts = {name: list(columns[name]) for name in ("clean", "corrupted")}
+    for row, template in enumerate(columns.get("template", ())):
+        if template.count(PLACE) != 1:
+            raise error(row, f"{brief(template)} has no single place {PLACE} for the words that are exchanged")
+        for filled in texts.values():
+            filled[row] = template.replace(PLACE, filled[row])
+    if ("good" in columns) != ("bad" in columns):
+        raise DataError(f"{source}: give both good and bad, the words for the masked place, or none")
+    count = len(texts["clean"])
+    ids = columns.get("id", ())
+    examples = Examples(
+        CONTRASTS,
+        ids if len(set(ids)) == count else tuple(range(count)),
+        tuple(texts["clean"]),
+        tuple(texts["corrupted"]),
+        np.zeros(count, np.float32),
+        f"{source} ({count_of(count, 'contrast')})",
+        "given",
+    )
+    return Contrasts(examples, {name: columns[name] for name in ("good", "bad", "second") if name in columns})

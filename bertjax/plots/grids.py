@@ -1,0 +1,125 @@
+"""Grids of patches: places of a model down, spans of the text across, one grid below another."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from bertjax.errors import DataError
+from bertjax.evidence import Measure, Q
+from bertjax.plots.canvas import INK, LEFT, PALE, RIGHT, WIDTH, add_axes, shorten_name, start_page
+from bertjax.plots.cells import colour_cells, colour_limit, draw_scale, write_changes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CAPTION = 0.38  # inches above a grid
+TALLEST, LOWEST = 0.3, 0.085  # of a cell, by how many there are
+MOST_WRITTEN = 14  # spans of a grid in whose cells numbers fit
+NAMED = 26  # rows that are named one by one; of more those with which layers begin
+LONGEST = 16  # characters of a span's name
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What patches of a place did.
+
+    Args:
+        title: the place.
+        rows: names of layers or heads.
+        changes: as they are printed; NaN where undefined.
+        significant: which are more than chance; the others are pale.
+        kind: of the rows: 'layer' or 'head'.
+    """
+
+    title: str
+    rows: Sequence[str]
+    changes: Float[np.ndarray, "rows spans"]
+    significant: Bool[np.ndarray, "rows spans"]
+    kind: str = "layer"
+
+
+def make_grids(
+    grids: Sequence[Grid],
+    spans: Sequence[str],
+    title: str,
+    subtitle: str,
+    note: str = "",
+    *,
+    measure: Measure,
+    limit: float | None = None,
+) -> "Figure":
+    """All grids on one scale.
+
+    Args:
+        grids: of the same spans.
+        spans: their names, in the order of the text.
+        note: below, in place of what pale colours mean.
+        measure: of the changes.
+        limit: where colours end; None for the largest change, unless that is an outlier.
+
+    Raises:
+        DataError: there is no grid.
+
+    >>> grid = Grid("residual stream", ["0", "1"], np.array([[0.0, 99.0], [1.0, 2.0]]), np.ones((2, 2), bool))
+    >>> figure = make_grids([grid], ["0 [CLS]", "1 boys/boy"], "Where", "a model", measure=Measure())
+    >>> [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    ['0 [CLS]', '1 boys/boy']
+    """
+    from matplotlib.style import context
+
+    if not grids or not spans:
+        raise DataError("there is no grid of patches to draw")
+    changes = np.concatenate([grid.changes.ravel() for grid in grids])
+    names = [shorten_name(name, LONGEST) for name in spans]
+    below = 0.5 + (0.08 * max(map(len, names)) if len(spans) > 6 else 0.0)
+    heights = [len(grid.rows) * _cell(len(grid.rows)) for grid in grids]
+    total, width = sum(heights) + CAPTION * len(grids), WIDTH - LEFT - RIGHT
+    limit, found = limit or colour_limit(changes, measure), sum(int(grid.significant.sum()) for grid in grids)
+    with context("default"):
+        figure = start_page(title, subtitle, below, total)
+        top = below + total - CAPTION
+        for number, (grid, height) in enumerate(zip(grids, heights, strict=True)):
+            axes = add_axes(figure, LEFT, top - height, width, height)
+            colours = colour_cells(measure.sign * grid.changes / (2 * limit) + 0.5, grid.significant)
+            axes.pcolormesh(colours, edgecolors="white", linewidth=0.4)
+            _label(axes, grid, names if number == len(grids) - 1 else ())
+            if len(spans) <= MOST_WRITTEN and height / len(grid.rows) >= 0.2:
+                write_changes(axes, grid.changes, colours, grid.significant, size=7.5, digits=1)
+            top -= height + CAPTION
+        draw_scale(figure, figure.axes[0], changes, limit, replace(measure, of_effects=True))
+        meaning = f"full colour: more than chance (q < {Q}), {found:,} of {changes.size:,} cells; others pale"
+        figure.text(0.15 / WIDTH, 0.12 / figure.get_size_inches()[1], note or meaning, fontsize=8.5, color=INK)
+    return figure
+
+
+def _cell(rows: int) -> float:
+    """How high a cell is: lower where there are many."""
+    return max(LOWEST, min(TALLEST, 4.5 / rows))
+
+
+def _label(axes: "Axes", grid: Grid, spans: Sequence[str]) -> None:
+    """Name rows and, below the last grid, spans."""
+    count, columns = grid.changes.shape
+    if count <= NAMED:
+        places, names = np.arange(count) + 0.5, list(grid.rows)
+    else:
+        layers = [name.split(".")[0] for name in grid.rows]
+        firsts = [place for place in range(count) if place == 0 or layers[place] != layers[place - 1]]
+        places, names = np.array(firsts) + 0.5, [grid.rows[place] for place in firsts]
+        for place in firsts[1:]:
+            axes.axhline(place, color=INK, linewidth=0.5)
+    axes.set_yticks(places, names, fontsize=8.5 if count <= 14 else 7)
+    turned = columns > 6
+    axes.set_xticks(np.arange(columns) + 0.5, spans if spans else [""] * columns, fontsize=8.5)
+    if turned:
+        axes.tick_params(axis="x", rotation=90)
+    axes.tick_params(length=0)
+    axes.set_ylim(count, 0)
+    axes.set_xlim(0, columns)
+    axes.set_ylabel(grid.kind, fontsize=9, color=INK)
+    axes.set_title(grid.title, fontsize=9.5, color=INK, loc="left")
+    axes.set_facecolor(PALE)

@@ -1,0 +1,387 @@
+"""Patches at any place and token: in the model, in the engine, and as a study of contrasts."""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel
+
+import bertjax
+from bertjax import BertModel, cli, collate, patching
+from bertjax.checkpoints import locate
+from bertjax.data import Tokenizer
+from bertjax.engine import plain
+from bertjax.errors import BertjaxError, ConfigError, DataError, InputError, OverrideError
+from bertjax.interventions import SWEPT, Ablation, Change, readouts, stack, to_overrides
+from bertjax.model import PLACES
+from tests.families import arguments as family_arguments
+from tests.families import config_of
+from tests.tiny import arguments, encodings, largest_difference, random_model
+
+CLOSE = 2e-6
+SMALL = Path(__file__).parents[1] / "experiments/data/small_mlm"
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+def where_of(place):
+    return ["1.2"] if PLACES[place].of_heads else [1]
+
+
+def at(record, place, layer=1, head=2):
+    """What a record has at a place, tokens before the last axis; of weights queries."""
+    values = np.asarray(getattr(record, place)[layer])
+    if place == "weights":
+        return values[:, head]
+    return values[:, :, head] if PLACES[place].of_heads else values
+
+
+@pytest.mark.parametrize("place", list(PLACES))
+def test_a_patch_gives_what_the_donor_has_there_and_changes_nothing_before(small, rng, place):
+    model, call = random_model(BertModel, small), arguments(small, rng)
+    donor = model(**dict(call, input_ids=rng.integers(0, small.vocab_size, call["input_ids"].shape)))
+    base, tokens = model(**call), [[0, 2], [1], [2], []]
+    patch = patching.patched(small, place, where_of(place), donor, tokens=tokens)
+    after = model(**call, overrides=patch)
+    mask = np.asarray(patching.token_mask(tokens, 4, 9)).astype(bool)
+    found, own, given = (at(output.record, place) for output in (after, base, donor))
+    assert np.array_equal(found[mask], given[mask])
+    assert largest_difference(found[~mask], own[~mask]) < CLOSE
+    untouched = 1 if place == "hidden_states" else 2
+    assert largest_difference(after.hidden_states[:untouched], base.hidden_states[:untouched]) < CLOSE
+    assert largest_difference(after.last_hidden_state[:3], base.last_hidden_state[:3]) > 1e-4
+    assert largest_difference(after.last_hidden_state[3], base.last_hidden_state[3]) < CLOSE  # where nothing is patched
+
+
+def test_the_stream_of_a_donor_is_all_that_it_is(small, rng):
+    model, call = random_model(BertModel, small), arguments(small, rng)
+    donor = model(**dict(call, input_ids=rng.integers(0, small.vocab_size, call["input_ids"].shape)))
+    for layer in range(3):
+        after = model(**call, overrides=patching.patched(small, "hidden_states", [layer], donor))
+        assert largest_difference(after.last_hidden_state, donor.last_hidden_state) < CLOSE
+
+
+@pytest.mark.parametrize("share", [0.25, 1.0])
+def test_a_share_blends(small, rng, share):
+    model, call = random_model(BertModel, small), arguments(small, rng)
+    donor = model(**dict(call, token_type_ids=1 - call["token_type_ids"]))
+    base = model(**call)
+    after = model(**call, overrides=patching.patched(small, "values", ["0.1"], donor, share=share))
+    own, given, found = (np.asarray(output.record.values[0][:, :, 1]) for output in (base, donor, after))
+    assert largest_difference(found, (1 - share) * own + share * given) < CLOSE
+
+
+def test_given_numbers_are_put_at_places(small, rng):
+    model, call = random_model(BertModel, small), arguments(small, rng)
+    vector = rng.normal(size=12).astype(np.float32)
+    mask = patching.token_mask([3], 4, 9)
+    override = patching.replaced(small, "feed_forward_outputs", {1: vector}, tokens=mask)
+    found = model(**call, overrides=override).record.feed_forward_outputs[1]
+    assert np.allclose(found[:, 3], vector, atol=1e-7)
+    assert not np.allclose(found[:, 2], vector, atol=1e-2)
+    whole = rng.normal(size=(4, 9, 4)).astype(np.float32)
+    found = model(**call, overrides=patching.replaced(small, "queries", {"1.0": whole})).record.queries[1][:, :, 0]
+    assert largest_difference(found, whole) < CLOSE
+
+
+@pytest.mark.parametrize("mode", ["zero", "uniform", "mean"])
+def test_overrides_of_heads_act_at_some_queries_alone(small, rng, mode):
+    model, call = random_model(BertModel, small), arguments(small, rng)
+    means = jnp.asarray(rng.normal(size=(2, 3, 4)).astype(np.float32))
+    of_mode = {
+        "zero": bertjax.overrides.zero(small, ["1.2"]),
+        "uniform": bertjax.overrides.uniform(small, ["1.2"]),
+        "mean": bertjax.overrides.mean(small, ["1.2"], means),
+    }[mode]
+    mask = patching.token_mask([[0], [1, 2], [], [5]], 4, 9)
+    base, everywhere = model(**call), model(**call, overrides=of_mode)
+    after = model(**call, overrides=patching.at_tokens(of_mode, mask))
+    chosen = np.asarray(mask).astype(bool)
+    found, own, whole = (at(output.record, "head_outputs") for output in (after, base, everywhere))
+    assert largest_difference(found[chosen], whole[chosen]) < CLOSE
+    assert largest_difference(found[~chosen], own[~chosen]) < CLOSE
+
+
+def test_patches_of_several_places_are_joined_and_stacked(small, rng):
+    model, call = random_model(BertModel, small), arguments(small, rng)
+    donor = model(**dict(call, input_ids=rng.integers(0, small.vocab_size, call["input_ids"].shape)))
+    parts = [patching.patched(small, place, where_of(place), donor, tokens=[1]) for place in ("keys", "hidden_states")]
+    parts.append(bertjax.overrides.zero(small, ["0.0"]))
+    joined = bertjax.overrides.combine(*parts)
+    after = model(**call, overrides=joined)
+    assert np.array_equal(after.record.keys[1][:, 1, 2], donor.record.keys[1][:, 1, 2])
+    assert np.array_equal(after.hidden_states[1][:, 1], donor.hidden_states[1][:, 1])
+    assert not np.asarray(after.record.head_outputs[0][:, :, 0]).any()
+    together = stack([*parts, joined, patching.at_tokens(parts[-1], jnp.ones((1, 9)))])
+    runs = plain.run(model, model.inputs(**call), together, readouts.hidden_state)
+    for number, one in enumerate([*parts, joined, parts[-1]]):
+        assert largest_difference(runs[number], model(**call, overrides=one).last_hidden_state) < CLOSE
+
+
+@pytest.mark.parametrize(
+    ("refused", "message"),
+    [
+        (lambda c, d: patching.patched(c, "logits", [0], d), "'logits' is no place: there are hidden_states, queries"),
+        (lambda c, d: patching.patched(c, "keys", ["0"], d), "names no head"),
+        (lambda c, d: patching.patched(c, "attention_outputs", [2], d), "there is no layer 2 .* 0 to 1"),
+        (lambda c, d: patching.patched(c, "hidden_states", [3], d), "0 to 2"),
+        (lambda c, d: patching.patched(c, "hidden_states", [1, 1], d), "a layer is named twice"),
+        (lambda c, d: patching.patched(c, "hidden_states", [1], d, tokens=[9]), "position 9, but there are 9"),
+        (lambda c, d: patching.patched(c, "hidden_states", [1], d, tokens=[[1]]), "given for 1 examples"),
+        (lambda c, d: patching.replaced(c, "weights", {"0.0": [1.0]}), "overrides.fixed"),
+        (lambda c, d: patching.replaced(c, "queries", {"0.0": np.ones(5)}), r"expected \[batch, token, 4\]"),
+        (
+            lambda c, d: bertjax.overrides.combine(*[patching.patched(c, "keys", ["0.1"], d, tokens=[1])] * 2),
+            "two overrides replace the keys of head 0.1 at the same tokens",
+        ),
+        (
+            lambda c, d: patching.at_tokens(patching.patched(c, "keys", ["0.1"], d), np.ones((1, 9))),
+            "at tokens of their own",
+        ),
+        (lambda c, d: Change(0, 1, "patched", place="hidden_states"), "of a whole layer: give head 0"),
+        (lambda c, d: Change(0, 0, "mean", place="queries"), "set to zero or patched"),
+        (lambda c, d: Change(0, 0, "patched", at=(-1,)), "a span's number"),
+        (lambda c, d: to_overrides(c, Ablation("x", (Change(0, 0, "zero", at=(1,)),))), "give spans="),
+    ],
+)
+def test_patches_that_cannot_be_are_refused(small, rng, refused, message):
+    model, call = random_model(BertModel, small), arguments(small, rng)
+    with pytest.raises((OverrideError, InputError), match=message):
+        refused(small, model(**call))
+
+
+def test_a_patch_for_another_batch_is_refused(small, rng):
+    model, call = random_model(BertModel, small), arguments(small, rng)
+    patch = patching.patched(small, "hidden_states", [1], model(**call))
+    shorter = {name: array[:, :7] for name, array in call.items()}
+    with pytest.raises(OverrideError, match="same number of tokens"):
+        model(**shorter, overrides=patch)
+
+
+@pytest.mark.parametrize("family", ["albert", "deberta-v2", "modernbert", "mpnet", "distilbert"])
+def test_every_place_of_every_family_in_the_engine(family, rng):
+    config = config_of(family)
+    model = BertModel(config, jax.random.key(3))
+    lengths = [5, 9, 3, 7]
+    texts, donors = encodings(config, rng, lengths), encodings(config, rng, lengths)
+    spans = [rng.integers(-1, 2, length) for length in lengths]
+    spans[0][:2] = [0, 1]
+    layers = config.num_hidden_layers
+    ablations = [
+        Ablation(f"{place} {layer}", (Change(layer, 0, "patched", place=place, at=(layer % 2,)),))
+        for place in SWEPT
+        for layer in range(layers)
+    ]
+    found = bertjax.sweep(
+        model, texts, ablations, readouts.pooled if model.pooler else first, donors=donors, spans=spans, progress=False
+    )
+    longest = max(lengths)
+    padded = np.array([[*own, *[-1] * (longest - len(own))] for own in spans])
+    donor = model(**collate(donors))
+    overrides = stack([to_overrides(config, one, donor=donor, spans=padded) for one in ablations])
+    expected = plain.run(model, model.inputs(**collate(texts)), overrides, readouts.pooled if model.pooler else first)
+    assert largest_difference(found.outputs, expected) < 2e-5
+    assert largest_difference(found.outputs, np.broadcast_to(found.base, found.outputs.shape)) > 1e-4
+
+
+def first(output):
+    return output.last_hidden_state[:, 0]
+
+
+def test_families_record_what_they_compute(rng):
+    for family in ("modernbert", "albert"):
+        config = config_of(family)
+        model = BertModel(config, jax.random.key(1))
+        record = model(**family_arguments(config, rng)).record
+        before = config.architecture.layers[0].norms == "before"
+        for number in range(config.num_hidden_layers - 1):  # the last hidden states are normalised once more
+            stream = record.hidden_states[number] + record.attention_outputs[number]
+            if before:
+                after = stream + record.feed_forward_outputs[number]
+                assert largest_difference(after, record.hidden_states[number + 1]) < 1e-5
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    return bertjax.load(MINILM), Tokenizer.from_pretrained(MINILM)
+
+
+def torch_patches(texts, donors, cells):
+    """Patches by hooks in PyTorch: the mean vector of each text for each cell, by (place, layer, head, position)."""
+    model = AutoModel.from_pretrained(locate(MINILM), attn_implementation="eager").eval()
+    layers = model.encoder.layer
+    modules = {
+        "queries": lambda layer: layers[layer].attention.self.query,
+        "keys": lambda layer: layers[layer].attention.self.key,
+        "values": lambda layer: layers[layer].attention.self.value,
+        "head_outputs": lambda layer: layers[layer].attention.output.dense,
+        "attention_outputs": lambda layer: layers[layer].attention.output.dense,
+        "feed_forward_outputs": lambda layer: layers[layer].output.dense,
+        "hidden_states": lambda layer: layers[layer],
+    }
+    takes_input = ("head_outputs", "hidden_states")
+    found = []
+    with torch.no_grad():
+        for text, donor in zip(texts, donors, strict=True):
+            own = []
+            for place, layer, head, position in cells:
+                part = slice(None) if head is None else slice(32 * head, 32 * head + 32)
+                kept = {}
+                module = modules[place](layer)
+
+                def keep(_, given, output=None, *, place=place, kept=kept):
+                    kept["value"] = (given[0] if place in takes_input else output).clone()
+
+                def put(_, given, output=None, *, place=place, kept=kept, part=part, position=position):
+                    value = (given[0] if place in takes_input else output).clone()
+                    value[:, position, part] = kept["value"][:, position, part]
+                    return (value, *given[1:]) if place in takes_input else value
+
+                register = module.register_forward_pre_hook if place in takes_input else module.register_forward_hook
+                for hook, encoding in ((keep, donor), (put, text)):
+                    handle = register(hook)
+                    output = model(torch.tensor([encoding.input_ids])).last_hidden_state
+                    handle.remove()
+                own.append(torch.nn.functional.normalize(output.mean(1), dim=-1)[0].numpy())
+            found.append(own)
+    return np.array(found).swapaxes(0, 1)
+
+
+def test_patches_of_a_real_model_are_those_of_hooks_in_pytorch(minilm):
+    model, tokenizer = minilm
+    texts = tokenizer.encode(["A man is eating food.", "Two dogs run across the wide field."])
+    donors = tokenizer.encode(["A man is riding food.", "Two cars run across the wide field."])
+    assert [len(text) for text in texts] == [len(text) for text in donors]
+    places = [("queries", 3), ("keys", 1), ("values", 7), ("head_outputs", 11), *((name, None) for name in SWEPT[:1])]
+    places += [("attention_outputs", None), ("feed_forward_outputs", None)]
+    cells = [(place, layer, head, position) for place, head in places for layer in (0, 2, 5) for position in (0, 2, 4)]
+    spans = [np.arange(len(text)) for text in texts]
+    ablations = [
+        Ablation(str(number), (Change(layer, head or 0, "patched", place=place, at=(position,)),))
+        for number, (place, layer, head, position) in enumerate(cells)
+    ]
+    found = bertjax.sweep(
+        model, texts, ablations, readouts.sentence_embedding, donors=donors, spans=spans, progress=False
+    )
+    assert largest_difference(found.outputs, torch_patches(texts, donors, cells)) < 1e-5
+    assert np.abs(found.outputs - found.base[None]).max() > 1e-3
+
+
+PAIRS = [
+    {"clean": "A man is eating food.", "corrupted": "A man is riding food.", "second": "A man eats a piece of bread."},
+    {"clean": "A woman is playing the violin.", "corrupted": "A woman is cutting the violin.", "second": "She plays."},
+    {"clean": "Two dogs run on the field.", "corrupted": "Two cars run on the field.", "second": "Dogs are running."},
+    {"clean": "The kids sat.", "corrupted": "The kids sat down again today.", "second": "Children sit."},
+]
+
+
+@pytest.fixture(scope="module")
+def patched(tmp_path_factory):
+    path = tmp_path_factory.mktemp("patching")
+    file = path / "pairs.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
+    return bertjax.patch(MINILM, file, output=path / "out", progress=False), path
+
+
+def test_all_that_differs_in_the_embeddings_restores_all(patched):
+    results, _ = patched
+    told = results.summary["patching"]
+    assert told["spans"] == ["first", "before", "changed", "after", "special"]
+    assert told["places"] == ["hidden_states", "attention_outputs", "feed_forward_outputs"]
+    assert len(results.names) == 3 * 6 * 5
+    rows = dict(zip(results.names, results.rows_of("restored"), strict=True))
+    assert rows["hidden_states 0 at 2"].score == pytest.approx(1, abs=1e-6)
+    assert rows["hidden_states 0 at 1"].score == pytest.approx(0, abs=1e-6)
+    scores = dict(zip(results.names, results.rows_of("score"), strict=True))
+    for name, row in rows.items():
+        expected = (scores[name].score - told["own_score"]) / (told["donor_score"] - told["own_score"])
+        assert row.score == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_score_of_an_embedder_is_the_similarity(patched, minilm):
+    results, _ = patched
+    model, tokenizer = minilm
+    rows = PAIRS[:3]
+    vectors = [
+        np.stack([np.asarray(model(collate(tokenizer.encode([row[name]])))["sentence_embedding"][0]) for row in rows])
+        for name in ("clean", "corrupted", "second")
+    ]
+    told = results.summary["patching"]
+    assert told["donor_score"] == pytest.approx((vectors[0] * vectors[2]).sum(-1).mean(), abs=1e-6)
+    assert told["own_score"] == pytest.approx((vectors[1] * vectors[2]).sum(-1).mean(), abs=1e-6)
+
+
+def test_patches_are_read_plotted_and_shown(patched, tmp_path):
+    results, path = patched
+    assert bertjax.read_results(path / "out").summary["patching"] == results.summary["patching"]
+    figure = results.plot()
+    assert [axes.get_title(loc="left") for axes in figure.axes[:3]] == [
+        "residual stream, before the layer",
+        "what attention adds",
+        "what the feed-forward layer adds",
+    ]
+    assert results.plot("patches", metric="score").axes
+    assert cli.main(["report", str(path / "out")]) == 0
+    assert cli.main(["show", str(path / "out")]) == 0
+
+
+def test_the_other_direction_loses_what_this_one_restores():
+    both = {
+        into: bertjax.patch(MINILM, PAIRS, places=["hidden_states"], into=into, progress=False)
+        for into in ("corrupted", "clean")
+    }
+    one, other = (dict(zip(found.names, found.rows_of(), strict=True)) for found in both.values())
+    assert both["clean"].metric == "lost"
+    assert one["hidden_states 0 at 2"].score == pytest.approx(1, abs=1e-6)
+    assert other["hidden_states 0 at 2"].score == pytest.approx(1, abs=1e-6)
+    ends = [found.summary["patching"] for found in both.values()]
+    assert ends[0]["own_score"] == pytest.approx(ends[1]["donor_score"], abs=1e-6)
+
+
+NOUNS = ("house", "school", "river", "station", "road", "town")
+
+
+def test_heads_and_tokens_of_a_masked_model():
+    template = "the {} near the river [MASK] built in the city ."
+    rows = [
+        {"template": template, "clean": noun, "corrupted": f"{noun}s", "good": "was", "bad": "were"} for noun in NOUNS
+    ]
+    rows[2]["corrupted"] = "unbelievablenesses"  # of another number of pieces
+    found = bertjax.patch(SMALL, rows, places=["head_outputs", "keys"], heads=["1.1", "3.7"], limit=5, progress=False)
+    told = found.summary["patching"]
+    assert found.summary["data"]["examples"] == 4
+    assert told["spans"][:3] == ["0 [CLS]", "1 the", "2 house/houses ..."]
+    assert told["spans"][6] == "6 [MASK]"
+    assert len(found.names) == 2 * 2 * 13
+    assert {"1.1 at 0", "keys 3.7 at 6"} <= {*found.names}
+    model, tokenizer = bertjax.load(SMALL), Tokenizer.from_pretrained(SMALL)
+    texts = [template.replace("{}", noun) for noun in NOUNS[:1] + NOUNS[1:2] + NOUNS[3:5]]
+    chances = jax.nn.log_softmax(model(**collate(tokenizer.encode(texts))).logits[:, 6], axis=-1)
+    good, bad = (tokenizer.encode([word])[0].input_ids[1] for word in ("was", "were"))
+    assert told["donor_score"] == pytest.approx(float((chances[:, good] - chances[:, bad]).mean()), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"contrasts": ()}, "nothing|contrasts"),
+        ({"contrasts": [{"clean": "a"}]}, "need columns clean and corrupted"),
+        ({"contrasts": [{"clean": "a b", "corrupted": "a c"}]}, "give a column second"),
+        ({"contrasts": [{"clean": "a [MASK]", "corrupted": "b [MASK]", "good": "c", "bad": "d"}]}, "no masked-LM head"),
+        ({"contrasts": PAIRS[3:]}, "no contrast has two texts of as many tokens that differ"),
+        ({"contrasts": PAIRS, "places": ["weights"]}, "place"),
+        ({"contrasts": PAIRS, "places": []}, "one at least"),
+        ({"contrasts": PAIRS, "spans": "words"}, "spans"),
+        ({"contrasts": PAIRS, "spans": "tokens"}, "spans of single tokens need one number"),
+        ({"contrasts": PAIRS, "into": "both"}, "into"),
+        ({"contrasts": PAIRS, "heads": ["0.0"]}, "leave heads out"),
+        ({"contrasts": PAIRS, "mode": "zero"}, "has no mode"),
+        ({"contrasts": [{**PAIRS[0], "template": "no place"}]}, "no single place"),
+    ],
+)
+def test_contrasts_that_cannot_be_patched_are_refused(options, message):
+    with pytest.raises((BertjaxError, DataError, ConfigError), match=message):
+        bertjax.patch(MINILM, **options, progress=False)
