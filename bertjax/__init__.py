@@ -35,7 +35,16 @@ if TYPE_CHECKING:
         load,
     )
     from bertjax.results import Results, read_results
-    from bertjax.study import ablate, head_interactions, head_roles, importance, patch, prune, shapley_values
+    from bertjax.study import (
+        ablate,
+        head_interactions,
+        head_paths,
+        head_roles,
+        importance,
+        patch,
+        prune,
+        shapley_values,
+    )
 
 __version__ = "0.1.0"
 
@@ -54,8 +63,9 @@ _ROOM_OF = {
     ),
     **dict.fromkeys(["Results", "read_results"], "results"),
     **dict.fromkeys(
-        ["ablate", "head_interactions", "head_roles", "importance", "patch", "prune", "shapley_values"], "study"
+        ["ablate", "head_interactions", "head_paths", "head_roles", "importance", "patch", "prune"], "study"
     ),
+    **dict.fromkeys(["shapley_values"], "study"),
     **dict.fromkeys(["use_compile_cache"], "machine"),
 }
 
@@ -101,6 +111,7 @@ __all__ = [
     "errors",
     "estimate",
     "head_interactions",
+    "head_paths",
     "head_roles",
     "importance",
     "load",

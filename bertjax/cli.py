@@ -34,7 +34,7 @@ from bertjax.formatting import one_line
 
 LONGEST_NUMBER = 100  # digits
 # Those of `results.FIGURES`, which importing would delay every command.
-FIGURES = ("auto", "map", "ranking", "layers", "pairs", "curves")
+FIGURES: tuple[str, ...] = ("auto", "map", "ranking", "layers", "pairs", "curves")
 FIGURES += ("roles", "distances", "patches", "attention", "change")
 
 
@@ -341,8 +341,11 @@ def _add_patch(commands: "argparse._SubParsersAction[Parser]", with_settings: bo
     grid("--spans", default=Grid().spans, metavar="KIND", help=text)
     text = "the text that is run with the other's values: corrupted (what brings its score back) or clean"
     grid("--into", default=Grid().into, metavar="TEXT", help=text)
+    text = "in place of a grid: what receives, such as queries=3.7 values=3.7,2.1; a row for each head before these"
+    grid("--paths-to", nargs="+", metavar="PLACE=L.H", help=text)
+    grid("--freeze-feed-forward", action="store_true", help="of paths: feed-forward layers on the way too")
     add = adder("heads and computation")
-    add("heads", "with places of heads: only these", nargs="+", metavar="L.H")
+    add("heads", "with places of heads, and of paths the senders: only these", nargs="+", metavar="L.H")
     add("memory", "stay within so much, such as 8GB (default most of what is free)", metavar="SIZE")
     add("attention", "explicit, fused, pallas or auto", metavar="FORM")
     _add_place(adder("results"), parser, "patching")

@@ -12,6 +12,7 @@ from transformers import AutoModel
 
 import bertjax
 from bertjax import BertModel, cli, collate, patching
+from bertjax.attribution import RECEIVING, patch_paths
 from bertjax.checkpoints import locate
 from bertjax.data import Tokenizer
 from bertjax.engine import plain
@@ -268,6 +269,104 @@ def test_patches_of_a_real_model_are_those_of_hooks_in_pytorch(minilm):
     )
     assert largest_difference(found.outputs, torch_patches(texts, donors, cells)) < 1e-5
     assert np.abs(found.outputs - found.base[None]).max() > 1e-3
+
+
+def torch_path(text, donor, sender, receiver, place):
+    """The mean vector of a text after a path is patched by hooks; all other heads of later layers are frozen."""
+    model = AutoModel.from_pretrained(locate(MINILM), attn_implementation="eager").eval()
+    layers, (first, head), (last, reader) = model.encoder.layer, sender, receiver
+    ids = {"own": torch.tensor([text.input_ids]), "donor": torch.tensor([donor.input_ids])}
+    kept: dict = {"own": {}, "donor": {}}
+    projection = getattr(layers[last].attention.self, {"queries": "query", "keys": "key", "values": "value"}[place])
+    part, reading = (slice(32 * number, 32 * number + 32) for number in (head, reader))
+
+    def run(which, hooks):
+        handles = [register(hook) for register, hook in hooks]
+        output = model(ids[which]).last_hidden_state
+        for handle in handles:
+            handle.remove()
+        return output
+
+    def keeps(which):
+        for number, layer in enumerate(layers):
+            dense = layer.attention.output.dense
+            yield (
+                dense.register_forward_pre_hook,
+                lambda _, given, number=number: kept[which].__setitem__(number, given[0].clone()),
+            )
+
+    def freeze(number):
+        def hook(_, given):
+            value = kept["own"][number].clone() if number > first else given[0].clone()
+            if number == first:
+                value[..., part] = kept["donor"][first][..., part]
+            return (value,)
+
+        return layers[number].attention.output.dense.register_forward_pre_hook, hook
+
+    def put(_, given, output):
+        value = output.clone()
+        value[..., reading] = seen["value"][..., reading]
+        return value
+
+    seen = {}
+    with torch.no_grad():
+        for which in ("own", "donor"):
+            run(which, keeps(which))
+        hooks = [freeze(number) for number in range(first, len(layers))]
+        hooks.append((projection.register_forward_hook, lambda _, given, output: seen.update(value=output.clone())))
+        run("own", hooks)
+        output = run("own", [(projection.register_forward_hook, put)])
+        return torch.nn.functional.normalize(output.mean(1), dim=-1)[0].numpy()
+
+
+@pytest.mark.parametrize("place", RECEIVING)
+def test_paths_are_those_of_hooks_in_pytorch(minilm, place):
+    model, tokenizer = minilm
+    (text,), (donor,) = (tokenizer.encode([own]) for own in ("Two dogs run on a field.", "Two cars run on a field."))
+    receivers = {place: ["4.2"]}
+    senders, found = patch_paths(
+        model, collate([text]), collate([donor]), receivers, readouts.sentence_embedding, senders=["0.3", "3.7"]
+    )
+    assert senders == [(0, 3), (3, 7)]
+    for sender, own in zip(senders, found, strict=True):
+        assert largest_difference(own[0], torch_path(text, donor, sender, (4, 2), place)) < 1e-5
+    base = np.asarray(model(collate([text])).sentence_embedding)
+    assert largest_difference(found[:, 0], base.repeat(2, 0)) > 1e-5
+
+
+def test_a_straight_path_through_one_layer_is_the_head_s_alone(small, rng):
+    """Without feed-forward layers between, and with all readers named, what comes through is the sender's patch."""
+    model, call = random_model(BertModel, small), arguments(small, rng)
+    other = dict(call, input_ids=rng.integers(0, small.vocab_size, call["input_ids"].shape))
+    receivers = {place: ["1.0", "1.1", "1.2"] for place in RECEIVING}
+    _, found = patch_paths(model, call, other, receivers, readouts.hidden_state, senders=["0.1"])
+    donor, base = model(**other), model(**call)
+    sent = model(**call, overrides=bertjax.overrides.patched_outputs(small, ["0.1"], donor))
+    through = model(**call, overrides=patching.patched(small, "attention_outputs", [1], sent))
+    assert largest_difference(found[0], through.last_hidden_state) < CLOSE
+    assert largest_difference(found[0], base.last_hidden_state) > 1e-4
+    senders, all_of_them = patch_paths(model, call, other, receivers, readouts.hidden_state)
+    assert senders == [(0, 0), (0, 1), (0, 2)]
+    assert largest_difference(all_of_them[1], found[0]) < CLOSE
+    frozen = patch_paths(model, call, other, receivers, readouts.hidden_state, freeze_feed_forward=True)[1]
+    assert largest_difference(frozen, all_of_them) > 1e-5
+
+
+@pytest.mark.parametrize(
+    ("receivers", "senders", "message"),
+    [
+        ({}, None, "name receivers"),
+        ({"queries": []}, None, "no head is named"),
+        ({"weights": ["1.0"]}, None, "a receiver"),
+        ({"queries": ["1.0"]}, ["1.1"], "no receiver comes after head 1.1"),
+        ({"queries": ["9.0"]}, None, "there is no head 9.0"),
+    ],
+)
+def test_paths_that_cannot_be_are_refused(small, rng, receivers, senders, message):
+    model, call = random_model(BertModel, small), arguments(small, rng)
+    with pytest.raises((OverrideError, InputError), match=message):
+        patch_paths(model, call, call, receivers, readouts.hidden_state, senders=senders)
 
 
 PAIRS = [

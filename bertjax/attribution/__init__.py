@@ -10,6 +10,7 @@ from bertjax.attribution.gradients import (
 from bertjax.attribution.interactions import interaction_metrics, pair_interactions, with_singles
 from bertjax.attribution.learned_gates import GateLearner, Learning, draw_gates, probabilities_open
 from bertjax.attribution.losses import ablated_losses
+from bertjax.attribution.paths import RECEIVING, patch_paths
 from bertjax.attribution.pruning import gradient_costs, heads_left, magnitudes, order_by, steps_of
 from bertjax.attribution.restoring import patching_metrics
 from bertjax.attribution.shapley import (
@@ -25,6 +26,7 @@ from bertjax.attribution.trust import Trust, compare_with_exact
 
 __all__ = [
     "NUMBERS",
+    "RECEIVING",
     "Drawn",
     "GateLearner",
     "HeadGradients",
@@ -46,6 +48,7 @@ __all__ = [
     "normalise_by_layer",
     "order_by",
     "pair_interactions",
+    "patch_paths",
     "patching_metrics",
     "probabilities_open",
     "runs_of_order",

@@ -34,6 +34,7 @@ from bertjax.errors import CheckpointError, ConfigError, InputError, OutputError
 from bertjax.model import ops
 from bertjax.model.checks import FIELDS, check_overrides, prepare_inputs, read_batch
 from bertjax.model.encoder import Body
+from bertjax.model.places import PLACES, Place
 from bertjax.model.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides, SavedTokenizer
 from bertjax.paths import is_directory, user_path
 
@@ -69,6 +70,19 @@ class PretrainedModel(nnx.Module):
             return heads[self.task].architecture
         prefix = heads[architecture.BODY].architecture.removesuffix("Model")
         return prefix + type(self).__name__.removeprefix("Bert")
+
+    def places(self) -> Mapping[str, Place]:
+        """The places of every layer that can be read, overridden and patched, by the names that they have everywhere.
+
+        Read them in `output.record`, replace them with `bertjax.patching`, sweep them with `bertjax.sweep` or `patch`.
+
+        >>> from bertjax import BertConfig, BertModel
+        >>> config = BertConfig(vocab_size=50, hidden_size=12, num_hidden_layers=2, num_attention_heads=3)
+        >>> BertModel(config, jax.random.key(0)).places()["queries"].axes
+        ('batch', 'token', 'heads', 'head_dim')
+        """
+        kept = [name for name in PLACES if name != "weights" or self.numerics.attention == "explicit"]
+        return MappingProxyType({name: PLACES[name] for name in kept})
 
     def finish(self, hidden: Array, keep: Array, record: EncoderRecord | None = None) -> ModelOutput:
         """What follows the encoder; each class has its own."""

@@ -91,7 +91,9 @@ def make_figure(
         return _pairs(saved, rows, measure)
     if figure in ("roles", "distances") and metric is not None:
         raise InputError(f"figure {figure!r} is of no single metric: leave the metric out, or take --figure map")
-    if figure == "patches" or (figure == "auto" and "patching" in saved.summary):
+    if figure == "patches" or (
+        figure == "auto" and "cells" in saved.summary.get("patching", {}) and saved.kind != "head"
+    ):
         return _patches(saved, rows, measure)
     if figure == "distances":
         return _distances(saved)
@@ -124,6 +126,10 @@ def _titled(saved: Contents, measure: Measure, what: str) -> str:
     Args:
         what: what is ablated, 'one head' say.
     """
+    receivers = saved.summary.get("patching", {}).get("receivers")
+    if receivers:
+        to = ", ".join(f"{place} of {' '.join(heads)}" for place, heads in receivers.items())
+        return f"{measure.label} by paths from a head to {to}"
     if saved.summary["outputs"] == "shapley":
         return f"{measure.label}, heads {_what(saved)} in any order"
     if measure.compared_with:

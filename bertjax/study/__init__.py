@@ -6,6 +6,7 @@ from bertjax.study.derived.contrasts import contrasts_of_template
 from bertjax.study.derived.gradients import importance, run_importance, trust_in
 from bertjax.study.derived.interactions import head_interactions, run_interactions
 from bertjax.study.derived.patching import Grid, patch, run_patching
+from bertjax.study.derived.paths import Paths, head_paths, run_paths
 from bertjax.study.derived.pruning import ORDERS, Pruning, prune, run_pruning
 from bertjax.study.derived.roles import head_roles, run_roles
 from bertjax.study.derived.shapley import Budget, run_shapley, shapley_values
@@ -35,6 +36,7 @@ __all__ = [
     "Budget",
     "Grid",
     "Job",
+    "Paths",
     "Pruning",
     "Settings",
     "ablate",
@@ -48,6 +50,7 @@ __all__ = [
     "for_this_device",
     "gates_table",
     "head_interactions",
+    "head_paths",
     "head_roles",
     "heads_gone_in",
     "importance",
@@ -66,6 +69,7 @@ __all__ = [
     "run_interactions",
     "run_job",
     "run_patching",
+    "run_paths",
     "run_pruning",
     "run_roles",
     "run_shapley",

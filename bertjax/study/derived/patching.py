@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 from jaxtyping import Float
@@ -17,7 +17,7 @@ from bertjax import arguments
 from bertjax.attribution import patching_metrics
 from bertjax.checkpoints import DEFAULT_MODEL, BertConfig, locate
 from bertjax.data import CONTRASTS, Contrasts, Tokenizer, contrasts_of_rows, read_contrasts
-from bertjax.engine import SweepResult, budget_of_texts, sweep
+from bertjax.engine import budget_of_texts, sweep
 from bertjax.errors import DataError, InputError
 from bertjax.formatting import count_of
 from bertjax.interventions import HEAD_OUTPUTS, SWEPT, Ablation, Change, every_head, parse_head
@@ -170,26 +170,30 @@ def run_patching(
         SweepInterrupted: Ctrl-C; what is finished is kept, and the same call resumes.
         BertjaxError: whatever is wrong with model, contrasts or settings.
     """
-    check_settings(settings)
-    _check(settings, grid, contrasts)
-    load = partial(_load, grid, contrasts, say)
+    settings = settings_of_patches(settings, contrasts)
+    if settings.heads is not None and not any(PLACES[place].of_heads for place in grid.places):
+        raise InputError(f"{', '.join(grid.places)} are of whole layers: leave heads out")
+    load = partial(load_contrasts, grid.spans, grid.into, contrasts, say)
     run = partial(_run, grid, say, progress, keep)
-    settings = for_this_device(in_float32(replace(settings, task=CONTRASTS.name, mode=MODE)))
     return run_derived(settings, run, JOURNAL, say=say, weighing=weighing, keep=keep, load=load)
 
 
-def _check(settings: Settings, grid: Grid, contrasts: Contrasts | None) -> None:
-    """Raise `InputError` for what a grid of patches does not have."""
+def settings_of_patches(settings: Settings, contrasts: Contrasts | None) -> Settings:
+    """The settings of patches on this device.
+
+    Raises:
+        InputError: settings that patches do not have, or no contrasts.
+    """
+    check_settings(settings)
     defaults = Settings()
     for name in vars(defaults):
         if name not in ALLOWED and getattr(settings, name) != getattr(defaults, name):
-            raise InputError(f"a grid of patches has no {name}: leave it out")
+            raise InputError(f"patches have no {name}: leave it out")
     if contrasts is None and settings.data is None:
         raise InputError("give contrasts: a file of clean and corrupted texts")
-    if settings.heads is not None and not any(PLACES[place].of_heads for place in grid.places):
-        raise InputError(f"{', '.join(grid.places)} are of whole layers: leave heads out")
     if settings.precision == "bfloat16":
         raise InputError("patches are computed in float32: shares of small differences need it")
+    return for_this_device(in_float32(replace(settings, task=CONTRASTS.name, mode=MODE)))
 
 
 @dataclass(frozen=True)
@@ -198,15 +202,27 @@ class PatchingJob(DerivedJob):
 
     Args:
         contrasts: as the model reads them.
-        cells: what each run patches, and at which span.
     """
 
     contrasts: EncodedContrasts | None = None
-    cells: tuple[tuple[Change, int], ...] = ()
+
+    @property
+    def texts(self) -> EncodedContrasts:
+        """The contrasts."""
+        assert self.contrasts is not None
+        return self.contrasts
 
 
-def _load(grid: Grid, contrasts: Contrasts | None, say: Callable[[str], None], settings: Settings) -> Job:
-    """Model and contrasts, tokenised."""
+def load_contrasts(
+    spans: str, into: str, contrasts: Contrasts | None, say: Callable[[str], None], settings: Settings
+) -> PatchingJob:
+    """Model and contrasts, tokenised; without ablations yet.
+
+    Args:
+        spans, into: as `Grid` has them.
+        contrasts: in place of the settings' file.
+        say: called with a line about those that are left out.
+    """
     directory = locate(settings.model)
     model = load_model(settings, directory)
     if contrasts is None:
@@ -217,18 +233,14 @@ def _load(grid: Grid, contrasts: Contrasts | None, say: Callable[[str], None], s
         contrasts = contrasts.take(range(min(settings.limit, len(contrasts.examples))))
     tokenizer = Tokenizer.from_pretrained(directory)
     length = min(settings.max_length or DEFAULT_LENGTH, model.config.max_tokens)
-    found = encode_contrasts(model, tokenizer, contrasts, length, grid.spans)
+    found = encode_contrasts(model, tokenizer, contrasts, length, spans)
     if found.note:
         say(found.note)
-    cells = grid.cells(model.config, len(found.names), settings.heads)
-    ablations = [Ablation(_name(change, span), (change,)) for change, span in cells]
     examples = found.contrasts.examples
-    texts = [found.clean, found.corrupted][grid.into == "corrupted"]
-    encodings = tuple(own[0] for own in texts)
+    encodings = tuple(own[0] for own in (found.corrupted if into == "corrupted" else found.clean))
     encoded = Encoded(KIND, encodings, tokenizer.pad_id, len(examples), labels=np.zeros(len(examples)))
-    metrics = patching_metrics(found.scored.label, lost=grid.into == "clean")
-    job = PatchingJob(settings, model, directory, ablations, examples, encoded, of_outputs=metrics)
-    return replace(job, contrasts=found, cells=tuple(cells))
+    metrics = patching_metrics(found.scored.label, lost=into == "clean")
+    return PatchingJob(settings, model, directory, (), examples, encoded, of_outputs=metrics, contrasts=found)
 
 
 def _name(change: Change, span: int) -> str:
@@ -241,62 +253,78 @@ def _name(change: Change, span: int) -> str:
 def _run(grid: Grid, say: Callable[[str], None], progress: Progress, keep: bool, job: Job) -> Outcome:
     """Run all cells, and keep of each contrast the score of the patched run, of its own and of the donor's."""
     assert isinstance(job, PatchingJob)
-    assert job.contrasts is not None
-    found, scored, settings = job.contrasts, job.contrasts.scored, job.settings
-    say(
-        f"{job.model.class_name} {settings.model}: {count_of(len(job.cells), 'cell')} "
-        f"({', '.join(grid.places)} at {count_of(len(found.names), 'span')}), "
-        f"{count_of(len(job.examples), 'contrast')} ({job.examples.source})"
-    )
-    if keep:
-        say(f"results go to {settings.directory}")
+    found, settings = job.texts, job.settings
+    cells = grid.cells(job.model.config, len(found.names), settings.heads)
+    job = replace(job, ablations=[Ablation(_name(change, span), (change,)) for change, span in cells])
+    places = f"{', '.join(grid.places)} at {count_of(len(found.names), 'span')}"
+    introduce_patches(job, f"{count_of(len(cells), 'cell')} ({places})", say, keep)
     whole = Ablation(WHOLE, (Change(0, 0, MODE, place="hidden_states"),))
     texts, donors = (found.corrupted, found.clean) if grid.into == "corrupted" else (found.clean, found.corrupted)
+    journal = settings.directory / JOURNAL if keep else None
     swept = sweep(
         job.model,
         texts,
         [whole, *job.ablations],
-        scored.readout,
-        combine=scored.combine,
+        found.scored.readout,
+        combine=found.scored.combine,
         donors=donors,
-        at=scored.at,
-        targets=scored.targets,
+        at=found.scored.at,
+        targets=found.scored.targets,
         spans=found.spans,
         memory=settings.memory,
         attention=settings.attention,
-        journal=settings.directory / JOURNAL if keep else None,
+        journal=journal,
         replace_journal=settings.overwrite,
         settings=settings.compared(),
         progress=progress,
         say=say,
     )
-    made = TaskResult(swept.base, swept.outputs, swept.ablations)
-    check_finite([whole, *job.ablations], made, settings.directory / JOURNAL if keep else None)
-    return _outcome(grid, job, found, swept)
+    check_finite([whole, *job.ablations], TaskResult(swept.base, swept.outputs, swept.ablations), journal)
+    described = [
+        {"place": change.place, "layer": change.layer, "head": _head(change), "span": span} for change, span in cells
+    ]
+    told = {"places": list(grid.places), "into": grid.into, "spans": list(found.names), "cells": described}
+    return conclude_patches(job, swept.base, swept.outputs[0], swept.outputs[1:], told)
 
 
-def _outcome(grid: Grid, job: PatchingJob, found: EncodedContrasts, swept: SweepResult) -> Outcome:
-    """Scores of all cells beside those of both texts."""
-    own, donors = swept.base.astype(np.float64), swept.outputs[0].astype(np.float64)
-    clean, corrupted = (donors, own) if grid.into == "corrupted" else (own, donors)
-    runs = np.concatenate([own[None], donors[None], swept.outputs[1:].astype(np.float64)])
-    scores = found.scored.score(runs, clean, corrupted)
-    numbers = np.stack([scores, *(np.broadcast_to(scores[run], scores.shape) for run in (0, 1))], axis=-1)
+def introduce_patches(job: PatchingJob, what: str, say: Callable[[str], None], keep: bool) -> None:
+    """Say what is going to be done.
+
+    Args:
+        what: how many patches, and of which kind.
+        keep: whether anything is written.
+    """
+    settings, examples = job.settings, job.examples
+    say(f"{job.model.class_name} {settings.model}: {what}, {count_of(len(examples), 'contrast')} ({examples.source})")
+    if keep:
+        say(f"results go to {settings.directory}")
+
+
+def conclude_patches(
+    job: PatchingJob,
+    own: Float[np.ndarray, "contrasts ..."],
+    donors: Float[np.ndarray, "contrasts ..."],
+    patched: Float[np.ndarray, "runs contrasts ..."],
+    told: Mapping[str, Any],
+) -> Outcome:
+    """Scores of all patches beside those of both texts.
+
+    Args:
+        own, donors: what was read of the texts that are patched, and of their donors.
+        patched: of all patches.
+        told: what a summary says of them: `into` and others.
+
+    Raises:
+        DataError: there is nothing to restore.
+    """
+    runs = [part.astype(np.float64) for part in (own, donors)]
+    clean, corrupted = runs[::-1] if told["into"] == "corrupted" else runs
+    scores = job.texts.scored.score(np.stack([*runs, *patched.astype(np.float64)]), clean, corrupted)
     _check_scores(scores)
-    result = TaskResult(numbers[0], numbers[2:], tuple(job.ablations))
-    described = {
-        "places": list(grid.places),
-        "into": grid.into,
-        "spans": list(found.names),
-        "score": found.scored.label,
-        "own_score": float(scores[0].mean()),
-        "donor_score": float(scores[1].mean()),
-        "cells": [
-            {"place": change.place, "layer": change.layer, "head": _head(change), "span": span}
-            for change, span in job.cells
-        ],
-    }
-    return Outcome(job, result, None, {"patching": described})
+    numbers = np.stack([scores, *(np.broadcast_to(scores[run], scores.shape) for run in (0, 1))], axis=-1)
+    ends = {"own_score": float(scores[0].mean()), "donor_score": float(scores[1].mean())}
+    described = {**told, "score": job.texts.scored.label, **ends}
+    return Outcome(job, TaskResult(numbers[0], numbers[2:], tuple(job.ablations)), None, {"patching": described})
 
 
 def _head(change: Change) -> int | None:

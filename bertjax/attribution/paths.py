@@ -1,0 +1,97 @@
+"""Path patching: what one head's output does through what later heads read, and through nothing else.
+
+Of a clean and a corrupted text: in a run of the first, a head, the sender, gives what it gives on the other, while all
+heads of later layers give what they gave; feed-forward layers and norms are computed anew, or the former frozen too.
+What the receivers, queries, keys or values of later heads, are in that run is put into a last run of the first text, in
+which all else is computed as it is. Source: Wang et al. 2023, who compute feed-forward layers anew.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Shaped
+
+from bertjax import arguments
+from bertjax.checkpoints import BertConfig
+from bertjax.engine import plain
+from bertjax.errors import InputError, OverrideError
+from bertjax.interventions import Head, Readout, every_head, overrides, parse_head, patching, stack
+from bertjax.model import ModelOutput, Overrides, PretrainedModel
+
+RECEIVING = ("queries", "keys", "values")
+
+
+def patch_paths(
+    model: PretrainedModel,
+    batch: Mapping[str, Any],
+    donors: Mapping[str, Any],
+    receivers: Mapping[str, Iterable[Head]],
+    readout: Readout,
+    *,
+    senders: Iterable[Head] | None = None,
+    freeze_feed_forward: bool = False,
+    report: Callable[[float, float], None] = lambda done, total: None,
+) -> tuple[list[tuple[int, int]], Shaped[np.ndarray, "senders ..."]]:
+    """Patch the paths from each of several heads to others.
+
+    Args:
+        model: any.
+        batch: the texts that are run, as `bertjax.collate` makes it.
+        donors: as many texts of as many tokens, from which senders take their outputs.
+        receivers: of 'queries', 'keys' and 'values' the heads that read what changes.
+        readout: what to keep of the last run, as `plain.run` takes it.
+        senders: heads of earlier layers than the last receiver's; None for all of them.
+        freeze_feed_forward: whether what feed-forward layers add stays too, so that only the straight path is left.
+        report: called with how many senders are done, and how many there are.
+
+    Returns: the senders as layer and head, and for each what the readout gives.
+
+    Raises:
+        InputError: no receivers, or other places than queries, keys and values.
+        OverrideError: a head that does not exist, or a sender that no receiver comes after.
+    """
+    config = model.config
+    named = _parse_receivers(config, receivers)
+    last = max(layer for heads in named.values() for layer, _ in heads)
+    asked = [*every_head(config)] if senders is None else [parse_head(head, config) for head in senders]
+    chosen = [head for head in asked if head[0] < last]
+    if senders is not None and len(chosen) < len(asked):
+        late = next(head for head in asked if head[0] >= last)
+        raise OverrideError(f"no receiver comes after head {late[0]}.{late[1]}: the last is in layer {last}")
+    own, donor, inputs = model(batch), model(donors), model.inputs(batch)
+    found = []
+    for number, sender in enumerate(chosen):
+        frozen = _freeze(config, sender, own, donor, freeze_feed_forward)
+        between = model(batch, overrides=frozen)
+        parts = [patching.patched(config, place, heads, between) for place, heads in named.items()]
+        found.append(np.asarray(plain.run(model, inputs, stack([overrides.combine(*parts)]), readout)[0]))
+        report(number + 1.0, float(len(chosen)))
+    return chosen, np.stack(found)
+
+
+def _parse_receivers(
+    config: BertConfig, receivers: Mapping[str, Iterable[Head]]
+) -> Mapping[str, Sequence[tuple[int, int]]]:
+    """Heads that receive, by place, as layer and head. Raises an error where they cannot."""
+    arguments.instance(receivers, "receivers", Mapping, "a dict from 'queries', 'keys' or 'values' to heads")
+    named = {place: [parse_head(head, config) for head in heads] for place, heads in receivers.items()}
+    for place, heads in named.items():
+        arguments.one_of(place, "a receiver", RECEIVING)
+        if not heads:
+            raise InputError(f"no head is named whose {place} receive")
+    if not named:
+        raise InputError("name receivers: heads whose queries, keys or values receive")
+    return named
+
+
+def _freeze(
+    config: BertConfig, sender: tuple[int, int], own: ModelOutput, donor: ModelOutput, freeze_feed_forward: bool
+) -> Overrides:
+    """What makes the run in which the sender alone is another."""
+    layer = sender[0]
+    later = [head for head in every_head(config) if head[0] > layer]
+    parts = [overrides.patched_outputs(config, [sender], donor), overrides.patched_outputs(config, later, own)]
+    if freeze_feed_forward:
+        parts.append(patching.patched(config, "feed_forward_outputs", range(layer, config.num_hidden_layers), own))
+    return overrides.combine(*parts)
