@@ -318,8 +318,6 @@ def _add_patch(commands: "argparse._SubParsersAction[Parser]", with_settings: bo
     parser = _add_command(commands, "patch", run_patch, "where in text and model a contrast acts", text)
     if not with_settings:
         return
-    from bertjax.study import Grid
-
     adder = _adder(parser)
     add = adder("model and texts")
     add("model", "directory, hub id, or package:NAME", metavar="M")
@@ -333,7 +331,18 @@ def _add_patch(commands: "argparse._SubParsersAction[Parser]", with_settings: bo
     own("--good", metavar="W", help="the word that fits the masked place of the clean text")
     own("--bad", metavar="W", help="the word that fits that of the corrupted one")
     own("--second", metavar="T", help="the second text")
-    grid = parser.add_argument_group("what is patched").add_argument
+    _add_grid(parser.add_argument_group("what is patched").add_argument)
+    add = adder("heads and computation")
+    add("heads", "with places of heads, and of paths the senders: only these", nargs="+", metavar="L.H")
+    add("memory", "stay within so much, such as 8GB (default most of what is free)", metavar="SIZE")
+    add("attention", "explicit, fused, pallas or auto", metavar="FORM")
+    _add_place(adder("results"), parser, "patching")
+
+
+def _add_grid(grid: Callable[..., Any]) -> None:
+    """Which places are patched, at which tokens, in which direction."""
+    from bertjax.study import Grid
+
     text = "hidden_states (the residual stream), attention_outputs, feed_forward_outputs, of each layer; head_outputs, "
     text += f"queries, keys, values, of each head (default {' '.join(Grid().places)})"
     grid("--places", nargs="+", default=Grid().places, metavar="PLACE", help=text)
@@ -344,11 +353,6 @@ def _add_patch(commands: "argparse._SubParsersAction[Parser]", with_settings: bo
     text = "in place of a grid: what receives, such as queries=3.7 values=3.7,2.1; a row for each head before these"
     grid("--paths-to", nargs="+", metavar="PLACE=L.H", help=text)
     grid("--freeze-feed-forward", action="store_true", help="of paths: feed-forward layers on the way too")
-    add = adder("heads and computation")
-    add("heads", "with places of heads, and of paths the senders: only these", nargs="+", metavar="L.H")
-    add("memory", "stay within so much, such as 8GB (default most of what is free)", metavar="SIZE")
-    add("attention", "explicit, fused, pallas or auto", metavar="FORM")
-    _add_place(adder("results"), parser, "patching")
 
 
 def _add_derived(adder: Callable[[str], Callable[..., None]], heads: bool = True) -> None:

@@ -1,6 +1,5 @@
 """Patches at any place and token: in the model, in the engine, and as a study of contrasts."""
 
-import json
 from pathlib import Path
 
 import jax
@@ -11,12 +10,12 @@ import torch
 from transformers import AutoModel
 
 import bertjax
-from bertjax import BertModel, cli, collate, patching
+from bertjax import BertModel, collate, patching
 from bertjax.attribution import RECEIVING, patch_paths
 from bertjax.checkpoints import locate
 from bertjax.data import Tokenizer
 from bertjax.engine import plain
-from bertjax.errors import BertjaxError, ConfigError, DataError, InputError, OverrideError
+from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import SWEPT, Ablation, Change, readouts, stack, to_overrides
 from bertjax.model import PLACES
 from tests.families import arguments as family_arguments
@@ -271,6 +270,14 @@ def test_patches_of_a_real_model_are_those_of_hooks_in_pytorch(minilm):
     assert np.abs(found.outputs - found.base[None]).max() > 1e-3
 
 
+def run_hooked(model, ids, hooks):
+    handles = [register(hook) for register, hook in hooks]
+    output = model(ids).last_hidden_state
+    for handle in handles:
+        handle.remove()
+    return output
+
+
 def torch_path(text, donor, sender, receiver, place):
     """The mean vector of a text after a path is patched by hooks; all other heads of later layers are frozen."""
     model = AutoModel.from_pretrained(locate(MINILM), attn_implementation="eager").eval()
@@ -279,13 +286,6 @@ def torch_path(text, donor, sender, receiver, place):
     kept: dict = {"own": {}, "donor": {}}
     projection = getattr(layers[last].attention.self, {"queries": "query", "keys": "key", "values": "value"}[place])
     part, reading = (slice(32 * number, 32 * number + 32) for number in (head, reader))
-
-    def run(which, hooks):
-        handles = [register(hook) for register, hook in hooks]
-        output = model(ids[which]).last_hidden_state
-        for handle in handles:
-            handle.remove()
-        return output
 
     def keeps(which):
         for number, layer in enumerate(layers):
@@ -312,11 +312,11 @@ def torch_path(text, donor, sender, receiver, place):
     seen = {}
     with torch.no_grad():
         for which in ("own", "donor"):
-            run(which, keeps(which))
+            run_hooked(model, ids[which], keeps(which))
         hooks = [freeze(number) for number in range(first, len(layers))]
         hooks.append((projection.register_forward_hook, lambda _, given, output: seen.update(value=output.clone())))
-        run("own", hooks)
-        output = run("own", [(projection.register_forward_hook, put)])
+        run_hooked(model, ids["own"], hooks)
+        output = run_hooked(model, ids["own"], [(projection.register_forward_hook, put)])
         return torch.nn.functional.normalize(output.mean(1), dim=-1)[0].numpy()
 
 
@@ -367,120 +367,3 @@ def test_paths_that_cannot_be_are_refused(small, rng, receivers, senders, messag
     model, call = random_model(BertModel, small), arguments(small, rng)
     with pytest.raises((OverrideError, InputError), match=message):
         patch_paths(model, call, call, receivers, readouts.hidden_state, senders=senders)
-
-
-PAIRS = [
-    {"clean": "A man is eating food.", "corrupted": "A man is riding food.", "second": "A man eats a piece of bread."},
-    {"clean": "A woman is playing the violin.", "corrupted": "A woman is cutting the violin.", "second": "She plays."},
-    {"clean": "Two dogs run on the field.", "corrupted": "Two cars run on the field.", "second": "Dogs are running."},
-    {"clean": "The kids sat.", "corrupted": "The kids sat down again today.", "second": "Children sit."},
-]
-
-
-@pytest.fixture(scope="module")
-def patched(tmp_path_factory):
-    path = tmp_path_factory.mktemp("patching")
-    file = path / "pairs.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
-    return bertjax.patch(MINILM, file, output=path / "out", progress=False), path
-
-
-def test_all_that_differs_in_the_embeddings_restores_all(patched):
-    results, _ = patched
-    told = results.summary["patching"]
-    assert told["spans"] == ["first", "before", "changed", "after", "special"]
-    assert told["places"] == ["hidden_states", "attention_outputs", "feed_forward_outputs"]
-    assert len(results.names) == 3 * 6 * 5
-    rows = dict(zip(results.names, results.rows_of("restored"), strict=True))
-    assert rows["hidden_states 0 at 2"].score == pytest.approx(1, abs=1e-6)
-    assert rows["hidden_states 0 at 1"].score == pytest.approx(0, abs=1e-6)
-    scores = dict(zip(results.names, results.rows_of("score"), strict=True))
-    for name, row in rows.items():
-        expected = (scores[name].score - told["own_score"]) / (told["donor_score"] - told["own_score"])
-        assert row.score == pytest.approx(expected, abs=1e-6)
-
-
-def test_the_score_of_an_embedder_is_the_similarity(patched, minilm):
-    results, _ = patched
-    model, tokenizer = minilm
-    rows = PAIRS[:3]
-    vectors = [
-        np.stack([np.asarray(model(collate(tokenizer.encode([row[name]])))["sentence_embedding"][0]) for row in rows])
-        for name in ("clean", "corrupted", "second")
-    ]
-    told = results.summary["patching"]
-    assert told["donor_score"] == pytest.approx((vectors[0] * vectors[2]).sum(-1).mean(), abs=1e-6)
-    assert told["own_score"] == pytest.approx((vectors[1] * vectors[2]).sum(-1).mean(), abs=1e-6)
-
-
-def test_patches_are_read_plotted_and_shown(patched, tmp_path):
-    results, path = patched
-    assert bertjax.read_results(path / "out").summary["patching"] == results.summary["patching"]
-    figure = results.plot()
-    assert [axes.get_title(loc="left") for axes in figure.axes[:3]] == [
-        "residual stream, before the layer",
-        "what attention adds",
-        "what the feed-forward layer adds",
-    ]
-    assert results.plot("patches", metric="score").axes
-    assert cli.main(["report", str(path / "out")]) == 0
-    assert cli.main(["show", str(path / "out")]) == 0
-
-
-def test_the_other_direction_loses_what_this_one_restores():
-    both = {
-        into: bertjax.patch(MINILM, PAIRS, places=["hidden_states"], into=into, progress=False)
-        for into in ("corrupted", "clean")
-    }
-    one, other = (dict(zip(found.names, found.rows_of(), strict=True)) for found in both.values())
-    assert both["clean"].metric == "lost"
-    assert one["hidden_states 0 at 2"].score == pytest.approx(1, abs=1e-6)
-    assert other["hidden_states 0 at 2"].score == pytest.approx(1, abs=1e-6)
-    ends = [found.summary["patching"] for found in both.values()]
-    assert ends[0]["own_score"] == pytest.approx(ends[1]["donor_score"], abs=1e-6)
-
-
-NOUNS = ("house", "school", "river", "station", "road", "town")
-
-
-def test_heads_and_tokens_of_a_masked_model():
-    template = "the {} near the river [MASK] built in the city ."
-    rows = [
-        {"template": template, "clean": noun, "corrupted": f"{noun}s", "good": "was", "bad": "were"} for noun in NOUNS
-    ]
-    rows[2]["corrupted"] = "unbelievablenesses"  # of another number of pieces
-    found = bertjax.patch(SMALL, rows, places=["head_outputs", "keys"], heads=["1.1", "3.7"], limit=5, progress=False)
-    told = found.summary["patching"]
-    assert found.summary["data"]["examples"] == 4
-    assert told["spans"][:3] == ["0 [CLS]", "1 the", "2 house/houses ..."]
-    assert told["spans"][6] == "6 [MASK]"
-    assert len(found.names) == 2 * 2 * 13
-    assert {"1.1 at 0", "keys 3.7 at 6"} <= {*found.names}
-    model, tokenizer = bertjax.load(SMALL), Tokenizer.from_pretrained(SMALL)
-    texts = [template.replace("{}", noun) for noun in NOUNS[:1] + NOUNS[1:2] + NOUNS[3:5]]
-    chances = jax.nn.log_softmax(model(**collate(tokenizer.encode(texts))).logits[:, 6], axis=-1)
-    good, bad = (tokenizer.encode([word])[0].input_ids[1] for word in ("was", "were"))
-    assert told["donor_score"] == pytest.approx(float((chances[:, good] - chances[:, bad]).mean()), abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"contrasts": ()}, "nothing|contrasts"),
-        ({"contrasts": [{"clean": "a"}]}, "need columns clean and corrupted"),
-        ({"contrasts": [{"clean": "a b", "corrupted": "a c"}]}, "give a column second"),
-        ({"contrasts": [{"clean": "a [MASK]", "corrupted": "b [MASK]", "good": "c", "bad": "d"}]}, "no masked-LM head"),
-        ({"contrasts": PAIRS[3:]}, "no contrast has two texts of as many tokens that differ"),
-        ({"contrasts": PAIRS, "places": ["weights"]}, "place"),
-        ({"contrasts": PAIRS, "places": []}, "one at least"),
-        ({"contrasts": PAIRS, "spans": "words"}, "spans"),
-        ({"contrasts": PAIRS, "spans": "tokens"}, "spans of single tokens need one number"),
-        ({"contrasts": PAIRS, "into": "both"}, "into"),
-        ({"contrasts": PAIRS, "heads": ["0.0"]}, "leave heads out"),
-        ({"contrasts": PAIRS, "mode": "zero"}, "has no mode"),
-        ({"contrasts": [{**PAIRS[0], "template": "no place"}]}, "no single place"),
-    ],
-)
-def test_contrasts_that_cannot_be_patched_are_refused(options, message):
-    with pytest.raises((BertjaxError, DataError, ConfigError), match=message):
-        bertjax.patch(MINILM, **options, progress=False)

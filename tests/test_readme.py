@@ -127,7 +127,7 @@ def test_the_parity_command_shows_that_the_real_model_agrees_in_float32(capsys):
 def test_the_other_commands_run_in_the_order_given(desk, monkeypatch):
     monkeypatch.chdir(desk)
     commands = [c for c in COMMANDS if c.startswith("bertjax ") and not c.startswith("bertjax parity")]
-    assert len(commands) == 17
+    assert len(commands) == 18
     # Where the commands without --output write by default, and where they do here.
     places = {"bertjax-qnli-sample-uniform-heads": "out0"}
     places["bertjax-qnli-sample-zero-heads"] = f"out{commands.index('bertjax ablate --mode zero')}"

@@ -220,6 +220,6 @@ def _part(progress: Progress, start: int, contrasts: int) -> Progress:
     """The progress of some contrasts among all."""
 
     def report(done: float, total: float) -> None:
-        progress(min(start + AT_ONCE * done / total, contrasts), float(contrasts))
+        progress(min(start + AT_ONCE * done / total, float(contrasts)), float(contrasts))
 
     return report

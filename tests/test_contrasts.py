@@ -1,0 +1,252 @@
+"""Contrasts: what a grid of patches and paths restore of a score, beside models that are called one by one."""
+
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import bertjax
+from bertjax import cli, collate
+from bertjax.attribution import patch_paths
+from bertjax.data import Tokenizer
+from bertjax.errors import BertjaxError, ConfigError, DataError
+from bertjax.interventions import readouts
+
+SMALL = Path(__file__).parents[1] / "experiments/data/small_mlm"
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    return bertjax.load(MINILM), Tokenizer.from_pretrained(MINILM)
+
+
+PAIRS = [
+    {"clean": "A man is eating food.", "corrupted": "A man is riding food.", "second": "A man eats a piece of bread."},
+    {"clean": "A woman is playing the violin.", "corrupted": "A woman is cutting the violin.", "second": "She plays."},
+    {"clean": "Two dogs run on the field.", "corrupted": "Two cars run on the field.", "second": "Dogs are running."},
+    {"clean": "The kids sat.", "corrupted": "The kids sat down again today.", "second": "Children sit."},
+]
+
+
+@pytest.fixture(scope="module")
+def patched(tmp_path_factory):
+    path = tmp_path_factory.mktemp("patching")
+    file = path / "pairs.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
+    return bertjax.patch(MINILM, file, output=path / "out", progress=False), path
+
+
+def test_all_that_differs_in_the_embeddings_restores_all(patched):
+    results, _ = patched
+    told = results.summary["patching"]
+    assert told["spans"] == ["first", "before", "changed", "after", "special"]
+    assert told["places"] == ["hidden_states", "attention_outputs", "feed_forward_outputs"]
+    assert len(results.names) == 3 * 6 * 5
+    rows = dict(zip(results.names, results.rows_of("restored"), strict=True))
+    assert rows["hidden_states 0 at 2"].score == pytest.approx(1, abs=1e-6)
+    assert rows["hidden_states 0 at 1"].score == pytest.approx(0, abs=1e-6)
+    scores = dict(zip(results.names, results.rows_of("score"), strict=True))
+    for name, row in rows.items():
+        expected = (scores[name].score - told["own_score"]) / (told["donor_score"] - told["own_score"])
+        assert row.score == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_score_of_an_embedder_is_the_similarity(patched, minilm):
+    results, _ = patched
+    model, tokenizer = minilm
+    rows = PAIRS[:3]
+    vectors = [
+        np.stack([np.asarray(model(collate(tokenizer.encode([row[name]])))["sentence_embedding"][0]) for row in rows])
+        for name in ("clean", "corrupted", "second")
+    ]
+    told = results.summary["patching"]
+    assert told["donor_score"] == pytest.approx((vectors[0] * vectors[2]).sum(-1).mean(), abs=1e-6)
+    assert told["own_score"] == pytest.approx((vectors[1] * vectors[2]).sum(-1).mean(), abs=1e-6)
+
+
+def test_patches_are_read_plotted_and_shown(patched, tmp_path):
+    results, path = patched
+    assert bertjax.read_results(path / "out").summary["patching"] == results.summary["patching"]
+    figure = results.plot()
+    assert [axes.get_title(loc="left") for axes in figure.axes[:3]] == [
+        "residual stream, before the layer",
+        "what attention adds",
+        "what the feed-forward layer adds",
+    ]
+    assert results.plot("patches", metric="score").axes
+    assert cli.main(["report", str(path / "out")]) == 0
+    assert cli.main(["show", str(path / "out")]) == 0
+
+
+def test_the_other_direction_loses_what_this_one_restores():
+    both = {
+        into: bertjax.patch(MINILM, PAIRS, places=["hidden_states"], into=into, progress=False)
+        for into in ("corrupted", "clean")
+    }
+    one, other = (dict(zip(found.names, found.rows_of(), strict=True)) for found in both.values())
+    assert both["clean"].metric == "lost"
+    assert one["hidden_states 0 at 2"].score == pytest.approx(1, abs=1e-6)
+    assert other["hidden_states 0 at 2"].score == pytest.approx(1, abs=1e-6)
+    ends = [found.summary["patching"] for found in both.values()]
+    assert ends[0]["own_score"] == pytest.approx(ends[1]["donor_score"], abs=1e-6)
+
+
+NOUNS = ("house", "school", "river", "station", "road", "town")
+
+
+def test_heads_and_tokens_of_a_masked_model():
+    template = "the {} near the river [MASK] built in the city ."
+    rows = [
+        {"template": template, "clean": noun, "corrupted": f"{noun}s", "good": "was", "bad": "were"} for noun in NOUNS
+    ]
+    rows[2]["corrupted"] = "unbelievablenesses"  # of another number of pieces
+    found = bertjax.patch(SMALL, rows, places=["head_outputs", "keys"], heads=["1.1", "3.7"], limit=5, progress=False)
+    told = found.summary["patching"]
+    assert found.summary["data"]["examples"] == 4
+    assert told["spans"][:3] == ["0 [CLS]", "1 the", "2 house/houses ..."]
+    assert told["spans"][6] == "6 [MASK]"
+    assert len(found.names) == 2 * 2 * 13
+    assert {"1.1 at 0", "keys 3.7 at 6"} <= {*found.names}
+    model, tokenizer = bertjax.load(SMALL), Tokenizer.from_pretrained(SMALL)
+    texts = [template.replace("{}", noun) for noun in NOUNS[:1] + NOUNS[1:2] + NOUNS[3:5]]
+    chances = jax.nn.log_softmax(model(**collate(tokenizer.encode(texts))).logits[:, 6], axis=-1)
+    good, bad = (tokenizer.encode([word])[0].input_ids[1] for word in ("was", "were"))
+    assert told["donor_score"] == pytest.approx(float((chances[:, good] - chances[:, bad]).mean()), abs=1e-5)
+
+
+AGREEING = [
+    {
+        "template": "the {} near the river [MASK] built in the city .",
+        "clean": noun,
+        "corrupted": f"{noun}s",
+        "good": "was",
+        "bad": "were",
+    }
+    for noun in ("house", "school", "station")
+]
+
+
+def test_paths_of_contrasts_are_scored_as_patches_are():
+    receivers = {"queries": ["3.7"], "values": ["3.7", "2.0"]}
+    found = bertjax.head_paths(SMALL, AGREEING, receivers=receivers, into="clean", progress=False)
+    assert found.names == [f"{layer}.{head}" for layer in range(3) for head in range(8)]
+    told = found.summary["patching"]
+    assert told["receivers"] == receivers
+    assert found.kind == "head"
+    model, tokenizer = bertjax.load(SMALL), Tokenizer.from_pretrained(SMALL)
+    good, bad = (tokenizer.encode([word])[0].input_ids[1] for word in ("was", "were"))
+    batch, donors = (
+        collate(tokenizer.encode([row["template"].replace("{}", row[name]) for row in AGREEING]))
+        for name in ("clean", "corrupted")
+    )
+    senders, logits = patch_paths(model, batch, donors, receivers, masked_logits, senders=["1.1", "1.6"])
+    assert senders == [(1, 1), (1, 6)]
+    expected = (logits[..., good] - logits[..., bad]).mean(axis=1)
+    scores = dict(zip(found.names, found.rows_of("score"), strict=True))
+    assert [scores[name].score for name in ("1.1", "1.6")] == pytest.approx(expected.tolist(), abs=1e-5)
+    ends = [np.asarray(masked_logits(model(part))) for part in (batch, donors)]
+    own, donor = ((end[:, good] - end[:, bad]).mean() for end in ends)
+    shares = dict(zip(found.names, found.rows_of("lost"), strict=True))
+    assert shares["1.1"].score == pytest.approx((expected[0] - own) / (donor - own), abs=1e-4)
+    assert found.plot().axes
+
+
+def masked_logits(output):
+    return output.logits[:, 6]
+
+
+def test_paths_of_an_embedder_and_on_the_command_line(tmp_path, capsys):
+    rows = PAIRS[:3]
+    found = bertjax.head_paths(MINILM, rows, receivers={"values": ["2.1"]}, heads=["0.3", "1.4"], progress=False)
+    model, tokenizer = bertjax.load(MINILM), Tokenizer.from_pretrained(MINILM)
+    for number, name in enumerate(found.names):
+        similar = []
+        for row in rows:  # one by one, without padding
+            batch, donors, second = (collate(tokenizer.encode([row[one]])) for one in ("corrupted", "clean", "second"))
+            given = patch_paths(model, batch, donors, {"values": ["2.1"]}, readouts.sentence_embedding, senders=[name])[
+                1
+            ][0, 0]
+            similar.append(given @ np.asarray(model(second).sentence_embedding[0]))
+        assert found.rows_of("score")[number].score == pytest.approx(np.mean(similar), abs=1e-5)
+    words = ["--template", "A {} runs.", "--words", "man/dog", "boy/cat", "--second", "He walks."]
+    line = [
+        "patch",
+        *words,
+        "--paths-to",
+        "keys=1.2,1.3",
+        "values=1.2",
+        "--heads",
+        "0.1",
+        "--output",
+        str(tmp_path / "p"),
+    ]
+    assert cli.main(line) == 0
+    assert "picture in" in capsys.readouterr().out
+    told = bertjax.read_results(tmp_path / "p").summary["patching"]
+    assert told["receivers"] == {"keys": ["1.2", "1.3"], "values": ["1.2"]}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (["--template", "A {} runs."], "--template and --words go together"),
+        (["--good", "was"], "--good goes with --template"),
+        (["--template", "A {} runs.", "--words", "man"], "'man' is no pair of words"),
+        (["--template", "A {}.", "--words", "a/b", "--data", "x.tsv"], "not both"),
+        (["--freeze-feed-forward"], "is of paths"),
+        (["--paths-to", "queries"], "names no receivers"),
+        (["--paths-to", "weights=1.1"], "a receiver"),
+        (["--paths-to", "keys=1.1", "--spans", "tokens"], "leave them out"),
+        ([], "give contrasts"),
+    ],
+)
+def test_commands_that_cannot_be_are_refused(line, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["patch", *line]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert not [*tmp_path.iterdir()]
+
+
+def test_an_interrupted_grid_resumes(tmp_path):
+    options = {"places": ["head_outputs"], "heads": ["0.1", "5.2"], "output": tmp_path / "out"}
+    whole = bertjax.patch(MINILM, PAIRS, **{**options, "output": None}, progress=False)
+    calls = []
+
+    def interrupt(done, total):
+        calls.append(done)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises((KeyboardInterrupt, BertjaxError)):
+        bertjax.patch(MINILM, PAIRS, **options, progress=interrupt)
+    found = bertjax.patch(MINILM, PAIRS, **options, progress=False)
+    assert [row.score for row in found.rows_of()] == [row.score for row in whole.rows_of()]
+    assert not (tmp_path / "out" / "patches").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"contrasts": ()}, "nothing|contrasts"),
+        ({"contrasts": [{"clean": "a"}]}, "need columns clean and corrupted"),
+        ({"contrasts": [{"clean": "a b", "corrupted": "a c"}]}, "give a column second"),
+        ({"contrasts": [{"clean": "a [MASK]", "corrupted": "b [MASK]", "good": "c", "bad": "d"}]}, "no masked-LM head"),
+        ({"contrasts": PAIRS[3:]}, "no contrast has two texts of as many tokens that differ"),
+        ({"contrasts": PAIRS, "places": ["weights"]}, "place"),
+        ({"contrasts": PAIRS, "places": []}, "one at least"),
+        ({"contrasts": PAIRS, "spans": "words"}, "spans"),
+        ({"contrasts": PAIRS, "spans": "tokens"}, "spans of single tokens need one number"),
+        ({"contrasts": PAIRS, "into": "both"}, "into"),
+        ({"contrasts": PAIRS, "heads": ["0.0"]}, "leave heads out"),
+        ({"contrasts": PAIRS, "mode": "zero"}, "have no mode"),
+        ({"contrasts": [{**PAIRS[0], "template": "no place"}]}, "no single place"),
+    ],
+)
+def test_contrasts_that_cannot_be_patched_are_refused(options, message):
+    with pytest.raises((BertjaxError, DataError, ConfigError), match=message):
+        bertjax.patch(MINILM, **options, progress=False)
