@@ -5,7 +5,7 @@ from bertjax.study.conclusion import conclude
 from bertjax.study.derived.contrasts import contrasts_of_template
 from bertjax.study.derived.gradients import importance, run_importance, trust_in
 from bertjax.study.derived.interactions import head_interactions, run_interactions
-from bertjax.study.derived.patching import Grid, patch, run_patching
+from bertjax.study.derived.patching import STREAMS, Grid, patch, run_patching
 from bertjax.study.derived.paths import Paths, head_paths, run_paths
 from bertjax.study.derived.pruning import ORDERS, Pruning, prune, run_pruning
 from bertjax.study.derived.roles import head_roles, run_roles
@@ -33,6 +33,7 @@ from bertjax.study.tables import (
 __all__ = [
     "COLLECTIONS",
     "ORDERS",
+    "STREAMS",
     "Budget",
     "Grid",
     "Job",

@@ -1,0 +1,242 @@
+"""Through which places and heads does a masked-word model agree a verb with its noun? (Vig et al. 2020; Finlayson 2021)
+
+Contrasts: a template with a noun and a masked verb, "the {} near the river [MASK] built in the city .", clean with one
+number of the noun and corrupted with the other, in turn; the score is how much likelier the verb of the clean noun's
+number is. Nouns are those of a CoNLL-U file that occur there in both numbers and are one piece each in both. For each
+template: the grid of the residual stream, attention and feed-forward layers by tokens, and of all heads by regions,
+which templates have in common (`bertjax patch`).
+
+Control: contrasts of two nouns of one number, which say nothing of agreement: by how much a patch moves the score
+there, on average in size, beside that for contrasts of number.
+
+    python -m experiments.agreement_patching --model DIR --nouns FILE --limit 60
+
+60 nouns, three templates, take some minutes on the small masked-word model and two CPU cores. For the results see
+`RESULTS.md`.
+"""
+
+import io
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import bertjax
+from bertjax.errors import DataError, InputError
+from bertjax.evidence import Measure, Q, rank_correlation
+from bertjax.model import BertForMaskedLM, BertForPreTraining
+from bertjax.paths import open_data, user_path
+from bertjax.plots import Grid, make_grids, save_page
+from bertjax.study import STREAMS
+from experiments.disabling.summary_lines import table_of
+from experiments.shared.program import Outcome, Run, draw_sample, make_parser, run_program, short_name
+from experiments.words.annotated import import_optional
+
+TEMPLATES = (
+    "the {} near the river [MASK] built in the city .",
+    "the {} [MASK] very large .",
+    "the {} of the islands [MASK] found in the north .",
+)
+VERBS = ("was", "were")  # of a singular noun, of a plural one
+TITLES = {
+    "hidden_states": "residual stream, before the layer",
+    "attention_outputs": "what attention adds",
+    "feed_forward_outputs": "what the feed-forward layer adds",
+}
+BEST = 6  # heads in the table
+
+
+def read_nouns(path: Path, tokenizer: bertjax.Tokenizer) -> list[tuple[str, str]]:
+    """Nouns as singular and plural, in the order of the alphabet, both in the file and of one piece.
+
+    Raises:
+        DataError: the file cannot be read, or has none.
+    """
+    conllu = import_optional("conllu", "pip install conllu")
+    forms: dict[str, dict[str, str]] = defaultdict(dict)
+    try:
+        with io.TextIOWrapper(open_data(path), encoding="utf-8") as file:
+            for sentence in conllu.parse_incr(file):
+                for token in sentence:
+                    number = (token["feats"] or {}).get("Number")
+                    if token["upos"] == "NOUN" and number in ("Sing", "Plur") and token["form"].isalpha():
+                        forms[token["lemma"].lower()].setdefault(number, token["form"].lower())
+    except (OSError, UnicodeDecodeError, conllu.exceptions.ParseException) as error:
+        raise DataError(f"{path}: cannot be read as CoNLL-U ({(str(error).splitlines() or [''])[0]})") from error
+    pairs = sorted({(own["Sing"], own["Plur"]) for own in forms.values() if len(own) == 2})
+    whole = [pair for pair in pairs if pair[0] != pair[1] and all(_is_whole(word, tokenizer) for word in pair)]
+    if len(whole) < 2:
+        raise DataError(f"{path}: fewer than two nouns are there in both numbers, of one piece each")
+    return whole
+
+
+def _is_whole(word: str, tokenizer: bertjax.Tokenizer) -> bool:
+    return len(tokenizer.encode([word])[0].input_ids) == 3
+
+
+def contrasts_of(template: str, nouns: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
+    """Each noun once, so that contrasts are independent: singular and plural are clean in turn."""
+    rows = []
+    for place, noun in enumerate(nouns):
+        number = 1 - place % 2
+        words = {"clean": noun[number], "corrupted": noun[1 - number], "good": VERBS[number], "bad": VERBS[1 - number]}
+        rows.append({"template": template, **words})
+    return rows
+
+
+def controls_of(template: str, nouns: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
+    """Each noun and the next, in one number, which is singular and plural in turn."""
+    rows = []
+    for place, (own, other) in enumerate(pairwise(nouns)):
+        number = 1 - place % 2
+        words = {"clean": own[number], "corrupted": other[number], "good": VERBS[number], "bad": VERBS[1 - number]}
+        rows.append({"template": template, **words})
+    return rows
+
+
+def compute(run: Run) -> Outcome:
+    """The grids of all templates.
+
+    Raises:
+        InputError: the model has no masked-LM head.
+    """
+    if not isinstance(run.model, BertForMaskedLM | BertForPreTraining):
+        raise InputError(f"{run.model.class_name} has no masked-LM head")
+    nouns = read_nouns(user_path(run.options.nouns, InputError), run.tokenizer)
+    nouns = [nouns[number] for number in draw_sample(len(nouns), run.options)]
+    found, values = [], dict[str, np.ndarray]()
+    for number, template in enumerate(TEMPLATES):
+        run.report(float(number), float(len(TEMPLATES)))
+        patch = partial(bertjax.patch, run.options.model, seed=run.options.seed, progress=False)
+        heads = partial(patch, places=["head_outputs"], spans="regions")
+        rows = contrasts_of(template, nouns)
+        streams, of_heads = patch(rows, spans="tokens"), heads(rows)
+        moved = [_moved(results) for results in (of_heads, heads(controls_of(template, nouns)))]
+        found.append({"template": template, "streams": _describe(streams), "heads": _describe(of_heads)})
+        found[-1] |= {"moved": moved[0].tolist(), "moved_by_nouns": moved[1].tolist()}
+        values[f"template_{number}"] = np.asarray(of_heads.outputs["outputs"][..., 0])
+    model = run.model.config
+    results = {"nouns": nouns, "layers": model.num_hidden_layers, "templates": found}
+    numbers = {"settings": {"model": run.options.model}, "results": results}
+    pictures = figures(numbers)
+    return Outcome(results, values, pictures.pop("figure"), tables(numbers).split("\n"), pictures)
+
+
+def _moved(results: bertjax.Results) -> np.ndarray:
+    """By how much each cell moves the score of a contrast, the mean size."""
+    outputs = np.asarray(results.outputs["outputs"], np.float64)
+    return np.abs(outputs[..., 0] - outputs[..., 1]).mean(axis=1).round(5)
+
+
+def _describe(results: bertjax.Results) -> dict[str, Any]:
+    """What is kept of a grid: cells, and the share that each restores with its doubt."""
+    told, rows = dict(results.summary["patching"]), results.rows_of()
+    kept = {name: [_rounded(getattr(row, name)) for row in rows] for name in ("score", "low", "high", "q")}
+    return {**told, "contrasts": results.summary["data"]["examples"], **kept}
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.5g}")
+
+
+def _cell(grid: Mapping[str, Any], number: int) -> str:
+    """A cell's place with its share and interval, in points."""
+    cell = grid["cells"][number]
+    name = str(cell["layer"]) if cell["head"] is None else f"{cell['layer']}.{cell['head']}"
+    share, low, high = (100 * grid[part][number] for part in ("score", "low", "high"))
+    return f"{name} at {grid['spans'][cell['span']]}: {share:.0f} ({low:.0f} to {high:.0f})".replace("-", "−")
+
+
+def tables(numbers: Mapping[str, Any]) -> str:
+    """Tables in Markdown, from a run's `numbers.json`: what restores most, heads, and how far templates agree."""
+    results = numbers["results"]
+    templates = results["templates"]
+    rows = []
+    for one in templates:
+        grid = one["streams"]
+        best = []
+        for place in STREAMS:
+            later = [n for n, cell in enumerate(grid["cells"]) if cell["place"] == place and cell["layer"]]
+            best.append(_cell(grid, max(later, key=lambda n: grid["score"][n])))
+        ends = f"{grid['own_score']:.2f} to {grid['donor_score']:.2f}".replace("-", "−")
+        rows.append([one["template"], str(grid["contrasts"]), ends, *best])
+    first = table_of(["template", "contrasts", "score (nats)", *(f"{place}, from layer 1" for place in STREAMS)], rows)
+    return "\n\n".join([first, _table_of_heads(templates), _table_of_agreement(templates)])
+
+
+def _key(grid: Mapping[str, Any], number: int) -> tuple[int, int, str]:
+    cell = grid["cells"][number]
+    return cell["layer"], cell["head"], grid["spans"][cell["span"]]
+
+
+def _table_of_heads(templates: Sequence[Mapping[str, Any]]) -> str:
+    """Heads at regions that restore most in the mean of all templates."""
+    places = [{_key(one["heads"], number): number for number in range(len(one["heads"]["cells"]))} for one in templates]
+    shared = [key for key in places[0] if all(key in place for place in places)]
+
+    def mean(key: tuple[int, int, str]) -> float:
+        return float(np.mean([one["heads"]["score"][place[key]] for one, place in zip(templates, places, strict=True)]))
+
+    rows = []
+    for key in sorted(shared, key=lambda key: -mean(key))[:BEST]:
+        row = [f"{key[0]}.{key[1]} at {key[2]}"]
+        for one, place in zip(templates, places, strict=True):
+            share, low, high = (100 * one["heads"][part][place[key]] for part in ("score", "low", "high"))
+            moved, control = one["moved"][place[key]], one["moved_by_nouns"][place[key]]
+            row.append(f"{share:.0f} ({low:.0f} to {high:.0f}); {moved:.2f}, {control:.2f}".replace("-", "−"))
+        rows.append(row)
+    names = [f"template {number}: share (CI); nats moved, by another noun" for number in range(1, 1 + len(templates))]
+    return table_of(["head", *names], rows)
+
+
+def _table_of_agreement(templates: Sequence[Mapping[str, Any]]) -> str:
+    """Rank correlations of heads at regions between templates."""
+    rows = []
+    for first, second in combinations(range(len(templates)), 2):
+        grids = [templates[number]["heads"] for number in (first, second)]
+        places = [{_key(grid, number): number for number in range(len(grid["cells"]))} for grid in grids]
+        shared = [key for key in places[0] if key in places[1]]
+        one, other = (
+            np.array([grid["score"][place[key]] for key in shared]) for grid, place in zip(grids, places, strict=True)
+        )
+        told = "{:.2f} ({:.2f} to {:.2f})".format(*rank_correlation(one, other)).replace("-", "−")
+        rows.append([f"{first + 1} and {second + 1}", str(len(shared)), told])
+    return table_of(["templates", "heads at regions", "rank correlation of shares"], rows)
+
+
+def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
+    """A figure for each template, from a run's `numbers.json`."""
+    names = ["figure", *(f"template_{number}" for number in range(2, 1 + len(TEMPLATES)))]
+    return {name: partial(_draw, numbers, number) for number, name in enumerate(names)}
+
+
+def _draw(numbers: Mapping[str, Any], number: int, path: Path) -> None:
+    one, layers = numbers["results"]["templates"][number], numbers["results"]["layers"]
+    told, grids = one["streams"], []
+    for place in told["places"]:
+        shape = layers, len(told["spans"])
+        changes, found = np.full(shape, np.nan), np.zeros(shape, bool)
+        for cell, share, q in zip(told["cells"], told["score"], told["q"], strict=True):
+            if cell["place"] == place:
+                changes[cell["layer"], cell["span"]] = 100 * share
+                found[cell["layer"], cell["span"]] = q is not None and q < Q
+        grids.append(Grid(TITLES[place], [str(layer) for layer in range(layers)], changes, found))
+    subtitle = f"{short_name(numbers['settings']['model'])}: {one['template']}, {told['contrasts']} contrasts"
+    measure = Measure("Share restored", of_effects=True)
+    page = make_grids(grids, told["spans"], "Where agreement is", subtitle, measure=measure, limit=100.0)
+    save_page(page, path)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = make_parser("agreement_patching", __doc__, published=False)
+    parser.add_argument("--nouns", required=True, metavar="FILE", help="CoNLL-U, also gzipped")
+    return run_program(parser, compute, arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
