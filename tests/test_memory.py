@@ -66,6 +66,34 @@ def test_no_more_blocks_are_alive_than_are_counted_on(make, rng, monkeypatch):
     assert 6 < most[0] <= most_blocks(layers=6, runs=12)
 
 
+def test_no_more_blocks_are_alive_than_are_counted_on_in_a_grid_of_patches(rng, monkeypatch):
+    model, most = random_model(BertForSequenceClassification, DEEP), [0]
+    cells = [
+        ab.Change(layer, 0, "patched", place=place, at=(span,))
+        for place in ab.SWEPT
+        for layer in range(6)
+        for span in range(5)
+    ]
+    ablations = [ab.Ablation(str(number), (cell,)) for number, cell in enumerate(cells)]
+    shapes, add = ((12, 1, 16, 24), (12, 1, 16, 12, 2)), schedule.Pace.add
+
+    def count(pace, block, runs):
+        add(pace, block, runs)
+        most[0] = max(most[0], sum(array.shape in shapes for array in jax.live_arrays()))
+
+    monkeypatch.setattr(schedule.Pace, "add", count)
+    texts, donors = (encodings(DEEP, rng, [9] * 24) for _ in range(2))
+    spans = [np.arange(9) % 5 for _ in texts]
+    options = {"donors": donors, "spans": spans, "row_length": 16, "tokens_at_once": 200}
+    engine.sweep(model, texts, ablations, readouts.logits, **options)
+    donated = make_plan(DEEP, ablations).donated_blocks
+    assert donated == 6 * len(ab.SWEPT)
+    assert donated < most[0] <= most_blocks(6, 12) + donated - 6
+    own = Blocks(1, 12)
+    more = sweep_bytes(DEEP, 4, 16, own, donated=donated) - sweep_bytes(DEEP, 4, 16, own)
+    assert more == (donated - 6) * 12 * 16 * 24 * 4
+
+
 def test_the_largest_blocks_that_fit(monkeypatch):
     monkeypatch.setattr(sizes, "memory_in_use", lambda: 10**9)
     config, given = BertConfig(), 10**9

@@ -86,6 +86,11 @@ class Plan:
         """Of each layer the places into which donors give something."""
         return self._places_by_layer(lambda change: change.replacement == "donor")
 
+    @property
+    def donated_blocks(self) -> int:
+        """How many blocks donors give in all."""
+        return sum(map(len, self.donated.values()))
+
     def places(self, layer: int) -> tuple[str, ...]:
         """Places of a layer that are changed, but for heads' outputs."""
         return tuple(name for name in self._changed.get(layer, ()) if name != HEAD_OUTPUTS)

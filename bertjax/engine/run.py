@@ -230,8 +230,11 @@ def runner_bytes(runner: BlockRunner, sweep_input: SweepInput, alive: int | None
     packed, itemsize = runner.packed, np.dtype(sweep_input.model.numerics.dtype).itemsize
     asked = packed.starts if runner.picks is None else runner.picks.tokens
     row_bytes = sweep_input.row_bytes(asked.shape[1], AHEAD)
+    donated = sweep_input.plan.donated_blocks
     own_blocks = Blocks(runner.blocks.rows // runner.devices, runner.blocks.runs)
-    needed = sweep_bytes(runner.config, itemsize, packed.row_length, own_blocks, row_bytes, alive=alive)
+    needed = sweep_bytes(
+        runner.config, itemsize, packed.row_length, own_blocks, row_bytes, alive=alive, donated=donated
+    )
     if runner.picks is not None and jax.default_backend() == "cpu":
         needed += STEPS_BYTES * (len(runner.picks.widths(runner.blocks.rows)) - 1)
     return needed * (runner.devices if jax.default_backend() == "cpu" else 1)
