@@ -101,6 +101,11 @@ def collections(config, spans):
     )
 
 
+def draw_spans(rng, lengths):
+    """The spans of texts, of which the last occurs."""
+    return [*(rng.integers(-1, 3, length) for length in lengths[:-1]), np.full(lengths[-1], 2)]
+
+
 def change_of(layer, head, place, mode, share, at):
     return ab.Change(layer, head, mode, share, place, at)
 
@@ -127,8 +132,7 @@ def check_engine_is_oracle(data):
         rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
         lengths = data.draw(st.lists(st.integers(1, 11), min_size=1, max_size=7))
         examples = encodings(model.config, rng, lengths)
-        spans = [rng.integers(-1, 3, length) for length in lengths] if data.draw(st.booleans()) else None
-        spans = None if spans is None else [*spans[:-1], np.full(lengths[-1], 2)]  # so that all three occur
+        spans = draw_spans(rng, lengths) if data.draw(st.booleans()) else None
         ablations = [
             ab.Ablation(str(number), tuple(change_of(*where, *how) for where, how in one.items()))
             for number, one in enumerate(data.draw(collections(model.config, 0 if spans is None else 3)))

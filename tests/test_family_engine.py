@@ -23,7 +23,15 @@ from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.model import packed_layer
 from tests.families import config_of, sometimes
-from tests.test_engine import CLOSE, collections, oracle, sum_over_tokens, word_logits_of_first
+from tests.test_engine import (
+    CLOSE,
+    change_of,
+    collections,
+    draw_spans,
+    oracle,
+    sum_over_tokens,
+    word_logits_of_first,
+)
 from tests.test_journal import TINY_PARTS, StopAfter
 from tests.tiny import compiled_alike, encodings, largest_difference, random_model
 
@@ -54,7 +62,7 @@ def check(family, size, name, dtype, rng, ablations, lengths, **options):
     shape = (config.num_hidden_layers, config.num_attention_heads, config.head_dim)
     means = rng.normal(size=shape).astype(model.numerics.wide)
     found = engine.sweep(model, examples, ablations, READOUTS[name][1], means=means, donors=donors, **options)
-    expected = oracle(model, examples, ablations, READOUTS[name][1], means, donors)
+    expected = oracle(model, examples, ablations, READOUTS[name][1], means, donors, options.get("spans"))
     assert largest_difference(found.outputs, expected) <= CLOSE[dtype]
     return found
 
@@ -99,9 +107,11 @@ def check_any(data):
     name, dtype = data.draw(st.sampled_from(sorted(READOUTS))), data.draw(st.sampled_from(sorted(CLOSE)))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     with jax.enable_x64(dtype == "float64"):
+        lengths = data.draw(st.lists(st.integers(1, 13), min_size=1, max_size=7))
+        spans = draw_spans(rng, lengths) if data.draw(st.booleans()) else None
         ablations = [
-            ab.Ablation(str(number), tuple(ab.Change(*head, *how) for head, how in one.items()))
-            for number, one in enumerate(data.draw(collections(config_of(family, size))))
+            ab.Ablation(str(number), tuple(change_of(*where, *how) for where, how in one.items()))
+            for number, one in enumerate(data.draw(collections(config_of(family, size), 0 if spans is None else 3)))
         ]
         check(
             family,
@@ -110,7 +120,8 @@ def check_any(data):
             dtype,
             rng,
             ablations,
-            data.draw(st.lists(st.integers(1, 13), min_size=1, max_size=7)),
+            lengths,
+            spans=spans,
             row_length=data.draw(st.sampled_from([13, 16, 24])),
             one_per_row=data.draw(st.booleans()),
             tokens_at_once=data.draw(st.sampled_from([1, 48, 96])),
