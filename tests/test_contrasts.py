@@ -13,6 +13,7 @@ from bertjax.attribution import patch_paths
 from bertjax.data import Tokenizer
 from bertjax.errors import BertjaxError, ConfigError, DataError
 from bertjax.interventions import readouts
+from tests.browser import assert_quiet, browser_needed, is_shown, rows_of, start_browser, text_of, wait_for
 
 SMALL = Path(__file__).parents[1] / "experiments/data/small_mlm"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -79,6 +80,22 @@ def test_patches_are_read_plotted_and_shown(patched, tmp_path):
     assert results.plot("patches", metric="score").axes
     assert cli.main(["report", str(path / "out")]) == 0
     assert cli.main(["show", str(path / "out")]) == 0
+
+
+@browser_needed
+def test_the_page_shows_the_grids_and_what_cells_did(patched):
+    results, _ = patched
+    browser = start_browser()
+    try:
+        browser.get(results.report().as_uri())
+        wait_for(lambda: browser.execute_script("return document.body.dataset.ready"))
+        assert is_shown(browser, "picture")
+        assert browser.execute_script("return document.getElementById('picture').naturalWidth") > 500
+        assert "Share restored is above 0 for" in text_of(browser, "#sentence")
+        assert len(rows_of(browser, "table")) == len(results.names)
+        assert_quiet(browser)
+    finally:
+        browser.quit()
 
 
 def test_the_other_direction_loses_what_this_one_restores():

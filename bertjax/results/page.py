@@ -7,6 +7,7 @@ package. Everything that comes from data is text in a JSON element; the program 
 import base64
 import gzip
 import importlib.resources
+import io
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ from bertjax.formatting import FORMULA, count_of, finite, to_json
 from bertjax.paths import user_path
 from bertjax.results.contents import Contents
 from bertjax.results.examples import shown
+from bertjax.results.figures import make_figure
 from bertjax.results.table import COLUMNS
 
 MOST_ABLATIONS = 2000  # on the page; beyond that, only those with the largest effects
 DIGITS = 12
+PIXELS_PER_INCH = 130  # of pictures
 PARTS = {"STYLE": "page.css", "PLOTLY": None, "CHARTS": "charts.js", "PROGRAM": "page.js"}
 
 
@@ -93,7 +96,17 @@ def page_data(saved: Contents) -> dict[str, Any]:
         "examples": choose_examples(saved, kept),
         "attention": pack_attention(saved),
         "facts": _facts(saved),
+        "picture": _picture(saved),
     }
+
+
+def _picture(saved: Contents) -> str:
+    """The grids of patches as PNG, in base64; empty for other results, whose charts are drawn by the page itself."""
+    if "patching" not in saved.summary or saved.kind == "head":
+        return ""
+    buffer = io.BytesIO()
+    make_figure(saved).savefig(buffer, format="png", dpi=PIXELS_PER_INCH, metadata={"Software": None})
+    return base64.b64encode(buffer.getvalue()).decode()
 
 
 def _metric(saved: Contents, name: str) -> dict[str, Any]:

@@ -96,8 +96,9 @@
 
   function open(place) {
     state.chosen = place;
-    const [layer, head] = data.heads[place][0].split("=")[0].split("."); // of a layer or a set the first
-    if (byId("layer").value !== "") {
+    const first = data.heads[place][0]; // of a layer or a set; places of whole layers name none
+    if (first !== undefined && byId("layer").value !== "") {
+      const [layer, head] = first.split("=")[0].split(".");
       byId("layer").value = layer;
       byId("head").value = head;
     }
@@ -415,6 +416,8 @@
     document.title = data.title;
     setText("title", data.title);
     for (const place of document.querySelectorAll(".kinds")) place.textContent = `${data.kind}s`;
+    byId("picture").classList.toggle("hidden", !data.picture);
+    if (data.picture) byId("picture").src = `data:image/png;base64,${data.picture}`;
     for (const place of document.querySelectorAll(".of-map")) place.classList.toggle("hidden", !isMap);
     for (const place of document.querySelectorAll(".of-bars")) place.classList.toggle("hidden", isMap);
     fill(byId("metric"), data.metrics.map(metric => [metric.name, metric.label]));
