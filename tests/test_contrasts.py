@@ -10,7 +10,7 @@ import pytest
 import bertjax
 from bertjax import cli, collate
 from bertjax.attribution import patch_paths
-from bertjax.data import Tokenizer
+from bertjax.data import Tokenizer, draw
 from bertjax.errors import BertjaxError, ConfigError, DataError
 from bertjax.interventions import readouts
 from tests.browser import assert_quiet, browser_needed, is_shown, rows_of, start_browser, text_of, wait_for
@@ -120,7 +120,7 @@ def test_heads_and_tokens_of_a_masked_model():
         {"template": template, "clean": noun, "corrupted": f"{noun}s", "good": "was", "bad": "were"} for noun in NOUNS
     ]
     rows[2]["corrupted"] = "unbelievablenesses"  # of another number of pieces
-    found = bertjax.patch(SMALL, rows, places=["head_outputs", "keys"], heads=["1.1", "3.7"], limit=5, progress=False)
+    found = bertjax.patch(SMALL, rows[:5], places=["head_outputs", "keys"], heads=["1.1", "3.7"], progress=False)
     told = found.summary["patching"]
     assert found.summary["data"]["examples"] == 4
     assert told["spans"][:3] == ["0 [CLS]", "1 the", "2 house/houses ..."]
@@ -244,6 +244,26 @@ def test_an_interrupted_grid_resumes(tmp_path):
     found = bertjax.patch(MINILM, PAIRS, **options, progress=False)
     assert [row.score for row in found.rows_of()] == [row.score for row in whole.rows_of()]
     assert not (tmp_path / "out" / "patches").exists()
+
+
+def test_ids_are_kept_and_a_limit_draws(tmp_path):
+    rows = [{**PAIRS[0], "id": number} for number in (7, 3, 5, 9)]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    whole, given = (
+        bertjax.patch(MINILM, own, places=["hidden_states"], limit=2, seed=1, progress=False) for own in (file, rows)
+    )
+    ids = [[example["id"] for example in found.examples] for found in (whole, given)]
+    assert ids == [[rows[number]["id"] for number in draw(4, 2, 1)]] * 2
+    assert whole.summary["mode"]["title"] == "patched from the other text"
+
+
+def test_paths_refuse_what_they_do_not_have():
+    options = {"receivers": {"keys": ["0.1"]}, "progress": False}
+    with pytest.raises(BertjaxError, match="no head comes before the receivers"):
+        bertjax.head_paths(MINILM, PAIRS[:3], **options)
+    with pytest.raises(BertjaxError, match="leave memory and attention out"):
+        bertjax.head_paths(MINILM, PAIRS[:3], **options, attention="fused")
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,18 @@ def test_patches_that_cannot_be_are_refused(small, rng, refused, message):
         refused(small, model(**call))
 
 
+@pytest.mark.parametrize("kind", ["states", "vectors", "tokens"])
+def test_the_plain_sweep_refuses_what_it_would_not_do(small, rng, kind):
+    model, call = random_model(BertModel, small), arguments(small, rng)
+    override = {
+        "states": patching.replaced(small, "hidden_states", {0: np.ones(12)}),
+        "vectors": patching.replaced(small, "keys", {"0.1": np.ones(4)}),
+        "tokens": patching.at_tokens(bertjax.overrides.zero(small, ["0.1"]), np.ones((1, 1))),
+    }[kind]
+    with pytest.raises(OverrideError, match="tokens or places cannot be swept"):
+        plain.sweep(model, [(range(4), call)], [override], readouts.hidden_state)
+
+
 def test_a_patch_for_another_batch_is_refused(small, rng):
     model, call = random_model(BertModel, small), arguments(small, rng)
     patch = patching.patched(small, "hidden_states", [1], model(**call))

@@ -49,16 +49,19 @@ def patch_paths(
 
     Raises:
         InputError: no receivers, or other places than queries, keys and values.
-        OverrideError: a head that does not exist, or a sender that no receiver comes after.
+        OverrideError: a head that does not exist, a sender that no receiver comes after, or no sender at all.
     """
     config = model.config
     named = _parse_receivers(config, receivers)
     last = max(layer for heads in named.values() for layer, _ in heads)
-    asked = [*every_head(config)] if senders is None else [parse_head(head, config) for head in senders]
+    named_senders = every_head(config) if senders is None else (parse_head(head, config) for head in senders)
+    asked = list(dict.fromkeys(named_senders))
     chosen = [head for head in asked if head[0] < last]
     if senders is not None and len(chosen) < len(asked):
         late = next(head for head in asked if head[0] >= last)
         raise OverrideError(f"no receiver comes after head {late[0]}.{late[1]}: the last is in layer {last}")
+    if not chosen:
+        raise OverrideError(f"no head comes before the receivers, the last of which are in layer {last}")
     own, donor, inputs = model(batch), model(donors), model.inputs(batch)
     found = []
     for number, sender in enumerate(chosen):

@@ -242,8 +242,16 @@ def _check_for_all(config: BertConfig, overrides: Overrides, inputs: Inputs) -> 
     """An override in a sweep means the same in every example, whatever its length."""
     edges, outputs = overrides.edges, overrides.outputs
     single = edges is not None and bool((np.asarray(edges.example) >= 0).any())
-    if single or overrides.weights is not None or (outputs is not None and outputs.values.shape[1:3] != (1, 1)):
-        raise OverrideError("an override for single examples or tokens cannot be swept: use plain.run on one batch")
+    at_tokens = any(part is not None for part in (overrides.tokens, overrides.vectors, overrides.states))
+    if (
+        single
+        or at_tokens
+        or overrides.weights is not None
+        or (outputs is not None and outputs.values.shape[1:3] != (1, 1))
+    ):
+        raise OverrideError(
+            "an override for single examples, tokens or places cannot be swept: use plain.run on one batch"
+        )
     check_overrides(config, overrides, inputs)
 
 

@@ -8,6 +8,7 @@ stand `good` and `bad`, two words for the one place that `[MASK]`, `<mask>` or `
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from bertjax.machine import memory_left
 from bertjax.paths import user_path
 
 CONTRASTS = Task("contrasts", ("clean", "corrupted"), "", None, metrics=())
-COLUMNS = ("clean", "corrupted", "template", "good", "bad", "second", "id")
+COLUMNS, ID = ("clean", "corrupted", "template", "good", "bad", "second"), "id"
 PLACE = "{}"
 
 
@@ -42,39 +43,41 @@ class Contrasts:
         more = {name: tuple(values[index] for index in indices) for name, values in self.more.items()}
         return Contrasts(self.examples.take(indices), more)
 
+    def limited(self, limit: int | None, seed: int) -> "Contrasts":
+        """At most so many, drawn with a seed; all for None."""
+        count = len(self.examples)
+        return self if limit is None or limit >= count else self.take(draw(count, limit, seed))
 
-def contrasts_of_rows(rows: Sequence[Mapping[str, str]]) -> Contrasts:
+
+def contrasts_of_rows(rows: Sequence[Mapping[str, Any]]) -> Contrasts:
     """Contrasts from dicts with the columns of a file.
 
     Raises:
         DataError: a row that is no contrast.
     """
     given = arguments.several(rows, "contrasts", "a list of dicts with 'clean' and 'corrupted'", Mapping, DataError)
-    names = {name for row in given for name in row} & {*COLUMNS}
+    names = {name for row in given for name in row} & {*COLUMNS, ID}
     for number, row in enumerate(given):
-        if missing := sorted(name for name in names if not isinstance(row.get(name), str)):
+        if missing := sorted(name for name in names if name not in row or (name != ID and type(row[name]) is not str)):
             raise DataError(f"contrast {number} (from 0) has no text {missing[0]!r}, which others have")
     return _contrasts({name: tuple(row[name] for row in given) for name in names}, "given", _raise)
 
 
-def read_contrasts(
-    path: str | Path, limit: int | None = None, seed: int | None = None, memory: int | None = None
-) -> Contrasts:
+def read_contrasts(path: str | Path, memory: int | None = None) -> Contrasts:
     """Contrasts of a file: TSV, CSV, JSONL or Parquet, also compressed.
 
     Args:
-        limit: at most so many, drawn with `seed`.
         memory: bytes that this process may hold while reading.
 
     Raises:
         DataError: it cannot be read, or a line is no contrast.
     """
     file = user_path(path, DataError)
-    table = read_table(file, CONTRASTS, lambda found, where: {*COLUMNS} & {*found}, memory_left(memory))
-    columns = {name: texts_of(table, name) for name in COLUMNS if name in table.columns}
-    found = _contrasts(columns, str(file), table.error)
-    count = len(found.examples)
-    return found if limit is None or limit >= count else found.take(draw(count, limit, seed or 0))
+    table = read_table(file, CONTRASTS, lambda found, where: {*COLUMNS, ID} & {*found}, memory_left(memory))
+    columns: dict[str, tuple[Any, ...]] = {name: texts_of(table, name) for name in COLUMNS if name in table.columns}
+    if ID in table.columns:
+        columns[ID] = tuple(table.column(ID))
+    return _contrasts(columns, str(file), table.error)
 
 
 def _raise(row: int, problem: str) -> DataError:
@@ -82,7 +85,7 @@ def _raise(row: int, problem: str) -> DataError:
 
 
 def _contrasts(
-    columns: Mapping[str, tuple[str, ...]], source: str, error: Callable[[int, str], DataError]
+    columns: Mapping[str, tuple[Any, ...]], source: str, error: Callable[[int, str], DataError]
 ) -> Contrasts:
     """Contrasts of columns, templates filled in."""
     for name in ("clean", "corrupted"):
@@ -98,7 +101,7 @@ def _contrasts(
     if ("good" in columns) != ("bad" in columns):
         raise DataError(f"{source}: give both good and bad, the words for the masked place, or none")
     count = len(texts["clean"])
-    ids = columns.get("id", ())
+    ids = tuple(value if isinstance(value, int) else str(value) for value in columns.get(ID, ()))
     examples = Examples(
         CONTRASTS,
         ids if len(set(ids)) == count else tuple(range(count)),

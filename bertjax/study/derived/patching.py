@@ -50,6 +50,10 @@ ALLOWED = (
     "attention",
     "memory",
 )
+DEFINITION = (
+    "what is at a place replaced by what is there on the other text of the contrast (activation patching; Vig et al. "
+    "2020, Meng et al. 2022)"
+)
 WHOLE = "everything"  # the run that is the donor's own: the stream before layer 0 is all that a text is to the model
 
 
@@ -90,7 +94,8 @@ class Grid:
         Raises:
             OverrideError: a head that does not exist.
         """
-        chosen = [*every_head(config)] if heads is None else [parse_head(head, config) for head in heads]
+        named = every_head(config) if heads is None else (parse_head(head, config) for head in heads)
+        chosen = list(dict.fromkeys(named))
         cells = []
         for place in self.places:
             rows = chosen if PLACES[place].of_heads else [(layer, 0) for layer in range(config.num_hidden_layers)]
@@ -228,9 +233,8 @@ def load_contrasts(
     if contrasts is None:
         assert settings.data is not None
         memory = budget_of_texts(settings.memory_budget)
-        contrasts = read_contrasts(settings.data, settings.limit, settings.seed, memory)
-    elif settings.limit is not None:
-        contrasts = contrasts.take(range(min(settings.limit, len(contrasts.examples))))
+        contrasts = read_contrasts(settings.data, memory)
+    contrasts = contrasts.limited(settings.limit, settings.seed)
     tokenizer = Tokenizer.from_pretrained(directory)
     length = min(settings.max_length or DEFAULT_LENGTH, model.config.max_tokens)
     found = encode_contrasts(model, tokenizer, contrasts, length, spans)
@@ -324,7 +328,9 @@ def conclude_patches(
     numbers = np.stack([scores, *(np.broadcast_to(scores[run], scores.shape) for run in (0, 1))], axis=-1)
     ends = {"own_score": float(scores[0].mean()), "donor_score": float(scores[1].mean())}
     described = {**told, "score": job.texts.scored.label, **ends}
-    return Outcome(job, TaskResult(numbers[0], numbers[2:], tuple(job.ablations)), None, {"patching": described})
+    result = TaskResult(numbers[0], numbers[2:], tuple(job.ablations))
+    mode = {"name": MODE, "definition": DEFINITION, "title": "patched from the other text"}
+    return Outcome(job, result, None, {"patching": described, "mode": mode})
 
 
 def _head(change: Change) -> int | None:

@@ -141,6 +141,10 @@ def run_paths(
         OutputError: the directory cannot be written, or holds results already.
         BertjaxError: whatever is wrong with model, contrasts or settings.
     """
+    if settings.memory is not None or settings.attention not in ("auto", "explicit"):
+        raise InputError(
+            "paths are computed by calls of the model with explicit attention: leave memory and attention out"
+        )
     load = partial(load_contrasts, "regions", paths.into, contrasts, say)
     run = partial(_run, paths, say, progress, keep)
     settings = replace(settings_of_patches(settings, contrasts), attention="explicit")
