@@ -2,6 +2,7 @@
 
 from bertjax.data.arrow_tables import is_saved_dataset
 from bertjax.data.formats.contrasts import CONTRASTS, Contrasts, contrasts_of_rows, read_contrasts
+from bertjax.data.formats.pairs import MARKS, fill_place
 from bertjax.data.loading import load_examples
 from bertjax.data.local_files import glue_file
 from bertjax.data.tasks import (
@@ -29,6 +30,7 @@ from bertjax.data.tokenizer import Encoding, Tokenizer, batches_by_length, colla
 __all__ = [
     "CONTRASTS",
     "CUSTOM",
+    "MARKS",
     "MASKED",
     "SAMPLE",
     "TASKS",
@@ -48,6 +50,7 @@ __all__ = [
     "collate",
     "contrasts_of_rows",
     "draw",
+    "fill_place",
     "glue_file",
     "is_saved_dataset",
     "load_examples",

@@ -4,6 +4,7 @@ from bertjax.tasks.encoded import Asked, Encoded, TaskResult, batch_encodings
 from bertjax.tasks.encoding import encode_examples, is_regression
 from bertjax.tasks.forms import FORMS, Chosen, Form, cosine, label_order, metrics_of, positive_label
 from bertjax.tasks.masked_words import UNKNOWN, hide, name_unknown
+from bertjax.tasks.minimal_pairs import differing_piece
 from bertjax.tasks.options import PLL, Options
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "TaskResult",
     "batch_encodings",
     "cosine",
+    "differing_piece",
     "encode_examples",
     "hide",
     "is_regression",

@@ -96,13 +96,12 @@ def encode_agreement(tokenizer: Tokenizer, examples: Examples, options: Options)
     """
     copies, kept = _Copies(), list[int]()
     for example, (bad, good) in enumerate(zip(*_sentences(tokenizer, examples, options), strict=True)):
-        pieces = zip(bad.input_ids, good.input_ids, strict=False)
-        places = [place for place, (first, second) in enumerate(pieces) if first != second]
-        if len(bad) != len(good) or len(places) != 1:
+        place = differing_piece(bad, good)
+        if place is None:
             continue
-        copies.texts.append(hide(tokenizer, good, places))
-        copies.places.append(places * 2)
-        copies.targets.append([bad.input_ids[places[0]], good.input_ids[places[0]]])
+        copies.texts.append(hide(tokenizer, good, [place]))
+        copies.places.append([place] * 2)
+        copies.targets.append([bad.input_ids[place], good.input_ids[place]])
         copies.examples.append(len(kept))
         kept.append(example)
     if not kept:
@@ -120,6 +119,13 @@ def encode_agreement(tokenizer: Tokenizer, examples: Examples, options: Options)
         kept_examples=tuple(kept),
         note=note,
     )
+
+
+def differing_piece(first: Encoding, second: Encoding) -> int | None:
+    """The only place at which two texts of as many pieces differ; None where they differ otherwise, or not at all."""
+    pieces = enumerate(zip(first.input_ids, second.input_ids, strict=False))
+    places = [place for place, (one, other) in pieces if one != other]
+    return places[0] if len(first) == len(second) and len(places) == 1 else None
 
 
 def grade_pair(asked: Asked, good: Bool[np.ndarray, " texts"], example: int, given: np.ndarray) -> Graded:

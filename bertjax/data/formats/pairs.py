@@ -100,11 +100,23 @@ def _filled(table: Table, name: str) -> list[tuple[str, str]]:
     for row, (template, good, bad) in enumerate(
         zip(*(_whole_texts(table, one) for one in (name, "good", "bad")), strict=True)
     ):
-        marks = [mark for mark in MARKS if mark in template]
-        if len(marks) != 1 or template.count(marks[0]) != 1:
+        filled = fill_place(template, good, bad)
+        if filled is None:
             raise table.error(row, f"{brief(template)} has no single place for the forms, marked by {MARKS[0]}")
-        pairs.append((template.replace(marks[0], good), template.replace(marks[0], bad)))
+        pairs.append(filled)
     return pairs
+
+
+def fill_place(template: str, good: str, bad: str) -> tuple[str, str] | None:
+    """A template with each of its two forms; None where it has no single place for them.
+
+    >>> fill_place("The boys [MASK] here.", "are", "is")
+    ('The boys are here.', 'The boys is here.')
+    """
+    marks = [mark for mark in MARKS if mark in template]
+    if len(marks) != 1 or template.count(marks[0]) != 1:
+        return None
+    return template.replace(marks[0], good), template.replace(marks[0], bad)
 
 
 def _whole_texts(table: Table, name: str) -> tuple[str, ...]:

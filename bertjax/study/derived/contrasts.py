@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int, Int32
 
-from bertjax.data import Contrasts, Encoding, Tokenizer, contrasts_of_rows
+from bertjax.data import MARKS, Contrasts, Encoding, Tokenizer, contrasts_of_rows, fill_place
 from bertjax.engine import Combine
 from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.formatting import count_of
@@ -25,9 +25,8 @@ from bertjax.model import (
     BertForSequenceClassification,
     PretrainedModel,
 )
-from bertjax.tasks import cosine, hide
+from bertjax.tasks import cosine, differing_piece, hide
 
-MARKS = ("[MASK]", "<mask>", "***mask***")
 SPANS = ("auto", "tokens", "regions")
 CHANGED = "changed"
 REGIONS = ("first", "before", CHANGED, "after", "masked", "other text", "special")
@@ -204,31 +203,27 @@ def _masked(
 
     None where the words are of several pieces.
     """
-    filled = [_filled(text, number, contrasts.more) for number, text in enumerate(texts)]
+    filled = [_fill(text, number, contrasts.more) for number, text in enumerate(texts)]
     good, bad = (
         tokenizer.encode([pair[which] for pair in filled], contrasts.more.get("second"), max_length, word_ids=True)
         for which in (0, 1)
     )
     found: list[tuple[Encoding, tuple[int, int, int] | None] | None] = []
     for own, other in zip(good, bad, strict=True):
-        place = _place(own, other)
-        found.append(None if place is None else (hide(tokenizer, own, [place[0]]), place))
+        place = differing_piece(own, other)
+        if place is None:
+            found.append(None)
+            continue
+        found.append((hide(tokenizer, own, [place]), (place, own.input_ids[place], other.input_ids[place])))
     return found
 
 
-def _filled(text: str, number: int, more: Mapping[str, tuple[str, ...]]) -> tuple[str, str]:
+def _fill(text: str, number: int, more: Mapping[str, tuple[str, ...]]) -> tuple[str, str]:
     """A text with the good and with the bad word at its masked place."""
-    marks = [mark for mark in MARKS if mark in text]
-    if len(marks) != 1 or text.count(marks[0]) != 1:
+    filled = fill_place(text, more["good"][number], more["bad"][number])
+    if filled is None:
         raise DataError(f"contrast {number} (from 0) has no single masked place, marked by {MARKS[0]}")
-    return text.replace(marks[0], more["good"][number]), text.replace(marks[0], more["bad"][number])
-
-
-def _place(good: Encoding, bad: Encoding) -> tuple[int, int, int] | None:
-    """Where two texts differ, in one piece alone, and in which; None where they differ otherwise."""
-    pairs = enumerate(zip(good.input_ids, bad.input_ids, strict=False))
-    differ = [(place, first, second) for place, (first, second) in pairs if first != second]
-    return differ[0] if len(good) == len(bad) and len(differ) == 1 else None
+    return filled
 
 
 def _spans(sides: _Sides, spans: str) -> tuple[list[Int[np.ndarray, " _"]], tuple[str, ...]]:

@@ -143,11 +143,22 @@ def patch(
     >>> [row.name for row in sorted(found.rows_of("restored"), key=lambda row: -row.score)[:1]]
     ['hidden_states 0 at 4']
     """
-    rows = None if isinstance(contrasts, str | Path) else contrasts_of_rows(contrasts)
-    data = contrasts if isinstance(contrasts, str | Path) else None
-    settings = settings_of_options(options, model=model, data=data)
     grid = Grid(tuple(places), spans, into)
-    return call(partial(run_patching, grid=grid, contrasts=rows), settings, progress, "patching")
+    return call_on_contrasts(partial(run_patching, grid=grid), model, contrasts, options, progress)
+
+
+def call_on_contrasts(
+    run: Callable[..., Results],
+    model: str | Path,
+    contrasts: str | Path | Sequence[Mapping[str, str]],
+    options: Mapping[str, Any],
+    progress: Progress | bool,
+) -> Results:
+    """Run patches as a call does, on the contrasts of a file or of dicts."""
+    in_file = isinstance(contrasts, str | Path)
+    settings = settings_of_options(options, model=model, data=contrasts if in_file else None)
+    given = None if isinstance(contrasts, str | Path) else contrasts_of_rows(contrasts)
+    return call(partial(run, contrasts=given), settings, progress, "patching")
 
 
 def run_patching(

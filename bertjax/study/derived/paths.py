@@ -17,19 +17,19 @@ from jaxtyping import Array, Float
 from bertjax import arguments
 from bertjax.attribution import RECEIVING, patch_paths
 from bertjax.checkpoints import DEFAULT_MODEL
-from bertjax.data import Contrasts, Encoding, collate, contrasts_of_rows
+from bertjax.data import Contrasts, Encoding, collate
 from bertjax.errors import InputError
 from bertjax.interventions import HEAD_OUTPUTS, Readout, ablation, readouts
 from bertjax.model import BertForSentenceEmbedding, ModelOutput
 from bertjax.progress import Progress, silent
 from bertjax.results import Results
-from bertjax.study.derived.frame import Outcome, call, run_derived
-from bertjax.study.derived.job import settings_of_options
+from bertjax.study.derived.frame import Outcome, run_derived
 from bertjax.study.derived.options import JobOptions
 from bertjax.study.derived.patching import (
     INTO,
     MODE,
     PatchingJob,
+    call_on_contrasts,
     conclude_patches,
     introduce_patches,
     load_contrasts,
@@ -109,12 +109,9 @@ def head_paths(
     >>> found.names
     ['0.1', '0.2']
     """
-    rows = None if isinstance(contrasts, str | Path) else contrasts_of_rows(contrasts)
-    data = contrasts if isinstance(contrasts, str | Path) else None
-    settings = settings_of_options(options, model=model, data=data)
     named = {place: tuple(heads) for place, heads in receivers.items()}
     paths = Paths(named, into, freeze_feed_forward)
-    return call(partial(run_paths, paths=paths, contrasts=rows), settings, progress, "patching")
+    return call_on_contrasts(partial(run_paths, paths=paths), model, contrasts, options, progress)
 
 
 def run_paths(
