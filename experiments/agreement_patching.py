@@ -30,7 +30,7 @@ from bertjax.errors import DataError, InputError
 from bertjax.evidence import Measure, Q, rank_correlation
 from bertjax.model import BertForMaskedLM, BertForPreTraining
 from bertjax.paths import open_data, user_path
-from bertjax.plots import Grid, make_grids, save_page
+from bertjax.plots import grids_of_cells, make_grids, save_page
 from bertjax.study import STREAMS
 from experiments.disabling.summary_lines import table_of
 from experiments.shared.program import Outcome, Run, draw_sample, make_parser, run_program, short_name
@@ -42,11 +42,6 @@ TEMPLATES = (
     "the {} of the islands [MASK] found in the north .",
 )
 VERBS = ("was", "were")  # of a singular noun, of a plural one
-TITLES = {
-    "hidden_states": "residual stream, before the layer",
-    "attention_outputs": "what attention adds",
-    "feed_forward_outputs": "what the feed-forward layer adds",
-}
 BEST = 6  # heads in the table
 
 
@@ -215,16 +210,10 @@ def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
 
 
 def _draw(numbers: Mapping[str, Any], number: int, path: Path) -> None:
-    one, layers = numbers["results"]["templates"][number], numbers["results"]["layers"]
-    told, grids = one["streams"], []
-    for place in told["places"]:
-        shape = layers, len(told["spans"])
-        changes, found = np.full(shape, np.nan), np.zeros(shape, bool)
-        for cell, share, q in zip(told["cells"], told["score"], told["q"], strict=True):
-            if cell["place"] == place:
-                changes[cell["layer"], cell["span"]] = 100 * share
-                found[cell["layer"], cell["span"]] = q is not None and q < Q
-        grids.append(Grid(TITLES[place], [str(layer) for layer in range(layers)], changes, found))
+    one = numbers["results"]["templates"][number]
+    told = one["streams"]
+    found = np.array([q is not None and q < Q for q in told["q"]])
+    grids = grids_of_cells(told["cells"], len(told["spans"]), 100 * np.array(told["score"], np.float64), found)
     subtitle = f"{short_name(numbers['settings']['model'])}: {one['template']}, {told['contrasts']} contrasts"
     measure = Measure("Share restored", of_effects=True)
     page = make_grids(grids, told["spans"], "Where agreement is", subtitle, measure=measure, limit=100.0)

@@ -18,7 +18,7 @@ from bertjax.plots.canvas import (
 from bertjax.plots.cells import STRENGTH, Colours, colour_cells, write_changes
 from bertjax.plots.curves import Curve, make_curves
 from bertjax.plots.distances_map import make_distances
-from bertjax.plots.grids import Grid, make_grids
+from bertjax.plots.grids import grids_of_cells, make_grids
 from bertjax.plots.heads_map import make_heads
 from bertjax.plots.pairs_map import make_pairs
 from bertjax.plots.panels import Panel, make_panels
@@ -33,7 +33,6 @@ __all__ = [
     "WIDTH",
     "Colours",
     "Curve",
-    "Grid",
     "Panel",
     "Weighed",
     "add_axes",
@@ -41,6 +40,7 @@ __all__ = [
     "choose_ticks",
     "colour_cells",
     "draw_as_shapes",
+    "grids_of_cells",
     "make_attention",
     "make_curves",
     "make_distances",

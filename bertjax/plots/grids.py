@@ -1,8 +1,8 @@
 """Grids of patches: places of a model down, spans of the text across, one grid below another."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -40,6 +40,47 @@ class Grid:
     changes: Float[np.ndarray, "rows spans"]
     significant: Bool[np.ndarray, "rows spans"]
     kind: str = "layer"
+
+
+TITLES = {
+    "hidden_states": "residual stream, before the layer",
+    "attention_outputs": "what attention adds",
+    "feed_forward_outputs": "what the feed-forward layer adds",
+    "head_outputs": "outputs of heads",
+}
+
+
+def grids_of_cells(
+    cells: Sequence[Mapping[str, Any]],
+    spans: int,
+    changes: Float[np.ndarray, " cells"],
+    significant: Bool[np.ndarray, " cells"],
+) -> list[Grid]:
+    """A grid for each place that cells name, in the order in which they do.
+
+    Args:
+        cells: of each its place, layer, head (None where the place is of a whole layer) and span.
+        spans: how many there are.
+        changes, significant: of the cells, as `Grid` has them.
+
+    >>> cells = [{"place": "keys", "layer": 1, "head": 2, "span": span} for span in (0, 1)]
+    >>> (grid,) = grids_of_cells(cells, 2, np.array([5.0, 6.0]), np.array([True, False]))
+    >>> grid.title, grid.rows, grid.changes.tolist(), grid.kind
+    ('keys of heads', ['1.2'], [[5.0, 6.0]], 'head')
+    """
+    grids = []
+    for place in dict.fromkeys(cell["place"] for cell in cells):
+        numbers = [number for number, cell in enumerate(cells) if cell["place"] == place]
+        of_heads = cells[numbers[0]]["head"] is not None
+        name = "{layer}.{head}" if of_heads else "{layer}"
+        names = [name.format(**cells[number]) for number in numbers]
+        rows = {name: row for row, name in enumerate(dict.fromkeys(names))}
+        values, found = np.full((len(rows), spans), np.nan), np.zeros((len(rows), spans), np.bool_)
+        where = [rows[name] for name in names], [cells[number]["span"] for number in numbers]
+        values[where], found[where] = changes[numbers], significant[numbers]
+        title, kind = TITLES.get(place, f"{place} of heads"), "head" if of_heads else "layer"
+        grids.append(Grid(title, [*rows], values, found, kind))
+    return grids
 
 
 def make_grids(

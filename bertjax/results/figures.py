@@ -14,9 +14,9 @@ from bertjax.evidence import Measure, coordinates_of
 from bertjax.formatting import count_of
 from bertjax.plots import (
     Curve,
-    Grid,
     Panel,
     Weighed,
+    grids_of_cells,
     make_attention,
     make_curves,
     make_distances,
@@ -202,32 +202,14 @@ def _roles(saved: Contents) -> "Figure":
     return make_panels(panels, "Where heads look", _where(saved), "% of attention", note, scale=(0.0, 100.0))
 
 
-PLACE_NAMES = {
-    "hidden_states": "residual stream, before the layer",
-    "attention_outputs": "what attention adds",
-    "feed_forward_outputs": "what the feed-forward layer adds",
-    "head_outputs": "outputs of heads",
-}
-
-
 def _patches(saved: Contents, rows: Sequence[Row], measure: Measure) -> "Figure":
     if "patching" not in saved.summary:
         raise InputError(f"{saved.source} has no patches: give results of bertjax patch")
-    told, grids = saved.summary["patching"], list[Grid]()
+    told = saved.summary["patching"]
     values = measure.factor * column(rows, "difference" if measure.of_effects else "score")
     weighed = any(row.q is not None for row in rows)
-    found = significant(rows) if weighed else np.ones(len(rows), bool)
-    for place in told["places"]:
-        numbers = [number for number, cell in enumerate(told["cells"]) if cell["place"] == place]
-        cells = [told["cells"][number] for number in numbers]
-        names = ["{layer}" if cell["head"] is None else "{layer}.{head}" for cell in cells]
-        named = [name.format(**cell) for name, cell in zip(names, cells, strict=True)]
-        order = {name: row for row, name in enumerate(dict.fromkeys(named))}
-        grid, marks = (np.full((len(order), len(told["spans"])), fill) for fill in (np.nan, False))
-        for number, cell, name in zip(numbers, cells, named, strict=True):
-            grid[order[name], cell["span"]], marks[order[name], cell["span"]] = values[number], found[number]
-        kind = "layer" if cells[0]["head"] is None else "head"
-        grids.append(Grid(PLACE_NAMES.get(place, f"{place} of heads"), [*order], grid, marks, kind))
+    found = significant(rows) if weighed else np.ones(len(rows), np.bool_)
+    grids = grids_of_cells(told["cells"], len(told["spans"]), values, found)
     title = f"{measure.label}, {told['into']} texts patched"
     note = "" if weighed else "a single contrast, not weighed against chance"
     limit = min(100.0, float(np.nanmax(np.abs(values)))) if measure.of_effects else None
