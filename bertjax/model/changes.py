@@ -79,11 +79,15 @@ class TokenShares:
         index = self.spans.reshape(*self.spans.shape, *[1] * (share.ndim - 2))
         return jnp.take_along_axis(share, index, axis=1)
 
+    def replaces(self, name: str) -> bool:
+        """Whether any run replaces what is at a place other than heads' outputs."""
+        return self.changes.places is not None and name in self.changes.places
+
     def replace(self, name: str, own: Array) -> Array:
         """What is at a place, replaced where runs replace it."""
-        replaced = None if self.changes.places is None else self.changes.places.get(name)
-        if replaced is None:
+        if self.changes.places is None or name not in self.changes.places:
             return own
+        replaced = self.changes.places[name]
         removed, patched = (self._per_token(share, own) for share in (replaced.removed, replaced.patched))
         changed = (1 - removed) * own
         donors = None if self.changes.donors is None else self.changes.donors.get(name)

@@ -114,13 +114,15 @@ def branch(
     """One layer for several runs that all start from the same hidden states: attention is computed once."""
     shares = TokenShares(changes, rows.spans, shared=True)
     own, uniform = _attention(weights, hidden, rows, recipe)
-    attended = _merge(own, weights, recipe.numerics)[None]
+    merged = _merge(own, weights, recipe.numerics)
+    stream, apart = hidden.astype(merged.dtype), shares.replaces("attention_outputs")
+    total = (merged if apart else merged + stream)[None]  # added once for all runs, where it need not be kept apart
     for share, difference in differences_of_outputs(own, uniform, shares.changes):
         through = ops.contract("bthd,hde->hbte", difference, weights.output_kernel, recipe.numerics)
         axes = "rh,hbte->rbte" if share.ndim == 2 else "rbth,hbte->rbte"
-        attended = attended + jnp.einsum(axes, share.astype(through.dtype), through, precision="highest")
-    attended = shares.replace("attention_outputs", attended)
-    total = attended + hidden.astype(attended.dtype)[None]
+        total = total + jnp.einsum(axes, share, through, precision="highest")
+    if apart:
+        total = shares.replace("attention_outputs", total) + stream[None]
     return after_attention(total, weights.after, recipe, visit=shares.replace)
 
 
