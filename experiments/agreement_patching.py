@@ -27,12 +27,12 @@ import numpy as np
 
 import bertjax
 from bertjax.errors import DataError, InputError
-from bertjax.evidence import Measure, Q, rank_correlation
+from bertjax.evidence import rank_correlation
 from bertjax.model import BertForMaskedLM, BertForPreTraining
 from bertjax.paths import open_data, user_path
-from bertjax.plots import grids_of_cells, make_grids, save_page
 from bertjax.study import STREAMS
 from experiments.disabling.summary_lines import table_of
+from experiments.shared.patches import cell_line, describe_grid, draw_grid, moved_by
 from experiments.shared.program import Outcome, Run, draw_sample, make_parser, run_program, short_name
 from experiments.words.annotated import import_optional
 
@@ -110,8 +110,8 @@ def compute(run: Run) -> Outcome:
         heads = partial(patch, places=["head_outputs"], spans="regions")
         rows = contrasts_of(template, nouns)
         streams, of_heads = patch(rows, spans="tokens"), heads(rows)
-        moved = [_moved(results) for results in (of_heads, heads(controls_of(template, nouns)))]
-        found.append({"template": template, "streams": _describe(streams), "heads": _describe(of_heads)})
+        moved = [moved_by(results) for results in (of_heads, heads(controls_of(template, nouns)))]
+        found.append({"template": template, "streams": describe_grid(streams), "heads": describe_grid(of_heads)})
         found[-1] |= {"moved": moved[0].tolist(), "moved_by_nouns": moved[1].tolist()}
         values[f"template_{number}"] = np.asarray(of_heads.outputs["outputs"][..., 0])
     model = run.model.config
@@ -119,31 +119,6 @@ def compute(run: Run) -> Outcome:
     numbers = {"settings": {"model": run.options.model}, "results": results}
     pictures = figures(numbers)
     return Outcome(results, values, pictures.pop("figure"), tables(numbers).split("\n"), pictures)
-
-
-def _moved(results: bertjax.Results) -> np.ndarray:
-    """By how much each cell moves the score of a contrast, the mean size."""
-    outputs = np.asarray(results.outputs["outputs"], np.float64)
-    return np.abs(outputs[..., 0] - outputs[..., 1]).mean(axis=1).round(5)
-
-
-def _describe(results: bertjax.Results) -> dict[str, Any]:
-    """What is kept of a grid: cells, and the share that each restores with its doubt."""
-    told, rows = dict(results.summary["patching"]), results.rows_of()
-    kept = {name: [_rounded(getattr(row, name)) for row in rows] for name in ("score", "low", "high", "q")}
-    return {**told, "contrasts": results.summary["data"]["examples"], **kept}
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.5g}")
-
-
-def _cell(grid: Mapping[str, Any], number: int) -> str:
-    """A cell's place with its share and interval, in points."""
-    cell = grid["cells"][number]
-    name = str(cell["layer"]) if cell["head"] is None else f"{cell['layer']}.{cell['head']}"
-    share, low, high = (100 * grid[part][number] for part in ("score", "low", "high"))
-    return f"{name} at {grid['spans'][cell['span']]}: {share:.0f} ({low:.0f} to {high:.0f})".replace("-", "−")
 
 
 def tables(numbers: Mapping[str, Any]) -> str:
@@ -156,7 +131,7 @@ def tables(numbers: Mapping[str, Any]) -> str:
         best = []
         for place in STREAMS:
             later = [n for n, cell in enumerate(grid["cells"]) if cell["place"] == place and cell["layer"]]
-            best.append(_cell(grid, max(later, key=lambda n: grid["score"][n])))
+            best.append(cell_line(grid, max(later, key=lambda n: grid["score"][n])))
         ends = f"{grid['own_score']:.2f} to {grid['donor_score']:.2f}".replace("-", "−")
         rows.append([one["template"], str(grid["contrasts"]), ends, *best])
     first = table_of(["template", "contrasts", "score (nats)", *(f"{place}, from layer 1" for place in STREAMS)], rows)
@@ -212,12 +187,8 @@ def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
 def _draw(numbers: Mapping[str, Any], number: int, path: Path) -> None:
     one = numbers["results"]["templates"][number]
     told = one["streams"]
-    found = np.array([q is not None and q < Q for q in told["q"]])
-    grids = grids_of_cells(told["cells"], len(told["spans"]), 100 * np.array(told["score"], np.float64), found)
     subtitle = f"{short_name(numbers['settings']['model'])}: {one['template']}, {told['contrasts']} contrasts"
-    measure = Measure("Share restored", of_effects=True)
-    page = make_grids(grids, told["spans"], "Where agreement is", subtitle, measure=measure, limit=100.0)
-    save_page(page, path)
+    draw_grid(told, "Where agreement is", subtitle, path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

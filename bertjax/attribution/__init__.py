@@ -8,7 +8,16 @@ from bertjax.attribution.gradients import (
     normalise_by_layer,
 )
 from bertjax.attribution.interactions import interaction_metrics, pair_interactions, with_singles
-from bertjax.attribution.learned_gates import GateLearner, Learning, draw_gates, probabilities_open
+from bertjax.attribution.learned_gates import (
+    AT_FIRST,
+    HIGHEST,
+    LOWEST,
+    TEMPERATURE,
+    GateLearner,
+    Learning,
+    draw_gates,
+    probabilities_open,
+)
 from bertjax.attribution.losses import ablated_losses
 from bertjax.attribution.paths import RECEIVING, patch_paths
 from bertjax.attribution.pruning import gradient_costs, heads_left, magnitudes, order_by, steps_of
@@ -25,8 +34,12 @@ from bertjax.attribution.shapley import (
 from bertjax.attribution.trust import Trust, compare_with_exact
 
 __all__ = [
+    "AT_FIRST",
+    "HIGHEST",
+    "LOWEST",
     "NUMBERS",
     "RECEIVING",
+    "TEMPERATURE",
     "Drawn",
     "GateLearner",
     "HeadGradients",

@@ -248,6 +248,7 @@ def estimate(
     combine: Combine | None = None,
     at: Sequence[Sequence[int]] | Int[np.ndarray, "examples wanted"] | None = None,
     targets: Any = None,
+    spans: Sequence[Any] | None = None,
     memory: int | str | None = None,
     attention: str = "auto",
     tokenizer: Tokenizer | None = None,
@@ -270,6 +271,7 @@ def estimate(
         donors=examples,
         at=at,
         targets=targets,
+        spans=spans,
         attention=attention,
         tokenizer=tokenizer,
     )

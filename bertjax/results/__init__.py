@@ -13,7 +13,7 @@ from bertjax.results.directory import (
     write_outputs,
     write_results,
 )
-from bertjax.results.figures import make_figure
+from bertjax.results.figures import make_figure, pruning_curves
 from bertjax.results.page import write_page
 from bertjax.results.results import Results, make_results
 from bertjax.results.summary import Entry
@@ -38,6 +38,7 @@ __all__ = [
     "make_results",
     "measure_of",
     "output_arrays",
+    "pruning_curves",
     "read_complete",
     "read_results",
     "show_table",

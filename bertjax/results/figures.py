@@ -100,7 +100,7 @@ def make_figure(
     if figure == "roles" or (figure == "auto" and metric is None and saved.summary["outputs"] == "roles"):
         return _roles(saved)
     if figure == "curves" or (figure == "auto" and "pruning" in saved.summary):
-        return _curves(saved, rows, measure)
+        return _curves(saved, metric, measure)
     if figure == "map" and saved.kind != "head":
         raise InputError(f"{saved.source} has no single heads to map, but {saved.kind}s: --figure ranking")
     return _overview(saved, rows, measure, "map" if figure == "auto" and saved.kind == "head" else figure)
@@ -235,10 +235,19 @@ def _distances(saved: Contents) -> "Figure":
     return make_distances(saved.names, layers, points, tree, title, _where(saved), note=note)
 
 
-def _curves(saved: Contents, rows: Sequence[Row], measure: Measure) -> "Figure":
+def pruning_curves(saved: Contents, metric: str | None = None) -> list[Curve]:
+    """The scores along each order in which heads go, as `bertjax prune` left them; of random orders all in one curve.
+
+    Args:
+        metric: by default the main one.
+
+    Raises:
+        InputError: the results are not of `bertjax prune`.
+    """
     if "pruning" not in saved.summary:
         raise InputError(f"{saved.source} has no orders in which heads go: give results of bertjax prune")
-    by_name, points = {row.name: row for row in rows}, saved.summary["pruning"]["points"]
+    measure = saved.measure(metric)
+    by_name, points = {row.name: row for row in saved.rows_of(metric)}, saved.summary["pruning"]["points"]
     drawn, curves = list[Float[np.ndarray, " points"]](), list[Curve]()
     for order in saved.summary["pruning"]["orders"]:
         own = [by_name[order["runs"][str(left)]] for left in points]
@@ -253,10 +262,15 @@ def _curves(saved: Contents, rows: Sequence[Row], measure: Measure) -> "Figure":
         curves.append(_curve("gates", own, measure, np.array(left)))
     if drawn:
         curves.append(Curve("random", np.stack(drawn)))
-    model = saved.summary["model"]
-    every = model["layers"] * model["heads"], measure.factor * float(column(rows[:1], "base")[0])
+    return curves
+
+
+def _curves(saved: Contents, metric: str | None, measure: Measure) -> "Figure":
+    curves, base = pruning_curves(saved, metric), float(column(saved.rows_of(metric)[:1], "base")[0])
+    model, points = saved.summary["model"], np.array(saved.summary["pruning"]["points"])
+    every = model["layers"] * model["heads"], measure.factor * base
     title = f"{measure.label} as heads go, {_what(saved)}"
-    return make_curves(np.array(points), curves, every, title, _where(saved), measure=measure)
+    return make_curves(points, curves, every, title, _where(saved), measure=measure)
 
 
 def _curve(name: str, rows: Sequence[Row], measure: Measure, left: Int[np.ndarray, " points"] | None = None) -> Curve:

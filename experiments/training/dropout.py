@@ -18,6 +18,7 @@ from bertjax.model import (
     BertForSequenceClassification,
     Inputs,
     ModelOutput,
+    Overrides,
     keep_all,
     read_vector,
 )
@@ -74,26 +75,35 @@ class Rates:
         return self.drop(table, self.rates.positions) if self.rates.positions else table
 
 
-def train_body(model: BertForMaskedLM | BertForSequenceClassification, inputs: Inputs, drop: Drop) -> ModelOutput:
+def train_body(
+    model: BertForMaskedLM | BertForSequenceClassification,
+    inputs: Inputs,
+    drop: Drop,
+    overrides: Overrides | None = None,
+) -> ModelOutput:
     """The output of the encoder below a head, with dropout at the rates of the model's description."""
     rates, body = model.config.architecture.dropout, model.bert
     hidden = body.embeddings(inputs, lambda x: drop(x, rates.embeddings))
     context = body.encoder.context(inputs)
-    for layer in body.encoder.applications():
-        hidden, *_ = layer(hidden, context, dropout=Rates(rates, drop))
+    for number, layer in enumerate(body.encoder.applications()):
+        hidden, *_ = layer(hidden, context, overrides, number, dropout=Rates(rates, drop))
     return body.finish(hidden, inputs.keep)
 
 
 def train_logits(
-    model: BertForSequenceClassification, inputs: Inputs, key: Key[Array, ""]
+    model: BertForSequenceClassification,
+    inputs: Inputs,
+    key: Key[Array, ""],
+    overrides: Overrides | None = None,
 ) -> Float[Array, "batch labels"]:
     """Logits with dropout at the rates of the model's description.
 
     Args:
         key: for the random numbers that choose the dropped units.
+        overrides: what is changed of heads, beside that; None for nothing.
     """
     rates, drop = model.config.architecture.dropout, dropper(key)
-    vector = read_vector(train_body(model, inputs, drop), inputs.keep, model.plan.reads)
+    vector = read_vector(train_body(model, inputs, drop, overrides), inputs.keep, model.plan.reads)
     drop_input = (lambda x: drop(x, rates.head_input)) if rates.head_input else keep_all
     return model.logits_of(vector, drop_input, lambda x: drop(x, rates.head_output))
 

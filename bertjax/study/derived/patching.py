@@ -17,9 +17,9 @@ from bertjax import arguments
 from bertjax.attribution import patching_metrics
 from bertjax.checkpoints import DEFAULT_MODEL, BertConfig, locate
 from bertjax.data import CONTRASTS, Contrasts, Tokenizer, contrasts_of_rows, read_contrasts
-from bertjax.engine import budget_of_texts, sweep
+from bertjax.engine import budget_of_texts, estimate, sweep
 from bertjax.errors import DataError, InputError
-from bertjax.formatting import count_of
+from bertjax.formatting import count_of, format_duration
 from bertjax.interventions import HEAD_OUTPUTS, SWEPT, Ablation, Change, every_head, parse_head
 from bertjax.model import PLACES
 from bertjax.progress import Progress, silent
@@ -276,18 +276,23 @@ def _run(grid: Grid, say: Callable[[str], None], progress: Progress, keep: bool,
     whole = Ablation(WHOLE, (Change(0, 0, MODE, place="hidden_states"),))
     texts, donors = (found.corrupted, found.clean) if grid.into == "corrupted" else (found.clean, found.corrupted)
     journal = settings.directory / JOURNAL if keep else None
+    given: dict[str, Any] = {
+        "combine": found.scored.combine,
+        "at": found.scored.at,
+        "targets": found.scored.targets,
+        "spans": found.spans,
+        "memory": settings.memory,
+        "attention": settings.attention,
+    }
+    cost = estimate(job.model, texts, [whole, *job.ablations], found.scored.readout, **given)
+    say(f"all cells on this device: about {format_duration(cost.seconds)}")
     swept = sweep(
         job.model,
         texts,
         [whole, *job.ablations],
         found.scored.readout,
-        combine=found.scored.combine,
+        **given,
         donors=donors,
-        at=found.scored.at,
-        targets=found.scored.targets,
-        spans=found.spans,
-        memory=settings.memory,
-        attention=settings.attention,
         journal=journal,
         replace_journal=settings.overwrite,
         settings=settings.compared(),

@@ -1,0 +1,213 @@
+"""Where does a classifier of pairs notice that a word of one text is another in the second?
+
+Contrasts: pairs that a task calls alike (paraphrases, entailed, of a score of 4 and more of 5) and in which both texts
+have one word in common; clean as they are, corrupted with another word in the first text in place of that one. The word
+is of one piece and one case in both, occurs once in each text, and is rare in the data (in 2 % of all texts at most);
+the other is such a word of another pair, drawn with the seed. The score is the logit of the label that the clean pair
+is given less that of the other one; of a model with one output that. Grids: the residual stream, what attention and
+feed-forward layers add, by regions of the pair, and all heads by regions (`bertjax patch`).
+
+Control: contrasts in which the word of the first text that is exchanged does not occur in the second, so that no match
+is lost: by how much a patch moves the score there, on average in size, beside that where one is.
+
+    python -m experiments.pair_patching --task mrpc --data GLUE --model DIR/runs/mrpc-pretrained-0/last --limit 100
+
+100 contrasts take some minutes on two CPU cores and a model of 6 layers. For the results see `RESULTS.md`.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import bertjax
+from bertjax.data import Examples
+from bertjax.errors import DataError, InputError
+from bertjax.model import BertForSequenceClassification
+from bertjax.study import STREAMS
+from experiments.disabling.summary_lines import table_of
+from experiments.shared.patches import cell_line, describe_grid, draw_grid, moved_by
+from experiments.shared.program import Outcome, Run, draw_sample, make_parser, run_program, short_name
+from experiments.shared.samples import add_task_options, read_examples
+
+WORD = re.compile(r"\w+")
+LEAST_LETTERS, RARE, ALIKE = 4, 0.02, 4.0
+BEST = 6  # heads in the table
+
+
+def words_of(text: str) -> Counter[str]:
+    """How often each word of letters alone, as long as `LEAST_LETTERS`, occurs in a text."""
+    return Counter(word for word in WORD.findall(text) if word.isalpha() and len(word) >= LEAST_LETTERS)
+
+
+def rare_words(texts: Sequence[str], tokenizer: bertjax.Tokenizer) -> list[str]:
+    """Words of one piece that are in a few of the texts alone, in the order of the alphabet."""
+    counts = Counter(word for text in texts for word in {*words_of(text)})
+    most = max(1.0, RARE * len(texts))
+    words = sorted(word for word, count in counts.items() if count <= most)
+    encodings = tokenizer.encode(words) if words else []
+    return [word for word, own in zip(words, encodings, strict=True) if len(own.input_ids) == 3]
+
+
+def contrasts_of(
+    examples: Examples, rare: Sequence[str], rng: np.random.Generator, *, shared: bool
+) -> list[dict[str, str]]:
+    """A contrast for each pair that has such a word, drawn where it has several.
+
+    Args:
+        rare: words that may be exchanged, and put in.
+        shared: whether the word that is exchanged is in the second text too, or is not.
+    """
+    assert examples.second is not None
+    known, rows = {*rare}, []
+    for first, second in zip(examples.first, examples.second, strict=True):
+        own, other = words_of(first), words_of(second)
+        lower = {word.lower() for word in WORD.findall(second)}
+        there = sorted(
+            word
+            for word, count in own.items()
+            if word in known and count == 1 and (other[word] == 1 if shared else word.lower() not in lower)
+        )
+        taken = {word.lower() for word in WORD.findall(first)} | lower
+        put_in = [word for word in rare if word.lower() not in taken]
+        if not there or not put_in:
+            continue
+        word = there[int(rng.integers(len(there)))]
+        like = [one for one in put_in if one[0].isupper() == word[0].isupper()] or put_in
+        instead = like[int(rng.integers(len(like)))]
+        changed = re.sub(rf"\b{word}\b", instead, first, count=1)
+        rows.append({"clean": first, "corrupted": changed, "second": second})
+    return rows
+
+
+def alike(examples: Examples) -> Examples:
+    """The pairs that the task calls alike. Raises `InputError` for a task of single texts, or without such a label."""
+    if examples.second is None:
+        raise InputError(f"{examples.task.name} is not of pairs of texts")
+    names = examples.task.label_names
+    if not names:
+        chosen = np.flatnonzero(examples.labels >= ALIKE)
+    else:
+        wanted = [place for place, name in enumerate(names) if name in ("equivalent", "entailment", "duplicate")]
+        if not wanted:
+            raise InputError(f"{examples.task.name} has no label for pairs that are alike: {', '.join(names)}")
+        chosen = np.flatnonzero(examples.labels == wanted[0])
+    return examples.take(chosen.tolist())
+
+
+def compute(run: Run) -> Outcome:
+    """The grids of both kinds of contrasts.
+
+    Raises:
+        InputError: the model is no classifier, or the task not of pairs.
+        DataError: no pair has a word that could be exchanged.
+    """
+    if not isinstance(run.model, BertForSequenceClassification):
+        raise InputError(f"{run.model.class_name} is no classifier")
+    options = run.options
+    chosen = alike(read_examples(_all(options)))
+    assert chosen.second is not None
+    rare = rare_words([*chosen.first, *chosen.second], run.tokenizer)
+    patch = partial(bertjax.patch, options.model, spans="regions", seed=options.seed, progress=False)
+    patch = partial(patch, max_length=options.max_length)
+    found, grids = [], list[bertjax.Results]()
+    for number, shared in enumerate((True, False)):
+        run.report(float(number), 2.0)
+        rng = np.random.default_rng([options.seed, number])
+        rows = contrasts_of(chosen, rare, rng, shared=shared)
+        if not rows:
+            raise DataError(f"no pair has a word that could be exchanged{' in both texts' if shared else ''}")
+        rows = [rows[place] for place in draw_sample(len(rows), options)]
+        of_heads = patch(rows, places=["head_outputs"])
+        grids.append(of_heads)
+        told = {"streams": describe_grid(patch(rows)), "heads": describe_grid(of_heads)}
+        found.append({"shared": shared, **told, "moved": moved_by(of_heads).tolist(), "changed": _changed(of_heads)})
+    results = {"task": chosen.task.name, "layers": run.model.config.num_hidden_layers, "contrasts": found}
+    numbers = {"settings": {"model": options.model}, "results": results}
+    values = {name: grid.outputs["outputs"][..., 0] for name, grid in zip(("shared", "alone"), grids, strict=True)}
+    return Outcome(results, values, figures(numbers)["figure"], tables(numbers).split("\n"))
+
+
+def _all(options: Any) -> Any:
+    return type(options)(**vars(options) | {"limit": None})
+
+
+def _changed(results: bertjax.Results) -> float:
+    """By how much the other word changes the score of a contrast, the mean size."""
+    outputs = np.asarray(results.outputs["outputs"][0], np.float64)
+    return float(np.abs(outputs[:, 2] - outputs[:, 1]).mean().round(5))
+
+
+def _key(grid: Mapping[str, Any], number: int) -> tuple[str, int, int | None, str]:
+    cell = grid["cells"][number]
+    return cell["place"], cell["layer"], cell["head"], grid["spans"][cell["span"]]
+
+
+def tables(numbers: Mapping[str, Any]) -> str:
+    """Tables in Markdown, from a run's `numbers.json`: what restores most, and heads beside the control."""
+    rows = []
+    for one in numbers["results"]["contrasts"]:
+        grid = one["streams"]
+        best = []
+        for place in STREAMS:
+            later = [n for n, cell in enumerate(grid["cells"]) if cell["place"] == place and cell["layer"]]
+            best.append(cell_line(grid, max(later, key=lambda n: grid["score"][n])))
+        ends = f"{grid['own_score']:.2f} to {grid['donor_score']:.2f}; {one['changed']:.2f}".replace("-", "−")
+        kind = "in both texts" if one["shared"] else "in the first alone"
+        rows.append([kind, str(grid["contrasts"]), ends, *best])
+    headings = ["word", "contrasts", "score, corrupted to clean; mean size of change"]
+    first = table_of([*headings, *(f"{place}, from layer 1" for place in STREAMS)], rows)
+    return "\n\n".join([first, _table_of_streams(numbers), _table_of_heads(numbers)])
+
+
+def _table_of_streams(numbers: Mapping[str, Any]) -> str:
+    """What the residual stream at each region restores, layer by layer, where a word of both texts is exchanged."""
+    grid = numbers["results"]["contrasts"][0]["streams"]
+    shares = {_key(grid, number)[1::2]: 100 * grid["score"][number] for number in _streams(grid)}
+    layers = range(numbers["results"]["layers"])
+    rows = [[name, *(f"{shares[layer, name]:.0f}".replace("-", "−") for layer in layers)] for name in grid["spans"]]
+    return table_of(["residual stream before layer", *map(str, layers)], rows)
+
+
+def _streams(grid: Mapping[str, Any]) -> list[int]:
+    return [number for number, cell in enumerate(grid["cells"]) if cell["place"] == "hidden_states"]
+
+
+def _table_of_heads(numbers: Mapping[str, Any]) -> str:
+    """Heads at regions that restore most, and by how much they move the score, beside the control."""
+    both = numbers["results"]["contrasts"]
+    grid, control = both[0]["heads"], both[1]["heads"]
+    places = {_key(control, number): number for number in range(len(control["cells"]))}
+    rows = []
+    for number in sorted(range(len(grid["cells"])), key=lambda n: -grid["score"][n])[:BEST]:
+        other = places.get(_key(grid, number))
+        moved = f"{both[0]['moved'][number]:.3f}"
+        rows.append([cell_line(grid, number), moved, "" if other is None else f"{both[1]['moved'][other]:.3f}"])
+    return table_of(["head: share restored (CI)", "moves the score by", "by a word of the first text alone"], rows)
+
+
+def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
+    """The figure, from a run's `numbers.json`: the grid of a word in both texts."""
+    return {"figure": partial(_draw, numbers)}
+
+
+def _draw(numbers: Mapping[str, Any], path: Path) -> None:
+    results = numbers["results"]
+    told = results["contrasts"][0]["streams"]
+    subtitle = f"{short_name(numbers['settings']['model'])}, {results['task']}: {told['contrasts']} contrasts"
+    draw_grid(told, "Where a word of both texts is another in one", subtitle, path)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = make_parser("pair_patching", __doc__, published=False)
+    add_task_options(parser)
+    return run_program(parser, compute, arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,110 @@
+"""Curves of scores as heads go, in recorded numbers: read from results of `bertjax prune`, drawn, put in tables."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import bertjax
+from bertjax.evidence import Measure
+from bertjax.plots import Curve, make_curves, save_page
+from bertjax.results import pruning_curves
+from experiments.disabling.summary_lines import table_of
+from experiments.shared.program import short_name
+
+
+def describe_pruning(saved: bertjax.Results) -> dict[str, Any]:
+    """What is kept of results of `bertjax prune`. Raises `InputError` where they are of something else."""
+    curves, summary, measure = pruning_curves(saved), saved.summary, saved.measure()
+    worse = {row.name for row in saved.rows_of() if row.significant and measure.sign * (row.difference or 0.0) < 0}
+    pruning, model = summary["pruning"], summary["model"]
+    first = {
+        order["name"]: next((left for left, name in order["runs"].items() if name in worse), None)
+        for order in pruning["orders"]
+    }
+    return {
+        "model": short_name(model["name"]),
+        "task": summary["data"]["task"],
+        "mode": summary["mode"]["name"],
+        "chosen_on": pruning["chosen_on"],
+        "judged_on": summary["data"]["examples"],
+        "heads": len(pruning["orders"][0]["heads"]) if pruning["orders"] else model["layers"] * model["heads"],
+        "measure": {"label": measure.label, "unit": measure.unit, "greater_is_better": measure.greater_is_better},
+        "base": _short(measure.factor * (saved.base or 0.0)),
+        "points": pruning["points"],
+        "curves": [describe_curve(curve) for curve in curves],
+        "first_worse": {name: None if left is None else int(left) for name, left in first.items()},
+    }
+
+
+def describe_curve(curve: Curve) -> dict[str, Any]:
+    """A curve as JSON holds it."""
+    ends, left = curve.ends, curve.left
+    return {
+        "name": curve.name,
+        "scores": [[_short(value) for value in draw] for draw in curve.scores.tolist()],
+        "ends": None if ends is None else [[_short(value) for value in end] for end in ends.tolist()],
+        "left": None if left is None else left.tolist(),
+    }
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def curve_of(described: Mapping[str, Any]) -> Curve:
+    """The curve that `describe_curve` described."""
+    ends, left = described["ends"], described["left"]
+    return Curve(
+        described["name"],
+        np.array(described["scores"]),
+        None if ends is None else np.array(ends),
+        None if left is None else np.array(left),
+    )
+
+
+def draw_pruning(found: Mapping[str, Any], more: Sequence[Mapping[str, Any]] = ()) -> Callable[[Path], None]:
+    """What draws the curves of one model and task.
+
+    Args:
+        more: curves beside those that `bertjax prune` left.
+    """
+    return partial(_draw, found, more)
+
+
+def _draw(found: Mapping[str, Any], more: Sequence[Mapping[str, Any]], path: Path) -> None:
+    measure = Measure(**found["measure"])
+    title = f"{measure.label} as heads go, {found['task']}"
+    subtitle = f"{found['model']}; mode {found['mode']}, judged by {found['judged_on']:,} examples that chose nothing"
+    curves = [curve_of(one) for one in [*found["curves"], *more]]
+    every = found["heads"], found["base"]
+    save_page(make_curves(np.array(found["points"]), curves, every, title, subtitle, measure=measure), path)
+
+
+def pruning_table(found: Mapping[str, Any]) -> str:
+    """The scores at each point in Markdown: a row for each order, and a line for learned gates."""
+    measure = Measure(**found["measure"])
+    digits, rows, lines = measure.digits - 1, [], []
+    for one in found["curves"]:
+        curve = curve_of(one)
+        scores = curve.scores.mean(axis=0)
+        if curve.left is not None:
+            prices = zip(curve.left.tolist(), scores, strict=True)
+            lines.append(
+                f"{curve.name}, heads left: " + "; ".join(f"{left}: {score:.{digits}f}" for left, score in prices)
+            )
+            continue
+        several = len(curve.scores) > 1
+        first = found["first_worse"].get(curve.name)
+        cells = [
+            f"**{score:.{digits}f}**" if left == first else f"{score:.{digits}f}"
+            for left, score in zip(found["points"], scores, strict=True)
+        ]
+        rows.append([f"{curve.name}, mean of {len(curve.scores)}" if several else curve.name, *cells])
+    title = (
+        f"{found['model']}, {found['task']}: {measure.label_in_unit}, {found['base']:.{digits}f} with all "
+        f"{found['heads']} heads; {found['chosen_on']:,} examples chose, {found['judged_on']:,} judge"
+    )
+    return "\n\n".join([title, table_of(["heads left", *map(str, found["points"])], rows), *lines])

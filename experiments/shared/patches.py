@@ -1,0 +1,44 @@
+"""Grids of patches in recorded numbers: read from results of `bertjax.patch`, put in lines, drawn."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import bertjax
+from bertjax.evidence import Measure, Q
+from bertjax.plots import grids_of_cells, make_grids, save_page
+
+
+def moved_by(results: bertjax.Results) -> np.ndarray:
+    """By how much each cell moves the score of a contrast, the mean size."""
+    outputs = np.asarray(results.outputs["outputs"], np.float64)
+    return np.abs(outputs[..., 0] - outputs[..., 1]).mean(axis=1).round(5)
+
+
+def describe_grid(results: bertjax.Results) -> dict[str, Any]:
+    """What is kept of a grid: cells, and the share that each restores with its doubt."""
+    told, rows = dict(results.summary["patching"]), results.rows_of()
+    kept = {name: [_rounded(getattr(row, name)) for row in rows] for name in ("score", "low", "high", "q")}
+    return {**told, "contrasts": results.summary["data"]["examples"], **kept}
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.5g}")
+
+
+def cell_line(grid: Mapping[str, Any], number: int) -> str:
+    """A cell's place with its share and interval, in points."""
+    cell = grid["cells"][number]
+    name = str(cell["layer"]) if cell["head"] is None else f"{cell['layer']}.{cell['head']}"
+    share, low, high = (100 * grid[part][number] for part in ("score", "low", "high"))
+    return f"{name} at {grid['spans'][cell['span']]}: {share:.0f} ({low:.0f} to {high:.0f})".replace("-", "−")
+
+
+def draw_grid(told: Mapping[str, Any], title: str, subtitle: str, path: Path) -> None:
+    """Draw what `describe_grid` described: what each cell restores, a picture for each place."""
+    found = np.array([q is not None and q < Q for q in told["q"]])
+    grids = grids_of_cells(told["cells"], len(told["spans"]), 100 * np.array(told["score"], np.float64), found)
+    measure = Measure("Share restored", of_effects=True)
+    save_page(make_grids(grids, told["spans"], title, subtitle, measure=measure, limit=100.0), path)

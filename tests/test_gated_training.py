@@ -1,0 +1,165 @@
+"""Gates that are learned with weights: the loss by its definition, what is frozen, and what the programs keep."""
+
+import dataclasses
+import json
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bertjax
+from bertjax.attribution import Learning, draw_gates, probabilities_open
+from bertjax.interventions import every_head, overrides
+from bertjax.study import Pruning
+from experiments import gated_training, pruning_curves
+from experiments.training.dropout import train_logits
+from experiments.training.gates import GATES, PRICE, GateTrainer, gated_loss, gates_as_overrides, hard_gates
+from experiments.training.trainer import Recipe, Skeleton, make_batch, predict
+from tests.test_training import NO_DROPOUT, make_examples, make_model
+from tests.tiny import arguments, largest_difference
+from tests.workshop import make_classifier, write_glue, write_pairs
+
+
+def train(model, rng, *, price=0.0, frozen=False, epochs=40, rate=0.5):
+    """A trainer after so many epochs on a few examples."""
+    encoded, labels = make_examples(model, rng)
+    recipe = Recipe(learning_rate=1e-3, epochs=epochs, batch_size=4, warmup=0.0)
+    trainer = GateTrainer(model, encoded, labels, recipe, price=price, gate_rate=rate, frozen=frozen)
+    losses = [list(trainer.run_epoch(epoch)) for epoch in range(epochs)]
+    return trainer, encoded, labels, losses
+
+
+def test_gates_are_those_of_the_library_and_their_slopes_too(rng):
+    log_a, uniform = rng.normal(0, 2, (3, 4)), rng.uniform(0.01, 0.99, (3, 4, 50))
+    expected, slopes = draw_gates(np.broadcast_to(log_a[..., None], uniform.shape), uniform)
+    given = jnp.asarray(log_a, jnp.float32), jnp.asarray(uniform, jnp.float32)
+    np.testing.assert_allclose(hard_gates(*given), expected, atol=2e-6)
+    found = jax.grad(lambda log_a: hard_gates(log_a, given[1]).sum())(given[0])
+    np.testing.assert_allclose(found, slopes.sum(axis=2), rtol=1e-4)
+    assert 0.2 < (slopes > 0).mean() < 0.95
+
+
+def test_each_example_has_gates_of_its_own(config, rng):
+    model = make_model(config, **NO_DROPOUT)
+    given = arguments(config, rng)
+    inputs, rows = model.inputs(**given), len(given["input_ids"])
+    gates = rng.uniform(0, 1, (config.num_hidden_layers, config.num_attention_heads, rows)).astype(np.float32)
+    found = train_logits(model, inputs, jax.random.key(0), gates_as_overrides(jnp.asarray(gates)))
+    for row in range(rows):
+        alone = model(given, overrides=overrides.factor(config, gates[..., row])).logits[row]
+        assert largest_difference(found[row], alone) < 2e-5
+    assert largest_difference(found, model.forward(inputs).logits) > 1e-3
+
+
+def test_the_loss_has_the_price_of_open_gates(small, rng):
+    """With gates that are wide open it is the model's own, plus the price of all heads."""
+    model = make_model(small, **NO_DROPOUT)
+    encoded, labels = make_examples(model, rng, count=5)
+    batch = make_batch(encoded.encodings, labels, 5, 0, small.max_position_embeddings)
+    shape = (small.num_hidden_layers, small.num_attention_heads)
+    logits = jax.nn.log_softmax(jnp.asarray(predict(model, encoded)))
+    own = -np.mean([logits[row, label] for row, label in enumerate(labels)])
+    for log_a, price in ((30.0, 0.0), (30.0, 0.25), (1.0, 4.0)):
+        gates = jnp.full(shape, log_a, jnp.float32)
+        parameters = model.parameters() | {GATES: gates}
+        found = gated_loss(Skeleton.of(model), parameters, {**batch, PRICE: np.full(5, price)}, jax.random.key(1))
+        dear = price * float(probabilities_open(np.full(shape, log_a)).sum())
+        assert float(found) - dear == pytest.approx(own, abs=1e-5 if log_a == 30 else 1.0)
+
+
+def test_a_high_price_closes_all_and_none_leaves_the_score(small, rng):
+    model = make_model(small, **NO_DROPOUT)
+    free, encoded, labels, _ = train(model, np.random.default_rng(3), frozen=True)
+    dear, *_ = train(model, np.random.default_rng(3), price=100.0, frozen=True)
+    heads = every_head(small)
+    assert all(dear.probabilities(model)[head] < 0.1 for head in heads)
+    closed = [head for head in heads if free.probabilities(model)[head] < 0.5]
+    before = np.asarray(model.bert.encoder.layers[0].output.kernel[...])
+    assert (np.asarray(free.model.bert.encoder.layers[0].output.kernel[...]) == before).all()
+    assert len(closed) < len(heads)
+    assert encoded.examples == len(labels)
+
+
+def test_weights_learn_beside_gates(small, rng):
+    model = make_model(small, **NO_DROPOUT)
+    both, encoded, labels, losses = train(model, np.random.default_rng(3), price=0.01, rate=0.05)
+    assert np.mean(losses[-1]) < 0.5 * np.mean(losses[0])
+    assert (predict(both.model, encoded).argmax(axis=1) == labels).mean() > 0.9
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A classifier, its data, and what `bertjax prune` found."""
+    folder = tmp_path_factory.mktemp("gated")
+    model, data = make_classifier(folder / "model"), write_glue(folder / "glue")
+    write_pairs(data / "MRPC" / "dev.tsv", 30)
+    gates = {"strengths": (0.0, 1000.0), "learning": Learning(steps=20)}
+    few = Pruning(("gradient", "greedy", "gates", "random"), draws=3, points=4, **gates)
+    given = {"data": data, "mode": "zero", "progress": False, "pruning": few}
+    return folder, model, data, bertjax.prune(model, "mrpc", output=folder / "pruned", **given)
+
+
+def learn(world, output, *more):
+    folder, model, data, _ = world
+    words = ["--model", model, "--data", data, "--pruned", folder / "pruned", "--strengths", 0, 100]
+    return gated_training.main([*map(str, [*words, "--output", output, "--gate-rate", 2, *more])])
+
+
+def test_the_program_judges_by_the_examples_that_judged_the_orders(world, tmp_path, capsys):
+    assert learn(world, tmp_path / "out", "--epochs", 3) == 0
+    printed = capsys.readouterr().out
+    _, path, _, found = world
+    numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
+    runs = numbers["results"]["runs"]
+    assert gated_training.tables(numbers) in printed
+    assert [(one["kind"], one["strength"]) for one in runs] == [
+        (kind, strength) for kind in ("gates", "gates and weights") for strength in (0, 100)
+    ]
+    model = bertjax.load(path)
+    for one in runs:
+        assert one["left"] == len(every_head(model.config)) - len(one["closed"])
+        assert one["change"][1] <= one["change"][0] <= one["change"][2]
+    dear = runs[1]
+    assert dear["left"] == 0
+    assert dear["score"] - dear["change"][0] == pytest.approx(found.base)
+    all_gone = next(row for row in found.rows_of() if row.name == "greedy 0")
+    assert dear["score"] == pytest.approx(all_gone.score)  # of the same examples: frozen weights, and no heads
+    assert {"figure.png", "figure.pdf"} <= {file.name for file in (tmp_path / "out").iterdir()}
+
+
+def test_what_does_not_belong_together_is_refused(world, tmp_path, capsys):
+    folder, model, data, _ = world
+    other = make_classifier(tmp_path / "other", make_model(dataclasses.replace(bertjax.load(model).config), seed=5))
+    assert learn((folder, other, data, None), tmp_path / "out") == 2
+    assert "of another model" in capsys.readouterr().err
+    fewer = write_glue(tmp_path / "fewer")
+    assert learn((folder, model, fewer, None), tmp_path / "out") == 2
+    assert "is not in the validation data" in capsys.readouterr().err
+    uniform = bertjax.prune(
+        model, "mrpc", data=data, output=tmp_path / "pruned", progress=False, pruning=Pruning(("magnitude",), points=2)
+    )
+    assert learn((tmp_path, model, data, uniform), tmp_path / "out") == 2
+    assert "--mode zero" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "numbers.json").exists()
+
+
+def test_curves_of_several_directories_have_the_scores_of_their_results(world, tmp_path, capsys):
+    folder, *_, found = world
+    assert pruning_curves.main([str(folder / "pruned"), "--output", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
+    assert pruning_curves.tables(numbers) in printed
+    rows = {row.name: row for row in found.rows_of()}
+    greedy = next(line for line in printed.splitlines() if line.startswith("| greedy"))
+    expected = [f"{100 * rows[f'greedy {left}'].score:.1f}" for left in found.summary["pruning"]["points"]]
+    assert re.findall(r"\d+\.\d", greedy) == expected
+    assert "random, mean of 3" in printed
+    assert pruning_curves.main([str(folder / "pruned")] * 2 + ["--output", str(tmp_path / "twice")]) == 2
+    assert "give each once" in capsys.readouterr().err
+
+
+def test_heads_gone_before_the_first_loss_are_those_of_the_point_before_it():
+    found = {"heads": 12, "points": [9, 6, 3, 0], "first_worse": {"a": 9, "b": 3, "c": None}}
+    assert [pruning_curves._spared(found, name) for name in "abcd"] == ["0 of 12", "6 of 12", "12 of 12", ""]
