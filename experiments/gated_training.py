@@ -78,7 +78,8 @@ def compute(run: Run) -> Outcome:
         def advance(share: float, note: str, number: int = number, what: str = f"{kind} {strength:g}") -> None:
             run.report(number + share, float(len(planned)), f"{what} {note}")
 
-        found.append(learn(run.model, material, recipe, options.gate_rate, (kind, strength), advance, saved.metric))
+        given = {"gate_rate": options.gate_rate, "metric": saved.metric}
+        found.append(learn(run.model, material, recipe, (kind, strength), **given, advance=advance))
     numbers = {
         "pruning": describe_pruning(saved),
         "train": {"source": material.train.source, "examples": len(material.train), "loss": material.loss},
@@ -128,10 +129,11 @@ def learn(
     model: PretrainedModel,
     material: Material,
     recipe: Recipe,
-    gate_rate: float,
     planned: tuple[str, float],
-    advance: Callable[[float, str], None],
+    *,
+    gate_rate: float,
     metric: str,
+    advance: Callable[[float, str], None],
 ) -> dict[str, Any]:
     """One run: how often each gate is open, which are closed, and what the heads that are left score."""
     kind, strength = planned

@@ -5,7 +5,8 @@ other, so the gradient of the sum of their losses with respect to gates at singl
 is that of each text: what `vmap(grad)` over examples gives, for packed rows.
 
 Groups of examples go forward, layer by layer, and then back. What a layer's products gave is kept until then, so that
-only what is cheap is computed again: about two forward passes of work. Where one example alone has too many texts for
+only what is cheap is computed again: about two forward passes of work. A last layer of which [CLS] alone is read is
+computed there alone, and of what the lowest layer reads nobody asks for slopes. Where one example alone has too many texts for
 that, the hidden states alone are kept, and each layer is computed once more.
 """
 
@@ -199,11 +200,13 @@ class _Group:
 
     texts: range
     chunks: range
-    trails: list[tuple[list["_Way"], Block]]
+    trails: list[tuple[list["_Way"], "_After"]]
 
 
-# From the slopes of a layer's output to those of its input, and of its gates.
-_Way: TypeAlias = Callable[[Block], tuple[Block, Float[Array, "two rows places heads"]]]
+# What a layer gives: all hidden states, or those of [CLS].
+_After: TypeAlias = Float[Array, "runs rows slot embed"]
+# From the slopes of a layer's output to those of its input (none below the lowest layer), and of its gates.
+_Way: TypeAlias = Callable[[_After], tuple[_After | None, Float[Array, "two rows places heads"]]]
 
 
 @record
@@ -228,16 +231,34 @@ class _Known:
 
 
 @dataclass(frozen=True)
+class _How:
+    """How a layer is computed, known when a step is compiled.
+
+    Args:
+        recipe: of the layer.
+        lowest: whether nobody asks for the slopes of what it reads.
+        short: whether it is the last and computed at [CLS] alone.
+    """
+
+    recipe: Recipe
+    lowest: bool
+    short: bool
+
+
+@dataclass(frozen=True)
 class _Read:
-    """The readout of a chunk, at all tokens or at some."""
+    """The readout of a chunk, at all tokens or at some; of [CLS] alone where the last layer is short."""
 
     graphdef: Graph
     longest: int
     readout: Readout
     mesh: Mesh | None
+    short: bool
 
-    def __call__(self, hidden: Block, known: _Known) -> Shaped[Array, "runs rows places ..."]:
+    def __call__(self, hidden: _After, known: _Known) -> Shaped[Array, "runs rows places ..."]:
         given, how = (self.graphdef, known.state, hidden, known.rows), {"readout": self.readout, "mesh": self.mesh}
+        if self.short:
+            return compiled_steps.read_first(self.graphdef, known.state, hidden, known.targets, **how)
         if known.at is None:
             return compiled_steps.read(*given, known.lengths, known.targets, longest=self.longest, **how)
         return compiled_steps.read_at(*given, known.at, known.targets, **how)
@@ -259,7 +280,8 @@ class _Pass:
         self.runner = BlockRunner(sweep_input, layout.packed, None, Blocks(layout.rows, 1))
         self.keeps = layout.keeps and self.runner.mesh is None
         graphdef, self.state = self.runner.head
-        self.read = _Read(graphdef, self.runner.longest, sweep_input.readout, self.runner.mesh)
+        self.short = self.runner.short_last and self.runner.first_only
+        self.read = _Read(graphdef, self.runner.longest, sweep_input.readout, self.runner.mesh, self.short)
         self.changes = [
             self.runner.changes(layer, [tuple(change for change in replaced.changes if change.layer == layer)])
             for layer in range(config.num_hidden_layers)
@@ -380,16 +402,14 @@ class _Pass:
 
     def _step(
         self, layer: int, hidden: Block, rows: BlockRows, gates: Float[Array, "runs rows token heads"]
-    ) -> tuple[Block, "_Way"]:
+    ) -> tuple[_After, "_Way"]:
         """A layer, and the way back through it."""
-        recipe, mesh = self.runner.recipes[layer], self.runner.mesh
-        given = _Given(self.runner.weights[layer], rows, gates, self.changes[layer])
+        how = _How(self.runner.recipes[layer], layer == 0, self.short and layer == len(self.changes) - 1)
+        given, mesh = _Given(self.runner.weights[layer], rows, gates, self.changes[layer]), self.runner.mesh
         if self.keeps:
-            after, back = _forward_keeping(given, hidden, recipe=recipe)
+            after, back = _forward_keeping(given, hidden, how=how)
             return after, partial(_back_kept, back, rows)
-        return _forward(given, hidden, recipe=recipe, mesh=mesh), partial(
-            _back, given, hidden, recipe=recipe, mesh=mesh
-        )
+        return _forward(given, hidden, how=how, mesh=mesh), partial(_back, given, hidden, how=how, mesh=mesh)
 
 
 def _kept_bytes(config: BertConfig, row_length: int) -> int:
@@ -479,53 +499,59 @@ def _joined(groups: Sequence[range], parts: Sequence[Packed]) -> Packed:
     return Packed(**{name: np.concatenate(several) for name, several in arrays.items()})
 
 
-def _layer(given: _Given, hidden: Block, gates: Array, recipe: Recipe) -> Block:
+def _layer(given: _Given, hidden: Block, gates: Array, how: _How) -> _After:
+    parts = given.weights, flat(hidden), given.rows.flat()
     if given.changes is None:  # a layer without heads
-        after = packed_layer.advance(given.weights, flat(hidden), given.rows.flat(), None, recipe)
+        alone = packed_layer.last_advance if how.short else packed_layer.advance
+        after = alone(*parts, None, how.recipe)
     else:
-        after = packed_layer.gated(given.weights, flat(hidden), given.rows.flat(), flat(gates), given.changes, recipe)
-    return after.reshape(hidden.shape)
+        step = packed_layer.last_gated if how.short else packed_layer.gated
+        after = step(*parts, flat(gates), given.changes, how.recipe)
+    return after.reshape(*hidden.shape[:2], *after.shape[1:])
 
 
-@partial(jax.jit, static_argnames=("recipe", "mesh"))
-def _forward(given: _Given, hidden: Block, *, recipe: Recipe, mesh: Mesh | None) -> Block:
-    def local(hidden: Block, rows: BlockRows, gates: Array, weights: LayerWeights, changes: Changes | None) -> Block:
-        return _layer(_Given(weights, rows, gates, changes), hidden, gates, recipe)
+@partial(jax.jit, static_argnames=("how", "mesh"))
+def _forward(given: _Given, hidden: Block, *, how: _How, mesh: Mesh | None) -> _After:
+    def local(hidden: Block, rows: BlockRows, gates: Array, weights: LayerWeights, changes: Changes | None) -> _After:
+        return _layer(_Given(weights, rows, gates, changes), hidden, gates, how)
 
     return over_rows(local, mesh, [hidden, given.rows, given.gates], [given.weights, given.changes])
 
 
-@partial(jax.jit, static_argnames=("recipe",))
+@partial(jax.jit, static_argnames=("how",))
 def _forward_keeping(
-    given: _Given, hidden: Block, *, recipe: Recipe
-) -> tuple[Block, Callable[[Block], tuple[Block, Array]]]:
+    given: _Given, hidden: Block, *, how: _How
+) -> tuple[_After, Callable[[_After], tuple[Array, ...]]]:
     """A layer, and the way back through it, which holds what its products gave."""
     step = jax.checkpoint(
-        lambda hidden, gates: _layer(given, hidden, gates, recipe), policy=jax.checkpoint_policies.dots_saveable
+        lambda gates, hidden: _layer(given, hidden, gates, how), policy=jax.checkpoint_policies.dots_saveable
     )
-    after, back = jax.vjp(step, hidden, given.gates)
+    if how.lowest:
+        after, back = jax.vjp(lambda gates: step(gates, hidden), given.gates)
+    else:
+        after, back = jax.vjp(step, given.gates, hidden)
     return after, back
 
 
 @jax.jit
 def _back_kept(
-    back: Callable[[Block], tuple[Block, Array]], rows: BlockRows, slope: Block
-) -> tuple[Block, Float[Array, "two rows places heads"]]:
-    before, of_gates = back(slope)
-    return before, _by_place(of_gates, rows)
+    back: Callable[[_After], tuple[Array, ...]], rows: BlockRows, slope: _After
+) -> tuple[Block | None, Float[Array, "two rows places heads"]]:
+    of_gates, *before = back(slope)
+    return before[0] if before else None, _by_place(of_gates, rows)
 
 
-@partial(jax.jit, static_argnames=("recipe", "mesh"))
+@partial(jax.jit, static_argnames=("how", "mesh"))
 def _back(
-    given: _Given, hidden: Block, slope: Block, *, recipe: Recipe, mesh: Mesh | None
+    given: _Given, hidden: Block, slope: _After, *, how: _How, mesh: Mesh | None
 ) -> tuple[Block, Float[Array, "two rows places heads"]]:
     """The way back through a layer, which is computed once more."""
 
     def local(
-        hidden: Block, slope: Block, rows: BlockRows, gates: Array, weights: LayerWeights, changes: Changes | None
+        hidden: Block, slope: _After, rows: BlockRows, gates: Array, weights: LayerWeights, changes: Changes | None
     ) -> tuple[Block, Array]:
         own = _Given(weights, rows, gates, changes)
-        _, back = jax.vjp(lambda hidden, gates: _layer(own, hidden, gates, recipe), hidden, gates)
+        _, back = jax.vjp(lambda hidden, gates: _layer(own, hidden, gates, how), hidden, gates)
         before, of_gates = back(slope)
         return before, _by_place(of_gates, rows)
 
@@ -543,7 +569,7 @@ def _by_place(
 
 
 @partial(jax.jit, static_argnames=("read",))
-def _read_back(read: "_Read", hidden: Block, known: "_Known", slope: Array) -> Block:
+def _read_back(read: "_Read", hidden: _After, known: "_Known", slope: Array) -> _After:
     """Slopes of hidden states from those of what a readout gives."""
     _, back = jax.vjp(lambda hidden: read(hidden, known), hidden)
     return back(slope)[0]

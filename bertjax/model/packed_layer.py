@@ -140,8 +140,35 @@ def gated(
         changes: of a single run, or of each row.
     """
     own, uniform = _attention(weights, hidden, rows, recipe)
-    outputs = ops.blend(gates[..., None].astype(own.dtype), own, change_outputs(own, uniform, changes))
-    merged = _merge(outputs, weights, recipe.numerics)
+    return _blend(weights, hidden, (own, uniform), gates, changes, recipe)
+
+
+def last_gated(
+    weights: LayerWeights,
+    hidden: Float[Array, "batch token embed"],
+    rows: Rows,
+    gates: Float[Array, "batch token heads"],
+    changes: Changes,
+    recipe: Recipe,
+) -> Float[Array, "batch places embed"]:
+    """The last layer at [CLS] alone, with gates as `gated` has them; of those at other tokens it takes no notice."""
+    first, *outputs = _first_tokens(weights, hidden, rows, recipe)
+    own_gates = jnp.take_along_axis(gates, rows.last[:, :, None], axis=1)
+    return _blend(weights, first, (outputs[0], outputs[1]), own_gates, changes, recipe)
+
+
+def _blend(
+    weights: LayerWeights,
+    hidden: Float[Array, "batch place embed"],
+    outputs: tuple[Array, Array],
+    gates: Float[Array, "batch place heads"],
+    changes: Changes,
+    recipe: Recipe,
+) -> Float[Array, "batch place embed"]:
+    """What follows attention, with heads' own outputs and what changes make of them blended by gates."""
+    own, uniform = outputs
+    blended = ops.blend(gates[..., None].astype(own.dtype), own, change_outputs(own, uniform, changes))
+    merged = _merge(blended, weights, recipe.numerics)
     return after_attention(merged + hidden.astype(merged.dtype), weights.after, recipe)
 
 
