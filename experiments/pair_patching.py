@@ -185,9 +185,14 @@ def _table_of_heads(numbers: Mapping[str, Any]) -> str:
     rows = []
     for number in sorted(range(len(grid["cells"])), key=lambda n: -grid["score"][n])[:BEST]:
         other = places.get(_key(grid, number))
-        moved = f"{both[0]['moved'][number]:.3f}"
-        rows.append([cell_line(grid, number), moved, "" if other is None else f"{both[1]['moved'][other]:.3f}"])
-    return table_of(["head: share restored (CI)", "moves the score by", "by a word of the first text alone"], rows)
+        rows.append([cell_line(grid, number), _moved(both[0], number), "" if other is None else _moved(both[1], other)])
+    headings = ["head: share restored (CI)", "moves the score by (of the whole change)"]
+    return table_of([*headings, "where the word is in the first text alone"], rows)
+
+
+def _moved(one: Mapping[str, Any], number: int) -> str:
+    """By how much a cell moves the score, and which part that is of what the other word changes."""
+    return f"{one['moved'][number]:.3f} ({100 * one['moved'][number] / one['changed']:.0f} %)"
 
 
 def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:

@@ -6,8 +6,8 @@ is that of each text: what `vmap(grad)` over examples gives, for packed rows.
 
 Groups of examples go forward, layer by layer, and then back. What a layer's products gave is kept until then, so that
 only what is cheap is computed again: about two forward passes of work. A last layer of which [CLS] alone is read is
-computed there alone, and of what the lowest layer reads nobody asks for slopes. Where one example alone has too many texts for
-that, the hidden states alone are kept, and each layer is computed once more.
+computed there alone, and of what the lowest layer reads nobody asks for slopes. Where one example alone has too many
+texts for that, the hidden states alone are kept, and each layer is computed once more.
 """
 
 from bisect import bisect
