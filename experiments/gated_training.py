@@ -49,7 +49,7 @@ from experiments.training.trainer import Recipe, predict
 KINDS = {"gates": True, "gates and weights": False}  # whether the weights are frozen
 OPEN = 0.5
 MODE = "zero"
-STRENGTHS = (0.0, 0.1, 0.3, 0.6, 1.0, 2.0, 4.0)
+STRENGTHS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 
 @dataclass(frozen=True)
