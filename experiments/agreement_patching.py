@@ -32,7 +32,7 @@ from bertjax.model import BertForMaskedLM, BertForPreTraining
 from bertjax.paths import open_data, user_path
 from bertjax.study import STREAMS
 from experiments.disabling.summary_lines import table_of
-from experiments.shared.patches import cell_line, describe_grid, draw_grid, moved_by
+from experiments.shared.patches import best_cells, describe_grid, draw_grid, moved_by
 from experiments.shared.program import Outcome, Run, draw_sample, make_parser, run_program, short_name
 from experiments.words.annotated import import_optional
 
@@ -128,12 +128,8 @@ def tables(numbers: Mapping[str, Any]) -> str:
     rows = []
     for one in templates:
         grid = one["streams"]
-        best = []
-        for place in STREAMS:
-            later = [n for n, cell in enumerate(grid["cells"]) if cell["place"] == place and cell["layer"]]
-            best.append(cell_line(grid, max(later, key=lambda n: grid["score"][n])))
         ends = f"{grid['own_score']:.2f} to {grid['donor_score']:.2f}".replace("-", "−")
-        rows.append([one["template"], str(grid["contrasts"]), ends, *best])
+        rows.append([one["template"], str(grid["contrasts"]), ends, *best_cells(grid)])
     first = table_of(["template", "contrasts", "score (nats)", *(f"{place}, from layer 1" for place in STREAMS)], rows)
     return "\n\n".join([first, _table_of_heads(templates), _table_of_agreement(templates)])
 

@@ -30,7 +30,7 @@ from bertjax.errors import DataError, InputError
 from bertjax.model import BertForSequenceClassification
 from bertjax.study import STREAMS
 from experiments.disabling.summary_lines import table_of
-from experiments.shared.patches import cell_line, describe_grid, draw_grid, moved_by
+from experiments.shared.patches import best_cells, cell_line, describe_grid, draw_grid, moved_by
 from experiments.shared.program import Outcome, Run, draw_sample, make_parser, run_program, short_name
 from experiments.shared.samples import add_task_options, read_examples
 
@@ -152,13 +152,9 @@ def tables(numbers: Mapping[str, Any]) -> str:
     rows = []
     for one in numbers["results"]["contrasts"]:
         grid = one["streams"]
-        best = []
-        for place in STREAMS:
-            later = [n for n, cell in enumerate(grid["cells"]) if cell["place"] == place and cell["layer"]]
-            best.append(cell_line(grid, max(later, key=lambda n: grid["score"][n])))
         ends = f"{grid['own_score']:.2f} to {grid['donor_score']:.2f}; {one['changed']:.2f}".replace("-", "−")
         kind = "in both texts" if one["shared"] else "in the first alone"
-        rows.append([kind, str(grid["contrasts"]), ends, *best])
+        rows.append([kind, str(grid["contrasts"]), ends, *best_cells(grid)])
     headings = ["word", "contrasts", "score, corrupted to clean; mean size of change"]
     first = table_of([*headings, *(f"{place}, from layer 1" for place in STREAMS)], rows)
     return "\n\n".join([first, _table_of_streams(numbers), _table_of_heads(numbers)])

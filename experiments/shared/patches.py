@@ -9,6 +9,7 @@ import numpy as np
 import bertjax
 from bertjax.evidence import Measure, Q
 from bertjax.plots import grids_of_cells, make_grids, save_page
+from bertjax.study import STREAMS
 
 
 def moved_by(results: bertjax.Results) -> np.ndarray:
@@ -34,6 +35,15 @@ def cell_line(grid: Mapping[str, Any], number: int) -> str:
     name = str(cell["layer"]) if cell["head"] is None else f"{cell['layer']}.{cell['head']}"
     share, low, high = (100 * grid[part][number] for part in ("score", "low", "high"))
     return f"{name} at {grid['spans'][cell['span']]}: {share:.0f} ({low:.0f} to {high:.0f})".replace("-", "−")
+
+
+def best_cells(grid: Mapping[str, Any]) -> list[str]:
+    """Of each place of `STREAMS`, the cell from layer 1 on that restores most."""
+    best = []
+    for place in STREAMS:
+        later = [n for n, cell in enumerate(grid["cells"]) if cell["place"] == place and cell["layer"]]
+        best.append(cell_line(grid, max(later, key=lambda n: grid["score"][n])))
+    return best
 
 
 def draw_grid(told: Mapping[str, Any], title: str, subtitle: str, path: Path) -> None:
