@@ -223,7 +223,8 @@ def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
     """The picture, from `numbers.json` alone: both kinds of gates beside the orders of `bertjax prune`."""
     results = numbers["results"]
     pruning = {**results["pruning"]}
-    pruning["curves"] = [curve for curve in pruning["curves"] if curve["name"] not in ("gates", "magnitude")]
+    left_out = ("gates", "magnitude", "gradient reversed", "greedy reversed", "magnitude reversed")
+    pruning["curves"] = [curve for curve in pruning["curves"] if curve["name"] not in left_out]
     factor = Measure(**pruning["measure"]).factor
     more = []
     for kind in KINDS:

@@ -12,8 +12,10 @@ import pytest
 import bertjax
 from bertjax.attribution import Learning, draw_gates, probabilities_open
 from bertjax.interventions import every_head, overrides
+from bertjax.plots import Curve
 from bertjax.study import Pruning
 from experiments import gated_training, pruning_curves
+from experiments.shared import curves
 from experiments.training.dropout import train_logits
 from experiments.training.gates import GATES, PRICE, GateTrainer, gated_loss, gates_as_overrides, hard_gates
 from experiments.training.trainer import Recipe, Skeleton, make_batch, predict
@@ -163,3 +165,18 @@ def test_curves_of_several_directories_have_the_scores_of_their_results(world, t
 def test_heads_gone_before_the_first_loss_are_those_of_the_point_before_it():
     found = {"heads": 12, "points": [9, 6, 3, 0], "first_worse": {"a": 9, "b": 3, "c": None}}
     assert [pruning_curves._spared(found, name) for name in "abcd"] == ["0 of 12", "6 of 12", "12 of 12", ""]
+
+
+def test_scores_that_are_undefined_are_kept_as_none_and_told(tmp_path):
+    """As a correlation with outputs that are all equal, where no head is left."""
+    curve = Curve("greedy", np.array([[80.25, np.nan]]), np.array([[79.0, np.nan], [81.0, np.nan]]))
+    described = json.loads(json.dumps(curves.describe_curve(curve), allow_nan=False))
+    assert described["scores"] == [[80.25, None]]
+    again = curves.curve_of(described)
+    np.testing.assert_array_equal(again.scores, curve.scores)
+    np.testing.assert_array_equal(again.ends, curve.ends)
+    found = {"model": "m", "task": "stsb", "mode": "zero", "chosen_on": 3, "judged_on": 4, "heads": 4, "base": 84.0}
+    found |= {"measure": {"label": "Pearson"}, "points": [2, 0], "first_worse": {"greedy": 2}, "curves": [described]}
+    assert "| greedy | **80.2** | undefined |" in curves.pruning_table(found)
+    curves.draw_pruning(found)(tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")

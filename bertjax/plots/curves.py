@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LEFT, RIGHT, BOTTOM, HEIGHT = 0.8, 1.6, 0.95, 3.6  # inches
 # Colours that colour-blind people can tell apart (Okabe and Ito 2008).
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,8 @@ def describe_curve(curve: Curve) -> dict[str, Any]:
     }
 
 
-def _short(value: float) -> float:
-    return float(f"{value:.5g}")
+def _short(value: float) -> float | None:
+    return None if np.isnan(value) else float(f"{value:.5g}")
 
 
 def curve_of(described: Mapping[str, Any]) -> Curve:
@@ -59,8 +59,8 @@ def curve_of(described: Mapping[str, Any]) -> Curve:
     ends, left = described["ends"], described["left"]
     return Curve(
         described["name"],
-        np.array(described["scores"]),
-        None if ends is None else np.array(ends),
+        np.array(described["scores"], np.float64),  # undefined ones, such as a correlation with nothing, are None
+        None if ends is None else np.array(ends, np.float64),
         None if left is None else np.array(left),
     )
 
@@ -87,19 +87,20 @@ def pruning_table(found: Mapping[str, Any]) -> str:
     """The scores at each point in Markdown: a row for each order, and a line for learned gates."""
     measure = Measure(**found["measure"])
     digits, rows, lines = measure.digits - 1, [], []
+
+    def told(score: float) -> str:
+        return "undefined" if np.isnan(score) else f"{score:.{digits}f}"
+
     for one in found["curves"]:
         curve = curve_of(one)
         scores = curve.scores.mean(axis=0)
         if curve.left is not None:
             prices = zip(curve.left.tolist(), scores, strict=True)
-            lines.append(
-                f"{curve.name}, heads left: " + "; ".join(f"{left}: {score:.{digits}f}" for left, score in prices)
-            )
+            lines.append(f"{curve.name}, heads left: " + "; ".join(f"{left}: {told(score)}" for left, score in prices))
             continue
-        several = len(curve.scores) > 1
-        first = found["first_worse"].get(curve.name)
+        first, several = found["first_worse"].get(curve.name), len(curve.scores) > 1
         cells = [
-            f"**{score:.{digits}f}**" if left == first else f"{score:.{digits}f}"
+            f"**{told(score)}**" if left == first else told(score)
             for left, score in zip(found["points"], scores, strict=True)
         ]
         rows.append([f"{curve.name}, mean of {len(curve.scores)}" if several else curve.name, *cells])
