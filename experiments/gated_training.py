@@ -24,6 +24,7 @@ import numpy as np
 from scipy.stats import t as student
 
 import bertjax
+from bertjax.checkpoints import hash_checkpoint, locate
 from bertjax.cli import positive
 from bertjax.data import Examples, draw
 from bertjax.errors import DataError, InputError
@@ -98,16 +99,14 @@ def read_material(run: Run, saved: bertjax.Results) -> Material:
         DataError: the examples that judge are not in the data.
     """
     options, summary = run.options, saved.summary
-    task = read_examples(_read(options, "train")).task
-    if summary["data"]["task"] != task.name or summary["mode"]["name"] != MODE:
+    train = read_examples(_read(options, "train"))
+    if summary["data"]["task"] != train.task.name or summary["mode"]["name"] != MODE:
         raise InputError(
             f"{options.pruned} is of {summary['data']['task']}, mode {summary['mode']['name']}: give "
             f"results of bertjax prune --task {options.task} --mode {MODE}"
         )
-    weights = bertjax.checkpoints.hash_checkpoint(bertjax.checkpoints.locate(options.model))
-    if summary["model"]["weights_sha256"] != weights:
+    if summary["model"]["weights_sha256"] != hash_checkpoint(locate(options.model)):
         raise InputError(f"{options.pruned} is of another model than --model {options.model}")
-    train = read_examples(_read(options, "train"))
     train = train.take(draw(len(train), options.limit or len(train), options.seed))
     validation = read_examples(_read(options, "validation"))
     place_of = {str(name): place for place, name in enumerate(validation.ids)}
@@ -223,8 +222,8 @@ def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
     """The picture, from `numbers.json` alone: both kinds of gates beside the orders of `bertjax prune`."""
     results = numbers["results"]
     pruning = {**results["pruning"]}
-    left_out = ("gates", "magnitude", "gradient reversed", "greedy reversed", "magnitude reversed")
-    pruning["curves"] = [curve for curve in pruning["curves"] if curve["name"] not in left_out]
+    beside = ("gradient", "greedy", "random")
+    pruning["curves"] = [curve for curve in pruning["curves"] if curve["name"] in beside]
     factor = Measure(**pruning["measure"]).factor
     more = []
     for kind in KINDS:
@@ -258,7 +257,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _price(text: str) -> float:
     """An option type: a finite number of at least 0."""
-    return 0.0 if text.strip("0.") == "" and text else above_zero(text)
+    try:
+        return 0.0 if float(text) == 0 else above_zero(text)
+    except ValueError:
+        return above_zero(text)  # which says what is wrong
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ is lost: by how much a patch moves the score there, on average in size, beside t
 """
 
 import re
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -109,7 +110,7 @@ def compute(run: Run) -> Outcome:
     if not isinstance(run.model, BertForSequenceClassification):
         raise InputError(f"{run.model.class_name} is no classifier")
     options = run.options
-    chosen = alike(read_examples(_all(options)))
+    chosen = alike(read_examples(Namespace(**vars(options) | {"limit": None})))
     assert chosen.second is not None
     rare = rare_words([*chosen.first, *chosen.second], run.tokenizer)
     patch = partial(bertjax.patch, options.model, spans="regions", seed=options.seed, progress=False)
@@ -130,10 +131,6 @@ def compute(run: Run) -> Outcome:
     numbers = {"settings": {"model": options.model}, "results": results}
     values = {name: grid.outputs["outputs"][..., 0] for name, grid in zip(("shared", "alone"), grids, strict=True)}
     return Outcome(results, values, figures(numbers)["figure"], tables(numbers).split("\n"))
-
-
-def _all(options: Any) -> Any:
-    return type(options)(**vars(options) | {"limit": None})
 
 
 def _changed(results: bertjax.Results) -> float:

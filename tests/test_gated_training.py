@@ -1,5 +1,6 @@
 """Gates that are learned with weights: the loss by its definition, what is frozen, and what the programs keep."""
 
+import argparse
 import dataclasses
 import json
 import re
@@ -180,3 +181,10 @@ def test_scores_that_are_undefined_are_kept_as_none_and_told(tmp_path):
     assert "| greedy | **80.2** | undefined |" in curves.pruning_table(found)
     curves.draw_pruning(found)(tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("text", [".", "-1", "nan", "inf", ""])
+def test_prices_are_numbers_of_at_least_0(text):
+    assert [gated_training._price(number) for number in ("0", "0.0", "2.5")] == [0, 0, 2.5]
+    with pytest.raises(argparse.ArgumentTypeError):
+        gated_training._price(text)
