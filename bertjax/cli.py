@@ -341,15 +341,18 @@ def _add_patch(commands: "argparse._SubParsersAction[Parser]", with_settings: bo
 
 def _add_grid(grid: Callable[..., Any]) -> None:
     """Which places are patched, at which tokens, in which direction."""
-    from bertjax.study import Grid
+    from bertjax.study import Direction, Grid
 
     text = "hidden_states (the residual stream), attention_outputs, feed_forward_outputs, of each layer; head_outputs, "
     text += f"queries, keys, values, of each head (default {' '.join(Grid().places)})"
     grid("--places", nargs="+", default=Grid().places, metavar="PLACE", help=text)
-    text = "tokens, where all texts have as many; regions (before, changed, after, ...); auto, the first if it can be"
+    text = "tokens, where all texts have as many; regions (before, changed, after, ...); all, one span; auto, tokens "
+    text += "where all texts have as many and at most 48, else regions"
     grid("--spans", default=Grid().spans, metavar="KIND", help=text)
     text = "the text that is run with the other's values: corrupted (what brings its score back) or clean"
-    grid("--into", default=Grid().into, metavar="TEXT", help=text)
+    grid("--into", default=Direction().into, metavar="TEXT", help=text)
+    text = "leave out contrasts whose clean text does not score above the corrupted one"
+    grid("--only-right", action="store_true", help=text)
     text = "in place of a grid: what receives, such as queries=3.7 values=3.7,2.1; a row for each head before these"
     grid("--paths-to", nargs="+", metavar="PLACE=L.H", help=text)
     grid("--freeze-feed-forward", action="store_true", help="of paths: feed-forward layers on the way too")

@@ -160,29 +160,31 @@ def run_patch(options: argparse.Namespace) -> int:
     from bertjax.study import contrasts_of_template, patching_table
 
     _choose_cache(options)
-    settings = _settings_ending_in(options, "patching")
-    run = _patches_of(options)
+    settings, run = _settings(options), _patches_of(options)
     columns = {name: getattr(options, name) for name in ("good", "bad", "second")}
     contrasts = contrasts_of_template(options.template, options.words, columns)
     if settings.data is not None and contrasts is not None:
         raise InputError("give a file (--data) or a template with words, not both")
     results = _with_bar("patching", partial(run, settings, contrasts=contrasts))
     say(patching_table(results), wrap=True)
-    say(f"results in {settings.directory}, picture in {settings.directory / results.picture}")
+    assert results.directory is not None
+    say(f"results in {results.directory}, picture in {results.directory / results.picture}")
+    say(f"a page to look at: bertjax report {shlex.quote(str(results.directory))}")
     return 0
 
 
 def _patches_of(options: argparse.Namespace) -> Callable[..., "Results"]:
     """What runs the patches that are asked for: a grid, or paths."""
-    from bertjax.study import Grid, Paths, run_patching, run_paths
+    from bertjax.study import Direction, Grid, Paths, run_patching, run_paths
 
+    direction = Direction(options.into, options.only_right)
     if options.paths_to is None:
         if options.freeze_feed_forward:
             raise InputError("--freeze-feed-forward is of paths: give --paths-to, or leave it out")
-        return partial(run_patching, grid=Grid(tuple(options.places), options.spans, options.into))
+        return partial(run_patching, grid=Grid(tuple(options.places), options.spans, direction))
     if (tuple(options.places), options.spans) != (Grid().places, Grid().spans):
         raise InputError("--places and --spans are of grids: leave them out with --paths-to")
-    return partial(run_paths, paths=Paths.of_words(options.paths_to, options.into, options.freeze_feed_forward))
+    return partial(run_paths, paths=Paths.of_words(options.paths_to, direction, options.freeze_feed_forward))
 
 
 def run_shapley(options: argparse.Namespace) -> int:

@@ -162,7 +162,10 @@ def _table_of_streams(numbers: Mapping[str, Any]) -> str:
     grid = numbers["results"]["contrasts"][0]["streams"]
     shares = {_key(grid, number)[1::2]: 100 * grid["score"][number] for number in _streams(grid)}
     layers = range(numbers["results"]["layers"])
-    rows = [[name, *(f"{shares[layer, name]:.0f}".replace("-", "−") for layer in layers)] for name in grid["spans"]]
+    rows = []
+    for name in grid["spans"]:
+        own = (shares.get((layer, name), 0.0) for layer in layers)  # where texts are the same, nothing is restored
+        rows.append([name, *(f"{share:.0f}".replace("-", "−") for share in own)])
     return table_of(["residual stream before layer", *map(str, layers)], rows)
 
 

@@ -12,8 +12,11 @@ from bertjax import cli, collate
 from bertjax.attribution import patch_paths
 from bertjax.data import Tokenizer, draw
 from bertjax.errors import BertjaxError, ConfigError, DataError
-from bertjax.interventions import readouts
+from bertjax.interventions import SWEPT, readouts
+from bertjax.study.derived.contrasts import EncodedContrasts
 from tests.browser import assert_quiet, browser_needed, is_shown, rows_of, start_browser, text_of, wait_for
+from tests.families import saved_by_torch
+from tests.workshop import add_tokenizer
 
 SMALL = Path(__file__).parents[1] / "experiments/data/small_mlm"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -45,10 +48,10 @@ def test_all_that_differs_in_the_embeddings_restores_all(patched):
     told = results.summary["patching"]
     assert told["spans"] == ["first", "before", "changed", "after", "special"]
     assert told["places"] == ["hidden_states", "attention_outputs", "feed_forward_outputs"]
-    assert len(results.names) == 3 * 6 * 5
+    assert len(results.names) == 3 * 6 * 5 - 4  # before layer 0 texts differ at one span alone
     rows = dict(zip(results.names, results.rows_of("restored"), strict=True))
-    assert rows["hidden_states 0 at 2"].score == pytest.approx(1, abs=1e-6)
-    assert rows["hidden_states 0 at 1"].score == pytest.approx(0, abs=1e-6)
+    assert rows["hidden_states 0 at changed"].score == pytest.approx(1, abs=1e-6)
+    assert "hidden_states 0 at before" not in rows
     scores = dict(zip(results.names, results.rows_of("score"), strict=True))
     for name, row in rows.items():
         expected = (scores[name].score - told["own_score"]) / (told["donor_score"] - told["own_score"])
@@ -105,8 +108,8 @@ def test_the_other_direction_loses_what_this_one_restores():
     }
     one, other = (dict(zip(found.names, found.rows_of(), strict=True)) for found in both.values())
     assert both["clean"].metric == "lost"
-    assert one["hidden_states 0 at 2"].score == pytest.approx(1, abs=1e-6)
-    assert other["hidden_states 0 at 2"].score == pytest.approx(1, abs=1e-6)
+    assert one["hidden_states 0 at changed"].score == pytest.approx(1, abs=1e-6)
+    assert other["hidden_states 0 at changed"].score == pytest.approx(1, abs=1e-6)
     ends = [found.summary["patching"] for found in both.values()]
     assert ends[0]["own_score"] == pytest.approx(ends[1]["donor_score"], abs=1e-6)
 
@@ -125,8 +128,9 @@ def test_heads_and_tokens_of_a_masked_model():
     assert found.summary["data"]["examples"] == 4
     assert told["spans"][:3] == ["0 [CLS]", "1 the", "2 house/houses ..."]
     assert told["spans"][6] == "6 [MASK]"
-    assert len(found.names) == 2 * 2 * 13
-    assert {"1.1 at 0", "keys 3.7 at 6"} <= {*found.names}
+    assert len(found.names) == 2 * 2 * 13 - 12  # in the last layer heads act at [MASK], and keys at all tokens
+    assert {"1.1 at 0", "keys 3.7 at 6", "3.7 at 6"} <= {*found.names}
+    assert found.examples[0]["beside"] == {"good": "was", "bad": "were"}
     model, tokenizer = bertjax.load(SMALL), Tokenizer.from_pretrained(SMALL)
     texts = [template.replace("{}", noun) for noun in NOUNS[:1] + NOUNS[1:2] + NOUNS[3:5]]
     chances = jax.nn.log_softmax(model(**collate(tokenizer.encode(texts))).logits[:, 6], axis=-1)
@@ -266,6 +270,105 @@ def test_paths_refuse_what_they_do_not_have():
         bertjax.head_paths(MINILM, PAIRS[:3], **options, attention="fused")
 
 
+@pytest.mark.needs_torch
+@pytest.mark.parametrize("kind", ["masked words", "embedder", "roberta", "deberta-v2", "modernbert"])
+def test_cells_that_are_left_out_would_change_nothing(kind, tmp_path, monkeypatch):
+    places = [*SWEPT]
+    if kind == "masked words":
+        model, rows = SMALL, AGREEING
+    elif kind == "embedder":
+        model, rows, places = MINILM, PAIRS[:3], ["hidden_states", "queries", "attention_outputs"]
+    else:
+        size = {"vocab_size": 64, "max_position_embeddings": 60, "pad_token_id": 0, "num_labels": 2}
+        model = saved_by_torch(kind, "sequence classification", tmp_path / "model", **size)
+        (add_tokenizer(model) / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+        rows = [{"clean": "a cat sat", "corrupted": "a dog sat"}, {"clean": "the door", "corrupted": "the mat"}]
+    found = bertjax.patch(model, rows, places=places, spans="regions", progress=False)
+    monkeypatch.setattr(EncodedContrasts, "can_act", lambda *given: True)
+    every = bertjax.patch(model, rows, places=places, spans="regions", progress=False)
+    shares = {row.name: row.score for row in every.rows_of()}
+    left = {*shares} - {*found.names}
+    assert left
+    assert max(abs(shares[name]) for name in left) < 1e-5
+    assert {row.name: row.score for row in found.rows_of()} == {
+        name: pytest.approx(share, abs=1e-5) for name, share in shares.items() if name not in left
+    }
+
+
+BOTH_WAYS = [
+    *PAIRS[:3],
+    {"clean": "A cat is riding.", "corrupted": "A cat is eating.", "second": "A cat is eating food."},
+    {"clean": "A man is riding food.", "corrupted": "A man is eating food.", "second": PAIRS[0]["second"]},
+]
+
+
+def test_contrasts_that_go_the_other_way_are_told_and_can_be_left_out(tmp_path, capsys):
+    given = {"places": ["hidden_states"], "spans": "all", "progress": False}
+    whole, right = (bertjax.patch(MINILM, BOTH_WAYS, **given, only_right=only) for only in (False, True))
+    assert whole.summary["patching"]["right_way"] == right.summary["patching"]["right_way"] == 3
+    assert [found.summary["patching"]["other_way"] for found in (whole, right)] == [2, 0]
+    assert right.rows_of()[0].score == pytest.approx(1)
+    alone = bertjax.patch(MINILM, PAIRS[:3], **given)
+    scores = [[row.score for row in found.rows_of("score")] for found in (right, alone)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-6)
+    assert [example["id"] for example in right.examples] == [0, 1, 2]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in BOTH_WAYS))
+    line = ["patch", "--data", str(file), "--places", "hidden_states", "--spans", "all", "--output"]
+    assert cli.main([*line, str(tmp_path / "all")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "2 of 5 contrasts go the other way" in said
+    outputs = np.asarray(whole.outputs["outputs"])[0]
+    assert f"in contrast {(outputs[:, 2] - outputs[:, 1]).argmin()}," in said
+    assert "contrasts cancel" in said
+    assert cli.main([*line, str(tmp_path / "right"), "--only-right"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "left out" in said
+    assert "cancel" not in said
+    with pytest.raises(DataError, match="no clean text scores above"):
+        bertjax.patch(MINILM, BOTH_WAYS[3:], **given, only_right=True)
+
+
+def test_each_reason_for_which_contrasts_are_left_out_is_told(tmp_path, capsys):
+    rows = [
+        {**PAIRS[0], "id": "a"},
+        {**PAIRS[3], "id": "longer"},
+        {**PAIRS[0], "corrupted": PAIRS[0]["clean"], "id": "same"},
+        {**PAIRS[3], "id": "longer too"},
+        {"clean": "a " * 40, "corrupted": "b " * 40, "second": "c", "id": "cut"},
+    ]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    line = ["patch", "--data", str(file), "--places", "hidden_states", "--max-length", "20", "--output", str(tmp_path)]
+    assert cli.main([*line, "--overwrite"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "4 contrasts left out: 2 with texts of different numbers of tokens (first longer); 1 with twice" in said
+    assert "1 of more than 20 tokens (first cut)" in said
+
+
+def test_other_patches_have_other_directories(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    template = ["--template", "A {} is here.", "--second", "A cat."]
+    for more in ([], ["--spans", "all"], ["--into", "clean"], ["--paths-to", "values=1.1", "--heads", "0.1"]):
+        given = [] if "--paths-to" in more else ["--places", "hidden_states"]
+        assert cli.main(["patch", *template, "--words", "cat/dog", *given, *more]) == 0
+    assert cli.main(["patch", *template, "--words", "man/dog", "--places", "hidden_states"]) == 0
+    assert cli.main(["patch", *template, "--words", "man/dog", "--places", "hidden_states"]) == 2  # there already
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert len(names) == 5
+    assert sum(name.startswith("bertjax-contrasts-patching-") for name in names) == 4
+    assert sum(name.startswith("bertjax-contrasts-paths-") for name in names) == 1
+
+
+def test_few_contrasts_are_drawn_in_full_colours(patched):
+    results, _ = patched
+    texts = [text.get_text() for text in results.plot().texts]
+    assert any("3 contrasts: too few to tell a cell from chance" in text for text in texts)
+    assert any("grey: cannot act" in text for text in texts)
+    with pytest.raises(BertjaxError, match="--figure patches"):
+        results.plot("change")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -273,11 +376,11 @@ def test_paths_refuse_what_they_do_not_have():
         ({"contrasts": [{"clean": "a"}]}, "need columns clean and corrupted"),
         ({"contrasts": [{"clean": "a b", "corrupted": "a c"}]}, "give a column second"),
         ({"contrasts": [{"clean": "a [MASK]", "corrupted": "b [MASK]", "good": "c", "bad": "d"}]}, "no masked-LM head"),
-        ({"contrasts": PAIRS[3:]}, "no contrast has two texts of as many tokens that differ"),
-        ({"contrasts": PAIRS, "places": ["weights"]}, "place"),
+        ({"contrasts": PAIRS[3:]}, "no contrast can be patched: 1 with"),
+        ({"contrasts": PAIRS, "places": "weights"}, "weights are read and overridden, but not patched"),
         ({"contrasts": PAIRS, "places": []}, "one at least"),
         ({"contrasts": PAIRS, "spans": "words"}, "spans"),
-        ({"contrasts": PAIRS, "spans": "tokens"}, "spans of single tokens need one number"),
+        ({"contrasts": PAIRS, "spans": "tokens"}, "take --spans regions"),
         ({"contrasts": PAIRS, "into": "both"}, "into"),
         ({"contrasts": PAIRS, "heads": ["0.0"]}, "leave heads out"),
         ({"contrasts": PAIRS, "mode": "zero"}, "have no mode"),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from bertjax.attribution import patching_metrics
 from bertjax.errors import DataError
 from bertjax.evidence import weighing as ev
 from bertjax.evidence.metrics import METRICS, score
@@ -55,6 +56,60 @@ def test_effect_sizes(rng):
     assert largest_difference(pearson.effect_size, np.arctanh(r[1:]) - np.arctanh(r[0])) < 1e-12
     f1 = weighed(rng, "f1")[0]
     assert largest_difference(f1.effect_size, f1.difference / f1.standard_error / np.sqrt(60)) < 1e-12
+
+
+def test_errors_of_shares_are_those_of_many_samples(rng):
+    """Of contrasts whose sum is sure, draws agree too; of those whose sum can be 0, draws can be of any size."""
+    restored = patching_metrics("score")[0]
+
+    def contrasts(count, least):
+        whole = rng.uniform(least, 3, (count, 1))
+        moved = 0.4 * whole + rng.normal(0, 0.3, (count, 1))
+        return np.stack([0 * whole, moved], 0).squeeze(-1), whole.squeeze(-1)
+
+    def weigh_one(count, least):
+        moved, whole = contrasts(count, least)
+        numbers = np.stack([moved, np.zeros_like(moved), np.broadcast_to(whole, moved.shape)], -1)
+        return weigh(restored, numbers[0], numbers[1:], np.zeros(count), resamples=2000)
+
+    many = [contrasts(30, 1.0) for _ in range(4000)]
+    spread = np.std([moved[1].sum() / whole.sum() for moved, whole in many])
+    found = [weigh_one(30, 1.0).standard_error[0] for _ in range(20)]
+    assert abs(np.mean(found) / spread - 1) < 0.1
+    moved, whole = contrasts(9, -2.0)
+    moved, numbers = moved[1], np.stack([moved, np.zeros_like(moved), np.broadcast_to(whole, moved.shape)], -1)
+    steps = 1 + 1e-6 * np.eye(9)  # each contrast counts a little more
+    slopes = ((steps @ moved) / (steps @ whole) - moved.sum() / whole.sum()) / 1e-6
+    found = weigh(restored, numbers[0], numbers[1:], np.zeros(9), resamples=2000)
+    assert found.standard_error[0] == pytest.approx(np.sqrt(9 / 8 * (slopes**2).sum()), rel=1e-3)
+
+
+@pytest.mark.parametrize("examples", [5, 6, 8, 10, 14])
+def test_few_examples_show_so_many_effects_together(examples):
+    """Each example of some runs moves the same way, in others nothing moves: the smallest p that there is, and 1."""
+    runs, restored = 60, patching_metrics("score")[0]
+    for changed in range(1, runs + 1):
+        moved = np.zeros((runs, examples))
+        moved[:changed] = np.linspace(1, 2, examples)
+        numbers = np.stack([moved, 0 * moved, 0 * moved + 3], -1)
+        base, options = [0, 0, 1] * numbers[-1], {"resamples": 20, "draws": 2**examples}
+        found = weigh(restored, base, numbers, np.zeros(examples), **options)
+        if found.significant.any():
+            break
+    assert found.fewest_together == (changed if found.significant.any() else None)
+    if not found.significant.any():
+        assert "can show none" in summarise(found, [str(run) for run in range(runs)], "set")
+
+
+def test_a_change_without_spread_has_no_effect_size():
+    restored = patching_metrics("score")[0]
+    whole = np.array([1.0, 2.0, 3.0, 4.0])
+    runs = np.array([whole, 0 * whole, 0.5 * whole + [0, 0.1, 0, 0]])
+    numbers = np.stack([runs, 0 * runs, np.broadcast_to(whole, runs.shape)], -1)
+    found = weigh(restored, 0 * numbers[0] + [0, 0, 1] * numbers[0], numbers, np.zeros(4))
+    assert np.isnan(found.effect_size[0])  # all of it, in each contrast
+    assert found.effect_size[1] == 0
+    assert found.effect_size[2] > 1
 
 
 def test_ablations_in_groups_are_weighed_as_all_at_once(rng, monkeypatch):

@@ -22,7 +22,8 @@ from tests.workshop import SENTENCES, make_classifier, write_pairs
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-COMMANDS = [line for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
+BLOCKS = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
+COMMANDS = [line for block in BLOCKS for line in block.replace("\\\n", " ").splitlines()]
 FAMILIES_PAGE = (ROOT / "docs" / "families.md").read_text()
 
 

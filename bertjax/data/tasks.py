@@ -295,6 +295,17 @@ class LabelSet:
     labels: tuple[str, ...] | None
 
 
+@dataclass(frozen=True)
+class Beside:
+    """What stands beside the two texts of a contrast.
+
+    Args:
+        texts: by column, such as `good` and `bad`.
+    """
+
+    texts: Mapping[str, str]
+
+
 @dataclass(frozen=True, eq=False)
 class Pool:
     """Texts in which queries look for theirs; several may share one.
@@ -327,7 +338,12 @@ class Candidates:
 
 
 Content: TypeAlias = (
-    tuple[Tagged, ...] | tuple[Answers, ...] | tuple[Choices, ...] | tuple[LabelSet, ...] | tuple[Candidates, ...]
+    tuple[Tagged, ...]
+    | tuple[Answers, ...]
+    | tuple[Choices, ...]
+    | tuple[LabelSet, ...]
+    | tuple[Candidates, ...]
+    | tuple[Beside, ...]
 )
 
 
@@ -344,7 +360,7 @@ class Examples:
         source: one line saying where they came from.
         split: the part of the task's data.
         content: what else each example has, of tasks that ask for more than labels: `Tagged`, `Answers`, `Choices`,
-            `LabelSet` or `Candidates`.
+            `LabelSet`, `Candidates` or `Beside`.
         groups: to which part of the data each belongs, whose scores are given apart too: a paradigm, say; or None.
 
     Raises:
@@ -407,7 +423,7 @@ class Examples:
         return self.take(range(min(count, len(self))))
 
 
-def _facts(content: Tagged | Answers | Choices | LabelSet | Candidates) -> dict[str, Any]:
+def _facts(content: Tagged | Answers | Choices | LabelSet | Candidates | Beside) -> dict[str, Any]:
     """What makes an example's content, for a hash."""
     if isinstance(content, Candidates):
         return {"pool": content.pool.sha256, "relevance": dict(content.relevance)}

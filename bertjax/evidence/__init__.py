@@ -20,7 +20,7 @@ from bertjax.evidence.metrics import (
 from bertjax.evidence.own_metrics import as_metric, seconds_to_weigh
 from bertjax.evidence.resampling import Sums, bootstrap_counts, score_draws
 from bertjax.evidence.sentence import describe_statistics, name_test, summarise
-from bertjax.evidence.significance import benjamini_hochberg
+from bertjax.evidence.significance import benjamini_hochberg, fewest_flips
 from bertjax.evidence.weighing import RESAMPLES, Evidence, Q, check_weighable, weigh
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "contributions",
     "coordinates_of",
     "describe_statistics",
+    "fewest_flips",
     "find_metric",
     "labelled",
     "make_scorer",

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 
 Runs = Float[np.ndarray, " runs"]
 Counts = Int[np.ndarray, " runs"]
+ROUNDING = 1e-6  # of a change: a smaller spread is that of float32
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,10 @@ class EffectSize:
 
 
 def _cohens_d(base: float, scores: Runs, spread: Runs, gains: Counts, losses: Counts) -> Runs:
+    """NaN where all examples change alike: a change without spread is of no size that has a name."""
+    changes = scores - base
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(spread > 0, (scores - base) / spread, 0.0)
+        return np.where(spread > ROUNDING * np.abs(changes), changes / spread, np.where(changes == 0, 0.0, np.nan))
 
 
 def _cohens_q(base: float, scores: Runs, spread: Runs, gains: Counts, losses: Counts) -> Runs:

@@ -120,6 +120,19 @@ def _moved(outputs: Outputs, labels: Num[np.ndarray, " rows"], positive: int) ->
     return np.stack([patched - own, donors - own], axis=-1)
 
 
+def _errors_of_shares(terms: Float[np.ndarray, "runs units 2"]) -> Float[np.ndarray, " runs"]:
+    """Standard errors of ratios of sums, to first order (the delta method; Cochran 1977, chapter 6).
+
+    What there is to move can have either sign: where some draw's sum of it is near 0, that draw's share has any size.
+    """
+    moved, whole = terms[..., 0], terms[..., 1]
+    units, total = whole.shape[1], whole.sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        left = moved - (moved.sum(axis=1) / total)[:, None] * whole
+        errors: Float[np.ndarray, " runs"] = np.sqrt(units / (units - 1) * (left**2).sum(axis=1)) / np.abs(total)
+    return errors
+
+
 def _number(place: int, outputs: Outputs) -> Float[np.ndarray, "runs rows"]:
     return outputs[..., place]
 
@@ -141,6 +154,6 @@ RECALL_100 = mean_number(RANKINGS, "recall@100")
 MICRO_F1 = Sums(_over_labels, _f1, LABEL_SETS, OF_EACH_LABEL)
 MACRO_F1 = Sums(_by_label, _mean_f1, LABEL_SETS, OF_EACH_LABEL)
 SUBSET_ACCURACY = mean_number(LABEL_SETS, "exact match", OF_EACH_LABEL)
-RESTORED = Sums(_moved, _mean, PATCHING)
+RESTORED = Sums(_moved, _mean, PATCHING, errors=_errors_of_shares)
 SQUARED_ERROR = Sums(partial(_errors, np.square), _mean, ())
 ABSOLUTE_ERROR = Sums(partial(_errors, np.abs), _mean, ())

@@ -196,12 +196,15 @@ class Sums:
         score: takes the sums `[..., terms]`, float64, and returns scores `[...]`; NaN where undefined.
         numbers: of each output, by what they are; none where that is not said, or where it reads a value alone.
         of_each_label: those that follow for each label, by what they are.
+        errors: takes the terms of all units, `[runs, units, terms]`, and returns the standard error of each score; for
+            scores whose draws can be of any size, so that their spread says nothing. None for that spread.
     """
 
     terms: Callable[[Any, Labels, int], Float[np.ndarray, "runs rows terms"]]
     score: Callable[[Float[np.ndarray, "*draws terms"]], Float[np.ndarray, "*draws"]]
     numbers: tuple[str, ...]
     of_each_label: tuple[str, ...] = ()
+    errors: Callable[[Float[np.ndarray, "runs units terms"]], Float[np.ndarray, " runs"]] | None = None
 
     @property
     def fewest(self) -> int:
@@ -218,10 +221,16 @@ class Sums:
         """The score of each run on all outputs."""
         return self.score(self.terms(outputs, labels, positive).sum(axis=1, dtype=np.float64))
 
+    def terms_of_units(
+        self, outputs: Any, labels: Labels, positive: int, units: Units | None
+    ) -> Float[np.ndarray, "runs units terms"]:
+        """What is summed, of each unit, or of each output where there are no units."""
+        terms = self.terms(outputs, labels, positive).astype(np.float64)
+        return terms if units is None else add_up(terms, units)
+
     def scorer(self, outputs: Any, labels: Labels, positive: int, units: Units | None) -> Scorer:
         """The scores as a function of how often each unit counts, or each output where there are no units."""
-        terms = self.terms(outputs, labels, positive).astype(np.float64)
-        totals = np.moveaxis(terms if units is None else add_up(terms, units), 0, 1)
+        totals = np.moveaxis(self.terms_of_units(outputs, labels, positive, units), 0, 1)
         shape, flat = totals.shape[1:], np.ascontiguousarray(totals.reshape(len(totals), -1))
         largest = np.abs(flat).max(initial=0)
         if (flat == np.rint(flat)).all() and largest < EXACT:

@@ -85,7 +85,8 @@ def _shown(evidence: Evidence, kind: str) -> str:
     least = float(np.median(limits)) if limits.size else np.inf
     metric, measure = evidence.metric, evidence.metric.measure
     if not least < metric.highest - metric.lowest:
-        return "can show none"
+        together = evidence.fewest_together
+        return "can show none" if together is None else f"can show none alone, but {together} or more together"
     low, high, middle = (
         f"{measure.factor * end:.{measure.digits - 1}f}" for end in (limits.min(), limits.max(), least)
     )

@@ -65,7 +65,7 @@ class Evidence:
         effect_size: as described by the metric's `effect_size.text`.
         detectable: the smallest difference that would have been found with 80 % power at the corrected level.
         resamples, draws, exact, seed: of the bootstrap and the swaps (`exact`: whether all possible swaps were tried).
-        standard_error: of each difference, by the bootstrap.
+        standard_error: of each difference, by the bootstrap, or as `metric.sums.errors` has it.
         halves: the result of choosing on one half and scoring on the other, see `significance.choose_on_half`.
     """
 
@@ -109,6 +109,13 @@ class Evidence:
     def least_p(self) -> float | None:
         """The smallest possible `p` with these random swaps; None where it is exact."""
         return None if self.by_flips else self.least_best_p
+
+    @property
+    def fewest_together(self) -> int | None:
+        """How many effects at least are found at once, as few examples have no small `p`; None where none can be."""
+        tests, least = int(np.isfinite(self.p).sum()), 2.0 ** (1 - self.examples) + (self.least_p or 0.0)
+        together = max(1, int(np.floor(tests * least / Q)) + 1)
+        return together if together <= tests else None
 
     @property
     def significant(self) -> Bool[np.ndarray, " runs"]:
@@ -349,9 +356,19 @@ def _weigh_group(
         method=method,
         percentile=ends[0],
         bca=ends[1],
-        error=_spread(resampled),
+        error=_errors(task, all_outputs, resampled),
         swapped=swapped,
     )
+
+
+def _errors(
+    task: _Task, all_outputs: Float[np.ndarray, "every examples *labels"], resampled: Float[np.ndarray, "draws runs"]
+) -> Runs:
+    """The standard error of each difference: the spread of the draws, or what the metric has in place of it."""
+    sums = task.metric.sums
+    if sums is None or sums.errors is None:
+        return _spread(resampled)
+    return sums.errors(sums.terms_of_units(all_outputs, task.labels, task.positive, task.units))[1:]
 
 
 def _differences(scores: Float[np.ndarray, "draws runs"]) -> Float[np.ndarray, "draws ablations"]:

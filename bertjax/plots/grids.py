@@ -132,8 +132,10 @@ def make_grids(
                 write_changes(axes, grid.changes, colours, grid.significant, size=7.5, digits=1)
             top -= height + CAPTION
         draw_scale(figure, figure.axes[0], changes, limit, replace(measure, of_effects=True))
-        meaning = f"full colour: more than chance (q < {Q}), {found:,} of {changes.size:,} cells; others pale"
-        figure.text(0.15 / WIDTH, 0.12 / figure.get_size_inches()[1], note or meaning, fontsize=8.5, color=INK)
+        count = int(np.isfinite(changes).sum())
+        lines = [note or f"full colour: more than chance (q < {Q}), {found:,} of {count:,} cells; others pale"]
+        lines += ["grey: cannot act"] if count < changes.size else []
+        figure.text(0.15 / WIDTH, 0.12 / figure.get_size_inches()[1], "; ".join(lines), fontsize=8.5, color=INK)
     return figure
 
 

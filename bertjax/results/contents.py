@@ -12,7 +12,7 @@ from jaxtyping import Float, Shaped
 from bertjax.errors import InputError
 from bertjax.evidence import BUILT_IN, Measure
 from bertjax.formatting import count_of, equals_p, format_change, format_p, is_bound
-from bertjax.results.table import Row, column, kind_of
+from bertjax.results.table import CELL, Row, column, kind_of
 
 SHOWN = 10  # ablations in the notebook table
 Arrays = Mapping[str, Shaped[np.ndarray, "..."]]
@@ -141,13 +141,19 @@ class Contents:
 
     @property
     def kind(self) -> str:
-        """The kind of ablation: 'head', 'layer' or 'set'."""
-        return kind_of(self.summary["ablations"])
+        """The kind of ablation: 'head', 'layer', 'cell' of a grid of patches, or 'set'."""
+        kind = kind_of(self.summary["ablations"])
+        return CELL if kind == "set" and "patching" in self.summary else kind
 
     @property
     def picture(self) -> str:
-        """The picture's file name: a map of heads, a bar for each layer, or bars for the most changing sets."""
-        return f"{self.kind}s.png"
+        """The picture's file name: a map of heads, bars of layers or of the most changing sets, or grids of patches."""
+        return "patches.png" if self.has_grids else f"{self.kind}s.png"
+
+    @property
+    def has_grids(self) -> bool:
+        """Whether these are patches of places at spans of tokens, and not of heads alone."""
+        return self.kind == CELL
 
     @property
     def metric(self) -> str:

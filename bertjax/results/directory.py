@@ -9,7 +9,8 @@
     results.parquet one row for each ablation and metric: scores, intervals, tests (`table.COLUMNS`)
     attention.npz   tokens and attention weights of a few examples, base and largest effects; of masked words also the
                     likeliest words there
-    heads.png       the map (layers.png where whole layers were ablated, sets.png where other sets were)
+    heads.png       the map (layers.png where whole layers were ablated, sets.png where other sets were, patches.png of
+                    patches)
 
 `summary.json` is written last, with the SHA-256 of each other file: where it exists, the rest is complete.
 """
@@ -28,7 +29,7 @@ import numpy as np
 from jaxtyping import Num, Shaped
 
 from bertjax.atomic_files import encode_json, made_directory, remove_leftovers, staged
-from bertjax.data import Answers, Candidates, Choices, Examples, LabelSet, Tagged
+from bertjax.data import Answers, Beside, Candidates, Choices, Examples, LabelSet, Tagged
 from bertjax.errors import DataError, InputError, OutputError
 from bertjax.evidence import score
 from bertjax.formatting import finite, to_json
@@ -46,7 +47,7 @@ from bertjax.results.table import SHORT, Row, column, read_parquet, to_parquet
 NOT_COMPARED = ("output", "overwrite", "resume", "memory", "distributed")
 Place = tuple[str, int | None, int | None]
 OUTPUTS = ("outputs.npz", "examples.jsonl")
-DERIVED = ("summary.json", "results.parquet", "attention.npz", "heads.png", "layers.png", "sets.png")
+DERIVED = ("summary.json", "results.parquet", "attention.npz", "heads.png", "layers.png", "sets.png", "patches.png")
 FILES = (*OUTPUTS, *DERIVED)
 WRITTEN = (*FILES, "report.html")
 # What outputs of some kinds have beside them in `outputs.npz`: kinds of values, and axes by name or size.
@@ -391,6 +392,8 @@ def describe_examples(examples: Examples, arrays: Arrays) -> list[dict[str, Any]
             line["choices"] = [*content.texts]
         elif isinstance(content, LabelSet) and content.labels is not None:
             line["labels"] = [*content.labels]
+        elif isinstance(content, Beside):
+            line["beside"] = dict(content.texts)
         elif isinstance(content, Tagged):
             line |= {"words": [*content.words], "tags": [*content.tags]}
     for line, group in zip(lines, examples.groups or (), strict=False):

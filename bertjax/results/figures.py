@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from bertjax.arguments import parse_head_name
 from bertjax.errors import InputError, some_of
-from bertjax.evidence import Measure, coordinates_of
+from bertjax.evidence import Measure, coordinates_of, fewest_flips
 from bertjax.formatting import count_of
 from bertjax.plots import (
     Curve,
@@ -79,6 +79,8 @@ def make_figure(
     """
     if figure not in FIGURES:
         raise InputError(f"figure {figure!r} is not one of {', '.join(FIGURES)}")
+    if figure == "change" and "patching" in saved.summary:
+        raise InputError(f"{saved.source} has patches, of whose runs no attention is kept: --figure patches")
     _check_options(figure, {"head": head, "example": example, "text": text, "run": run, "metric": metric})
     if figure in ("attention", "change"):
         kept_text = 1 if text is None else text
@@ -91,9 +93,7 @@ def make_figure(
         return _pairs(saved, rows, measure)
     if figure in ("roles", "distances") and metric is not None:
         raise InputError(f"figure {figure!r} is of no single metric: leave the metric out, or take --figure map")
-    if figure == "patches" or (
-        figure == "auto" and "cells" in saved.summary.get("patching", {}) and saved.kind != "head"
-    ):
+    if figure == "patches" or (figure == "auto" and saved.has_grids):
         return _patches(saved, rows, measure)
     if figure == "distances":
         return _distances(saved)
@@ -139,6 +139,8 @@ def _titled(saved: Contents, measure: Measure, what: str) -> str:
 
 def _where(saved: Contents) -> str:
     data = saved.summary["data"]
+    if "patching" in saved.summary:
+        return f"{saved.summary['model']['name']}, {count_of(data['examples'], 'contrast')}"
     return f"{saved.summary['model']['name']} on {data['task']}, {count_of(data['examples'], 'example')}"
 
 
@@ -205,13 +207,15 @@ def _roles(saved: Contents) -> "Figure":
 def _patches(saved: Contents, rows: Sequence[Row], measure: Measure) -> "Figure":
     if "patching" not in saved.summary:
         raise InputError(f"{saved.source} has no patches: give results of bertjax patch")
+    if saved.kind == "head":
+        raise InputError(f"{saved.source} has paths from heads, whose picture is a map: --figure map")
     told = saved.summary["patching"]
-    values = measure.factor * column(rows, "difference" if measure.of_effects else "score")
-    weighed = any(row.q is not None for row in rows)
-    found = significant(rows) if weighed else np.ones(len(rows), np.bool_)
+    values, contrasts = measure.factor * column(rows, "difference"), saved.summary["data"]["examples"]
+    few = not significant(rows).any() and contrasts < fewest_flips(len(rows))  # for one of all cells to be found
+    found = np.ones(len(rows), np.bool_) if few else significant(rows)
     grids = grids_of_cells(told["cells"], len(told["spans"]), values, found)
-    title = f"{measure.label}, {told['into']} texts patched"
-    note = "" if weighed else "a single contrast, not weighed against chance"
+    title = f"{measure.label}, {told['into']} texts patched" + ("" if measure.of_effects else ": the change")
+    note = f"{count_of(contrasts, 'contrast')}: too few to tell a cell from chance" if few else ""
     limit = min(100.0, float(np.nanmax(np.abs(values)))) if measure.of_effects else None
     others = "clean" if told["into"] == "corrupted" else "corrupted"
     ends = f"{told['score']}: {told['own_score']:.3g}, of {others} texts {told['donor_score']:.3g}"

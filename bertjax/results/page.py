@@ -102,7 +102,7 @@ def page_data(saved: Contents) -> dict[str, Any]:
 
 def _picture(saved: Contents) -> str:
     """The grids of patches as PNG, in base64; empty for other results, whose charts are drawn by the page itself."""
-    if "patching" not in saved.summary or saved.kind == "head":
+    if not saved.has_grids:
         return ""
     buffer = io.BytesIO()
     make_figure(saved).savefig(buffer, format="png", dpi=PIXELS_PER_INCH, metadata={"Software": None})

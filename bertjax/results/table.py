@@ -122,6 +122,9 @@ def _unweighed(score: float | None, base: float) -> dict[str, Any]:
     return {"base": finite(base), "score": score, "difference": None if score is None else finite(score - base)}
 
 
+CELL = "cell"  # what ablations are of a grid of patches
+
+
 def kind_of(entries: Sequence[Mapping[str, Any]]) -> str:
     """The kind of ablations: 'head' if all are single heads, 'layer' if all are whole layers, else 'set'."""
     if all(entry.get("head") is not None for entry in entries):

@@ -5,6 +5,7 @@ from bertjax.study.conclusion import conclude
 from bertjax.study.derived.contrasts import contrasts_of_template
 from bertjax.study.derived.gradients import importance, run_importance, trust_in
 from bertjax.study.derived.interactions import head_interactions, run_interactions
+from bertjax.study.derived.patches import Direction
 from bertjax.study.derived.patching import STREAMS, Grid, patch, run_patching
 from bertjax.study.derived.paths import Paths, head_paths, run_paths
 from bertjax.study.derived.pruning import ORDERS, Pruning, prune, run_pruning
@@ -35,6 +36,7 @@ __all__ = [
     "ORDERS",
     "STREAMS",
     "Budget",
+    "Direction",
     "Grid",
     "Job",
     "Paths",

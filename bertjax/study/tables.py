@@ -187,12 +187,15 @@ def patching_table(results: Results, most: int = 3) -> PlainTable:
     for place in told["places"]:
         own = [(row, cell) for row, cell in zip(rows, told["cells"], strict=True) if cell["place"] == place]
         found = sum(row.q is not None and row.q < Q for row, _ in own)
-        first = sorted(own, key=lambda one: -abs(one[0].score or 0.0))[:most]
-        named = [
-            f"{cell['layer']}{'' if cell['head'] is None else '.{}'.format(cell['head'])} at "
-            f"{told['spans'][cell['span']]} ({measure.factor * (row.score or 0.0):.0f})"
-            for row, cell in first
-        ]
+        later = [
+            (row, cell) for row, cell in own if cell["layer"] or place != "hidden_states"
+        ]  # 0: the texts themselves
+        first = sorted(later, key=lambda one: -abs(one[0].score or 0.0))[:most]
+        named = []
+        for row, cell in first:
+            name = f"{cell['layer']}{'' if cell['head'] is None else '.{}'.format(cell['head'])}"
+            name += f" at {told['spans'][cell['span']]}" if len(told["spans"]) > 1 else ""
+            named.append(f"{name} ({measure.factor * (row.score or 0.0):.0f})")
         table.add_row(place, f"{found} of {len(own)}", ", ".join(named))
     table.caption_justify = "left"
     table.caption = (

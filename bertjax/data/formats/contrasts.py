@@ -15,7 +15,7 @@ import numpy as np
 from bertjax import arguments
 from bertjax.data.local_files import read_table, texts_of
 from bertjax.data.tables import brief
-from bertjax.data.tasks import Examples, Task, draw
+from bertjax.data.tasks import Beside, Examples, Task, draw
 from bertjax.errors import DataError
 from bertjax.formatting import count_of
 from bertjax.machine import memory_left
@@ -60,7 +60,7 @@ def contrasts_of_rows(rows: Sequence[Mapping[str, Any]]) -> Contrasts:
     for number, row in enumerate(given):
         if missing := sorted(name for name in names if name not in row or (name != ID and type(row[name]) is not str)):
             raise DataError(f"contrast {number} (from 0) has no text {missing[0]!r}, which others have")
-    return _contrasts({name: tuple(row[name] for row in given) for name in names}, "given", _raise)
+    return _contrasts({name: tuple(row[name] for row in given) for name in names}, "those given", _raise)
 
 
 def read_contrasts(path: str | Path, memory: int | None = None) -> Contrasts:
@@ -102,6 +102,8 @@ def _contrasts(
         raise DataError(f"{source}: give both good and bad, the words for the masked place, or none")
     count = len(texts["clean"])
     ids = tuple(value if isinstance(value, int) else str(value) for value in columns.get(ID, ()))
+    more = {name: columns[name] for name in ("good", "bad", "second") if name in columns}
+    beside = tuple(Beside({name: texts[row] for name, texts in more.items()}) for row in range(count))
     examples = Examples(
         CONTRASTS,
         ids if len(set(ids)) == count else tuple(range(count)),
@@ -110,5 +112,6 @@ def _contrasts(
         np.zeros(count, np.float32),
         f"{source} ({count_of(count, 'contrast')})",
         "given",
+        content=beside if more else None,
     )
-    return Contrasts(examples, {name: columns[name] for name in ("good", "bad", "second") if name in columns})
+    return Contrasts(examples, more)

@@ -4,7 +4,7 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const byId = id => document.getElementById(id);
-  const isMap = data.kind === "head";
+  const isMap = data.kind === "head", isNamed = !isMap && data.kind !== "layer", isCell = data.kind === "cell";
   const state = { metric: data.metrics[0].name, chosen: 0, sort: "change", down: false };
   const atHead = new Map(data.places.map(([layer, head], place) => [`${layer}.${head}`, place]));
   const SURE = 0.05;
@@ -118,7 +118,7 @@
   function bars() {
     const wanted = byId("filter").value.trim().toLowerCase(), sure = byId("sure").checked;
     return data.names.map((name, place) => place)
-      .filter(place => !wanted || (data.kind === "set" && data.names[place].toLowerCase().includes(wanted)) ||
+      .filter(place => !wanted || (isNamed && data.names[place].toLowerCase().includes(wanted)) ||
         data.names[place].startsWith(wanted) || data.heads[place].some(head => head.startsWith(wanted)))
       .filter(place => !sure || isSure(place));
   }
@@ -138,7 +138,7 @@
   // The table begins with the largest loss.
   const sortByLoss = () => { if (state.sort === "change") state.down = measure().sign < 0; };
   const keys = {
-    name: place => data.kind === "set" ? data.names[place] : 1000 * data.places[place][0] + (data.places[place][1] ?? 0),
+    name: place => isNamed ? data.names[place] : 1000 * data.places[place][0] + (data.places[place][1] ?? 0),
     score: place => printed("score", place), change: place => printed("difference", place),
     gain: place => printed("difference", place) === null ? null : measure().sign * printed("difference", place),
     q: place => column("q")[place], gains: place => column("gains")[place], losses: place => column("losses")[place],
@@ -269,6 +269,7 @@
     const { runs } = data.attention, name = data.names[state.chosen];
     if (run) return `Ablating ${data.kind} ${runs[run]} changes nothing in layer ${layer}: what is ablated lies in a later layer.`;
     const most = runs.length - 1, kept = `those of the ${most === 1 ? "largest effect" : `${most} largest effects`}`;
+    if (isCell) return "Of patched runs no attention is kept.";
     const why = runs.includes(name) ? "Nothing is ablated here." : `The attention without ${data.kind} ${name} was not kept, only ${kept}.`;
     return most ? `${why} Choose one under "Without".` : why;
   }
@@ -287,7 +288,7 @@
     const most = Math.max(0.01, ...both.flat().map(row => Math.max(...row))); // one scale, to compare by
     const place = data.examples.places.indexOf(sample.example), [id, label, lines] = data.examples.texts[place];
     const changed = data.examples.reads === "predictions" && exampleRows()[1].find(row => row.id === id && row.flips);
-    const flip = changed ? ` (without ${data.kind} ${data.names[state.chosen]}: ${changed.first} → ${changed.second})` : "";
+    const flip = changed ? ` (${isCell ? "with" : "without"} ${data.kind} ${data.names[state.chosen]}: ${changed.first} → ${changed.second})` : "";
     const labelled = label === "none" ? "" : `, label ${label}`;
     setText("example-text", `Example ${id}${labelled}${flip}: ${plain(lines)}`);
     setText("ablated-caption", `Without ${data.kind} ${data.attention.runs[run]}`);
@@ -416,6 +417,7 @@
     document.title = data.title;
     setText("title", data.title);
     for (const place of document.querySelectorAll(".kinds")) place.textContent = `${data.kind}s`;
+    if (isCell) setText("without", "by patching");
     byId("picture").classList.toggle("hidden", !data.picture);
     if (data.picture) byId("picture").src = `data:image/png;base64,${data.picture}`;
     for (const place of document.querySelectorAll(".of-map")) place.classList.toggle("hidden", !isMap);

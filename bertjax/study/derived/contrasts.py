@@ -17,7 +17,7 @@ from bertjax.data import MARKS, Contrasts, Encoding, Tokenizer, contrasts_of_row
 from bertjax.engine import Combine
 from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.formatting import count_of
-from bertjax.interventions import Readout, readouts
+from bertjax.interventions import Change, Readout, readouts
 from bertjax.model import (
     BertForMaskedLM,
     BertForPreTraining,
@@ -27,7 +27,10 @@ from bertjax.model import (
 )
 from bertjax.tasks import cosine, differing_piece, hide
 
-SPANS = ("auto", "tokens", "regions")
+SPANS = ("auto", "tokens", "regions", "all")
+ALL_TOKENS = "all tokens"
+OF_EMBEDDINGS = ("hidden_states", "queries", "keys", "values")  # of a token, in layer 0
+OF_OWN_TOKEN = ("queries", "head_outputs", "attention_outputs", "feed_forward_outputs")  # act on its hidden state alone
 CHANGED = "changed"
 REGIONS = ("first", "before", CHANGED, "after", "masked", "other text", "special")
 MOST_TOKENS = 48  # columns of a picture, beyond which regions are taken
@@ -61,6 +64,8 @@ class EncodedContrasts:
         clean, corrupted: of each its texts, one or two.
         spans: of each token of the corrupted texts the span, by number; -1 for none.
         names: of spans.
+        changed: the spans in which the two texts of some contrast differ.
+        read: the spans of which some contrast's last hidden state is read.
         scored: what is read.
         note: what is to be said of those that were left out.
     """
@@ -70,8 +75,21 @@ class EncodedContrasts:
     corrupted: list[tuple[Encoding, ...]]
     spans: list[tuple[Int[np.ndarray, " _"], ...]]
     names: tuple[str, ...]
+    changed: frozenset[int]
+    read: frozenset[int]
     scored: Scored
     note: str
+
+    def can_act(self, change: Change, span: int, layers: int) -> bool:
+        """Whether a patch can change a score: before layer 0 equal tokens are equal, and of the last few are read.
+
+        Args:
+            change: what is patched at the span.
+            layers: how many the model has.
+        """
+        if change.layer == 0 and change.place in OF_EMBEDDINGS and span not in self.changed:
+            return False
+        return not (change.layer == layers - 1 and change.place in OF_OWN_TOKEN and span not in self.read)
 
 
 def encode_contrasts(
@@ -80,18 +98,15 @@ def encode_contrasts(
     """Tokenise contrasts, and leave out those that cannot be patched.
 
     Args:
-        spans: 'tokens', each position a span, where all texts have as many tokens; 'regions' (`REGIONS`); 'auto'.
+        spans: 'tokens', each position a span, where all texts have as many tokens; 'regions' (`REGIONS`); 'auto', the
+            first where texts are of one length of at most `MOST_TOKENS`, else the second; 'all', one span.
 
     Raises:
         ConfigError: the model gives nothing that could be scored.
         DataError: no contrast is left, or texts of different lengths for 'tokens'.
     """
     _check_columns(model, contrasts)
-    sides, kept = _tokenise(model, tokenizer, contrasts, max_length)
-    left = len(contrasts.examples) - len(kept)
-    note = (
-        f"{count_of(left, 'contrast')} left out, whose texts differ in length, not at all, or are cut" if left else ""
-    )
+    sides, kept, note = _tokenise(model, tokenizer, contrasts, max_length)
     numbers, names = _spans(sides, spans)
     contrasts, clean, corrupted = contrasts.take(kept), _alone(sides.clean), _alone(sides.corrupted)
     whole: list[tuple[Int[np.ndarray, " _"], ...]] = [(own,) for own in numbers]
@@ -101,7 +116,8 @@ def encode_contrasts(
             [(*own, other) for own, other in zip(side, others, strict=True)] for side in (clean, corrupted)
         )
         whole = [(own, np.full(len(other), -1)) for own, other in zip(numbers, others, strict=True)]
-    return EncodedContrasts(contrasts, clean, corrupted, whole, names, _scored(model, sides), note)
+    acting = _changed(sides, numbers), _read(model, sides, numbers)
+    return EncodedContrasts(contrasts, clean, corrupted, whole, names, *acting, _scored(model, sides), note)
 
 
 @dataclass(frozen=True)
@@ -125,8 +141,8 @@ def _alone(texts: Sequence[Encoding]) -> list[tuple[Encoding, ...]]:
 
 def _tokenise(
     model: PretrainedModel, tokenizer: Tokenizer, contrasts: Contrasts, max_length: int
-) -> tuple[_Sides, list[int]]:
-    """Both texts of the contrasts that can be patched, and which these are.
+) -> tuple[_Sides, list[int], str]:
+    """Both texts of the contrasts that can be patched, which these are, and why others are not.
 
     Raises:
         DataError: there is none.
@@ -134,26 +150,66 @@ def _tokenise(
     assert contrasts.examples.second is not None
     both = contrasts.examples.first, contrasts.examples.second
     second = None if isinstance(model, BertForSentenceEmbedding) else contrasts.more.get("second")
-    found, kept = _Sides([], [], [], []), list[int]()
+    found, kept, left = _Sides([], [], [], []), list[int](), dict[str, list[int]]()
     if "good" in contrasts.more:
         sides = [_masked(tokenizer, texts, contrasts, max_length) for texts in both]
     else:
         several = (tokenizer.encode(texts, second, max_length, word_ids=True) for texts in both)
         sides = [[(own, None) for own in encodings] for encodings in several]
     for number, (one, other) in enumerate(zip(*sides, strict=True)):
-        if one is None or other is None or one[1] != other[1]:
+        fault = _fault(one, other, max_length)
+        if fault:
+            left.setdefault(fault, []).append(number)
             continue
+        assert one is not None
+        assert other is not None
         (clean, asked), (corrupted, _) = one, other
-        if len(clean) != len(corrupted) or clean.input_ids == corrupted.input_ids or clean.truncated:
-            continue
         kept.append(number)
         found.clean.append(clean)
         found.corrupted.append(corrupted)
         found.masked.append(None if asked is None else asked[0])
         found.words.append((0, 0) if asked is None else asked[1:])
+    names = contrasts.examples.ids
+    reasons = [f"{len(those)} {fault} (first {names[those[0]]})" for fault, those in left.items()]
     if not kept:
-        raise DataError("no contrast has two texts of as many tokens that differ: nothing can be patched")
-    return found, kept
+        raise DataError(f"no contrast can be patched: {'; '.join(reasons)}")
+    note = f"{count_of(len(names) - len(kept), 'contrast')} left out: {'; '.join(reasons)}" if left else ""
+    return found, kept, note
+
+
+_Side = tuple[Encoding, tuple[int, int, int] | None]
+
+
+def _fault(one: _Side | None, other: _Side | None, max_length: int) -> str:
+    """Why a contrast of these two texts cannot be patched; empty where it can be."""
+    if one is None or other is None:
+        return "with a word for the masked place that is of several pieces, or twice the same"
+    (clean, asked), (corrupted, asked_of_other) = one, other
+    if clean.truncated or corrupted.truncated:
+        return f"of more than {max_length} tokens"
+    if len(clean) != len(corrupted):
+        return "with texts of different numbers of tokens"
+    if asked != asked_of_other:
+        return "whose masked places are not the same"
+    return "with twice the same text" if clean.input_ids == corrupted.input_ids else ""
+
+
+def _changed(sides: _Sides, spans: Sequence[Int[np.ndarray, " _"]]) -> frozenset[int]:
+    """The spans in which texts differ."""
+    found: set[int] = set()
+    for clean, corrupted, own in zip(sides.clean, sides.corrupted, spans, strict=True):
+        found |= {*own[np.array(clean.input_ids) != np.array(corrupted.input_ids)].tolist()}
+    return frozenset(found)
+
+
+def _read(model: PretrainedModel, sides: _Sides, spans: Sequence[Int[np.ndarray, " _"]]) -> frozenset[int]:
+    """The spans whose last hidden states are read: the masked place's, [CLS]'s, or all."""
+    if isinstance(model, BertForMaskedLM | BertForPreTraining):
+        return frozenset(int(own[place]) for own, place in zip(spans, sides.masked, strict=True) if place is not None)
+    output = "sentence_embedding" if isinstance(model, BertForSentenceEmbedding) else "logits"
+    if output in model.fields_of_first_token:
+        return frozenset(int(own[0]) for own in spans)
+    return frozenset(int(number) for own in spans for number in own)
 
 
 def contrasts_of_template(
@@ -228,9 +284,11 @@ def _fill(text: str, number: int, more: Mapping[str, tuple[str, ...]]) -> tuple[
 
 def _spans(sides: _Sides, spans: str) -> tuple[list[Int[np.ndarray, " _"]], tuple[str, ...]]:
     """The span of each token of each corrupted text, and the names of all."""
+    if spans == "all":
+        return [np.zeros(len(own), np.int64) for own in sides.corrupted], (ALL_TOKENS,)
     lengths = {len(own) for own in sides.corrupted}
     if spans == "tokens" and len(lengths) > 1:
-        raise DataError(f"texts have {min(lengths)} to {max(lengths)} tokens: spans of single tokens need one number")
+        raise DataError(f"texts have {min(lengths)} to {max(lengths)} tokens: take --spans regions")
     if spans == "tokens" or (spans == "auto" and len(lengths) == 1 and max(lengths) <= MOST_TOKENS):
         return [np.arange(len(own)) for own in sides.corrupted], _token_names(sides.clean, sides.corrupted)
     several = [_regions(*own) for own in zip(sides.clean, sides.corrupted, sides.masked, strict=True)]

@@ -5,55 +5,43 @@ of the one with what the other has there. All cells are one sweep. `attribution.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
-import numpy as np
-from jaxtyping import Float
-
 from bertjax import arguments
-from bertjax.attribution import patching_metrics
-from bertjax.checkpoints import DEFAULT_MODEL, BertConfig, locate
-from bertjax.data import CONTRASTS, Contrasts, Tokenizer, contrasts_of_rows, read_contrasts
-from bertjax.engine import budget_of_texts, estimate, sweep
-from bertjax.errors import DataError, InputError
+from bertjax.checkpoints import DEFAULT_MODEL, BertConfig
+from bertjax.data import Contrasts
+from bertjax.engine import SweepResult, estimate, sweep
+from bertjax.errors import InputError
 from bertjax.formatting import count_of, format_duration
 from bertjax.interventions import HEAD_OUTPUTS, SWEPT, Ablation, Change, every_head, parse_head
 from bertjax.model import PLACES
 from bertjax.progress import Progress, silent
 from bertjax.results import Results
-from bertjax.study.derived.contrasts import SPANS, EncodedContrasts, encode_contrasts
-from bertjax.study.derived.frame import Outcome, call, run_derived
-from bertjax.study.derived.job import DerivedJob, settings_of_options
+from bertjax.study.derived.contrasts import SPANS
+from bertjax.study.derived.frame import Outcome, run_derived
 from bertjax.study.derived.options import JobOptions
-from bertjax.study.job import Job, load_model
+from bertjax.study.derived.patches import (
+    KIND,
+    MODE,
+    RESTORING,
+    Direction,
+    PatchingJob,
+    call_on_contrasts,
+    conclude_patches,
+    introduce_patches,
+    load_contrasts,
+    settings_of_patches,
+)
+from bertjax.study.job import Job
 from bertjax.study.run import check_finite
-from bertjax.study.settings import Settings, check_settings, for_this_device, in_float32
-from bertjax.tasks import Encoded, TaskResult
+from bertjax.study.settings import Settings
+from bertjax.tasks import TaskResult
 
-KIND, JOURNAL, MODE = "patching", "patches", "patched"
+JOURNAL = "patches"
 STREAMS = ("hidden_states", "attention_outputs", "feed_forward_outputs")
-DEFAULT_LENGTH = 128
-INTO = ("corrupted", "clean")
-ALLOWED = (
-    "model",
-    "heads",
-    "output",
-    "overwrite",
-    "data",
-    "limit",
-    "seed",
-    "max_length",
-    "precision",
-    "attention",
-    "memory",
-)
-DEFINITION = (
-    "what is at a place replaced by what is there on the other text of the contrast (activation patching; Vig et al. "
-    "2020, Meng et al. 2022)"
-)
 WHOLE = "everything"  # the run that is the donor's own: the stream before layer 0 is all that a text is to the model
 
 
@@ -64,25 +52,26 @@ class Grid:
     Args:
         places: names of `PLACES` that a sweep can patch; of heads a row for each head, else one for each layer.
         spans: as `encode_contrasts` takes it.
-        into: 'corrupted', to see what brings the clean text's score back; or 'clean', to see what takes it away.
+        direction: which text is patched from which.
 
     Raises:
-        InputError: a place, spans or a direction that there is not.
+        InputError: a place or spans that there are not.
     """
 
     places: tuple[str, ...] = STREAMS
     spans: str = "auto"
-    into: str = "corrupted"
+    direction: Direction = RESTORING
 
     def __post_init__(self) -> None:
         places = arguments.several(self.places, "places", f"some of {', '.join(SWEPT)}", str)
         for place in places:
+            if place in PLACES and place not in SWEPT:
+                raise InputError(f"{place} are read and overridden, but not patched in a grid: take {', '.join(SWEPT)}")
             arguments.one_of(place, "place", SWEPT)
         if not places or len(set(places)) < len(places):
             raise InputError("name each place to patch once, one at least")
         object.__setattr__(self, "places", places)
         arguments.one_of(self.spans, "spans", SPANS)
-        arguments.one_of(self.into, "into", INTO)
 
     def cells(self, config: BertConfig, spans: int, heads: Sequence[str] | None = None) -> list[tuple[Change, int]]:
         """What each run patches, and at which span.
@@ -114,6 +103,7 @@ def patch(
     places: Iterable[str] = STREAMS,
     spans: str = "auto",
     into: str = "corrupted",
+    only_right: bool = False,
     progress: Progress | bool = True,
     **options: Unpack[JobOptions],
 ) -> Results:
@@ -125,14 +115,16 @@ def patch(
             one place marked by [MASK], and its `good` and `bad` words; for a sentence embedder with a `second` text.
         places: what is patched: 'hidden_states' (the residual stream before a layer), 'attention_outputs',
             'feed_forward_outputs', for each layer; 'head_outputs', 'queries', 'keys', 'values' for each head.
-        spans: 'tokens', 'regions', or 'auto' for tokens where all texts have as many, and not too many.
+        spans: 'tokens', 'regions', 'all' tokens together, or 'auto': tokens where all texts have as many (at most 48),
+            else regions.
         into: which text is run with the other's values: 'corrupted' or 'clean'.
+        only_right: leave out contrasts whose clean text does not score above the corrupted one.
         progress: True shows a bar; or a function called with the work done and the total work.
         options: `output`, `limit`, `heads` and others that do not say what is ablated.
 
-    Returns: results with a row for each cell of the grid; metric 'restored' (into='clean': 'lost') is the share of the
-        way from the patched text's score to the donor's, 'score' the score itself. `summary["patching"]` says what each
-        cell is.
+    Returns: results with a row for each cell of the grid that can change a score (`EncodedContrasts.can_act`); metric
+        'restored' (into='clean': 'lost') is the share of the way from the patched text's score to the donor's, 'score'
+        the score itself. `summary["patching"]` says what each cell is.
 
     Raises:
         BertjaxError: whatever is wrong with model, contrasts or options.
@@ -143,22 +135,9 @@ def patch(
     >>> [row.name for row in sorted(found.rows_of("restored"), key=lambda row: -row.score)[:1]]
     ['hidden_states 0 at 4']
     """
-    grid = Grid(tuple(places), spans, into)
+    given = (places,) if isinstance(places, str) else tuple(places)
+    grid = Grid(given, spans, Direction(into, only_right))
     return call_on_contrasts(partial(run_patching, grid=grid), model, contrasts, options, progress)
-
-
-def call_on_contrasts(
-    run: Callable[..., Results],
-    model: str | Path,
-    contrasts: str | Path | Sequence[Mapping[str, str]],
-    options: Mapping[str, Any],
-    progress: Progress | bool,
-) -> Results:
-    """Run patches as a call does, on the contrasts of a file or of dicts."""
-    in_file = isinstance(contrasts, str | Path)
-    settings = settings_of_options(options, model=model, data=contrasts if in_file else None)
-    given = None if isinstance(contrasts, str | Path) else contrasts_of_rows(contrasts)
-    return call(partial(run, contrasts=given), settings, progress, "patching")
 
 
 def run_patching(
@@ -186,80 +165,16 @@ def run_patching(
         SweepInterrupted: Ctrl-C; what is finished is kept, and the same call resumes.
         BertjaxError: whatever is wrong with model, contrasts or settings.
     """
-    settings = settings_of_patches(settings, contrasts)
+    settings = settings_of_patches(settings, contrasts, KIND, asdict(grid), asdict(Grid()))
     if settings.heads is not None and not any(PLACES[place].of_heads for place in grid.places):
         raise InputError(f"{', '.join(grid.places)} are of whole layers: leave heads out")
-    load = partial(load_contrasts, grid.spans, grid.into, contrasts, say)
+    load = partial(load_contrasts, grid.spans, grid.direction, contrasts, say)
     run = partial(_run, grid, say, progress, keep)
     return run_derived(settings, run, JOURNAL, say=say, weighing=weighing, keep=keep, load=load)
 
 
-def settings_of_patches(settings: Settings, contrasts: Contrasts | None) -> Settings:
-    """The settings of patches on this device.
-
-    Raises:
-        InputError: settings that patches do not have, or no contrasts.
-    """
-    check_settings(settings)
-    defaults = Settings()
-    for name in vars(defaults):
-        if name not in ALLOWED and getattr(settings, name) != getattr(defaults, name):
-            raise InputError(f"patches have no {name}: leave it out")
-    if contrasts is None and settings.data is None:
-        raise InputError("give contrasts: a file of clean and corrupted texts")
-    if settings.precision == "bfloat16":
-        raise InputError("patches are computed in float32: shares of small differences need it")
-    return for_this_device(in_float32(replace(settings, task=CONTRASTS.name, mode=MODE)))
-
-
-@dataclass(frozen=True)
-class PatchingJob(DerivedJob):
-    """A job of patches.
-
-    Args:
-        contrasts: as the model reads them.
-    """
-
-    contrasts: EncodedContrasts | None = None
-
-    @property
-    def texts(self) -> EncodedContrasts:
-        """The contrasts."""
-        assert self.contrasts is not None
-        return self.contrasts
-
-
-def load_contrasts(
-    spans: str, into: str, contrasts: Contrasts | None, say: Callable[[str], None], settings: Settings
-) -> PatchingJob:
-    """Model and contrasts, tokenised; without ablations yet.
-
-    Args:
-        spans, into: as `Grid` has them.
-        contrasts: in place of the settings' file.
-        say: called with a line about those that are left out.
-    """
-    directory = locate(settings.model)
-    model = load_model(settings, directory)
-    if contrasts is None:
-        assert settings.data is not None
-        memory = budget_of_texts(settings.memory_budget)
-        contrasts = read_contrasts(settings.data, memory)
-    contrasts = contrasts.limited(settings.limit, settings.seed)
-    tokenizer = Tokenizer.from_pretrained(directory)
-    length = min(settings.max_length or DEFAULT_LENGTH, model.config.max_tokens)
-    found = encode_contrasts(model, tokenizer, contrasts, length, spans)
-    if found.note:
-        say(found.note)
-    examples = found.contrasts.examples
-    encodings = tuple(own[0] for own in (found.corrupted if into == "corrupted" else found.clean))
-    encoded = Encoded(KIND, encodings, tokenizer.pad_id, len(examples), labels=np.zeros(len(examples)))
-    metrics = patching_metrics(found.scored.label, lost=into == "clean")
-    return PatchingJob(settings, model, directory, (), examples, encoded, of_outputs=metrics, contrasts=found)
-
-
-def _name(change: Change, span: int) -> str:
-    """A cell's name: 'hidden_states 3 at 5', '3.1 at 5', 'queries 3.1 at 5'."""
+def _name(change: Change, span: str) -> str:
+    """A cell's name: 'hidden_states 3 at 5', '3.1 at changed', 'queries 3.1 at 5'."""
     row = f"{change.layer}.{change.head}" if PLACES[change.place].of_heads else str(change.layer)
     place = "" if change.place == HEAD_OUTPUTS else f"{change.place} "
     return f"{place}{row} at {span}"
@@ -269,12 +184,29 @@ def _run(grid: Grid, say: Callable[[str], None], progress: Progress, keep: bool,
     """Run all cells, and keep of each contrast the score of the patched run, of its own and of the donor's."""
     assert isinstance(job, PatchingJob)
     found, settings = job.texts, job.settings
-    cells = grid.cells(job.model.config, len(found.names), settings.heads)
-    job = replace(job, ablations=[Ablation(_name(change, span), (change,)) for change, span in cells])
+    every = grid.cells(job.model.config, len(found.names), settings.heads)
+    cells = [cell for cell in every if found.can_act(*cell, job.model.config.num_hidden_layers)]
+    short = [name.split(" ")[0] if name.split(" ")[0] == str(span) else name for span, name in enumerate(found.names)]
+    job = replace(job, ablations=[Ablation(_name(change, short[span]), (change,)) for change, span in cells])
     places = f"{', '.join(grid.places)} at {count_of(len(found.names), 'span')}"
     introduce_patches(job, f"{count_of(len(cells), 'cell')} ({places})", say, keep)
-    whole = Ablation(WHOLE, (Change(0, 0, MODE, place="hidden_states"),))
-    texts, donors = (found.corrupted, found.clean) if grid.into == "corrupted" else (found.clean, found.corrupted)
+    if len(cells) < len(every):
+        say(f"{count_of(len(every) - len(cells), 'cell')} left out: there texts are the same, or nothing is read of it")
+    swept = _sweep(job, grid.direction.into, say, progress, keep)
+    described = [
+        {"place": change.place, "layer": change.layer, "head": _head(change), "span": span} for change, span in cells
+    ]
+    there = [place for place in grid.places if any(change.place == place for change, _ in cells)]
+    told = {"places": there, "spans": list(found.names), "cells": described}
+    outputs = swept.base, swept.outputs[0], swept.outputs[1:]
+    return conclude_patches(job, grid.direction, *outputs, told=told, say=say)
+
+
+def _sweep(job: PatchingJob, into: str, say: Callable[[str], None], progress: Progress, keep: bool) -> SweepResult:
+    """Run the donors' texts, as the run of all patches at once, and then all cells."""
+    found, settings = job.texts, job.settings
+    texts, donors = (found.corrupted, found.clean) if into == "corrupted" else (found.clean, found.corrupted)
+    runs = [Ablation(WHOLE, (Change(0, 0, MODE, place="hidden_states"),)), *job.ablations]
     journal = settings.directory / JOURNAL if keep else None
     given: dict[str, Any] = {
         "combine": found.scored.combine,
@@ -284,12 +216,12 @@ def _run(grid: Grid, say: Callable[[str], None], progress: Progress, keep: bool,
         "memory": settings.memory,
         "attention": settings.attention,
     }
-    cost = estimate(job.model, texts, [whole, *job.ablations], found.scored.readout, **given)
+    cost = estimate(job.model, texts, runs, found.scored.readout, **given)
     say(f"all cells on this device: about {format_duration(cost.seconds)}")
     swept = sweep(
         job.model,
         texts,
-        [whole, *job.ablations],
+        runs,
         found.scored.readout,
         **given,
         donors=donors,
@@ -299,61 +231,9 @@ def _run(grid: Grid, say: Callable[[str], None], progress: Progress, keep: bool,
         progress=progress,
         say=say,
     )
-    check_finite([whole, *job.ablations], TaskResult(swept.base, swept.outputs, swept.ablations), journal)
-    described = [
-        {"place": change.place, "layer": change.layer, "head": _head(change), "span": span} for change, span in cells
-    ]
-    told = {"places": list(grid.places), "into": grid.into, "spans": list(found.names), "cells": described}
-    return conclude_patches(job, swept.base, swept.outputs[0], swept.outputs[1:], told)
-
-
-def introduce_patches(job: PatchingJob, what: str, say: Callable[[str], None], keep: bool) -> None:
-    """Say what is going to be done.
-
-    Args:
-        what: how many patches, and of which kind.
-        keep: whether anything is written.
-    """
-    settings, examples = job.settings, job.examples
-    say(f"{job.model.class_name} {settings.model}: {what}, {count_of(len(examples), 'contrast')} ({examples.source})")
-    if keep:
-        say(f"results go to {settings.directory}")
-
-
-def conclude_patches(
-    job: PatchingJob,
-    own: Float[np.ndarray, "contrasts ..."],
-    donors: Float[np.ndarray, "contrasts ..."],
-    patched: Float[np.ndarray, "runs contrasts ..."],
-    told: Mapping[str, Any],
-) -> Outcome:
-    """Scores of all patches beside those of both texts.
-
-    Args:
-        own, donors: what was read of the texts that are patched, and of their donors.
-        patched: of all patches.
-        told: what a summary says of them: `into` and others.
-
-    Raises:
-        DataError: there is nothing to restore.
-    """
-    runs = [part.astype(np.float64) for part in (own, donors)]
-    clean, corrupted = runs[::-1] if told["into"] == "corrupted" else runs
-    scores = job.texts.scored.score(np.stack([*runs, *patched.astype(np.float64)]), clean, corrupted)
-    _check_scores(scores)
-    numbers = np.stack([scores, *(np.broadcast_to(scores[run], scores.shape) for run in (0, 1))], axis=-1)
-    ends = {"own_score": float(scores[0].mean()), "donor_score": float(scores[1].mean())}
-    described = {**told, "score": job.texts.scored.label, **ends}
-    result = TaskResult(numbers[0], numbers[2:], tuple(job.ablations))
-    mode = {"name": MODE, "definition": DEFINITION, "title": "patched from the other text"}
-    return Outcome(job, result, None, {"patching": described, "mode": mode})
+    check_finite(runs, TaskResult(swept.base, swept.outputs, swept.ablations), journal)
+    return swept
 
 
 def _head(change: Change) -> int | None:
     return change.head if PLACES[change.place].of_heads else None
-
-
-def _check_scores(scores: Float[np.ndarray, "runs contrasts"]) -> None:
-    """Raise `DataError` where there is nothing to restore."""
-    if np.abs(scores[1].mean() - scores[0].mean()) <= 1e-6 * max(1.0, np.abs(scores[:2]).max()):
-        raise DataError("clean and corrupted texts have the same score on average: there is nothing to restore")

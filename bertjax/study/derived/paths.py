@@ -5,7 +5,7 @@ receivers restores, through nothing else (`attribution.patch_paths`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -19,15 +19,16 @@ from bertjax.attribution import RECEIVING, patch_paths
 from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.data import Contrasts, Encoding, collate
 from bertjax.errors import InputError
-from bertjax.interventions import HEAD_OUTPUTS, Readout, ablation, readouts
+from bertjax.interventions import HEAD_OUTPUTS, Readout, ablation, parse_head, readouts
 from bertjax.model import BertForSentenceEmbedding, ModelOutput
 from bertjax.progress import Progress, silent
 from bertjax.results import Results
 from bertjax.study.derived.frame import Outcome, run_derived
 from bertjax.study.derived.options import JobOptions
-from bertjax.study.derived.patching import (
-    INTO,
+from bertjax.study.derived.patches import (
     MODE,
+    RESTORING,
+    Direction,
     PatchingJob,
     call_on_contrasts,
     conclude_patches,
@@ -47,7 +48,7 @@ class Paths:
 
     Args:
         receivers: of 'queries', 'keys' and 'values' the heads that read, such as {'queries': ('3.7',)}.
-        into: as `Grid` has it.
+        direction: which text is patched from which.
         freeze_feed_forward: whether feed-forward layers on the way are frozen too.
 
     Raises:
@@ -55,18 +56,17 @@ class Paths:
     """
 
     receivers: Mapping[str, tuple[str, ...]]
-    into: str = "corrupted"
+    direction: Direction = RESTORING
     freeze_feed_forward: bool = False
 
     def __post_init__(self) -> None:
-        arguments.one_of(self.into, "into", INTO)
         for place in self.receivers:
             arguments.one_of(place, "a receiver", RECEIVING)
         if not any(self.receivers.values()):
             raise InputError("name receivers: heads whose queries, keys or values receive")
 
     @classmethod
-    def of_words(cls, words: Sequence[str], into: str, freeze_feed_forward: bool) -> "Paths":
+    def of_words(cls, words: Sequence[str], direction: Direction, freeze_feed_forward: bool) -> "Paths":
         """Receivers as they are written on a command line: 'queries=3.7', 'values=3.7,2.1'.
 
         Raises:
@@ -78,7 +78,7 @@ class Paths:
             if not (place and equals and heads):
                 raise InputError(f"{word!r} names no receivers: write queries=L.H, keys=L.H or values=L.H")
             receivers[place] = (*receivers.get(place, ()), *heads.split(","))
-        return cls(receivers, into, freeze_feed_forward)
+        return cls(receivers, direction, freeze_feed_forward)
 
 
 def head_paths(
@@ -87,6 +87,7 @@ def head_paths(
     *,
     receivers: Mapping[str, Iterable[str]],
     into: str = "corrupted",
+    only_right: bool = False,
     freeze_feed_forward: bool = False,
     progress: Progress | bool = True,
     **options: Unpack[JobOptions],
@@ -94,7 +95,7 @@ def head_paths(
     """Which heads write what others read: `bertjax patch --paths-to` as a call.
 
     Args:
-        model, contrasts, into, progress: as in `patch`.
+        model, contrasts, into, only_right, progress: as in `patch`.
         receivers: of 'queries', 'keys' and 'values' the heads that read, such as {'queries': ['3.7']}.
         freeze_feed_forward: whether feed-forward layers on the way are frozen too.
         options: as in `patch`; `heads` are senders.
@@ -110,7 +111,7 @@ def head_paths(
     ['0.1', '0.2']
     """
     named = {place: tuple(heads) for place, heads in receivers.items()}
-    paths = Paths(named, into, freeze_feed_forward)
+    paths = Paths(named, Direction(into, only_right), freeze_feed_forward)
     return call_on_contrasts(partial(run_paths, paths=paths), model, contrasts, options, progress)
 
 
@@ -142,18 +143,22 @@ def run_paths(
         raise InputError(
             "paths are computed by calls of the model with explicit attention: leave memory and attention out"
         )
-    load = partial(load_contrasts, "regions", paths.into, contrasts, say)
+    load = partial(load_contrasts, "all", paths.direction, contrasts, say)
     run = partial(_run, paths, say, progress, keep)
-    settings = replace(settings_of_patches(settings, contrasts), attention="explicit")
+    usual = asdict(Paths({"values": ("0.0",)}))
+    settings = settings_of_patches(settings, contrasts, "paths", asdict(paths), {**usual, "receivers": None})
+    settings = replace(settings, attention="explicit")
     return run_derived(settings, run, say=say, weighing=weighing, keep=keep, load=load)
 
 
 def _run(paths: Paths, say: Callable[[str], None], progress: Progress, keep: bool, job: Job) -> Outcome:
     """The scores of all paths."""
     assert isinstance(job, PatchingJob)
-    found, into = job.texts, paths.into
+    found, into = job.texts, paths.direction.into
     own, donors = (found.corrupted, found.clean) if into == "corrupted" else (found.clean, found.corrupted)
     to = ", ".join(f"{place} of {' '.join(heads)}" for place, heads in paths.receivers.items())
+    for name in (*(job.settings.heads or ()), *(head for heads in paths.receivers.values() for head in heads)):
+        parse_head(name, job.model.config)
     introduce_patches(job, f"paths to {to}", say, keep)
     senders: list[tuple[int, int]] = []
     parts: list[np.ndarray] = []
@@ -165,9 +170,9 @@ def _run(paths: Paths, say: Callable[[str], None], progress: Progress, keep: boo
     job = replace(job, ablations=[ablation(job.model.config, [sender], MODE) for sender in senders])
     cells = [{"place": HEAD_OUTPUTS, "layer": layer, "head": head, "span": 0} for layer, head in senders]
     receivers = {name: list(heads) for name, heads in paths.receivers.items()}
-    told: dict[str, Any] = {"places": [HEAD_OUTPUTS], "into": into, "spans": ["all tokens"], "cells": cells}
+    told: dict[str, Any] = {"places": [HEAD_OUTPUTS], "spans": list(found.names), "cells": cells}
     told |= {"receivers": receivers, "feed_forward": "frozen" if paths.freeze_feed_forward else "computed"}
-    return conclude_patches(job, runs[0], runs[1], runs[2:], told)
+    return conclude_patches(job, paths.direction, runs[0], runs[1], runs[2:], told=told, say=say)
 
 
 def _patch(
