@@ -8,8 +8,8 @@ from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
 from statsmodels.stats.multitest import multipletests
 
-from bertjax.evidence import significance
-from bertjax.evidence.metrics import METRICS, score
+from bertjax.evidence import ranked, significance
+from bertjax.evidence.metrics import METRICS, make_scorer, score
 from bertjax.evidence.weighing import weigh
 from tests.drawn import DRAWS, draw_outputs, logits
 from tests.tiny import largest_difference
@@ -167,6 +167,45 @@ def test_swapped_areas_are_those_of_swapped_outputs(rng):
     )
     assert np.ptp(by_scores) > 0.01
     assert largest_difference(by_sums, by_scores) < 1e-12
+
+
+@pytest.mark.parametrize("metric", ["spearman", "average_precision"])
+@pytest.mark.parametrize("digits", [8, 3, 1, 0])
+def test_swapped_ranks_are_those_of_swapped_outputs(metric, digits, rng, monkeypatch):
+    """Both scores from one set of counts against ranking each anew; outputs that differ, and those that often do not."""
+    given = rng.normal(size=(4, 150)).round(digits)
+    given[2, :100] = given[0, :100]  # swaps of which change nothing
+    labels = rng.normal(size=150).round(1) if metric == "spearman" else (rng.random(150) < 0.4).astype(int)
+    swapped = rng.integers(0, 2, (300, 150))
+    monkeypatch.setattr(ranked, "MOST_GROUPS", 30)
+    asked = []
+    by_groups = ranked.swapped_differences
+
+    def ask(*given):
+        asked.append(by_groups(*given))
+        return asked[-1]
+
+    monkeypatch.setattr(significance, "swapped_differences", ask)
+    here, anew = (
+        significance._swapped_scores(one, given, labels, 1)(swapped)
+        for one in (METRICS[metric], replace(METRICS[metric], ranks=False))
+    )
+    assert len(asked) == 1
+    assert (asked[0] is None) == (metric == "spearman" and digits == 1)  # where there are too many groups
+    assert np.ptp(anew) > 0.01
+    assert largest_difference(here, anew) < 1e-12
+
+
+@pytest.mark.parametrize("metric", ["spearman", "average_precision", "roc_auc"])
+def test_scores_of_many_examples_are_those_of_few(metric, rng, monkeypatch):
+    """However many draws are computed together."""
+    values, counts = rng.normal(size=(3, 50)).round(1), rng.integers(0, 4, (40, 50))
+    labels = rng.normal(size=50) if metric == "spearman" else (rng.random(50) < 0.4).astype(int)
+    scores = []
+    for size in (4 << 20, 1000):
+        monkeypatch.setattr(ranked, "ROWS_BYTES", size)
+        scores.append(make_scorer(METRICS[metric], values, labels)(counts))
+    assert largest_difference(*scores) == 0
 
 
 def p_of_noise(metric, noise, repeats):

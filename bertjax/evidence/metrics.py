@@ -20,19 +20,17 @@ from bertjax.errors import DataError
 from bertjax.evidence import ratios
 from bertjax.evidence.effect_sizes import COHENS_D, COHENS_G, COHENS_Q, EffectSize
 from bertjax.evidence.measure import POINTS, Measure
+from bertjax.evidence.ranked import average_precision_scorer, roc_auc_scorer, spearman_scorer
 from bertjax.evidence.resampling import (
     Scorer,
     Sums,
     Units,
     accuracy_scorer,
-    average_precision_scorer,
     by_units,
     counting_scorer,
     f1_scorer,
     matthews_scorer,
     pearson_scorer,
-    roc_auc_scorer,
-    spearman_scorer,
 )
 from bertjax.formatting import count_of
 

@@ -4,8 +4,7 @@ Drawing examples with replacement, leaving one out, choosing half of them, or sw
 changes how often each example counts, so one function of counts serves bootstrap, jackknife, halves and permutation
 tests. Where several outputs belong to one unit (the words of a sentence), units are counted, and all outputs of a unit
 count as often as it does. Accuracy, F1, Matthews and Pearson are functions of sums, computed as matrix products. For
-metrics of ranks, values are sorted once, and each draw's ranks are cumulative sums along that order. Calling the metric
-once per draw would take minutes for each of them.
+metrics of ranks, values are sorted once (`ranked`). Calling the metric once per draw would take minutes for each.
 """
 
 import os
@@ -19,8 +18,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, Num, Shaped
 
-from bertjax.errors import DataError
-
 Counts = Num[np.ndarray, "draws examples"]
 DrawnScores = Float[np.ndarray, "draws runs"]
 Scorer = Callable[[Counts], DrawnScores]
@@ -31,8 +28,6 @@ Units = Int[np.ndarray, " rows"]
 
 # A chunk's counts and everything computed from them take at most about this many bytes.
 CHUNK_BYTES = 64 << 20
-# The cube of the number of examples must fit into 64 bits.
-MOST_RANKED = 1_000_000
 MOST_WORKERS = 16
 # A variance below this share of the mean square is rounding error.
 ROUNDING = 1e-12
@@ -158,7 +153,7 @@ def pearson_scorer(values: Values, labels: Labels, positive: int) -> Scorer:
         weights = counts.astype(np.float64)
         total = weights.sum(1, keepdims=True)
         mean_x, square_x, product, mean_y, square_y = (weights @ term / total for term in terms)
-        return _correlation(product - mean_x * mean_y, square_x - mean_x**2, square_y - mean_y**2, square_x, square_y)
+        return correlation(product - mean_x * mean_y, square_x - mean_x**2, square_y - mean_y**2, square_x, square_y)
 
     return scorer
 
@@ -171,13 +166,14 @@ def standardise(values: Float[np.ndarray, "runs examples"]) -> Float[np.ndarray,
     return np.where(constant, 0.0, centred / np.where(spread > 0, spread, 1))
 
 
-def _correlation(
+def correlation(
     covariance: Float[np.ndarray, "draws runs"],
     variance_x: Float[np.ndarray, "draws runs"],
     variance_y: Float[np.ndarray, "draws #runs"],
     scale_x: Float[np.ndarray, "draws runs"],
     scale_y: Float[np.ndarray, "draws #runs"],
 ) -> DrawnScores:
+    """Covariances over the roots of variances; NaN where a variance is rounding beside its scale."""
     defined = (variance_x > ROUNDING * scale_x) & (variance_y > ROUNDING * scale_y)
     root = np.sqrt(np.where(defined, variance_x * variance_y, 1))
     return np.where(defined, np.clip(covariance / root, -1, 1), np.nan)
@@ -257,145 +253,6 @@ def add_up(
 def by_units(scorer: Scorer, units: Units) -> Scorer:
     """A scorer that takes how often each unit counts; all outputs of a unit count as often."""
     return lambda counts: scorer(counts[:, units])
-
-
-@dataclass(frozen=True)
-class _Workspace:
-    """Arrays reused for every draw: allocating them each time would take longer than the computation.
-
-    Integers, because NumPy computes their cumulative sums ten times as fast as those of floats.
-
-    Args:
-        sorted: counts in each run's order.
-        sums: cumulative sums of the counts, after a leading 0.
-        low, high, spare: buffers for what is computed from these.
-        share: a buffer for fractions.
-    """
-
-    sorted: Int[np.ndarray, "runs examples"]
-    sums: Int[np.ndarray, "runs places"]
-    low: Int[np.ndarray, "runs examples"]
-    high: Int[np.ndarray, "runs examples"]
-    spare: Int[np.ndarray, "runs examples"]
-    share: Float[np.ndarray, "runs examples"]
-
-
-class _Order:
-    """The ascending order of each run's values, and where equal values begin and end.
-
-    Args:
-        values: `[runs, examples]`.
-    """
-
-    def __init__(self, values: Float[np.ndarray, "runs examples"]):
-        runs, examples = values.shape
-        self.order = np.argsort(values, axis=1, kind="stable")
-        rises = np.diff(np.take_along_axis(values, self.order, axis=1), axis=1) != 0
-        self.ends = None
-        if not rises.all():
-            places = np.arange(examples)
-            first = np.where(np.pad(rises, ((0, 0), (1, 0)), constant_values=True), places, 0)
-            last = np.where(np.pad(rises, ((0, 0), (0, 1)), constant_values=True), places + 1, examples)
-            offsets = (examples + 1) * np.arange(runs)[:, None]
-            self.ends = (
-                np.maximum.accumulate(first, axis=1) + offsets,
-                np.minimum.accumulate(last[:, ::-1], axis=1)[:, ::-1] + offsets,
-            )
-
-    def workspace(self) -> _Workspace:
-        """A workspace for one thread."""
-        runs, examples = self.order.shape
-        buffers = [np.empty((runs, examples), np.int64) for _ in range(4)]
-        sums = np.zeros((runs, examples + 1), np.int64)
-        return _Workspace(buffers[0], sums, buffers[1], buffers[2], buffers[3], np.empty((runs, examples)))
-
-    def sort(self, counts: Int[np.ndarray, " examples"], space: _Workspace) -> Int[np.ndarray, "runs examples"]:
-        """One draw's counts in each run's order."""
-        return np.take(counts, self.order, out=space.sorted, mode="clip")
-
-    def below(
-        self, counts: Int[np.ndarray, "runs examples"], space: _Workspace
-    ) -> tuple[Int[np.ndarray, "runs examples"], Int[np.ndarray, "runs examples"]]:
-        """For each example in order, the total count below its value, and the total count up to and including it."""
-        np.cumsum(counts, axis=1, out=space.sums[:, 1:])
-        if self.ends is None:
-            return space.sums[:, :-1], space.sums[:, 1:]
-        flat, (first, last) = space.sums.reshape(-1), self.ends
-        return np.take(flat, first, out=space.low, mode="clip"), np.take(flat, last, out=space.high, mode="clip")
-
-
-def spearman_scorer(values: Values, labels: Labels, positive: int) -> Scorer:
-    """Spearman's correlation. Raises `DataError` for more than `MOST_RANKED` examples."""
-    if values.shape[1] > MOST_RANKED:
-        raise DataError(f"ranks of {values.shape[1]:,} examples are not drawn: at most {MOST_RANKED:,}")
-    value_order, label_order = _Order(values), _Order(labels[None].astype(np.float64))
-    places = np.argsort(label_order.order[0], kind="stable")[value_order.order]
-
-    def score_draw(
-        counts: Int[np.ndarray, " examples"], space: _Workspace, label_space: _Workspace
-    ) -> Float[np.ndarray, " runs"]:
-        """The score from twice the centred midranks, which are integers."""
-        total = counts.sum()
-        sorted_labels = label_order.sort(counts, label_space)
-        low, high = label_order.below(sorted_labels, label_space)
-        label_ranks = low + high - total
-        label_spread = float((sorted_labels * label_ranks**2).sum())
-        sorted_counts = value_order.sort(counts, space)
-        low, high = value_order.below(sorted_counts, space)
-        ranks = np.add(low, high, out=space.spare)
-        ranks -= total
-        sorted_counts *= ranks
-        value_spread = np.einsum("re,re->r", sorted_counts, ranks)
-        products = np.einsum("re,re->r", sorted_counts, np.take(label_ranks[0], places, out=space.spare, mode="clip"))
-        sums, size = np.stack([products, value_spread]).astype(np.float64), np.full((1, len(values)), float(total) ** 3)
-        return _correlation(sums[:1], sums[1:], np.array([[label_spread]]), size, size[:, :1])[0]
-
-    return _each(score_draw, value_order, label_order)
-
-
-def roc_auc_scorer(values: Values, labels: Labels, positive: int) -> Scorer:
-    """ROC AUC (Mann and Whitney 1947)."""
-    return _ranking(values, labels == positive, area=True)
-
-
-def average_precision_scorer(values: Values, labels: Labels, positive: int) -> Scorer:
-    """Average precision."""
-    return _ranking(values, labels == positive, area=False)
-
-
-def _ranking(values: Values, is_positive: Shaped[np.ndarray, " examples"], area: bool) -> Scorer:
-    """ROC AUC or average precision, from the counts of hits and misses sorted before each value."""
-    order = _Order(values if area else -values)
-    is_hit = is_positive[order.order].astype(np.int64)
-
-    def score_draw(
-        counts: Int[np.ndarray, " examples"], space: _Workspace, hit_space: _Workspace
-    ) -> Float[np.ndarray, " runs"]:
-        total_hits = int(counts[is_positive].sum())
-        total_misses = int(counts.sum()) - total_hits
-        if not total_hits or not total_misses:
-            return np.full(len(values), np.nan)
-        sorted_counts = order.sort(counts, space)
-        hits = np.multiply(sorted_counts, is_hit, out=hit_space.sorted)
-        if area:
-            sorted_counts -= hits
-            low, high = order.below(sorted_counts, space)
-            return np.einsum("re,re->r", hits, np.add(low, high, out=space.spare)) / (2 * total_hits * total_misses)
-        hits_above, all_above = order.below(hits, hit_space)[1], order.below(sorted_counts, space)[1]
-        share = np.divide(hits_above, np.maximum(all_above, 1, out=space.spare), out=space.share)
-        return np.einsum("re,re->r", hits, share) / total_hits
-
-    return _each(score_draw, order, order)
-
-
-def _each(score_draw: Callable[..., Float[np.ndarray, " runs"]], first: _Order, second: _Order) -> Scorer:
-    """A scorer that goes draw by draw, with one workspace for each of the two orders."""
-
-    def scorer(counts: Counts) -> DrawnScores:
-        first_space, second_space = first.workspace(), second.workspace()
-        return np.stack([score_draw(draw.astype(np.int64), first_space, second_space) for draw in counts])
-
-    return scorer
 
 
 def counting_scorer(score: Callable[[Any], Float[np.ndarray, " runs"]]) -> Scorer:

@@ -1,0 +1,332 @@
+"""Metrics of ranks with examples counted several times, once or not at all, and with the outputs of two runs swapped.
+
+Values are sorted once; of a draw each place of that order has a count, and ranks are counts up to there. Counts go up
+along blocks of places by a product with a triangle of ones, for many draws at once; each place is a row, so that what
+belongs to it is gathered as one. float32 holds such whole numbers exactly.
+
+Where outputs are swapped, one score is of one of the two outputs of each example and the other score of the rest. Both
+outputs of all examples are sorted together; a place is in the first score or in the second, whose counts are all places
+less those of the first. So both scores come from one set of counts, and Spearman's correlation, of which only counts
+times fixed weights are summed, from a table for each eight places.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Num, UInt8
+
+from bertjax.errors import DataError
+from bertjax.evidence.resampling import Counts, DrawnScores, Labels, Scorer, Values, correlation
+
+DRAWS, ROWS_BYTES = 128, 4 << 20  # draws computed together at most, and bytes of a row for each place
+ROWS = 24  # that are counted up by one product
+MOST_RANKED = 1_000_000  # examples: twice their counts are whole numbers in float32
+MOST_GROUPS = 64  # of equal outputs in a run and the base, beyond which every draw is ranked anew
+
+TRIANGLE = np.tril(np.ones((ROWS, ROWS), np.float32))
+BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").astype(np.float64)
+UP_TO = BITS * BITS.cumsum(axis=1)  # of each bit of a byte that is set, how many are, up to and including it
+
+Rows: TypeAlias = Float[np.ndarray, "places draws"]
+Draws: TypeAlias = Float[np.ndarray, " draws"]
+Swaps: TypeAlias = Num[np.ndarray, "draws examples"]
+Difference: TypeAlias = Callable[[Swaps], Float[np.ndarray, "draws runs"]]
+
+
+def count_up(rows: Rows) -> Rows:
+    """Of each row the sum of rows up to and including it; whole numbers below 2^24 are exact.
+
+    >>> count_up(np.array([[1, 0], [2, 1]], np.float32)).tolist()
+    [[1.0, 0.0], [3.0, 1.0]]
+    """
+    filled = rows
+    if len(rows) % ROWS:
+        filled = np.concatenate([rows, np.zeros((-len(rows) % ROWS, rows.shape[1]), np.float32)])
+    counts = TRIANGLE @ filled.reshape(-1, ROWS, rows.shape[1])
+    ends = counts[:, -1].copy()
+    counts += (np.cumsum(ends, axis=0) - ends)[:, None]
+    return counts.reshape(filled.shape)[: len(rows)]
+
+
+@dataclass(frozen=True)
+class _Order:
+    """The ascending order of values, and where equal ones begin and end.
+
+    Args:
+        order: of each place the value that is there.
+        first, last: of each place those of the first and the last value that is equal.
+        ties: whether any are.
+    """
+
+    order: Int[np.ndarray, " places"]
+    first: Int[np.ndarray, " places"]
+    last: Int[np.ndarray, " places"]
+    ties: bool
+
+    @classmethod
+    def of_values(cls, values: Num[np.ndarray, " places"]) -> "_Order":
+        """That of some values."""
+        order = np.argsort(values, kind="stable")
+        starts = np.flatnonzero(np.append(True, np.diff(values[order]) != 0))
+        lengths = np.diff(np.append(starts, len(values)))
+        first, last = np.repeat(starts, lengths), np.repeat(starts + lengths - 1, lengths)
+        return cls(order, first, last, len(starts) < len(values))
+
+    def below(self, counts: Rows) -> Rows:
+        """What counts below each place, and what counts up to and with those that are equal: the sum of both.
+
+        Args:
+            counts: in this order.
+        """
+        up_to = count_up(counts)
+        if not self.ties:
+            return 2 * up_to - counts
+        return up_to[self.last] + (up_to - counts)[self.first]
+
+
+def _in_parts(counts: Counts) -> Iterator[tuple[slice, Rows]]:
+    """Some draws after others, their examples in rows."""
+    size = max(1, min(DRAWS, ROWS_BYTES // (4 * counts.shape[1])))
+    for start in range(0, len(counts), size):
+        here = slice(start, start + size)
+        yield here, np.ascontiguousarray(counts[here].T, np.float32)
+
+
+def spearman_scorer(values: Values, labels: Labels, positive: int) -> Scorer:
+    """Spearman's correlation. Raises `DataError` for more than `MOST_RANKED` examples."""
+    if values.shape[1] > MOST_RANKED:
+        raise DataError(f"ranks of {values.shape[1]:,} examples are not drawn: at most {MOST_RANKED:,}")
+    runs, of_labels = [_Order.of_values(own) for own in values], _Order.of_values(labels)
+
+    def scorer(counts: Counts) -> DrawnScores:
+        found = np.empty((len(counts), len(runs)))
+        for here, drawn in _in_parts(counts):
+            total = drawn.sum(axis=0)
+            ranks = np.empty(drawn.shape)  # twice those of labels, less the mean
+            ranks[of_labels.order] = of_labels.below(drawn[of_labels.order]) - total
+            weighted = drawn * ranks
+            label_spread = np.einsum("ed,ed->d", weighted, ranks)
+            sums = np.empty((2, len(total), len(runs)))
+            for run, one in enumerate(runs):
+                own = drawn[one.order]
+                own_ranks = (one.below(own) - total).astype(np.float64)
+                sums[0, :, run] = np.einsum("pd,pd->d", weighted[one.order], own_ranks)
+                sums[1, :, run] = np.einsum("pd,pd->d", own * own_ranks, own_ranks)
+            size = np.broadcast_to(total[:, None].astype(np.float64) ** 3, sums.shape[1:])
+            found[here] = correlation(sums[0], sums[1], label_spread[:, None], size, size[:, :1])
+        return found
+
+    return scorer
+
+
+def roc_auc_scorer(values: Values, labels: Labels, positive: int) -> Scorer:
+    """ROC AUC (Mann and Whitney 1947)."""
+    is_hit = labels == positive
+    return _scorer_of_hits(is_hit, [_Area(own, is_hit) for own in values])
+
+
+def average_precision_scorer(values: Values, labels: Labels, positive: int) -> Scorer:
+    """Average precision."""
+    is_hit = labels == positive
+    return _scorer_of_hits(is_hit, [_Precision(own, is_hit) for own in values])
+
+
+class _Area:
+    """The share of pairs of a hit and a miss that are in the right order, equal ones half."""
+
+    def __init__(self, values: Float[np.ndarray, " examples"], is_hit: Bool[np.ndarray, " examples"]) -> None:
+        self.one = _Order.of_values(values)
+        self.hits = np.flatnonzero(is_hit[self.one.order])
+
+    def score(self, drawn: Rows) -> Draws:
+        """That share times how many hits and misses there are."""
+        counts = drawn[self.one.order]
+        own = counts[self.hits]
+        counts[self.hits] = 0
+        pairs: Draws = (own * self.one.below(counts)[self.hits]).sum(axis=0, dtype=np.float64)
+        return pairs / (2 * (drawn.sum(axis=0, dtype=np.float64) - own.sum(axis=0)))
+
+
+class _Precision:
+    """The share of hits among all that are not below a hit, the mean over hits.
+
+    Args:
+        values: of all places that are sorted together.
+        is_hit: of each.
+    """
+
+    def __init__(self, values: Float[np.ndarray, " places"], is_hit: Bool[np.ndarray, " places"]) -> None:
+        one = _Order.of_values(-values)
+        self.order, self.hits = one.order, np.flatnonzero(is_hit[one.order])
+        self.last = one.last[self.hits]  # of all places that are not below
+        self.last_hit = np.searchsorted(self.hits, self.last, side="right") - 1
+
+    def score(self, drawn: Rows) -> Draws:
+        """That mean times how many hits there are."""
+        counts = drawn[self.order]
+        own = counts[self.hits]
+        all_above, hits_above = count_up(counts)[self.last], count_up(own)[self.last_hit]
+        shares = np.divide(hits_above, np.maximum(all_above, 1), dtype=np.float64)
+        return np.einsum("hd,hd->d", own.astype(np.float64), shares)
+
+    def difference(self, chosen: Rows) -> Draws:
+        """What the score of places that are not chosen has more than that of those that are, times the hits of one.
+
+        Each hit is in one of the two: of places that are not chosen what is above are all less those that are.
+        """
+        counts = chosen[self.order]
+        own = counts[self.hits]
+        hits_above, all_above = count_up(own)[self.last_hit], count_up(counts)[self.last]
+        left = 1 - own
+        hits_above -= left * (self.last_hit + 1).astype(np.float32)[:, None]
+        all_above -= left * (self.last + 1).astype(np.float32)[:, None]  # below 0 where the place is not chosen
+        np.abs(all_above, out=all_above)
+        shares = np.divide(hits_above, all_above, dtype=np.float64)
+        difference: Draws = -shares.sum(axis=0)
+        return difference
+
+
+def _scorer_of_hits(is_hit: Bool[np.ndarray, " examples"], runs: Sequence[_Area | _Precision]) -> Scorer:
+    """The scores of several runs; undefined for draws without hits or without misses."""
+
+    def scorer(counts: Counts) -> DrawnScores:
+        found = np.empty((len(counts), len(runs)))
+        for here, drawn in _in_parts(counts):
+            hits, total = drawn[is_hit].sum(axis=0, dtype=np.float64), drawn.sum(axis=0)
+            defined = (hits > 0) & (hits < total)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                scores = np.stack([run.score(drawn) / hits for run in runs], axis=1)
+            found[here] = np.where(defined[:, None], scores, np.nan)
+        return found
+
+    return scorer
+
+
+def swapped_differences(scorer: Any, outputs: Values, labels: Labels, positive: int) -> Difference | None:
+    """What maps swaps to differences of scores, second less first; None for other metrics.
+
+    Args:
+        scorer: of the metric.
+        outputs: of the base, then of runs, of which each is swapped with the base.
+    """
+    if scorer is spearman_scorer:
+        return _swapped_correlations(outputs, labels)
+    if scorer is average_precision_scorer:
+        return _swapped_precisions(outputs, labels == positive)
+    return None
+
+
+def _swapped_precisions(outputs: Values, is_hit: Bool[np.ndarray, " examples"]) -> Difference:
+    """Differences of average precision."""
+    runs = [_Precision(np.concatenate([outputs[0], own]), np.concatenate([is_hit, is_hit])) for own in outputs[1:]]
+    hits = int(is_hit.sum())
+    defined = 0 < hits < len(is_hit)
+
+    def difference(swapped: Swaps) -> Float[np.ndarray, "draws runs"]:
+        found = np.full((len(swapped), len(runs)), np.nan)
+        for here, run_outputs in _in_parts(swapped) if defined else ():
+            chosen = np.concatenate([1 - run_outputs, run_outputs])
+            found[here] = np.stack([run.difference(chosen) / hits for run in runs], axis=1)
+        return found
+
+    return difference
+
+
+def _swapped_correlations(outputs: Values, labels: Labels) -> Difference | None:
+    """Differences of Spearman's correlation; None where too many outputs are equal."""
+    orders = [_Order.of_values(np.concatenate([outputs[0], own])) for own in outputs[1:]]
+    of_labels = _Order.of_values(labels)
+    ranks = np.empty(len(labels))
+    ranks[of_labels.order] = of_labels.first + of_labels.last + 1 - len(labels)
+    runs = [_Correlated(one, ranks) for one in orders]
+    if any(len(run.groups) > MOST_GROUPS for run in runs):
+        return None
+    constants, slopes = np.array([run.constant for run in runs]), np.stack([run.slopes for run in runs], axis=1)
+
+    def difference(swapped: Swaps) -> Float[np.ndarray, "draws runs"]:
+        found = np.empty((len(swapped), len(runs)))
+        size = max(1, min(2 * DRAWS, ROWS_BYTES // swapped.shape[1]))
+        for start in range(0, len(swapped), size):
+            here = slice(start, start + size)
+            linear = constants + swapped[here].astype(np.float64) @ slopes
+            chosen = _as_bits(swapped[here])
+            several = [run.difference(chosen, linear[:, number]) for number, run in enumerate(runs)]
+            found[here] = np.stack(several, axis=1)
+        return found
+
+    return difference
+
+
+def _as_bits(swapped: Swaps) -> UInt8[np.ndarray, "8 outputs draws"]:
+    """Which outputs are in the first score, at each bit of a byte: swapped ones of the run, others of the base.
+
+    The last output is in none.
+    """
+    run = np.ascontiguousarray(swapped.T, np.uint8)
+    chosen = np.concatenate([1 - run, run, np.zeros((1, run.shape[1]), np.uint8)])
+    bits: UInt8[np.ndarray, "8 outputs draws"] = chosen << np.arange(8, dtype=np.uint8)[:, None, None]
+    return bits
+
+
+class _Correlated:
+    """Spearman's correlations of a run and the base after swaps.
+
+    Twice a place's rank in its score less the mean is 2 C - 1 - n, with C the places up to there that are in that
+    score. Labels' ranks less their mean sum to 0 over one output of each example, so that what the first score sums is
+    twice the label's rank times C. Of a byte's places tables have the sum of the labels' ranks that are in the score,
+    and of these times how many of the byte are up to there. In the second score C is all places less the first's C:
+    its sum is that of the first and a sum over swaps.
+
+    Args:
+        one: the order of both outputs of all examples, the base's first.
+        labels: twice their ranks, less the mean.
+
+    Attributes:
+        constant, slopes: of the second score's sum less the first's.
+        groups: outputs and labels' ranks of places that are equal and of several examples.
+    """
+
+    def __init__(self, one: _Order, labels: Float[np.ndarray, " examples"]) -> None:
+        self.examples, places = len(labels), len(one.order)
+        of_outputs = np.concatenate([labels, labels, [0.0]])
+        self.bytes = np.append(one.order, np.full(-places % 8, places)).reshape(-1, 8)
+        own = of_outputs[self.bytes]
+        self.sums, self.inside = np.ravel(own @ BITS.T), np.ravel(own @ UP_TO.T)
+        self.offsets = 256 * np.arange(len(own), dtype=np.int32)[:, None]
+        weights, numbers = of_outputs[one.order], np.arange(1, places + 1)
+        linear = np.empty(places)
+        linear[one.order] = weights * numbers + weights[::-1].cumsum()[::-1]
+        base, run = np.split(linear, 2)
+        self.constant, self.slopes = float(weights @ numbers - base.sum()), base - run
+        starts = np.unique(one.first[one.last > one.first])
+        several = [slice(start, one.last[start] + 1) for start in starts]
+        kept = [place for place in several if np.ptp(one.order[place] % self.examples)]
+        self.groups = [(one.order[place], weights[place]) for place in kept]
+        self.label_spread = float((labels**2).sum())
+
+    def difference(self, chosen: UInt8[np.ndarray, "8 outputs draws"], linear: Draws) -> Draws:
+        """The second score's correlation less the first's.
+
+        Args:
+            linear: the second score's sum less the first's.
+        """
+        patterns = chosen[0][self.bytes[:, 0]]
+        for bit in range(1, 8):
+            patterns |= chosen[bit][self.bytes[:, bit]]
+        places, counts = patterns + self.offsets, np.bitwise_count(patterns).astype(np.float32)
+        before = count_up(counts) - counts
+        first = np.take(self.inside, places).sum(axis=0)
+        first += np.einsum("bd,bd->d", before, np.take(self.sums, places))
+        products = 2 * np.stack([first, first + linear])
+        squares = np.full(products.shape, (self.examples**3 - self.examples) / 3)
+        for outputs, weights in self.groups:
+            own = chosen[0][outputs].astype(np.float64)
+            for score, bits in enumerate((own, 1 - own)):  # each has the mean of the ranks of those that are equal
+                together = bits.sum(axis=0)
+                products[score] += weights @ (bits * (together + 1 - 2 * bits.cumsum(axis=0)))
+                squares[score] -= (together**3 - together) / 3
+        size = np.full(products.shape, float(self.examples) ** 3)
+        first, second = correlation(products, squares, np.full((2, 1), self.label_spread), size, size[:, :1])
+        return second - first
