@@ -106,7 +106,8 @@ def test_what_it_takes_is_estimated_from_a_call():
         return outputs.mean()
 
     metric, outputs, labels = as_metric(slow), np.zeros((20, 2)), np.zeros(20)
-    few, many = (seconds_to_weigh(metric, outputs, labels, runs) for runs in (1, 9))
+    # the least of five: other work on the machine only ever adds to a call
+    few, many = (min(seconds_to_weigh(metric, outputs, labels, runs) for _ in range(5)) for runs in (1, 9))
     assert 0.002 * 10_000 * 2 < few < 0.02 * 60_000
     assert 2 < many / few < 10
 

@@ -172,7 +172,7 @@ def test_swapped_areas_are_those_of_swapped_outputs(rng):
 @pytest.mark.parametrize("metric", ["spearman", "average_precision"])
 @pytest.mark.parametrize("digits", [8, 3, 1, 0])
 def test_swapped_ranks_are_those_of_swapped_outputs(metric, digits, rng, monkeypatch):
-    """Both scores from one set of counts against ranking each anew; outputs that differ, and those that often do not."""
+    """Both scores from one set of counts against ranking each anew, with few and with many equal outputs."""
     given = rng.normal(size=(4, 150)).round(digits)
     given[2, :100] = given[0, :100]  # swaps of which change nothing
     labels = rng.normal(size=150).round(1) if metric == "spearman" else (rng.random(150) < 0.4).astype(int)
