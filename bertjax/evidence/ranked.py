@@ -204,18 +204,19 @@ def _scorer_of_hits(is_hit: Bool[np.ndarray, " examples"], runs: Sequence[_Area 
     return scorer
 
 
+SWAPPABLE: tuple[Any, ...] = (spearman_scorer, average_precision_scorer)
+
+
 def swapped_differences(scorer: Any, outputs: Values, labels: Labels, positive: int) -> Difference | None:
-    """What maps swaps to differences of scores, second less first; None for other metrics.
+    """What maps swaps to differences of scores, second less first; None where too many outputs are equal.
 
     Args:
-        scorer: of the metric.
+        scorer: of the metric, one of `SWAPPABLE`.
         outputs: of the base, then of runs, of which each is swapped with the base.
     """
     if scorer is spearman_scorer:
         return _swapped_correlations(outputs, labels)
-    if scorer is average_precision_scorer:
-        return _swapped_precisions(outputs, labels == positive)
-    return None
+    return _swapped_precisions(outputs, labels == positive)
 
 
 def _swapped_precisions(outputs: Values, is_hit: Bool[np.ndarray, " examples"]) -> Difference:

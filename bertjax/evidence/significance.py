@@ -15,7 +15,7 @@ from jaxtyping import Float, Int, Num
 from scipy.special import bdtr, ndtri
 
 from bertjax.evidence.metrics import Metric, find_metric, make_scorer
-from bertjax.evidence.ranked import swapped_differences
+from bertjax.evidence.ranked import SWAPPABLE, swapped_differences
 from bertjax.evidence.resampling import Scorer, Units, add_up, score_draws, standardise, swaps
 
 LEAST_DRAWS, DRAWS_PER_ABLATION = 9_999, 100
@@ -145,7 +145,7 @@ def _swapped_scores(
         if units is not None:
             weights = add_up(weights.T[..., None], units)[..., 0].T
         return lambda swapped: (1.0 - 2.0 * swapped) @ weights
-    if metric.ranks and units is None:
+    if metric.scorer in SWAPPABLE and units is None:
         of_ranks = swapped_differences(metric.scorer, outputs, labels, positive)
         if of_ranks is not None:
             return of_ranks
