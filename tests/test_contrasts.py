@@ -367,6 +367,12 @@ def test_few_contrasts_are_drawn_in_full_colours(patched):
     assert any("grey: cannot act" in text for text in texts)
     with pytest.raises(BertjaxError, match="--figure patches"):
         results.plot("change")
+    with pytest.raises(BertjaxError, match="has no layers, but cells"):
+        results.plot("layers")
+    caption = [text.get_text() for text in results.plot(metric="score").texts]
+    assert "Similarity with the\nsecond text" in caption  # all of it beside the scale
+    changes = [text.get_text() for text in results.plot(metric="score").axes[0].texts]
+    assert {len(change.partition(".")[2]) for change in changes} == {3}  # and not 0.2 everywhere
 
 
 @pytest.mark.parametrize(

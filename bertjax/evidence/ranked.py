@@ -293,9 +293,8 @@ class _Correlated:
         self.examples, places = len(labels), len(one.order)
         of_outputs = np.concatenate([labels, labels, [0.0]])
         self.bytes = np.append(one.order, np.full(-places % 8, places)).reshape(-1, 8)
-        own = of_outputs[self.bytes]
-        self.sums, self.inside = np.ravel(own @ BITS.T), np.ravel(own @ UP_TO.T)
-        self.offsets = 256 * np.arange(len(own), dtype=np.int32)[:, None]
+        self.labels = of_outputs[self.bytes]
+        self.offsets = 256 * np.arange(len(self.bytes), dtype=np.int32)[:, None]
         weights, numbers = of_outputs[one.order], np.arange(1, places + 1)
         linear = np.empty(places)
         linear[one.order] = weights * numbers + weights[::-1].cumsum()[::-1]
@@ -317,9 +316,9 @@ class _Correlated:
         for bit in range(1, 8):
             patterns |= chosen[bit][self.bytes[:, bit]]
         places, counts = patterns + self.offsets, np.bitwise_count(patterns).astype(np.float32)
-        before = count_up(counts) - counts
-        first = np.take(self.inside, places).sum(axis=0)
-        first += np.einsum("bd,bd->d", before, np.take(self.sums, places))
+        sums, inside = self.labels @ BITS.T, self.labels @ UP_TO.T  # made here: those of all runs would be large
+        first = np.take(inside, places).sum(axis=0)
+        first += np.einsum("bd,bd->d", count_up(counts) - counts, np.take(sums, places))
         products = 2 * np.stack([first, first + linear])
         squares = np.full(products.shape, (self.examples**3 - self.examples) / 3)
         for outputs, weights in self.groups:

@@ -1,5 +1,6 @@
 """Cells of maps of changes: their colours, pale where a change is not significant, and the numbers in them."""
 
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 STRENGTH = 0.22  # the share of its colour that a change keeps if it is not significant
 PALE_INK = "#5a5a5a"  # for numbers in pale cells, readable on all of them
 OUTLIER = 3.0  # times the 90th percentile of the changes: the colour scale extends no further
+LETTER = 0.075  # inches, of the scale's caption
 DARKEST = 0.2  # luminance above which dark letters are as readable as white ones
 
 Map = Float[np.ndarray, "layers heads"]
@@ -106,8 +108,7 @@ def draw_scale(
     bar.set_ticks(ticks, labels=labels)
     bar_axes.get_yticklabels()[ticks.index(0.0)].set_fontweight("bold")
     bar_axes.axhline(0, color=INK, linewidth=1.6)
-    place, caption = (
-        (left / width, box.y0 - 0.1 / height),
-        measure.caption.replace(" in ", "\nin ") if measure.unit else measure.caption.replace(" (", "\n("),
-    )
-    figure.text(*place, caption, fontsize=8.5, color=INK, va="top")
+    caption = measure.caption.replace(" in ", "\nin ") if measure.unit else measure.caption.replace(" (", "\n(")
+    room = int((width - left) / LETTER)
+    lines = [part for line in caption.split("\n") for part in wrap(line, room)]
+    figure.text(left / width, box.y0 - 0.1 / height, "\n".join(lines), fontsize=8.5, color=INK, va="top")

@@ -1,5 +1,6 @@
 """Grids of patches: places of a model down, spans of the text across, one grid below another."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -120,6 +121,7 @@ def make_grids(
     heights = [len(grid.rows) * _cell(len(grid.rows)) for grid in grids]
     total, width = sum(heights) + CAPTION * len(grids), WIDTH - LEFT - RIGHT
     limit, found = limit or colour_limit(changes, measure), sum(int(grid.significant.sum()) for grid in grids)
+    digits = min(measure.digits, max(1, 2 - math.floor(math.log10(limit))))  # three of the largest change's at most
     with context("default"):
         figure = start_page(title, subtitle, below, total)
         top = below + total - CAPTION
@@ -129,7 +131,7 @@ def make_grids(
             axes.pcolormesh(colours, edgecolors="white", linewidth=0.4)
             _label(axes, grid, names if number == len(grids) - 1 else ())
             if len(spans) <= MOST_WRITTEN and height / len(grid.rows) >= 0.2:
-                write_changes(axes, grid.changes, colours, grid.significant, size=7.5, digits=1)
+                write_changes(axes, grid.changes, colours, grid.significant, size=7.5, digits=digits)
             top -= height + CAPTION
         draw_scale(figure, figure.axes[0], changes, limit, replace(measure, of_effects=True))
         count = int(np.isfinite(changes).sum())

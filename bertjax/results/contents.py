@@ -142,8 +142,7 @@ class Contents:
     @property
     def kind(self) -> str:
         """The kind of ablation: 'head', 'layer', 'cell' of a grid of patches, or 'set'."""
-        kind = kind_of(self.summary["ablations"])
-        return CELL if kind == "set" and "patching" in self.summary else kind
+        return kind_of(self.summary["ablations"], of_patches="patching" in self.summary)
 
     @property
     def picture(self) -> str:

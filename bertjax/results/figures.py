@@ -29,7 +29,7 @@ from bertjax.plots import (
     make_sets,
 )
 from bertjax.results.contents import Contents, describe_silhouette
-from bertjax.results.table import Row, column, significant
+from bertjax.results.table import CELL, Row, column, significant
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -146,9 +146,10 @@ def _where(saved: Contents) -> str:
 
 def _overview(saved: Contents, rows: Sequence[Row], measure: Measure, figure: str) -> "Figure":
     scores, base = column(rows, "score"), float(column(rows[:1], "base")[0])
-    if saved.kind == "set":
+    if saved.kind in ("set", CELL):
         if figure == "layers":
-            raise InputError(f"{saved.source} has no layers, but sets of heads: --figure ranking")
+            what = "cells" if saved.kind == CELL else "sets of heads"
+            raise InputError(f"{saved.source} has no layers, but {what}: --figure ranking")
         title = _titled(saved, measure, "sets of heads")
         return make_sets(saved.names, scores, base, title, _where(saved), measure, weighed=_weighed(rows, measure))
     if saved.kind == "layer":

@@ -21,7 +21,7 @@ from bertjax.json_files import JsonError, json_kind, parse_json
 from bertjax.paths import open_file, read_text
 from bertjax.results.contents import positive_name
 from bertjax.results.schema import load_schema, mismatch
-from bertjax.results.table import CELL, SCHEMA, SHORT, kind_of, make_rows
+from bertjax.results.table import SCHEMA, SHORT, kind_of, make_rows
 
 NAME = "summary.json"
 UNSEALED = 1  # the schema version without hashes
@@ -225,7 +225,7 @@ def make_summary(
         evidence: by metric, the main one first; empty where fewer than two examples have a label.
     """
     ablations, main = [entry.to_dict() for entry in entries], provenance["metric"]["name"]
-    names, kind = [entry.name for entry in entries], CELL if "patching" in provenance else kind_of(ablations)
+    names, kind = [entry.name for entry in entries], kind_of(ablations, of_patches="patching" in provenance)
     statistics = {name: describe_statistics(weighed, names, kind) for name, weighed in evidence.items()}
     if main in evidence:
         rows = make_rows(ablations, provenance["base"], evidence)

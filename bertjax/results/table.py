@@ -125,10 +125,16 @@ def _unweighed(score: float | None, base: float) -> dict[str, Any]:
 CELL = "cell"  # what ablations are of a grid of patches
 
 
-def kind_of(entries: Sequence[Mapping[str, Any]]) -> str:
-    """The kind of ablations: 'head' if all are single heads, 'layer' if all are whole layers, else 'set'."""
+def kind_of(entries: Sequence[Mapping[str, Any]], of_patches: bool = False) -> str:
+    """The kind of ablations: 'head' if all are single heads, 'layer' if all are whole layers, else 'set'.
+
+    Args:
+        of_patches: whether they are patches: what is no head is then a cell of a grid.
+    """
     if all(entry.get("head") is not None for entry in entries):
         return "head"
+    if of_patches:
+        return CELL
     return "layer" if all(entry["layer"] is not None and entry.get("head") is None for entry in entries) else "set"
 
 

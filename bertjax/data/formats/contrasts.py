@@ -7,6 +7,7 @@ stand `good` and `bad`, two words for the one place that `[MASK]`, `<mask>` or `
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +32,20 @@ class Contrasts:
     """Clean and corrupted texts.
 
     Args:
-        examples: the clean texts as first, the corrupted as second ones.
-        more: `good`, `bad` and `second` of each, those that there are.
+        examples: the clean texts as first, the corrupted as second ones, with what stands beside them.
     """
 
     examples: Examples
-    more: Mapping[str, tuple[str, ...]]
+
+    @cached_property
+    def more(self) -> Mapping[str, tuple[str, ...]]:
+        """`good`, `bad` and `second` of each, those that there are."""
+        beside = [content.texts for content in self.examples.content or () if isinstance(content, Beside)]
+        return {name: tuple(texts[name] for texts in beside) for name in (beside[0] if beside else ())}
 
     def take(self, indices: Sequence[int]) -> "Contrasts":
         """Those at these positions."""
-        more = {name: tuple(values[index] for index in indices) for name, values in self.more.items()}
-        return Contrasts(self.examples.take(indices), more)
+        return Contrasts(self.examples.take(indices))
 
     def limited(self, limit: int | None, seed: int) -> "Contrasts":
         """At most so many, drawn with a seed; all for None."""
@@ -114,4 +118,4 @@ def _contrasts(
         "given",
         content=beside if more else None,
     )
-    return Contrasts(examples, more)
+    return Contrasts(examples)

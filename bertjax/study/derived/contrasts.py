@@ -80,8 +80,13 @@ class EncodedContrasts:
     scored: Scored
     note: str
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Of spans, for names of cells: a position, or what the span is called."""
+        return tuple(str(span) if name.startswith(f"{span} ") else name for span, name in enumerate(self.names))
+
     def can_act(self, change: Change, span: int, layers: int) -> bool:
-        """Whether a patch can change a score: before layer 0 equal tokens are equal, and of the last few are read.
+        """Whether a patch can change a score: equal tokens are equal before layer 0, and few are read of the last.
 
         Args:
             change: what is patched at the span.

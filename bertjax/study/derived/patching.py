@@ -186,8 +186,7 @@ def _run(grid: Grid, say: Callable[[str], None], progress: Progress, keep: bool,
     found, settings = job.texts, job.settings
     every = grid.cells(job.model.config, len(found.names), settings.heads)
     cells = [cell for cell in every if found.can_act(*cell, job.model.config.num_hidden_layers)]
-    short = [name.split(" ")[0] if name.split(" ")[0] == str(span) else name for span, name in enumerate(found.names)]
-    job = replace(job, ablations=[Ablation(_name(change, short[span]), (change,)) for change, span in cells])
+    job = replace(job, ablations=[Ablation(_name(change, found.labels[span]), (change,)) for change, span in cells])
     places = f"{', '.join(grid.places)} at {count_of(len(found.names), 'span')}"
     introduce_patches(job, f"{count_of(len(cells), 'cell')} ({places})", say, keep)
     if len(cells) < len(every):

@@ -145,8 +145,8 @@ def run_paths(
         )
     load = partial(load_contrasts, "all", paths.direction, contrasts, say)
     run = partial(_run, paths, say, progress, keep)
-    usual = asdict(Paths({"values": ("0.0",)}))
-    settings = settings_of_patches(settings, contrasts, "paths", asdict(paths), {**usual, "receivers": None})
+    usual = {"direction": asdict(RESTORING), "freeze_feed_forward": Paths.freeze_feed_forward}
+    settings = settings_of_patches(settings, contrasts, "paths", asdict(paths), usual)
     settings = replace(settings, attention="explicit")
     return run_derived(settings, run, say=say, weighing=weighing, keep=keep, load=load)
 
