@@ -134,3 +134,13 @@ def test_the_front_door_names_what_it_opens_and_imports_nothing():
     code = "import bertjax, sys; print([name for name in sys.modules if name.startswith('bertjax')])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "['bertjax']"
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "experiments").glob("[!_]*.py")))
+def test_every_experiment_explains_itself(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(f"experiments.{name}").main(["--help"])
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    assert f"experiments.{name} " in said
+    assert "--help" in said

@@ -100,7 +100,8 @@ def make_parser(name: str, document: str, *, published: bool = True, norms: bool
     limit_text = "only N examples, drawn with the seed, or 'all' (default %(default)s)"
     parser.add_argument("--limit", type=count_or_all, default="all", metavar="N", help=limit_text)
     parser.add_argument("--seed", type=whole, default=0, metavar="S", help="of everything that is drawn (default 0)")
-    forms = parser.add_mutually_exclusive_group()
+    # (argparse of Python 3.11 cannot print the help of a group without members.)
+    forms = parser.add_mutually_exclusive_group() if published or norms else parser
     if published:
         forms.add_argument("--as-published", action="store_true", help="show what the authors' code computes")
     if norms:
