@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from bertjax.checkpoints import BertConfig
@@ -55,11 +56,44 @@ def config_of(size: str, **changes: Any) -> BertConfig:
 
 
 def describe_machine() -> str:
-    """Device and versions in one line."""
+    """Device, what it has for matrix products, and versions, in one line."""
     device = jax.devices()[0]
     present = [name for name in ("jax", "jaxlib", "flax", "numpy", "torch") if importlib.util.find_spec(name)]
     names = ", ".join(f"{name} {version(name)}" for name in present)
-    return f"{device.platform} {device.device_kind}, {platform.machine()}, Python {platform.python_version()}, {names}"
+    kind = f"{device.device_kind}, {platform.machine()}{_instructions() if device.platform == 'cpu' else ''}"
+    return f"{device.platform} {kind}, Python {platform.python_version()}, {names}"
+
+
+def _instructions() -> str:
+    """What a CPU has for matrix products beyond those of all, as Linux says; nothing elsewhere."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    flags = {flag for line in lines if line.startswith("flags") for flag in line.partition(":")[2].split()}
+    names = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": "AVX-512 BF16", "amx_bf16": "AMX BF16"}
+    found = [name for flag, name in names.items() if flag in flags]
+    return f" with {', '.join(found)}" if found else ""
+
+
+def matmul_rate(dtype: str = "float32", repeats: int = 20) -> float:
+    """FLOP/s of a large product of random matrices in the form that the engine uses: the best of several.
+
+    In half precision its sums are float32, and on a CPU what it returns too: there a product that returns bfloat16
+    takes another path, without the CPU's own instructions.
+    """
+    size = 2048 if jax.default_backend() == "cpu" else 8192
+    returned = "float32" if jax.default_backend() == "cpu" else dtype
+    square = jax.random.normal(jax.random.key(0), (size, size)).astype(dtype)
+    precision = "highest" if dtype == "float32" else "default"
+    options: dict[str, Any] = {"precision": precision, "preferred_element_type": returned}
+    product = jax.jit(lambda left, right: jnp.matmul(left, right, **options))
+    best = float("inf")
+    for _ in range(repeats + 1):
+        started = time.perf_counter()
+        product(square, square).block_until_ready()
+        best = min(best, time.perf_counter() - started)
+    return 2 * size**3 / best
 
 
 def draw_lengths(task: str, count: int) -> list[int]:

@@ -28,7 +28,7 @@ from bertjax.checkpoints import DEFAULT_MODEL
 KEPT_LINES = 200
 RIVALS = (
     *("torch_sorted_sdpa", "torch_sorted_sdpa_bfloat16", "engine_bfloat16"),
-    *("engine_fused", "engine_pallas", "engine_bfloat16_fused", "engine_bfloat16_pallas"),
+    *("engine_fused", "engine_bfloat16_fused"),
 )
 SMALL_RIVALS = ("torch_sorted_sdpa", "engine_fused")
 
@@ -57,7 +57,7 @@ def list_runs(directory: Path, small: bool) -> list[Run]:
         Run("attention", "benchmarks.attention", (*forms.split(), "--output", into("attention"))),
         Run("sweep", "benchmarks.sweep", (*sizes.split(), "--only", *rivals, "--json", into("sweep.json"))),
     ]
-    forms_traced = ("explicit",) if small else ("explicit", "fused", "pallas")
+    forms_traced = ("explicit",) if small else ("explicit", "fused")
     for precision, form in itertools.product(("float32", "bfloat16"), forms_traced):
         name = f"kernel_times_{precision}_{form}"
         options = (*traced.split(), "--precision", precision, "--attention", form, "--output", into(name))

@@ -19,15 +19,24 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from rich.console import Console
 from rich.table import Table
 
 import bertjax
-from benchmarks.common import FAMILY_SIZES, SIZES, TASKS, config_of, describe_machine, draw_lengths, random_examples
+from benchmarks.common import (
+    FAMILY_SIZES,
+    SIZES,
+    TASKS,
+    config_of,
+    describe_machine,
+    draw_lengths,
+    matmul_rate,
+    random_examples,
+)
 from benchmarks.rivals import (
     BATCH,
     PADDED,
+    TORCH_BATCHES,
     Rival,
     make_checkpoint,
     torch_batches,
@@ -52,18 +61,6 @@ RIVALS = (
 )
 # The engine's other forms of attention, timed on request (on a CPU the kernel is interpreted, which is slow).
 FORMS = ("engine_fused", "engine_pallas", "engine_bfloat16_fused", "engine_bfloat16_pallas")
-
-
-def matmul_rate(size: int = 2048, repeats: int = 20) -> float:
-    """FLOP/s of a large float32 matrix product by XLA: the best of several."""
-    x = jax.random.normal(jax.random.key(0), (size, size))
-    product = jax.jit(lambda left, right: jnp.matmul(left, right, precision="highest"))
-    best = float("inf")
-    for _ in range(repeats + 1):
-        started = time.perf_counter()
-        product(x, x).block_until_ready()
-        best = min(best, time.perf_counter() - started)
-    return 2 * size**3 / best
 
 
 def forget_peak() -> None:
@@ -129,7 +126,7 @@ def make_rivals(names: list[str], directory: Path, examples: list[Encoding], tim
         rivals["torch_padded"] = torch_rival(name, directory, "eager", torch.float32, batches, runs=runs, timed=timed)
     best = best_attention(directory)
     for key, dtype in (("torch_sorted_sdpa", torch.float32), ("torch_sorted_sdpa_bfloat16", torch.bfloat16)):
-        for size in (8, 32) if key in names else ():
+        for size in TORCH_BATCHES if key in names else ():
             label = f"PyTorch {best}, sorted, batch {size}" + (", bfloat16" if dtype == torch.bfloat16 else "")
             batches = torch_batches(examples, size, None)
             rivals[f"{key}_{size}"] = torch_rival(label, directory, best, dtype, batches, runs=runs, timed=timed)
@@ -162,7 +159,7 @@ def time_all(rivals: dict[str, Rival], rounds: int, say: Callable[[str], None]) 
                 continue
             results[key]["seconds"].append(seconds)
             results[key]["peak_bytes"] = peak_resident()
-            say(f"round {number + 1}: {rival.name}: {seconds:.1f} s")
+            say(f"round {number + 1}: {rival.name}: {seconds:.3g} s")
     return results
 
 
@@ -183,10 +180,10 @@ def warm_up(rivals: dict[str, Rival]) -> float:
 
 
 def ratios(results: dict[str, dict[str, Any]]) -> dict[str, float]:
-    """Each rival's median over the engine's; of two batch sizes, the faster."""
+    """Each rival's median over the engine's; of several batch sizes, the fastest."""
     medians = {key: statistics.median(result["seconds"]) for key, result in results.items()}
     for key in ("torch_sorted_sdpa", "torch_sorted_sdpa_bfloat16"):
-        variants = [medians.pop(f"{key}_{size}") for size in (8, 32) if f"{key}_{size}" in medians]
+        variants = [medians.pop(f"{key}_{size}") for size in TORCH_BATCHES if f"{key}_{size}" in medians]
         if variants:
             medians[key] = min(variants)
     ours = medians.pop("engine")
@@ -194,7 +191,11 @@ def ratios(results: dict[str, dict[str, Any]]) -> dict[str, float]:
 
 
 def show(
-    console: Console, rivals: dict[str, Rival], results: dict[str, dict[str, Any]], necessary: float, rate: float
+    console: Console,
+    rivals: dict[str, Rival],
+    results: dict[str, dict[str, Any]],
+    necessary: float,
+    rates: dict[str, float],
 ) -> None:
     """Print the table."""
     table = Table(title=describe_machine())
@@ -203,15 +204,15 @@ def show(
     ours = statistics.median(results["engine"]["seconds"])
     for key, result in results.items():
         seconds = statistics.median(result["seconds"])
-        spread = f"{min(result['seconds']):.0f}-{max(result['seconds']):.0f}"
+        spread = f"{min(result['seconds']):.3g}-{max(result['seconds']):.3g}"
         peak = "-" if result["peak_bytes"] is None else f"{result['peak_bytes'] / 1e9:.1f}"
         timed = f"{rivals[key].timed}x{len(result['seconds'])}"
-        speed = necessary / seconds
+        speed, rate = necessary / seconds, rates["bfloat16" if "bfloat16" in key else "float32"]
         speeds = (f"{speed / 1e9:.0f}", f"{speed / rate:.2f}") if key.startswith("engine") else ("", "")
-        table.add_row(rivals[key].name, timed, f"{seconds:.1f}", spread, f"{seconds / ours:.2f}", *speeds, peak)
+        table.add_row(rivals[key].name, timed, f"{seconds:.3g}", spread, f"{seconds / ours:.2f}", *speeds, peak)
     console.print(table)
     console.print("timed: runs x rounds; ratio: to the engine in float32; GFLOP/s: of necessary work;")
-    console.print("share: of the matmul rate; GB: peak resident memory of the process meanwhile")
+    console.print("share: of the matmul rate in its dtype; GB: peak resident memory of the process meanwhile")
 
 
 def main() -> None:
@@ -242,17 +243,18 @@ def main() -> None:
     blocks = Blocks(1, model.config.num_attention_heads)
     cost = price(plan, model.config, blocks, rows=1, row_length=1, lengths=lengths, short_last=True)
     necessary = cost.necessary
-    rate = matmul_rate()
-    show(console, rivals, results, necessary, rate)
+    rates = {dtype: matmul_rate(dtype) for dtype in ("float32", "bfloat16")}
+    show(console, rivals, results, necessary, rates)
     console.print(f"{options.examples} examples, {sum(lengths):,} tokens; necessary work {necessary / 1e12:.1f} TFLOP;")
-    console.print(f"matmul rate {rate / 1e9:.0f} GFLOP/s; compiling {compiling:.1f} s")
+    measured = ", ".join(f"{rate / 1e9:.0f} GFLOP/s in {dtype}" for dtype, rate in rates.items())
+    console.print(f"matmul rate {measured}; compiling {compiling:.1f} s")
     if options.json:
         facts = {
             "machine": describe_machine(),
             "options": {**vars(options), "json": str(options.json)},
             "ratios": ratios(results),
         }
-        measurements = {"necessary_flops": necessary, "matmul_flops_per_second": rate, "compile_seconds": compiling}
+        measurements = {"necessary_flops": necessary, "matmul_flops_per_second": rates, "compile_seconds": compiling}
         write_json(options.json, {**facts, **measurements, "rivals": results})
 
 

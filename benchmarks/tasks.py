@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bertjax
-from benchmarks.common import SIZES, config_of, describe_machine
+from benchmarks.common import SIZES, config_of, describe_machine, matmul_rate
 from benchmarks.tasks_engine import Job, Swept, ask_plan, serve, started
 from bertjax.atomic_files import write_json
 from bertjax.checkpoints import DEFAULT_MODEL, locate
@@ -128,7 +128,6 @@ def necessary_work(model: Any, encoded: Encoded, job: Job) -> float:
 def measure(job: Job, options: argparse.Namespace, say: Callable[[str], None]) -> Measured:
     """Time the engine and PyTorch's best loop in turn."""
     # Imported here: the engine's process imports this file too, and is to hold no PyTorch.
-    from benchmarks.sweep import matmul_rate
     from benchmarks.tasks_torch import choose_loop, make_loops
 
     model = bertjax.load(job.directory)

@@ -20,7 +20,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -139,7 +139,8 @@ def make_target(topology: str, precision: str) -> tuple[Target, Chip]:
     except (RuntimeError, ValueError) as error:
         raise SystemExit(f"topology {topology!r} is none ({' '.join(str(error).split())[:200]})") from error
     chip = CHIPS[topology.partition(":")[0]]
-    return Target(Mesh(np.array(description.devices), (AXIS,)), make_numerics(precision), chip.memory), chip
+    numerics = replace(make_numerics(precision), narrow=True)  # as the engine computes on an accelerator
+    return Target(Mesh(np.array(description.devices), (AXIS,)), numerics, chip.memory), chip
 
 
 def make_table(programs: Sequence[Compiled], chip: Chip, title: str, steps: dict[str, int]) -> Table:

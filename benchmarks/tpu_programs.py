@@ -72,9 +72,9 @@ class Target:
         return jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=place), tree)
 
     def split(self, module: nnx.Module) -> tuple[Any, Any]:
-        """A module's graph, and its parameters on this target."""
-        graph, state = nnx.split(module)
-        return graph, self.given(state)
+        """A module's structure, and its parameters on this target."""
+        structure, parameters = compiled_steps.take_apart(module)
+        return structure, self.given(parameters)
 
     def array(self, shape: tuple[int, ...], dtype: Any, where: PartitionSpec = WHOLE) -> Any:
         """The shape of one array on the chips."""

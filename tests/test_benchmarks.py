@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import attention, gpu, kernel_times, tasks
+from benchmarks import attention, gpu, kernel_times, products, tasks
 from benchmarks.tasks_engine import Swept
 from tests.workshop import make_masked, write_lines
 
@@ -51,7 +51,7 @@ def test_every_length_is_timed_with_every_batch(tmp_path, monkeypatch):
 @pytest.mark.needs_torch
 @pytest.mark.parametrize("task", ["minimal-pairs", "mlm"])
 def test_tasks_are_timed_beside_pytorch_and_give_the_same(task, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("benchmarks.sweep.matmul_rate", lambda repeats: 3e9)
+    monkeypatch.setattr("benchmarks.tasks.matmul_rate", lambda repeats: 3e9)
     model = make_masked(tmp_path)
     sizes = ["--pairs", "3", "--texts", "5", "--rounds", "2", "--timed", "3", "--batches", "2", "7"]
     given = ["--model", str(model), "--tasks", task, "--json", str(tmp_path / "tasks.json"), *sizes]
@@ -132,3 +132,25 @@ def test_one_command_runs_all_that_is_for_a_gpu(tmp_path, capsys, monkeypatch):
     assert "bad (failed with exit code 2" in summary
     assert summary.count("The Zen of Python") == 2
     assert "invalid choice" in (tmp_path / "bad.txt").read_text()
+
+
+def test_a_product_outside_of_the_librarys_fusions_misses_the_fast_path():
+    program = """%inside (a: bf16[4,3], b: bf16[3,5]) -> f32[4,5] {
+  %a = bf16[4,3]{1,0} parameter(0)
+  %b = bf16[3,5]{1,0} parameter(1)
+  ROOT %c = f32[4,5]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+%other (a.1: f32[2,4,3], b.1: f32[2,3,5]) -> f32[2,4,5] {
+  %a.1 = f32[2,4,3]{2,1,0} parameter(0)
+  %b.1 = f32[2,3,5]{2,1,0} parameter(1)
+  ROOT %d = f32[2,4,5]{2,1,0} dot(%a.1, %b.1), lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}
+}
+ENTRY %main (x: bf16[4,3], y: bf16[3,5]) -> f32[4,5] {
+  %e = f32[4,5]{1,0} fusion(%x, %y), kind=kCustom, calls=%inside, backend_config={"kind":"__ynn_fusion"}
+  %f = f32[2,4,5]{2,1,0} fusion(%x, %y), kind=kLoop, calls=%other
+}"""
+    found = list(products.products_of(program))
+    assert [(product.fast, product.dtype, product.flops) for product in found] == [
+        (True, "bf16", 120),
+        (False, "f32", 240),
+    ]

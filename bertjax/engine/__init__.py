@@ -1,6 +1,7 @@
 """The engine: all sets of heads on all examples, each hidden state computed once, nothing lost when interrupted."""
 
 from bertjax.engine import compiled_steps, plain
+from bertjax.engine.blocks import BlockRunner
 from bertjax.engine.costs import Estimate, estimate, measure_rate, price
 from bertjax.engine.distributed import processes
 from bertjax.engine.distributed.processes import gather
@@ -40,6 +41,7 @@ __all__ = [
     "LANES",
     "SPLIT",
     "WHOLE",
+    "BlockRunner",
     "Blocks",
     "Combine",
     "Estimate",

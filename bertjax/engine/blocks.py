@@ -12,7 +12,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 from jaxtyping import Array, Float, Shaped
 
 from bertjax.checkpoints import BertConfig, LayerKind
@@ -40,6 +39,7 @@ from bertjax.model import (
     prepare_inputs,
 )
 
+KEPT_ROWS = 64  # blocks of which it is kept on the device where their texts are: the same come again and again
 BEFORE_ATTENTION = ("hidden_states", "queries", "keys", "values")  # places of which a layer's attention is made
 
 
@@ -87,6 +87,16 @@ class Step:
     source: Slot
     node: Node
     changes: tuple[Change, ...]
+
+
+def whole_source(several: Sequence[Step]) -> Array | None:
+    """The block whose slots these steps start from, each from the one that has its own number; None if there is none.
+
+    What other slots it has does no harm: nobody reads what a step makes of them.
+    """
+    block = several[0].source.block
+    alike = all(step.source.block is block and step.source.index == number for number, step in enumerate(several))
+    return block if alike else None
 
 
 class Runner(ABC):
@@ -158,8 +168,8 @@ class BlockRunner(Runner):
         self.means = None if sweep_input.means is None else self._means_of_layers(sweep_input.means)
         self.mesh = make_mesh(devices, blocks.rows)
         self.weights = self._place_weights(model)
-        parts = (nnx.split(part) for part in (model.body.embeddings, model))
-        self.embeddings, self.head = ((graphdef, place_on_mesh(state, self.mesh)) for graphdef, state in parts)
+        apart = (compiled_steps.take_apart(part) for part in (model.body.embeddings, model))
+        self.embeddings, self.head = ((structure, place_on_mesh(own, self.mesh)) for structure, own in apart)
         self.packed = whole_chunks(packed, blocks.rows)
         self.inputs = _check(model, self.packed)
         self.donors = None if donors is None else _check(model, whole_chunks(donors, blocks.rows))
@@ -170,6 +180,7 @@ class BlockRunner(Runner):
         self.spans = None if sweep_input.spans is None else pack_spans(self.packed, sweep_input.spans)
         self.readout, self.positions, self.targets = sweep_input.readout, sweep_input.positions, sweep_input.targets
         self.longest, self.first_only = int(packed.lengths.max()), sweep_input.first_only
+        self._rows: dict[tuple[tuple[int, ...], bool], BlockRows] = {}
         self.picks: Picks | None = None
         if sweep_input.by_token:
             assert self.positions is not None
@@ -190,6 +201,14 @@ class BlockRunner(Runner):
 
     def rows(self, chunks: Sequence[int], short: bool = False) -> BlockRows:
         """Where the examples of some chunks' rows are; for a short last layer also at what it is computed."""
+        key = tuple(chunks), short
+        if key not in self._rows:
+            if len(self._rows) >= KEPT_ROWS:
+                self._rows.pop(next(iter(self._rows)))  # the oldest
+            self._rows[key] = self._make_rows(*key)
+        return self._rows[key]
+
+    def _make_rows(self, chunks: tuple[int, ...], short: bool) -> BlockRows:
         where = self.where(chunks)
         asked = jnp.asarray(self.picked(where)[0]) if short and self.picks is not None else None
         spans = None if self.spans is None else jnp.asarray(self.spans.slots[where])
@@ -308,8 +327,10 @@ class BlockRunner(Runner):
     def advance(self, layer: int, several: Sequence[Step]) -> Array:
         """A block after a layer. Fewer than `runs` steps are filled up by the last."""
         filled = [*several, *[several[-1]] * (self.blocks.runs - len(several))]
-        places = np.array([step.source.index for step in filled])
-        hidden = compiled_steps.gather([step.source.block for step in filled], places)
+        hidden = whole_source(several)
+        if hidden is None:
+            places = np.array([step.source.index for step in filled])
+            hidden = compiled_steps.gather([step.source.block for step in filled], places)
         chunks = [step.source.chunk for step in filled]
         changes = self.changes(layer, [step.changes for step in filled])
         donors = None if changes is None else self._donors_of(layer, chunks)

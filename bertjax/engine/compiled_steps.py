@@ -16,12 +16,43 @@ from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
 from bertjax.engine.distributed.sharding import over_rows
 from bertjax.interventions import Readout
-from bertjax.model import Changes, Graph, Inputs, LayerWeights, ModelOutput, Recipe, Rows, State, packed_layer, record
+from bertjax.model import Changes, Graph, Inputs, LayerWeights, ModelOutput, Recipe, Rows, packed_layer, record
 
 Block: TypeAlias = Float[Array, "runs rows token embed"]
 FirstTokens: TypeAlias = Float[Array, "runs rows places embed"]
+Parameters: TypeAlias = Sequence[Array]
 Targets: TypeAlias = Shaped[Array, "runs rows places ..."] | None
 Donors: TypeAlias = dict[str, Float[Array, "slots rows place ..."]] | None
+
+
+class Structure:
+    """A module without its parameters, known when a step is compiled.
+
+    Every call of a compiled step asks for the hash of what it was compiled for. That of a module's graph takes longer
+    than a short step: it is made once.
+    """
+
+    def __init__(self, graphdef: Graph, tree: jax.tree_util.PyTreeDef):
+        self.parts = graphdef, tree
+        self._hash = hash(self.parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Structure) and self.parts == other.parts)
+
+    def with_parameters(self, parameters: Sequence[Array]) -> Any:
+        """The module."""
+        graphdef, tree = self.parts
+        return nnx.merge(graphdef, jax.tree.unflatten(tree, parameters))
+
+
+def take_apart(module: nnx.Module) -> tuple[Structure, list[Any]]:
+    """A module's structure, and its parameters one after another: arrays, or their shapes where it has no more."""
+    graphdef, state = nnx.split(module)
+    parameters, tree = jax.tree.flatten(state)
+    return Structure(graphdef, tree), parameters
 
 
 @record
@@ -40,14 +71,14 @@ class BlockRows:
 
 
 @partial(jax.jit, static_argnums=(0, 3))
-def embed(graphdef: Graph, state: State, inputs: Any, mesh: Mesh | None) -> Block:
+def embed(structure: Structure, parameters: Parameters, inputs: Any, mesh: Mesh | None) -> Block:
     """Embeddings of the rows of a block. The arrays of `inputs` are those of `Inputs`, for each slot."""
 
-    def local(inputs: Any, state: State) -> Array:
-        hidden = nnx.merge(graphdef, state)(Inputs(*(flat(part) for part in vars(inputs).values())))
+    def local(inputs: Any, parameters: Parameters) -> Array:
+        hidden = structure.with_parameters(parameters)(Inputs(*(flat(part) for part in vars(inputs).values())))
         return hidden.reshape(*inputs.input_ids.shape[:2], *hidden.shape[1:])
 
-    return over_rows(local, mesh, [inputs], [state])
+    return over_rows(local, mesh, [inputs], [parameters])
 
 
 @jax.jit
@@ -92,7 +123,7 @@ def _advance(
     return over_rows(local, mesh, [hidden, rows, donors], [weights, changes])
 
 
-@partial(jax.jit, static_argnames=("recipe", "mesh"), donate_argnames="hidden")
+@partial(jax.jit, static_argnames=("recipe", "mesh"))
 def advance(
     weights: LayerWeights,
     hidden: Block,
@@ -103,7 +134,7 @@ def advance(
     recipe: Recipe,
     mesh: Mesh | None,
 ) -> Block:
-    """A layer, each run from hidden states of its own; `hidden` is given away."""
+    """A layer, each run from hidden states of its own."""
     return _advance(packed_layer.advance, weights, hidden, rows, changes, donors, recipe=recipe, mesh=mesh)
 
 
@@ -118,7 +149,7 @@ def last_advance(
     recipe: Recipe,
     mesh: Mesh | None,
 ) -> FirstTokens:
-    """A last layer at [CLS] alone; nothing is given away."""
+    """A last layer at [CLS] alone."""
     return _advance(packed_layer.last_advance, weights, hidden, rows, changes, donors, recipe=recipe, mesh=mesh)
 
 
@@ -182,10 +213,10 @@ def last_branch(
     )
 
 
-@partial(jax.jit, static_argnames=("graphdef", "readout", "mesh"))
+@partial(jax.jit, static_argnames=("structure", "readout", "mesh"))
 def read_first(
-    graphdef: Graph,
-    state: State,
+    structure: Structure,
+    parameters: Parameters,
     hidden: FirstTokens,
     targets: Targets = None,
     *,
@@ -194,14 +225,14 @@ def read_first(
 ) -> Shaped[Array, "runs rows places *readout"]:
     """The readout of a block that holds [CLS] alone, or other tokens that the readout reads one at a time."""
 
-    def local(hidden: FirstTokens, targets: Targets, state: State) -> Array:
-        model = nnx.merge(graphdef, state)
+    def local(hidden: FirstTokens, targets: Targets, parameters: Parameters) -> Array:
+        model = structure.with_parameters(parameters)
         first = hidden.reshape(-1, 1, hidden.shape[-1])
         output = model.finish(first, jnp.ones((first.shape[0], 1, 1), model.numerics.wide))
         outputs = _read(readout, output, targets)
         return outputs.reshape(*hidden.shape[:3], *outputs.shape[1:])
 
-    return over_rows(local, mesh, [hidden, targets], [state])
+    return over_rows(local, mesh, [hidden, targets], [parameters])
 
 
 def _read(readout: Readout, output: ModelOutput, targets: Targets) -> Array:
@@ -209,10 +240,10 @@ def _read(readout: Readout, output: ModelOutput, targets: Targets) -> Array:
     return readout(output) if targets is None else readout(output, flat(flat(targets)))
 
 
-@partial(jax.jit, static_argnames=("graphdef", "longest", "readout", "mesh"))
+@partial(jax.jit, static_argnames=("structure", "longest", "readout", "mesh"))
 def read(
-    graphdef: Graph,
-    state: State,
+    structure: Structure,
+    parameters: Parameters,
     hidden: Block,
     rows: BlockRows,
     lengths: Int[Array, "runs rows places"],
@@ -224,19 +255,19 @@ def read(
 ) -> Shaped[Array, "runs rows places *readout"]:
     """The readout of a block, each example apart."""
 
-    def local(hidden: Block, rows: BlockRows, lengths: Array, targets: Targets, state: State) -> Array:
-        model = nnx.merge(graphdef, state)
+    def local(hidden: Block, rows: BlockRows, lengths: Array, targets: Targets, parameters: Parameters) -> Array:
+        model = structure.with_parameters(parameters)
         apart, keep = packed_layer.examples_apart(flat(hidden), rows.flat(), flat(lengths), longest)
         outputs = _read(readout, model.finish(apart, keep.astype(model.numerics.wide)), targets)
         return outputs.reshape(*hidden.shape[:2], -1, *outputs.shape[1:])
 
-    return over_rows(local, mesh, [hidden, rows, lengths, targets], [state])
+    return over_rows(local, mesh, [hidden, rows, lengths, targets], [parameters])
 
 
-@partial(jax.jit, static_argnames=("graphdef", "readout", "mesh"))
+@partial(jax.jit, static_argnames=("structure", "readout", "mesh"))
 def read_at(
-    graphdef: Graph,
-    state: State,
+    structure: Structure,
+    parameters: Parameters,
     hidden: Block,
     rows: BlockRows,
     positions: Int[Array, "runs rows places wanted"],
@@ -247,14 +278,14 @@ def read_at(
 ) -> Shaped[Array, "runs rows places *readout"]:
     """The readout at some tokens of each example."""
 
-    def local(hidden: Block, rows: BlockRows, positions: Array, targets: Targets, state: State) -> Array:
-        model = nnx.merge(graphdef, state)
+    def local(hidden: Block, rows: BlockRows, positions: Array, targets: Targets, parameters: Parameters) -> Array:
+        model = structure.with_parameters(parameters)
         tokens = packed_layer.tokens_at(flat(hidden), rows.flat(), flat(positions))
         output = model.finish(tokens, jnp.ones((tokens.shape[0], 1, tokens.shape[1]), model.numerics.wide))
         outputs = _read(readout, output, targets)
         return outputs.reshape(*hidden.shape[:2], -1, *outputs.shape[1:])
 
-    return over_rows(local, mesh, [hidden, rows, positions, targets], [state])
+    return over_rows(local, mesh, [hidden, rows, positions, targets], [parameters])
 
 
 @partial(jax.jit, static_argnames=("recipe", "places", "short", "mesh"))

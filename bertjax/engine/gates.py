@@ -27,14 +27,14 @@ from bertjax.checkpoints import BertConfig
 from bertjax.data import Encoding
 from bertjax.engine import compiled_steps
 from bertjax.engine.blocks import BlockRunner, whole_chunks
-from bertjax.engine.compiled_steps import Block, BlockRows, Targets, flat
+from bertjax.engine.compiled_steps import Block, BlockRows, Parameters, Structure, Targets, flat
 from bertjax.engine.distributed.sharding import over_rows
 from bertjax.engine.packing import Packed, first_fit, pack, total_lengths
 from bertjax.engine.sizes import Blocks, choose_length, default_tokens
 from bertjax.engine.sweep_input import SweepInput, make_sweep_input
 from bertjax.errors import InputError
 from bertjax.interventions import Ablation, Readout
-from bertjax.model import Changes, Graph, LayerWeights, PretrainedModel, Recipe, State, packed_layer, record
+from bertjax.model import Changes, LayerWeights, PretrainedModel, Recipe, packed_layer, record
 from bertjax.progress import Progress, silent
 
 # What a group of examples may hold of all layers, in bytes; twice that where an example is so large.
@@ -223,7 +223,7 @@ class _Given:
 class _Known:
     """What a readout needs of a chunk beside its hidden states."""
 
-    state: State
+    parameters: Parameters
     rows: BlockRows
     lengths: Int[Array, "runs rows places"]
     at: Int[Array, "runs rows places wanted"] | None
@@ -249,19 +249,19 @@ class _How:
 class _Read:
     """The readout of a chunk, at all tokens or at some; of [CLS] alone where the last layer is short."""
 
-    graphdef: Graph
+    structure: Structure
     longest: int
     readout: Readout
     mesh: Mesh | None
     short: bool
 
     def __call__(self, hidden: _After, known: _Known) -> Shaped[Array, "runs rows places ..."]:
-        given, how = (self.graphdef, known.state, hidden, known.rows), {"readout": self.readout, "mesh": self.mesh}
+        whole, how = (self.structure, known.parameters, hidden), {"readout": self.readout, "mesh": self.mesh}
         if self.short:
-            return compiled_steps.read_first(self.graphdef, known.state, hidden, known.targets, **how)
+            return compiled_steps.read_first(*whole, known.targets, **how)
         if known.at is None:
-            return compiled_steps.read(*given, known.lengths, known.targets, longest=self.longest, **how)
-        return compiled_steps.read_at(*given, known.at, known.targets, **how)
+            return compiled_steps.read(*whole, known.rows, known.lengths, known.targets, longest=self.longest, **how)
+        return compiled_steps.read_at(*whole, known.rows, known.at, known.targets, **how)
 
 
 class _Pass:
@@ -279,9 +279,9 @@ class _Pass:
         self.groups = layout.groups
         self.runner = BlockRunner(sweep_input, layout.packed, None, Blocks(layout.rows, 1))
         self.keeps = layout.keeps and self.runner.mesh is None
-        graphdef, self.state = self.runner.head
+        structure, self.parameters = self.runner.head
         self.short = self.runner.short_last and self.runner.first_only
-        self.read = _Read(graphdef, self.runner.longest, sweep_input.readout, self.runner.mesh, self.short)
+        self.read = _Read(structure, self.runner.longest, sweep_input.readout, self.runner.mesh, self.short)
         self.changes = [
             self.runner.changes(layer, [tuple(change for change in replaced.changes if change.layer == layer)])
             for layer in range(config.num_hidden_layers)
@@ -377,13 +377,13 @@ class _Pass:
             tokens, wanted = self.runner.picked(where)
             rows = BlockRows(self.runner.rows([chunk]).segments, jnp.asarray(tokens))
             first, ones = jnp.zeros((*tokens.shape, 1), jnp.int32), jnp.ones(tokens.shape, jnp.int32)
-            return _Known(self.state, rows, ones, first, None if wanted is None else jnp.asarray(wanted))
+            return _Known(self.parameters, rows, ones, first, None if wanted is None else jnp.asarray(wanted))
         at, targets = (
             None if array is None else jnp.asarray(array[packed.examples[where]])
             for array in (self.sweep_input.positions, self.sweep_input.targets)
         )
         lengths = np.maximum(packed.lengths[where], 1)  # the mean of no token would have no gradient
-        return _Known(self.state, self.runner.rows([chunk]), jnp.asarray(lengths), at, targets)
+        return _Known(self.parameters, self.runner.rows([chunk]), jnp.asarray(lengths), at, targets)
 
     def _owners(self, chunk: int, first: int) -> Int[np.ndarray, "rows token"]:
         """The text, counted from the group's first, of each token of a chunk; of empty slots any."""

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from bertjax.checkpoints import BertConfig
-from bertjax.engine.blocks import Runner, Slot, Step
+from bertjax.engine.blocks import Runner, Slot, Step, whole_source
 from bertjax.engine.plan import Node, Plan
 from bertjax.engine.sizes import AHEAD, Blocks
 from bertjax.progress import Progress
@@ -227,8 +227,9 @@ class Rehearsal(Runner):
         return self._step("embed", -1)
 
     def advance(self, layer: int, several: Sequence[Step]) -> Array:
-        """Two steps: the slots are gathered first."""
-        self.taken["gather"] += 1
+        """One step, or two where the slots are gathered first."""
+        if whole_source(several) is None:
+            self.taken["gather"] += 1
         return self._step("advance", layer)
 
     def branch(self, layer: int, parent: Slot, children: Sequence[Node]) -> Array:

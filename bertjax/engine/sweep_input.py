@@ -25,9 +25,9 @@ from bertjax.interventions import (
 )
 from bertjax.model import Numerics, PretrainedModel, check_attention, packed_layer, read_batch
 
-# The form of attention with which a sweep is fastest (`benchmarks.sweep`, kept in benchmarks/RESULTS.md). Devices on
-# which it was not timed have none here and take the explicit one.
-FASTEST = {"cpu": "explicit"}
+# The form of attention with which a sweep is fastest, by device and dtype (`benchmarks.sweep`, kept in
+# benchmarks/RESULTS.md); elsewhere the explicit one.
+FASTEST = {("gpu", "bfloat16"): "fused", ("gpu", "float16"): "fused"}
 
 Combine = Callable[..., np.ndarray]
 # Tokenised texts (`Tokenizer.encode`), plain ones, or for each example several of them, that are run apart; or a batch
@@ -76,8 +76,9 @@ class SweepInput:
 
     @property
     def numerics(self) -> Numerics:
-        """The model's, with this sweep's form of attention."""
-        return replace(self.model.numerics, attention=self.attention)
+        """The model's, with this sweep's form of attention; narrow on accelerators, whose limit is what they move."""
+        narrow = self.model.numerics.narrow or jax.default_backend() != "cpu"
+        return replace(self.model.numerics, attention=self.attention, narrow=narrow)
 
     @property
     def first_only(self) -> bool:
@@ -219,10 +220,11 @@ def choose_attention(asked: str, numerics: Numerics | None = None) -> str:
         InputError: there is no such form.
     """
     if not (isinstance(asked, str) and asked == "auto"):
-        return replace(numerics or Numerics(), attention=asked).attention
-    if numerics is not None and numerics.attention != "explicit":
+        return replace(numerics or Numerics(), attention=asked).attention  # refused where there is no such form
+    numerics = numerics or Numerics()
+    if numerics.attention != "explicit":
         return numerics.attention
-    return FASTEST.get(jax.default_backend(), "explicit")
+    return FASTEST.get((jax.default_backend(), numerics.dtype), "explicit")
 
 
 def only_text(vectors: Shaped[np.ndarray, "*readout"]) -> Shaped[np.ndarray, "*readout"]:

@@ -67,15 +67,20 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def contract(subscripts: str, left: Array, right: Array, numerics: Numerics) -> Array:
-    """Einsum of two arrays taken in `numerics.dtype`, summed and returned in `numerics.wide`."""
-    return jnp.einsum(
+def contract(subscripts: str, left: Array, right: Array, numerics: Numerics, *, passed_on: bool = False) -> Array:
+    """Einsum of two arrays taken in `numerics.dtype`, summed and returned in `numerics.wide`.
+
+    Args:
+        passed_on: whether the output goes into another product, so that it may be rounded (`Numerics.narrow`).
+    """
+    product = jnp.einsum(
         subscripts,
         left.astype(numerics.dtype),
         right.astype(numerics.dtype),
         precision=numerics.precision,
-        preferred_element_type=numerics.wide,
+        preferred_element_type=numerics.dtype if passed_on and numerics.narrow else numerics.wide,
     )
+    return product.astype(numerics.wide)
 
 
 def layer_norm(
@@ -132,7 +137,7 @@ def dense(
     numerics: Numerics,
 ) -> Float[Array, "*batch outputs"]:
     """`x @ kernel + bias`, returned in wide floats."""
-    return add_bias(contract("...i,io->...o", x, kernel, numerics), bias)
+    return add_bias(contract("...i,io->...o", x, kernel, numerics, passed_on=True), bias)
 
 
 def split_heads(
@@ -209,7 +214,7 @@ def mix(
     numerics: Numerics,
 ) -> Float[Array, "batch query heads head_dim"]:
     """Each head's output: the values of all tokens, weighted."""
-    return contract("bhqk,bkhd->bqhd", weights, values, numerics)
+    return contract("bhqk,bkhd->bqhd", weights, values, numerics, passed_on=True)
 
 
 def blend(gate: Array, learned: Array, replacement: Array) -> Array:

@@ -294,7 +294,8 @@ def _attention(
             shares.replace(name, part)
             for name, part in zip(("queries", "keys", "values"), (queries, keys, values), strict=True)
         )
-    if numerics.attention == "explicit" and has_blocks(tokens, kind):
+    by_blocks = numerics.attention == "explicit" or (numerics.attention == "fused" and kind.window is not None)
+    if by_blocks and has_blocks(tokens, kind):
         return _attend_in_blocks(queries, keys, values, rows.segments, recipe)
     keep = None
     if kind.window is not None:
@@ -324,7 +325,7 @@ def _project(
 ) -> tuple[Float[Array, "batch token heads head_dim"], ...]:
     """Queries, keys and values; the first two rotated where positions are rotary."""
     numerics = recipe.numerics
-    projected = ops.contract("bte,eshd->btshd", read, weights.qkv_kernel, numerics)
+    projected = ops.contract("bte,eshd->btshd", read, weights.qkv_kernel, numerics, passed_on=True)
     if weights.qkv_bias is not None:
         projected = projected + weights.qkv_bias[None, None]
     queries, keys, values = (projected[:, :, part].astype(numerics.dtype) for part in range(3))
@@ -499,4 +500,5 @@ def _first_scores(
 
 def _merge(outputs: Float[Array, "... heads head_dim"], weights: LayerWeights, numerics: Numerics) -> Array:
     """The output projection."""
-    return ops.add_bias(ops.contract("...hd,hde->...e", outputs, weights.output_kernel, numerics), weights.output_bias)
+    merged = ops.contract("...hd,hde->...e", outputs, weights.output_kernel, numerics, passed_on=True)
+    return ops.add_bias(merged, weights.output_bias)

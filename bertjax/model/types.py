@@ -87,8 +87,11 @@ class Numerics:
         precision: matrix-product precision as `jax.lax.Precision` names it. 'highest' keeps float32
             products float32 on GPU (no TF32) and TPU (no bfloat16 passes); a CPU always does.
         attention: 'explicit', with all weights in the record; without them 'fused' (`jax.nn.dot_product_attention` as
-            XLA compiles it, which still makes them, and whose softmax is float32 always) or 'pallas' (our kernel for
-            GPU and TPU, whose memory grows as the length, not as its square; elsewhere it is interpreted: slow).
+            XLA compiles it, which still makes them, and whose softmax is float32 always; in half precision on an NVIDIA
+            GPU cuDNN's, which does not) or 'pallas' (our kernel for TPU, whose memory grows as the length, not as its
+            square; on a GPU a block of queries at a time; elsewhere the kernel is interpreted: slow).
+        narrow: whether what one product gives for the next is rounded to `dtype` as it leaves, not after its bias or
+            activation: half of what an accelerator writes and reads. Sums inside are wide all the same.
 
     Softmax, norms, activations and the sums inside matrix products use `wide`: float32, or float64 where
     dtype is.
@@ -104,6 +107,7 @@ class Numerics:
     dtype: str = "float32"
     precision: str = "highest"
     attention: str = "explicit"
+    narrow: bool = False
 
     def __post_init__(self) -> None:
         arguments.one_of(self.dtype, "dtype", ("float32", "bfloat16", "float16", "float64"))

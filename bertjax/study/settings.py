@@ -29,6 +29,7 @@ from bertjax.interventions import (
     whole_layers,
 )
 from bertjax.machine import parse_bytes
+from bertjax.model import Numerics
 from bertjax.paths import hash_file, is_file, is_there, user_path
 from bertjax.results import NOT_COMPARED
 from bertjax.study.naming import name_directory
@@ -218,11 +219,9 @@ def for_this_device(settings: Settings) -> Settings:
     settings = replace(settings, output=str(settings.directory))
     if settings.screen is not None or jax.default_backend() != "tpu":
         settings = in_float32(settings)
-    return replace(
-        settings,
-        precision="bfloat16" if settings.precision == "auto" else settings.precision,
-        attention="explicit" if settings.engine == "plain" else choose_attention(settings.attention),
-    )
+    precision = "bfloat16" if settings.precision == "auto" else settings.precision
+    chosen = "explicit" if settings.engine == "plain" else choose_attention(settings.attention, Numerics(precision))
+    return replace(settings, precision=precision, attention=chosen)
 
 
 def in_float32(settings: Settings) -> Settings:

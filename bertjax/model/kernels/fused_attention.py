@@ -54,7 +54,7 @@ def attend(
     if numerics.attention == "pallas":
         outputs = _pallas(queries, keys, values, keep, gates, numerics)
     else:
-        outputs = _jax(queries, keys, values, keep, gates, numerics, scale=scale, bias=bias)
+        outputs = _gated(queries, keys, values, keep, gates, numerics, scale=scale, bias=bias)
     return outputs if overrides is None else ops.override_outputs(outputs, overrides, layer)
 
 
@@ -83,7 +83,9 @@ def attend_in_rows(
     scale: float | None = None,
     bias: Float[Array, "#batch heads token token"] | None = None,
 ) -> Float[Array, "batch token heads head_dim"]:
-    """Each head's outputs in rows that hold several examples, in wide floats; 0 at padding, whose segment is 0.
+    """Each head's outputs in rows that hold several examples, in wide floats.
+
+    At padding, whose segment is 0, something finite: nothing attends to it, so that it does no harm.
 
     Args:
         keep: which keys each query may attend to, where that is not its whole example.
@@ -96,7 +98,7 @@ def attend_in_rows(
     implementation: Implementation = "cudnn" if has_cudnn(numerics, queries.shape[-1]) else "xla"
     keep = ops.same_segment(segments, numerics.wide) if keep is None else keep
     options: Any = {"scale": scale, "bias": bias, "implementation": implementation}
-    return _jax(queries, keys, values, keep, None, numerics, **options)
+    return _jax(queries, keys, values, keep, numerics, **options)
 
 
 def has_cudnn(numerics: Numerics, head_dim: int) -> bool:
@@ -107,12 +109,32 @@ def has_cudnn(numerics: Numerics, head_dim: int) -> bool:
     return version is not None and int(version[1]) >= 8  # AMD's are named otherwise
 
 
-def _jax(
+def _gated(
     queries: Array,
     keys: Array,
     values: Array,
     keep: Array,
     gates: Gates,
+    numerics: Numerics,
+    *,
+    scale: float | None,
+    bias: Array | None,
+) -> Array:
+    learned = _jax(queries, keys, values, keep, numerics, scale=scale, bias=bias)
+    has_keys = jnp.max(keep, axis=-1) > 0  # without keys it would be the mean over padding
+    learned = jnp.where(has_keys[:, :, None, None], learned, 0)
+    if gates is None:
+        return learned
+    gate, share = (part[None, None, :, None].astype(learned.dtype) for part in gates)
+    mean = ops.contract("bqk,bkhd->bqhd", ops.uniform_weights(keep), values, numerics)
+    return ops.blend(gate, learned, share * mean)
+
+
+def _jax(
+    queries: Array,
+    keys: Array,
+    values: Array,
+    keep: Array,
     numerics: Numerics,
     *,
     implementation: Implementation = "xla",
@@ -130,13 +152,7 @@ def _jax(
             if bias is not None and implementation == "cudnn":
                 bias = bias.astype(queries.dtype)
             learned = attend_to(queries, keys, values, bias=bias)
-    has_keys = jnp.max(keep, axis=-1) > 0  # without keys it would be the mean over padding
-    learned = jnp.where(has_keys[:, :, None, None], learned, 0).astype(numerics.wide)
-    if gates is None:
-        return learned
-    gate, share = (part[None, None, :, None].astype(learned.dtype) for part in gates)
-    mean = ops.contract("bqk,bkhd->bqhd", ops.uniform_weights(keep), values, numerics)
-    return ops.blend(gate, learned, share * mean)
+    return learned.astype(numerics.wide)
 
 
 def real_keys_first(

@@ -1,4 +1,4 @@
-"""Attention whose weights are never written to memory: Pallas kernels for GPU and TPU, with overrides of heads inside.
+"""Attention whose weights are never written to memory: a Pallas kernel for TPU, with overrides of heads inside.
 
 For a query and the keys of its own segment, of which there are n:
 
@@ -8,7 +8,9 @@ For a query and the keys of its own segment, of which there are n:
 A block of queries goes through its keys block by block, with a running maximum and sum (Milakov and Gimelshein 2018;
 Dao et al. 2022, FlashAttention), so memory grows with the length and not with its square. What uniform attention gives
 is the mean of a segment's values, which is made before, once for all queries. The gradient recomputes the weights, of
-one block of queries at a time. Elsewhere than on GPU and TPU the kernel is interpreted, to be tested: that is slow.
+one block of queries at a time. On a GPU the outputs are computed so too, by XLA: Pallas' compiler for all of NVIDIA's
+GPUs (Triton) is deprecated, its other one is for Hopper and newer, and in half precision cuDNN is faster than either
+was ('fused'). Elsewhere the kernel is interpreted, to be tested: that is slow.
 """
 
 from collections.abc import Callable
@@ -18,7 +20,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
-from jax.experimental.pallas import triton
 from jaxtyping import Array, Float, Int
 
 from bertjax.model import ops
@@ -62,12 +63,31 @@ def attend(
 def _attend(
     queries: Array, keys: Array, values: Array, gates: HeadGates | None, segments: Any, numerics: Numerics, places: int
 ) -> Array:
+    kernel = partial(_attend_by_kernel, numerics=numerics, places=places)
+    return by_platform(kernel, partial(attend_by_blocks, numerics=numerics), queries, keys, values, segments, gates)
+
+
+def _attend_by_kernel(
+    queries: Array,
+    keys: Array,
+    values: Array,
+    segments: Any,
+    gates: HeadGates | None,
+    *,
+    numerics: Numerics,
+    places: int,
+    interpret: bool,
+) -> Array:
     tokens, head_dim = queries.shape[1], queries.shape[3]
     scaled = [by_head(part.astype(numerics.dtype)) for part in (queries, keys, values)]
     marks = pad(segments[0], 1)[:, :, None], pad(segments[1], 1)[:, None]
     shares = [] if gates is None else _shares(gates, values, segments[1], numerics, places)
-    call = partial(_call_attend, scale=ops.score_scale(head_dim), numerics=numerics, overridden=gates is not None)
-    outputs = by_platform(call, *scaled, *marks, *shares)
+    settings: dict[str, Any] = {
+        "scale": ops.score_scale(head_dim),
+        "numerics": numerics,
+        "overridden": gates is not None,
+    }
+    outputs = _call_attend(*scaled, *marks, *shares, **settings, interpret=interpret)
     return outputs[:, :, :tokens, :head_dim].swapaxes(1, 2)
 
 
@@ -116,12 +136,11 @@ def attend_by_blocks(
     return outputs.reshape(outputs.shape[0], -1, *outputs.shape[3:])[:, : queries.shape[1]]
 
 
-def _call_attend(
-    *arrays: Array, block: int, scale: float, numerics: Numerics, overridden: bool, **settings: Any
-) -> Array:
+def _call_attend(*arrays: Array, scale: float, numerics: Numerics, overridden: bool, interpret: bool) -> Array:
     """The kernel of `attend` on padded arrays: queries, keys, values, marks and, if overridden, shares and means."""
     queries, keys = arrays[:2]
     batch, heads, tokens, width = queries.shape
+    block = min(BLOCK, tokens)
     whole = (1, 1, keys.shape[2], width)
     specs = [
         pl.BlockSpec((1, 1, block, width), lambda b, h, i: (b, h, i, 0)),
@@ -138,7 +157,7 @@ def _call_attend(
         grid=(batch, heads, tokens // block),
         in_specs=specs,
         out_specs=specs[0],
-        **settings,
+        interpret=interpret,
     )(*arrays)
 
 
@@ -182,21 +201,18 @@ def _shares(gates: HeadGates, values: Array, marks: Array, numerics: Numerics, p
 
 
 BLOCK = 128  # tokens; a TPU's lanes
-GPU_BLOCK = 64
-LEAST = 16  # of each side of a GPU's matrix product
+LEAST = 16  # of each side of a matrix product
 MASKED = -1e30  # a score of no key
 
 
-def by_platform(call: Callable[..., Any], *arrays: Array) -> Any:
-    """Run a kernel as the platform at hand compiles it."""
-    tokens = arrays[0].shape[2]
-    block, small = min(BLOCK, tokens), min(GPU_BLOCK, tokens)
-    gpu = triton.CompilerParams(num_warps=4, num_stages=2)
+def by_platform(kernel: Callable[..., Any], blocks: Callable[..., Any], *arrays: Any) -> Any:
+    """Run a kernel on a TPU, its plain form on a GPU; elsewhere the kernel is interpreted."""
     return jax.lax.platform_dependent(
         *arrays,
-        tpu=partial(call, block=block),
-        cuda=partial(call, block=small, compiler_params=gpu),
-        default=partial(call, block=block, interpret=True),
+        tpu=partial(kernel, interpret=False),
+        cuda=blocks,
+        rocm=blocks,
+        default=partial(kernel, interpret=True),
     )
 
 
@@ -216,7 +232,7 @@ def pad(part: Array, axis: int) -> Array:
 
 
 def widen(part: Array, axis: int) -> Array:
-    """Zeros after an axis, to a power of two that a GPU's matrix product takes."""
+    """Zeros after an axis, to a power of two."""
     size = part.shape[axis]
     return extend(part, axis, max(LEAST, 1 << (size - 1).bit_length()) - size)
 

@@ -1,8 +1,8 @@
 """Statistics of attention weights that are never written to memory: entropy, mass on columns, column means.
 
-Kernels for GPU and TPU, as in `pallas_attention.py`: a block of queries goes through its keys twice, first for the
-softmax's sum, then for the weights, after overrides of heads; a block of keys then goes through the queries. They have
-no gradient.
+Kernels for TPU, as in `pallas_attention.py`: a block of queries goes through its keys twice, first for the softmax's
+sum, then for the weights, after overrides of heads; a block of keys then goes through the queries. They have no
+gradient. On a GPU the weights of one block of queries at a time are made by XLA.
 """
 
 from collections.abc import Callable
@@ -16,9 +16,12 @@ from jaxtyping import Array, Float, Int
 
 from bertjax.model import ops
 from bertjax.model.kernels.pallas_attention import (
+    BLOCK,
     HeadGates,
+    block_size,
     by_head,
     by_platform,
+    cut,
     pad,
     product,
     running,
@@ -61,27 +64,77 @@ def measure(
         gates: overrides of heads, or None.
         numerics: dtype and precision of the product.
     """
-    tokens, heads, head_dim = queries.shape[1:]
-    same = (segments[:, :, None] == segments[:, None]) & (segments > 0)[:, None]
-    equal = (1 / jnp.maximum(same.sum(-1), 1)).astype(numerics.wide)
+    heads = queries.shape[2]
     if gates is None:
         ones, zeros = jnp.ones(heads, numerics.wide), jnp.zeros(heads, numerics.wide)
         gates = HeadGates(ones, zeros, ones)
+    kernel, blocks = (partial(form, numerics=numerics) for form in (_measure_by_kernel, measure_by_blocks))
+    return by_platform(kernel, blocks, queries, keys, segments, columns, gates)
+
+
+def measure_by_blocks(
+    queries: Float[Array, "batch token heads head_dim"],
+    keys: Float[Array, "batch token heads head_dim"],
+    segments: Int[Array, "batch token"],
+    columns: Float[Array, "batch token columns"],
+    gates: HeadGates,
+    numerics: Numerics,
+) -> Statistics:
+    """The same as `measure` without a kernel: weights of one block of queries at a time."""
+    tokens, size = queries.shape[1], block_size(queries.shape[1])
+    gate, share = (part[None, :, None, None].astype(numerics.wide) for part in (gates.weights, gates.uniform))
+
+    def one(block: tuple[Array, Array]) -> tuple[Array, Array, Array]:
+        asking, marks = block
+        keep = ((marks[:, :, None] == segments[:, None]) & (segments > 0)[:, None]).astype(numerics.wide)
+        weights = ops.attention_weights(ops.attention_scores(asking, keys, numerics), keep[:, None])
+        weights = ops.blend(gate, weights, share * ops.uniform_weights(keep)[:, None])
+        entropy = -(weights * jnp.log(jnp.where(weights > 0, weights, 1))).sum(-1)
+        mass = jnp.einsum("bhqk,bkc->bhqc", weights, columns.astype(numerics.wide), precision="highest")
+        return entropy, mass, weights.sum(2)
+
+    def joined(part: Float[Array, "blocks batch heads query *rest"]) -> Array:
+        whole = jnp.moveaxis(part, 0, 2)
+        return whole.reshape(*whole.shape[:2], -1, *whole.shape[4:])[:, :, :tokens]
+
+    entropy, mass, sums = jax.lax.map(one, tuple(cut(pad(part, 1), size) for part in (queries, segments)))
+    return Statistics(joined(entropy), joined(mass), sums.sum(0) * _equal(segments, numerics)[:, None])
+
+
+def _equal(segments: Int[Array, "batch token"], numerics: Numerics) -> Float[Array, "batch token"]:
+    """What uniform attention gives to each key of a token's segment."""
+    same = (segments[:, :, None] == segments[:, None]) & (segments > 0)[:, None]
+    return (1 / jnp.maximum(same.sum(-1), 1)).astype(numerics.wide)
+
+
+def _measure_by_kernel(
+    queries: Array,
+    keys: Array,
+    segments: Array,
+    columns: Array,
+    gates: HeadGates,
+    *,
+    numerics: Numerics,
+    interpret: bool,
+) -> Statistics:
+    tokens, head_dim = queries.shape[1], queries.shape[3]
+    equal = _equal(segments, numerics)
     asked = [by_head(part.astype(numerics.dtype)) for part in (queries, keys)]
     marks = pad(segments, 1)
     given = widen(pad(columns.astype(numerics.wide), 1), 2)
     shares = [part.astype(numerics.wide)[:, None, None] for part in (gates.weights, gates.uniform)]
-    call = partial(_call_measure, scale=ops.score_scale(head_dim), numerics=numerics)
-    every = by_platform(call, *asked, marks[:, :, None], marks[:, None], *shares, pad(equal, 1)[:, :, None], given)
-    entropy, mass, sums = every
+    arrays = *asked, marks[:, :, None], marks[:, None], *shares, pad(equal, 1)[:, :, None], given
+    settings: dict[str, Any] = {"scale": ops.score_scale(head_dim), "numerics": numerics, "interpret": interpret}
+    entropy, mass, sums = _call_measure(*arrays, **settings)
     means = sums[:, :, 0, :tokens] * equal[:, None]
     return Statistics(entropy[:, :, :tokens, 0], mass[:, :, :tokens, : columns.shape[2]], means)
 
 
-def _call_measure(*arrays: Array, block: int, scale: float, numerics: Numerics, **settings: Any) -> tuple[Array, ...]:
+def _call_measure(*arrays: Array, scale: float, numerics: Numerics, interpret: bool) -> tuple[Array, ...]:
     """The kernels of `measure` on padded arrays: rows first, then columns, which need the rows' sums."""
     queries, keys, marks, asked, gate, uniform, equal, columns = arrays
     batch, heads, tokens, width = queries.shape
+    block = min(BLOCK, tokens)
     own = pl.BlockSpec((1, 1, block, width), lambda b, h, i: (b, h, i, 0))
     every = pl.BlockSpec((1, 1, tokens, width), lambda b, h, i: (b, h, 0, 0))
     head_block = pl.BlockSpec((1, 1, 1), lambda b, h, i: (h, 0, 0))
@@ -99,7 +152,7 @@ def _call_measure(*arrays: Array, block: int, scale: float, numerics: Numerics, 
         grid=(batch, heads, tokens // block),
         in_specs=[own, every, row, line, head_block, head_block, row, given],
         out_specs=outputs,
-        **settings,
+        interpret=interpret,
     )(queries, keys, marks, asked, gate, uniform, equal, columns)
     sums = pl.pallas_call(
         partial(_columns_kernel, **options),
@@ -107,7 +160,7 @@ def _call_measure(*arrays: Array, block: int, scale: float, numerics: Numerics, 
         grid=(batch, heads, tokens // block),
         in_specs=[every, own, rows, piece, head_block, head_block, rows, sums_of_rows],
         out_specs=pl.BlockSpec((1, 1, 1, block), lambda b, h, i: (b, h, 0, i)),
-        **settings,
+        interpret=interpret,
     )(queries, keys, marks, asked, gate, uniform, equal, logs)
     return entropy, mass, sums
 
