@@ -47,7 +47,7 @@ def compare(model: str, task: str, data: str | None) -> dict[str, Any]:
     sure, still = ((frames[precision]["q"] < LEVEL).to_numpy() for precision in ("float32", "bfloat16"))
     logits = whole.ndim == 3 and whole.shape[-1] > 1
     return {
-        "model": Path(model).name,
+        "model": model,
         "task": task,
         "examples": whole.shape[1],
         "base": [float((frame["score"] - frame["difference"]).iloc[0]) for frame in frames.values()],

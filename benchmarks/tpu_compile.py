@@ -139,8 +139,7 @@ def make_target(topology: str, precision: str) -> tuple[Target, Chip]:
     except (RuntimeError, ValueError) as error:
         raise SystemExit(f"topology {topology!r} is none ({' '.join(str(error).split())[:200]})") from error
     chip = CHIPS[topology.partition(":")[0]]
-    numerics = replace(make_numerics(precision), narrow=True)  # as the engine computes on an accelerator
-    return Target(Mesh(np.array(description.devices), (AXIS,)), numerics, chip.memory), chip
+    return Target(Mesh(np.array(description.devices), (AXIS,)), make_numerics(precision), chip.memory), chip
 
 
 def make_table(programs: Sequence[Compiled], chip: Chip, title: str, steps: dict[str, int]) -> Table:
@@ -165,7 +164,8 @@ def make_table(programs: Sequence[Compiled], chip: Chip, title: str, steps: dict
 def compile_all(config: BertConfig, target: Target, chip: Chip, sizes: Sizes, only_sweep: bool) -> Iterator[Compiled]:
     """Every program for a topology, or only those that the sweep of all single heads takes."""
     passes = FULL_PRECISION if target.numerics.precision == "highest" else 1
-    programs = list(sweep_programs(config, sizes, target))
+    narrow = replace(target, numerics=replace(target.numerics, narrow=True))  # as sweeps compute on accelerators
+    programs = list(sweep_programs(config, sizes, narrow))
     if only_sweep:
         programs = [(name, lower) for name, lower in programs if name in sizes.steps]
     else:
