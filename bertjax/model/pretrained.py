@@ -351,7 +351,7 @@ def make_numerics(dtype: DTypeLike, precision: str | None = None, attention: str
     """`Numerics` from a dtype in any of NumPy's or JAX's spellings.
 
     >>> make_numerics("bfloat16")
-    Numerics(dtype='bfloat16', precision='default', attention='explicit')
+    Numerics(dtype='bfloat16', precision='default', attention='explicit', narrow=False)
     """
     if isinstance(dtype, jax.Array | np.ndarray):  # of which JAX and NumPy would take the dtype
         arguments.refuse("dtype", "'float32', 'bfloat16', 'float16' or 'float64'", dtype)
