@@ -9,7 +9,6 @@ which effects are significant in both.
 """
 
 import argparse
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -32,17 +31,13 @@ def compare(model: str, task: str, data: str | None) -> dict[str, Any]:
     """Ablate all heads in float32 and in bfloat16, and say how they differ; effects in points, 100 times the score."""
     results: dict[str, Results] = {}
     seconds: dict[str, float] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for precision in ("float32", "bfloat16"):
-            started = time.perf_counter()
-            output = Path(folder) / precision
-            results[precision] = bertjax.ablate(
-                model, task, mode="zero", data=data, output=output, precision=precision, progress=False
-            )
-            seconds[precision] = time.perf_counter() - started
-        frames = {precision: found.frame.query("main").set_index("name") for precision, found in results.items()}
-        fine, coarse = (np.load(Path(folder) / precision / "outputs.npz") for precision in results)
-        whole, rounded = (np.concatenate([arrays["base"][None], arrays["outputs"]]) for arrays in (fine, coarse))
+    for precision in ("float32", "bfloat16"):
+        started = time.perf_counter()
+        results[precision] = bertjax.ablate(model, task, mode="zero", data=data, precision=precision, progress=False)
+        seconds[precision] = time.perf_counter() - started
+    frames = {precision: found.frame.query("main").set_index("name") for precision, found in results.items()}
+    arrays = (found.outputs for found in results.values())
+    whole, rounded = (np.concatenate([own["base"][None], own["outputs"]]) for own in arrays)
     effects, moved = (100 * frames[precision]["difference"].to_numpy() for precision in ("float32", "bfloat16"))
     sure, still = ((frames[precision]["q"] < LEVEL).to_numpy() for precision in ("float32", "bfloat16"))
     logits = whole.ndim == 3 and whole.shape[-1] > 1
