@@ -55,7 +55,7 @@ def test_narrow_says_nothing_in_float32(rng):
 
 
 def test_a_narrow_sweep_is_as_near_to_float32_as_bfloat16_can_be(config, rng):
-    examples = encodings(config, rng, [9, 16, 5, 12])
+    examples = encodings(config, rng, [9, 16, 5, 12] * 5)
     exact = sweep(random_model(BertForSequenceClassification, config), examples)
     near = []
     for narrow in (False, True):
