@@ -7,7 +7,7 @@ import pytest
 
 from bertjax.plots.cells import STRENGTH
 from bertjax.results.directory import read_results
-from bertjax.results.page import write_page
+from bertjax.results.page import make_page, write_page
 from tests.browser import (
     assert_quiet,
     browser_needed,
@@ -157,6 +157,36 @@ def test_a_filter_that_finds_nothing_says_so(page):
     box = page.find_element(By.ID, "filter")
     page.execute_script("arguments[0].value = ''; arguments[0].dispatchEvent(new Event('input'))", box)
     wait_for(lambda: page.find_element(By.ID, "ranking").is_displayed())
+
+
+@browser_needed
+def test_a_browser_that_cannot_unpack_the_charts_gets_one_line(browser, results, tmp_path):
+    path = write_page(read_results(results), tmp_path / "page.html")
+    script = {"source": "delete window.DecompressionStream"}
+    older = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", script)
+    try:
+        browser.get(path.as_uri())
+        wait_for(lambda: text_of(browser, "#failure").startswith("This page needs a newer browser: Chrome"))
+        assert text_of(browser, "body") == text_of(browser, "#failure")
+    finally:
+        browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", older)
+    browser.get(path.as_uri())
+    wait_for(lambda: browser.execute_script("return document.body.dataset.ready"))
+    assert not is_shown(browser, "failure")
+    assert_quiet(browser)
+
+
+@browser_needed
+@pytest.mark.parametrize("damage", [lambda packed: packed[:-400], lambda packed: f"?{packed}", lambda packed: ""])
+def test_a_page_whose_charts_are_damaged_says_so(browser, results, tmp_path, damage):
+    page, start = make_page(read_results(results)), '<script type="text/plain" id="plotly">'
+    before, after = page.split(start)
+    packed, rest = after.split("</script>", 1)
+    (tmp_path / "page.html").write_text(f"{before}{start}{damage(packed)}</script>{rest}")
+    browser.get((tmp_path / "page.html").as_uri())
+    wait_for(lambda: text_of(browser, "#failure").startswith("This page is damaged: its charts cannot be unpacked."))
+    assert not browser.find_element("tag name", "main").is_displayed()
+    assert_quiet(browser)
 
 
 @browser_needed

@@ -1,5 +1,9 @@
 """What is in the page of results, without a browser."""
 
+import base64
+import gzip
+import hashlib
+import importlib.resources
 import json
 import re
 from pathlib import Path
@@ -8,8 +12,12 @@ import pytest
 
 from bertjax.errors import OutputError
 from bertjax.results.directory import read_results
-from bertjax.results.page import make_page, pack_attention, page_data, write_page
+from bertjax.results.page import PLOTLY, make_page, pack_attention, page_data, write_page
 from tests.made_up import make_results
+
+ASSETS = importlib.resources.files("bertjax.results") / "page_assets"
+# Of package/plotly-cartesian.min.js in the published plotly.js-cartesian-dist-min 4.1.1.
+PLOTLY_SHA256 = "79542150855a52c567260e3137095dbe2b744e6d702a5cabe67da246942fba7a"
 
 
 @pytest.fixture(scope="module")
@@ -19,13 +27,28 @@ def results(tmp_path_factory):
 
 def test_the_page_is_small_and_whole(results):
     page = make_page(read_results(results))
-    from plotly.offline import get_plotlyjs
-
-    assert len(page) - len(get_plotlyjs()) < 300_000
+    assert len(page) - len(packed_plotly(page)) < 300_000
     assert "/*" + "DATA" not in page
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert json.loads(data[1])["sentence"] == read_results(results).summary["sentence"]
     assert "<" not in data[1]
+
+
+def packed_plotly(page):
+    return re.search(r'<script type="text/plain" id="plotly">(.*?)</script>', page, re.DOTALL)[1]
+
+
+def test_the_charts_library_is_the_published_file_and_takes_little_room(results):
+    library = (ASSETS / PLOTLY).read_bytes()
+    assert hashlib.sha256(library).hexdigest() == PLOTLY_SHA256
+    version = re.search(r"plotly\.js \(cartesian - minified\) v([\d.]+)\n", library.decode())[1]
+    assert f"plotly-cartesian-{version}.min.js" == PLOTLY
+    page = make_page(read_results(results))
+    assert gzip.decompress(base64.b64decode(packed_plotly(page))) == library
+    assert len(packed_plotly(page)) < 700_000
+    licence = (ASSETS / f"plotly-{version}.LICENSE").read_text()
+    assert licence.startswith("MIT License")
+    assert licence in page
 
 
 def test_a_page_of_a_thousand_examples_and_144_heads_stays_below_5_mb(tmp_path, monkeypatch):

@@ -1,7 +1,8 @@
 """The report as a single HTML file: `bertjax report DIR`. It opens from disk and needs no network.
 
-The files in `page_assets/` are its frame, style and program; charts are drawn with plotly.js as shipped in the Python
-package. Everything that comes from data is text in a JSON element; the program inserts it as text, never as HTML.
+The files in `page_assets/` are its frame, style and program, and plotly.js, which draws the charts: in the page it is
+compressed, and the browser unpacks it. Everything that comes from data is text in a JSON element; the program inserts
+it as text, never as HTML.
 """
 
 import base64
@@ -27,7 +28,11 @@ from bertjax.results.table import COLUMNS
 MOST_ABLATIONS = 2000  # on the page; beyond that, only those with the largest effects
 DIGITS = 12
 PIXELS_PER_INCH = 130  # of pictures
-PARTS = {"STYLE": "page.css", "PLOTLY": None, "CHARTS": "charts.js", "PROGRAM": "page.js"}
+PARTS = {"STYLE": "page.css", "CHARTS": "charts.js", "PROGRAM": "page.js", "LICENSE": "plotly-4.1.1.LICENSE"}
+# The smallest published bundle of plotly.js that draws heatmaps. To renew it, `npm pack plotly.js-cartesian-dist-min`;
+# plotly-cartesian.min.js and LICENSE go from there to page_assets/ unchanged, with the version in their names as here,
+# and the hash of the first to tests/test_page_data.py.
+PLOTLY = "plotly-cartesian-4.1.1.min.js"
 
 
 def write_page(saved: Contents, path: str | Path | None = None) -> Path:
@@ -56,21 +61,15 @@ def write_page(saved: Contents, path: str | Path | None = None) -> Path:
 def make_page(saved: Contents) -> str:
     """The page as text."""
     data = to_json(finite(page_data(saved)), separators=(",", ":"))
-    parts = {mark: _read(name) if name else _plotly() for mark, name in PARTS.items()}
-    page = _read("page.html")
-    for mark, part in {**parts, "DATA": data.replace("<", "\\u003c")}.items():
+    parts = {mark: _read(name).decode() for mark, name in PARTS.items()}
+    page = _read("page.html").decode()
+    for mark, part in {**parts, "PLOTLY": _pack(_read(PLOTLY)), "DATA": data.replace("<", "\\u003c")}.items():
         page = page.replace(f"/*{mark}*/", part, 1)
     return page
 
 
-def _read(name: str) -> str:
-    return (importlib.resources.files("bertjax.results") / "page_assets" / name).read_text(encoding="utf-8")
-
-
-def _plotly() -> str:
-    from plotly.offline import get_plotlyjs
-
-    return str(get_plotlyjs())
+def _read(name: str) -> bytes:
+    return (importlib.resources.files("bertjax.results") / "page_assets" / name).read_bytes()
 
 
 def page_data(saved: Contents) -> dict[str, Any]:

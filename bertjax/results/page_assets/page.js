@@ -73,6 +73,13 @@
   }
   const setText = (id, text) => { byId(id).textContent = text; };
 
+  // Bytes that are compressed by gzip and written in base64.
+  async function unpack(packed) {
+    const bytes = Uint8Array.from(atob(packed), letter => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Uint8Array(await new Response(stream).arrayBuffer());
+  }
+
   // ---- choosing an ablation -----------------------------------------------------------------------------------
   // The page's address names what is chosen, so that it can be sent; each choice but those of arrow keys can be gone back to.
   const addressed = () => {
@@ -247,12 +254,8 @@
 
   // ---- attention ----------------------------------------------------------------------------------------------
   const unpacked = new Map();
-  async function unpack(packed) {
-    if (!unpacked.has(packed)) {
-      const bytes = Uint8Array.from(atob(packed), letter => letter.charCodeAt(0));
-      const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-      unpacked.set(packed, new Uint8Array(await new Response(stream).arrayBuffer()));
-    }
+  async function stepsOf(packed) {
+    if (!unpacked.has(packed)) unpacked.set(packed, await unpack(packed));
     return unpacked.get(packed);
   }
   function weightsOf(steps, run, layer, head, tokens) {
@@ -281,7 +284,7 @@
     const sample = data.attention.samples[Number(byId("example").value)];
     const text = sample.texts[Number(byId("text").value) % sample.texts.length];
     const [layer, head, run] = ["layer", "head", "run"].map(id => Number(byId(id).value)), view = byId("view").value;
-    const steps = await unpack(text.weights);
+    const steps = await stepsOf(text.weights);
     if (wish !== asked) return;
     const same = !run || layer < data.attention.first_layers[run]; // then there is nothing to see beside the base
     const both = (same ? [0] : [0, run]).map(one => weightsOf(steps, one, layer, head, text.tokens.length));
@@ -448,5 +451,21 @@
     document.body.dataset.ready = "yes";
   }
 
-  start();
+  // plotly.js is a program in the page, run once it is unpacked.
+  async function loadPlotly() {
+    if (!window.DecompressionStream) {
+      throw new Error("This page needs a newer browser: Chrome or Edge from version 80, Firefox from 113, Safari from 16.4.");
+    }
+    const program = await unpack(byId("plotly").textContent).catch(() => {
+      throw new Error("This page is damaged: its charts cannot be unpacked. Write it again with bertjax report.");
+    });
+    document.head.append(element("script", new TextDecoder().decode(program)));
+  }
+  function fail(error) {
+    setText("failure", error.message);
+    byId("failure").classList.remove("hidden");
+    for (const part of [byId("sentence"), byId("theme"), document.querySelector("main")]) part.classList.add("hidden");
+  }
+
+  loadPlotly().then(start, fail);
 })();
