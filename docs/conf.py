@@ -38,6 +38,7 @@ autodoc_preserve_defaults = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
+napoleon_attr_annotations = False  # shapes such as "*batch token" are no reStructuredText; signatures have them
 maximum_signature_line_length = 90
 python_use_unqualified_type_names = True
 toc_object_entries_show_parents = "hide"

@@ -1,4 +1,4 @@
-"""The sweep in its simplest form: an experiment is a function of an override, `jax.vmap`ped over a stack of them.
+"""The sweep in its simplest form: an experiment is a function of an override, mapped over a stack by `jax.vmap`.
 
 `run` is the oracle: every override of a stack as a full forward pass of one batch. `sweep` is the same
 experiment over a whole data set, layer by layer, so that one small compiled step serves all layers; and since

@@ -41,7 +41,7 @@ def gelu(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """`x` times the share of a standard normal distribution below x: `x/2 * (1 + erf(x / sqrt(2)))`.
 
     float64 by XLA's own function. Narrower floats by a polynomial in float32, which is as good to the last bits
-    (4e-7 at most for |x| < 9, as PyTorch's) and on a CPU takes less than half the time.
+    (4e-7 at most for x between -9 and 9, as PyTorch's) and on a CPU takes less than half the time.
 
     >>> gelu(jnp.array([-1.0, 0.0, 2.0])).round(4).tolist()
     [-0.15869998931884766, 0.0, 1.9544999599456787]

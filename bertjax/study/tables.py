@@ -278,7 +278,7 @@ def parity_table(rows: Sequence[Difference]) -> PlainTable:
     """The differences to PyTorch, one row for each component.
 
     Args:
-        rows: `parity.Difference`s, or anything with their fields.
+        rows: each a `parity.Difference`, or anything with its fields.
     """
     table = PlainTable(
         title="Difference to PyTorch at real tokens (padding left out)", title_justify="left", box=SIMPLE_HEAD

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from bertjax.cli import _parser as parser_of_commands
 
 
-def commands(parser: argparse.ArgumentParser | None = None, help: str = "") -> Iterator[tuple[argparse.ArgumentParser, str]]:
+def commands(
+    parser: argparse.ArgumentParser | None = None, help: str = ""
+) -> Iterator[tuple[argparse.ArgumentParser, str]]:
     """The parsers of all commands and of the commands within them, each with its line in the list of commands."""
     parser = parser or parser_of_commands()
     for action in parser._actions:
@@ -58,7 +60,9 @@ def value_of(action: argparse.Action) -> str:
     """What stands for its value."""
     if action.nargs == 0:
         return ""
-    name = str(action.metavar or (f"{{{','.join(map(str, action.choices))}}}" if action.choices else action.dest.upper()))
+    name = str(
+        action.metavar or (f"{{{','.join(map(str, action.choices))}}}" if action.choices else action.dest.upper())
+    )
     return {"+": f"{name} [{name} ...]", "*": f"[{name} ...]", "?": f"[{name}]"}.get(str(action.nargs), name)
 
 

@@ -19,7 +19,7 @@ from public_names import page_text
 DOCS = Path(__file__).parent.parent
 ROOT = DOCS.parent
 MARK = re.compile(r"^<!-- (reference|text) of (\S.*?) -->$", re.MULTILINE)
-LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s#]*)(#[^)\s]*)?\)")
+LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\[\]]*\])*\]\()([^)\s#]*)(#[^)\s]*)?\)")
 FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.DOTALL | re.MULTILINE)
 # Files of the repository that are pages too.
 PAGES = {
@@ -29,6 +29,8 @@ PAGES = {
     "benchmarks/README.md": "project/benchmarks.md",
     "benchmarks/RESULTS.md": "project/benchmark-results.md",
     "experiments/README.md": "project/experiments.md",
+    "experiments/data/patterns.md": "project/labels-of-patterns.md",
+    "experiments/data/small_mlm/README.md": "project/small-mlm.md",
     "experiments/RESULTS.md": "project/experiment-results.md",
 }
 

@@ -202,7 +202,7 @@ def page_text(path: str) -> str:
     """The text of a module's page, below its title, in MyST Markdown."""
     module = public_modules()[path]
     pairs = [(name, home) for name, home in all_names() if name.path.rpartition(".")[0] == path]
-    inner = [name for name, home in pairs if name.kind == "module" and home.path == name.path]
+    inner = [name for name, _ in pairs if name.kind == "module" and name.value not in public_modules().values()]
     parts = [docstring_block(path, module), table_of(pairs), *describe(pairs)]
     for name in inner:
         pairs = [(one, home) for one, home in all_names() if one.path.rpartition(".")[0] == name.path]
@@ -260,7 +260,7 @@ def directive(name: Name) -> str:
 
 def describe_value(name: Name) -> str:
     """A value's type, itself where it is short, else its keys, and the comment beside it."""
-    lines = [f".. py:data:: {name.path}"]
+    lines = [f".. py:data:: {name.short}", f"   :module: {name.path.rpartition('.')[0]}"]
     plain = isinstance(name.value, int | float | str | tuple | frozenset | Mapping)
     if plain:
         lines.append(f"   :type: {type(name.value).__name__}")
