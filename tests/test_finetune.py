@@ -19,7 +19,8 @@ from experiments.finetune import main, make_model, read_data
 from experiments.training.state import Epoch, RunDirectory
 from experiments.training.table import read_runs, summarise
 from tests.tiny import FAST_COMPILATION, largest_difference, random_model
-from tests.workshop import add_tokenizer, finetune_run, make_classifier, make_config
+from tests.training_runs import finetune_run
+from tests.workshop import add_tokenizer, make_classifier, make_config
 
 
 @pytest.fixture

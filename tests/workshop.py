@@ -1,6 +1,5 @@
 """Made-up sentences, and tiny checkpoints with a tokenizer that knows them."""
 
-from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +14,7 @@ from bertjax import (
     BertForSequenceClassification,
     BertForTokenClassification,
     BertModel,
-    Tokenizer,
 )
-from experiments.shared.program import Run
 from tests.tiny import random_model
 
 SENTENCES = (
@@ -112,13 +109,6 @@ def write_glue(directory: Path) -> Path:
     write_pairs(directory / "MRPC" / "train.tsv", 21)
     write_pairs(directory / "MRPC" / "dev.tsv", 9)
     return directory
-
-
-def finetune_run(encoder: Path, glue: Path, **changes) -> Run:
-    """A run of `experiments.finetune` on MRPC; `changes` are of its options."""
-    given = {"model": str(encoder), "task": "mrpc", "data": str(glue), "data_dir": None, "limit": None, "seed": 0}
-    given |= {"hold_out": None, "as_published": False, "dropout": 0.1, "precision": "float32", "max_length": 128}
-    return Run(Namespace(**given | changes), None, Tokenizer.from_pretrained(encoder), lambda done, total: None)
 
 
 TAGS = ("O", "B-per", "I-per", "B-loc", "I-loc")

@@ -27,20 +27,21 @@ def load_torch(model: PretrainedModel, directory: Path) -> Any:
     A LoRA adapter is merged into its base by `peft`.
 
     Raises:
-        MissingDependencyError: PyTorch is not installed, or for an adapter `peft`.
+        MissingDependencyError: PyTorch or transformers is not installed, or for an adapter `peft`.
         CheckpointError: `transformers` cannot read it.
     """
     try:
         import torch
+        import transformers
     except ImportError as error:
-        raise MissingDependencyError("parity compares with PyTorch: pip install 'bertjax[torch]'") from error
+        raise MissingDependencyError(
+            f"parity compares with PyTorch and transformers ({error}): pip install 'bertjax[torch]'"
+        ) from error
     if model.config.pruned_heads:
         raise CheckpointError(
             f"{directory} has pruned heads, which transformers reads no more: compare a checkpoint of the same shape "
             "(bertjax remove-heads without --smaller)"
         )
-    import transformers
-
     cls = getattr(transformers, model.config.family.heads[model.task].architecture)
     options = {"attn_implementation": "eager", "local_files_only": True}
     try:
