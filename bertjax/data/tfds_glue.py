@@ -49,7 +49,7 @@ def _tfds() -> Any:
         import tensorflow_datasets.text.glue  # registers the builder; nothing else does without TensorFlow
     except ImportError as error:
         raise MissingDependencyError(
-            f"GLUE by name is read by tensorflow-datasets ({error}): pip install 'bertjax[datasets]', or give local files"
+            f"GLUE by name takes tensorflow-datasets ({error}): pip install 'bertjax[datasets]', or give local files"
         ) from error
     return tfds
 
