@@ -9,16 +9,24 @@ import reprlib
 import sys
 from collections.abc import Collection, Mapping
 from operator import index
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar, runtime_checkable
 
 import ml_dtypes
 import numpy as np
 
-from bertjax.errors import InputError, some_of
+from bertjax.errors import BertjaxError, InputError, library_errors, some_of
 
 T = TypeVar("T")
 LONGEST_NUMBER = 200  # bits; a longer one is not written out
 LARGEST_INTEGER = 2**63 - 1  # of a NumPy array and of a Parquet column
+
+
+@runtime_checkable
+class HoldsArray(Protocol):
+    """What NumPy makes an array of: its own arrays, JAX's, tensors of PyTorch."""
+
+    def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
+        """As NumPy's."""
 
 
 def describe(value: Any) -> str:
@@ -137,24 +145,53 @@ def several(
     return items
 
 
-def array(values: Any, name: str, error: type[Exception] = InputError) -> Any:
-    """An array of numbers, as it is where JAX or NumPy made it; PyTorch's tensors and nested lists become NumPy's."""
+def array(values: Any, name: str, error: type[BertjaxError] = InputError) -> Any:
+    """An array of numbers, as JAX made it or as NumPy's, whatever holds them.
+
+    That is PyTorch's tensors, on any device, lists of them, nested lists, and all that NumPy makes an array of.
+
+    Raises:
+        error: rows of different lengths, what is not numbers, a tensor that records gradients or has no values.
+    """
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(values, jax.Array):
         return values
-    if hasattr(values, "detach"):  # a tensor of PyTorch, which may want gradients or lie on another device
-        values = values.detach().cpu()
+    given = values
+    if _is_tensor(given):
+        given = _from_torch(given, name, error)
+    elif isinstance(given, list | tuple) and given and _is_tensor(given[0]):
+        given = [_from_torch(part, name, error) if _is_tensor(part) else part for part in given]
     try:
-        converted = np.asarray(values)
+        converted = np.asarray(given)
     except (ValueError, TypeError) as problem:
         if jax is not None and isinstance(problem, jax.errors.TracerArrayConversionError):  # in a list
-            return jax.numpy.asarray(values)
-        if isinstance(values, list | tuple):
-            raise error(f"{name} has rows of different lengths: pad them (bertjax.collate)") from problem
+            return jax.numpy.asarray(given)
+        if isinstance(given, list | tuple):
+            how = "pad them (a tokenizer with padding=True, or bertjax.collate)"
+            raise error(f"{name} has rows of different lengths: {how}") from problem
         refuse(name, "an array of numbers", values, error)
     if converted.dtype.kind not in "biufc" and not hasattr(ml_dtypes, converted.dtype.name):  # bfloat16 and the like
         refuse(name, "an array of numbers", values, error)
-    return converted
+    return converted if converted.dtype.isnative else converted.astype(converted.dtype.newbyteorder("="))
+
+
+def _is_tensor(value: Any) -> bool:
+    """Whether something is a tensor of PyTorch, which is not imported for that."""
+    return hasattr(value, "detach") and hasattr(value, "requires_grad")
+
+
+def _from_torch(tensor: Any, name: str, error: type[BertjaxError]) -> np.ndarray:
+    """The numbers of a tensor of PyTorch, of the same dtype."""
+    if tensor.requires_grad:
+        raise error(
+            f"{name} records gradients for PyTorch, which end where JAX begins: give tensor.detach(), and take "
+            "gradients by jax.grad"
+        )
+    with library_errors(f"{name} cannot be read from this tensor of PyTorch", error):
+        own = tensor.cpu()
+        if str(own.dtype) == "torch.bfloat16":  # which PyTorch does not hand to NumPy
+            return np.asarray(own.float()).astype(ml_dtypes.bfloat16)
+        return np.asarray(own)
 
 
 def parse_head_name(name: str) -> tuple[int, int] | None:

@@ -23,8 +23,8 @@ MISUSES = {
         "tokenizer.*found the string",
     ),
     "sweep, None within": (lambda d: d.sweep(examples=["the cat", None], tokenizer=d.tokenizer), "number 1.*None"),
-    "sweep, numbers": (lambda d: d.sweep(examples=[[1, 2, 3]]), "number 0.*a list that begins with 1"),
-    "sweep, array": (lambda d: d.sweep(examples=IDS), "number 0.*an array"),
+    "sweep, numbers": (lambda d: d.sweep(examples=[[1, 2.5, 3]]), "number 0.*a list that begins with 1"),
+    "sweep, array": (lambda d: d.sweep(examples=IDS * 1.0), "token ids, found an array"),
     "sweep, batch without ids": (lambda d: d.sweep(examples={"attention_mask": [[1]]}), "no input_ids"),
     "sweep, batch padded left": (
         lambda d: d.sweep(examples={"input_ids": IDS, "attention_mask": BATCH["attention_mask"][:, ::-1]}),

@@ -73,8 +73,9 @@ def sweep(
 
     Args:
         model: any model of bertjax.
-        examples: tokenised texts or pairs (`Tokenizer.encode`), a batch as tokenizers make it, or, with a tokenizer,
-            plain texts; for each example one, or a tuple of several that are run apart, the same number everywhere.
+        examples: tokenised texts or pairs (`Tokenizer.encode`), a batch as tokenizers make it, rows of token ids (all
+            real), or, with a tokenizer, plain texts; for each example one, or a tuple of several that are run apart,
+            the same number everywhere.
         ablations: sets of heads (`bertjax.ablations`).
         readout: what to keep of each run (`bertjax.readouts`, or any function of a `ModelOutput`); a function defined
             once, since each new one is compiled again.

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int, Int32, Shaped
 
 from bertjax import arguments
+from bertjax.arguments import HoldsArray
 from bertjax.data import Encoding, Tokenizer
 from bertjax.engine.packing import is_new, total_lengths
 from bertjax.engine.plan import Plan, make_plan
@@ -29,10 +30,11 @@ from bertjax.model import Numerics, PretrainedModel, check_attention, packed_lay
 # benchmarks/RESULTS.md); elsewhere the explicit one.
 FASTEST = {("gpu", "bfloat16"): "fused", ("gpu", "float16"): "fused"}
 
+# Makes one output of those of an example's texts.
 Combine = Callable[..., np.ndarray]
-# Tokenised texts (`Tokenizer.encode`), plain ones, or for each example several of them, that are run apart; or a batch
-# as `collate` and the tokenizers of `transformers` make it.
-Examples: TypeAlias = Sequence[Encoding] | Sequence[Sequence[Encoding]] | Sequence[Any] | Mapping[str, Any] | str
+# Tokenised texts (`Tokenizer.encode`), their token ids, plain texts, or for each example several of them, that are run
+# apart; or a batch as `collate` and the tokenizers of `transformers` make it.
+Examples: TypeAlias = Sequence[Encoding] | Sequence[Sequence[Encoding]] | Sequence[Any] | Mapping[str, Any] | HoldsArray
 # Up to which share of all tokens the last layer is computed at asked ones alone, whose scores cost more each: measured
 # with 384 dimensions and 12 heads, 0.15 of them took 0.82 of the time of a whole sweep, 0.30 0.92, 0.45 1, 0.60 1.14.
 LARGEST_SHARE = 0.4
@@ -40,7 +42,9 @@ Texts: TypeAlias = list[tuple[Encoding, ...]]
 # Of each example, for each of its texts, the span of each token.
 Spans: TypeAlias = list[tuple[Int32[np.ndarray, " _"], ...]]
 
-EXPECTED = "a list of tokenised texts (Tokenizer.encode), a batch, or with tokenizer= a list of texts"
+EXPECTED = (
+    "a list of tokenised texts (Tokenizer.encode), a batch, rows of token ids, or with tokenizer= a list of texts"
+)
 
 
 @dataclass(frozen=True)
@@ -339,7 +343,7 @@ def read_texts(examples: Examples, tokenizer: Tokenizer | None = None, name: str
         texts: Texts = [(text,) for text in _rows_of(examples)]
     else:
         given = arguments.several([examples] if isinstance(examples, str) else examples, name, EXPECTED)
-        texts = _tokenised([(text,) if isinstance(text, str | Encoding) else text for text in given], tokenizer, name)
+        texts = _tokenised([(text,) if _is_text(text) else text for text in given], tokenizer, name)
     total_lengths(texts)
     counts = sorted({len(several) for several in texts})
     if len(counts) > 1:
@@ -349,13 +353,14 @@ def read_texts(examples: Examples, tokenizer: Tokenizer | None = None, name: str
 
 def _tokenised(examples: Sequence[Any], tokenizer: Tokenizer | None, name: str) -> Texts:
     """Examples with their plain texts tokenised, all at once."""
-    texts = []
+    texts: list[tuple[Any, ...]] = []
     for number, example in enumerate(examples):
-        if not isinstance(example, list | tuple) or not all(isinstance(text, str | Encoding) for text in example):
+        several = isinstance(example, list | tuple) or getattr(example, "ndim", None) == 2
+        if not several or not all(map(_is_text, example)):
             raise InputError(
                 f"{name} must be {EXPECTED}, but number {number} (from 0) is {arguments.describe(example)}"
             )
-        texts.append(tuple(example))
+        texts.append(tuple(text if isinstance(text, str | Encoding) else _of_ids(text, name) for text in example))
     plain = [text for several in texts for text in several if isinstance(text, str)]
     if not plain:
         return texts
@@ -364,6 +369,21 @@ def _tokenised(examples: Sequence[Any], tokenizer: Tokenizer | None, name: str) 
     expected = "a bertjax.Tokenizer (Tokenizer.from_pretrained)"
     encodings = iter(arguments.instance(tokenizer, "tokenizer", Tokenizer, expected).encode(plain))
     return [tuple(next(encodings) if isinstance(text, str) else text for text in several) for several in texts]
+
+
+def _is_text(value: Any) -> bool:
+    """Whether something stands for one text: the text itself, tokenised or not, or its token ids."""
+    if isinstance(value, list | tuple):
+        return bool(value) and all(isinstance(number, int | np.integer) for number in value)
+    return isinstance(value, str | Encoding) or getattr(value, "ndim", None) == 1
+
+
+def _of_ids(ids: Any, name: str) -> Encoding:
+    """A text of token ids alone, all of them real."""
+    row = np.asarray(arguments.array(ids, name))
+    if not np.issubdtype(row.dtype, np.integer):
+        arguments.refuse(f"rows of {name}", "token ids", ids)
+    return Encoding(tuple(row.tolist()), (0,) * len(row), (), (), False)
 
 
 def _rows_of(batch: Mapping[str, Any]) -> list[Encoding]:

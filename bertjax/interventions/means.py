@@ -1,6 +1,7 @@
 """The heads' mean outputs, which mode 'mean' puts in place of their own."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +13,7 @@ from bertjax.model import ModelOutput, PretrainedModel, compute
 
 
 def mean_head_outputs(
-    model: PretrainedModel, batches: Mapping[str, np.ndarray] | Sequence[Mapping[str, np.ndarray]]
+    model: PretrainedModel, batches: Mapping[str, Any] | Sequence[Mapping[str, Any]]
 ) -> Float[np.ndarray, "layers heads head_dim"]:
     """Mean output of each head over the real tokens of all examples: the reference of `overrides.mean`.
 
@@ -29,7 +30,7 @@ def mean_head_outputs(
 
 
 def sum_head_outputs(
-    model: PretrainedModel, batches: Mapping[str, np.ndarray] | Sequence[Mapping[str, np.ndarray]]
+    model: PretrainedModel, batches: Mapping[str, Any] | Sequence[Mapping[str, Any]]
 ) -> tuple[Float[np.ndarray, "layers heads head_dim"], float]:
     """Sum of each head's outputs over the real tokens of all examples, in float64, and how many tokens these are."""
     arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bertjax import arguments
-from bertjax.arguments import is_traced, parse_head_name
+from bertjax.arguments import HoldsArray, is_traced, parse_head_name
 from bertjax.checkpoints import BertConfig
 from bertjax.errors import OverrideError, some_of
 from bertjax.model import PLACES, Edges, HeadOutputs, HeadWeights, ModelOutput, Overrides, PlaceValues
@@ -43,10 +43,11 @@ __all__ = [
     "zero",
 ]
 
+# A head's name: `"3.0"` or `(3, 0)`, layer and head from 0.
 Head: TypeAlias = str | tuple[int, int]
 E = TypeVar("E", HeadWeights, HeadOutputs, Edges, PlaceValues)
 # A number for all heads that are named, one for each of them, or a matrix `[layers, heads]` of all heads.
-Gates: TypeAlias = float | Float[Array, "..."] | Float[np.ndarray, "..."] | Sequence[Any]
+Gates: TypeAlias = float | HoldsArray | Sequence[Any]
 
 ENTRIES = ("weights", "outputs", "edges", "vectors", "states")  # of `Overrides`: lists of what is replaced
 LARGEST_PLACE = 2**31 - 1  # of a token, or of an example in a batch

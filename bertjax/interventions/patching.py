@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bertjax import arguments
+from bertjax.arguments import HoldsArray
 from bertjax.checkpoints import BertConfig
 from bertjax.errors import OverrideError
 from bertjax.interventions import overrides as ov
@@ -24,7 +25,7 @@ from bertjax.model import NUMBERS, PLACES, ModelOutput, Overrides, Place, PlaceV
 __all__ = ["at_tokens", "patched", "replaced", "token_mask"]
 
 # Positions, the same in every example or for each its own; or shares of all tokens.
-Tokens: TypeAlias = Sequence[Any] | Float[np.ndarray, "..."] | Float[Array, "..."]
+Tokens: TypeAlias = Sequence[Any] | HoldsArray
 
 
 def patched(
@@ -140,10 +141,10 @@ def token_mask(tokens: Tokens, batch: int, length: int) -> Float[Array, "batch t
     >>> token_mask([[1], [0, 2]], 2, 3).tolist()
     [[0.0, 1.0, 0.0], [1.0, 0.0, 1.0]]
     """
-    dtype = getattr(tokens, "dtype", None)
-    if dtype is not None and np.issubdtype(np.dtype(dtype), np.floating):
-        return jnp.broadcast_to(_shares(tokens), (batch, length))
-    rows = arguments.several(tokens, "tokens", "positions, or for each example a list of them", error=OverrideError)
+    given = arguments.array(tokens, "tokens", OverrideError) if hasattr(tokens, "dtype") else tokens
+    if hasattr(given, "dtype") and jnp.issubdtype(given.dtype, jnp.floating):
+        return jnp.broadcast_to(_shares(given), (batch, length))
+    rows = arguments.several(given, "tokens", "positions, or for each example a list of them", error=OverrideError)
     nested = any(np.ndim(row) for row in rows)
     if nested and len(rows) != batch:
         raise OverrideError(f"tokens are given for {len(rows)} examples, but there are {batch}")

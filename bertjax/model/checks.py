@@ -125,7 +125,8 @@ def _integers(values: Any, name: str, shape: tuple[int, ...] | None, limit: int,
     if not jnp.issubdtype(array.dtype, jnp.integer):
         raise InputError(f"{name} must be integers, found {array.dtype}")
     if array.ndim != 2 or array.size == 0:
-        raise InputError(f"{name} must have shape [batch, token] and not be empty, found {array.shape}")
+        hint = " (one text is a batch of one: tokenizer([text]), or [ids])" if array.ndim == 1 and array.size else ""
+        raise InputError(f"{name} must have shape [batch, token] and not be empty, found {array.shape}{hint}")
     if shape is not None and array.shape != shape:
         raise InputError(f"{name} has shape {array.shape}, but input_ids has {shape}")
     if not is_traced(array):
