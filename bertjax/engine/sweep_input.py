@@ -11,7 +11,7 @@ from jaxtyping import Float, Int, Int32, Shaped
 
 from bertjax import arguments
 from bertjax.arguments import HoldsArray
-from bertjax.data import Encoding, Tokenizer
+from bertjax.data import LARGEST_ID, Encoding, Tokenizer
 from bertjax.engine.packing import is_new, total_lengths
 from bertjax.engine.plan import Plan, make_plan
 from bertjax.errors import InputError, OverrideError, some_of
@@ -383,7 +383,15 @@ def _of_ids(ids: Any, name: str) -> Encoding:
     row = np.asarray(arguments.array(ids, name))
     if not np.issubdtype(row.dtype, np.integer):
         arguments.refuse(f"rows of {name}", "token ids", ids)
+    _check_range(row, name)
     return Encoding(tuple(row.tolist()), (0,) * len(row), (), (), False)
+
+
+def _check_range(row: Shaped[np.ndarray, " _token"], name: str) -> None:
+    """Raise `InputError` for numbers that are none of a token, and that rows of a sweep could not hold."""
+    beyond = row[(row < 0) | (row > LARGEST_ID)]
+    if beyond.size:
+        raise InputError(f"{beyond[0]} in {name} is no number of a token: these are from 0 to {LARGEST_ID}")
 
 
 def _rows_of(batch: Mapping[str, Any]) -> list[Encoding]:
@@ -416,4 +424,5 @@ def _rows(
     for row in rows:
         if row.ndim != 1 or not (np.issubdtype(row.dtype, np.integer) or row.dtype == np.bool_):
             arguments.refuse(name, "integers [batch, token]", given[name])
+        _check_range(row, name)
     return rows
