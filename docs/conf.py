@@ -19,6 +19,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "bertjax_pages",
+    "docstrings",
 ]
 exclude_patterns = ["_ext"]
 default_role = "py:obj"  # docstrings quote code in single backticks; what is a public name becomes a link
@@ -47,7 +48,9 @@ html_theme = "furo"
 html_title = f"bertjax {release}"
 html_show_sourcelink = False
 html_copy_source = False
-html_show_search_summary = True
+html_show_search_summary = False  # it fetches pages, which browsers refuse from disk
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_theme_options = {"navigation_with_keys": True}
 pygments_style = "friendly"
 pygments_dark_style = "monokai"

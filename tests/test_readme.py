@@ -12,25 +12,23 @@ import pytest
 import bertjax
 from bertjax.checkpoints.location import locate
 from bertjax.checkpoints.weight_files import read_weights
-from bertjax.cli import _parser as parser_of_commands
 from bertjax.cli import main
 from bertjax.data import TASKS
 from bertjax.interventions import MODES, overrides
 from bertjax.study import parity
+from tests.pages import commands, parse_command, run_snippets, snippets
 from tests.workshop import SENTENCES, make_classifier, write_pairs
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-BLOCKS = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
-COMMANDS = [line for block in BLOCKS for line in block.replace("\\\n", " ").splitlines()]
+COMMANDS = commands(README)
 FAMILIES_PAGE = (ROOT / "docs" / "families.md").read_text()
 
 
 @pytest.mark.parametrize("line", re.findall(r"^bertjax (?:ablate|parity) .*", FAMILIES_PAGE, re.MULTILINE))
 def test_the_commands_for_each_family_are_commands(line):
     """Their models are on the hub; here each is parsed, its task is one, and the task's data are named or shipped."""
-    options, unknown = parser_of_commands().parse_known_args(shlex.split(line)[1:])
+    options, unknown = parse_command(line.partition(" ")[2])
     assert unknown == []
     if options.command == "ablate":
         assert options.task in TASKS
@@ -60,10 +58,8 @@ def test_the_snippets_run_one_after_another(desk, tmp_path, monkeypatch, capsys)
     (tmp_path / "paws.tsv").write_text("\n".join(["sentence1\tsentence2\tlabel", *rows]) + "\n")
     monkeypatch.chdir(tmp_path)
     modes, tasks = dict(MODES), dict(TASKS)
-    assert len(SNIPPETS) == 10
-    names: dict = {}
-    for snippet in SNIPPETS:
-        exec(snippet, names)
+    assert len(snippets(README)) == 10
+    names = run_snippets(README, "README.md")
     assert set(MODES) - set(modes) == {"half"}
     assert set(TASKS) - set(tasks) == {"paws"}
     del MODES["half"], TASKS["paws"]
@@ -127,12 +123,12 @@ def test_the_parity_command_shows_that_the_real_model_agrees_in_float32(capsys):
 
 def test_the_other_commands_run_in_the_order_given(desk, monkeypatch):
     monkeypatch.chdir(desk)
-    commands = [c for c in COMMANDS if c.startswith("bertjax ") and not c.startswith("bertjax parity")]
-    assert len(commands) == 18
+    given = [c for c in COMMANDS if c.startswith("bertjax ") and not c.startswith("bertjax parity")]
+    assert len(given) == 18
     # Where the commands without --output write by default, and where they do here.
     places = {"bertjax-qnli-sample-uniform-heads": "out0"}
-    places["bertjax-qnli-sample-zero-heads"] = f"out{commands.index('bertjax ablate --mode zero')}"
-    for number, command in enumerate(commands):
+    places["bertjax-qnli-sample-zero-heads"] = f"out{given.index('bertjax ablate --mode zero')}"
+    for number, command in enumerate(given):
         arguments = [places.get(word, word) for word in shlex.split(command)[1:]]
         if arguments[0] in ("ablate", "plan"):
             # Few heads and examples: how the words are understood is what is tested, not the machine's patience.

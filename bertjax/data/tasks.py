@@ -21,8 +21,11 @@ from bertjax import arguments
 from bertjax.errors import DataError
 from bertjax.formatting import HALF_CHARACTER
 
+# The task that is a file of your own.
 CUSTOM = "custom"
+# The task whose examples come with bertjax.
 SAMPLE = "qnli-sample"
+# The task of masked words.
 MASKED = "mlm"
 
 PAIRS, AGREEMENT = "minimal-pairs", "agreement"
@@ -110,6 +113,7 @@ _QNLI = Task(
     "qnli", ("question", "sentence"), "label", _ENTAILMENT, metrics=("accuracy",), folder="QNLI", config="qnli"
 )
 
+# By name; add your own.
 TASKS: dict[str, Task] = {
     task.name: task
     for task in (

@@ -15,6 +15,7 @@ from scipy.special import ndtr, ndtri
 from bertjax.evidence.metrics import Metric, make_scorer
 from bertjax.evidence.resampling import bootstrap_counts, score_draws
 
+# Of all intervals: the share of them that hold the true value.
 LEVEL = 0.95
 FEW_FLIPS = 50  # below this the bootstrap is too confident: at 28 flips its intervals of Matthews covered 92.7 of 100
 BISECTIONS = 60

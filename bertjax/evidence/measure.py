@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from bertjax.formatting import format_change
 
+# The unit of scores that are printed times 100.
 POINTS = "points"
 """The unit of scores that are shares or correlations: they are printed as 100 times what the metric defines."""
 
@@ -102,5 +103,6 @@ class Measure:
         return format_change(self.factor * difference, self.digits)
 
 
+# A score in points, of which more is better.
 SCORE = Measure()
 """What a score is where nothing is said of it: better when greater, and printed in points."""

@@ -34,6 +34,7 @@ from bertjax.evidence.resampling import (
 )
 from bertjax.formatting import count_of
 
+# The label of an example that has none.
 UNLABELLED = -1
 """The class of an unlabelled example, as in GLUE's test sets. NaN means the same, and for numbers only NaN does."""
 

@@ -32,6 +32,7 @@ from bertjax.evidence.significance import (
 from bertjax.formatting import count_of
 from bertjax.progress import Progress, shown
 
+# How many times examples are drawn anew for intervals, where nothing else is said.
 RESAMPLES = 10_000
 Q = 0.05  # the false discovery rate below which an effect counts as found
 PARTS = 2000  # of the examples, left out one at a time, for the acceleration of an interval

@@ -31,6 +31,7 @@ MOST_SETS, MOST_HEADS = 100_000, 500_000  # that a sweep can be asked for: secon
 SET_BYTES, HEAD_BYTES = 600, 320  # of memory that a set takes with its place in a plan, and each of its heads
 MOST_BYTES = 1 << 26  # of a file of sets
 
+# The place that a change is at if none is named: a head's output.
 HEAD_OUTPUTS = "head_outputs"
 SWEPT = tuple(name for name in PLACES if name not in ("weights", "feed_forward_inputs"))  # what the engine replaces
 OF_PLACES = ("nothing", "donor")  # replacements of other places than heads' outputs

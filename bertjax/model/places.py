@@ -46,6 +46,7 @@ class Place:
 
 
 _VECTOR, _STATE = ("batch", "token", "heads", "head_dim"), ("batch", "token", "embed")
+# By name: where in a layer values can be read and replaced, in the order of computation.
 PLACES: Mapping[str, Place] = MappingProxyType(
     {
         place.name: place

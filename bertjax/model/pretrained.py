@@ -42,6 +42,7 @@ T = TypeVar("T")
 M = TypeVar("M", bound="PretrainedModel")
 # A module as `nnx.split` takes it apart: what it is, and its parameters.
 Graph: TypeAlias = nnx.GraphDef[Any]
+# The parameters that `nnx.split` takes out of a module.
 State: TypeAlias = PyTree[Array]
 
 

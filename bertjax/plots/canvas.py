@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Matplotlib's map of colours for changes.
 COLOURS = "RdBu"
+# The colours of text, of what is beside it, and of lines behind it.
 INK, GREY, PALE = "#1a1a1a", "#6b6b6b", "#e3e3e3"
 WIDTH, LEFT, RIGHT = 8.0, 0.62, 1.72  # inches; 8 inches are 800 pixels at 100 pixels per inch
 PIXELS_PER_INCH = 200  # twice what a README shows, for high-resolution screens

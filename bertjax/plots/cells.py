@@ -21,6 +21,7 @@ LETTER = 0.075  # inches, of the scale's caption
 DARKEST = 0.2  # luminance above which dark letters are as readable as white ones
 
 Map = Float[np.ndarray, "layers heads"]
+# Red, green and blue of each cell, 0 to 1.
 Colours = Float[np.ndarray, "layers heads 3"]
 
 

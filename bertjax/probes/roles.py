@@ -80,6 +80,7 @@ def _other_text(tokens: Tokens) -> Pairs:
     return np.outer(tokens.plain, tokens.plain) & (tokens.texts[:, None] != tokens.texts[None])
 
 
+# What attention may go to, in the order of the table.
 ROLES: tuple[Role, ...] = (
     Role("previous", "the previous token", "from words to the token before", partial(_beside, -1), largest=True),
     Role("next", "the next token", "from words to the token after", partial(_beside, 1), largest=True),
@@ -113,6 +114,7 @@ _SUMS = (
     *_SPREAD,
 )
 _COUNTS = (*(f"queries of {role.name}" for role in ROLES), "words", "texts")
+# What is kept for each head and text, by what it is.
 NUMBERS = (*_SUMS, *_COUNTS)
 
 
@@ -210,6 +212,7 @@ def _metric(name: str, label: str, count: str, **more: object) -> Metric:
     return Metric.of_sums(name, label, sums, compared_with="uniform attention", **more)
 
 
+# What heads are called, with the criterion of each.
 KINDS: Mapping[str, str] = {
     "positional": "for 90 % of words the largest weight is at the previous token, or at the next (Voita et al. 2019)",
     "previous": "more than half of the attention goes to the previous token (Clark et al. 2019)",

@@ -45,6 +45,7 @@ from bertjax.results.table import SHORT, Row, column, read_parquet, to_parquet
 
 # Settings that affect how results are written, not what they are.
 NOT_COMPARED = ("output", "overwrite", "resume", "memory", "distributed")
+# Name, layer and head of an ablation.
 Place = tuple[str, int | None, int | None]
 OUTPUTS = ("outputs.npz", "examples.jsonl")
 DERIVED = ("summary.json", "results.parquet", "attention.npz", "heads.png", "layers.png", "sets.png", "patches.png")

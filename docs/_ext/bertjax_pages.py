@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from page_sources import MARK, ROOT, expand
+from page_sources import MARK, expand
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 

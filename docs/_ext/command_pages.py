@@ -34,7 +34,7 @@ def section(parser: argparse.ArgumentParser) -> str:
     if takes_commands(parser):
         return "\n\n".join(parts)
     parts.append(f"```text\n{usage(parser)}\n```")
-    for group in parser._action_groups:
+    for group in sorted(parser._action_groups, key=lambda group: group.title == "options"):
         actions = [one for one in group._group_actions if one.help != argparse.SUPPRESS]
         if actions:
             title = {"options": "other options"}.get(group.title or "", group.title or "")

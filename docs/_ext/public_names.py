@@ -254,7 +254,9 @@ def directive(name: Name) -> str:
         return describe_value(name)
     if name.kind == "function":
         return f".. autofunction:: {name.path}"
-    lines = [f".. auto{name.kind}:: {name.path}", "   :members:", "   :show-inheritance:"]
+    lines = [f".. auto{name.kind}:: {name.path}", "   :members:"]
+    if any(base.__module__.startswith("bertjax") for base in name.value.__bases__):
+        lines.append("   :show-inheritance:")
     return "\n".join([*lines, "   :special-members: __call__"] if "__call__" in vars(name.value) else lines)
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "is_whole",
 ]
 
+# The families that can be loaded, by the `model_type` of their configs.
 FAMILIES: dict[str, Family] = {
     family.model_type: family
     for family in (

@@ -22,6 +22,7 @@ from bertjax.formatting import count_of
 from bertjax.machine import memory_left
 from bertjax.paths import user_path
 
+# The columns of a file of contrasts, as a task without labels.
 CONTRASTS = Task("contrasts", ("clean", "corrupted"), "", None, metrics=())
 COLUMNS, ID = ("clean", "corrupted", "template", "good", "bad", "second"), "id"
 PLACE = "{}"

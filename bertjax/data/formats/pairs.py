@@ -19,6 +19,7 @@ from bertjax.formatting import count_of
 from bertjax.machine import memory_left
 from bertjax.paths import is_directory, listing
 
+# What may stand for the masked word in a file.
 MARKS = ("[MASK]", "<mask>", "***mask***")
 USUAL = (("sentence_good", "sentence_bad"), ("good", "bad"))
 TEMPLATES = ("sentence", "template", "text")

@@ -14,6 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 T = TypeVar("T")
+# The name of the mesh's one axis, along which examples are shared.
 AXIS = "data"
 # Blocks have the axes runs, rows, and others; all else is whole on every device.
 SPLIT, WHOLE = PartitionSpec(None, AXIS), PartitionSpec()

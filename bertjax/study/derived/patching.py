@@ -41,6 +41,7 @@ from bertjax.study.settings import Settings
 from bertjax.tasks import TaskResult
 
 JOURNAL = "patches"
+# The places of whole layers, which a grid has if none are named.
 STREAMS = ("hidden_states", "attention_outputs", "feed_forward_outputs")
 WHOLE = "everything"  # the run that is the donor's own: the stream before layer 0 is all that a text is to the model
 

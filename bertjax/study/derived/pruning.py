@@ -40,6 +40,7 @@ from bertjax.study.run import check_finite, estimate_runs, sweep_job
 from bertjax.study.settings import Settings, check_settings, for_this_device, in_float32
 
 JOURNALS = "pruning-*"
+# By what heads are taken away.
 ORDERS = ("gradient", "greedy", "magnitude", "gates", "random", "reversed")
 NESTED = ("gradient", "greedy", "magnitude")
 """Orders in which heads go one after another; gates close sets of heads, at each price another."""

@@ -1,0 +1,206 @@
+"""The documentation: its examples run, its commands parse, its links lead somewhere, and no public name is missing.
+
+Needs no Sphinx: `make docs` builds the site, with warnings as errors.
+"""
+
+import argparse
+import importlib
+import inspect
+import json
+
+import pytest
+
+import bertjax
+from bertjax.cli import _parser as parser_of_commands
+from bertjax.data import TASKS
+from bertjax.evidence import METRICS
+from bertjax.interventions import MODES
+from tests.pages import (
+    DOCS,
+    ROOT,
+    anchors,
+    bertjax_commands,
+    blocks,
+    import_extension,
+    links,
+    listed,
+    parse_command,
+    run_snippets,
+)
+
+page_sources = import_extension("page_sources")
+public_names = import_extension("public_names")
+command_pages = import_extension("command_pages")
+
+PAGES = sorted(DOCS.glob("**/*.md"))
+NOTEBOOKS = sorted(DOCS.glob("**/*.ipynb"))
+OTHERS = [ROOT / name for name in page_sources.PAGES]
+RUN = [page for room in ("how-to", "explanation") for page in sorted(DOCS.glob(f"{room}/*.md"))]
+MOST_NOT_RUN = 6
+
+
+def name_of(page):
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", [page for page in RUN if "```python" in page.read_text()], ids=name_of)
+def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    known = [(table, dict(table)) for table in (METRICS, MODES, TASKS)]
+    try:
+        run_snippets(page.read_text(), name_of(page))
+    finally:
+        for table, entries in known:
+            table.clear()
+            table.update(entries)
+
+
+def test_few_examples_are_not_run_and_each_has_a_reason():
+    found = {(name_of(page), reason) for page in RUN for _, reason in blocks(page.read_text(), "python") if reason}
+    assert len(found) <= MOST_NOT_RUN, sorted(found)
+    assert all(len(reason) > 10 for _, reason in found)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name == "how-to"], ids=name_of)
+def test_the_commands_of_a_page_are_commands(page):
+    for line in bertjax_commands(page.read_text()):
+        _, unknown = parse_command(line)
+        assert unknown == [], line
+
+
+def test_there_are_commands_on_the_pages():
+    assert sum(len(bertjax_commands(page.read_text())) for page in DOCS.glob("how-to/*.md")) > 20
+
+
+def text_of(page):
+    """What a page says, all cells of a notebook that are words together."""
+    if page.suffix == ".ipynb":
+        cells = json.loads(page.read_text())["cells"]
+        return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    return page.read_text()
+
+
+def problems(page, text):
+    """The links of a text that lead nowhere."""
+    for picture, target in links(text):
+        if target.startswith(("http://", "https://", "mailto:")):
+            if picture:
+                yield f"a picture from the network: {target}"
+            continue
+        path, _, anchor = target.partition("#")
+        place = (page.parent / path).resolve() if path else page
+        if not place.exists():
+            yield f"no file: {target}"
+        elif anchor and place.suffix in (".md", ".ipynb") and anchor not in anchors(source_of(place, text, page)):
+            yield f"no heading: {target}"
+
+
+def source_of(place, text, page):
+    return text if place == page else text_of(place)
+
+
+@pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS, *OTHERS], ids=name_of)
+def test_links_lead_somewhere(page):
+    assert list(problems(page, text_of(page))) == []
+
+
+def test_links_that_lead_nowhere_are_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# One `thing`, and two\n")
+    for good in ("[a](page.md#one-thing-and-two)", "[a](#one-thing-and-two)", "`[a](no.md)`", "```\n[a](no.md)\n```\n"):
+        assert list(problems(page, page.read_text() + good)) == []
+    for bad in ("[a](no.md)", "[a [b]](page.md#two)", "![a](https://example.org/a.png)", "[a](#thing)"):
+        assert len(list(problems(page, page.read_text() + bad))) == 1, bad
+
+
+def test_every_page_is_in_a_table_of_contents():
+    reached, waiting = set(), [(DOCS / "index.md").resolve()]
+    while waiting:
+        page = waiting.pop()
+        if page not in reached:
+            reached.add(page)
+            waiting += [] if page.suffix == ".ipynb" else listed(page)
+    assert {name_of(page) for page in [*PAGES, *NOTEBOOKS]} - {name_of(page) for page in reached} == set()
+
+
+def test_pages_made_of_files_say_what_the_files_say():
+    for name, page in page_sources.PAGES.items():
+        text = page_sources.expand(page, (DOCS / page).read_text())
+        body = (ROOT / name).read_text().split("\n", 1)[1]
+        assert len(text) > 0.9 * len(body)
+        assert list(problems(DOCS / page, text)) == []
+
+
+def test_links_out_of_the_pages_become_links_to_pages():
+    text = "[a](../../README.md#how-fast) [b](../tasks.md) ![c [d]](../heads.png) [e](../../experiments)"
+    found = page_sources.expand("how-to/x.md", text)
+    assert found == "[a](../project/readme.md#how-fast) [b](../tasks.md) ![c [d]](../heads.png) e"
+
+
+def public():
+    """Every public name by the doors themselves: of the front door, the rooms, and the modules that they offer."""
+    doors = ["bertjax", *(f"bertjax.{room}" for room in sorted(bertjax._ROOMS))]
+    for path in [*doors, "bertjax.errors", "bertjax.machine"]:
+        module = importlib.import_module(path)
+        names = getattr(module, "__all__", None) or defined_in(module)
+        for name in names:
+            value = getattr(module, name)
+            yield f"{path}.{name}", value
+            if inspect.ismodule(value) and (path == "bertjax" or name not in public_names.ON_THEIR_OWN):
+                inner = getattr(value, "__all__", None) or defined_in(value)
+                yield from ((f"{path}.{name}.{one}", getattr(value, one)) for one in inner)
+
+
+def defined_in(module):
+    return [
+        name
+        for name, value in vars(module).items()
+        if name[0] != "_" and getattr(value, "__module__", None) == module.__name__ and callable(value)
+        if inspect.isclass(value) or hasattr(value, "__code__") or hasattr(value, "__wrapped__")
+    ]
+
+
+def test_no_public_name_is_missing_in_the_reference():
+    pages = public_names.pages(DOCS / "reference")
+    assert all(f"<!-- reference of {path} -->" in page.read_text() for path, page in pages.items())
+    text = {path: public_names.page_text(path) for path in pages}
+    described = {path: home for name, home in public_names.all_names() for path in [name.path]}
+    for path, value in public():
+        assert path in described, path
+        home = described[path]
+        assert inspect.ismodule(value) or home.value is value or home.value == value, path
+        where = [page for page, words in text.items() if f":: {home.path}\n" in words or is_data(home, words)]
+        assert len(where) == 1, (path, home.path, where)
+
+
+def is_data(home, words):
+    room, _, name = home.path.rpartition(".")
+    return f".. py:data:: {name}\n   :module: {room}\n" in words
+
+
+def test_every_public_name_says_what_it_is():
+    assert [home.path for _, home in public_names.all_names() if not home.summary] == []
+
+
+def parsers(parser):
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for one in action.choices.values():
+                yield from parsers(one)
+
+
+def test_every_command_and_option_is_in_the_reference():
+    assert "<!-- reference of the commands -->" in (DOCS / "reference" / "commands.md").read_text()
+    text = command_pages.commands_text()
+    every = list(parsers(parser_of_commands()))[1:]
+    assert len(every) > 14
+    for parser in every:
+        section = text.partition(f"## {parser.prog}\n")[2].partition("\n## ")[0]
+        assert section, parser.prog
+        for action in [] if command_pages.takes_commands(parser) else parser._actions:
+            assert all(f"`{option}`" in section for option in action.option_strings), (parser.prog, action.dest)
+    assert "%(" not in text
+    assert "%%" not in text
+    assert [target for _, target in links(text) if target[1:] not in anchors(text)] == []
