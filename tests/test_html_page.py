@@ -177,7 +177,11 @@ def test_a_browser_that_cannot_unpack_the_charts_gets_one_line(browser, results,
 
 
 @browser_needed
-@pytest.mark.parametrize("damage", [lambda packed: packed[:-400], lambda packed: f"?{packed}", lambda packed: ""])
+@pytest.mark.parametrize(
+    "damage",
+    [lambda packed: packed[:-400], lambda packed: f"?{packed}", lambda packed: ""],
+    ids=["shortened", "not base64", "empty"],
+)
 def test_a_page_whose_charts_are_damaged_says_so(browser, results, tmp_path, damage):
     page, start = make_page(read_results(results)), '<script type="text/plain" id="plotly">'
     before, after = page.split(start)

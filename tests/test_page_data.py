@@ -8,6 +8,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bertjax.errors import OutputError
@@ -65,6 +66,26 @@ def test_a_page_of_a_thousand_examples_and_144_heads_stays_below_5_mb(tmp_path, 
     assert 1_000_000 < size < 5_000_000
     packed = pack_attention(saved)
     assert 1 <= len(packed["samples"]) <= packed["kept"] == 2
+
+
+def test_packed_attention_gives_back_the_weights_of_every_run(results):
+    saved = read_results(results)
+    packed, arrays = pack_attention(saved), saved.attention
+    assert packed["first_layers"][0] == 0 < max(packed["first_layers"])
+    for number, sample in enumerate(packed["samples"]):
+        for text, content in enumerate(sample["texts"]):
+            weights = arrays[f"weights_{number}_{text}"]
+            stored = np.frombuffer(gzip.decompress(base64.b64decode(content["weights"])), np.uint8)
+            stored = stored.reshape(-1, *weights.shape[2:])  # layers of all runs
+            base, begin = stored[: weights.shape[1]], 0
+            for run, first in enumerate(packed["first_layers"]):
+                end = begin + weights.shape[1] - first
+                steps = base.copy()
+                if run:
+                    steps[first:] += stored[begin:end]
+                assert np.abs(steps / 255 - weights[run]).max() <= 0.5 / 255 + 1e-6
+                begin = end
+            assert begin == len(stored)
 
 
 def test_attention_that_does_not_fit_is_left_out_but_for_the_first(results):

@@ -161,7 +161,8 @@ BUDGET = 3_000_000  # characters
 def pack_attention(saved: Contents, budget: int = BUDGET) -> dict[str, Any]:
     """Tokens and attention weights of the kept examples, base and ablated.
 
-    An ablated run is stored from the first layer where it differs from the base; below that layer they are equal.
+    An ablated run is stored from the first layer where it differs from the base; below that layer they are equal. What
+    is stored of it is its difference from the base in steps of 1/255, modulo 256, which compresses better.
 
     Returns: `runs`: names, the base first; `first_layers`: the first stored layer of each run; `kept`: the number of
         examples in the file; `samples`: for each example its number, and for each of its texts the tokens and the
@@ -181,10 +182,10 @@ def pack_attention(saved: Contents, budget: int = BUDGET) -> dict[str, Any]:
     for sample, number in enumerate(numbers):
         packed = {"example": number, "texts": []}
         for text in range(saved.texts):
-            weights = arrays[f"weights_{sample}_{text}"]
-            parts = [_bytes(weights[run, first_layer:]) for run, first_layer in enumerate(first_layers)]
+            base, *ablated = _steps(arrays[f"weights_{sample}_{text}"])
+            parts = [base, *[run[first:] - base[first:] for run, first in zip(ablated, first_layers[1:], strict=True)]]
             tokens = [str(token) for token in arrays[f"tokens_{sample}_{text}"]]
-            packed["texts"].append({"tokens": tokens, "weights": _pack(b"".join(parts))})
+            packed["texts"].append({"tokens": tokens, "weights": _pack(b"".join(part.tobytes() for part in parts))})
         size = sum(len(packed_text["weights"]) for packed_text in packed["texts"])
         if samples and size > budget:
             break
@@ -193,9 +194,10 @@ def pack_attention(saved: Contents, budget: int = BUDGET) -> dict[str, Any]:
     return {"runs": runs, "first_layers": first_layers, "kept": len(numbers), "samples": samples}
 
 
-def _bytes(weights: Float[np.ndarray, "layers heads query key"]) -> bytes:
-    steps: UInt8[np.ndarray, "layers heads query key"] = np.round(255 * weights).clip(0, 255).astype(np.uint8)
-    return steps.tobytes()
+def _steps(
+    weights: Float[np.ndarray, "runs layers heads query key"],
+) -> UInt8[np.ndarray, "runs layers heads query key"]:
+    return np.round(255 * weights).clip(0, 255).astype(np.uint8)
 
 
 def _pack(content: bytes) -> str:

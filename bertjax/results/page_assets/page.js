@@ -258,13 +258,16 @@
     if (!unpacked.has(packed)) unpacked.set(packed, await unpack(packed));
     return unpacked.get(packed);
   }
+  // An ablated run is kept from its first ablated layer on, below which it is the base, as differences from the base.
   function weightsOf(steps, run, layer, head, tokens) {
     const { first_layers: firsts } = data.attention, { layers, heads } = data.model;
-    const from = layer < firsts[run] ? 0 : run; // below the first ablated layer it is the base
-    const before = firsts.slice(0, from).reduce((sum, first) => sum + layers - first, 0);
-    const start = (((before + layer - firsts[from]) * heads) + head) * tokens * tokens;
-    return Array.from({ length: tokens }, (_, query) =>
-      Array.from(steps.subarray(start + query * tokens, start + (query + 1) * tokens), step => step / 255));
+    const kept = one => {
+      const before = firsts.slice(0, one).reduce((sum, first) => sum + layers - first, 0);
+      return steps.subarray((((before + layer - firsts[one]) * heads) + head) * tokens * tokens);
+    };
+    const base = kept(0), differences = run && layer >= firsts[run] ? kept(run) : null;
+    const weight = place => (base[place] + (differences ? differences[place] : 0)) % 256 / 255;
+    return Array.from({ length: tokens }, (_, query) => Array.from({ length: tokens }, (_, key) => weight(query * tokens + key)));
   }
 
   // Why there is one panel alone.
