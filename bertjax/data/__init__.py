@@ -27,12 +27,10 @@ from bertjax.data.tasks import (
 )
 from bertjax.data.tfds_glue import prepare
 from bertjax.data.tokenizer import Encoding, Tokenizer, batches_by_length, collate
-from bertjax.data.vocabularies import LARGEST_ID
 
 __all__ = [
     "CONTRASTS",
     "CUSTOM",
-    "LARGEST_ID",
     "MARKS",
     "MASKED",
     "SAMPLE",
