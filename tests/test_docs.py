@@ -31,6 +31,7 @@ from tests.pages import (
 page_sources = import_extension("page_sources")
 public_names = import_extension("public_names")
 command_pages = import_extension("command_pages")
+check_site = import_extension("check_site")
 
 PAGES = sorted(DOCS.glob("**/*.md"))
 NOTEBOOKS = sorted(DOCS.glob("**/*.ipynb"))
@@ -204,3 +205,24 @@ def test_every_command_and_option_is_in_the_reference():
     assert "%(" not in text
     assert "%%" not in text
     assert [target for _, target in links(text) if target[1:] not in anchors(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ('<a href="b.html#there">x</a><img src="p.png"><a href="https://example.org">x</a>', None),
+        ('<a href="c.html">x</a>', "a.html: no file c.html"),
+        ('<a href="b.html#nowhere">x</a>', "a.html: no place b.html#nowhere"),
+        ('<script src="https://example.org/x.js"></script>', "a.html: loads https://example.org/x.js"),
+        ('<link rel="stylesheet" href="//example.org/x.css">', "a.html: loads //example.org/x.css"),
+        ('<img src="q.png">', "a.html: no file q.png"),
+    ],
+)
+def test_a_site_that_does_not_hold_together_is_found(body, line, tmp_path):
+    (tmp_path / "a.html").write_text(body)
+    (tmp_path / "b.html").write_text('<p id="there">')
+    (tmp_path / "p.png").write_bytes(b"")
+    (tmp_path / "x.css").write_text("p { background: url(p.png) }")
+    assert check_site.problems(tmp_path) == ([line] if line else [])
+    (tmp_path / "x.css").write_text("p { background: url('https://example.org/p.png') }")
+    assert "x.css: loads from the network" in check_site.problems(tmp_path)

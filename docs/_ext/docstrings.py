@@ -8,13 +8,9 @@ from sphinx.application import Sphinx
 from sphinx.util.inspect import stringify_signature
 
 RETURNS = re.compile(r"(Returns|Yields):\s*(.*)")
-# Types whose names are long and say nothing to readers.
-SHORTER = (
-    ("Array | ndarray | bool | number | bool | int | float | complex", "ArrayLike"),
-    ("jaxlib._jax.Array", "Array"),
-    ("jax.Array", "Array"),
-    ("~", ""),
-)
+# Where types come from says nothing to readers; bertjax's own become links.
+FROM = re.compile(r"~?(?:jaxlib\._jax|jax|jaxtyping|numpy|pathlib|collections\.abc|typing|builtins)\.(?=\w)")
+ARRAY_LIKE = "Array | ndarray | bool | number | bool | int | float | complex"
 
 
 def returns_as_field(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
@@ -44,10 +40,12 @@ def shorten_signature(
         own = inspect.signature(value.__init__)
         own = own.replace(parameters=list(own.parameters.values())[1:], return_annotation=inspect.Signature.empty)
         signature = stringify_signature(own, unqualified_typehints=True)
-    for long, short in SHORTER:
-        signature = signature and signature.replace(long, short)
-        returns = returns and returns.replace(long, short)
-    return signature, returns
+    return shorten(signature), shorten(returns)
+
+
+def shorten(types: str | None) -> str | None:
+    """Types by their names alone."""
+    return types and FROM.sub("", types).replace(ARRAY_LIKE, "ArrayLike")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
