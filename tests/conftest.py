@@ -50,6 +50,7 @@ MOST_MAPPINGS = 25_000
 LONGEST = (
     *("test_distributed.py", "test_readme.py", "test_disabling.py", "test_family_engine.py", "test_notebook.py"),
     "test_sharding.py",
+    "test_docs.py",
 )
 
 
