@@ -83,8 +83,8 @@ def test_views_of_pytorch(model, batch):
 @pytest.fixture
 def tokenizer():
     """One of transformers, whose words are a and b."""
-    transformers = pytest.importorskip("transformers")
     import tokenizers
+    import transformers
 
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel({word: n for n, word in enumerate(words)}, "[UNK]"))
