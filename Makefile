@@ -27,7 +27,7 @@ help:
 	@echo "make bench-gpu  parity, benchmarks and kernel times on an NVIDIA GPU (half an hour)"
 	@echo "make dist    build wheel and source distribution, check both, install and try each"
 	@echo "make smoke   install the wheel for one Python (PYTHON=python3.13) and try it"
-	@echo "make docs    build the documentation (build/docs/index.html)"
+	@echo "make docs    build the documentation (build/docs/html/index.html)"
 	@echo "make lint    format check, lint, types"
 	@echo "make format  format the code"
 	@echo "make clean   remove the virtual environments"
@@ -87,6 +87,19 @@ $(VENV)-gpu/.made: setup.cfg $(CONSTRAINTS_FILE) requirements-weights.txt
 
 bench-gpu: $(VENV)-gpu/.made
 	$(VENV)-gpu/bin/python -m benchmarks.gpu --output build/gpu $(BENCH)
+
+# Sphinx and twine want different versions of docutils: an environment of its own.
+$(VENV)-docs/.made: setup.cfg docs/requirements.txt
+	$(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/python -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS) --editable .
+	$(VENV)-docs/bin/python -m pip --disable-pip-version-check install --quiet -r docs/requirements.txt
+	@touch $@
+
+docs: $(VENV)-docs/.made
+	rm -rf build/docs
+	$(VENV)-docs/bin/sphinx-build -q -W --keep-going -b html -d build/docs/doctrees docs build/docs/html
+	$(VENV)-docs/bin/python docs/_ext/check_site.py build/docs/html
+	@echo "open build/docs/html/index.html"
 
 $(VENV)-dist/.made: setup.cfg $(CONSTRAINTS_FILE)
 	$(PYTHON) -m venv $(VENV)-dist

@@ -15,8 +15,8 @@ ROOT = Path(__file__).parent.parent
 SETTINGS = configparser.ConfigParser()
 SETTINGS.read(ROOT / "setup.cfg")
 PYTHONS = ("3.11", "3.12", "3.13")
-# Of these the pinned sets have none: they are for devices that the machine may not have, or make the site.
-ELSEWHERE = ("cuda", "tpu")
+# For devices that the machine may not have, and for the site, whose versions are in docs/requirements.txt.
+ELSEWHERE = ("cuda", "tpu", "docs")
 
 
 def requirements(*extras):
@@ -42,6 +42,12 @@ def test_the_pinned_versions_are_of_all_that_is_asked_for_and_allowed(python):
     extras = [name for name in SETTINGS["options.extras_require"] if name not in ELSEWHERE]
     assert len(extras) > 6
     for one in wanted(python, *extras):
+        assert pinned[canonicalize_name(one.name)] in one.specifier, one
+
+
+def test_the_pinned_versions_of_the_site_are_allowed():
+    pinned = pins("docs/requirements.txt")
+    for one in requirements("docs")[len(requirements()) :]:
         assert pinned[canonicalize_name(one.name)] in one.specifier, one
 
 
