@@ -108,6 +108,16 @@ def test_a_head_mask_of_five_axes_is_fixed_edges(twins):
     assert apart(theirs, model(batch), batch) > 1e-6
 
 
+def put(index, value):
+    """A hook of TransformerLens that puts a value, or a function's of what is there, at an index."""
+
+    def hook(values, point):
+        values[index] = value(values, point) if callable(value) else value
+        return values
+
+    return hook
+
+
 def test_hooks_of_transformer_lens(read, twins):
     names, printed = read("transformer-lens")
     assert [printed.pop(f"cached {point}") for point in ("hook_z", "hook_pattern")] == [["True"]] * 2
@@ -123,13 +133,6 @@ def test_hooks_of_transformer_lens(read, twins):
         where = real if point != "pattern" else np.broadcast_to(real[:, None], (4, 3, 7))
         for layer in range(2):
             assert largest_difference(ours[layer], cache[f"blocks.{layer}.attn.hook_{point}"], where) < CLOSE
-
-    def put(index, value):
-        def hook(values, point):
-            values[index] = value(values, point) if callable(value) else value
-            return values
-
-        return hook
 
     every, head, real = slice(None), (slice(None), slice(None), 2), batch["attention_mask"][:, None].double()
     cases = {
