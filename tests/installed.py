@@ -21,7 +21,7 @@ NOT_WITH_IT = ("torch", "tensorflow", "tensorflow_datasets", "transformers", "da
 # Each stage of the way from a checkpoint to a page, in about two minutes.
 TESTS = (
     *("test_model.py", "test_data.py", "test_plan.py", "test_packing.py", "test_main_call.py", "test_metrics.py"),
-    *("test_intervals.py", "test_significance.py", "test_page_data.py", "test_own_metrics.py", "test_plain_install.py"),
+    *("test_intervals.py", "test_jackknife.py", "test_page_data.py", "test_own_metrics.py", "test_plain_install.py"),
 )
 
 ABOUT = f"""
