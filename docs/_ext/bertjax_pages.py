@@ -6,6 +6,7 @@ from typing import Any
 
 from page_sources import MARK, expand
 from public_names import homes
+from pygments.lexers import BashLexer
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
@@ -53,7 +54,8 @@ def forget_files_without_code(app: Sphinx) -> list[Any]:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Connect."""
+    """Connect; commands are shown without a prompt, without which the lexer of consoles takes them for output."""
+    app.add_lexer("console", BashLexer)
     app.connect("source-read", fill)
     app.connect("html-page-context", link_back)
     app.connect("html-collect-pages", forget_files_without_code, priority=400)

@@ -93,7 +93,7 @@ def draw_packing() -> str:
         parts.append(text(left, caption, f"{used} of {len(rows) * slots} slots hold a token"))
         left += wide + 40
     row, cell = packed[1], 9.5
-    parts += [text(left, 24, "who sees whom in the second", bold=True)]
+    parts += [text(left, 24, "attention in the second row", bold=True)]
     parts.append(box(left, top, slots * cell, slots * cell, "#f1f3f5", PALE))
     start = 0.0
     for member in row:
@@ -101,7 +101,7 @@ def draw_packing() -> str:
         parts.append(box(left + start, top + start, size, size, TEXTS[member]))
         start += size
     parts.append(text(left, caption, "query down, key across"))
-    return svg(left + 230, caption + 24, "Texts padded and packed", parts)
+    return svg(left + 250, caption + 24, "Texts padded and packed", parts)
 
 
 if __name__ == "__main__":
