@@ -57,12 +57,13 @@ def commands(text, *languages):
 
 
 def bertjax_commands(text):
-    """The calls of the `bertjax` command in blocks of shell: lines that begin with it, and others' arguments.
+    """The calls of the `bertjax` command in blocks of shell, fenced or indented, also as arguments of other commands.
 
     As in `srun bertjax ablate ...` or `ssh host "bertjax ablate ..."`.
     """
     found = []
-    for line in commands(text, "console", "bash", "sh", "shell"):
+    indented = [line.strip() for line in re.findall(r"^    (?:bertjax .*)$", text, re.MULTILINE) if " ... " not in line]
+    for line in [*commands(text, "console", "bash", "sh", "shell"), *indented]:
         line = line.partition(" #")[0]
         if line.startswith("bertjax "):
             found.append(line.partition(" ")[2])
