@@ -26,6 +26,7 @@ from tests.pages import (
     listed,
     parse_command,
     run_snippets,
+    snippets,
 )
 
 page_sources = import_extension("page_sources")
@@ -44,17 +45,18 @@ def name_of(page):
     return page.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("page", [page for page in RUN if "```python" in page.read_text()], ids=name_of)
+@pytest.mark.parametrize("page", [page for page in RUN if snippets(page.read_text())], ids=name_of)
 def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     known = [(table, dict(table)) for table in (METRICS, MODES, TASKS)]
     try:
-        run_snippets(page.read_text(), name_of(page))
+        names = run_snippets(page.read_text(), name_of(page))
     finally:
         for table, entries in known:
             table.clear()
             table.update(entries)
+    assert "bertjax" in names, "no example of the page was run"
 
 
 def test_few_examples_are_not_run_and_each_has_a_reason():
