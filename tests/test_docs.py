@@ -136,9 +136,9 @@ def test_pages_made_of_files_say_what_the_files_say():
 
 
 def test_links_out_of_the_pages_become_links_to_pages():
-    text = "[a](../../README.md#how-fast) [b](../tasks.md) ![c [d]](../heads.png) [e](../../experiments)"
+    text = "[a](../../README.md#how-fast) [b](../guides/tasks.md) ![c [d]](../heads.png) [e](../../experiments)"
     found = page_sources.expand("how-to/x.md", text)
-    assert found == "[a](../project/readme.md#how-fast) [b](../tasks.md) ![c [d]](../heads.png) e"
+    assert found == "[a](../project/readme.md#how-fast) [b](../guides/tasks.md) ![c [d]](../heads.png) e"
 
 
 def public():

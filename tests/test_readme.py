@@ -22,7 +22,7 @@ from tests.workshop import SENTENCES, make_classifier, write_pairs
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 COMMANDS = commands(README)
-FAMILIES_PAGE = (ROOT / "docs" / "families.md").read_text()
+FAMILIES_PAGE = (ROOT / "docs" / "guides" / "families.md").read_text()
 
 
 @pytest.mark.parametrize("line", re.findall(r"^bertjax (?:ablate|parity) .*", FAMILIES_PAGE, re.MULTILINE))

@@ -1,8 +1,8 @@
 """What precedes and what follows attention in a layer: the one place that says it.
 
 Three forms of a layer read it: `encoder.Layer`, which keeps all that happens inside, `packed_layer`, which computes
-many runs at once, and training, which drops units. What a layer computes is said by its `LayerKind`; docs/families.md
-says which families differ in what.
+many runs at once, and training, which drops units. What a layer computes is said by its `LayerKind`;
+docs/guides/families.md says which families differ in what.
 """
 
 from collections.abc import Callable

@@ -26,8 +26,8 @@ class Results(Contents):
     def to_pandas(self) -> "pandas.DataFrame":
         """A `pandas.DataFrame` with a row for each ablation and metric.
 
-        The columns are those of `results.parquet`, described in docs/results.md: `name`, `layer`, `head`, `heads`,
-        `metric`, `main`, `score`, `difference` with its interval `low` to `high`, `p`, `q` and others.
+        The columns are those of `results.parquet`, described in docs/guides/results.md: `name`, `layer`, `head`,
+        `heads`, `metric`, `main`, `score`, `difference` with its interval `low` to `high`, `p`, `q` and others.
 
         Raises:
             MissingDependencyError: pandas is not installed.

@@ -1,6 +1,6 @@
 """One row for each ablation and metric: the content of `results.parquet`, CSV, JSON, Markdown and the page.
 
-The columns are documented in `docs/results.md`; changing their meaning requires a new `SCHEMA`.
+The columns are documented in `docs/guides/results.md`; changing their meaning requires a new `SCHEMA`.
 """
 
 import math
@@ -37,7 +37,7 @@ def _optional(kind: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One ablation by one metric; undefined or inapplicable values are None. docs/results.md describes each column."""
+    """One ablation by one metric; undefined or inapplicable values are None. docs/guides/results.md has each column."""
 
     name: str = _column("string")
     layer: int | None = _optional("int32")
