@@ -218,7 +218,7 @@ LINES = {
     "line 3: it lacks label, first": '{"id": 2}',
     "line 3: first must be a text, found a number": '{"id": 2, "label": 1, "first": 3}',
     "line 3: label must be the number of a class": '{"id": 2, "label": 0.5, "first": "a"}',
-    "line 3: nested deeper": "[" * 1000,
+    "line 3: nested deeper": "[" * 100_000,
 }
 
 

@@ -181,7 +181,7 @@ def test_an_index_that_does_not_fit_its_shards_is_refused(
         (b"\xff", "not UTF-8"),
         (b"{}", "not an index of shards"),
         (b'{"weight_map": {"a": "' + b"x" * 300 + b'"}}', "File name too long"),
-        (b'{"weight_map":' * 5_000, "nested deeper"),
+        (b'{"weight_map":' * 100_000, "nested deeper"),
     ],
 )
 def test_a_broken_index_is_refused(tmp_path: Path, content: bytes, says: str) -> None:

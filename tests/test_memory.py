@@ -16,7 +16,7 @@ from bertjax.engine import run as engine
 from bertjax.engine import schedule, sizes
 from bertjax.engine.distributed.sharding import AXIS
 from bertjax.engine.plan import make_plan
-from bertjax.engine.schedule import blocks_alive
+from bertjax.engine.schedule import Rehearsal
 from bertjax.engine.sizes import Blocks, fit_blocks, most_blocks, sweep_bytes
 from bertjax.engine.sweep_input import make_sweep_input
 from bertjax.errors import InputError
@@ -123,8 +123,9 @@ def test_a_rehearsal_holds_as_many_blocks_as_the_sweep(make, rng, monkeypatch):
     examples = encodings(DEEP, rng, [16] * 12)
     engine.sweep(model, examples, ablations, readouts.logits, row_length=16, tokens_at_once=200)
     monkeypatch.undo()
-    alive = blocks_alive(DEEP, make_plan(DEEP, ablations), Blocks(1, 12), True, sizes.STEPS_OF_PART["cpu"])
-    assert most[0] - 1 <= alive <= most[0] + 1 < most_blocks(6, 12)
+    rehearsal = Rehearsal(DEEP, make_plan(DEEP, ablations), Blocks(1, 12))
+    rehearsal.run(12, sizes.STEPS_OF_PART["cpu"])
+    assert most[0] - 1 <= rehearsal.most <= most[0] + 1 < most_blocks(6, 12)
 
 
 def test_amounts_of_memory():

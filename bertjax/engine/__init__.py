@@ -2,7 +2,7 @@
 
 from bertjax.engine import compiled_steps, plain
 from bertjax.engine.blocks import BlockRunner
-from bertjax.engine.costs import Estimate, estimate, measure_rate, price
+from bertjax.engine.costs import Estimate, estimate, estimate_with_sizes, price
 from bertjax.engine.distributed import processes
 from bertjax.engine.distributed.processes import gather
 from bertjax.engine.distributed.sharding import AXIS, BATCH, SPLIT, WHOLE, make_mesh, place_on_mesh
@@ -65,6 +65,7 @@ __all__ = [
     "divide_examples",
     "end_process",
     "estimate",
+    "estimate_with_sizes",
     "find_differences",
     "first_fit",
     "gather",
@@ -74,7 +75,6 @@ __all__ = [
     "make_plan",
     "make_runner",
     "make_sweep_input",
-    "measure_rate",
     "memory_in_use",
     "open_journal",
     "pack",

@@ -5,10 +5,13 @@ the hidden states' width, F the feed-forward layer's and S the tokens that it is
 values 6 E^2, scores and mixing 4 S E, output projection 2 E^2, feed-forward 4 E F, or 6 E F where it is gated.
 Vectors of positions count 2 S' E for each of their two products, with S' the distances that there are; uniform
 weights under a window 2 S E.
+
+Seconds are told from no operations: each kind of step that the plan takes is run a few times, and counted.
 """
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import astuple, dataclass, replace
 from statistics import median
 from typing import Any
@@ -21,10 +24,18 @@ from jaxtyping import Array, Int
 from bertjax import arguments
 from bertjax.checkpoints import BertConfig, LayerKind
 from bertjax.data import Tokenizer
-from bertjax.engine.blocks import BlockRunner, Slot, Step, branch_share, feed_forward_flops, is_worth_branching
-from bertjax.engine.plan import Plan
+from bertjax.engine.blocks import (
+    BlockRunner,
+    Slot,
+    Step,
+    branch_share,
+    feed_forward_flops,
+    is_worth_branching,
+    whole_source,
+)
+from bertjax.engine.plan import Node, Plan
 from bertjax.engine.run import make_runner, runner_bytes
-from bertjax.engine.schedule import blocks_alive
+from bertjax.engine.schedule import Rehearsal
 from bertjax.engine.sizes import Blocks, Sizes, choose_sizes, memory_in_use
 from bertjax.engine.sweep_input import Combine, Examples, SweepInput, make_sweep_input
 from bertjax.interventions import Ablation, Readout
@@ -203,7 +214,8 @@ def price(
     )
 
 
-TIMED_STEPS = 5
+TIMED_STEPS = 3
+LONGEST_REHEARSAL = 20_000  # steps that are gone through to count them: a second or two
 
 
 @dataclass(frozen=True)
@@ -218,9 +230,9 @@ class Estimate:
         blocks: the pieces in which it is computed.
         peak_bytes: resident memory (of the process, or of an accelerator) at most.
         output_bytes: of all outputs.
-        rate: operations a second, measured with one layer.
-        seconds, plain_seconds: what the sweep, and a full pass for each ablation, take at that rate; compilation and
-            loading come on top.
+        rate: operations a second of all steps.
+        seconds: what the sweep takes: each kind of step was timed, and counted. Compilation and loading come on top.
+        plain_seconds: what a full pass for each ablation would take at the same rate.
     """
 
     cost: Cost
@@ -253,7 +265,7 @@ def estimate(
     attention: str = "auto",
     tokenizer: Tokenizer | None = None,
 ) -> Estimate:
-    """What `bertjax.sweep` would cost with the same arguments; one layer is run to measure the device's rate.
+    """What `bertjax.sweep` would cost with the same arguments; each kind of step is run a few times.
 
     Raises:
         InputError: examples that do not fit the model, or too little memory.
@@ -275,11 +287,11 @@ def estimate(
         attention=attention,
         tokenizer=tokenizer,
     )
-    return _estimate(sweep_input, choose_sizes(sweep_input, memory=read_budget(memory)))
+    return estimate_with_sizes(sweep_input, choose_sizes(sweep_input, memory=read_budget(memory)))
 
 
-def _estimate(sweep_input: SweepInput, sizes: Sizes) -> Estimate:
-    """The price of a sweep in pieces of known sizes."""
+def estimate_with_sizes(sweep_input: SweepInput, sizes: Sizes) -> Estimate:
+    """The price of a sweep in pieces of known sizes (`choose_sizes`)."""
     config = sweep_input.model.config
     in_use = memory_in_use()  # before anything is compiled, which `runner_bytes` counts
     runner, texts, plan = make_runner(sweep_input, sizes), sweep_input.texts, sweep_input.plan
@@ -297,9 +309,11 @@ def _estimate(sweep_input: SweepInput, sizes: Sizes) -> Estimate:
     )
     reading = (len(plan.ablations) + 1) * asked * reading_flops(sweep_input)
     cost = replace(cost, flops=cost.flops + reading, necessary=cost.necessary + reading, plain=cost.plain + reading)
-    rate = measure_rate(runner)
-    donors = "donor" in plan.replacements()
-    alive = None if donors else blocks_alive(config, plan, sizes.blocks, runner.short_last, sizes.steps_of_part)
+    trial, whole = rehearse(runner, sizes.steps_of_part)
+    alive = None if plan.donated or not whole else trial.most
+    peak_bytes = in_use + runner_bytes(runner, sweep_input, alive) + 2 * sweep_input.output_bytes
+    seconds = time_steps(trial)
+    rate = cost.flops / seconds
     return Estimate(
         cost=cost,
         ablations=len(plan.ablations),
@@ -310,10 +324,10 @@ def _estimate(sweep_input: SweepInput, sizes: Sizes) -> Estimate:
         row_length=sizes.row_length,
         filled=packed.filled,
         blocks=sizes.blocks,
-        peak_bytes=in_use + runner_bytes(runner, sweep_input, alive) + 2 * sweep_input.output_bytes,
+        peak_bytes=peak_bytes,
         output_bytes=sweep_input.output_bytes,
         rate=rate,
-        seconds=cost.flops / rate,
+        seconds=seconds,
         plain_seconds=cost.plain / rate,
     )
 
@@ -335,17 +349,124 @@ def reading_flops(sweep_input: SweepInput) -> float:
     return float((counted or {}).get("flops", 0.0))
 
 
-def measure_rate(runner: BlockRunner) -> float:
-    """Operations a second of the first layer on one block: a median."""
-    root, runs, row_length = runner.plan.root, runner.blocks.runs, runner.packed.row_length
-    block = runner.embed([0] * runs)
-    steps = [Step(Slot(block, index, root, 0), root, ()) for index in range(runs)]
-    seconds = []
-    for _ in range(TIMED_STEPS + 1):
-        started = time.perf_counter()
-        runner.advance(0, steps).block_until_ready()
-        seconds.append(time.perf_counter() - started)
-    tokens = float(runs * runner.blocks.rows * row_length)
-    work = Work(last_full=1) if runner.is_short(0) else Work(full=1)
-    works, spans = [work] + [Work()] * (runner.layers - 1), spans_of_rows(runner.config, row_length)
-    return flops(works, runner.config, tokens, spans, runs * runner.blocks.rows) / median(seconds[1:])
+Again = Callable[[BlockRunner, Array], Callable[[], Any]]
+
+
+class Trial(Rehearsal):
+    """A rehearsal that remembers of each kind of step how to take it again, so that it can be timed.
+
+    Steps are of one kind where the same compiled program takes them.
+
+    Args:
+        runner: whose steps they are.
+    """
+
+    def __init__(self, runner: BlockRunner):
+        super().__init__(runner.config, runner.plan, runner.blocks, short_last=runner.short_last)
+        self.runner = runner
+        self.kinds: dict[Hashable, Again] = {}
+        self.counts: Counter[Hashable] = Counter()
+
+    def multiply(self, times: int) -> None:
+        """As if all that was gone through had been gone through so many times."""
+        self.counts = Counter({kind: times * count for kind, count in self.counts.items()})
+
+    def _note(self, again: Again, *kind: Hashable) -> None:
+        self.kinds.setdefault(kind, again)
+        self.counts[kind] += 1
+
+    def _layer(self, layer: int) -> tuple[Hashable, ...]:
+        """What the programs of a layer depend on."""
+        plan, kind = self.plan, self.config.architecture.layers[layer]
+        return kind, self.is_short(layer), plan.places(layer), plan.changes_outputs(layer)
+
+    def _picked(self, chunks: Sequence[int]) -> int:
+        """At how many tokens of a row the readout is taken, where it is taken at some."""
+        runner = self.runner
+        return 0 if runner.picks is None else int(runner.picked(runner.where(chunks))[0].shape[-1])
+
+    def take_donors(self, chunks: range) -> None:
+        """All that donors need."""
+        if self.plan.donated:
+
+            def again(runner: BlockRunner, block: Array) -> Callable[[], Any]:
+                def take() -> Any:
+                    runner.take_donors(chunks)
+                    return runner.donated
+
+                return take
+
+            self._note(again, "donors")
+
+    def embed(self, chunks: Sequence[int]) -> Array:
+        """One step."""
+        self._note(lambda runner, block: lambda: runner.embed(chunks), "embed")
+        return super().embed(chunks)
+
+    def advance(self, layer: int, several: Sequence[Step]) -> Array:
+        """One step, and that which gathers its slots if they lie in several blocks."""
+        gathered, runs = int(whole_source(several) is None), self.blocks.runs
+
+        def again(runner: BlockRunner, block: Array) -> Callable[[], Array]:
+            # (In a block of one slot, or of other numbers, nothing needs to be gathered.)
+            slots = [replace(step.source, block=block, index=(n + gathered) % runs) for n, step in enumerate(several)]
+            steps = [replace(step, source=slot) for step, slot in zip(several, slots, strict=True)]
+            return lambda: runner.advance(layer, steps)
+
+        asked = self._picked([step.source.chunk for step in several]) if self.is_short(layer) else 0
+        self._note(again, "advance", self._layer(layer), gathered, any(step.changes for step in several), asked)
+        return super().advance(layer, several)
+
+    def branch(self, layer: int, parent: Slot, children: Sequence[Node]) -> Array:
+        """One step."""
+        asked = self._picked([parent.chunk]) if self.is_short(layer) else 0
+        self._note(
+            lambda runner, block: lambda: runner.branch(layer, replace(parent, block=block), children),
+            *("branch", self._layer(layer), asked),
+        )
+        return super().branch(layer, parent, children)
+
+    def read(self, hidden: Array, chunks: Sequence[int]) -> Array:
+        """One step."""
+        root = self.plan.root
+
+        def again(runner: BlockRunner, block: Array) -> Callable[[], Array]:
+            steps = [Step(Slot(block, index, root, chunk), root, ()) for index, chunk in enumerate(chunks)]
+            last = runner.advance(self.layers - 1, steps)
+            return lambda: runner.read(last, chunks)
+
+        self._note(again, "read", self._picked(chunks))
+        return super().read(hidden, chunks)
+
+
+def rehearse(runner: BlockRunner, steps_of_part: int) -> tuple[Trial, bool]:
+    """Count the steps of a whole sweep, and whether all of a group of chunks was gone through.
+
+    Of a plan that takes very many steps one chunk is, as if the blocks of each were filled by its own runs alone.
+    """
+    trial, runs = Trial(runner), runner.blocks.runs
+    whole, rest = divmod(runner.chunks, runs)
+    steps = sum(runner.plan.states()) / runs * (min(whole, 1) * runs + rest)
+    if steps > LONGEST_REHEARSAL:
+        trial.run(1, steps_of_part)
+        trial.multiply(runner.chunks)
+        return trial, False
+    if whole:
+        trial.run(runs, steps_of_part)
+        trial.multiply(whole)
+    if rest:
+        trial.run(rest, steps_of_part)
+    return trial, True
+
+
+def time_steps(trial: Trial) -> float:
+    """Seconds of all steps that were counted: of each kind the median of a few."""
+    block, total = trial.runner.embed([0]), 0.0
+    for kind, again in sorted(trial.kinds.items(), key=lambda item: item[0] != ("donors",)):  # who are asked by others
+        step, seconds = again(trial.runner, block), []
+        for _ in range(TIMED_STEPS + 1):  # the first compiles it
+            started = time.perf_counter()
+            jax.block_until_ready(step())
+            seconds.append(time.perf_counter() - started)
+        total += trial.counts[kind] * median(seconds[1:])
+    return total

@@ -251,10 +251,3 @@ class Rehearsal(Runner):
             self._alive[number] = weakref.ref(block, lambda _: self._alive.pop(number))
             self.most = max(self.most, len(self._alive))
         return block
-
-
-def blocks_alive(config: BertConfig, plan: Plan, blocks: Blocks, short_last: bool, steps_of_part: int) -> int:
-    """How many blocks of hidden states a sweep holds at most, while it goes through one group of chunks."""
-    rehearsal = Rehearsal(config, plan, blocks, short_last=short_last)
-    rehearsal.run(min(blocks.runs, 1 + plan.layers), steps_of_part)
-    return rehearsal.most

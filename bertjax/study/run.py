@@ -240,7 +240,7 @@ def _is_helper(settings: Settings) -> bool:
 
 
 def estimate_job(settings: Settings) -> Estimate:
-    """What `ablate` with these settings will cost; one layer is run to measure the device's rate.
+    """What `ablate` with these settings will cost; each kind of step is run a few times.
 
     Raises:
         BertjaxError: whatever is wrong with model, data or settings.

@@ -1,0 +1,118 @@
+"""What a plan tells beforehand: the steps that the engine will take, and the seconds that they take."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from bertjax import BertConfig, BertForMaskedLM, BertForSequenceClassification
+from bertjax.engine import costs
+from bertjax.engine import run as engine
+from bertjax.engine.blocks import BlockRunner
+from bertjax.engine.sizes import choose_sizes
+from bertjax.engine.sweep_input import make_sweep_input
+from bertjax.interventions import ablations as ab
+from bertjax.interventions import readouts
+from tests.tiny import encodings, random_model
+
+CONFIG = BertConfig(
+    vocab_size=40,
+    hidden_size=24,
+    num_hidden_layers=4,
+    num_attention_heads=12,
+    intermediate_size=8,
+    max_position_embeddings=20,
+)
+STEPS = {"embed": 1.0, "advance": 3.0, "branch": 5.0, "read": 7.0, "take_donors": 11.0}
+LENGTHS = [16, 9, 12, 7, 16, 5, 3, 16, 11, 16, 8, 16, 15, 13, 16, 14, 10, 16]  # more rows than a block has slots
+
+
+def in_places(config):
+    """Whole hidden states, queries and heads' outputs, of donors and zero, everywhere and at one span."""
+    changes = [
+        ab.Change(layer, head, mode, 1.0, place, at)
+        for layer in range(config.num_hidden_layers)
+        for head, place, mode in (
+            (0, "hidden_states", "patched"),
+            (3, "queries", "zero"),
+            (5, "head_outputs", "patched"),
+        )
+        for at in ((), (1,))
+    ]
+    return [ab.Ablation(str(number), (change,)) for number, change in enumerate(changes)]
+
+
+SWEEPS = {
+    "single heads": (lambda: ab.single_heads(CONFIG), BertForSequenceClassification, readouts.logits, ()),
+    "pairs": (lambda: ab.head_pairs(CONFIG)[::7], BertForSequenceClassification, readouts.logits, ()),
+    "five heads": (
+        lambda: ab.random_subsets(CONFIG, "zero", size=5, count=40),
+        BertForSequenceClassification,
+        readouts.logits,
+        (),
+    ),
+    "places": (lambda: in_places(CONFIG), BertForSequenceClassification, readouts.logits, ("donors", "spans")),
+    "masked words": (lambda: ab.single_heads(CONFIG), BertForMaskedLM, readouts.words, ("targets", "at")),
+}
+
+
+@pytest.fixture(params=SWEEPS)
+def asked(request, rng):
+    """The arguments of a sweep."""
+    make, cls, readout, given = SWEEPS[request.param]
+    examples = encodings(CONFIG, rng, LENGTHS)
+    first, second = np.array([[0, length - 1] for length in LENGTHS]), rng.integers(0, 40, (len(LENGTHS), 2))
+    known = {
+        "donors": encodings(CONFIG, rng, LENGTHS),
+        "spans": [rng.integers(-1, 2, length) for length in LENGTHS[:-1]] + [np.ones(LENGTHS[-1], int)],
+        "targets": second,
+        "at": first,
+    }
+    return make_sweep_input(
+        random_model(cls, CONFIG), examples, make(), readout, **{name: known[name] for name in given}
+    )
+
+
+class Clock:
+    """Time that passes in steps alone; how many of each were taken."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.taken = 0.0, Counter()
+        for name in STEPS:
+            monkeypatch.setattr(BlockRunner, name, self.timed(name, getattr(BlockRunner, name)))
+        monkeypatch.setattr(costs.time, "perf_counter", lambda: self.now)
+
+    def timed(self, name, step):
+        def with_time(runner, *arguments):
+            found = step(runner, *arguments)
+            if name != "take_donors" or runner.donors is not None:
+                self.now += STEPS[name]
+                self.taken[name] += 1
+            return found
+
+        return with_time
+
+
+def sizes_of(sweep_input):
+    return choose_sizes(sweep_input, row_length=16, tokens_at_once=200)
+
+
+def test_seconds_are_those_of_the_steps_that_the_sweep_takes(asked, monkeypatch):
+    clock, sizes = Clock(monkeypatch), sizes_of(asked)
+    told = costs.estimate_with_sizes(asked, sizes)
+    before = clock.now
+    clock.taken.clear()
+    engine.run_with_sizes(asked, sizes, lambda done, total: None)
+    assert len(clock.taken) >= 3
+    assert told.seconds == pytest.approx(clock.now - before)
+    assert told.rate == pytest.approx(told.cost.flops / told.seconds)
+    assert told.plain_seconds == pytest.approx(told.cost.plain / told.rate)
+
+
+def test_of_a_large_plan_one_chunk_tells_of_all(asked, monkeypatch):
+    monkeypatch.setattr(costs, "LONGEST_REHEARSAL", 1)
+    clock, sizes = Clock(monkeypatch), sizes_of(asked)
+    told = costs.estimate_with_sizes(asked, sizes)
+    before = clock.now
+    engine.run_with_sizes(asked, sizes, lambda done, total: None)
+    assert clock.now - before <= told.seconds < 3 * (clock.now - before)
