@@ -3,7 +3,8 @@
 Reads directories that `bertjax ablate` wrote, of any tasks and modes: what is kept are the score with nothing ablated,
 each head's change by the main metric and by the accuracy, with intervals and q, and the same of each group (BLiMP's
 paradigms). Tables: tasks and modes; rank correlations of the heads between modes of a task and between tasks in a mode,
-with intervals over heads; groups. The picture maps the changes of the accuracies. No model is needed.
+with intervals over heads; groups. The picture maps the changes of the accuracies, of a task that has none those of its
+first score in points. No model is needed.
 
     python -m experiments.several_tasks DIR DIR ... --output DIR
 
@@ -21,7 +22,7 @@ import numpy as np
 
 import bertjax
 from bertjax.errors import InputError
-from bertjax.evidence import Measure, Q, rank_correlation
+from bertjax.evidence import POINTS, Measure, Q, rank_correlation
 from bertjax.formatting import finite
 from experiments.disabling.panels import EffectPanel, draw_effect_maps
 from experiments.disabling.summary_lines import table_of
@@ -100,16 +101,32 @@ def _found(metric: Mapping[str, Any]) -> np.ndarray:
 
 
 def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
-    """The picture, from `numbers.json` alone: the changes of the accuracies in points, tasks below each other."""
+    """The picture, from `numbers.json` alone: changes in points, tasks below each other.
+
+    Raises:
+        InputError: a run has no score in points.
+    """
     results = numbers["results"]
     shape = results["layers"], results["heads"]
+    drawn = [_drawn(run) for run in results["runs"]]
+    labels = {"Accuracy" if name in ACCURACIES else metric["label"] for name, metric in drawn}
     panels = []
-    for run in results["runs"]:
-        name = next(name for name in ACCURACIES if name in run["metrics"])
-        change, found = 100 * _changes(run, name), _found(run["metrics"][name])
-        panels.append(EffectPanel(f"{run['task']}, {run['mode']}", change.reshape(shape), found.reshape(shape)))
-    texts = {"title": "Disabling one head at a time", "subtitle": results["model"], "label": "Accuracy"}
+    for run, (name, metric) in zip(results["runs"], drawn, strict=True):
+        change, found = 100 * _changes(run, name), _found(metric)
+        more = f": {metric['label']}" if len(labels) > 1 else ""
+        panels.append(EffectPanel(f"{run['task']}, {run['mode']}{more}", change.reshape(shape), found.reshape(shape)))
+    label = labels.pop() if len(labels) == 1 else "Score"
+    texts = {"title": "Disabling one head at a time", "subtitle": results["model"], "label": label}
     return {"figure": partial(draw_effect_maps, panels=panels, **texts)}
+
+
+def _drawn(run: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """The metric that the picture shows, since all panels have one scale: an accuracy, else the first in points."""
+    metrics = run["metrics"]
+    for name in [*ACCURACIES, *metrics]:
+        if name in metrics and metrics[name]["unit"] == POINTS:
+            return name, metrics[name]
+    raise InputError(f"{run['task']}, {run['mode']}: the picture is in points, and none of {', '.join(metrics)} is")
 
 
 def tables(numbers: Mapping[str, Any]) -> str:

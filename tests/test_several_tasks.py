@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import bertjax
+from bertjax.errors import InputError
 from experiments import several_tasks
 from tests.test_minimal_pairs import PAIRS
-from tests.workshop import make_masked, write_lines
+from tests.workshop import make_embedder, make_masked, write_lines, write_pairs
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,40 @@ def test_heads_that_matter_alike_are_told(ablated, tmp_path, capsys):
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("| mlm, zero | mlm, zero |"))
     found = sum(row.significant and row.difference > 0 for row in ablated["mlm", "zero"].rows_of())
     assert line == f"| mlm, zero | mlm, zero | 1.00 | {found} |"
+
+
+def test_a_task_without_an_accuracy_is_drawn_by_its_first_score_in_points(tmp_path, monkeypatch):
+    model, data = make_embedder(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 20)
+    found = {
+        mode: bertjax.ablate(model, "mrpc", data=data, mode=mode, output=tmp_path / mode, progress=False)
+        for mode in ("uniform", "zero")
+    }
+    drawn = []
+    monkeypatch.setattr(several_tasks, "draw_effect_maps", lambda path, **what: (path.touch(), drawn.append(what)))
+    assert run(found, tmp_path / "out") == 0
+    assert found["zero"].summary["metrics"][0] == "roc_auc"
+    for results, panel in zip(found.values(), drawn[0]["panels"], strict=True):
+        changes = [100 * row.difference for row in results.rows_of("roc_auc")]
+        assert panel.change.ravel() == pytest.approx(changes, rel=1e-4)
+    assert (drawn[0]["label"], drawn[0]["panels"][1].title) == ("ROC AUC", "mrpc, zero")
+
+
+def test_scores_that_differ_are_named_and_one_in_points_there_must_be():
+    def of(task, **metrics):
+        values = {"difference": [0.1], "low": [0.0], "high": [0.2], "q": [0.5], "greater_is_better": True, "base": 0.5}
+        return {"task": task, "mode": "zero", "metrics": {name: values | one for name, one in metrics.items()}}
+
+    auc, accuracy, entropy = (
+        {"label": label, "unit": unit}
+        for label, unit in (("ROC AUC", "points"), ("Word accuracy", "points"), ("Cross-entropy", "nats"))
+    )
+    numbers = {"layers": 1, "heads": 1, "model": "tiny"}
+    runs = [of("mrpc", roc_auc=auc), of("mlm", cross_entropy=entropy, word_accuracy=accuracy)]
+    drawn = several_tasks.figures({"results": numbers | {"runs": runs}})["figure"].keywords
+    assert [panel.title for panel in drawn["panels"]] == ["mrpc, zero: ROC AUC", "mlm, zero: Word accuracy"]
+    assert drawn["label"] == "Score"
+    with pytest.raises(InputError, match="mlm, zero: the picture is in points, and none of cross_entropy is"):
+        several_tasks.figures({"results": numbers | {"runs": [of("mlm", cross_entropy=entropy)]}})
 
 
 def test_results_that_do_not_belong_together_are_refused(ablated, tmp_path, capsys):

@@ -167,6 +167,28 @@ def test_the_config_is_that_of_transformers_4(tmp_path):
         overrides.uniform(config, ["1.2"])
 
 
+def test_heads_to_leave_out_are_named_as_everywhere(tmp_path):
+    model = random_model(bertjax.BertModel, make_config())
+    for place, form in enumerate((["1.2", "1.0"], [(1, 2), "1.0"], ((1, 0), (1, 2)))):
+        model.save_pretrained(tmp_path / f"{place}", without=form)
+        assert bertjax.load(tmp_path / f"{place}").config.pruned_heads == ((1, (0, 2)),)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        (["x"], "'x' names no head: give LAYER.HEAD"),
+        (["1.3"], r"names head 1\.3: there are 2 layers of 3 heads"),
+        ("1.2", "heads must be a list of heads, found the string '1.2'"),
+    ],
+)
+def test_heads_to_leave_out_that_are_none_are_refused(wrong, line, tmp_path):
+    model = random_model(bertjax.BertModel, make_config())
+    with pytest.raises(ConfigError, match=line):
+        model.save_pretrained(tmp_path / "m", without=wrong)
+    assert not (tmp_path / "m").exists()
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"1": [3]}, {"2": [0]}, {"-1": [0]}, {"1": 2}, {"1": ["x"]}, {"1": [True]}, "1.2", 7, {"1": [0.5]}],

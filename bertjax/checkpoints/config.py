@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from bertjax import arguments
 from bertjax.checkpoints.architecture import ACTIVATIONS, Architecture
 from bertjax.checkpoints.families import FAMILIES, Family, is_number, is_whole
-from bertjax.checkpoints.pruned_heads import Pruned, check_pruned, read_pruned
+from bertjax.checkpoints.pruned_heads import Pruned, check_pruned, read_heads, read_pruned
 from bertjax.checkpoints.sentence_transformers import TORCH_ACTIVATIONS, activation_of, read_score_activation
 from bertjax.errors import ConfigError, some_of
 from bertjax.json_files import read_json
@@ -206,20 +206,20 @@ class BertConfig:
         gone = dict(self.pruned_heads).get(layer, ())
         return tuple(head for head in range(self.num_attention_heads) if head not in gone)
 
-    def without_heads(self, heads: Iterable[tuple[int, int]]) -> "BertConfig":
+    def without_heads(self, heads: Iterable[str | tuple[int, int]]) -> "BertConfig":
         """The same config without some heads more.
 
         Args:
-            heads: layer and number of each.
+            heads: such as ["3.0", (2, 7)], layer and number of each.
 
         Raises:
-            ConfigError: there is no such head, or layers share its weights that keep it.
+            ConfigError: no list of heads, there is no such head, or layers share its weights that keep it.
 
         >>> BertConfig().without_heads([(3, 0)]).heads_of(3)[0]
         1
         """
         gone = {layer: {*own} for layer, own in self.pruned_heads}
-        for layer, head in heads:
+        for layer, head in read_heads(heads):
             gone.setdefault(layer, set()).add(head)
         return replace(self, pruned_heads=tuple((layer, tuple(sorted(own))) for layer, own in sorted(gone.items())))
 

@@ -4,11 +4,13 @@ A head keeps its name where others of its layer are gone: without 3.0, the first
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
 
+from bertjax import arguments
 from bertjax.checkpoints.architecture import Architecture
 from bertjax.errors import ConfigError
 
@@ -49,6 +51,28 @@ def _number(given: Any) -> int:
     if isinstance(given, bool) or not isinstance(given, int | str):
         raise TypeError
     return int(given)
+
+
+def read_heads(heads: Iterable[str | tuple[int, int]]) -> list[tuple[int, int]]:
+    """Layer and number of each head of a list, whether or not there is such a head.
+
+    Raises:
+        ConfigError: it is no list of heads.
+
+    >>> read_heads(["3.0", (2, 7)])
+    [(3, 0), (2, 7)]
+    """
+    return [_pair(head) for head in arguments.several(heads, "heads", "a list of heads", error=ConfigError)]
+
+
+def _pair(head: Any) -> tuple[int, int]:
+    try:
+        layer, number = map(index, (arguments.parse_head_name(head) or ()) if isinstance(head, str) else head)
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"{arguments.brief(head)} names no head: give LAYER.HEAD, e.g. 3.0, or a pair of whole numbers"
+        ) from None
+    return layer, number
 
 
 def check_pruned(pruned: Pruned, architecture: Architecture) -> None:

@@ -233,7 +233,7 @@ class PretrainedModel(nnx.Module):
         directory: str | Path,
         tokenizer: SavedTokenizer | None = None,
         *,
-        without: Iterable[tuple[int, int]] = (),
+        without: Iterable[str | tuple[int, int]] = (),
     ) -> None:
         """Write `config.json` and `model.safetensors`, which `transformers` (PyTorch) reads, and the tokenizer's files.
 
@@ -241,12 +241,12 @@ class PretrainedModel(nnx.Module):
             directory: made where it does not exist.
             tokenizer: saved with it. Without a tokenizer's files transformers makes one of five tokens that takes every
                 word for the unknown one, and says nothing.
-            without: layer and number of heads whose weights are not written. Such a checkpoint is smaller, and has
+            without: heads whose weights are not written, such as ["3.0", (2, 7)]. Such a checkpoint is smaller, and has
                 `pruned_heads` in its config.json as transformers wrote it up to version 4: bertjax reads it, later
                 versions of transformers do not.
 
         Raises:
-            ConfigError: a head that the model does not have, or layers share its weights that keep it.
+            ConfigError: no list of heads, one that the model does not have, or layers share its weights that keep it.
             OutputError: the directory cannot be written; what was there before stays.
         """
         directory = user_path(directory, OutputError)

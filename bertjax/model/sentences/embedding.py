@@ -117,7 +117,7 @@ class BertForSentenceEmbedding(TaskModel):
         directory: str | Path,
         tokenizer: SavedTokenizer | None = None,
         *,
-        without: Iterable[tuple[int, int]] = (),
+        without: Iterable[str | tuple[int, int]] = (),
     ) -> None:
         """Write the encoder for `transformers`, and all else that makes its vectors for sentence-transformers.
 
