@@ -59,7 +59,7 @@ def work(name: str, scale: float, job: str, journal: str | None, pipe: Connectio
     shape, rng = SHAPES[name], np.random.default_rng(0)
     model = bertjax.BertForSequenceClassification(CONFIG, jax.random.key(0))
     lengths = rng.integers(*shape.tokens, max(2, int(scale * shape.examples)), endpoint=True)
-    texts, sets = random_examples(lengths, CONFIG.vocab_size), shape.sets()
+    texts, sets = random_examples(lengths.tolist(), CONFIG.vocab_size), shape.sets()
     found: dict[str, Any] = {"sets": len(sets), "examples": len(texts)}
     started, begun = time.perf_counter(), -1.0
 

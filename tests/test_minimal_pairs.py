@@ -131,10 +131,11 @@ def test_agreement_asks_at_the_place_where_the_forms_differ(model, tmp_path):
     results = bertjax.ablate(model, "agreement", data=path, progress=False)
     assert [example["first"] for example in results.examples] == ["the cat sat on the mat", "a dog ran", "he ran home"]
     assert "1 pair skipped, whose forms differ in more than one piece" in results.summary["data"]["source"]
+    largest = max(float(np.abs(results.outputs[name]).max()) for name in ("base", "outputs"))
     for run in compare(results, results.names):
         assert run.difference < 1e-5
-        for ours, theirs in run.scores.values():
-            assert ours == pytest.approx(theirs, abs=1e-6)
+        for ours, theirs in run.scores.values():  # of differences of two outputs, which are float32
+            assert ours == pytest.approx(theirs, abs=2e-6 * largest)
 
 
 def test_sentences_serve_agreement_as_well(model, blimp):

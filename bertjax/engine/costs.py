@@ -214,7 +214,7 @@ def price(
     )
 
 
-TIMED_STEPS = 3
+TIMED_STEPS = 5
 LONGEST_REHEARSAL = 20_000  # steps that are gone through to count them: a second or two
 
 
