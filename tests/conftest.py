@@ -44,6 +44,9 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 collect_ignore = [] if importlib.util.find_spec("torch") else ["test_files.py"]
 
 
+# Tracing makes and drops many small objects, which Python's collector would look through again and again.
+gc.set_threshold(50_000, 20, 50)
+
 MOST_MAPPINGS = 25_000
 
 # Files that take a minute or more by themselves: begun first, so that no process has one left when the others end.

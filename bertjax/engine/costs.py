@@ -214,7 +214,8 @@ def price(
     )
 
 
-TIMED_STEPS = 5
+# Each kind of step is timed at least twice, and until so many seconds have gone by, at most so often.
+TIMED_STEPS, TIMED_SECONDS = 5, 0.3
 LONGEST_REHEARSAL = 20_000  # steps that are gone through to count them: a second or two
 
 
@@ -349,7 +350,8 @@ def reading_flops(sweep_input: SweepInput) -> float:
     return float((counted or {}).get("flops", 0.0))
 
 
-Again = Callable[[BlockRunner, Array], Callable[[], Any]]
+# From a block of hidden states, a step that can be taken any number of times.
+Again = Callable[[Array], Callable[[], Any]]
 
 
 class Trial(Rehearsal):
@@ -389,29 +391,26 @@ class Trial(Rehearsal):
         """All that donors need."""
         if self.plan.donated:
 
-            def again(runner: BlockRunner, block: Array) -> Callable[[], Any]:
-                def take() -> Any:
-                    runner.take_donors(chunks)
-                    return runner.donated
+            def take() -> Any:
+                self.runner.take_donors(chunks)
+                return self.runner.donated
 
-                return take
-
-            self._note(again, "donors")
+            self._note(lambda block: take, "donors")
 
     def embed(self, chunks: Sequence[int]) -> Array:
         """One step."""
-        self._note(lambda runner, block: lambda: runner.embed(chunks), "embed")
+        self._note(lambda block: lambda: self.runner.embed(chunks), "embed")
         return super().embed(chunks)
 
     def advance(self, layer: int, several: Sequence[Step]) -> Array:
         """One step, and that which gathers its slots if they lie in several blocks."""
         gathered, runs = int(whole_source(several) is None), self.blocks.runs
 
-        def again(runner: BlockRunner, block: Array) -> Callable[[], Array]:
+        def again(block: Array) -> Callable[[], Array]:
             # (In a block of one slot, or of other numbers, nothing needs to be gathered.)
             slots = [replace(step.source, block=block, index=(n + gathered) % runs) for n, step in enumerate(several)]
             steps = [replace(step, source=slot) for step, slot in zip(several, slots, strict=True)]
-            return lambda: runner.advance(layer, steps)
+            return lambda: self.runner.advance(layer, steps)
 
         asked = self._picked([step.source.chunk for step in several]) if self.is_short(layer) else 0
         self._note(again, "advance", self._layer(layer), gathered, any(step.changes for step in several), asked)
@@ -421,7 +420,7 @@ class Trial(Rehearsal):
         """One step."""
         asked = self._picked([parent.chunk]) if self.is_short(layer) else 0
         self._note(
-            lambda runner, block: lambda: runner.branch(layer, replace(parent, block=block), children),
+            lambda block: lambda: self.runner.branch(layer, replace(parent, block=block), children),
             *("branch", self._layer(layer), asked),
         )
         return super().branch(layer, parent, children)
@@ -430,10 +429,10 @@ class Trial(Rehearsal):
         """One step."""
         root = self.plan.root
 
-        def again(runner: BlockRunner, block: Array) -> Callable[[], Array]:
+        def again(block: Array) -> Callable[[], Array]:
             steps = [Step(Slot(block, index, root, chunk), root, ()) for index, chunk in enumerate(chunks)]
-            last = runner.advance(self.layers - 1, steps)
-            return lambda: runner.read(last, chunks)
+            last = self.runner.advance(self.layers - 1, steps)
+            return lambda: self.runner.read(last, chunks)
 
         self._note(again, "read", self._picked(chunks))
         return super().read(hidden, chunks)
@@ -463,10 +462,11 @@ def time_steps(trial: Trial) -> float:
     """Seconds of all steps that were counted: of each kind the median of a few."""
     block, total = trial.runner.embed([0]), 0.0
     for kind, again in sorted(trial.kinds.items(), key=lambda item: item[0] != ("donors",)):  # who are asked by others
-        step, seconds = again(trial.runner, block), []
-        for _ in range(TIMED_STEPS + 1):  # the first compiles it
+        step, seconds = again(block), list[float]()
+        jax.block_until_ready(step())  # compiles it
+        while len(seconds) < 2 or (len(seconds) < TIMED_STEPS and sum(seconds) < TIMED_SECONDS):
             started = time.perf_counter()
             jax.block_until_ready(step())
             seconds.append(time.perf_counter() - started)
-        total += trial.counts[kind] * median(seconds[1:])
+        total += trial.counts[kind] * median(seconds)
     return total
