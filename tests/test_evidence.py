@@ -29,7 +29,7 @@ def test_bootstrap_intervals_are_scipys(rng, metric):
             some = score(metric, outputs[[0, run + 1]][:, rows], labels[rows])
             return round(some[1] - some[0], 13)  # what is equal but for rounding is equal
 
-        expected, more = None, {"n_resamples": 300, "rng": np.random.default_rng(0)}
+        expected, more = None, {"n_resamples": 300, "random_state": np.random.default_rng(0)}
         for method in ("percentile", "bca"):  # of the same 300
             expected = stats.bootstrap(
                 (np.arange(len(labels)),),

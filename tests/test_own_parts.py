@@ -58,7 +58,7 @@ def test_a_metric_of_ones_own_is_weighed(rng, own, like):
         n_resamples=300,
         vectorized=False,
         method="percentile",
-        rng=np.random.default_rng(0),
+        random_state=np.random.default_rng(0),
     )
     assert largest_difference(found.percentile[:, 0], np.array(expected.confidence_interval)) < 1e-9
     same = weigh(own, outputs[0], outputs[:1], labels, resamples=99, draws=99)

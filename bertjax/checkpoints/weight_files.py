@@ -281,7 +281,9 @@ def _refuse_compressed(path: Path) -> None:
 
 def _torch_reason(error: BaseException) -> str:
     """Tell code in a pickle from damage; PyTorch's own message spans many lines and advises to run it."""
-    asked = re.search(r"(?:GLOBAL|[Uu]nsupported (?:global|class|operand|reduce)\S*:?) ([\w.]+)", str(error))
+    asked = re.search(
+        r"(?:GLOBAL|[Uu]nsupported (?:global|class|operand|reduce)\S*:?) (?:GLOBAL )?([\w.]+)", str(error)
+    )
     if asked is not None and isinstance(error, pickle.UnpicklingError):
         return f"refused: it asks to run or build {asked[1]}, and only tensors are read from a pickle"
     return f"damaged, or no PyTorch weights ({_one_line(error)})"

@@ -298,7 +298,7 @@ def layer_kind(config: Config, **changes: Any) -> LayerKind:
     return replace(LayerKind(config.hidden_act, config.layer_norm_eps, scale), **changes)
 
 
-def dropout_rates(config: Config, **changes: float) -> DropoutRates:
+def dropout_rates(config: Config, **changes: int | float) -> DropoutRates:
     """Dropout where BERT has it, with what a family changes."""
     hidden, before_classifier = config.hidden_dropout_prob, config.classifier_dropout
     rates = DropoutRates(
@@ -308,7 +308,7 @@ def dropout_rates(config: Config, **changes: float) -> DropoutRates:
         mlp=hidden,
         head_output=hidden if before_classifier is None else before_classifier,
     )
-    return replace(rates, **changes)
+    return replace(rates, **{name: float(rate) for name, rate in changes.items()})
 
 
 def head_plans(sequence: HeadPlan, words: str, *, choice: HeadPlan | None = None) -> dict[str, HeadPlan]:
