@@ -5,8 +5,8 @@ process of its own. `plan`: seconds until the runs of all sets are known. `told`
 `journal`: how much longer the same sweep takes with one. `resume`: seconds, in a new process, from the start of `sweep`
 on a journal of which half is finished to the first new step.
 
-    python -m benchmarks.large_sweeps        half an hour on two CPU cores
-    python -m benchmarks.large_sweeps --shapes pairs --scale 0.1
+    python -m benchmarks.large_sweeps
+    python -m benchmarks.large_sweeps --shapes "all pairs" --rounds 1
 """
 
 import argparse
