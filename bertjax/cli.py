@@ -59,6 +59,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     options, unknown = _parser(next((word for word in given if not word.startswith("-")), "")).parse_known_args(given)
     if unknown:  # said by the command's own name, whose help lists its options
         Parser(prog=f"bertjax {options.command}").error(f"unrecognized arguments: {' '.join(unknown)}")
+    options.given = given
     return int(options.run(options))
 
 
@@ -170,14 +171,12 @@ def _add_ablate(commands: "argparse._SubParsersAction[Parser]", with_settings: b
     parser = _add_command(commands, "ablate", run_ablate, "ablate heads on a task, and test what each does", text)
     if with_settings:
         _add_settings(parser)
-    add = parser.add_argument_group("several processes (each runs this command)").add_argument
-    add(
-        "--distributed",
-        action="store_true",
-        help="share the examples; process 0 writes, and resumes an unfinished sweep",
-    )
+    add = parser.add_argument_group("several processes that share the examples").add_argument
+    several = "number of processes: alone, all on this machine, with cores of their own each (CPUs); otherwise as found"
+    add("--processes", type=positive, metavar="N", help=several)
+    each = "each process is started with this command; the first writes, and resumes an unfinished sweep"
+    add("--distributed", action="store_true", help=each)
     add("--coordinator", metavar="HOST:PORT", help="address of process 0 (default from the TPU pod, Slurm or Open MPI)")
-    add("--processes", type=positive, metavar="N", help="number of processes (default from the same)")
     add("--process", type=whole, metavar="I", help="number of this process, from 0 (default from the same)")
 
 

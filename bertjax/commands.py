@@ -32,8 +32,10 @@ def run_ablate(options: argparse.Namespace) -> int:
     check_settings(settings)
     if settings.distributed:
         return _run_distributed(options, settings)
-    if {options.coordinator, options.processes, options.process} != {None}:
-        raise InputError("--coordinator, --processes and --process are for several processes: give --distributed too")
+    if {options.coordinator, options.process} != {None}:
+        raise InputError("--coordinator and --process are for processes started one by one: give --distributed too")
+    if (options.processes or 1) > 1:
+        return _run_on_all_cores(options, settings)
     if settings.resume and _show_complete(settings):
         return 0
     results = _with_bar("ablating", partial(run_job, settings))
@@ -49,19 +51,37 @@ def _show_results(settings: "Settings", results: "Results") -> None:
     say(f"a page to look at: bertjax report {shlex.quote(str(settings.directory))}")
 
 
-def _run_distributed(options: argparse.Namespace, settings: "Settings") -> int:
-    """One of several processes; the first one speaks. An unfinished sweep resumes as without `--resume`."""
+def _run_on_all_cores(options: argparse.Namespace, settings: "Settings") -> int:
+    """The first of several processes on this machine, which starts the others."""
+    from bertjax.engine import start_others
+    from bertjax.study import check_settings
+
+    settings = replace(settings, distributed=True)
+    check_settings(settings)
+    with start_others(options.processes, options.given) as others:
+        own = argparse.Namespace(**{**vars(options), "coordinator": others.coordinator, "process": 0})
+        return _run_distributed(own, settings, others.lost)
+
+
+def _run_distributed(
+    options: argparse.Namespace, settings: "Settings", lost: Callable[[], object] | None = None
+) -> int:
+    """One of several processes; the first one speaks. An unfinished sweep resumes as without `--resume`.
+
+    Args:
+        lost: what to do when another process has ended.
+    """
     from bertjax.engine import processes
     from bertjax.study import run_job
 
-    if options.process == 0:
+    if lost is None and options.process == 0:
         say(f"waiting for {(options.processes or 0) - 1} other processes at {options.coordinator}")
-    watch = processes.start(options.coordinator, options.processes, options.process)
+    watch = processes.start(options.coordinator, options.processes, options.process, lost)
     results = None
     try:
         if not _agree_that_complete(settings):
             results = _with_bar("ablating", partial(run_job, settings)) if processes.is_first() else run_job(settings)
-    except (BertjaxError, KeyboardInterrupt) as ending:
+    except (BertjaxError, KeyboardInterrupt, BrokenPipeError, SystemExit) as ending:
         leave(ending)
     watch.close()
     if results is not None:
@@ -101,6 +121,8 @@ def leave(ending: BaseException) -> NoReturn:
 
     if isinstance(ending, BertjaxError):
         end_process(EXIT_MISTAKE, f"bertjax: error: {one_line(ending)}")
+    if isinstance(ending, (BrokenPipeError, SystemExit)):
+        end_process(EXIT_FAILED)  # who reads what is printed has gone; Rich makes the second of the first
     saved = f"{ending}: the same command resumes there" if str(ending) else "what the first process saved stays"
     end_process(EXIT_INTERRUPTED, f"bertjax: interrupted; {saved}")
 

@@ -274,7 +274,7 @@ def _check_engine(settings: Settings) -> None:
     if settings.engine == "plain" and settings.attention not in ("auto", "explicit"):
         raise InputError("--engine plain has explicit attention alone: leave --attention out")
     if settings.engine == "plain" and settings.distributed:
-        raise InputError("--engine plain runs in one process: leave --distributed out")
+        raise InputError("--engine plain runs in one process: leave out --distributed, or --processes")
     if settings.engine == "plain" and settings.resume:
         raise InputError("--engine plain keeps no journal: there is nothing to resume")
     if settings.engine == "fast" and (settings.batch_size or settings.chunk_size):

@@ -1,9 +1,12 @@
 """Several processes find each other, tell each other what they have, and end when one of them ends."""
 
+import contextlib
 import hashlib
+import os
 import socket
+import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -25,7 +28,12 @@ LOST = (
 )
 
 
-def start(coordinator: str | None = None, processes: int | None = None, process: int | None = None) -> Watch:
+def start(
+    coordinator: str | None = None,
+    processes: int | None = None,
+    process: int | None = None,
+    lost: Callable[[], object] | None = None,
+) -> Watch:
     """Join the other processes, before anything is computed.
 
     JAX's preemption service is switched off for the whole process: it would keep SIGTERM from ending it.
@@ -37,6 +45,7 @@ def start(coordinator: str | None = None, processes: int | None = None, process:
             Kubernetes says.
         processes: how many there are.
         process: this one's number, from 0.
+        lost: what to do when another process has ended, in place of the line.
 
     Returns: what hears of the others' end; `close` it when the work is done.
 
@@ -55,7 +64,9 @@ def start(coordinator: str | None = None, processes: int | None = None, process:
         jax.distributed.initialize(
             coordinator_address=coordinator, num_processes=processes, process_id=process, **given
         )
-        return _watch(coordinator)  # the connections are made now, where all are here at once: later some would be late
+        return _watch(
+            coordinator, lost
+        )  # the connections are made now, where all are here at once: later some would be late
     except (ValueError, RuntimeError) as error:
         raise InputError(
             f"the processes cannot be joined ({' '.join(str(error).split())[:300]}): give --coordinator HOST:PORT, "
@@ -78,18 +89,33 @@ def _check_address(coordinator: str, is_own: bool) -> None:
             raise InputError(f"cannot listen at {coordinator} ({reason}): give --coordinator another port") from error
 
 
-def _watch(coordinator: str | None) -> Watch:
+def _watch(coordinator: str | None, lost: Callable[[], object] | None) -> Watch:
     """Watch the other processes, by connections to process 0."""
-    watch = Watch(lambda: end_process(EXIT_MISTAKE, f"bertjax: error: {LOST}"))
+    watch = Watch(lost or (lambda: end_process(EXIT_MISTAKE, f"bertjax: error: {LOST}")))
     host = (coordinator or "").rpartition(":")[0].strip("[]") or _own_address()
     port = watch.listen(host) if is_first() else 0
     address = host.encode()[:LONGEST_HOST].ljust(LONGEST_HOST, b"\0")
-    # By JAX's own connections, which only the processes of the job have.
-    port, *agreed = agree(np.array([port, *address, *watch.secret], np.int32)).tolist()
+    with _silence():
+        # By JAX's own connections, which only the processes of the job have.
+        port, *agreed = agree(np.array([port, *address, *watch.secret], np.int32)).tolist()
     if not is_first():
         watch.secret = bytes(agreed[LONGEST_HOST:])
         watch.join(bytes(agreed[:LONGEST_HOST]).rstrip(b"\0").decode(), port)
     return watch
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Nothing is printed: the library that connects the processes (Gloo) says so on the terminal, past Python."""
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _own_address() -> str:
