@@ -282,7 +282,7 @@ def _refuse_compressed(path: Path) -> None:
 def _torch_reason(error: BaseException) -> str:
     """Tell code in a pickle from damage; PyTorch's own message spans many lines and advises to run it."""
     asked = re.search(
-        r"(?:GLOBAL|[Uu]nsupported (?:global|class|operand|reduce)\S*:?) (?:GLOBAL )?([\w.]+)", str(error)
+        r"(?:GLOBAL|[Uu]nsupported (?:global|class|operand|reduce)\S*:?) (?:GLOBAL )?([A-Za-z_][\w.]*)", str(error)
     )
     if asked is not None and isinstance(error, pickle.UnpicklingError):
         return f"refused: it asks to run or build {asked[1]}, and only tensors are read from a pickle"
