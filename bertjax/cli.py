@@ -59,8 +59,13 @@ def _run(arguments: Sequence[str] | None) -> int:
     options, unknown = _parser(next((word for word in given if not word.startswith("-")), "")).parse_known_args(given)
     if unknown:  # said by the command's own name, whose help lists its options
         Parser(prog=f"bertjax {options.command}").error(f"unrecognized arguments: {' '.join(unknown)}")
-    options.given = given
+    options.repeat = partial(_repeat, given)
     return int(options.run(options))
+
+
+def _repeat(given: Sequence[str], own: Sequence[str], who: Sequence[str]) -> int:
+    """The same command in another process, which has options of its own besides, and some that tell who it is."""
+    return main([*given, *own, *who])
 
 
 def guarded(name: str, program: Callable[[], int]) -> int:
@@ -172,7 +177,9 @@ def _add_ablate(commands: "argparse._SubParsersAction[Parser]", with_settings: b
     if with_settings:
         _add_settings(parser)
     add = parser.add_argument_group("several processes that share the examples").add_argument
-    several = "number of processes: alone, all on this machine, with cores of their own each (CPUs); otherwise as found"
+    several = (
+        "this many on this machine, each on its own cores of the CPU; with --distributed, how many there are in all"
+    )
     add("--processes", type=positive, metavar="N", help=several)
     each = "each process is started with this command; the first writes, and resumes an unfinished sweep"
     add("--distributed", action="store_true", help=each)

@@ -35,7 +35,7 @@ def run_ablate(options: argparse.Namespace) -> int:
     if {options.coordinator, options.process} != {None}:
         raise InputError("--coordinator and --process are for processes started one by one: give --distributed too")
     if (options.processes or 1) > 1:
-        return _run_on_all_cores(options, settings)
+        return _run_together(options, settings)
     if settings.resume and _show_complete(settings):
         return 0
     results = _with_bar("ablating", partial(run_job, settings))
@@ -51,32 +51,25 @@ def _show_results(settings: "Settings", results: "Results") -> None:
     say(f"a page to look at: bertjax report {shlex.quote(str(settings.directory))}")
 
 
-def _run_on_all_cores(options: argparse.Namespace, settings: "Settings") -> int:
-    """The first of several processes on this machine, which starts the others."""
-    from bertjax.engine import start_others
+def _run_together(options: argparse.Namespace, settings: "Settings") -> int:
+    """All processes of a job on this machine; each of them has its share of the memory."""
+    from bertjax.engine import run_together
+    from bertjax.machine import parse_bytes
     from bertjax.study import check_settings
 
-    settings = replace(settings, distributed=True)
-    check_settings(settings)
-    with start_others(options.processes, options.given) as others:
-        own = argparse.Namespace(**{**vars(options), "coordinator": others.coordinator, "process": 0})
-        return _run_distributed(own, settings, others.lost)
+    check_settings(replace(settings, distributed=True))
+    own = [] if settings.memory is None else ["--memory", str(parse_bytes(settings.memory) // options.processes)]
+    return run_together(partial(options.repeat, own), options.processes)
 
 
-def _run_distributed(
-    options: argparse.Namespace, settings: "Settings", lost: Callable[[], object] | None = None
-) -> int:
-    """One of several processes; the first one speaks. An unfinished sweep resumes as without `--resume`.
-
-    Args:
-        lost: what to do when another process has ended.
-    """
+def _run_distributed(options: argparse.Namespace, settings: "Settings") -> int:
+    """One of several processes; the first one speaks. An unfinished sweep resumes as without `--resume`."""
     from bertjax.engine import processes
     from bertjax.study import run_job
 
-    if lost is None and options.process == 0:
-        say(f"waiting for {(options.processes or 0) - 1} other processes at {options.coordinator}")
-    watch = processes.start(options.coordinator, options.processes, options.process, lost)
+    if options.process == 0:
+        say(f"waiting for the other processes at {options.coordinator}")
+    watch = processes.start(options.coordinator, options.processes, options.process)
     results = None
     try:
         if not _agree_that_complete(settings):

@@ -1,13 +1,15 @@
 """Several processes over loopback share a sweep; one of them dies; other numbers of processes go on with it."""
 
 import itertools
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import threading
+import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +21,10 @@ from bertjax.data.loading import load_examples
 from bertjax.data.tokenizer import Tokenizer
 from bertjax.engine.distributed import one_machine, processes, shared_sweep
 from bertjax.engine.distributed.shared_encodings import SharedEncodings
+from bertjax.engine.distributed.watch import is_local
 from bertjax.engine.journal import count_parts
 from bertjax.errors import InputError
+from bertjax.results import read_results
 from bertjax.study import outputs as task_outputs
 from bertjax.study.run import run_job
 from bertjax.study.settings import Settings, check_settings
@@ -302,73 +306,133 @@ def cores():
     return os.sched_getaffinity(0)
 
 
-def test_processes_of_one_machine_give_what_one_gives(settings, tmp_path, cores):
+def run_here(settings, *more, **given):
+    """`bertjax ablate --processes 2` in a process of its own."""
     command = [sys.executable, "-m", "bertjax", "ablate", "--model", settings.model, "--task", settings.task]
     command += ["--data", settings.data, "--mode", settings.mode, "--output", settings.output, "--processes", "2"]
-    run = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=os.environ | {"XLA_FLAGS": FAST_COMPILATION}
+    environment = os.environ | {"XLA_FLAGS": FAST_COMPILATION}
+    return subprocess.Popen(
+        [*command, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **given
     )
-    assert run.returncode == 0, run.stderr
-    assert "results in" in run.stdout
-    assert "Gloo" not in run.stdout + run.stderr
+
+
+def test_processes_of_one_machine_give_what_one_gives(settings, tmp_path, cores):
+    run = run_here(settings, "--memory", "6GB")
+    said, errors = run.communicate(timeout=240)
+    assert run.returncode == 0, errors
+    assert "results in" in said
+    assert "Gloo" not in said + errors
+    summary = read_results(settings.directory).summary
+    assert summary["command"].endswith("--processes 2 --memory 6GB")
+    assert summary["settings"]["memory"] == "3000000000"
+    assert summary["settings"]["distributed"]
     alone = run_job(replace(settings, output=str(tmp_path / "alone")))
     for name in ("base", "outputs"):
         assert np.abs(outputs_of(settings)[name] - alone.outputs[name]).max() < 2e-6
     assert not settings.journal.exists()
 
 
-def test_each_process_of_a_machine_has_cores_of_its_own(monkeypatch, cores):
-    """They are told who they are by options, and have this process' options besides."""
-    started = []
+def test_ctrl_c_ends_all_processes_of_a_machine_with_a_line(settings, cores):
+    run = run_here(settings, start_new_session=True)
+    for line in run.stdout:
+        if "results go to" in line:
+            break
+    os.kill(run.pid, signal.SIGINT)
+    _, errors = run.communicate(timeout=60)  # pipes are closed when all have ended
+    assert run.returncode == 130
+    assert len(errors.splitlines()) == 1
+    assert errors.startswith("bertjax: interrupted; ")
 
-    class Recorded(subprocess.Popen):
-        def __init__(self, arguments, **given):
-            started.append((arguments, os.sched_getaffinity(0)))
-            super().__init__([sys.executable, "-c", "import time; time.sleep(60)"], **given)
 
-    monkeypatch.setattr(one_machine.subprocess, "Popen", Recorded)
-    with one_machine.start_others(2, ["ablate", "--limit", "7"]) as others:
-        own = os.sched_getaffinity(0)
-        assert [process.poll() for process, _ in others._started] == [None]
-    ((arguments, theirs),) = started
-    assert arguments[1:6] == ["-m", "bertjax", "ablate", "--limit", "7"]
-    assert arguments[6:] == [
-        *["--distributed", "--coordinator"],
-        others.coordinator,
-        *["--processes", "2", "--process", "1"],
-    ]
-    assert own | theirs == cores
-    assert not own & theirs
+def tell(folder, who):
+    """What each process of a machine sees of itself."""
+    Path(folder, who[-1]).write_text(json.dumps([who, sorted(os.sched_getaffinity(0))]), encoding="utf-8")
+    one_machine.use_all_cores()
+    Path(folder, f"{who[-1]} at last").write_text(json.dumps(sorted(os.sched_getaffinity(0))), encoding="utf-8")
+    return 0
+
+
+def test_each_process_of_a_machine_has_cores_of_its_own(tmp_path, cores):
+    assert one_machine.run_together(partial(tell, str(tmp_path)), 2) == 0
+    (first, own), (second, other) = (json.loads((tmp_path / name).read_text()) for name in "01")
+    assert first[:2] == ["--distributed", "--coordinator"]
+    assert first[3:] == ["--processes", "2", "--process", "0"]
+    assert second == [*first[:-1], "1"]
+    assert sorted(own + other) == sorted(cores)
+    assert own
+    assert other
+    assert json.loads((tmp_path / "0 at last").read_text()) == sorted(cores)
     assert os.sched_getaffinity(0) == cores
-    assert [process.poll() for process, _ in others._started] == [-signal.SIGTERM]
+
+
+def fail(how, who):
+    """The second process ends; the first one waits for it, as it does when they join."""
+    if who[-1] == "0":
+        time.sleep(600)
+    if how == "is killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    print("Traceback", "bertjax: error: no such file" if how == "says" else how, sep="\n", file=sys.stderr)
+    return 2
 
 
 @pytest.mark.parametrize(
-    ("program", "told"),
+    ("how", "told"), [("says", "no such file"), ("a reason", "a reason"), ("is killed", "SIGKILL")]
+)
+def test_what_a_process_of_a_machine_died_of_is_told(how, told, cores, monkeypatch, capsys):
+    monkeypatch.setattr(one_machine, "PATIENCE", 0.5)
+    assert one_machine.run_together(partial(fail, how), 2) == 2
+    assert capsys.readouterr().err == f"bertjax: error: process 1 of 2 has ended, so all do: {told}\n"
+
+
+def die(who):
+    """The first process is killed."""
+    os.kill(os.getpid(), signal.SIGKILL) if who[-1] == "0" else time.sleep(600)
+
+
+def test_the_end_of_the_first_process_of_a_machine_is_that_of_all(cores, capsys):
+    assert one_machine.run_together(die, 2) == 1
+    assert capsys.readouterr().err == "bertjax: error: process 0 of 2 was killed (SIGKILL)\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "during"),
     [
-        ("print('Traceback'); sys.exit('bertjax: error: no such file')", "no such file"),
-        ("sys.exit('killed by nobody')", "killed by nobody"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "exit code -9"),
+        ({}, None),
+        ({"https_proxy": "http://p:1"}, "127.0.0.1"),
+        ({"https_proxy": "http://p:1", "NO_PROXY": "hub.internal"}, "hub.internal,127.0.0.1"),
+        ({"https_proxy": "http://p:1", "no_proxy": "*"}, "*"),
     ],
 )
-def test_what_a_process_of_a_machine_died_of_is_told(monkeypatch, cores, program, told):
-    said, ended = [], threading.Event()
-    popen = subprocess.Popen
-    monkeypatch.setattr(
-        one_machine.subprocess,
-        "Popen",
-        lambda _, **given: popen([sys.executable, "-c", f"import os, signal, sys; {program}"], **given),
-    )
-    monkeypatch.setattr(one_machine, "GRACE", 0)
-    monkeypatch.setattr(one_machine, "end_process", lambda code, line: (said.append((code, line)), ended.set()))
-    with one_machine.start_others(2, ["ablate"]):
-        assert ended.wait(60)
-    assert said[0] == (2, f"bertjax: error: process 1 of 2 has ended, so all do: {told}")
+def test_no_proxy_is_asked_for_the_way_to_this_machine(before, during, monkeypatch):
+    for name in [name for name in os.environ if "proxy" in name.lower()]:
+        monkeypatch.delenv(name)
+    for name, value in before.items():
+        monkeypatch.setenv(name, value)
+    with one_machine._reached_without_proxy():
+        assert os.environ.get("no_proxy") == during
+    assert {name: value for name, value in os.environ.items() if "proxy" in name.lower()} == before
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        *[("localhost", True), ("localhost:12", True), ("127.0.0.1:9", True), ("::1", True), ("[::1]:9", True)],
+        *[("localhost.example.org:12", False), ("10.0.0.1:1234", False), ("node1", False)],
+    ],
+)
+def test_names_that_mean_this_machine(host, local):
+    assert is_local(host) == local
 
 
 def test_no_more_processes_than_cores(settings, capsys):
     assert main(["ablate", "--model", settings.model, "--output", settings.output, "--processes", "100000"]) == 2
     assert "--processes 100000, but this process may use" in capsys.readouterr().err
+
+
+def test_processes_of_one_machine_are_for_cpus(monkeypatch):
+    monkeypatch.setattr(one_machine.jax, "default_backend", lambda: "gpu")
+    with pytest.raises(InputError, match="one process uses all devices here"):
+        one_machine.run_together(die, 1)
 
 
 def test_the_plain_form_is_of_one_process(settings):

@@ -4,7 +4,7 @@ from bertjax.engine import compiled_steps, plain
 from bertjax.engine.blocks import BlockRunner
 from bertjax.engine.costs import Estimate, estimate, estimate_with_sizes, price
 from bertjax.engine.distributed import processes
-from bertjax.engine.distributed.one_machine import start_others
+from bertjax.engine.distributed.one_machine import run_together
 from bertjax.engine.distributed.processes import gather
 from bertjax.engine.distributed.sharding import AXIS, BATCH, SPLIT, WHOLE, make_mesh, place_on_mesh
 from bertjax.engine.distributed.shared_encodings import SharedEncodings
@@ -84,7 +84,7 @@ __all__ = [
     "plain",
     "price",
     "processes",
-    "start_others",
+    "run_together",
     "sweep",
     "sweep_bytes",
     "sweep_distributed",

@@ -1,115 +1,174 @@
 """Several processes on this machine, each with cores of its own: `bertjax ablate --processes N`.
 
-Operations of small blocks do not fill all cores of a process, and wait for the slowest at their end. Processes that
+Operations on small blocks do not fill all cores of a process, and wait for the slowest at their end. Processes that
 share the examples wait for each other once in a share.
 """
 
 import contextlib
+import multiprocessing
 import os
+import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Iterator, Sequence
-from typing import IO
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import connection
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from types import FrameType
 
 import jax
 
-from bertjax.engine.distributed.watch import end_process
-from bertjax.errors import EXIT_MISTAKE, InputError
+from bertjax.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, InputError
 
-LOOKING = 0.3  # seconds between looks at the others
-GRACE = 1.0  # seconds in which a mistake that all make is found by this process too, which then says it
+Work = Callable[[list[str]], int]
+PATIENCE = 10.0  # seconds that the first process may take to end once another has, and the others once it has
 ERROR = "bertjax: error: "
 
+# The cores of the whole job, in a process that is bound to some of them.
+_all_cores: list[int] = []
 
-class Others:
-    """The other processes, which are told who they are by the command's options.
+
+@dataclass(frozen=True)
+class _Post:
+    """Who a process is: its number, the options that tell it, its cores and all, where its own errors go."""
+
+    number: int
+    options: list[str]
+    cores: list[int]
+    all_cores: list[int]
+    said: Path
+
+
+def run_together(work: Work, count: int) -> int:
+    """Run a job in several processes on this machine.
 
     Args:
-        command: what `bertjax` was given.
-        shares: the cores of each process, the first one's first; None where processes cannot be bound to cores.
-        files: one for what each of the others says.
+        work: what each process does, given the options that tell it who it is; returns an exit code. It is pickled.
+        count: of processes.
+
+    Returns: the exit code of the first process, which alone prints; that of a mistake where another one failed.
+
+    Raises:
+        InputError: there are fewer cores, or it is no CPU whose cores they would share.
     """
+    cores = sorted(os.sched_getaffinity(0)) if _can_bind() else list(range(os.cpu_count() or 1))
+    if count > len(cores):
+        raise InputError(f"--processes {count}, but this process may use {len(cores)} cores")
+    if jax.default_backend() != "cpu":
+        raise InputError("--processes alone shares the cores of a CPU; one process uses all devices here: leave it out")
+    options = ["--distributed", "--coordinator", f"127.0.0.1:{_free_port()}", "--processes", str(count), "--process"]
+    context = multiprocessing.get_context("spawn")
+    started: list[SpawnProcess] = []
+    with tempfile.TemporaryDirectory() as folder, _orderly_end(started), _reached_without_proxy():
+        for number in range(count):
+            own = cores[len(cores) * number // count : len(cores) * (number + 1) // count]
+            post = _Post(number, [*options, str(number)], own, cores, Path(folder) / str(number))
+            process = context.Process(target=_run_one, args=(work, post))
+            started.append(process)
+            process.start()
+        return _wait(started, Path(folder))
 
-    def __init__(self, command: Sequence[str], shares: Sequence[Sequence[int]] | None, files: Sequence[IO[bytes]]):
-        self.coordinator, self.count = f"127.0.0.1:{_free_port()}", len(files) + 1
-        self._started: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
-        self._done = threading.Event()
-        job = ["--distributed", "--coordinator", self.coordinator, "--processes", str(self.count), "--process"]
-        for number, said in enumerate(files, 1):
-            if shares is not None:
-                os.sched_setaffinity(0, shares[number])  # inherited
-            arguments = [sys.executable, "-m", "bertjax", *command, *job, str(number)]
-            nothing = subprocess.DEVNULL
-            # Ctrl-C is this process' own; the others hear of its end.
-            process = subprocess.Popen(arguments, stdin=nothing, stdout=nothing, stderr=said, start_new_session=True)
-            self._started.append((process, said))
-        threading.Thread(target=self._look, daemon=True).start()
 
-    def lost(self) -> None:
-        """End this process because another one has ended, with what that one said."""
-        time.sleep(GRACE)
-        if not self._done.is_set():
-            end_process(EXIT_MISTAKE, ERROR + self._reason())
+def use_all_cores() -> None:
+    """Give a process that was bound to its share of the cores all of them: the others have ended their work."""
+    if _all_cores and _can_bind():
+        os.sched_setaffinity(0, _all_cores)
 
-    def close(self) -> None:
-        """The job is done here, and the others are waited for; where they have not been joined yet, they are ended."""
-        self._done.set()
-        joined = jax.distributed.is_initialized()
-        if joined:
-            jax.distributed.shutdown()  # all wait for it
-        for process, _ in self._started:
-            if not joined:
-                process.terminate()
-            process.wait()
 
-    def _look(self) -> None:
-        while not self._done.wait(LOOKING):
-            if any(process.poll() for process, _ in self._started):
-                self.lost()
+def _run_one(work: Work, post: _Post) -> None:
+    """One of the processes, in a session of its own: Ctrl-C is for the process that has started them."""
+    os.setsid()
+    _all_cores[:] = post.all_cores
+    if _can_bind():
+        os.sched_setaffinity(0, post.cores)  # before XLA and NumPy make their threads
+    if post.number > 0:
+        with post.said.open("wb") as said, Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+            os.dup2(said.fileno(), 2)
+    sys.exit(work(post.options))
 
-    def _reason(self) -> str:
-        """The line of the first process that ended with an error."""
-        for number, (process, said) in enumerate(self._started, 1):
-            if process.poll():
-                said.seek(0)
-                lines = said.read().decode(errors="replace").strip().splitlines() or [f"exit code {process.returncode}"]
-                line = next((line for line in reversed(lines) if line.startswith(ERROR)), lines[-1]).removeprefix(ERROR)
-                return f"process {number} of {self.count} has ended, so all do: {line}"
-        return "another process has ended, so all do"
+
+def _wait(started: Sequence[SpawnProcess], folder: Path) -> int:
+    """Wait until the job has ended; what a process died of is told where the first one cannot know it."""
+    first, others = started[0], started[1:]
+    while first.exitcode is None and not any(process.exitcode for process in others):
+        connection.wait([process.sentinel for process in started if process.exitcode is None])
+    first.join(PATIENCE)  # if another has failed, the first hears of it, and says so
+    if first.exitcode == 0:
+        for process in others:
+            process.join(PATIENCE)
+        return 0
+    if first.exitcode is not None and first.exitcode < 0:
+        print(f"{ERROR}process 0 of {len(started)} was killed ({_cause(first.exitcode)})", file=sys.stderr)
+        return EXIT_FAILED
+    for number, process in enumerate(others, 1):
+        if process.exitcode and (first.exitcode is None or process.exitcode not in (EXIT_MISTAKE, EXIT_INTERRUPTED)):
+            reason = _last_line(folder / str(number)) or _cause(process.exitcode)
+            print(f"{ERROR}process {number} of {len(started)} has ended, so all do: {reason}", file=sys.stderr)
+            break
+    return first.exitcode or EXIT_MISTAKE
+
+
+def _cause(exit_code: int) -> str:
+    return f"exit code {exit_code}" if exit_code > 0 else signal.Signals(-exit_code).name
+
+
+def _last_line(said: Path) -> str:
+    """The error that a process told, or the last line of what it said."""
+    lines = said.read_text(encoding="utf-8", errors="replace").strip().splitlines() if said.exists() else []
+    told = [line.removeprefix(ERROR) for line in lines if line.startswith(ERROR)]
+    return (told or lines or [""])[-1]
 
 
 @contextlib.contextmanager
-def start_others(count: int, command: Sequence[str]) -> Iterator[Others]:
-    """Start the other processes of a job, and keep this one to its share of the cores until the job has ended.
+def _orderly_end(started: Sequence[SpawnProcess]) -> Iterator[None]:
+    """No process outlives this; Ctrl-C goes to the first one, which tells what is saved, and ends all."""
 
-    Args:
-        count: of all processes, this one among them.
-        command: what `bertjax` was given.
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if started and started[0].is_alive() and started[0].pid is not None:
+            os.kill(started[0].pid, signal.SIGINT)
+        else:
+            raise KeyboardInterrupt
 
-    Raises:
-        InputError: there are fewer cores.
-    """
-    bound = hasattr(os, "sched_setaffinity")
-    cores = sorted(os.sched_getaffinity(0)) if bound else list(range(os.cpu_count() or 1))
-    if count > len(cores):
-        raise InputError(f"--processes {count}, but this process may use {len(cores)} cores")
-    shares = [cores[len(cores) * number // count : len(cores) * (number + 1) // count] for number in range(count)]
-    if any(name.lower().endswith("_proxy") for name in os.environ):  # none would find the way back to this machine
-        for name in ("no_proxy", "NO_PROXY"):
-            os.environ[name] = ",".join(filter(None, [os.environ.get(name), "127.0.0.1"]))
-    with contextlib.ExitStack() as opened:
-        files = [opened.enter_context(tempfile.TemporaryFile()) for _ in range(1, count)]
-        if bound:
-            opened.callback(os.sched_setaffinity, 0, cores)
-        others = Others(command, shares if bound else None, files)
-        opened.callback(others.close)
-        if bound:
-            os.sched_setaffinity(0, shares[0])
-        yield others
+    def terminate(number: int, frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate, signal.SIGHUP: terminate}
+    own = threading.current_thread() is threading.main_thread()
+    before = {one: signal.signal(one, handler) for one, handler in handlers.items()} if own else {}
+    try:
+        yield
+    finally:
+        for process in started:
+            if process.pid is not None:
+                process.kill()
+                process.join()
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+@contextlib.contextmanager
+def _reached_without_proxy() -> Iterator[None]:
+    """No proxy is asked for the way to this machine itself, which it would not find."""
+    before = {name: os.environ.get(name) for name in ("no_proxy", "NO_PROXY")}
+    known = before["no_proxy"] or before["NO_PROXY"] or ""
+    if any(name.lower().endswith("_proxy") for name in os.environ) and known.strip() != "*":
+        os.environ.update(dict.fromkeys(before, ",".join(filter(None, [known, "127.0.0.1"]))))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _can_bind() -> bool:
+    return hasattr(os, "sched_setaffinity")
 
 
 def _free_port() -> int:

@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
@@ -14,7 +15,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jaxtyping import Shaped
 
-from bertjax.engine.distributed.watch import Watch, end_process
+from bertjax.engine.distributed.watch import Watch, end_process, is_local
 from bertjax.errors import EXIT_MISTAKE, InputError, ProcessLostError
 
 T = TypeVar("T")
@@ -28,12 +29,7 @@ LOST = (
 )
 
 
-def start(
-    coordinator: str | None = None,
-    processes: int | None = None,
-    process: int | None = None,
-    lost: Callable[[], object] | None = None,
-) -> Watch:
+def start(coordinator: str | None = None, processes: int | None = None, process: int | None = None) -> Watch:
     """Join the other processes, before anything is computed.
 
     JAX's preemption service is switched off for the whole process: it would keep SIGTERM from ending it.
@@ -45,7 +41,6 @@ def start(
             Kubernetes says.
         processes: how many there are.
         process: this one's number, from 0.
-        lost: what to do when another process has ended, in place of the line.
 
     Returns: what hears of the others' end; `close` it when the work is done.
 
@@ -56,6 +51,8 @@ def start(
         _check_address(coordinator, process == 0)
     jax.config.update("jax_enable_preemption_service", False)  # it would keep SIGTERM from ending the process
     given: dict[str, Any] = {"heartbeat_timeout_seconds": HEARTBEAT, "shutdown_timeout_seconds": FAREWELL}
+    if coordinator is not None and is_local(coordinator):
+        given["coordinator_bind_address"] = coordinator  # JAX would listen to other machines too
     late = f"not all processes have come within {JOINING // 60} minutes: start all of them with the same --coordinator"
     timer = threading.Timer(JOINING, lambda: end_process(EXIT_MISTAKE, f"bertjax: error: {late}"))
     timer.daemon = True
@@ -64,9 +61,7 @@ def start(
         jax.distributed.initialize(
             coordinator_address=coordinator, num_processes=processes, process_id=process, **given
         )
-        return _watch(
-            coordinator, lost
-        )  # the connections are made now, where all are here at once: later some would be late
+        return _watch(coordinator)  # the connections are made now, where all are here at once: later some would be late
     except (ValueError, RuntimeError) as error:
         raise InputError(
             f"the processes cannot be joined ({' '.join(str(error).split())[:300]}): give --coordinator HOST:PORT, "
@@ -89,9 +84,9 @@ def _check_address(coordinator: str, is_own: bool) -> None:
             raise InputError(f"cannot listen at {coordinator} ({reason}): give --coordinator another port") from error
 
 
-def _watch(coordinator: str | None, lost: Callable[[], object] | None) -> Watch:
+def _watch(coordinator: str | None) -> Watch:
     """Watch the other processes, by connections to process 0."""
-    watch = Watch(lost or (lambda: end_process(EXIT_MISTAKE, f"bertjax: error: {LOST}")))
+    watch = Watch(lambda: end_process(EXIT_MISTAKE, f"bertjax: error: {LOST}"))
     host = (coordinator or "").rpartition(":")[0].strip("[]") or _own_address()
     port = watch.listen(host) if is_first() else 0
     address = host.encode()[:LONGEST_HOST].ljust(LONGEST_HOST, b"\0")
@@ -107,15 +102,14 @@ def _watch(coordinator: str | None, lost: Callable[[], object] | None) -> Watch:
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
     """Nothing is printed: the library that connects the processes (Gloo) says so on the terminal, past Python."""
-    sys.stdout.flush()
-    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 1)
+    with contextlib.ExitStack() as opened:
+        if sys.stdout is sys.__stdout__ and sys.stdout is not None:  # else descriptor 1 may be anything
+            sys.stdout.flush()
+            kept = os.dup(1)
+            opened.callback(os.close, kept)
+            opened.callback(os.dup2, kept, 1)
+            os.dup2(opened.enter_context(Path(os.devnull).open("wb")).fileno(), 1)
         yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-        os.close(nowhere)
 
 
 def _own_address() -> str:

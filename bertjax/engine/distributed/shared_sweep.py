@@ -21,6 +21,7 @@ from jaxtyping import Float, Int, Shaped
 
 from bertjax.data import Encoding
 from bertjax.engine import run as engine
+from bertjax.engine.distributed.one_machine import use_all_cores
 from bertjax.engine.distributed.processes import agree, check_alike, gather, is_first
 from bertjax.engine.distributed.shared_encodings import GivenEncodings, SharedEncodings
 from bertjax.engine.fingerprint import facts_of
@@ -107,6 +108,7 @@ def sweep_distributed(
             raise SweepInterrupted(len(finished), len(shares)) from interruption
     if not is_first():
         return None
+    use_all_cores()
     outputs = _put_together(shares, finished)
     return SweepResult(*outputs, tuple(ablations), sweep_input.attention, time.monotonic() - started)
 

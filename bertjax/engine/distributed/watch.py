@@ -154,15 +154,17 @@ def _listen(host: str) -> socket.socket:
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-        if not (ipaddress.ip_address(address[0]).is_loopback and not _is_local(host)):
+        if not (ipaddress.ip_address(address[0]).is_loopback and not is_local(host)):
             return socket.create_server(address[:2], family=family)
     except (OSError, ValueError):
         pass
     return socket.create_server(("", 0))
 
 
-def _is_local(host: str) -> bool:
-    return host == "localhost" or host.startswith("127.") or host == "::1"
+def is_local(host: str) -> bool:
+    """Whether a host, or a host with a port, is this machine under a name that means nothing elsewhere."""
+    name = host if host == "::1" else (host.rpartition(":")[0] or host).strip("[]")
+    return name in ("localhost", "::1") or name.startswith("127.")
 
 
 def _receive_exactly(connection: socket.socket, count: int) -> bytes:
