@@ -119,7 +119,7 @@ ABLATE: dict[str, Draw] = {
     **OPTIONS,
     "--output": _place,
     "--coordinator": _one(("localhost:1",)),
-    "--processes": NUMBER,
+    "--processes": _one(("1", "100000"), [one for one in NUMBERS if one != "2"]),  # which would start them
     "--process": NUMBER,
 }
 PLOT: dict[str, Draw] = {
