@@ -7,9 +7,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from functools import partial
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import numpy as np
@@ -301,8 +303,8 @@ def test_every_example_is_in_one_share(examples, shares):
 @pytest.fixture
 def cores():
     """The cores that this process may use; two at least."""
-    if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("one core alone is here")
+    if not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("processes cannot have cores of their own here")
     return os.sched_getaffinity(0)
 
 
@@ -382,6 +384,39 @@ def test_what_a_process_of_a_machine_died_of_is_told(how, told, cores, monkeypat
     monkeypatch.setattr(one_machine, "PATIENCE", 0.5)
     assert one_machine.run_together(partial(fail, how), 2) == 2
     assert capsys.readouterr().err == f"bertjax: error: process 1 of 2 has ended, so all do: {told}\n"
+
+
+class EndsWhenLookedAt(SpawnProcess):
+    """A process that has ended well when its exit code is asked for again."""
+
+    def __init__(self):
+        super().__init__()
+        self.readable, end = os.pipe()
+        os.close(end)
+        self.asked = 0
+
+    @property
+    def sentinel(self):
+        return self.readable
+
+    @property
+    def exitcode(self):
+        self.asked += 1
+        return None if self.asked == 1 else 0
+
+    def join(self, timeout=None):
+        pass
+
+
+@pytest.mark.parametrize("others", [1, 3])
+def test_processes_that_end_at_once_are_not_waited_for(others, tmp_path):
+    started = [EndsWhenLookedAt() for _ in range(1 + others)]
+    waited = threading.Thread(target=one_machine._wait, args=(started, tmp_path), daemon=True)
+    waited.start()
+    waited.join(20)
+    assert not waited.is_alive()
+    for process in started:
+        os.close(process.readable)
 
 
 def die(who):

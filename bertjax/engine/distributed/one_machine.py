@@ -95,7 +95,8 @@ def _wait(started: Sequence[SpawnProcess], folder: Path) -> int:
     """Wait until the job has ended; what a process died of is told where the first one cannot know it."""
     first, others = started[0], started[1:]
     while first.exitcode is None and not any(process.exitcode for process in others):
-        connection.wait([process.sentinel for process in started if process.exitcode is None])
+        # The first one's is there whatever has ended since it was looked at: to wait for nothing is to wait for ever.
+        connection.wait([first.sentinel, *(process.sentinel for process in others if process.exitcode is None)])
     first.join(PATIENCE)  # if another has failed, the first hears of it, and says so
     if first.exitcode == 0:
         for process in others:
