@@ -108,7 +108,6 @@ def sweep_distributed(
             raise SweepInterrupted(len(finished), len(shares)) from interruption
     if not is_first():
         return None
-    use_all_cores()
     outputs = _put_together(shares, finished)
     return SweepResult(*outputs, tuple(ablations), sweep_input.attention, time.monotonic() - started)
 
@@ -203,6 +202,7 @@ def _run_rounds(
                 if notes is not None:
                     notes.write(number, finished[number])
         done += examples
+    use_all_cores()
     progress(float(total), float(total))
 
 
