@@ -388,13 +388,15 @@ def test_what_a_process_of_a_machine_died_of_is_told(how, told, cores, monkeypat
 
 
 class EndsWhenLookedAt(SpawnProcess):
-    """A process that has ended well when its exit code is asked for again."""
+    """A process that has ended, which its exit code tells only when it is asked for again; None: it goes on."""
 
-    def __init__(self):
+    def __init__(self, code):
         super().__init__()
-        self.readable, end = os.pipe()
-        os.close(end)
+        self.code = code
+        self.readable, self.end = os.pipe()
         self.asked = 0
+        if code is not None:
+            os.close(self.end)
 
     @property
     def sentinel(self):
@@ -403,21 +405,28 @@ class EndsWhenLookedAt(SpawnProcess):
     @property
     def exitcode(self):
         self.asked += 1
-        return None if self.asked == 1 else 0
+        return None if self.asked == 1 else self.code
 
     def join(self, timeout=None):
         pass
 
+    def close(self):
+        os.close(self.readable)
+        if self.code is None:
+            os.close(self.end)
 
-@pytest.mark.parametrize("others", [1, 3])
-def test_processes_that_end_at_once_are_not_waited_for(others, tmp_path):
-    started = [EndsWhenLookedAt() for _ in range(1 + others)]
-    waited = threading.Thread(target=one_machine._wait, args=(started, tmp_path), daemon=True)
-    waited.start()
-    waited.join(20)
-    assert not waited.is_alive()
+
+@pytest.mark.parametrize(
+    ("codes", "told"), [([0, 0], 0), ([0, 0, 0, 0], 0), ([None, -9], 2), ([None, None, 3, 0], 2), ([None, 0, 2], 2)]
+)
+def test_a_process_that_ends_while_it_is_looked_at_is_not_missed(codes, told, tmp_path):
+    started, found = [EndsWhenLookedAt(code) for code in codes], []
+    waiting = threading.Thread(target=lambda: found.append(one_machine._wait(started, tmp_path)), daemon=True)
+    waiting.start()
+    waiting.join(20)
+    assert found == [told]
     for process in started:
-        os.close(process.readable)
+        process.close()
 
 
 def die(who):

@@ -94,9 +94,11 @@ def _run_one(work: Work, post: _Post) -> None:
 def _wait(started: Sequence[SpawnProcess], folder: Path) -> int:
     """Wait until the job has ended; what a process died of is told where the first one cannot know it."""
     first, others = started[0], started[1:]
-    while first.exitcode is None and not any(process.exitcode for process in others):
-        # The first one's is there whatever has ended since it was looked at: to wait for nothing is to wait for ever.
-        connection.wait([first.sentinel, *(process.sentinel for process in others if process.exitcode is None)])
+    codes = [process.exitcode for process in started]
+    while codes[0] is None and not any(codes[1:]):
+        # As they were when looked at: who has ended since then is still waited for, and so is seen at the next look.
+        connection.wait([process.sentinel for process, code in zip(started, codes, strict=True) if code is None])
+        codes = [process.exitcode for process in started]
     first.join(PATIENCE)  # if another has failed, the first hears of it, and says so
     if first.exitcode == 0:
         for process in others:
