@@ -15,6 +15,9 @@ import jaxtyping
 import numpy as np
 import pytest
 
+import tests.type_checks  # noqa: F401  first, since modules of ours look its decorator up when they are imported
+
+# isort: split
 from bertjax import BertConfig
 from bertjax.evidence import significance
 from bertjax.evidence import weighing as evidence
