@@ -461,17 +461,17 @@ def _check_names(values: dict[str, Any]) -> None:
         raise ConfigError(f"architectures must be a tuple of classes' names, found {_show(names)}")
 
 
-def _as_labels(given: Any) -> LabelNames:
+def _as_labels(given: Any) -> FrozenDict[Any, Any]:
     if not isinstance(given, Mapping):
         raise ConfigError(f"id2label must be a dict of names by number, found {_show(given)}")
-    return LabelNames(given)
+    return FrozenDict(given)
 
 
-def _by_number(pairs: list[tuple[int, Any]]) -> LabelNames:
-    """Names of pairs; a `ValueError` where two have one number."""
+def _by_number(pairs: list[tuple[int, Any]]) -> FrozenDict[int, Any]:
+    """What pairs say, looked at later; a `ValueError` where two have one number."""
     if len({number for number, _ in pairs}) < len(pairs):
         raise ValueError
-    return LabelNames(dict(pairs))
+    return FrozenDict(dict(pairs))
 
 
 def _floats(values: dict[str, Any], family: Family) -> dict[str, float]:
