@@ -33,9 +33,9 @@ def without_needless_shapes(function: Any = None, *, typechecker: Callable) -> A
 
 def names_shape(annotation: Any) -> bool:
     """Whether a shape is named anywhere in a type; of one that is still a string nobody knows."""
-    if isinstance(annotation, (str, typing.ForwardRef)) or getattr(annotation, "__module__", "").startswith(
-        "jaxtyping"
-    ):
+    if isinstance(annotation, (str, typing.ForwardRef)):
+        return True
+    if getattr(annotation, "__module__", "").startswith("jaxtyping"):
         return True
     if isinstance(annotation, list):  # the parameters of a Callable
         return any(map(names_shape, annotation))

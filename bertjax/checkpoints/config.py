@@ -468,7 +468,7 @@ def _as_labels(given: Any) -> FrozenDict[Any, Any]:
 
 
 def _by_number(pairs: list[tuple[int, Any]]) -> FrozenDict[int, Any]:
-    """What pairs say, looked at later; a `ValueError` where two have one number."""
+    """A table of pairs, whose names are checked later; a `ValueError` where two have one number."""
     if len({number for number, _ in pairs}) < len(pairs):
         raise ValueError
     return FrozenDict(dict(pairs))
