@@ -17,9 +17,10 @@ from jaxtyping import Array, Float, Shaped
 from bertjax.checkpoints import BertConfig, LayerKind
 from bertjax.engine import compiled_steps
 from bertjax.engine.compiled_steps import BlockRows
-from bertjax.engine.distributed.sharding import make_mesh, place_on_mesh
+from bertjax.engine.distributed.sharding import make_mesh
 from bertjax.engine.packing import Packed, Picks, make_picks, pack_spans
 from bertjax.engine.plan import Node, Plan
+from bertjax.engine.prepared import prepare
 from bertjax.engine.sizes import Blocks
 from bertjax.engine.sweep_input import SweepInput
 from bertjax.errors import InputError
@@ -28,7 +29,6 @@ from bertjax.model import (
     PLACES,
     Changes,
     Inputs,
-    LayerWeights,
     Numerics,
     PretrainedModel,
     Recipe,
@@ -167,9 +167,8 @@ class BlockRunner(Runner):
         self.kept = [config.heads_of(layer) for layer in range(config.num_hidden_layers)]
         self.means = None if sweep_input.means is None else self._means_of_layers(sweep_input.means)
         self.mesh = make_mesh(devices, blocks.rows)
-        self.weights = self._place_weights(model)
-        apart = (compiled_steps.take_apart(part) for part in (model.body.embeddings, model))
-        self.embeddings, self.head = ((structure, place_on_mesh(own, self.mesh)) for structure, own in apart)
+        prepared = prepare(model, self.mesh)
+        self.weights, self.embeddings, self.head = prepared.layers, prepared.embeddings, prepared.head
         self.packed = whole_chunks(packed, blocks.rows)
         self.inputs = _check(model, self.packed)
         self.donors = None if donors is None else _check(model, whole_chunks(donors, blocks.rows))
@@ -185,14 +184,6 @@ class BlockRunner(Runner):
         if sweep_input.by_token:
             assert self.positions is not None
             self.picks = make_picks(self.packed, self.positions, self.targets)
-
-    def _place_weights(self, model: PretrainedModel) -> list[LayerWeights]:
-        """The weights of each application of a layer; those that are applied several times are there once."""
-        encoder = model.body.encoder
-        table = None if encoder.relative is None else encoder.relative()
-        sets = [packed_layer.layer_weights(layer, self.numerics, table) for layer in encoder.layers]
-        placed: list[LayerWeights] = place_on_mesh(sets, self.mesh)
-        return [placed[number] for number in self.config.architecture.parameters_of]
 
     @property
     def devices(self) -> int:

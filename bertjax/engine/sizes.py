@@ -26,6 +26,8 @@ STEPS_BYTES = 25 * 10**6  # of a further width at which a last layer is computed
 CACHED_FLOATS = 2_500_000
 # Steps after which the outputs are written down: seconds on a CPU and on an accelerator, whose steps are short.
 STEPS_OF_PART = {"cpu": 96, "other": 2048}
+# Tokens of a step on an accelerator, and on one with much memory, where more of them leave less time between kernels.
+TOKENS, MANY_TOKENS, MUCH_MEMORY = 65_536, 131_072, 32 * 10**9
 # Steps that the host hands to the device before it waits for the first of them.
 AHEAD = 8
 
@@ -148,7 +150,9 @@ def default_tokens(config: BertConfig) -> int:
     A CPU is fastest when the widest activations of a step, those inside the feed-forward layer, stay in its caches
     (measured: `benchmarks/RESULTS.md`); an accelerator needs many tokens to be busy.
     """
-    return max(64, CACHED_FLOATS // config.intermediate_size) if jax.default_backend() == "cpu" else 65536
+    if jax.default_backend() == "cpu":
+        return max(64, CACHED_FLOATS // config.intermediate_size)
+    return MANY_TOKENS if (_device_stats() or {}).get("bytes_limit", 0) >= MUCH_MEMORY else TOKENS
 
 
 def memory_in_use() -> int:
