@@ -35,7 +35,6 @@ from bertjax.model import (
     Replaced,
     count_positions,
     describe_limit,
-    packed_layer,
     prepare_inputs,
 )
 

@@ -1,7 +1,7 @@
 """A model's weights as compiled steps read them: made once, and kept for as long as the model has these weights.
 
-Making them is hundreds of small operations. A host takes up to a tenth of a second for them, which on a fast accelerator is a
-tenth of a sweep.
+Making them is hundreds of small operations. A host takes up to a tenth of a second for them: on a fast accelerator
+that is a tenth of a sweep.
 """
 
 import weakref
