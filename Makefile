@@ -16,13 +16,12 @@ PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 # The tests start many processes: each would compile all of bertjax's files anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-long test-slow test-oldest test-tpu-aot bench-gpu packages dist smoke docs lint format clean
+.PHONY: help demo test test-slow test-oldest test-tpu-aot bench-gpu packages dist smoke docs lint format clean
 
 help:
 	@echo "make demo    ablate all 72 heads of a real model on real data (a few minutes)"
-	@echo "make test    run the tests (minutes)"
-	@echo "make test-long  those that take long: whole programs, real models, several processes"
-	@echo "make test-slow  those that take minutes each"
+	@echo "make test    run all tests"
+	@echo "make test-slow  those of minutes"
 	@echo "make test-oldest  all tests with the oldest versions of what bertjax needs"
 	@echo "make test-tpu-aot  compile every step for TPU chips that are not there (in an environment of its own)"
 	@echo "make bench-gpu  parity, benchmarks and kernel times on an NVIDIA GPU (half an hour)"
@@ -56,9 +55,6 @@ demo: $(VENV)/.core
 test: $(VENV)/.test
 	$(PYTEST)
 
-test-long: $(VENV)/.test
-	$(PYTEST) -m long
-
 test-slow: $(VENV)/.test
 	XLA_FLAGS= $(PYTEST) -m slow
 
@@ -71,7 +67,7 @@ $(VENV)-oldest/.made: setup.cfg constraints-oldest.txt requirements-weights.txt
 	@touch $@
 
 test-oldest: $(VENV)-oldest/.made
-	$(VENV)-oldest/bin/python -m pytest -m 'not slow' -n 2 --dist loadfile --no-loadscope-reorder -W default \
+	$(VENV)-oldest/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -W default \
 		--deselect tests/test_images.py::test_pictures_are_those_that_were_looked_at
 
 # TPU's compiler is large and talks at its start: it has an environment of its own.

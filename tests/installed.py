@@ -73,7 +73,7 @@ def try_package(package: Path, directory: Path, options: argparse.Namespace) -> 
         shutil.copytree(ROOT / "tests", away / "tests", ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "setup.cfg", away)
         files = [f"tests/{name}" for name in TESTS]
-        run(python, "-m", "pytest", "-q", "-n", 2, "--dist", "loadfile", "-m", "not long and not slow and not needs_torch", *files)
+        run(python, "-m", "pytest", "-q", "-n", 2, "--dist", "loadfile", "-m", "not slow and not needs_torch", *files)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 
 from bertjax import BertConfig, BertForSequenceClassification, engine
 from bertjax import ablations as ab
-from bertjax.engine import prepared, sizes
+from bertjax.engine import compiled_steps, sizes
 from bertjax.engine.distributed.sharding import make_mesh
 from bertjax.interventions import readouts
 from tests.tiny import SIZES, encodings, random_model
@@ -24,14 +24,14 @@ def model():
 
 @pytest.fixture
 def made(monkeypatch):
-    """How often weights were prepared."""
-    count, prepare = [0], prepared._prepare
+    """How often weights were compiled_steps."""
+    count, prepare = [0], compiled_steps._prepare
 
     def counted(*given):
         count[0] += 1
         return prepare(*given)
 
-    monkeypatch.setattr(prepared, "_prepare", counted)
+    monkeypatch.setattr(compiled_steps, "_prepare", counted)
     return count
 
 
@@ -74,29 +74,29 @@ def test_a_model_with_another_parameter_is_swept_with_that(model, rng, made, of)
 
 def test_arrays_that_can_be_written_into_are_read_anew(model, made):
     model.classifier.kernel.set_value(np.array(model.classifier.kernel[...]))
-    assert prepared.prepare(model, None) is not prepared.prepare(model, None)
+    assert compiled_steps.prepare(model, None) is not compiled_steps.prepare(model, None)
     assert made == [2]
     model.classifier.kernel.set_value(jnp.asarray(model.classifier.kernel[...]))
-    assert prepared.prepare(model, None) is prepared.prepare(model, None)
+    assert compiled_steps.prepare(model, None) is compiled_steps.prepare(model, None)
     assert made == [3]
 
 
 def test_another_way_to_compute_and_other_devices_are_prepared_anew(model, made):
     mesh = make_mesh(jax.devices()[:1], 1)
-    first = prepared.prepare(model, mesh)
-    assert prepared.prepare(model, mesh) is first
+    first = compiled_steps.prepare(model, mesh)
+    assert compiled_steps.prepare(model, mesh) is first
     model.numerics = replace(model.numerics, dtype="bfloat16")
-    coarse = prepared.prepare(model, mesh)
+    coarse = compiled_steps.prepare(model, mesh)
     assert coarse.layers[0].qkv_kernel.dtype == jnp.bfloat16
     assert made == [2]
     other = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("data",))
-    assert prepared.prepare(model, other).layers[0].qkv_kernel.sharding.mesh == other
+    assert compiled_steps.prepare(model, other).layers[0].qkv_kernel.sharding.mesh == other
     assert made == [3]
 
 
 def test_what_is_kept_goes_with_the_model(rng):
     model = random_model(BertForSequenceClassification, BertConfig(**SIZES["three heads"]))
-    kept = weakref.ref(prepared.prepare(model, None).layers[0])
+    kept = weakref.ref(compiled_steps.prepare(model, None).layers[0])
     here = weakref.ref(model)
     gc.collect()
     assert kept() is not None

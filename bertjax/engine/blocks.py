@@ -20,7 +20,6 @@ from bertjax.engine.compiled_steps import BlockRows
 from bertjax.engine.distributed.sharding import make_mesh
 from bertjax.engine.packing import Packed, Picks, make_picks, pack_spans
 from bertjax.engine.plan import Node, Plan
-from bertjax.engine.prepared import prepare
 from bertjax.engine.sizes import Blocks
 from bertjax.engine.sweep_input import SweepInput
 from bertjax.errors import InputError
@@ -166,7 +165,7 @@ class BlockRunner(Runner):
         self.kept = [config.heads_of(layer) for layer in range(config.num_hidden_layers)]
         self.means = None if sweep_input.means is None else self._means_of_layers(sweep_input.means)
         self.mesh = make_mesh(devices, blocks.rows)
-        prepared = prepare(model, self.mesh)
+        prepared = compiled_steps.prepare(model, self.mesh)
         self.weights, self.embeddings, self.head = prepared.layers, prepared.embeddings, prepared.head
         self.packed = whole_chunks(packed, blocks.rows)
         self.inputs = _check(model, self.packed)

@@ -3,8 +3,9 @@
 On a mesh of devices each has its own rows of a block (`distributed/sharding.py`).
 """
 
+import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -14,9 +15,20 @@ from flax import nnx
 from jax.sharding import Mesh
 from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
-from bertjax.engine.distributed.sharding import over_rows
+from bertjax.engine.distributed.sharding import over_rows, place_on_mesh
 from bertjax.interventions import Readout
-from bertjax.model import Changes, Graph, Inputs, LayerWeights, ModelOutput, Recipe, Rows, packed_layer, record
+from bertjax.model import (
+    Changes,
+    Graph,
+    Inputs,
+    LayerWeights,
+    ModelOutput,
+    PretrainedModel,
+    Recipe,
+    Rows,
+    packed_layer,
+    record,
+)
 
 Block: TypeAlias = Float[Array, "runs rows token embed"]
 FirstTokens: TypeAlias = Float[Array, "runs rows places embed"]
@@ -53,6 +65,67 @@ def take_apart(module: nnx.Module) -> tuple[Structure, list[Any]]:
     graphdef, state = nnx.split(module)
     parameters, tree = jax.tree.flatten(state)
     return Structure(graphdef, tree), parameters
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The weights of all steps of a sweep, on its devices.
+
+    Args:
+        layers: of each application of a layer; those that are applied several times are there once.
+        embeddings, head: what is below the layers, and the whole model, whose head reads what they give: a structure
+            and its parameters each.
+    """
+
+    layers: list[LayerWeights]
+    embeddings: tuple[Structure, list[Any]]
+    head: tuple[Structure, list[Any]]
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What was prepared of a model, and what tells whether the model is still the same."""
+
+    parameters: list[Any]
+    settings: tuple[Any, ...]
+    prepared: Prepared
+
+    def is_of(self, parameters: list[Any], settings: tuple[Any, ...]) -> bool:
+        """Whether it was made of these very arrays."""
+        alike = len(parameters) == len(self.parameters) and settings == self.settings
+        return alike and all(own is given for own, given in zip(self.parameters, parameters, strict=True))
+
+
+_KEPT: weakref.WeakKeyDictionary[PretrainedModel, _Kept] = weakref.WeakKeyDictionary()
+
+
+def prepare(model: PretrainedModel, mesh: Mesh | None) -> Prepared:
+    """The weights of a model on the devices of a mesh.
+
+    Making them is hundreds of small operations, on a fast accelerator a tenth of a sweep. They are kept for the sweeps
+    to come, until the model is gone or is prepared with other parameters, settings or devices. What can be written
+    into, as an array of NumPy's, is read anew each time.
+    """
+    parameters, tree = jax.tree.flatten(model)
+    settings = tree, mesh
+    kept = _KEPT.get(model)
+    if kept is not None and kept.is_of(parameters, settings):
+        return kept.prepared
+    prepared = _prepare(model, mesh)
+    _KEPT.pop(model, None)
+    if all(isinstance(parameter, jax.Array) for parameter in parameters):
+        _KEPT[model] = _Kept(parameters, settings, prepared)
+    return prepared
+
+
+def _prepare(model: PretrainedModel, mesh: Mesh | None) -> Prepared:
+    encoder = model.body.encoder
+    table = None if encoder.relative is None else encoder.relative()
+    sets = [packed_layer.layer_weights(layer, model.numerics, table) for layer in encoder.layers]
+    placed: list[LayerWeights] = place_on_mesh(sets, mesh)
+    (below, own), (whole, every) = map(take_apart, (model.body.embeddings, model))
+    layers = [placed[number] for number in model.config.architecture.parameters_of]
+    return Prepared(layers, (below, place_on_mesh(own, mesh)), (whole, place_on_mesh(every, mesh)))
 
 
 @record
