@@ -9,7 +9,7 @@ import pytest
 
 from bertjax import BertConfig, BertForSequenceClassification, Numerics, engine
 from bertjax import ablations as ab
-from bertjax.engine import blocks, choose_attention, compiled_steps
+from bertjax.engine import blocks, choose_attention, compiled_steps, sizes
 from bertjax.interventions import readouts
 from bertjax.model import ops
 from tests.attending import lower
@@ -122,3 +122,13 @@ def test_the_form_of_attention_is_the_fastest_of_device_and_dtype(monkeypatch, b
     assert choose_attention("auto", Numerics(dtype)) == form
     assert choose_attention("pallas", Numerics(dtype)) == "pallas"
     assert choose_attention("auto", Numerics(dtype, attention="pallas")) == "pallas"
+
+
+def test_steps_hold_more_tokens_where_there_is_much_memory(config, monkeypatch):
+    for limit, tokens in ((15 * 10**9, 65_536), (40 * 10**9, 131_072)):
+        monkeypatch.setattr(sizes, "_device_stats", lambda limit=limit: {"bytes_in_use": 0, "bytes_limit": limit})
+        with monkeypatch.context() as there:
+            there.setattr(jax, "default_backend", lambda: "gpu")
+            assert sizes.default_tokens(config) == tokens
+            there.setattr(sizes, "_device_stats", lambda: None)
+            assert sizes.default_tokens(config) == 65_536

@@ -11,7 +11,7 @@ import pytest
 
 from bertjax import BertConfig, BertForSequenceClassification, engine
 from bertjax import ablations as ab
-from bertjax.engine import compiled_steps, sizes
+from bertjax.engine import compiled_steps
 from bertjax.engine.distributed.sharding import make_mesh
 from bertjax.interventions import readouts
 from tests.tiny import SIZES, encodings, random_model
@@ -24,7 +24,7 @@ def model():
 
 @pytest.fixture
 def made(monkeypatch):
-    """How often weights were compiled_steps."""
+    """How often weights were prepared."""
     count, prepare = [0], compiled_steps._prepare
 
     def counted(*given):
@@ -104,14 +104,3 @@ def test_what_is_kept_goes_with_the_model(rng):
     gc.collect()
     assert here() is None
     assert kept() is None
-
-
-def test_steps_hold_more_tokens_where_there_is_much_memory(model, monkeypatch):
-    config = model.config
-    for limit, tokens in ((15 * 10**9, 65_536), (40 * 10**9, 131_072)):
-        monkeypatch.setattr(sizes, "_device_stats", lambda limit=limit: {"bytes_in_use": 0, "bytes_limit": limit})
-        with monkeypatch.context() as there:
-            there.setattr(jax, "default_backend", lambda: "gpu")
-            assert sizes.default_tokens(config) == tokens
-            there.setattr(sizes, "_device_stats", lambda: None)
-            assert sizes.default_tokens(config) == 65_536
