@@ -80,8 +80,8 @@ def test_evidence_of_a_loss_is_that_of_its_negative(rng):
 
 
 def test_sentences_say_which_way_is_better(rng):
-    labels = rng.normal(size=60)
-    base, noise = labels + rng.normal(size=60), rng.normal(size=60)
+    labels = rng.normal(size=200)
+    base, noise = labels + rng.normal(size=200), rng.normal(size=200)
     found = weigh(ERROR, base, np.stack([labels + 0.5 * noise, base + 3 * noise]), labels, resamples=200, draws=299)
     sentence = summarise(found, ["good", "bad"], "set")
     assert "raises the score for 1 of 2 sets and lowers it for 1, at q < 0.05 (Mean error, lower is better)" in sentence
