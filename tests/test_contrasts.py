@@ -16,7 +16,7 @@ from bertjax.interventions import SWEPT, readouts
 from bertjax.study.derived.contrasts import EncodedContrasts
 from tests.browser import assert_quiet, browser_needed, is_shown, rows_of, start_browser, text_of, wait_for
 from tests.families import saved_by_torch
-from tests.workshop import add_tokenizer
+from tests.workshop import add_tokenizer, make_masked
 
 SMALL = Path(__file__).parents[1] / "experiments/data/small_mlm"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -33,6 +33,34 @@ PAIRS = [
     {"clean": "Two dogs run on the field.", "corrupted": "Two cars run on the field.", "second": "Dogs are running."},
     {"clean": "The kids sat.", "corrupted": "The kids sat down again today.", "second": "Children sit."},
 ]
+
+
+# Of the tiny models' words. A random embedder may find either text of a contrast more like the second: where it matters,
+# `right_way_round` puts the more similar one first.
+TINY_PAIRS = [
+    {"clean": "the cat sat near a door", "corrupted": "the dog sat near a door", "second": "an old cat slept"},
+    {"clean": "a man ran home", "corrupted": "a cat ran home", "second": "he ran"},
+    {"clean": "red doors sat on the mat", "corrupted": "red cats sat on the mat", "second": "doors are old"},
+    {"clean": "the cat sat", "corrupted": "the cat sat near an old door", "second": "cats sleep"},
+]
+
+
+def right_way_round(directory, rows):
+    """The contrasts with the text first that the embedder finds more like the second one."""
+    model, tokenizer = bertjax.load(directory), Tokenizer.from_pretrained(directory)
+
+    def embed(text):
+        return np.asarray(model(collate(tokenizer.encode([text]))).sentence_embedding[0])
+
+    found = []
+    for row in rows:
+        texts = sorted((row["clean"], row["corrupted"]), key=lambda text: -embed(text) @ embed(row["second"]))
+        found.append({**row, "clean": texts[0], "corrupted": texts[1]})
+    return found
+
+
+def other_way_round(row):
+    return {**row, "clean": row["corrupted"], "corrupted": row["clean"]}
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +129,9 @@ def test_the_page_shows_the_grids_and_what_cells_did(patched):
         browser.quit()
 
 
-def test_the_other_direction_loses_what_this_one_restores():
+def test_the_other_direction_loses_what_this_one_restores(embedder):
     both = {
-        into: bertjax.patch(MINILM, PAIRS, places=["hidden_states"], into=into, progress=False)
+        into: bertjax.patch(embedder, TINY_PAIRS, places=["hidden_states"], into=into, progress=False)
         for into in ("corrupted", "clean")
     }
     one, other = (dict(zip(found.names, found.rows_of(), strict=True)) for found in both.values())
@@ -179,25 +207,27 @@ def masked_logits(output):
     return output.logits[:, 6]
 
 
-def test_paths_of_an_embedder_and_on_the_command_line(tmp_path, capsys):
-    rows = PAIRS[:3]
-    found = bertjax.head_paths(MINILM, rows, receivers={"values": ["2.1"]}, heads=["0.3", "1.4"], progress=False)
-    model, tokenizer = bertjax.load(MINILM), Tokenizer.from_pretrained(MINILM)
+def test_paths_of_an_embedder_and_on_the_command_line(embedder, tmp_path, capsys):
+    rows = TINY_PAIRS[:3]
+    found = bertjax.head_paths(embedder, rows, receivers={"values": ["1.1"]}, heads=["0.0", "0.2"], progress=False)
+    model, tokenizer = bertjax.load(embedder), Tokenizer.from_pretrained(embedder)
     for number, name in enumerate(found.names):
         similar = []
         for row in rows:  # one by one, without padding
             batch, donors, second = (collate(tokenizer.encode([row[one]])) for one in ("corrupted", "clean", "second"))
-            given = patch_paths(model, batch, donors, {"values": ["2.1"]}, readouts.sentence_embedding, senders=[name])[
+            given = patch_paths(model, batch, donors, {"values": ["1.1"]}, readouts.sentence_embedding, senders=[name])[
                 1
             ][0, 0]
             similar.append(given @ np.asarray(model(second).sentence_embedding[0]))
         assert found.rows_of("score")[number].score == pytest.approx(np.mean(similar), abs=1e-5)
-    words = ["--template", "A {} runs.", "--words", "man/dog", "boy/cat", "--second", "He walks."]
+    words = ["--template", "a {} ran", "--words", "man/dog", "old/cat", "--second", "he ran home"]
     line = [
         "patch",
+        "--model",
+        str(embedder),
         *words,
         "--paths-to",
-        "keys=1.2,1.3",
+        "keys=1.1,1.2",
         "values=1.2",
         "--heads",
         "0.1",
@@ -207,7 +237,7 @@ def test_paths_of_an_embedder_and_on_the_command_line(tmp_path, capsys):
     assert cli.main(line) == 0
     assert "picture in" in capsys.readouterr().out
     told = bertjax.read_results(tmp_path / "p").summary["patching"]
-    assert told["receivers"] == {"keys": ["1.2", "1.3"], "values": ["1.2"]}
+    assert told["receivers"] == {"keys": ["1.1", "1.2"], "values": ["1.2"]}
 
 
 @pytest.mark.parametrize(
@@ -233,9 +263,9 @@ def test_commands_that_cannot_be_are_refused(line, message, capsys, tmp_path, mo
     assert not [*tmp_path.iterdir()]
 
 
-def test_an_interrupted_grid_resumes(tmp_path):
-    options = {"places": ["head_outputs"], "heads": ["0.1", "5.2"], "output": tmp_path / "out"}
-    whole = bertjax.patch(MINILM, PAIRS, **{**options, "output": None}, progress=False)
+def test_an_interrupted_grid_resumes(embedder, tmp_path):
+    options = {"places": ["head_outputs"], "heads": ["0.1", "1.2"], "output": tmp_path / "out"}
+    whole = bertjax.patch(embedder, TINY_PAIRS, **{**options, "output": None}, progress=False)
     calls = []
 
     def interrupt(done, total):
@@ -244,18 +274,18 @@ def test_an_interrupted_grid_resumes(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises((KeyboardInterrupt, BertjaxError)):
-        bertjax.patch(MINILM, PAIRS, **options, progress=interrupt)
-    found = bertjax.patch(MINILM, PAIRS, **options, progress=False)
+        bertjax.patch(embedder, TINY_PAIRS, **options, progress=interrupt)
+    found = bertjax.patch(embedder, TINY_PAIRS, **options, progress=False)
     assert [row.score for row in found.rows_of()] == [row.score for row in whole.rows_of()]
     assert not (tmp_path / "out" / "patches").exists()
 
 
-def test_ids_are_kept_and_a_limit_draws(tmp_path):
-    rows = [{**PAIRS[0], "id": number} for number in (7, 3, 5, 9)]
+def test_ids_are_kept_and_a_limit_draws(embedder, tmp_path):
+    rows = [{**TINY_PAIRS[0], "id": number} for number in (7, 3, 5, 9)]
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     whole, given = (
-        bertjax.patch(MINILM, own, places=["hidden_states"], limit=2, seed=1, progress=False) for own in (file, rows)
+        bertjax.patch(embedder, own, places=["hidden_states"], limit=2, seed=1, progress=False) for own in (file, rows)
     )
     ids = [[example["id"] for example in found.examples] for found in (whole, given)]
     assert ids == [[rows[number]["id"] for number in draw(4, 2, 1)]] * 2
@@ -272,12 +302,17 @@ def test_paths_refuse_what_they_do_not_have():
 
 @pytest.mark.needs_torch
 @pytest.mark.parametrize("kind", ["masked words", "embedder", "roberta", "deberta-v2", "modernbert"])
-def test_cells_that_are_left_out_would_change_nothing(kind, tmp_path, monkeypatch):
+def test_cells_that_are_left_out_would_change_nothing(kind, embedder, tmp_path, monkeypatch):
     places = [*SWEPT]
     if kind == "masked words":
-        model, rows = SMALL, AGREEING
+        model = make_masked(tmp_path / "model")
+        rows = [
+            {"clean": "the cat [MASK] near a door", "corrupted": "the dog [MASK] near a door"},
+            {"clean": "an old man ran [MASK] .", "corrupted": "an old cat ran [MASK] ."},
+        ]
+        rows = [{**row, "good": "sat", "bad": "home"} for row in rows]
     elif kind == "embedder":
-        model, rows, places = MINILM, PAIRS[:3], ["hidden_states", "queries", "attention_outputs"]
+        model, rows, places = embedder, TINY_PAIRS[:3], ["hidden_states", "queries", "attention_outputs"]
     else:
         size = {"vocab_size": 64, "max_position_embeddings": 60, "pad_token_id": 0, "num_labels": 2}
         model = saved_by_torch(kind, "sequence classification", tmp_path / "model", **size)
@@ -295,26 +330,21 @@ def test_cells_that_are_left_out_would_change_nothing(kind, tmp_path, monkeypatc
     }
 
 
-BOTH_WAYS = [
-    *PAIRS[:3],
-    {"clean": "A cat is riding.", "corrupted": "A cat is eating.", "second": "A cat is eating food."},
-    {"clean": "A man is riding food.", "corrupted": "A man is eating food.", "second": PAIRS[0]["second"]},
-]
-
-
-def test_contrasts_that_go_the_other_way_are_told_and_can_be_left_out(tmp_path, capsys):
+def test_contrasts_that_go_the_other_way_are_told_and_can_be_left_out(embedder, tmp_path, capsys):
+    rows = right_way_round(embedder, TINY_PAIRS[:3])
+    both_ways = [*rows, *map(other_way_round, rows[1:])]
     given = {"places": ["hidden_states"], "spans": "all", "progress": False}
-    whole, right = (bertjax.patch(MINILM, BOTH_WAYS, **given, only_right=only) for only in (False, True))
+    whole, right = (bertjax.patch(embedder, both_ways, **given, only_right=only) for only in (False, True))
     assert whole.summary["patching"]["right_way"] == right.summary["patching"]["right_way"] == 3
     assert [found.summary["patching"]["other_way"] for found in (whole, right)] == [2, 0]
     assert right.rows_of()[0].score == pytest.approx(1)
-    alone = bertjax.patch(MINILM, PAIRS[:3], **given)
+    alone = bertjax.patch(embedder, rows, **given)
     scores = [[row.score for row in found.rows_of("score")] for found in (right, alone)]
     assert scores[0] == pytest.approx(scores[1], abs=1e-6)
     assert [example["id"] for example in right.examples] == [0, 1, 2]
     file = tmp_path / "rows.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in BOTH_WAYS))
-    line = ["patch", "--data", str(file), "--places", "hidden_states", "--spans", "all", "--output"]
+    file.write_text("".join(json.dumps(row) + "\n" for row in both_ways))
+    line = ["patch", "--model", str(embedder), "--data", str(file), "--places", "hidden_states", "--spans", "all", "--output"]
     assert cli.main([*line, str(tmp_path / "all")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "2 of 5 contrasts go the other way" in said
@@ -326,7 +356,7 @@ def test_contrasts_that_go_the_other_way_are_told_and_can_be_left_out(tmp_path, 
     assert "left out" in said
     assert "cancel" not in said
     with pytest.raises(DataError, match="no clean text scores above"):
-        bertjax.patch(MINILM, BOTH_WAYS[3:], **given, only_right=True)
+        bertjax.patch(embedder, both_ways[3:], **given, only_right=True)
 
 
 def test_each_reason_for_which_contrasts_are_left_out_is_told(tmp_path, capsys):
@@ -346,9 +376,9 @@ def test_each_reason_for_which_contrasts_are_left_out_is_told(tmp_path, capsys):
     assert "1 of more than 20 tokens (first cut)" in said
 
 
-def test_other_patches_have_other_directories(tmp_path, capsys, monkeypatch):
+def test_other_patches_have_other_directories(embedder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    template = ["--template", "A {} is here.", "--second", "A cat."]
+    template = ["--model", str(embedder), "--template", "a {} sat", "--second", "a cat"]
     for more in ([], ["--spans", "all"], ["--into", "clean"], ["--paths-to", "values=1.1", "--heads", "0.1"]):
         given = [] if "--paths-to" in more else ["--places", "hidden_states"]
         assert cli.main(["patch", *template, "--words", "cat/dog", *given, *more]) == 0
@@ -356,8 +386,8 @@ def test_other_patches_have_other_directories(tmp_path, capsys, monkeypatch):
     assert cli.main(["patch", *template, "--words", "man/dog", "--places", "hidden_states"]) == 2  # there already
     names = sorted(path.name for path in tmp_path.iterdir())
     assert len(names) == 5
-    assert sum(name.startswith("bertjax-contrasts-patching-") for name in names) == 4
-    assert sum(name.startswith("bertjax-contrasts-paths-") for name in names) == 1
+    assert sum(name.startswith(f"bertjax-{embedder.name}-contrasts-patching-") for name in names) == 4
+    assert sum(name.startswith(f"bertjax-{embedder.name}-contrasts-paths-") for name in names) == 1
 
 
 def test_few_contrasts_are_drawn_in_full_colours(patched):

@@ -130,12 +130,16 @@ def test_the_other_commands_run_in_the_order_given(desk, monkeypatch):
     places["bertjax-qnli-sample-zero-heads"] = f"out{given.index('bertjax ablate --mode zero')}"
     for number, command in enumerate(given):
         arguments = [places.get(word, word) for word in shlex.split(command)[1:]]
+        # Few heads and examples: how the words are understood is what is tested, not the machine's patience.
         if arguments[0] in ("ablate", "plan"):
-            # Few heads and examples: how the words are understood is what is tested, not the machine's patience.
             fewer = [] if "layers" in arguments else ["--heads", "5.3", "5.5"]
             arguments += ["--limit", "5", *fewer, "--output", f"out{number}"]
         elif arguments[0] in ("interactions", "shapley"):  # a score must be one without any of the examples too
-            arguments += ["--limit", "12", "--output", f"out{number}"]
+            arguments += ["--limit", "12", "--heads", "0.6", "1.3", "--output", f"out{number}"]
+        elif arguments[0] in ("importance", "roles"):
+            arguments += ["--limit", "12"]
+        elif arguments[0] == "patch":
+            arguments += ["--places", "hidden_states"]
         assert main(arguments) == 0, command
         assert arguments[0] != "ablate" or (desk / f"out{number}" / "summary.json").is_file()
     assert (desk / "out0" / "report.html").is_file()
