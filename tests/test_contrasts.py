@@ -35,8 +35,8 @@ PAIRS = [
 ]
 
 
-# Of the tiny models' words. A random embedder may find either text of a contrast more like the second: where it matters,
-# `right_way_round` puts the more similar one first.
+# Of the tiny models' words. A random embedder may find either text of a contrast more like the second: where that
+# matters, `right_way_round` puts the more similar one first.
 TINY_PAIRS = [
     {"clean": "the cat sat near a door", "corrupted": "the dog sat near a door", "second": "an old cat slept"},
     {"clean": "a man ran home", "corrupted": "a cat ran home", "second": "he ran"},
@@ -344,7 +344,18 @@ def test_contrasts_that_go_the_other_way_are_told_and_can_be_left_out(embedder, 
     assert [example["id"] for example in right.examples] == [0, 1, 2]
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in both_ways))
-    line = ["patch", "--model", str(embedder), "--data", str(file), "--places", "hidden_states", "--spans", "all", "--output"]
+    line = [
+        "patch",
+        "--model",
+        str(embedder),
+        "--data",
+        str(file),
+        "--places",
+        "hidden_states",
+        "--spans",
+        "all",
+        "--output",
+    ]
     assert cli.main([*line, str(tmp_path / "all")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "2 of 5 contrasts go the other way" in said

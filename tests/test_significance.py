@@ -197,6 +197,44 @@ def test_swapped_ranks_are_those_of_swapped_outputs(metric, digits, rng, monkeyp
     assert largest_difference(here, anew) < 1e-12
 
 
+def test_few_equal_outputs_change_no_p_value(rng):
+    """What they change is left out of differences, but not of those that are near the observed one."""
+    labels, seed = rng.normal(size=600), int(rng.integers(1000))
+    outputs = np.stack([labels + rng.normal(size=600)] * 3)
+    outputs[1] += rng.normal(size=600) / 4
+    outputs[2, :5] += 1 + rng.normal(size=5)  # one draw in 16 swaps all of them or none
+    outputs[:2, 7], outputs[0, 9] = outputs[:2, 8], outputs[0, 10]
+    scores, metric = score("spearman", outputs, labels), METRICS["spearman"]
+    given = outputs[0], outputs[1:], labels, 1, scores[1:] - scores[0]
+    by_sums, anew = (
+        significance.swap_test(one, *given, draws=999, seed=seed)
+        for one in (metric, replace(metric, scorer=partial(metric.scorer)))
+    )
+    assert 0.01 < anew.p[1] < 1
+    assert by_sums.p.tolist() == anew.p.tolist()
+    for ratio in (True, False):
+        assert by_sums.best(given[-1], ratio).tolist() == anew.best(given[-1], ratio).tolist()
+    assert 0 < largest_difference(by_sums.largest, anew.largest) < 1e-10
+
+
+def test_differences_like_the_observed_one_are_equal_to_it(rng):
+    """Also where outputs of several examples are equal, in other scores from draw to draw."""
+    labels, changed = rng.normal(size=600), rng.choice(600, 8, replace=False)
+    outputs = np.stack([labels + rng.normal(size=600)] * 2)
+    outputs[1, changed] += 1 + rng.normal(size=8)
+    outputs[0, changed[0]] = outputs[0, changed[1]]  # of the base alone: one score has both, or each has one
+    swapped = rng.integers(0, 2, (400, 600))
+    swapped[:200, changed] = swapped[:200, changed[:1]]
+    found = significance._swapped_scores(METRICS["spearman"], outputs, labels, 1)(swapped)[:, 0]
+    scores = score("spearman", outputs, labels)
+    expected = (scores[1] - scores[0]) * (1 - 2 * swapped[:200, changed[0]])
+    assert largest_difference(found[:200], expected) < 1e-14
+    anew = significance._swapped_scores(
+        replace(METRICS["spearman"], scorer=partial(METRICS["spearman"].scorer)), outputs, labels, 1
+    )(swapped)[:, 0]
+    assert 1e-14 < largest_difference(found[200:], anew[200:]) < 1e-10
+
+
 @pytest.mark.parametrize("metric", ["spearman", "average_precision", "roc_auc"])
 def test_scores_of_many_examples_are_those_of_few(metric, rng, monkeypatch):
     """However many draws are computed together."""

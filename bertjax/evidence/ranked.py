@@ -6,8 +6,8 @@ belongs to it is gathered as one. float32 holds such whole numbers exactly.
 
 Where outputs are swapped, one score is of one of the two outputs of each example and the other score of the rest. Both
 outputs of all examples are sorted together; a place is in the first score or in the second, whose counts are all places
-less those of the first. So both scores come from one set of counts, and Spearman's correlation, of which only counts
-times fixed weights are summed, from a table for each eight places.
+less those of the first. So both scores come from one set of counts. Differences of Spearman's correlation need none:
+they are sums over examples, but for what equal outputs take from the spread of ranks.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +24,8 @@ DRAWS, ROWS_BYTES = 128, 4 << 20  # draws computed together at most, and bytes o
 ROWS = 24  # that are counted up by one product
 MOST_RANKED = 1_000_000  # examples: twice their counts are whole numbers in float32
 MOST_GROUPS = 64  # of equal outputs in a run and the base, beyond which every draw is ranked anew
+NEGLIGIBLE = 1e-7  # of a correlation, beside the 1e-3 and more that differences are about
+NEAR = 1e-11  # of each other are differences that may be the same
 
 TRIANGLE = np.tril(np.ones((ROWS, ROWS), np.float32))
 BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").astype(np.float64)
@@ -57,13 +59,15 @@ class _Order:
     Args:
         order: of each place the value that is there.
         first, last: of each place those of the first and the last value that is equal.
-        ties: whether any are.
+        ends: the last place of each different value.
+        value: of each place which of these it has.
     """
 
     order: Int[np.ndarray, " places"]
     first: Int[np.ndarray, " places"]
     last: Int[np.ndarray, " places"]
-    ties: bool
+    ends: Int[np.ndarray, " different"]
+    value: Int[np.ndarray, " places"]
 
     @classmethod
     def of_values(cls, values: Num[np.ndarray, " places"]) -> "_Order":
@@ -71,8 +75,14 @@ class _Order:
         order = np.argsort(values, kind="stable")
         starts = np.flatnonzero(np.append(True, np.diff(values[order]) != 0))
         lengths = np.diff(np.append(starts, len(values)))
-        first, last = np.repeat(starts, lengths), np.repeat(starts + lengths - 1, lengths)
-        return cls(order, first, last, len(starts) < len(values))
+        ends = starts + lengths - 1
+        value = np.repeat(np.arange(len(starts)), lengths)
+        return cls(order, starts[value], ends[value], ends, value)
+
+    @property
+    def ties(self) -> bool:
+        """Whether any values are equal."""
+        return len(self.ends) < len(self.order)
 
     def below(self, counts: Rows) -> Rows:
         """What counts below each place, and what counts up to and with those that are equal: the sum of both.
@@ -80,10 +90,15 @@ class _Order:
         Args:
             counts: in this order.
         """
-        up_to = count_up(counts)
         if not self.ties:
-            return 2 * up_to - counts
-        return up_to[self.last] + (up_to - counts)[self.first]
+            return 2 * count_up(counts) - counts
+        return self.below_and_equal(counts)[0]
+
+    def below_and_equal(self, counts: Rows) -> tuple[Rows, Float[np.ndarray, "different draws"]]:
+        """That, and what counts of each different value."""
+        up_to = count_up(counts)[self.ends]
+        before = np.concatenate([np.zeros_like(up_to[:1]), up_to[:-1]])
+        return (up_to + before)[self.value], up_to - before
 
 
 def _in_parts(counts: Counts) -> Iterator[tuple[slice, Rows]]:
@@ -108,17 +123,33 @@ def spearman_scorer(values: Values, labels: Labels, positive: int) -> Scorer:
             ranks[of_labels.order] = of_labels.below(drawn[of_labels.order]) - total
             weighted = drawn * ranks
             label_spread = np.einsum("ed,ed->d", weighted, ranks)
+            size = total.astype(np.float64)[:, None] ** 3
             sums = np.empty((2, len(total), len(runs)))
+            sums[1] = _spread_of_ranks(drawn)[:, None]
             for run, one in enumerate(runs):
                 own = drawn[one.order]
-                own_ranks = (one.below(own) - total).astype(np.float64)
-                sums[0, :, run] = np.einsum("pd,pd->d", weighted[one.order], own_ranks)
-                sums[1, :, run] = np.einsum("pd,pd->d", own * own_ranks, own_ranks)
-            size = np.broadcast_to(total[:, None].astype(np.float64) ** 3, sums.shape[1:])
-            found[here] = correlation(sums[0], sums[1], label_spread[:, None], size, size[:, :1])
+                if one.ties:
+                    below, equal = one.below_and_equal(own)
+                    sums[1, :, run] = _spread_of_ranks(equal)
+                else:
+                    below = one.below(own)
+                sums[0, :, run] = np.einsum("pd,pd->d", weighted[one.order], (below - total).astype(np.float64))
+            found[here] = correlation(
+                sums[0], sums[1], label_spread[:, None], np.broadcast_to(size, sums[1].shape), size
+            )
         return found
 
     return scorer
+
+
+def _spread_of_ranks(equal: Rows) -> Draws:
+    """The sum of squares of twice the ranks, less their mean, by how many equal outputs there are of each value.
+
+    With t equal ones (N^3 - sum of t^3) / 3 for N outputs in all (Kendall 1945).
+    """
+    wide = equal.astype(np.float64)
+    spread: Draws = (wide.sum(axis=0) ** 3 - np.einsum("vd,vd->d", wide * wide, wide)) / 3
+    return spread
 
 
 def roc_auc_scorer(values: Values, labels: Labels, positive: int) -> Scorer:
@@ -204,7 +235,8 @@ def _scorer_of_hits(is_hit: Bool[np.ndarray, " examples"], runs: Sequence[_Area 
     return scorer
 
 
-SWAPPABLE: tuple[Any, ...] = (spearman_scorer, average_precision_scorer)
+# What both scores of a swap take, beside the score of a draw: a sum over examples, or one set of counts.
+SWAPPABLE: dict[Any, float] = {spearman_scorer: 0.05, average_precision_scorer: 1.5}
 
 
 def swapped_differences(scorer: Any, outputs: Values, labels: Labels, positive: int) -> Difference | None:
@@ -237,24 +269,21 @@ def _swapped_precisions(outputs: Values, is_hit: Bool[np.ndarray, " examples"]) 
 
 def _swapped_correlations(outputs: Values, labels: Labels) -> Difference | None:
     """Differences of Spearman's correlation; None where too many outputs are equal."""
-    orders = [_Order.of_values(np.concatenate([outputs[0], own])) for own in outputs[1:]]
     of_labels = _Order.of_values(labels)
     ranks = np.empty(len(labels))
     ranks[of_labels.order] = of_labels.first + of_labels.last + 1 - len(labels)
-    runs = [_Correlated(one, ranks) for one in orders]
+    runs = [_Correlated(_Order.of_values(np.concatenate([outputs[0], own])), ranks) for own in outputs[1:]]
     if any(len(run.groups) > MOST_GROUPS for run in runs):
         return None
-    constants, slopes = np.array([run.constant for run in runs]), np.stack([run.slopes for run in runs], axis=1)
+    weights = np.stack([run.weights for run in runs], axis=1)
 
     def difference(swapped: Swaps) -> Float[np.ndarray, "draws runs"]:
-        found = np.empty((len(swapped), len(runs)))
+        found = (1.0 - 2.0 * swapped) @ weights
         size = max(1, min(2 * DRAWS, ROWS_BYTES // swapped.shape[1]))
         for start in range(0, len(swapped), size):
             here = slice(start, start + size)
-            linear = constants + swapped[here].astype(np.float64) @ slopes
-            chosen = _as_bits(swapped[here])
-            several = [run.difference(chosen, linear[:, number]) for number, run in enumerate(runs)]
-            found[here] = np.stack(several, axis=1)
+            for number, run in enumerate(runs):
+                found[here, number] = run.difference(swapped[here], found[here, number])
         return found
 
     return difference
@@ -274,19 +303,28 @@ def _as_bits(swapped: Swaps) -> UInt8[np.ndarray, "8 outputs draws"]:
 class _Correlated:
     """Spearman's correlations of a run and the base after swaps.
 
-    Twice a place's rank in its score less the mean is 2 C - 1 - n, with C the places up to there that are in that
-    score. Labels' ranks less their mean sum to 0 over one output of each example, so that what the first score sums is
-    twice the label's rank times C. Of a byte's places tables have the sum of the labels' ranks that are in the score,
-    and of these times how many of the byte are up to there. In the second score C is all places less the first's C:
-    its sum is that of the first and a sum over swaps.
+    A score is a sum of labels' ranks times outputs' ranks over the root of both spreads. Labels' ranks less their mean
+    sum to 0, so that the sum is one over pairs of examples: of two, that with the larger output adds its label's rank,
+    and where outputs are equal each adds half. With t = 1 where an example keeps its outputs, else -1, a pair adds
+    c0 + c1 t + c2 t' + c3 t t' to the first score's sum and the same with the signs of t and t' reversed to the
+    second's: in the difference of both only c1 and c2 remain, which is a sum over examples. Where no outputs of two
+    examples are equal, the spreads are always the same, and that is all.
+
+    Others take a little from the spread of the score that both are in. What is divided by two spreads needs both sums:
+    c3 is left out where the difference is nowhere near that without swaps, with which draws are compared, and can be
+    off by `NEGLIGIBLE` at most; elsewhere sums are computed. In the first one an output's rank is 2 C - 1 - n, with C
+    the places up to there that are in that score. Of a byte's places tables have the sum of the labels' ranks that are
+    in the score, and of these times how many of the byte are up to there.
 
     Args:
         one: the order of both outputs of all examples, the base's first.
         labels: twice their ranks, less the mean.
 
     Attributes:
-        constant, slopes: of the second score's sum less the first's.
+        weights: of each example, what keeping its outputs adds to the second score's sum less the first's.
+        both: the mean over all swaps of the sum of both.
         groups: outputs and labels' ranks of places that are equal and of several examples.
+        observed: the difference without swaps.
     """
 
     def __init__(self, one: _Order, labels: Float[np.ndarray, " examples"]) -> None:
@@ -295,23 +333,58 @@ class _Correlated:
         self.bytes = np.append(one.order, np.full(-places % 8, places)).reshape(-1, 8)
         self.labels = of_outputs[self.bytes]
         self.offsets = 256 * np.arange(len(self.bytes), dtype=np.int32)[:, None]
-        weights, numbers = of_outputs[one.order], np.arange(1, places + 1)
-        linear = np.empty(places)
-        linear[one.order] = weights * numbers + weights[::-1].cumsum()[::-1]
-        base, run = np.split(linear, 2)
-        self.constant, self.slopes = float(weights @ numbers - base.sum()), base - run
+        ranks = of_outputs[one.order]
+        up_to = np.append(0.0, ranks.cumsum())
+        outputs_below, labels_below = np.empty((2, places))  # twice: those that are equal count half
+        outputs_below[one.order] = one.first + one.last + 1
+        labels_below[one.order] = up_to[one.first] + up_to[one.last + 1]
+        below, after = np.split(outputs_below, 2)
+        self.weights = (labels * (after - below) - np.diff(np.split(labels_below, 2), axis=0)[0]) / 2
+        self.both = float(labels @ (below + after)) / 2
         starts = np.unique(one.first[one.last > one.first])
         several = [slice(start, one.last[start] + 1) for start in starts]
         kept = [place for place in several if np.ptp(one.order[place] % self.examples)]
-        self.groups = [(one.order[place], weights[place]) for place in kept]
+        self.groups = [(one.order[place], ranks[place]) for place in kept]
         self.label_spread = float((labels**2).sum())
+        self.spread = (self.examples**3 - self.examples) / 3
+        lost = sum((len(weights) ** 3 - len(weights)) / 3 for _, weights in self.groups)
+        self.negligible = bool(self.label_spread > 0 and lost <= NEGLIGIBLE * self.spread)
+        unchanged = np.zeros((1, self.examples), np.uint8)
+        self.observed = float(self._computed(unchanged, self.weights.sum(keepdims=True))[0])
 
-    def difference(self, chosen: UInt8[np.ndarray, "8 outputs draws"], linear: Draws) -> Draws:
+    def difference(self, swapped: Swaps, linear: Draws) -> Draws:
         """The second score's correlation less the first's.
 
         Args:
             linear: the second score's sum less the first's.
         """
+        if not self.negligible:
+            return self._computed(swapped, linear)
+        first, second = 1 / np.sqrt(self._spreads(swapped))
+        found: Draws = (linear * (first + second) + self.both * (second - first)) / 2 / self.label_spread**0.5
+        off = 2 * self.spread**0.5 * np.abs(second - first)  # as no correlation is above 1
+        near = np.flatnonzero((off > 0) & (np.abs(np.abs(found) - abs(self.observed)) <= off + NEAR))
+        if len(near):
+            found[near] = self._computed(swapped[near], linear[near])
+        return found
+
+    def _spreads(self, swapped: Swaps) -> Float[np.ndarray, "2 draws"]:
+        """Those of both scores' ranks: each has the mean of the ranks of those that are equal."""
+        found = np.full((2, len(swapped)), self.spread)
+        for outputs, _ in self.groups:
+            first = self._in_first(swapped, outputs).sum(axis=0)
+            for score, together in enumerate((first, len(outputs) - first)):
+                found[score] -= (together**3 - together) / 3
+        return found
+
+    def _in_first(self, swapped: Swaps, outputs: Int[np.ndarray, " equal"]) -> Float[np.ndarray, "equal draws"]:
+        """Whether outputs are in the first score."""
+        own = swapped[:, outputs % self.examples].T.astype(np.float64)
+        return np.where(outputs[:, None] < self.examples, 1 - own, own)
+
+    def _computed(self, swapped: Swaps, linear: Draws) -> Draws:
+        """The difference by the first score's sum."""
+        chosen = _as_bits(swapped)
         patterns = chosen[0][self.bytes[:, 0]]
         for bit in range(1, 8):
             patterns |= chosen[bit][self.bytes[:, bit]]
@@ -319,14 +392,13 @@ class _Correlated:
         sums, inside = self.labels @ BITS.T, self.labels @ UP_TO.T  # made here: those of all runs would be large
         first = np.take(inside, places).sum(axis=0)
         first += np.einsum("bd,bd->d", count_up(counts) - counts, np.take(sums, places))
-        products = 2 * np.stack([first, first + linear])
-        squares = np.full(products.shape, (self.examples**3 - self.examples) / 3)
+        first *= 2
         for outputs, weights in self.groups:
-            own = chosen[0][outputs].astype(np.float64)
-            for score, bits in enumerate((own, 1 - own)):  # each has the mean of the ranks of those that are equal
-                together = bits.sum(axis=0)
-                products[score] += weights @ (bits * (together + 1 - 2 * bits.cumsum(axis=0)))
-                squares[score] -= (together**3 - together) / 3
+            bits = self._in_first(swapped, outputs)
+            first += weights @ (bits * (bits.sum(axis=0) + 1 - 2 * bits.cumsum(axis=0)))
+        products = np.stack([first, first + linear])
         size = np.full(products.shape, float(self.examples) ** 3)
-        first, second = correlation(products, squares, np.full((2, 1), self.label_spread), size, size[:, :1])
-        return second - first
+        correlations = correlation(
+            products, self._spreads(swapped), np.full((2, 1), self.label_spread), size, size[:, :1]
+        )
+        return correlations[1] - correlations[0]

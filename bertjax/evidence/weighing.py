@@ -230,8 +230,8 @@ class _Pace:
     """The progress of the work, in draws times runs. A swap makes two scores, each of twice the examples."""
 
     def __init__(self, metric: Metric, runs: int, draws: int, swaps: int, progress: Progress) -> None:
-        # a sum over examples, or both scores from one set of counts, or two scores of twice as many examples
-        self.swap = 0.05 if metric.swap_weights is not None else 1.5 if metric.scorer in SWAPPABLE else 4.0
+        # a sum over examples, or what its ranks take, or two scores of twice as many examples
+        self.swap = 0.05 if metric.swap_weights is not None else SWAPPABLE.get(metric.scorer, 4.0)
         self.done, self.total = 0.0, runs * (draws + 2 * HALVES + self.swap * swaps)
         self.progress = progress
 
