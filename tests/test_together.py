@@ -241,6 +241,11 @@ def test_drawing_stops_when_values_are_known(world, monkeypatch):
     found = world(bertjax.shapley_values, orders=80, within=90.0)
     assert found.summary["shapley"]["orders"] == 8  # as soon as there is an interval
     assert found.summary["shapley"]["within"] == 0.9
+    widest, seen = 100 * max(found.summary["shapley"]["half_widths"]), []
+    progress = lambda done, total: seen.append(done / total)  # noqa: E731
+    longer = world(bertjax.shapley_values, orders=80, within=widest / 1.2, progress=progress)
+    assert 8 < longer.summary["shapley"]["orders"] < 80
+    assert seen[seen.index(1) - 1] > 0.9  # of the orders that are expected, not of all
     whole = world(bertjax.shapley_values, orders=20, within=1e-9)
     assert whole.summary["shapley"]["orders"] == 20
 

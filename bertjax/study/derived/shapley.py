@@ -209,7 +209,7 @@ def _drawn(
     factor = job.judges[0].metric.measure.factor
     at_once = max(1, RUNS_AT_ONCE // (2 * len(heads)))
     drawn: Drawn | None = None
-    without = np.nan
+    without, expected = np.nan, pairs
     for start in range(0, pairs, at_once):
         numbers = range(start, min(start + at_once, pairs))
         orders = [order for pair in numbers for order in draw_orders(len(heads), pair, job.settings.seed)]
@@ -220,14 +220,19 @@ def _drawn(
             runner.say(
                 f"each order of {len(heads)} heads about {format_duration(seconds)}, all {budget.orders}: {most}"
             )
-        contributed = runner.run(runs, _part_of(progress, start, len(numbers), pairs))
+        contributed = runner.run(runs, _part_of(progress, start, len(numbers), max(expected, numbers.stop)))
         without = float(contributed[len(heads)].mean())
         found = _pairs_of(orders, contributed)
         drawn = found if drawn is None else drawn.join(found)
         widest = factor * float(drawn.half_widths.max())
-        if np.isfinite(widest):
-            runner.say(f"{count_of(2 * len(drawn.values), 'order')}: values are known to ±{widest:.2g}")
         if budget.within is not None and widest <= budget.within:
+            expected = len(drawn.values)
+        elif budget.within is not None and np.isfinite(widest):
+            expected = _pairs_until(budget.within, widest, len(drawn.values), pairs)
+        if np.isfinite(widest):
+            after = f", {2 * expected} expected" if budget.within is not None else ""
+            runner.say(f"{count_of(2 * len(drawn.values), 'order')}{after}: values are known to ±{widest:.2g}")
+        if expected == len(drawn.values):
             break
     assert drawn is not None
     progress(1.0, 1.0)
@@ -237,11 +242,20 @@ def _drawn(
     return drawn.mean, {**more, "within": within, "without": without}
 
 
-def _part_of(progress: Progress, start: int, count: int, total: int) -> Progress:
-    """The progress of some pairs of orders among all."""
+def _pairs_until(within: float, widest: float, drawn: int, most: int) -> int:
+    """How many pairs of orders there will be, as intervals become narrower with the root of their number.
+
+    >>> _pairs_until(0.5, 1.0, 4, 100), _pairs_until(0.5, 0.51, 4, 100), _pairs_until(0.1, 1.0, 4, 100)
+    (16, 5, 100)
+    """
+    return int(min(max(np.ceil(drawn * (widest / within) ** 2), drawn + 1), most))
+
+
+def _part_of(progress: Progress, start: int, count: int, expected: int) -> Progress:
+    """The progress of some pairs of orders, of as many as are expected."""
 
     def report(done: float, all_of_it: float) -> None:
-        progress(start + count * done / all_of_it, float(total))
+        progress((start + count * done / all_of_it) / expected, 1.0)
 
     return report
 
