@@ -12,6 +12,7 @@ they are sums over examples, but for what equal outputs take from the spread of 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -282,22 +283,38 @@ def _swapped_correlations(outputs: Values, labels: Labels) -> Difference | None:
         size = max(1, min(2 * DRAWS, ROWS_BYTES // swapped.shape[1]))
         for start in range(0, len(swapped), size):
             here = slice(start, start + size)
+            chosen = _Chosen.by_swaps(swapped[here])
             for number, run in enumerate(runs):
-                found[here, number] = run.difference(swapped[here], found[here, number])
+                found[here, number] = run.difference(chosen, found[here, number])
         return found
 
     return difference
 
 
-def _as_bits(swapped: Swaps) -> UInt8[np.ndarray, "8 outputs draws"]:
-    """Which outputs are in the first score, at each bit of a byte: swapped ones of the run, others of the base.
+@dataclass(frozen=True)
+class _Chosen:
+    """Which outputs are in the first score: swapped ones of the run, others of the base, and a last one in none.
 
-    The last output is in none.
+    Args:
+        first: 1 for those that are.
     """
-    run = np.ascontiguousarray(swapped.T, np.uint8)
-    chosen = np.concatenate([1 - run, run, np.zeros((1, run.shape[1]), np.uint8)])
-    bits: UInt8[np.ndarray, "8 outputs draws"] = chosen << np.arange(8, dtype=np.uint8)[:, None, None]
-    return bits
+
+    first: UInt8[np.ndarray, "outputs draws"]
+
+    @classmethod
+    def by_swaps(cls, swapped: Swaps) -> "_Chosen":
+        """By which examples each draw swaps."""
+        run = np.ascontiguousarray(swapped.T, np.uint8)
+        return cls(np.concatenate([1 - run, run, np.zeros((1, run.shape[1]), np.uint8)]))
+
+    def some(self, draws: Int[np.ndarray, " some"]) -> "_Chosen":
+        """Those of some draws."""
+        return _Chosen(self.first[:, draws])
+
+    @cached_property
+    def bits(self) -> UInt8[np.ndarray, "8 outputs draws"]:
+        """The same at each bit of a byte."""
+        return self.first << np.arange(8, dtype=np.uint8)[:, None, None]
 
 
 class _Correlated:
@@ -349,56 +366,50 @@ class _Correlated:
         self.spread = (self.examples**3 - self.examples) / 3
         lost = sum((len(weights) ** 3 - len(weights)) / 3 for _, weights in self.groups)
         self.negligible = bool(self.label_spread > 0 and lost <= NEGLIGIBLE * self.spread)
-        unchanged = np.zeros((1, self.examples), np.uint8)
+        unchanged = _Chosen.by_swaps(np.zeros((1, self.examples)))
         self.observed = float(self._computed(unchanged, self.weights.sum(keepdims=True))[0])
 
-    def difference(self, swapped: Swaps, linear: Draws) -> Draws:
+    def difference(self, chosen: _Chosen, linear: Draws) -> Draws:
         """The second score's correlation less the first's.
 
         Args:
             linear: the second score's sum less the first's.
         """
         if not self.negligible:
-            return self._computed(swapped, linear)
-        first, second = 1 / np.sqrt(self._spreads(swapped))
+            return self._computed(chosen, linear)
+        first, second = 1 / np.sqrt(self._spreads(chosen))
         found: Draws = (linear * (first + second) + self.both * (second - first)) / 2 / self.label_spread**0.5
         off = 2 * self.spread**0.5 * np.abs(second - first)  # as no correlation is above 1
         near = np.flatnonzero((off > 0) & (np.abs(np.abs(found) - abs(self.observed)) <= off + NEAR))
         if len(near):
-            found[near] = self._computed(swapped[near], linear[near])
+            found[near] = self._computed(chosen.some(near), linear[near])
         return found
 
-    def _spreads(self, swapped: Swaps) -> Float[np.ndarray, "2 draws"]:
+    def _spreads(self, chosen: _Chosen) -> Float[np.ndarray, "2 draws"]:
         """Those of both scores' ranks: each has the mean of the ranks of those that are equal."""
-        found = np.full((2, len(swapped)), self.spread)
+        found = np.full((2, chosen.first.shape[1]), self.spread)
         for outputs, _ in self.groups:
-            first = self._in_first(swapped, outputs).sum(axis=0)
+            first = chosen.first[outputs].sum(axis=0, dtype=np.float64)
             for score, together in enumerate((first, len(outputs) - first)):
                 found[score] -= (together**3 - together) / 3
         return found
 
-    def _in_first(self, swapped: Swaps, outputs: Int[np.ndarray, " equal"]) -> Float[np.ndarray, "equal draws"]:
-        """Whether outputs are in the first score."""
-        own = swapped[:, outputs % self.examples].T.astype(np.float64)
-        return np.where(outputs[:, None] < self.examples, 1 - own, own)
-
-    def _computed(self, swapped: Swaps, linear: Draws) -> Draws:
+    def _computed(self, chosen: _Chosen, linear: Draws) -> Draws:
         """The difference by the first score's sum."""
-        chosen = _as_bits(swapped)
-        patterns = chosen[0][self.bytes[:, 0]]
+        patterns = chosen.first[self.bytes[:, 0]]
         for bit in range(1, 8):
-            patterns |= chosen[bit][self.bytes[:, bit]]
+            patterns |= chosen.bits[bit][self.bytes[:, bit]]
         places, counts = patterns + self.offsets, np.bitwise_count(patterns).astype(np.float32)
         sums, inside = self.labels @ BITS.T, self.labels @ UP_TO.T  # made here: those of all runs would be large
         first = np.take(inside, places).sum(axis=0)
         first += np.einsum("bd,bd->d", count_up(counts) - counts, np.take(sums, places))
         first *= 2
         for outputs, weights in self.groups:
-            bits = self._in_first(swapped, outputs)
+            bits = chosen.first[outputs].astype(np.float64)
             first += weights @ (bits * (bits.sum(axis=0) + 1 - 2 * bits.cumsum(axis=0)))
         products = np.stack([first, first + linear])
         size = np.full(products.shape, float(self.examples) ** 3)
         correlations = correlation(
-            products, self._spreads(swapped), np.full((2, 1), self.label_spread), size, size[:, :1]
+            products, self._spreads(chosen), np.full((2, 1), self.label_spread), size, size[:, :1]
         )
         return correlations[1] - correlations[0]
