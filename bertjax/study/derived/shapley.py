@@ -5,6 +5,7 @@ few keep a journal of their own until the end, so that the same command resumes.
 more runs than the orders, all are run, and the values are exact.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -225,10 +226,7 @@ def _drawn(
         found = _pairs_of(orders, contributed)
         drawn = found if drawn is None else drawn.join(found)
         widest = factor * float(drawn.half_widths.max())
-        if budget.within is not None and widest <= budget.within:
-            expected = len(drawn.values)
-        elif budget.within is not None and np.isfinite(widest):
-            expected = _pairs_until(budget.within, widest, len(drawn.values), pairs)
+        expected = _expected_pairs(budget.within, widest, len(drawn.values), pairs)
         if np.isfinite(widest):
             after = f", {2 * expected} expected" if budget.within is not None else ""
             runner.say(f"{count_of(2 * len(drawn.values), 'order')}{after}: values are known to ±{widest:.2g}")
@@ -242,13 +240,15 @@ def _drawn(
     return drawn.mean, {**more, "within": within, "without": without}
 
 
-def _pairs_until(within: float, widest: float, drawn: int, most: int) -> int:
+def _expected_pairs(within: float | None, widest: float, drawn: int, most: int) -> int:
     """How many pairs of orders there will be, as intervals become narrower with the root of their number.
 
-    >>> _pairs_until(0.5, 1.0, 4, 100), _pairs_until(0.5, 0.51, 4, 100), _pairs_until(0.1, 1.0, 4, 100)
-    (16, 5, 100)
+    >>> [_expected_pairs(within, 1.0, 4, 100) for within in (None, 0.1, 0.5, 0.99, 1.0)]
+    [100, 100, 16, 5, 4]
     """
-    return int(min(max(np.ceil(drawn * (widest / within) ** 2), drawn + 1), most))
+    if within is None or not np.isfinite(widest):
+        return most
+    return drawn if widest <= within else min(max(math.ceil(drawn * (widest / within) ** 2), drawn + 1), most)
 
 
 def _part_of(progress: Progress, start: int, count: int, expected: int) -> Progress:
