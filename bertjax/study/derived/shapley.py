@@ -228,7 +228,7 @@ def _drawn(
         widest = factor * float(drawn.half_widths.max())
         expected = _expected_pairs(budget.within, widest, len(drawn.values), pairs)
         if np.isfinite(widest):
-            after = f", {2 * expected} expected" if budget.within is not None else ""
+            after = f" of {2 * expected} expected" if len(drawn.values) < expected else ""
             runner.say(f"{count_of(2 * len(drawn.values), 'order')}{after}: values are known to ±{widest:.2g}")
         if expected == len(drawn.values):
             break
