@@ -20,7 +20,7 @@ from bertjax.study.conclusion import NoEffectWarning, choose_examples, those_tha
 from bertjax.study.run import run_job
 from bertjax.study.settings import Settings, check_settings, list_ablations
 from bertjax.tasks import FORMS, Encoded, label_order, positive_label
-from tests.tiny import largest_difference
+from tests.tiny import arrays_of, largest_difference
 from tests.workshop import SENTENCES, make_classifier, write_pairs
 
 SCHEMA = Path(__file__).parent.parent / "bertjax" / "results" / "schemas" / "summary.json"
@@ -39,7 +39,7 @@ def summary_of(settings):
 
 def test_all_files_are_written_and_agree_with_each_other(settings):
     run_job(settings)
-    summary, arrays = summary_of(settings), np.load(settings.directory / "outputs.npz")
+    summary, arrays = summary_of(settings), arrays_of(settings.directory / "outputs.npz")
     names = {path.name for path in settings.directory.iterdir()}
     assert names == {"summary.json", "results.parquet", "outputs.npz", "examples.jsonl", "attention.npz", "heads.png"}
     jsonschema.validate(summary, json.loads(SCHEMA.read_text()))
@@ -139,7 +139,7 @@ def test_a_file_of_sets(settings, tmp_path):
         (None, None),
         (0, 2),
     ]
-    arrays = np.load(settings.directory / "outputs.npz")
+    arrays = arrays_of(settings.directory / "outputs.npz")
     assert arrays["names"].tolist() == results.names
     assert (settings.directory / "sets.png").is_file()
     model = bertjax.load(settings.model)
@@ -214,7 +214,7 @@ def test_long_texts_of_which_attention_is_kept_are_fewer(monkeypatch):
 
 def test_attention_of_the_largest_effects_is_kept(settings):
     results = run_job(settings)
-    kept = np.load(settings.directory / "attention.npz")
+    kept = arrays_of(settings.directory / "attention.npz")
     assert kept["runs"][0] == "base"
     assert len(kept["runs"]) == 6
     effects = dict(zip(results.names, np.abs(results.printed()), strict=True))
@@ -258,7 +258,7 @@ def test_a_failure_while_drawing_keeps_what_took_the_time(settings, monkeypatch)
     # The outputs are whole and new; nothing of the old results is left beside them that would not fit. The journal
     # stays until all is written.
     assert {path.name for path in settings.directory.iterdir()} == {"outputs.npz", "examples.jsonl", "journal"}
-    assert np.load(settings.directory / "outputs.npz")["outputs"].shape == (6, 10, 2)
+    assert arrays_of(settings.directory / "outputs.npz")["outputs"].shape == (6, 10, 2)
 
 
 def test_what_cannot_be_scored_is_refused_before_the_sweep(settings, embedder, tmp_path, monkeypatch):

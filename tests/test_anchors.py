@@ -10,6 +10,7 @@ from experiments import anchors
 from experiments.words import annotation
 from experiments.words.annotated import Annotated, Word
 from experiments.words.spans import find_words
+from tests.tiny import arrays_of
 
 FRAMES = "sentence\ttarget\tcore_elements\nthe cat sat on a mat\tsat\tthe cat\nhe ran home\tran\the | home\n"
 PAIRS = (
@@ -147,7 +148,7 @@ def test_a_model_that_gives_the_published_numbers_passes_every_anchor(check, tmp
     assert len(with_verdict(results, "pass")) == 14, said
     assert code == 0
     assert "14 anchors: 14 pass" in said
-    values = np.load(tmp_path / "out" / "values.npz")
+    values = arrays_of(tmp_path / "out" / "values.npz")
     each = {name: values[f"{name} of each example"] for name in results if f"{name} of each example" in values}
     assert len(each) == 11
     for name, found in each.items():

@@ -15,7 +15,7 @@ from bertjax.errors import InputError
 from experiments import attention_change
 from experiments.attention_change import compare_real, compare_whole, main
 from experiments.shared.attention import reduce_attention
-from tests.tiny import largest_difference, random_model
+from tests.tiny import arrays_of, largest_difference, random_model
 from tests.workshop import SIZES, add_tokenizer, make_classifier, make_config, make_embedder, write_pairs
 
 
@@ -63,7 +63,7 @@ def test_maps_small_enough_to_check_by_eye():
 
 def test_both_modes_are_what_literal_loops_compute(folder, tmp_path):
     assert run_main(folder, tmp_path, "--as-published") == 0
-    found = np.load(tmp_path / "values.npz")
+    found = arrays_of(tmp_path / "values.npz")
     models = [bertjax.load(folder / name) for name in ("base", "tuned")]
     tokenizer = bertjax.Tokenizer.from_pretrained(folder / "base")
     rows = [line.split("\t")[3:] for line in (folder / "MRPC" / "dev.tsv").read_text().splitlines()[1:]]
@@ -103,7 +103,7 @@ def test_a_run_leaves_numbers_values_and_figures(folder, tmp_path, capsys):
     assert "resident memory" in printed
     found = json.loads((tmp_path / "out" / "numbers.json").read_text())
     assert found["peak_memory_bytes"]["resident"] > 10**7
-    results, values = found["results"]["mrpc"], np.load(tmp_path / "out" / "values.npz")
+    results, values = found["results"]["mrpc"], arrays_of(tmp_path / "out" / "values.npz")
     own = values["mrpc_corrected_own"][0]
     assert results["corrected"]["examples"] == 5
     assert largest_difference(results["corrected"]["similarity"], own.mean(0)) < 1e-5

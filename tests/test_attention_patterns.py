@@ -32,7 +32,7 @@ from experiments.patterns.training import (
 from experiments.shared.program import Run
 from experiments.words.pattern_join import DIAGONAL, diagonal_shares, read_patterns
 from tests.test_attention_change import assert_same_pictures
-from tests.tiny import largest_difference
+from tests.tiny import arrays_of, largest_difference
 from tests.workshop import SENTENCES, make_embedder
 
 
@@ -238,7 +238,7 @@ def finished(embedder, tmp_path_factory):
     results = json.loads((place / "out" / "numbers.json").read_text())["results"]
     return Namespace(
         **{"classifier": place / "classifier", "directory": place / "out", "arguments": arguments, "pairs": pairs},
-        **{"said": said.getvalue(), "results": results, "values": np.load(place / "out" / "values.npz")},
+        **{"said": said.getvalue(), "results": results, "values": arrays_of(place / "out" / "values.npz")},
     )
 
 
@@ -274,7 +274,7 @@ def test_a_task_may_have_a_fine_tuned_model_of_its_own(embedder, finished, tmp_p
     arguments = [*finished.arguments[:-1], str(tmp_path / "tuned")]
     assert main([*arguments, "--tuned", str(tmp_path / "other")]) == 0
     assert main([*arguments[:1], str(tmp_path / "other"), *arguments[2:-1], str(tmp_path / "alone")]) == 0
-    tuned, alone = (np.load(tmp_path / name / "values.npz") for name in ("tuned", "alone"))
+    tuned, alone = (arrays_of(tmp_path / name / "values.npz") for name in ("tuned", "alone"))
     assert np.array_equal(tuned["corrected_mrpc_classes"], alone["corrected_mrpc_classes"])
     assert not np.array_equal(tuned["corrected_mrpc_classes"], finished.values["corrected_mrpc_classes"])
     told = [json.loads((tmp_path / name / "numbers.json").read_text()) for name in ("tuned", "alone")]
@@ -287,7 +287,7 @@ def test_models_of_several_seeds_are_averaged(embedder, finished, tmp_path):
     make_embedder(tmp_path / "other", seed=5)
     arguments = [*finished.arguments[:-1], str(tmp_path / "tuned")]
     assert main([*arguments, "--tuned", str(tmp_path / "other"), "--tuned", str(embedder)]) == 0
-    classes = np.load(tmp_path / "tuned" / "values.npz")["corrected_mrpc_classes"]
+    classes = arrays_of(tmp_path / "tuned" / "values.npz")["corrected_mrpc_classes"]
     numbers = json.loads((tmp_path / "tuned" / "numbers.json").read_text())
     found = numbers["results"]["corrected"]["mrpc"]
     assert np.array_equal(classes[1], finished.values["corrected_mrpc_classes"][0])

@@ -31,7 +31,7 @@ from experiments.disabling.effects import (
 )
 from experiments.disabling.program import MODES
 from tests.test_journal import TINY_PARTS, StopAfter
-from tests.tiny import largest_difference, random_model
+from tests.tiny import arrays_of, largest_difference, random_model
 from tests.workshop import SENTENCES, add_tokenizer, make_classifier, make_config, make_embedder, write_pairs
 
 HEADS = [(layer, head) for layer in range(2) for head in range(3)]
@@ -187,7 +187,7 @@ def test_mean_outputs_are_over_the_real_tokens_of_the_first_examples(folder):
 
 
 def test_outputs_are_those_of_single_runs_in_each_mode(folder, all_heads):
-    found = np.load(all_heads / "values.npz")
+    found = arrays_of(all_heads / "values.npz")
     model, tokenizer = bertjax.load(folder / "classifier"), bertjax.Tokenizer.from_pretrained(folder / "classifier")
     examples = load_examples("mrpc", data=folder)
     encoded = encode_examples(model, tokenizer, examples)
@@ -287,7 +287,7 @@ def test_as_published_reads_all_rows_and_disables_by_weights_1_over_n_step_by_st
     assert len(texts) == 17
     for output, several in (("heads", [{head} for head in HEADS]), ("layers", [set(HEADS[:3]), set(HEADS[3:])])):
         results = json.loads((tmp_path / output / "numbers.json").read_text())["results"]
-        logits = np.load(tmp_path / output / "values.npz")["outputs"][0]
+        logits = arrays_of(tmp_path / output / "values.npz")["outputs"][0]
         for place, disabled in enumerate(several):
             expected = np.array([literal_logits(weights, model.config, text, disabled) for text in texts])
             assert largest_difference(logits[place], expected) < 1e-4
@@ -307,8 +307,8 @@ def test_interrupted_it_goes_on_to_the_same_values(folder, tmp_path, monkeypatch
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["journal"]
     assert run_main(head_ablation, folder, "classifier", "mrpc", tmp_path / "out") == 0
     assert not (tmp_path / "out" / "journal").exists()
-    whole, found = (np.load(tmp_path / name / "values.npz") for name in ("whole", "out"))
-    assert all(np.array_equal(whole[name], found[name]) for name in whole.files)
+    whole, found = (arrays_of(tmp_path / name / "values.npz") for name in ("whole", "out"))
+    assert all(np.array_equal(whole[name], found[name]) for name in whole)
 
 
 def test_a_run_on_an_embedder_leaves_its_files_and_no_journal(folder, tmp_path, capsys):
@@ -319,7 +319,7 @@ def test_a_run_on_an_embedder_leaves_its_files_and_no_journal(folder, tmp_path, 
     results = json.loads((tmp_path / "out" / "numbers.json").read_text())["results"]
     assert results["names"] == ["0", "1"]
     assert set(results["rank_correlation"]) == {"uniform-zero", "uniform-mean", "zero-mean"}
-    values = np.load(tmp_path / "out" / "values.npz")
+    values = arrays_of(tmp_path / "out" / "values.npz")
     assert values["outputs"].shape == (len(MODES), 2, 12)
     model, tokenizer = bertjax.load(folder / "embedder"), bertjax.Tokenizer.from_pretrained(folder / "embedder")
     both = tokenizer.encode([SENTENCES[0], SENTENCES[1]])

@@ -32,7 +32,7 @@ from bertjax.study import outputs as task_outputs
 from bertjax.study.run import run_job
 from bertjax.study.settings import Settings, check_settings
 from bertjax.tasks import Options, encode_examples
-from tests.tiny import FAST_COMPILATION, largest_difference
+from tests.tiny import FAST_COMPILATION, arrays_of, largest_difference
 from tests.workshop import SENTENCES, make_classifier, make_masked, write_lines, write_pairs
 
 # Shares of three examples (six heads and the base run). A process that "dies" does so when the outputs of its third
@@ -120,7 +120,7 @@ def run_processes(settings, count, kinds=(), more=(), wait=None):
 
 
 def outputs_of(settings):
-    return np.load(settings.directory / "outputs.npz")
+    return arrays_of(settings.directory / "outputs.npz")
 
 
 def test_two_processes_give_what_one_gives_and_each_tokenises_its_share(settings, tmp_path):
@@ -130,7 +130,7 @@ def test_two_processes_give_what_one_gives_and_each_tokenises_its_share(settings
     codes, said = run_processes(settings, 2, {0: "counts", 1: "counts"})
     assert codes == [0, 0], said
     counts = [int(line.split()[1]) for _, told in said for line in told.splitlines() if line.startswith("tokenised")]
-    sampled = np.load(settings.directory / "attention.npz")["examples"]
+    sampled = arrays_of(settings.directory / "attention.npz")["examples"]
     assert counts == [26 + int((sampled % 2 == 1).sum()), 25]
     assert "results in" in said[0][0]
     assert said[1][0] == ""

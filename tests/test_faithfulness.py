@@ -12,6 +12,7 @@ from bertjax.data import load_examples
 from bertjax.errors import ConfigError
 from bertjax.model import BertForSentenceEmbedding
 from experiments import faithfulness
+from tests.tiny import arrays_of
 from tests.workshop import make_classifier, make_cross_encoder, make_embedder, make_masked, write_pairs
 
 MAKE = {"classifier": make_classifier, "embedder": make_embedder}
@@ -103,7 +104,7 @@ def test_gradients_are_the_first_order_change(world):
 def test_what_is_written_is_what_was_found(world, capsys):
     folder, *_ = world
     numbers = json.loads((folder / "out" / "numbers.json").read_text())
-    found = np.load(folder / "out" / "values.npz")["correlations"]
+    found = arrays_of(folder / "out" / "values.npz")["correlations"]
     assert found.shape == (numbers["results"]["texts"], len(faithfulness.ATTRIBUTIONS))
     for place, name in enumerate(faithfulness.ATTRIBUTIONS):
         mean, low, high = numbers["results"]["correlation"][name]

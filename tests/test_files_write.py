@@ -15,6 +15,7 @@ import pytest
 from bertjax.atomic_files import atomic_write, staged, write_json
 from bertjax.checkpoints.weight_files import hash_weights, read_weights, write_weights
 from bertjax.errors import OutputError
+from tests.tiny import arrays_of
 
 WORDS, QUERY = "bert.embeddings.word_embeddings.weight", "bert.encoder.layer.0.attention.self.query.weight"
 DECODER = "cls.predictions.decoder.weight"
@@ -147,7 +148,7 @@ def test_an_error_while_writing_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_writers_that_go_by_the_suffix_are_served(tmp_path: Path) -> None:
     atomic_write(tmp_path / "outputs.npz", lambda path: np.savez(path, logits=np.arange(3)))
     assert names(tmp_path) == {"outputs.npz"}
-    np.testing.assert_array_equal(np.load(tmp_path / "outputs.npz")["logits"], [0, 1, 2])
+    np.testing.assert_array_equal(arrays_of(tmp_path / "outputs.npz")["logits"], [0, 1, 2])
 
 
 def test_several_files_move_in_the_order_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

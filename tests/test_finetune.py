@@ -18,7 +18,7 @@ from experiments import finetune
 from experiments.finetune import main, make_model, read_data
 from experiments.training.state import Epoch, RunDirectory
 from experiments.training.table import read_runs, summarise
-from tests.tiny import FAST_COMPILATION, largest_difference, random_model
+from tests.tiny import FAST_COMPILATION, arrays_of, largest_difference, random_model
 from tests.training_runs import finetune_run
 from tests.workshop import add_tokenizer, make_classifier, make_config
 
@@ -110,7 +110,7 @@ def test_a_command_leaves_a_table_values_and_figures_and_can_be_extended(command
     found = json.loads((output / "numbers.json").read_text())
     runs = found["results"]["runs"]
     assert [(run["init"], len(run["epochs"])) for run in runs] == [("none", 1), ("pretrained", 3)]
-    values = np.load(output / "values.npz")
+    values = arrays_of(output / "values.npz")
     for run in runs:
         logits = values[f"logits_mrpc_{run['init']}_0"]
         right = logits.argmax(1) == values[f"labels_mrpc_{run['init']}_0"]
@@ -294,7 +294,7 @@ def test_the_model_scores_the_same_in_pytorch(command):
     given = tokenizer(list(examples.first), list(examples.second), padding=True, return_tensors="pt")
     with torch.no_grad():
         theirs = twin(**given).logits.numpy()
-    assert largest_difference(np.load(output / "values.npz")["logits_mrpc_pretrained_0"], theirs) < 1e-4
+    assert largest_difference(arrays_of(output / "values.npz")["logits_mrpc_pretrained_0"], theirs) < 1e-4
 
 
 def test_the_three_beginnings(encoder, glue):

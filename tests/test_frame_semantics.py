@@ -18,7 +18,7 @@ from experiments.frames.sources import Sentence, read_published, split_words
 from experiments.shared.attention import reduce_attention
 from experiments.shared.program import Run, draw_sample
 from tests.test_frames import PROPOSITIONS, framenet, span_of
-from tests.tiny import largest_difference
+from tests.tiny import arrays_of, largest_difference
 
 ROWS = """sentence\ttarget\tcore_elements
 the cat sat on the mat\tsat\tthe cat
@@ -163,7 +163,7 @@ def test_a_run_leaves_numbers_values_and_figures(run, tmp_path, capsys):
     found = json.loads((output / "numbers.json").read_text())
     assert found["settings"]["seed"] == 0
     assert found["model"]["layers"] == 2
-    assert_results_are_of(np.load(output / "values.npz"), found["results"])
+    assert_results_are_of(arrays_of(output / "values.npz"), found["results"])
     assert "task" not in found["settings"]
     assert (output / "figure.pdf").read_bytes().startswith(b"%PDF")
     for name, draw in figures(found).items():  # from the numbers alone
@@ -235,7 +235,7 @@ def run_source(run, tmp_path, *options):
     arguments = ["--model", run.options.model, "--output", str(tmp_path / "out"), "--draws", "9", "--overwrite"]
     code = main([*arguments, *map(str, options)])
     found = json.loads((tmp_path / "out" / "numbers.json").read_text())["results"] if code == 0 else {}
-    return code, found, dict(np.load(tmp_path / "out" / "values.npz")) if code == 0 else {}
+    return code, found, arrays_of(tmp_path / "out" / "values.npz") if code == 0 else {}
 
 
 def test_framenet_is_counted_by_filter_and_held_against_the_authors_sentences(run, tmp_path, monkeypatch, capsys):

@@ -14,7 +14,7 @@ from bertjax.interventions import overrides
 from bertjax.tasks import encode_examples
 from experiments import layer_sets
 from experiments.layer_sets import list_sets, measure_pairs, name_layers
-from tests.tiny import largest_difference, random_model
+from tests.tiny import arrays_of, largest_difference, random_model
 from tests.workshop import make_classifier, make_config, write_pairs
 
 
@@ -61,7 +61,7 @@ def test_outputs_are_those_of_single_runs_and_pictures_come_from_numbers(tmp_pat
     given = ["--model", str(directory), "--task", "mrpc", "--data", str(tmp_path), "--output", str(tmp_path / "out")]
     assert layer_sets.main([*given, "--resamples", "20"]) == 0
     numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
-    results, values = numbers["results"], np.load(tmp_path / "out" / "values.npz")
+    results, values = numbers["results"], arrays_of(tmp_path / "out" / "values.npz")
     assert results["names"] == ["0", "1", "2", "0+1", "0+2", "1+2", "0 to 2"]
     encoded = encode_examples(model, bertjax.Tokenizer.from_pretrained(directory), load_examples("mrpc", data=tmp_path))
     batch = bertjax.collate(encoded.encodings)

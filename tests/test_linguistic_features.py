@@ -25,7 +25,7 @@ from experiments.words.features import (
     published_masks,
 )
 from tests.annotations import SENTENCES, make_run, write_sentences
-from tests.tiny import largest_difference, random_model
+from tests.tiny import arrays_of, largest_difference, random_model
 from tests.workshop import add_tokenizer, write_glue
 
 # Tokens of each feature in the made-up sentences, by eye; [CLS] is 0.
@@ -310,7 +310,7 @@ def test_a_run_leaves_numbers_from_which_tables_and_figures_are_drawn_again(run,
     assert {path.name for path in output.iterdir()} == {"numbers.json", "values.npz", *pictures}
     numbers = json.loads((output / "numbers.json").read_text())
     assert numbers["results"]["sources"]["some"]["tuned"][0]["name"] == run.options.model
-    assert np.load(output / "values.npz")["some_tuned_1_relative"].shape == (5, len(FEATURES), 2, 3)
+    assert arrays_of(output / "values.npz")["some_tuned_1_relative"].shape == (5, len(FEATURES), 2, 3)
     drawn = figures(numbers)
     assert set(drawn) == names
     drawn["change"](tmp_path / "again.png")

@@ -11,15 +11,14 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.tiny import FAST_COMPILATION
 from tests.workshop import write_glue
 
 FOLDER = Path(__file__).parent.parent / "docs" / "tutorials"
 # Of each notebook, what is made smaller to save minutes.
 SMALLER = {
-    "demo": {"limit=200": "limit=12"},
+    "demo": {"limit=200": "limit=4"},
     "one_head": {"limit=100": "limit=12", "limit=600": "limit=40"},
-    "paper_figure": {"limit = 100": "limit = 12"},
+    "paper_figure": {"limit = 100": "limit = 6"},
     "patching": {
         '"lady/sheep kid/mouse doctor/tiger teacher/lion driver/rabbit guy/fish"': '""',
         '{"values": [carrier]}': '{"values": [carrier]}, heads=["0.6", "2.3", "3.1"]',
@@ -40,9 +39,7 @@ def executed(tmp_path_factory):
             assert any(before in cell.source for cell in notebook.cells), before
             for cell in notebook.cells:
                 cell.source = cell.source.replace(before, after)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("XLA_FLAGS", FAST_COMPILATION)
-            run(notebook, folder)
+        run(notebook, folder)  # compiled as users compile it: a real model takes longer to run than to compile
         return notebook, folder
 
     return execute

@@ -19,7 +19,7 @@ from experiments.likeness.pairs import Couples, choose_couples, weigh_couples
 from experiments.likeness.partners import Partners, draw_partners, fit, segments
 from experiments.likeness.parts import means_of, report_parts
 from experiments.shared.program import Run
-from tests.tiny import largest_difference
+from tests.tiny import arrays_of, largest_difference
 from tests.workshop import make_embedder, write_pairs
 
 PLACES, WIDTH = 6, 8
@@ -211,7 +211,7 @@ def test_a_run_leaves_numbers_pictures_and_outputs_of_single_runs(folder, tmp_pa
     assert "each against 2 others" in printed
     assert "beyond the sum" in printed
     numbers = json.loads((tmp_path / "numbers.json").read_text())
-    results, values = numbers["results"], np.load(tmp_path / "values.npz")
+    results, values = numbers["results"], arrays_of(tmp_path / "values.npz")
     assert results["texts"] == len(values["same"]) == 12 - results["control"]["left_out"]
     assert results["same"] == pytest.approx(values["same"].mean(0), abs=1e-3)
     tokenizer, model = bertjax.Tokenizer.from_pretrained(folder), bertjax.load(folder)

@@ -2,13 +2,13 @@
 
 import json
 
-import numpy as np
 import pytest
 
 import bertjax
 from bertjax.errors import InputError
 from experiments import several_tasks
 from tests.test_minimal_pairs import PAIRS
+from tests.tiny import arrays_of
 from tests.workshop import make_embedder, make_masked, write_lines, write_pairs
 
 
@@ -49,7 +49,7 @@ def test_numbers_tables_and_picture_are_those_of_the_results(ablated, tmp_path, 
     row = next(line for line in printed.splitlines() if line.startswith("| mlm (") and "| zero |" in line)
     assert f"{worst.name}: +{worst.difference:.3f} (" in row
     assert f"Cross-entropy {main[0].base:.3f} nats" in row
-    words = np.load(tmp_path / "out" / "values.npz")["mlm_zero"]
+    words = arrays_of(tmp_path / "out" / "values.npz")["mlm_zero"]
     assert words == pytest.approx([-row.difference for row in main], rel=1e-4)
     groups = [line for line in printed.splitlines() if line.startswith("| one |")]
     assert len(groups) == 1

@@ -17,6 +17,7 @@ from experiments.words.conllu_files import read_sentences
 from experiments.words.halves import compare
 from experiments.words.trees import chain, rooted, spanning_edges, tree_hits
 from experiments.words.word_attention import word_maps
+from tests.tiny import arrays_of
 from tests.workshop import make_encoder
 
 SENTENCE = Parsed(
@@ -132,7 +133,7 @@ def results(tmp_path_factory):
 def test_numbers_are_those_of_single_calls(results):
     folder, encoder, numbers = results
     model, tokenizer = bertjax.load(encoder), bertjax.Tokenizer.from_pretrained(encoder)
-    values, told = np.load(folder / "out" / "values.npz"), numbers["results"]
+    values, told = arrays_of(folder / "out" / "values.npz"), numbers["results"]
     sentences = read_sentences(SAMPLE)[:7]
     run = Run(argparse.Namespace(), model, tokenizer, lambda *given: None)
     found = syntax.read_parsed(run, sentences)  # in the order of the sentences, whatever the batches

@@ -26,7 +26,7 @@ from experiments.words.relations import (
     token_pairs,
 )
 from tests.annotations import SENTENCES, conllu, make_run
-from tests.tiny import largest_difference
+from tests.tiny import arrays_of, largest_difference
 
 # By eye, words counted from 0: subjects and verbs that they depend on, pronouns and nouns of one entity.
 VERBS = [[(1, 2)], [(1, 2)], [], [(2, 3), (7, 8)], [(0, 3)], [(0, 1)]]
@@ -301,7 +301,7 @@ def test_a_run_leaves_numbers_from_which_tables_and_figures_are_drawn_again(run,
     numbers = json.loads((output / "numbers.json").read_text())
     found = numbers["results"]["sources"]["some"]
     assert set(found["models"][0]["relations"]) == set(found["as_published"]["maps"]) == set(RELATIONS)
-    assert np.load(output / "values.npz")["some_0_hits"].shape == (6, 4, 2, 3)
+    assert arrays_of(output / "values.npz")["some_0_hits"].shape == (6, 4, 2, 3)
     drawn = figures(numbers)
     assert set(drawn) == names
     drawn["cls_row"](tmp_path / "again.png")

@@ -26,7 +26,7 @@ from experiments.training.trainer import (
     random_batches,
     train_step,
 )
-from tests.tiny import SIZES, arguments, compiled_alike, encodings, largest_difference, random_model
+from tests.tiny import SIZES, arguments, arrays_of, compiled_alike, encodings, largest_difference, random_model
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
@@ -376,7 +376,7 @@ def test_two_devices_train_as_one_does(tmp_path):
     path = tmp_path / "two.npz"
     command = [sys.executable, "-c", TWO_DEVICES, str(path)]
     subprocess.run(command, check=True, env=compiled_alike(2), timeout=300)
-    two, (losses, logits, model, _) = np.load(path), train_a_little()
+    two, (losses, logits, model, _) = arrays_of(path), train_a_little()
     assert largest_difference(two["losses"], losses) < 1e-5
     assert largest_difference(two["logits"], logits) < 1e-4
     for name, weights in model.weights().items():

@@ -2,6 +2,7 @@
 
 import functools
 import os
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -98,6 +99,12 @@ def random_model(cls, config: BertConfig, dtype="float32", seed: int = 0, attent
     ]
     arrays = [jnp.asarray(x, leaf.dtype) for x, leaf in zip(leaves, shapes.values(), strict=True)]
     return nnx.merge(graphdef, jax.tree.unflatten(structure, arrays))
+
+
+def arrays_of(path: Path) -> dict[str, np.ndarray]:
+    """All arrays of a file of NumPy, which is closed then: one left open fails whichever test it is found in."""
+    with np.load(path) as file:
+        return dict(file)
 
 
 def largest_difference(ours, theirs, real=None) -> float:
