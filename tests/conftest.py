@@ -50,7 +50,7 @@ collect_ignore = [] if importlib.util.find_spec("torch") else ["test_files.py"]
 
 
 # Tracing makes and drops many small objects, which Python's collector would look through again and again.
-gc.set_threshold(200_000, 20, 50)
+gc.set_threshold(50_000, 20, 50)
 
 MOST_MAPPINGS = 25_000
 
@@ -59,7 +59,7 @@ MODULES_OF_A_CONTEXT = 1_000
 
 
 def share_contexts() -> None:
-    """Let what a thread lowers share an MLIR context: JAX makes one for each function, and that takes half the time."""
+    """Let what a thread lowers share an MLIR context: JAX makes one for each function, half the time of a small one."""
     make, own = mlir.make_ir_context, threading.local()
 
     def context():
