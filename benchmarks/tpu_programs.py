@@ -142,8 +142,9 @@ def sweep_programs(config: BertConfig, sizes: Sizes, target: Target) -> Iterator
     yield "gather", partial(_lower, compiled_steps.gather, [block] * runs, target.array((runs,), jnp.int32))
     for label, weights, recipe in _kinds(model.bert.encoder, config, target):
         static: dict[str, Any] = {"recipe": recipe, "mesh": mesh}
-        for name, step in (("advance", compiled_steps.advance), ("last advance", compiled_steps.last_advance)):
-            yield name + label, partial(_lower, step, weights, block, all_rows, changes, None, **static)
+        for last, step in (("", compiled_steps.advance), ("last ", compiled_steps.last_advance)):
+            for name, given in (("advance", None), ("changed advance", changes)):
+                yield last + name + label, partial(_lower, step, weights, block, all_rows, given, None, **static)
         for name, step in (("branch", compiled_steps.branch), ("last branch", compiled_steps.last_branch)):
             arguments = (weights, block, index, block_rows(1), changes, None)
             yield name + label, partial(_lower, step, *arguments, **static)

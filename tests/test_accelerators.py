@@ -54,12 +54,14 @@ def test_narrow_says_nothing_in_float32(rng):
     assert (ops.dense(left, right, None, wide) == ops.dense(left, right, None, Numerics())).all()
 
 
-def test_a_narrow_sweep_is_as_near_to_float32_as_bfloat16_can_be(config, rng):
+@pytest.mark.parametrize("form", ["explicit", "pallas"])
+def test_a_narrow_sweep_is_as_near_to_float32_as_bfloat16_can_be(config, rng, form):
+    config = replace(config, hidden_size=24)  # heads of eight
     examples = encodings(config, rng, [9, 16, 5, 12] * 5)
     exact = sweep(random_model(BertForSequenceClassification, config), examples)
     near = []
     for narrow in (False, True):
-        coarse = random_model(BertForSequenceClassification, config, dtype="bfloat16")
+        coarse = random_model(BertForSequenceClassification, config, dtype="bfloat16", attention=form)
         coarse.numerics = replace(coarse.numerics, narrow=narrow)
         near.append(np.abs(sweep(coarse, examples) - exact).max())
     assert 0 < near[0] < 0.05 * np.abs(exact).max()
@@ -113,13 +115,17 @@ def test_models_of_one_structure_share_what_is_compiled(config):
         ("gpu", "bfloat16", "fused"),
         ("gpu", "float16", "fused"),
         ("gpu", "float32", "explicit"),
-        ("tpu", "bfloat16", "explicit"),
+        ("tpu", "bfloat16", "pallas"),
+        ("tpu", "float32", "explicit"),
         ("cpu", "bfloat16", "explicit"),
     ],
 )
 def test_the_form_of_attention_is_the_fastest_of_device_and_dtype(monkeypatch, backend, dtype, form):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     assert choose_attention("auto", Numerics(dtype)) == form
+    assert choose_attention("auto", Numerics(dtype), BertConfig()) == form
+    with_distances = BertConfig.from_dict({"model_type": "mpnet"})
+    assert choose_attention("auto", Numerics(dtype), with_distances) == {"pallas": "explicit"}.get(form, form)
     assert choose_attention("pallas", Numerics(dtype)) == "pallas"
     assert choose_attention("auto", Numerics(dtype, attention="pallas")) == "pallas"
 

@@ -73,6 +73,8 @@ COMBINATIONS = [
     (511, 64, "bfloat16", True),
     (512, 64, "float32", False),
     (512, 32, "bfloat16", False),
+    (65, 24, "float32", False),
+    (300, 48, "bfloat16", False),
 ]
 
 
@@ -89,11 +91,49 @@ def test_every_form_is_close_to_float64(rng, tokens, head_dim, dtype, gated):
         assert (found[np.asarray(segments) == 0] == 0).all(), form
 
 
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize(
+    ("tokens", "heads", "head_dim", "dtype"),
+    [
+        (1, 3, 8, "float32"),
+        (16, 5, 64, "float32"),
+        (130, 12, 32, "bfloat16"),
+        (7, 3, 128, "float32"),
+        (40, 1, 256, "bfloat16"),
+        (384, 2, 64, "float32"),
+    ],
+)
+def test_whole_rows_are_computed_with_all_heads_side_by_side(rng, tokens, heads, head_dim, dtype, narrow):
+    parts = [normal(rng, dtype, BATCH, tokens, heads, head_dim) for _ in range(3)]
+    segments, numerics = packed(rng, tokens), Numerics(dtype, narrow=narrow)
+    assert pallas_attention.fits_whole(parts[0].shape, tokens, numerics)
+    found = attend("kernel", *parts, segments, None, numerics)
+    assert found.dtype == jnp.float32
+    assert largest_difference(found, reference(*parts, (segments, segments), None)[1]) <= ERROR[dtype]
+    assert (found[np.asarray(segments) == 0] == 0).all()
+    rounded = bool((found == found.astype(dtype).astype("float32")).all())
+    assert rounded == (narrow or dtype == "float32")
+
+
+def test_a_row_is_whole_where_a_chip_has_room_for_it_and_its_heads_fill_lanes():
+    def fits(tokens, heads, head_dim, dtype="bfloat16"):
+        return pallas_attention.fits_whole((3, tokens, heads, head_dim), tokens, Numerics(dtype))
+
+    assert fits(1024, 12, 64)
+    assert not fits(1024, 12, 64, "float32")
+    assert not fits(2048, 12, 64)
+    assert fits(512, 16, 64)
+    assert fits(128, 12, 32, "float32")
+    assert not fits(128, 3, 48)
+    assert not fits(128, 3, 4)
+
+
+@pytest.mark.parametrize("gated", [True, False])
 @pytest.mark.parametrize(("asking", "asked"), [(5, 130), (130, 5)])
-def test_there_may_be_more_keys_than_queries_or_fewer(rng, asking, asked):
+def test_there_may_be_more_keys_than_queries_or_fewer(rng, asking, asked, gated):
     queries = normal(rng, "float32", BATCH, asking, HEADS, 32)
     keys, values = (normal(rng, "float32", BATCH, asked, HEADS, 32) for _ in range(2))
-    segments, gates = (packed(rng, asking), packed(rng, asked)), random_gates(rng)
+    segments, gates = (packed(rng, asking), packed(rng, asked)), random_gates(rng) if gated else None
     expected = reference(queries, keys, values, segments, gates)[1]
     for form in (functools.partial(pallas_attention.attend, places=PLACES), pallas_attention.attend_by_blocks):
         found = jax.jit(form, static_argnums=5)(queries, keys, values, segments, gates, Numerics())

@@ -177,7 +177,7 @@ def test_a_step_takes_inside_what_the_compiler_says(family, runs, length, at_mos
     inside = max(
         lower().compile().memory_analysis().temp_size_in_bytes
         for name, lower in sweep_programs(config, Sizes(2, length, Blocks(2, runs), {}), target)
-        if name.startswith(("advance", "branch"))
+        if name.startswith(("advance", "changed advance", "branch"))
     )
     most = 4 * 2 * max(sizes.step_floats(config, kind, length, runs) for kind in set(config.architecture.layers))
     assert inside <= most <= at_most * inside

@@ -1,5 +1,7 @@
 """What is otherwise on a TPU: precision, row lengths, random numbers."""
 
+import json
+
 import jax
 import numpy as np
 import pytest
@@ -25,6 +27,16 @@ def test_bfloat16_is_the_default_there_alone(platform):
     assert for_this_device(Settings()).precision == {"cpu": "float32", "tpu": "bfloat16"}[platform]
     for chosen in ("float32", "bfloat16"):
         assert for_this_device(Settings(precision=chosen)).precision == chosen
+
+
+def test_attention_there_is_the_kernel_s_where_the_family_and_the_numbers_allow_it(platform, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mpnet"}))
+    default = {"cpu": "explicit", "tpu": "pallas"}[platform]
+    assert for_this_device(Settings()).attention == default
+    assert for_this_device(Settings(precision="float32")).attention == "explicit"
+    assert for_this_device(Settings(engine="plain")).attention == "explicit"
+    assert for_this_device(Settings(model=str(tmp_path))).attention == "explicit"
+    assert for_this_device(Settings(attention="fused")).attention == "fused"
 
 
 @pytest.mark.parametrize("longest", [9, 127, 128, 129, 400])

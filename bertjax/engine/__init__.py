@@ -34,7 +34,7 @@ from bertjax.engine.sizes import (
     peak_memory,
     sweep_bytes,
 )
-from bertjax.engine.sweep_input import Combine, choose_attention, make_sweep_input
+from bertjax.engine.sweep_input import Combine, choose_attention, fastest_attention, make_sweep_input
 
 __all__ = [
     "AXIS",
@@ -67,6 +67,7 @@ __all__ = [
     "end_process",
     "estimate",
     "estimate_with_sizes",
+    "fastest_attention",
     "find_differences",
     "first_fit",
     "gather",

@@ -230,7 +230,7 @@ class Rehearsal(Runner):
         """One step, or two where the slots are gathered first."""
         if whole_source(several) is None:
             self.taken["gather"] += 1
-        return self._step("advance", layer)
+        return self._step("changed advance" if any(step.changes for step in several) else "advance", layer)
 
     def branch(self, layer: int, parent: Slot, children: Sequence[Node]) -> Array:
         """One step."""

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int, Int32, Shaped
 
 from bertjax import arguments
 from bertjax.arguments import HoldsArray
+from bertjax.checkpoints import BertConfig
 from bertjax.data import Encoding, Tokenizer
 from bertjax.engine.packing import is_new, total_lengths
 from bertjax.engine.plan import Plan, make_plan
@@ -24,11 +25,11 @@ from bertjax.interventions import (
     inspect_readout,
     readouts,
 )
-from bertjax.model import Numerics, PretrainedModel, check_attention, packed_layer, read_batch
+from bertjax.model import Numerics, PretrainedModel, check_attention, packed_layer, read_batch, what_form_lacks
 
-# The form of attention with which a sweep is fastest, by device and dtype (`benchmarks.sweep`, kept in
-# benchmarks/RESULTS.md); elsewhere the explicit one.
-FASTEST = {("gpu", "bfloat16"): "fused", ("gpu", "float16"): "fused"}
+# The form of attention with which a sweep is fastest, by device and dtype; elsewhere the explicit one. On a GPU it was
+# measured (`benchmarks.sweep`), for a TPU its compiler counts bytes (`benchmarks.tpu_compile`): benchmarks/RESULTS.md.
+FASTEST = {("gpu", "bfloat16"): "fused", ("gpu", "float16"): "fused", ("tpu", "bfloat16"): "pallas"}
 
 # Makes one output of those of an example's texts.
 Combine = Callable[..., np.ndarray]
@@ -164,7 +165,7 @@ def make_sweep_input(
             that there is not.
     """
     arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
-    form = choose_attention(attention, model.numerics)
+    form = choose_attention(attention, model.numerics, model.config)
     check_attention(model.config, form)
     plan = make_plan(model.config, ablations)
     texts = read_texts(examples, tokenizer)
@@ -214,12 +215,13 @@ def _few_asked(sweep_input: SweepInput) -> bool:
     )
 
 
-def choose_attention(asked: str, numerics: Numerics | None = None) -> str:
+def choose_attention(asked: str, numerics: Numerics | None = None, config: BertConfig | None = None) -> str:
     """The form of attention of a sweep: as asked, or for 'auto' the model's own, or else what is fastest here.
 
     Args:
         asked: 'auto' or a form.
         numerics: the model's; a form other than 'explicit' was chosen for it.
+        config: the model's; for 'auto' no form is chosen that cannot compute its layers.
 
     Raises:
         InputError: there is no such form.
@@ -229,7 +231,13 @@ def choose_attention(asked: str, numerics: Numerics | None = None) -> str:
     numerics = numerics or Numerics()
     if numerics.attention != "explicit":
         return numerics.attention
-    return FASTEST.get((jax.default_backend(), numerics.dtype), "explicit")
+    return fastest_attention(jax.default_backend(), numerics, config)
+
+
+def fastest_attention(platform: str, numerics: Numerics, config: BertConfig | None = None) -> str:
+    """The form of attention with which a sweep is fastest on a platform; where it lacks what a model does, explicit."""
+    fastest = FASTEST.get((platform, numerics.dtype), "explicit")
+    return "explicit" if config is not None and what_form_lacks(config, fastest) else fastest
 
 
 def only_text(vectors: Shaped[np.ndarray, "*readout"]) -> Shaped[np.ndarray, "*readout"]:

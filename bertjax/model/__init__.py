@@ -29,7 +29,15 @@ from bertjax.model.models import (
 )
 from bertjax.model.packed_layer import LayerWeights, Rows, layer_weights
 from bertjax.model.places import NUMBERS, PLACES, Place
-from bertjax.model.pretrained import Graph, PretrainedModel, State, check_attention, compute, make_numerics
+from bertjax.model.pretrained import (
+    Graph,
+    PretrainedModel,
+    State,
+    check_attention,
+    compute,
+    make_numerics,
+    what_form_lacks,
+)
 from bertjax.model.sentences.embedding import BertForSentenceEmbedding
 from bertjax.model.types import (
     AttentionRecord,
@@ -101,4 +109,5 @@ __all__ = [
     "read_batch",
     "read_vector",
     "record",
+    "what_form_lacks",
 ]

@@ -325,14 +325,27 @@ def _project(
 ) -> tuple[Float[Array, "batch token heads head_dim"], ...]:
     """Queries, keys and values; the first two rotated where positions are rotary."""
     numerics = recipe.numerics
-    projected = ops.contract("bte,eshd->btshd", read, weights.qkv_kernel, numerics, passed_on=True)
-    if weights.qkv_bias is not None:
-        projected = projected + weights.qkv_bias[None, None]
-    queries, keys, values = (projected[:, :, part].astype(numerics.dtype) for part in range(3))
+    if numerics.attention == "pallas":
+        queries, keys, values = (_project_flat(weights, read, part, numerics) for part in range(3))
+    else:
+        projected = ops.contract("bte,eshd->btshd", read, weights.qkv_kernel, numerics, passed_on=True)
+        if weights.qkv_bias is not None:
+            projected = projected + weights.qkv_bias[None, None]
+        queries, keys, values = (projected[:, :, part].astype(numerics.dtype) for part in range(3))
     if recipe.kind.rotation is not None:
         places = _positions(rows)
         queries, keys = (positions.rotate(part, places, recipe.kind.rotation, numerics) for part in (queries, keys))
     return queries, keys, values
+
+
+def _project_flat(
+    weights: LayerWeights, read: Float[Array, "batch token embed"], part: int, numerics: Numerics
+) -> Float[Array, "batch token heads head_dim"]:
+    """Queries, keys or values, by a product that gives all heads side by side: as the kernel for TPU reads them."""
+    kernel = weights.qkv_kernel[:, part]
+    flat = ops.contract("bte,ef->btf", read, kernel.reshape(kernel.shape[0], -1), numerics, passed_on=True)
+    flat = ops.add_bias(flat, None if weights.qkv_bias is None else weights.qkv_bias[part].reshape(-1))
+    return flat.astype(numerics.dtype).reshape(*flat.shape[:2], *kernel.shape[1:])
 
 
 def _positions(rows: Rows) -> Int[Array, "batch token"]:
@@ -500,5 +513,10 @@ def _first_scores(
 
 def _merge(outputs: Float[Array, "... heads head_dim"], weights: LayerWeights, numerics: Numerics) -> Array:
     """The output projection."""
-    merged = ops.contract("...hd,hde->...e", outputs, weights.output_kernel, numerics, passed_on=True)
+    kernel = weights.output_kernel
+    if numerics.attention == "pallas":  # which gives all heads side by side
+        flat = outputs.reshape(*outputs.shape[:-2], -1)
+        merged = ops.contract("...f,fe->...e", flat, kernel.reshape(flat.shape[-1], -1), numerics, passed_on=True)
+    else:
+        merged = ops.contract("...hd,hde->...e", outputs, kernel, numerics, passed_on=True)
     return ops.add_bias(merged, weights.output_bias)

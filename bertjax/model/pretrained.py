@@ -302,20 +302,25 @@ def check_config(config: Any) -> BertConfig:
 
 def check_attention(config: BertConfig, form: str) -> None:
     """Raise `InputError` where a form of attention cannot compute what the family's layers do."""
-    if form != "pallas":
-        return
-    kinds, relative = config.architecture.layers, config.architecture.relative
-    cannot = [
-        *(["windows"] if any(kind.window is not None for kind in kinds) else []),
-        *(["scores by distance"] if relative is not None else []),
-    ]
-    if not cannot and any(ops.other_scale(kind.scale, config.head_dim) for kind in kinds):
-        cannot = ["scale of scores"]
-    if cannot:
+    if cannot := what_form_lacks(config, form):
         raise InputError(
             f"attention='pallas' cannot compute the {' and '.join(cannot)} of {config.family.name}: use 'explicit' or "
             "'fused'"
         )
+
+
+def what_form_lacks(config: BertConfig, form: str) -> list[str]:
+    """What a form of attention cannot compute of what the family's layers do; empty where it can do all."""
+    if form != "pallas":
+        return []
+    kinds, relative = config.architecture.layers, config.architecture.relative
+    lacks = [
+        *(["windows"] if any(kind.window is not None for kind in kinds) else []),
+        *(["scores by distance"] if relative is not None else []),
+    ]
+    if not lacks and any(ops.other_scale(kind.scale, config.head_dim) for kind in kinds):
+        return ["scale of scores"]
+    return lacks
 
 
 def check_numerics(numerics: Any) -> Numerics:

@@ -9,7 +9,7 @@ import jax
 
 from bertjax import arguments
 from bertjax.arguments import LARGEST_INTEGER
-from bertjax.checkpoints import DEFAULT_MODEL, BertConfig
+from bertjax.checkpoints import DEFAULT_MODEL, BertConfig, locate, read_merged_config
 from bertjax.engine import choose_attention
 from bertjax.errors import InputError, OutputError
 from bertjax.evidence import as_metric
@@ -215,13 +215,24 @@ def for_this_device(settings: Settings) -> Settings:
     """The settings with the precision and the form of attention that 'auto' stands for on this device.
 
     The directory is as before: the same command has the same one on every device.
+
+    Raises:
+        BertjaxError: on a TPU, whatever is wrong with the model's config.
     """
     settings = replace(settings, output=str(settings.directory))
     if settings.screen is not None or jax.default_backend() != "tpu":
         settings = in_float32(settings)
     precision = "bfloat16" if settings.precision == "auto" else settings.precision
-    chosen = "explicit" if settings.engine == "plain" else choose_attention(settings.attention, Numerics(precision))
-    return replace(settings, precision=precision, attention=chosen)
+    return replace(settings, precision=precision, attention=_choose_attention(settings, Numerics(precision)))
+
+
+def _choose_attention(settings: Settings, numerics: Numerics) -> str:
+    if settings.engine == "plain":
+        return "explicit"
+    chosen = choose_attention(settings.attention, numerics)
+    if chosen != "pallas" or settings.attention != "auto":
+        return chosen
+    return choose_attention("auto", numerics, read_merged_config(locate(settings.model)))
 
 
 def in_float32(settings: Settings) -> Settings:

@@ -5,20 +5,23 @@ For a query and the keys of its own segment, of which there are n:
     w(k)   = weights_gate * softmax_k(query . key / sqrt(head_dim)) + (1 - weights_gate) * uniform / n
     output = output_gate * sum_k w(k) value(k)
 
-A block of queries goes through its keys block by block, with a running maximum and sum (Milakov and Gimelshein 2018;
-Dao et al. 2022, FlashAttention), so memory grows with the length and not with its square. What uniform attention gives
+Short rows without overrides, as the sweep has them, are computed whole, all heads of a row at once and with the axes in
+which the projections give and take them. In longer ones a block of queries goes through its keys block by block, with a
+running maximum and sum (Milakov and Gimelshein 2018; Dao et al. 2022, FlashAttention), so memory grows with the length
+and not with its square. What uniform attention gives
 is the mean of a segment's values, which is made before, once for all queries. The gradient recomputes the weights, of
 one block of queries at a time. On a GPU the outputs are computed so too, by XLA: Pallas' compiler for all of NVIDIA's
 GPUs (Triton) is deprecated, its other one is for Hopper and newer, and in half precision cuDNN is faster than either
 was ('fused'). Elsewhere the kernel is interpreted, to be tested: that is slow.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental import pallas as pl
 from jaxtyping import Array, Float, Int
 
@@ -79,6 +82,8 @@ def _attend_by_kernel(
     interpret: bool,
 ) -> Array:
     tokens, head_dim = queries.shape[1], queries.shape[3]
+    if gates is None and fits_whole(queries.shape, keys.shape[1], numerics):
+        return _attend_in_whole_rows(queries, keys, values, segments, numerics=numerics, interpret=interpret)
     scaled = [by_head(part.astype(numerics.dtype)) for part in (queries, keys, values)]
     marks = pad(segments[0], 1)[:, :, None], pad(segments[1], 1)[:, None]
     shares = [] if gates is None else _shares(gates, values, segments[1], numerics, places)
@@ -190,6 +195,92 @@ def _attend_kernel(
     output[0, 0] = outputs
 
 
+def fits_whole(shape: Sequence[int], keys: int, numerics: Numerics) -> bool:
+    """Whether rows are computed whole: the keys and values of one fit next to a chip's processors, its heads in lanes.
+
+    Args:
+        shape: of the queries.
+        keys: of a row.
+    """
+    _, tokens, heads, head_dim = shape
+    asking = _queries_at_once(tokens)
+    # Twice, as the next row comes in while one is computed; and scores, shares and masks of a head or two.
+    rows = 2 * 2 * (asking + keys) * heads * head_dim * np.dtype(numerics.dtype).itemsize
+    scores = 8 * asking * keys * numerics.wide.itemsize
+    return rows + scores <= CHIP_MEMORY and head_dim % 8 == 0 and (BLOCK % head_dim == 0 or head_dim % BLOCK == 0)
+
+
+def _queries_at_once(tokens: int) -> int:
+    """Of a row that is computed whole; all of them where a row is short."""
+    return BLOCK if tokens > 2 * BLOCK and tokens % BLOCK == 0 else tokens
+
+
+def _attend_in_whole_rows(
+    queries: Array, keys: Array, values: Array, segments: Any, *, numerics: Numerics, interpret: bool
+) -> Array:
+    """`attend` without overrides where rows fit: what goes in and out has all heads side by side."""
+    batch, tokens, heads, head_dim = queries.shape
+    parts = [part.astype(numerics.dtype).reshape(*part.shape[:2], -1) for part in (queries, keys, values)]
+    embed, asked, asking = heads * head_dim, keys.shape[1], _queries_at_once(tokens)
+    rows = max(size for size in range(1, batch + 1) if batch % size == 0 and (size == 1 or size * tokens <= TOKENS))
+    given = jax.ShapeDtypeStruct(parts[0].shape, numerics.dtype if numerics.narrow else numerics.wide)
+    arrays = [*parts, segments[0][:, None], segments[1][:, None]]
+    own = pl.BlockSpec((rows, asking, embed), lambda row, block: (row, block, 0))
+    whole = pl.BlockSpec((rows, asked, embed), lambda row, block: (row, 0, 0))
+    scores = batch * heads * tokens * asked
+    outputs = pl.pallas_call(
+        partial(_whole_rows_kernel, head_dim=head_dim, numerics=numerics),
+        given,
+        grid=(batch // rows, tokens // asking),
+        in_specs=[
+            *(own, whole, whole),
+            pl.BlockSpec((rows, 1, asking), lambda row, block: (row, 0, block)),
+            pl.BlockSpec((rows, 1, asked), lambda row, block: (row, 0, 0)),
+        ],
+        out_specs=own,
+        cost_estimate=pl.CostEstimate(
+            flops=4 * scores * head_dim,
+            transcendentals=scores,
+            bytes_accessed=sum(array.size * array.dtype.itemsize for array in (*arrays, given)),
+        ),
+        interpret=interpret,
+    )(*arrays)
+    return outputs.astype(numerics.wide).reshape(queries.shape)
+
+
+def _whole_rows_kernel(
+    queries: Any, keys: Any, values: Any, asking: Any, asked: Any, outputs: Any, *, head_dim: int, numerics: Numerics
+) -> None:
+    """Some rows, all their heads.
+
+    A TPU's products are as wide as its lanes, 128. Heads that share them are computed at that width: each with the
+    keys' other lanes zero, which adds nothing to its scores, and of what comes out its own lanes are kept.
+    """
+    embed = queries.shape[2]
+    width, scale = min(max(head_dim, BLOCK), embed), ops.score_scale(head_dim)
+
+    def row(number: Array, carry: None) -> None:
+        to = asked[number]
+        allowed = (asking[number].swapaxes(0, 1) == to) & (to > 0)
+        for start in range(0, embed, width):
+            lanes = pl.ds(start, min(width, embed - start))
+            query, key, value = (part[number, :, lanes] for part in (queries, keys, values))
+            heads = jax.lax.broadcasted_iota(jnp.int32, (1, query.shape[1]), 1) // head_dim
+            mixed = jnp.zeros(query.shape, numerics.wide)
+            for head in range(query.shape[1] // head_dim):
+                own = heads == head
+                scores = product(query, jnp.where(own, key, jnp.zeros_like(key)), 1, numerics) * scale
+                scores = jnp.where(allowed, scores, MASKED)
+                shares = jnp.where(allowed, jnp.exp(scores - scores.max(-1, keepdims=True)), 0)
+                total = shares.sum(-1, keepdims=True)
+                weights = (shares / jnp.where(total > 0, total, 1)).astype(numerics.dtype)
+                mixed = jnp.where(own, product(weights, value, 0, numerics), mixed)
+            outputs[number, :, lanes] = mixed.astype(outputs.dtype)
+        return carry
+
+    jax.lax.fori_loop(0, queries.shape[0], row, None)
+
+
 def _shares(gates: HeadGates, values: Array, marks: Array, numerics: Numerics, places: int) -> list[Array]:
     """The gates, one for each head, and the mean of each segment's values."""
     numbers = 1 + jnp.arange(places, dtype=marks.dtype)
@@ -203,6 +294,8 @@ def _shares(gates: HeadGates, values: Array, marks: Array, numerics: Numerics, p
 BLOCK = 128  # tokens; a TPU's lanes
 LEAST = 16  # of each side of a matrix product
 MASKED = -1e30  # a score of no key
+CHIP_MEMORY = 12 * 2**20  # bytes of the 16 MB next to a TPU's processors
+TOKENS = 512  # of rows that are computed in one go, where rows are short
 
 
 def by_platform(kernel: Callable[..., Any], blocks: Callable[..., Any], *arrays: Any) -> Any:
