@@ -184,8 +184,8 @@ def compile_all(
         yield compiled
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Compile, print the tables, write the file. Returns 1 if anything failed to compile."""
+def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """What to compile, and for which chips."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--topology", default="v5e:2x2", help="chips that everything is compiled for")
     parser.add_argument("--predict", nargs="*", default=list(PREDICTED), metavar="T", help="topologies of the sweep")
@@ -199,6 +199,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("libtpu is not installed here; `make test-tpu-aot` makes an environment that has it")
     if unknown := [name for name in (options.topology, *options.predict) if name.partition(":")[0] not in CHIPS]:
         parser.error(f"{unknown[0]}: chips are {', '.join(CHIPS)}, such as v5e:2x2")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compile, print the tables, write the file. Returns 1 if anything failed to compile."""
+    options = read_arguments(arguments)
     os.environ |= {"TPU_SKIP_MDS_QUERY": "1", "TPU_MIN_LOG_LEVEL": "3", "TPU_STDERR_LOG_LEVEL": "3"}
     jax.config.update("jax_platforms", "cpu")
     console = Console(width=max(120, Console().width))

@@ -20,8 +20,10 @@ CLASSES = {head.architecture: models.CLASSES[task] for task, head in FAMILIES["b
 CLASSES["BertForSentenceEmbedding"] = BertForSentenceEmbedding
 
 # Tiny models take longer to compile than to run: LLVM may leave out its expensive passes, and XLA may use its older
-# emitters, which later versions do not have (and end at a flag that they do not know).
+# emitters, which later versions do not have (and end at a flag that they do not know). A program in one part takes half
+# the work of one in many, which are for threads: the cores have other tests to run.
 FAST_COMPILATION = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+FAST_COMPILATION += " --xla_cpu_parallel_codegen_split_count=1"
 if jax.__version_info__ < (0, 11):
     FAST_COMPILATION += " --xla_cpu_use_fusion_emitters=false"
 

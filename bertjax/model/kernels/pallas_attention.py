@@ -196,7 +196,7 @@ def _attend_kernel(
 
 
 def fits_whole(shape: Sequence[int], keys: int, numerics: Numerics) -> bool:
-    """Whether rows are computed whole: the keys and values of one fit next to a chip's processors, its heads in lanes.
+    """Whether rows are computed whole: the keys and values of one fit on the chip, and its heads in lanes.
 
     Args:
         shape: of the queries.
@@ -207,7 +207,7 @@ def fits_whole(shape: Sequence[int], keys: int, numerics: Numerics) -> bool:
     # Twice, as the next row comes in while one is computed; and scores, shares and masks of a head or two.
     rows = 2 * 2 * (asking + keys) * heads * head_dim * np.dtype(numerics.dtype).itemsize
     scores = 8 * asking * keys * numerics.wide.itemsize
-    return rows + scores <= CHIP_MEMORY and head_dim % 8 == 0 and (BLOCK % head_dim == 0 or head_dim % BLOCK == 0)
+    return rows + scores <= KERNEL_BYTES and head_dim % 8 == 0 and (BLOCK % head_dim == 0 or head_dim % BLOCK == 0)
 
 
 def _queries_at_once(tokens: int) -> int:
@@ -294,7 +294,7 @@ def _shares(gates: HeadGates, values: Array, marks: Array, numerics: Numerics, p
 BLOCK = 128  # tokens; a TPU's lanes
 LEAST = 16  # of each side of a matrix product
 MASKED = -1e30  # a score of no key
-CHIP_MEMORY = 12 * 2**20  # bytes of the 16 MB next to a TPU's processors
+KERNEL_BYTES = 12 * 2**20  # that a row may fill, of the 16 MiB on the chip that the compiler gives a kernel
 TOKENS = 512  # of rows that are computed in one go, where rows are short
 
 
