@@ -201,7 +201,7 @@ def test_heads_of_albert_are_applications(rng):
     def total(gates):
         return model.forward(inputs, bertjax.overrides.factor(config, gates)).last_hidden_state[:, 0].sum()
 
-    gradient = np.asarray(jax.grad(total)(np.ones((6, 5), np.float32)))
+    gradient = np.asarray(jax.jit(jax.grad(total))(np.ones((6, 5), np.float32)))
     assert np.isfinite(gradient).all()
     assert (np.abs(gradient) > 1e-6).all()
     assert len({round(float(value), 6) for value in gradient.ravel()}) == gradient.size
