@@ -36,6 +36,7 @@ STEPS_OF_PART, TOKENS = 2048, 65536  # the engine's values for an accelerator
 MEMORY_SHARE = 0.8  # of a chip's memory, for the sweep
 BATCH_OF_CHIP, LENGTH = 32, 128  # of the forward pass and of fine-tuning
 PLACES = 8  # most examples in a row
+KERNEL_ROWS = ((128, 64), (512, 12), (512, 64), (1024, 12), (2048, 12))  # tokens and heads that its parts differ for
 
 
 @dataclass(frozen=True)
@@ -257,6 +258,10 @@ def kernel_programs(config: BertConfig, target: Target) -> Iterator[tuple[str, L
 
     specs = (BATCH, BATCH, WHOLE)
     yield "kernel", partial(_lower, on_chips(plain, specs), queries, marks, gates)
+    for tokens, count in KERNEL_ROWS:
+        longer = target.array((8 * target.mesh.size, tokens, count, config.head_dim), numerics.dtype, BATCH)
+        numbers = target.array(longer.shape[:2], jnp.int32, BATCH)
+        yield f"kernel, {tokens} tokens, {count} heads", partial(_lower, on_chips(plain, specs), longer, numbers, gates)
     yield "kernel, overridden", partial(_lower, on_chips(attend, specs), queries, marks, gates)
     yield "kernel's gradient", partial(_lower, on_chips(gradient, specs), queries, marks, gates)
     yield "kernel's statistics", partial(_lower, on_chips(statistics, (*specs, BATCH)), queries, marks, gates, columns)

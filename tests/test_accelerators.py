@@ -125,7 +125,9 @@ def test_the_form_of_attention_is_the_fastest_of_device_and_dtype(monkeypatch, b
     assert choose_attention("auto", Numerics(dtype)) == form
     assert choose_attention("auto", Numerics(dtype), BertConfig()) == form
     with_distances = BertConfig.from_dict({"model_type": "mpnet"})
-    assert choose_attention("auto", Numerics(dtype), with_distances) == {"pallas": "explicit"}.get(form, form)
+    of_odd_size = BertConfig(hidden_size=96, num_attention_heads=2)
+    for other in (with_distances, of_odd_size):
+        assert choose_attention("auto", Numerics(dtype), other) == {"pallas": "explicit"}.get(form, form)
     assert choose_attention("pallas", Numerics(dtype)) == "pallas"
     assert choose_attention("auto", Numerics(dtype, attention="pallas")) == "pallas"
 

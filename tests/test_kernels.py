@@ -106,7 +106,7 @@ def test_every_form_is_close_to_float64(rng, tokens, head_dim, dtype, gated):
 def test_whole_rows_are_computed_with_all_heads_side_by_side(rng, tokens, heads, head_dim, dtype, narrow):
     parts = [normal(rng, dtype, BATCH, tokens, heads, head_dim) for _ in range(3)]
     segments, numerics = packed(rng, tokens), Numerics(dtype, narrow=narrow)
-    assert pallas_attention.fits_whole(parts[0].shape, tokens, numerics)
+    assert pallas_attention.choose_part(parts[0].shape, tokens, numerics) is not None
     found = attend("kernel", *parts, segments, None, numerics)
     assert found.dtype == jnp.float32
     assert largest_difference(found, reference(*parts, (segments, segments), None)[1]) <= ERROR[dtype]
@@ -115,17 +115,30 @@ def test_whole_rows_are_computed_with_all_heads_side_by_side(rng, tokens, heads,
     assert rounded == (narrow or dtype == "float32")
 
 
-def test_a_row_is_whole_where_a_chip_has_room_for_it_and_its_heads_fill_lanes():
-    def fits(tokens, heads, head_dim, dtype="bfloat16"):
-        return pallas_attention.fits_whole((3, tokens, heads, head_dim), tokens, Numerics(dtype))
-
-    assert fits(1024, 12, 64)
-    assert not fits(1024, 12, 64, "float32")
-    assert not fits(2048, 12, 64)
-    assert fits(512, 16, 64)
-    assert fits(128, 12, 32, "float32")
-    assert not fits(128, 3, 48)
-    assert not fits(128, 3, 4)
+@pytest.mark.parametrize(
+    ("shape", "dtype", "part"),
+    [
+        ((264, 128, 12, 64), "bfloat16", (4, 128, 768)),
+        ((264, 128, 12, 64), "float32", (3, 128, 768)),
+        ((264, 128, 16, 64), "float32", (2, 128, 1024)),
+        ((264, 128, 64, 64), "bfloat16", (1, 128, 4096)),
+        ((7, 100, 3, 64), "bfloat16", (1, 100, 192)),
+        ((66, 512, 12, 64), "bfloat16", (1, 128, 768)),
+        ((33, 1024, 12, 64), "float32", (1, 128, 384)),
+        ((5, 512, 64, 64), "bfloat16", (1, 128, 2048)),
+        ((5, 2048, 12, 64), "bfloat16", (1, 128, 128)),
+        ((5, 4096, 12, 64), "bfloat16", None),
+        ((264, 128, 3, 48), "bfloat16", None),
+        ((264, 128, 3, 4), "bfloat16", None),
+    ],
+)
+def test_parts_of_rows_fit_on_the_chip_and_are_as_large_as_they_can_be(shape, dtype, part):
+    numerics = Numerics(dtype, narrow=True)
+    assert pallas_attention.choose_part(shape, shape[1], numerics) == part
+    if part is not None:
+        most = pallas_attention.part_bytes(part, shape[1], numerics)
+        assert most <= 12 * 2**20
+        assert all(whole % of == 0 for whole, of in zip((shape[0], shape[1], shape[2] * shape[3]), part, strict=True))
 
 
 @pytest.mark.parametrize("gated", [True, False])
@@ -297,6 +310,14 @@ def test_the_form_is_chosen_when_a_model_is_loaded(small, rng, tmp_path):
 
 # A GPU has no kernel: XLA compiles the plain form.
 CALLS = {"cuda": {"custom_call": False}, "tpu": {"tpu_custom_call": True}}
+
+
+@pytest.mark.parametrize(("dtype", "asked"), [("bfloat16", False), ("float32", True)])
+def test_products_of_bfloat16_are_asked_for_as_they_are(dtype, asked):
+    """They are exact, and TPU's compiler refuses to be asked for more."""
+    part, numerics = jnp.zeros((16, 64), dtype), Numerics(dtype, "highest")
+    made = jax.make_jaxpr(lambda part: pallas_attention.product(part, part, 1, numerics))(part)
+    assert ("Precision.HIGHEST" in str(made)) == asked
 
 
 @pytest.mark.parametrize("platform", CALLS)

@@ -25,7 +25,15 @@ from bertjax.interventions import (
     inspect_readout,
     readouts,
 )
-from bertjax.model import Numerics, PretrainedModel, check_attention, packed_layer, read_batch, what_form_lacks
+from bertjax.model import (
+    Numerics,
+    PretrainedModel,
+    check_attention,
+    packed_layer,
+    pallas_attention,
+    read_batch,
+    what_form_lacks,
+)
 
 # The form of attention with which a sweep is fastest, by device and dtype; elsewhere the explicit one. On a GPU it was
 # measured (`benchmarks.sweep`), for a TPU its compiler counts bytes (`benchmarks.tpu_compile`): benchmarks/RESULTS.md.
@@ -221,7 +229,7 @@ def choose_attention(asked: str, numerics: Numerics | None = None, config: BertC
     Args:
         asked: 'auto' or a form.
         numerics: the model's; a form other than 'explicit' was chosen for it.
-        config: the model's; for 'auto' no form is chosen that cannot compute its layers.
+        config: the model's; for 'auto' no form is chosen that cannot compute its layers. None where it is not known.
 
     Raises:
         InputError: there is no such form.
@@ -235,9 +243,15 @@ def choose_attention(asked: str, numerics: Numerics | None = None, config: BertC
 
 
 def fastest_attention(platform: str, numerics: Numerics, config: BertConfig | None = None) -> str:
-    """The form of attention with which a sweep is fastest on a platform; where it lacks what a model does, explicit."""
+    """The form of attention with which a sweep is fastest on a platform; explicit where that lacks what a model does.
+
+    Heads that do not fill a TPU's lanes have a kernel there that moves more than the explicit form.
+    """
     fastest = FASTEST.get((platform, numerics.dtype), "explicit")
-    return "explicit" if config is not None and what_form_lacks(config, fastest) else fastest
+    if config is None or fastest != "pallas":
+        return fastest
+    fits = pallas_attention.fills_lanes(config.head_dim) and not what_form_lacks(config, fastest)
+    return fastest if fits else "explicit"
 
 
 def only_text(vectors: Shaped[np.ndarray, "*readout"]) -> Shaped[np.ndarray, "*readout"]:

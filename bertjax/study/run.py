@@ -180,10 +180,10 @@ def run_job(
     """
     started = time.time()
     check_settings(settings)
-    settings = for_this_device(settings)
-    prepare = prepare or screen_of(settings)
     if keep:
         _check_output(settings)
+    settings = for_this_device(settings)
+    prepare = prepare or screen_of(settings)
     job = load_job(settings)
     derive: Derive = as_it_is
     if prepare is not None:

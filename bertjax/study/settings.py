@@ -11,7 +11,7 @@ from bertjax import arguments
 from bertjax.arguments import LARGEST_INTEGER
 from bertjax.checkpoints import DEFAULT_MODEL, BertConfig, locate, read_merged_config
 from bertjax.engine import choose_attention
-from bertjax.errors import InputError, OutputError
+from bertjax.errors import BertjaxError, InputError, OutputError
 from bertjax.evidence import as_metric
 from bertjax.interventions import (
     MODES,
@@ -214,10 +214,8 @@ def check_settings(settings: Settings) -> None:
 def for_this_device(settings: Settings) -> Settings:
     """The settings with the precision and the form of attention that 'auto' stands for on this device.
 
-    The directory is as before: the same command has the same one on every device.
-
-    Raises:
-        BertjaxError: on a TPU, whatever is wrong with the model's config.
+    The directory is as before: the same command has the same one on every device. What is fastest on a TPU depends on
+    the model: its config is looked up there.
     """
     settings = replace(settings, output=str(settings.directory))
     if settings.screen is not None or jax.default_backend() != "tpu":
@@ -229,10 +227,16 @@ def for_this_device(settings: Settings) -> Settings:
 def _choose_attention(settings: Settings, numerics: Numerics) -> str:
     if settings.engine == "plain":
         return "explicit"
-    chosen = choose_attention(settings.attention, numerics)
-    if chosen != "pallas" or settings.attention != "auto":
-        return chosen
-    return choose_attention("auto", numerics, read_merged_config(locate(settings.model)))
+    depends = settings.attention == "auto" and jax.default_backend() == "tpu"
+    return choose_attention(settings.attention, numerics, _find_config(settings.model) if depends else None)
+
+
+def _find_config(model: str) -> BertConfig | None:
+    """A model's config; None where there is none to be found, which is said when the model is loaded."""
+    try:
+        return read_merged_config(locate(model))
+    except BertjaxError:
+        return None
 
 
 def in_float32(settings: Settings) -> Settings:

@@ -5,14 +5,14 @@ For a query and the keys of its own segment, of which there are n:
     w(k)   = weights_gate * softmax_k(query . key / sqrt(head_dim)) + (1 - weights_gate) * uniform / n
     output = output_gate * sum_k w(k) value(k)
 
-Short rows without overrides, as the sweep has them, are computed whole, all heads of a row at once and with the axes in
-which the projections give and take them. In longer ones a block of queries goes through its keys block by block, with a
-running maximum and sum (Milakov and Gimelshein 2018; Dao et al. 2022, FlashAttention), so memory grows with the length
-and not with its square. What uniform attention gives
-is the mean of a segment's values, which is made before, once for all queries. The gradient recomputes the weights, of
-one block of queries at a time. On a GPU the outputs are computed so too, by XLA: Pallas' compiler for all of NVIDIA's
-GPUs (Triton) is deprecated, its other one is for Hopper and newer, and in half precision cuDNN is faster than either
-was ('fused'). Elsewhere the kernel is interpreted, to be tested: that is slow.
+Without overrides, as in a sweep, all keys of a row are on the chip at once where they fit, their heads side by side as
+projections give and take them, if heads fill lanes. Else a block of queries goes through its keys block by block, with
+a running maximum and sum (Milakov and Gimelshein 2018; Dao et al. 2022, FlashAttention), so memory grows with the
+length and not with its square. What uniform attention gives is the mean of a segment's values, which is made before,
+once for all queries. The gradient recomputes the weights, of one block of queries at a time. On a GPU the outputs are
+computed so too, by XLA: Pallas' compiler for all of NVIDIA's GPUs (Triton) is deprecated, its other one is for Hopper
+and newer, and in half precision cuDNN is faster than either was ('fused'). Elsewhere the kernel is interpreted, to be
+tested: that is slow.
 """
 
 from collections.abc import Callable, Sequence
@@ -82,8 +82,9 @@ def _attend_by_kernel(
     interpret: bool,
 ) -> Array:
     tokens, head_dim = queries.shape[1], queries.shape[3]
-    if gates is None and fits_whole(queries.shape, keys.shape[1], numerics):
-        return _attend_in_whole_rows(queries, keys, values, segments, numerics=numerics, interpret=interpret)
+    part = None if gates is not None else choose_part(queries.shape, keys.shape[1], numerics)
+    if part is not None:
+        return _attend_in_whole_rows(queries, keys, values, segments, part, numerics=numerics, interpret=interpret)
     scaled = [by_head(part.astype(numerics.dtype)) for part in (queries, keys, values)]
     marks = pad(segments[0], 1)[:, :, None], pad(segments[1], 1)[:, None]
     shares = [] if gates is None else _shares(gates, values, segments[1], numerics, places)
@@ -195,53 +196,76 @@ def _attend_kernel(
     output[0, 0] = outputs
 
 
-def fits_whole(shape: Sequence[int], keys: int, numerics: Numerics) -> bool:
-    """Whether rows are computed whole: the keys and values of one fit on the chip, and its heads in lanes.
+def fills_lanes(head_dim: int) -> bool:
+    """Whether heads of this size fill a TPU's lanes, alone or side by side, so that whole rows can be computed."""
+    return head_dim % 8 == 0 and (BLOCK % head_dim == 0 or head_dim % BLOCK == 0)
+
+
+def choose_part(shape: Sequence[int], keys: int, numerics: Numerics) -> tuple[int, int, int] | None:
+    """Rows, queries of each, and lanes (a part of the heads) that are computed in one go; None where no part fits.
 
     Args:
         shape: of the queries.
         keys: of a row.
     """
-    _, tokens, heads, head_dim = shape
-    asking = _queries_at_once(tokens)
-    # Twice, as the next row comes in while one is computed; and scores, shares and masks of a head or two.
-    rows = 2 * 2 * (asking + keys) * heads * head_dim * np.dtype(numerics.dtype).itemsize
-    scores = 8 * asking * keys * numerics.wide.itemsize
-    return rows + scores <= KERNEL_BYTES and head_dim % 8 == 0 and (BLOCK % head_dim == 0 or head_dim % BLOCK == 0)
+    batch, tokens, heads, head_dim = shape
+    if not fills_lanes(head_dim):
+        return None
+    asking = BLOCK if tokens > 2 * BLOCK and tokens % BLOCK == 0 else tokens
+    embed, width = heads * head_dim, max(head_dim, BLOCK)
+    for lanes in (
+        embed,
+        *(size for size in range(embed - width, 0, -width) if embed % size == 0 and size % width == 0),
+    ):
+        for rows in range(batch, 0, -1):
+            few = rows == 1 or rows * tokens <= TOKENS_AT_ONCE
+            if few and batch % rows == 0 and part_bytes((rows, asking, lanes), keys, numerics) <= KERNEL_BYTES:
+                return rows, asking, lanes
+    return None
 
 
-def _queries_at_once(tokens: int) -> int:
-    """Of a row that is computed whole; all of them where a row is short."""
-    return BLOCK if tokens > 2 * BLOCK and tokens % BLOCK == 0 else tokens
+def part_bytes(part: tuple[int, int, int], keys: int, numerics: Numerics) -> int:
+    """What a part of whole rows fills on the chip, about: the next part comes in while one is computed."""
+    rows, asking, lanes = part
+    wide, given = numerics.wide.itemsize, np.dtype(numerics.dtype).itemsize
+    result = given if numerics.narrow else wide
+    scores = 8 * asking * keys * wide  # and shares and masks, of a head or two
+    return 2 * rows * lanes * ((asking + 2 * keys) * given + asking * result) + scores
 
 
 def _attend_in_whole_rows(
-    queries: Array, keys: Array, values: Array, segments: Any, *, numerics: Numerics, interpret: bool
+    queries: Array,
+    keys: Array,
+    values: Array,
+    segments: Any,
+    part: tuple[int, int, int],
+    *,
+    numerics: Numerics,
+    interpret: bool,
 ) -> Array:
-    """`attend` without overrides where rows fit: what goes in and out has all heads side by side."""
+    """`attend` without overrides where whole rows fit: what goes in and out has all heads side by side."""
     batch, tokens, heads, head_dim = queries.shape
-    parts = [part.astype(numerics.dtype).reshape(*part.shape[:2], -1) for part in (queries, keys, values)]
-    embed, asked, asking = heads * head_dim, keys.shape[1], _queries_at_once(tokens)
-    rows = max(size for size in range(1, batch + 1) if batch % size == 0 and (size == 1 or size * tokens <= TOKENS))
-    given = jax.ShapeDtypeStruct(parts[0].shape, numerics.dtype if numerics.narrow else numerics.wide)
-    arrays = [*parts, segments[0][:, None], segments[1][:, None]]
-    own = pl.BlockSpec((rows, asking, embed), lambda row, block: (row, block, 0))
-    whole = pl.BlockSpec((rows, asked, embed), lambda row, block: (row, 0, 0))
-    scores = batch * heads * tokens * asked
+    rows, asking, lanes = part
+    flat = [each.astype(numerics.dtype).reshape(*each.shape[:2], -1) for each in (queries, keys, values)]
+    arrays = [*flat, segments[0][:, None], segments[1][:, None]]
+    result = jax.ShapeDtypeStruct(flat[0].shape, numerics.dtype if numerics.narrow else numerics.wide)
+    of_queries = pl.BlockSpec((rows, asking, lanes), lambda row, head, block: (row, block, head))
+    of_keys = pl.BlockSpec((rows, keys.shape[1], lanes), lambda row, head, block: (row, 0, head))
+    scores = batch * heads * tokens * keys.shape[1]
     outputs = pl.pallas_call(
         partial(_whole_rows_kernel, head_dim=head_dim, numerics=numerics),
-        given,
-        grid=(batch // rows, tokens // asking),
+        result,
+        grid=(batch // rows, heads * head_dim // lanes, tokens // asking),
         in_specs=[
-            *(own, whole, whole),
-            pl.BlockSpec((rows, 1, asking), lambda row, block: (row, 0, block)),
-            pl.BlockSpec((rows, 1, asked), lambda row, block: (row, 0, 0)),
+            *(of_queries, of_keys, of_keys),
+            pl.BlockSpec((rows, 1, asking), lambda row, head, block: (row, 0, block)),
+            pl.BlockSpec((rows, 1, keys.shape[1]), lambda row, head, block: (row, 0, 0)),
         ],
-        out_specs=own,
+        out_specs=of_queries,
         cost_estimate=pl.CostEstimate(
             flops=4 * scores * head_dim,
             transcendentals=scores,
-            bytes_accessed=sum(array.size * array.dtype.itemsize for array in (*arrays, given)),
+            bytes_accessed=sum(array.size * array.dtype.itemsize for array in (*arrays, result)),
         ),
         interpret=interpret,
     )(*arrays)
@@ -251,31 +275,29 @@ def _attend_in_whole_rows(
 def _whole_rows_kernel(
     queries: Any, keys: Any, values: Any, asking: Any, asked: Any, outputs: Any, *, head_dim: int, numerics: Numerics
 ) -> None:
-    """Some rows, all their heads.
+    """Some rows, all heads of these lanes.
 
     A TPU's products are as wide as its lanes, 128. Heads that share them are computed at that width: each with the
     keys' other lanes zero, which adds nothing to its scores, and of what comes out its own lanes are kept.
     """
-    embed = queries.shape[2]
-    width, scale = min(max(head_dim, BLOCK), embed), ops.score_scale(head_dim)
+    lanes = queries.shape[2]
+    width, scale = min(max(head_dim, BLOCK), lanes), ops.score_scale(head_dim)
 
     def row(number: Array, carry: None) -> None:
-        to = asked[number]
-        allowed = (asking[number].swapaxes(0, 1) == to) & (to > 0)
-        for start in range(0, embed, width):
-            lanes = pl.ds(start, min(width, embed - start))
-            query, key, value = (part[number, :, lanes] for part in (queries, keys, values))
-            heads = jax.lax.broadcasted_iota(jnp.int32, (1, query.shape[1]), 1) // head_dim
+        marks = asking[number].swapaxes(0, 1), asked[number]
+        for start in range(0, lanes, width):
+            some = pl.ds(start, min(width, lanes - start))
+            query, key, value = (part[number, :, some] for part in (queries, keys, values))
+            head_of_lane = jax.lax.broadcasted_iota(jnp.int32, (1, query.shape[1]), 1) // head_dim
             mixed = jnp.zeros(query.shape, numerics.wide)
             for head in range(query.shape[1] // head_dim):
-                own = heads == head
-                scores = product(query, jnp.where(own, key, jnp.zeros_like(key)), 1, numerics) * scale
-                scores = jnp.where(allowed, scores, MASKED)
+                own = head_of_lane == head
+                scores, allowed = score_block(query, jnp.where(own, key, jnp.zeros_like(key)), *marks, scale, numerics)
                 shares = jnp.where(allowed, jnp.exp(scores - scores.max(-1, keepdims=True)), 0)
                 total = shares.sum(-1, keepdims=True)
                 weights = (shares / jnp.where(total > 0, total, 1)).astype(numerics.dtype)
                 mixed = jnp.where(own, product(weights, value, 0, numerics), mixed)
-            outputs[number, :, lanes] = mixed.astype(outputs.dtype)
+            outputs[number, :, some] = mixed.astype(outputs.dtype)
         return carry
 
     jax.lax.fori_loop(0, queries.shape[0], row, None)
@@ -294,8 +316,8 @@ def _shares(gates: HeadGates, values: Array, marks: Array, numerics: Numerics, p
 BLOCK = 128  # tokens; a TPU's lanes
 LEAST = 16  # of each side of a matrix product
 MASKED = -1e30  # a score of no key
-KERNEL_BYTES = 12 * 2**20  # that a row may fill, of the 16 MiB on the chip that the compiler gives a kernel
-TOKENS = 512  # of rows that are computed in one go, where rows are short
+KERNEL_BYTES = 12 * 2**20  # that a part of rows may fill, of the 16 MiB on the chip that the compiler gives a kernel
+TOKENS_AT_ONCE = 512  # of several rows, where these are short
 
 
 def by_platform(kernel: Callable[..., Any], blocks: Callable[..., Any], *arrays: Any) -> Any:
@@ -355,11 +377,16 @@ def score_block(
 
 
 def product(left: Array, right: Array, axis: int, numerics: Numerics, precision: Any = None) -> Array:
-    """A matrix product over the left's last axis and the right's `axis`, summed in wide floats."""
+    """A matrix product over the left's last axis and the right's `axis`, summed in wide floats.
+
+    Products of 16-bit floats are exact however precise is asked for, and TPU's compiler refuses to be asked for more.
+    """
+    exact = left.dtype.itemsize < 4
+    precision = precision or (jax.lax.Precision.DEFAULT if exact else numerics.precision)
     return jax.lax.dot_general(
         left,
         right,
         (((1,), (axis,)), ((), ())),
-        precision=precision or numerics.precision,
+        precision=precision,
         preferred_element_type=numerics.wide,
     )
