@@ -169,11 +169,15 @@ def as_in_sweeps(target: Target, config: BertConfig, attention: str) -> Target:
 
 
 def compile_all(
-    config: BertConfig, target: Target, chip: Chip, sizes: Sizes, attention: str, only_sweep: bool
+    config: BertConfig, target: Target, in_sweeps: Target, chip: Chip, sizes: Sizes, only_sweep: bool
 ) -> Iterator[Compiled]:
-    """Every program for a topology, or only those that the sweep of all single heads takes."""
+    """Every program for a topology, or only those that the sweep of all single heads takes.
+
+    Args:
+        in_sweeps: the target with a sweep's numerics.
+    """
     passes = FULL_PRECISION if target.numerics.precision == "highest" else 1
-    programs = list(sweep_programs(config, sizes, as_in_sweeps(target, config, attention)))
+    programs = list(sweep_programs(config, sizes, in_sweeps))
     if only_sweep:
         programs = [(name, lower) for name, lower in programs if name in sizes.steps]
     else:
@@ -218,10 +222,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             target, chip = make_target(topology, options.precision)
             sizes = choose_sizes(config, "mrpc", EXAMPLES, target)
             only_sweep = topology != options.topology
-            programs = list(compile_all(config, target, chip, sizes, options.attention, only_sweep))
+            in_sweeps = as_in_sweeps(target, config, options.attention)
+            programs = list(compile_all(config, target, in_sweeps, chip, sizes, only_sweep))
             failed += sum(bool(program.error) for program in programs)
             block = f"{sizes.blocks.runs} runs x {sizes.blocks.rows} rows x {sizes.row_length} tokens"
-            form = as_in_sweeps(target, config, options.attention).numerics.attention
+            form = in_sweeps.numerics.attention
             title = f"{size}, {options.precision}, {form} attention, {topology}, blocks of {block}"
             console.print(make_table(programs, chip, title, sizes.steps))
             seconds = predict(sizes, programs)

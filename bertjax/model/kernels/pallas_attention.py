@@ -213,15 +213,12 @@ def choose_part(shape: Sequence[int], keys: int, numerics: Numerics) -> tuple[in
         return None
     asking = BLOCK if tokens > 2 * BLOCK and tokens % BLOCK == 0 else tokens
     embed, width = heads * head_dim, max(head_dim, BLOCK)
-    for lanes in (
-        embed,
-        *(size for size in range(embed - width, 0, -width) if embed % size == 0 and size % width == 0),
-    ):
-        for rows in range(batch, 0, -1):
-            few = rows == 1 or rows * tokens <= TOKENS_AT_ONCE
-            if few and batch % rows == 0 and part_bytes((rows, asking, lanes), keys, numerics) <= KERNEL_BYTES:
-                return rows, asking, lanes
-    return None
+    narrower = range(embed - width, 0, -width) if embed % width == 0 else ()
+    lanes = [embed, *(size for size in narrower if embed % size == 0)]
+    few = max(1, TOKENS_AT_ONCE // tokens)
+    rows = [size for size in range(min(few, batch), 0, -1) if batch % size == 0]
+    parts = ((several, asking, some) for some in lanes for several in rows)
+    return next((part for part in parts if part_bytes(part, keys, numerics) <= KERNEL_BYTES), None)
 
 
 def part_bytes(part: tuple[int, int, int], keys: int, numerics: Numerics) -> int:
