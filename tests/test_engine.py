@@ -402,3 +402,21 @@ def test_a_sweep_changes_no_setting_of_jax(small, rng):
         assert dict(jax.config.values) == before
     finally:
         jax.config.update("jax_compilation_cache_dir", given)
+
+
+def test_more_texts_compile_nothing_more(rng, caplog):
+    """Programs are of the size of a step, whatever the number of rows from which its own are chosen."""
+    model = model_of("three heads", "logits", "float32")
+
+    def run(count):
+        texts = encodings(model.config, rng, [9] * count)
+        given = {"row_length": 10, "tokens_at_once": 60}
+        return engine.sweep(model, texts, ab.single_heads(model.config), readouts.logits, **given).outputs
+
+    assert run(12).shape[1] == 12
+    with jax.log_compiles():
+        run(24)
+        assert [record.message for record in caplog.records if "Compiling" in record.message] == []
+        jax.clear_caches()
+        run(24)
+    assert [record.message for record in caplog.records if "Compiling jit(embed)" in record.message]

@@ -377,16 +377,17 @@ def _recipe(kind: LayerKind, numerics: Numerics) -> Recipe:
 
 
 def _check(model: PretrainedModel, packed: Packed) -> Inputs:
-    """What the embeddings read. Raises `InputError` where it does not fit the model."""
+    """What the embeddings read, in memory of the host. Raises `InputError` where it does not fit the model."""
     config, longest = model.config, int(packed.lengths.max())
     if longest > config.max_tokens:
         raise InputError(f"an example has {longest} tokens, but the model {describe_limit(config)}")
     position_ids = packed.position_ids
     if config.architecture.embeddings.positions == "tokens":
         position_ids = count_positions(config, packed.input_ids, packed.segments)
-    return prepare_inputs(
+    inputs = prepare_inputs(
         config, model.numerics, packed.input_ids, token_type_ids=packed.token_type_ids, position_ids=position_ids
     )
+    return jax.tree.map(np.asarray, inputs)  # of which JAX would compile the choice of rows, for each shape anew
 
 
 def whole_chunks(packed: Packed, rows: int) -> Packed:

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike
+from jaxtyping import ArrayLike
 
 from bertjax import arguments
 from bertjax.arguments import is_traced
@@ -89,7 +89,8 @@ def prepare_inputs(
     if token_type_ids is not None and config.architecture.embeddings.token_types:
         types = _integers(token_type_ids, "token_type_ids", ids.shape, config.type_vocab_size, "type_vocab_size")
     keep = np.ones(ids.shape, np.int32) if attention_mask is None else attention_mask
-    return Inputs(jnp.asarray(ids), _mask(keep, batch, tokens, numerics), jnp.asarray(types), jnp.asarray(positions))
+    # (`asarray` would compile a copy, for each shape anew.)
+    return Inputs(*jax.device_put((ids, _mask(keep, batch, tokens, numerics), types, positions)))
 
 
 def describe_limit(config: BertConfig) -> str:
@@ -137,7 +138,7 @@ def _integers(values: Any, name: str, shape: tuple[int, ...] | None, limit: int,
     return array.astype(np.int32)
 
 
-def _mask(values: Any, batch: int, tokens: int, numerics: Numerics) -> Array:
+def _mask(values: Any, batch: int, tokens: int, numerics: Numerics) -> Any:
     array = arguments.array(values, "attention_mask")
     if array.shape not in ((batch, tokens), (batch, tokens, tokens)):
         raise InputError(
@@ -147,8 +148,8 @@ def _mask(values: Any, batch: int, tokens: int, numerics: Numerics) -> Array:
         raise InputError(
             "attention_mask must hold 1 for real tokens and 0 for padding only (no additive mask such as -10000)"
         )
-    array = jnp.asarray(array).astype(numerics.wide)
-    return array[:, None] if array.ndim == 2 else array
+    wide = array.astype(numerics.wide)
+    return wide[:, None] if wide.ndim == 2 else wide
 
 
 def check_overrides(config: BertConfig, overrides: Overrides, inputs: Inputs) -> None:
