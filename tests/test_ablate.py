@@ -10,16 +10,18 @@ import pytest
 
 import bertjax
 from bertjax.cli import main
-from bertjax.data.loading import TASKS
+from bertjax.data.loading import TASKS, load_examples
 from bertjax.data.tokenizer import Encoding
+from bertjax.engine import plain
 from bertjax.engine.plain import SweepResult
 from bertjax.errors import ConfigError, DataError, InputError, OutputError, OverrideError
 from bertjax.evidence.metrics import score
 from bertjax.interventions import overrides as ov
 from bertjax.study.conclusion import NoEffectWarning, choose_examples, those_that_fit
+from bertjax.study.outputs import sampled_attention
 from bertjax.study.run import run_job
 from bertjax.study.settings import Settings, check_settings, list_ablations
-from bertjax.tasks import FORMS, Encoded, label_order, positive_label
+from bertjax.tasks import FORMS, Encoded, encode_examples, label_order, positive_label
 from tests.tiny import arrays_of, largest_difference
 from tests.workshop import SENTENCES, make_classifier, write_pairs
 
@@ -382,3 +384,22 @@ def test_heads_in_another_mode_and_parts_of_a_layer_are_sets(settings, tmp_path)
     only_named = [(name, None, None) for name in ("0.0=zero", "0.0=mean", "0")]
     assert places == [*only_named, ("1", 1, None), ("1.1", 1, 1)]
     assert (settings.directory / "sets.png").exists()
+
+
+def test_attention_of_other_samples_is_computed_by_the_same_program(settings):
+    model, tokenizer = bertjax.load(settings.model), bertjax.Tokenizer.from_pretrained(settings.model)
+    encoded = encode_examples(model, tokenizer, load_examples("mrpc", data=settings.data))
+    lengths = [len(text) for text in encoded.encodings]
+    by_length = np.argsort(lengths).tolist()
+    samples = by_length[:2], by_length[-2:]
+    assert max(lengths[text] for text in samples[0]) < min(lengths[text] for text in samples[1])
+    overrides = [ov.identity(model.config), ov.zero(model.config, ["0.1"])]
+    compiled = set()
+    for sample in samples:
+        found = sampled_attention(model, encoded, sample, overrides)
+        compiled.add(plain._run._cache_size())
+        for place, text in enumerate(sample):
+            alone = [model(bertjax.collate([encoded.encodings[text]]), overrides=one).attentions for one in overrides]
+            assert largest_difference(found[f"weights_{place}_0"], np.stack(alone)[:, :, 0]) < 1e-6
+            assert found[f"tokens_{place}_0"].tolist() == list(encoded.encodings[text].tokens)
+    assert len(compiled) == 1

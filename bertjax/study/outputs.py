@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from bertjax.data import Tokenizer, collate
+from bertjax.data import Tokenizer, batches_by_length, collate
 from bertjax.engine import (
     divide_examples,
     gather,
@@ -214,17 +214,19 @@ def sampled_attention(
     """
     numbers = [number for example in examples for number in encoded.kept_of(example)]
     per_example = len(numbers) // len(examples)
-    inputs = model.inputs(**collate([encoded.encodings[number] for number in numbers], None, encoded.pad_id))
+    texts = [encoded.encodings[number] for number in numbers]
+    # (A multiple of 32 tokens: most other samples find the program compiled.)
+    ((_, length),) = batches_by_length([*map(len, texts)], len(texts), (32,), model.config.max_tokens)
+    inputs = model.inputs(**collate(texts, length, encoded.pad_id))
     kept: dict[str, list[np.ndarray]] = {}
     for override in overrides:  # one after another, each cut at once: uncut, all of them would not fit into memory
         weights = np.asarray(plain.run(model, inputs, stack([override]), _attentions)[0])
-        for place, number in enumerate(numbers):
-            length = len(encoded.encodings[number])
+        for place, text in enumerate(texts):
             name = f"weights_{place // per_example}_{place % per_example}"
-            kept.setdefault(name, []).append(weights[:, place, :, :length, :length].astype(np.float32))
+            kept.setdefault(name, []).append(weights[:, place, :, : len(text), : len(text)].astype(np.float32))
     tokens = {
-        f"tokens_{place // per_example}_{place % per_example}": np.array(encoded.encodings[number].tokens)
-        for place, number in enumerate(numbers)
+        f"tokens_{place // per_example}_{place % per_example}": np.array(text.tokens)
+        for place, text in enumerate(texts)
     }
     return tokens | {name: np.stack(runs) for name, runs in kept.items()}
 
