@@ -10,8 +10,8 @@ from pathlib import Path
 # One thread pool for each test process is enough, and PyTorch's and XLA's would fight over two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
-# Where in Python each operation comes from would be told to the compiler: a twelfth of the time of such tests.
-os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"
+# Nobody reads where in Python each compiled operation comes from, and to tell it takes a twelfth of the tests' time.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 
 import jax
 import jaxtyping

@@ -400,6 +400,7 @@ def test_attention_of_other_samples_is_computed_by_the_same_program(settings):
         compiled.add(plain._run._cache_size())
         for place, text in enumerate(sample):
             alone = [model(bertjax.collate([encoded.encodings[text]]), overrides=one).attentions for one in overrides]
-            assert largest_difference(found[f"weights_{place}_0"], np.stack(alone)[:, :, 0]) < 1e-6
+            # Rounding of scores of ten and more, which padding sums in another order.
+            assert largest_difference(found[f"weights_{place}_0"], np.stack(alone)[:, :, 0]) < 1e-5
             assert found[f"tokens_{place}_0"].tolist() == list(encoded.encodings[text].tokens)
     assert len(compiled) == 1

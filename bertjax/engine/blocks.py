@@ -387,7 +387,7 @@ def _check(model: PretrainedModel, packed: Packed) -> Inputs:
     inputs = prepare_inputs(
         config, model.numerics, packed.input_ids, token_type_ids=packed.token_type_ids, position_ids=position_ids
     )
-    return jax.tree.map(np.asarray, inputs)  # of which JAX would compile the choice of rows, for each shape anew
+    return jax.tree.map(np.asarray, inputs)  # (To choose rows of JAX's would be compiled for each number of them.)
 
 
 def whole_chunks(packed: Packed, rows: int) -> Packed:

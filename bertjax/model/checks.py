@@ -89,8 +89,7 @@ def prepare_inputs(
     if token_type_ids is not None and config.architecture.embeddings.token_types:
         types = _integers(token_type_ids, "token_type_ids", ids.shape, config.type_vocab_size, "type_vocab_size")
     keep = np.ones(ids.shape, np.int32) if attention_mask is None else attention_mask
-    # (`asarray` would compile a copy, for each shape anew.)
-    return Inputs(*jax.device_put((ids, _mask(keep, batch, tokens, numerics), types, positions)))
+    return Inputs(*map(_on_device, (ids, _mask(keep, batch, tokens, numerics), types, positions)))
 
 
 def describe_limit(config: BertConfig) -> str:
@@ -150,6 +149,11 @@ def _mask(values: Any, batch: int, tokens: int, numerics: Numerics) -> Any:
         )
     wide = array.astype(numerics.wide)
     return wide[:, None] if wide.ndim == 2 else wide
+
+
+def _on_device(array: Any) -> jax.Array:
+    """NumPy's array as JAX's, without the copy that `jnp.asarray` compiles for each shape; JAX's own as it is."""
+    return array if isinstance(array, jax.Array) else jax.device_put(array)
 
 
 def check_overrides(config: BertConfig, overrides: Overrides, inputs: Inputs) -> None:

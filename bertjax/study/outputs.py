@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from bertjax.data import Tokenizer, batches_by_length, collate
+from bertjax.data import Tokenizer, collate
 from bertjax.engine import (
     divide_examples,
     gather,
@@ -215,8 +215,8 @@ def sampled_attention(
     numbers = [number for example in examples for number in encoded.kept_of(example)]
     per_example = len(numbers) // len(examples)
     texts = [encoded.encodings[number] for number in numbers]
-    # (A multiple of 32 tokens: most other samples find the program compiled.)
-    ((_, length),) = batches_by_length([*map(len, texts)], len(texts), (32,), model.config.max_tokens)
+    # (A multiple of 32 tokens, or as many as the model takes: most other samples find the program compiled.)
+    length = min(-(-max(map(len, texts)) // 32) * 32, model.config.max_tokens)
     inputs = model.inputs(**collate(texts, length, encoded.pad_id))
     kept: dict[str, list[np.ndarray]] = {}
     for override in overrides:  # one after another, each cut at once: uncut, all of them would not fit into memory
