@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 from bertjax import BertForMaskedLM, BertForSequenceClassification
-from bertjax.engine import plain
 from bertjax.engine import run as engine
 from bertjax.errors import InputError, OutputError
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts
 from bertjax.interventions.ablations import to_overrides
-from bertjax.interventions.overrides import identity, stack
 from tests.families import config_of, sometimes
 from tests.tiny import encodings, largest_difference, random_model
 
@@ -28,15 +26,15 @@ def words_of(config, rng):
     return texts, at, rng.integers(0, config.vocab_size, at.shape)
 
 
-def expected_words(model, text, stacked, at, wanted):
-    """By definition, from all logits of one text: `[overrides, wanted, 2]`."""
+def expected_words(model, text, override, at, wanted):
+    """By definition, from all logits of one text."""
     given = {"input_ids": np.array([text.input_ids]), "token_type_ids": np.array([text.token_type_ids])}
+    logits = np.asarray(model(**given, overrides=override).logits[0], np.float64)
     found = []
-    for logits in np.asarray(plain.run(model, given, stacked, readouts.logits), np.float64)[:, 0]:
-        for place, word in zip(at, wanted, strict=True):
-            shares = np.exp(logits[place]) / np.exp(logits[place]).sum()
-            found.append((np.log(shares[word]), 1 + (logits[place] > logits[place, word]).sum()))
-    return np.array(found).reshape(-1, WANTED, 2)
+    for place, word in zip(at, wanted, strict=True):
+        shares = np.exp(logits[place]) / np.exp(logits[place]).sum()
+        found.append((np.log(shares[word]), 1 + (logits[place] > logits[place, word]).sum()))
+    return np.array(found)
 
 
 @pytest.mark.parametrize(
@@ -49,12 +47,12 @@ def test_words_are_those_of_all_logits(family, rng, x64):
     sets = [*ab.single_heads(config), *ab.whole_layers(config, "zero")]
     found = engine.sweep(model, texts, sets, readouts.words, at=at, targets=wanted, row_length=16, tokens_at_once=48)
     assert found.outputs.shape == (len(sets), len(texts), WANTED, 2)
-    stacked = stack([identity(config), *(to_overrides(config, one) for one in sets)])
-    outputs = np.stack([found.base, *found.outputs])
-    for number, text in enumerate(texts):
-        expected = expected_words(model, text, stacked, at[number], wanted[number])
-        assert largest_difference(outputs[:, number, :, 0], expected[..., 0]) < 1e-9
-        assert outputs[:, number, :, 1].tolist() == expected[..., 1].tolist()
+    for outputs, ablation in zip([found.base, *found.outputs], [None, *sets], strict=True):
+        override = None if ablation is None else to_overrides(config, ablation)
+        for number, text in enumerate(texts):
+            expected = expected_words(model, text, override, at[number], wanted[number])
+            assert largest_difference(outputs[number, :, 0], expected[:, 0]) < 1e-9
+            assert outputs[number, :, 1].tolist() == expected[:, 1].tolist()
     assert largest_difference(found.outputs[0], found.base) > 1e-3
 
 
