@@ -11,6 +11,8 @@ from bertjax.errors import ConfigError, InputError
 from bertjax.interventions import overrides
 from bertjax.model.pretrained import _run
 from bertjax.model.types import Context, Numerics
+from tests.families import arguments as family_arguments
+from tests.families import config_of
 from tests.tiny import arguments, largest_difference, random_model
 
 CLOSE = 1e-5  # float32, values of size 1 to 10, sums in another order
@@ -107,6 +109,17 @@ def test_a_plain_call_compiles_once_for_each_shape(small, rng):
         model(**arguments(small, rng, batch=3, tokens=6))
         model(**arguments(small, rng, batch=3, tokens=8))
     assert _run._cache_size() - before == 2
+
+
+@pytest.mark.parametrize("name", ["bert", "deberta-v2", "modernbert"])
+def test_layers_of_a_kind_are_traced_once(name, rng):
+    """BERT-base has twelve of them, and a program for each shape of texts."""
+    config = config_of(name, num_hidden_layers=5)
+    model = random_model(BertModel, config)
+    traced = jax.make_jaxpr(model.forward)(model.inputs(family_arguments(config, rng)))
+    layers = [step.params["jaxpr"] for step in traced.eqns if step.params.get("name") == "_apply"]
+    assert len(layers) == 5
+    assert len({id(layer) for layer in layers}) == len(set(config.architecture.layers))
 
 
 def test_weights_are_arguments_not_constants(small, rng):

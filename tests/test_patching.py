@@ -10,17 +10,17 @@ import torch
 from transformers import AutoModel
 
 import bertjax
-from bertjax import BertModel, collate, patching
+from bertjax import BertConfig, BertModel, collate, patching
 from bertjax.attribution import RECEIVING, patch_paths
 from bertjax.checkpoints import locate
 from bertjax.data import Tokenizer
 from bertjax.engine import plain
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import SWEPT, Ablation, Change, readouts, stack, to_overrides
-from bertjax.model import PLACES
+from bertjax.model import PLACES, pretrained
 from tests.families import arguments as family_arguments
 from tests.families import config_of
-from tests.tiny import arguments, encodings, largest_difference, random_model
+from tests.tiny import SIZES, arguments, encodings, largest_difference, random_model
 
 CLOSE = 2e-6
 SMALL = Path(__file__).parents[1] / "experiments/data/small_mlm"
@@ -363,6 +363,25 @@ def test_a_straight_path_through_one_layer_is_the_head_s_alone(small, rng):
     assert largest_difference(all_of_them[1], found[0]) < CLOSE
     frozen = patch_paths(model, call, other, receivers, readouts.hidden_state, freeze_feed_forward=True)[1]
     assert largest_difference(frozen, all_of_them) > 1e-5
+
+
+def test_senders_of_all_layers_are_run_by_the_same_programs(rng):
+    config = BertConfig(**SIZES["three heads"] | {"num_hidden_layers": 4})
+    model, call = random_model(BertModel, config), arguments(config, rng)
+    other = dict(call, input_ids=rng.integers(0, config.vocab_size, call["input_ids"].shape))
+
+    def compiled_for(sender):
+        before = pretrained._run._cache_size() + plain._run._cache_size()
+        for freeze in (False, True):
+            patch_paths(
+                *(model, call, other, {"values": ["3.1"]}, readouts.hidden_state),
+                senders=[sender],
+                freeze_feed_forward=freeze,
+            )
+        return pretrained._run._cache_size() + plain._run._cache_size() - before
+
+    assert compiled_for("0.2") == 4  # alone, between without and with frozen feed-forward layers, patched
+    assert [compiled_for(sender) for sender in ("1.1", "2.0", "2.2")] == [0, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,10 @@ which all else is computed as it is. Source: Wang et al. 2023, who compute feed-
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Shaped
 
@@ -55,7 +57,8 @@ def patch_paths(
     config = model.config
     named = _parse_receivers(config, receivers)
     last = max(layer for heads in named.values() for layer, _ in heads)
-    named_senders = every_head(config) if senders is None else (parse_head(head, config) for head in senders)
+    heads = every_head(config)
+    named_senders = heads if senders is None else (parse_head(head, config) for head in senders)
     asked = list(dict.fromkeys(named_senders))
     chosen = [head for head in asked if head[0] < last]
     if senders is not None and len(chosen) < len(asked):
@@ -64,11 +67,11 @@ def patch_paths(
     if not chosen:
         raise OverrideError(f"no head comes before the receivers, the last of which are in layer {last}")
     own, donor, inputs = model(batch), model(donors), model.inputs(batch)
+    kept, sent = _all_heads(config, own, freeze_feed_forward), overrides.patched_outputs(config, heads, donor)
     found = []
     for number, sender in enumerate(chosen):
-        frozen = _freeze(config, sender, own, donor, freeze_feed_forward)
-        between = model(batch, overrides=frozen)
-        parts = [patching.patched(config, place, heads, between) for place, heads in named.items()]
+        between = model(batch, overrides=_of_one(kept, sent, heads.index(sender)))
+        parts = [patching.patched(config, place, receiving, between) for place, receiving in named.items()]
         found.append(np.asarray(plain.run(model, inputs, stack([overrides.combine(*parts)]), readout)[0]))
         report(number + 1.0, float(len(chosen)))
     return chosen, np.stack(found)
@@ -89,13 +92,17 @@ def _parse_receivers(
     return named
 
 
-def _freeze(
-    config: BertConfig, sender: tuple[int, int], own: ModelOutput, donor: ModelOutput, freeze_feed_forward: bool
-) -> Overrides:
-    """What makes the run in which the sender alone is another."""
-    layer = sender[0]
-    later = [head for head in every_head(config) if head[0] > layer]
-    parts = [overrides.patched_outputs(config, [sender], donor), overrides.patched_outputs(config, later, own)]
-    if freeze_feed_forward:
-        parts.append(patching.patched(config, "feed_forward_outputs", range(layer, config.num_hidden_layers), own))
-    return overrides.combine(*parts)
+def _all_heads(config: BertConfig, own: ModelOutput, freeze_feed_forward: bool) -> Overrides:
+    """All heads give what they gave; of layers up to the sender's that changes nothing, but all senders are alike."""
+    kept = overrides.patched_outputs(config, every_head(config), own)
+    if not freeze_feed_forward:
+        return kept
+    rest = patching.patched(config, "feed_forward_outputs", range(config.num_hidden_layers), own)
+    return overrides.combine(kept, rest)
+
+
+def _of_one(kept: Overrides, sent: Overrides, number: int) -> Overrides:
+    """The same, but one of the heads gives what another override gives it."""
+    return replace(
+        kept, outputs=jax.tree.map(lambda own, other: own.at[number].set(other[number]), kept.outputs, sent.outputs)
+    )

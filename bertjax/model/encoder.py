@@ -6,12 +6,13 @@ record of its inside, and can be called alone.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from bertjax.checkpoints import BertConfig, LayerKind, RelativePositions
 from bertjax.model import ops, places, positions
@@ -346,10 +347,23 @@ class Encoder(nnx.Module):
         inside: list[tuple[AttentionRecord, FeedForwardRecord]] = []
         for number, layer in enumerate(self.applications()):
             hidden_states.append(places.replace_states("hidden_states", hidden, overrides, number))
-            hidden, attention, rest = layer(hidden_states[-1], context, overrides, number)
+            hidden, attention, rest = _apply(*nnx.split(layer), hidden_states[-1], context, overrides, number)
             inside.append((attention, rest))
         hidden = places.replace_states("hidden_states", hidden, overrides, len(inside))
         return hidden, _encoder_record(inside, jnp.stack([*hidden_states, hidden]), context.keep)
+
+
+@partial(jax.jit, static_argnums=0)
+def _apply(
+    graphdef: nnx.GraphDef[Layer],
+    parameters: PyTree[Array],
+    hidden: Float[Array, "batch token embed"],
+    context: Context,
+    overrides: Overrides | None,
+    layer: ArrayLike,
+) -> tuple[Float[Array, "batch token embed"], AttentionRecord, FeedForwardRecord]:
+    """A layer, which JAX traces once for all layers of its kind; XLA still compiles a whole model as one program."""
+    return nnx.merge(graphdef, parameters)(hidden, context, overrides, layer)
 
 
 def _encoder_record(
