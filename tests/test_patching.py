@@ -16,7 +16,7 @@ from bertjax.checkpoints import locate
 from bertjax.data import Tokenizer
 from bertjax.engine import plain
 from bertjax.errors import InputError, OverrideError
-from bertjax.interventions import SWEPT, Ablation, Change, readouts, stack, to_overrides
+from bertjax.interventions import SWEPT, Ablation, Change, overrides, readouts, stack, to_overrides
 from bertjax.model import PLACES, pretrained
 from tests.families import arguments as family_arguments
 from tests.families import config_of
@@ -92,9 +92,9 @@ def test_overrides_of_heads_act_at_some_queries_alone(small, rng, mode):
     model, call = random_model(BertModel, small), arguments(small, rng)
     means = jnp.asarray(rng.normal(size=(2, 3, 4)).astype(np.float32))
     of_mode = {
-        "zero": bertjax.overrides.zero(small, ["1.2"]),
-        "uniform": bertjax.overrides.uniform(small, ["1.2"]),
-        "mean": bertjax.overrides.mean(small, ["1.2"], means),
+        "zero": overrides.zero(small, ["1.2"]),
+        "uniform": overrides.uniform(small, ["1.2"]),
+        "mean": overrides.mean(small, ["1.2"], means),
     }[mode]
     mask = patching.token_mask([[0], [1, 2], [], [5]], 4, 9)
     base, everywhere = model(**call), model(**call, overrides=of_mode)
@@ -109,8 +109,8 @@ def test_patches_of_several_places_are_joined_and_stacked(small, rng):
     model, call = random_model(BertModel, small), arguments(small, rng)
     donor = model(**dict(call, input_ids=rng.integers(0, small.vocab_size, call["input_ids"].shape)))
     parts = [patching.patched(small, place, where_of(place), donor, tokens=[1]) for place in ("keys", "hidden_states")]
-    parts.append(bertjax.overrides.zero(small, ["0.0"]))
-    joined = bertjax.overrides.combine(*parts)
+    parts.append(overrides.zero(small, ["0.0"]))
+    joined = overrides.combine(*parts)
     after = model(**call, overrides=joined)
     assert np.array_equal(after.record.keys[1][:, 1, 2], donor.record.keys[1][:, 1, 2])
     assert np.array_equal(after.hidden_states[1][:, 1], donor.hidden_states[1][:, 1])
@@ -134,7 +134,7 @@ def test_patches_of_several_places_are_joined_and_stacked(small, rng):
         (lambda c, d: patching.replaced(c, "weights", {"0.0": [1.0]}), "overrides.fixed"),
         (lambda c, d: patching.replaced(c, "queries", {"0.0": np.ones(5)}), r"expected \[batch, token, 4\]"),
         (
-            lambda c, d: bertjax.overrides.combine(*[patching.patched(c, "keys", ["0.1"], d, tokens=[1])] * 2),
+            lambda c, d: overrides.combine(*[patching.patched(c, "keys", ["0.1"], d, tokens=[1])] * 2),
             "two overrides replace the keys of head 0.1 at the same tokens",
         ),
         (
@@ -159,7 +159,7 @@ def test_the_plain_sweep_refuses_what_it_would_not_do(small, rng, kind):
     override = {
         "states": patching.replaced(small, "hidden_states", {0: np.ones(12)}),
         "vectors": patching.replaced(small, "keys", {"0.1": np.ones(4)}),
-        "tokens": patching.at_tokens(bertjax.overrides.zero(small, ["0.1"]), np.ones((1, 1))),
+        "tokens": patching.at_tokens(overrides.zero(small, ["0.1"]), np.ones((1, 1))),
     }[kind]
     with pytest.raises(OverrideError, match="tokens or places cannot be swept"):
         plain.sweep(model, [(range(4), call)], [override], readouts.hidden_state)
@@ -354,7 +354,7 @@ def test_a_straight_path_through_one_layer_is_the_head_s_alone(small, rng):
     receivers = {place: ["1.0", "1.1", "1.2"] for place in RECEIVING}
     _, found = patch_paths(model, call, other, receivers, readouts.hidden_state, senders=["0.1"])
     donor, base = model(**other), model(**call)
-    sent = model(**call, overrides=bertjax.overrides.patched_outputs(small, ["0.1"], donor))
+    sent = model(**call, overrides=overrides.patched_outputs(small, ["0.1"], donor))
     through = model(**call, overrides=patching.patched(small, "attention_outputs", [1], sent))
     assert largest_difference(found[0], through.last_hidden_state) < CLOSE
     assert largest_difference(found[0], base.last_hidden_state) > 1e-4
@@ -363,6 +363,30 @@ def test_a_straight_path_through_one_layer_is_the_head_s_alone(small, rng):
     assert largest_difference(all_of_them[1], found[0]) < CLOSE
     frozen = patch_paths(model, call, other, receivers, readouts.hidden_state, freeze_feed_forward=True)[1]
     assert largest_difference(frozen, all_of_them) > 1e-5
+
+
+@pytest.mark.parametrize(("family", "freeze"), [("albert", False), ("modernbert", True)])
+def test_what_comes_before_the_sender_is_as_it_was(family, freeze, rng):
+    """A sender's run, written down as the paper has it: what comes after it is kept, nothing else."""
+    config = config_of(family, num_hidden_layers=4)
+    model, call = random_model(BertModel, config), family_arguments(config, rng)
+    other = dict(call, input_ids=rng.integers(0, config.vocab_size, call["input_ids"].shape))
+    own, donor, receivers = model(**call), model(**other), {"queries": ["3.2"], "values": ["2.0", "3.2"]}
+    senders, found = patch_paths(
+        model, call, other, receivers, readouts.hidden_state, senders=["0.1", "2.2"], freeze_feed_forward=freeze
+    )
+    for (layer, head), given in zip(senders, found, strict=True):
+        later = [after for after in overrides.every_head(config) if after[0] > layer]
+        parts = [
+            overrides.patched_outputs(config, heads, run) for heads, run in (([(layer, head)], donor), (later, own))
+        ]
+        if freeze:
+            parts.append(patching.patched(config, "feed_forward_outputs", range(layer, 4), own))
+        between = model(**call, overrides=overrides.combine(*parts))
+        read = [patching.patched(config, place, heads, between) for place, heads in receivers.items()]
+        expected = model(**call, overrides=overrides.combine(*read)).last_hidden_state
+        assert largest_difference(given, expected) < 1e-5
+        assert largest_difference(given, own.last_hidden_state) > 1e-4
 
 
 def test_senders_of_all_layers_are_run_by_the_same_programs(rng):
@@ -382,6 +406,19 @@ def test_senders_of_all_layers_are_run_by_the_same_programs(rng):
 
     assert compiled_for("0.2") == 4  # alone, between without and with frozen feed-forward layers, patched
     assert [compiled_for(sender) for sender in ("1.1", "2.0", "2.2")] == [0, 0, 0]
+
+
+def test_donors_of_another_shape_are_refused(small, rng):
+    model, call = random_model(BertModel, small), arguments(small, rng)
+    for other in (
+        {name: given[:1] for name, given in call.items()},
+        {name: given[:, :5] for name, given in call.items()},
+    ):
+        for batch, donors in ((call, other), (other, call)):
+            with pytest.raises(
+                InputError, match=r"as many texts of as many tokens as the batch's \[\d, \d\], found \[\d"
+            ):
+                patch_paths(model, batch, donors, {"keys": ["1.0"]}, readouts.hidden_state)
 
 
 @pytest.mark.parametrize(

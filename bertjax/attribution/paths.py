@@ -19,7 +19,7 @@ from bertjax.checkpoints import BertConfig
 from bertjax.engine import plain
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import Head, Readout, every_head, overrides, parse_head, patching, stack
-from bertjax.model import ModelOutput, Overrides, PretrainedModel
+from bertjax.model import Overrides, PretrainedModel
 
 # The places at which a head can receive what another one sends.
 RECEIVING = ("queries", "keys", "values")
@@ -51,7 +51,7 @@ def patch_paths(
     Returns: the senders as layer and head, and for each what the readout gives.
 
     Raises:
-        InputError: no receivers, or other places than queries, keys and values.
+        InputError: no receivers, other places than queries, keys and values, or donors of another shape.
         OverrideError: a head that does not exist, a sender that no receiver comes after, or no sender at all.
     """
     config = model.config
@@ -66,11 +66,11 @@ def patch_paths(
         raise OverrideError(f"no receiver comes after head {late[0]}.{late[1]}: the last is in layer {last}")
     if not chosen:
         raise OverrideError(f"no head comes before the receivers, the last of which are in layer {last}")
-    own, donor, inputs = model(batch), model(donors), model.inputs(batch)
-    kept, sent = _all_heads(config, own, freeze_feed_forward), overrides.patched_outputs(config, heads, donor)
+    kept, sent = _outputs_of_runs(model, batch, donors, chosen, freeze_feed_forward)
+    inputs = model.inputs(batch)
     found = []
     for number, sender in enumerate(chosen):
-        between = model(batch, overrides=_of_one(kept, sent, heads.index(sender)))
+        between = model(batch, overrides=_with_one(kept, heads.index(sender), sent, number))
         parts = [patching.patched(config, place, receiving, between) for place, receiving in named.items()]
         found.append(np.asarray(plain.run(model, inputs, stack([overrides.combine(*parts)]), readout)[0]))
         report(number + 1.0, float(len(chosen)))
@@ -92,17 +92,33 @@ def _parse_receivers(
     return named
 
 
-def _all_heads(config: BertConfig, own: ModelOutput, freeze_feed_forward: bool) -> Overrides:
-    """All heads give what they gave; of layers up to the sender's that changes nothing, but all senders are alike."""
+def _outputs_of_runs(
+    model: PretrainedModel,
+    batch: Mapping[str, Any],
+    donors: Mapping[str, Any],
+    senders: Sequence[tuple[int, int]],
+    freeze_feed_forward: bool,
+) -> tuple[Overrides, Overrides]:
+    """What makes all heads give what they give on their own texts, and what makes the senders give what donors do.
+
+    The first is of all heads, whichever sends: those before it and beside it would give the same anyway, up to
+    rounding, and so every sender is run by the same program.
+    """
+    config = model.config
+    own, donor = model(batch), model(donors)
+    shapes = [list(output.last_hidden_state.shape[:2]) for output in (own, donor)]
+    if shapes[0] != shapes[1]:
+        raise InputError(
+            f"donors must be as many texts of as many tokens as the batch's {shapes[0]}, found {shapes[1]}"
+        )
     kept = overrides.patched_outputs(config, every_head(config), own)
-    if not freeze_feed_forward:
-        return kept
-    rest = patching.patched(config, "feed_forward_outputs", range(config.num_hidden_layers), own)
-    return overrides.combine(kept, rest)
+    if freeze_feed_forward:
+        rest = patching.patched(config, "feed_forward_outputs", range(config.num_hidden_layers), own)
+        kept = overrides.combine(kept, rest)
+    return kept, overrides.patched_outputs(config, senders, donor)
 
 
-def _of_one(kept: Overrides, sent: Overrides, number: int) -> Overrides:
-    """The same, but one of the heads gives what another override gives it."""
-    return replace(
-        kept, outputs=jax.tree.map(lambda own, other: own.at[number].set(other[number]), kept.outputs, sent.outputs)
-    )
+def _with_one(kept: Overrides, place: int, sent: Overrides, number: int) -> Overrides:
+    """An override whose entry at a place is that of a number in another one."""
+    outputs = jax.tree.map(lambda entries, other: entries.at[place].set(other[number]), kept.outputs, sent.outputs)
+    return replace(kept, outputs=outputs)
