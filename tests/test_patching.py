@@ -397,11 +397,8 @@ def test_senders_of_all_layers_are_run_by_the_same_programs(rng):
     def compiled_for(sender):
         before = pretrained._run._cache_size() + plain._run._cache_size()
         for freeze in (False, True):
-            patch_paths(
-                *(model, call, other, {"values": ["3.1"]}, readouts.hidden_state),
-                senders=[sender],
-                freeze_feed_forward=freeze,
-            )
+            receivers, readout = {"values": ["3.1"]}, readouts.hidden_state
+            patch_paths(model, call, other, receivers, readout, senders=[sender], freeze_feed_forward=freeze)
         return pretrained._run._cache_size() + plain._run._cache_size() - before
 
     assert compiled_for("0.2") == 4  # alone, between without and with frozen feed-forward layers, patched
