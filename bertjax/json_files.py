@@ -1,11 +1,13 @@
 """JSON that a user's files hold: whatever is wrong with it ends in one of the project's errors, in one line.
 
 Strict JSON, and only what Python can hold and write again: no NaN and no infinity, no number beyond a float's range,
-no text with half of a surrogate pair, nothing nested deeper than `DEEPEST`.
+no text with half of a surrogate pair, nothing nested deeper than `DEEPEST`. An object must not have a key twice: parsers
+differ in which value they take.
 """
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,10 @@ class JsonError(ValueError):
     """Text that is not JSON, or JSON that is unsafe to read; the message is half a line."""
 
 
+class DuplicateKey(JsonError):
+    """A JSON object that has a key twice."""
+
+
 def parse_json(text: str, halves: bool = False) -> Any:
     """The value that a JSON text stands for.
 
@@ -31,13 +37,19 @@ def parse_json(text: str, halves: bool = False) -> Any:
         halves: whether texts may hold half of a surrogate pair, as the name of a file does that is not UTF-8.
 
     Raises:
-        JsonError: no JSON, or too deep, or with a number or text that cannot be used.
+        JsonError: no JSON, or too deep, or with a number or text that cannot be used, or a key twice in an object.
 
     >>> parse_json('{"heads": [0.5, 12]}')
     {'heads': [0.5, 12]}
     """
     try:
-        value = json.loads(text, parse_int=_integer, parse_float=_float, parse_constant=_refuse_constant)
+        value = json.loads(
+            text,
+            parse_int=_integer,
+            parse_float=_float,
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_distinct,
+        )
     except RecursionError:
         raise JsonError(f"nested deeper than {DEEPEST} lists and objects") from None
     except json.JSONDecodeError as problem:
@@ -105,6 +117,15 @@ def _float(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
         raise JsonError(f"the number {digits[:40]} is too large")
+    return value
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of its keys and values, no key twice."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        repeated, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise DuplicateKey(f"an object has the key {json.dumps(repeated)[:80]} twice; keep one of the two")
     return value
 
 

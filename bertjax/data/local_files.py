@@ -7,7 +7,7 @@ or row number.
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,6 +33,10 @@ _PAIRS = (
 )
 _SINGLES = ("text", "sentence", "review", "content", "comment_text")
 _LABELS = ("label", "labels", "gold_label", "score", "target", "class")
+# What a text means that stands for a missing value: the `na_values` of pandas' readers.
+MISSING = frozenset(
+    "|#N/A|#N/A N/A|#NA|-1.#IND|-1.#QNAN|-NaN|-nan|1.#IND|1.#QNAN|<NA>|N/A|NA|NULL|NaN|None|n/a|nan|null".split("|")
+)
 
 
 def glue_file(directory: Path, task: Task, split: str) -> Path:
@@ -132,6 +136,8 @@ def read_examples(
     values: Sequence[object] = [""] * len(table)
     if columns.labelled:
         values = table.column(columns.label)
+        if not may_lack:
+            check_missing(table, values, task.label_names)
         task, values = _with_classes(task, values, table, columns.label, infer_labels, may_lack)
     task = replace(task, text_columns=columns.texts, label_column=columns.label)
     texts = [texts_of(table, name) for name in columns.texts]
@@ -338,6 +344,40 @@ def _whole_id(value: object) -> int | None:
     return number if number is not None and abs(number) <= LARGEST_ID else None
 
 
+def is_missing(value: object, names: Sequence[str] | None = None) -> bool:
+    """Whether a label is a missing value: null, NaN, or a text in `MISSING` that is the name of no class.
+
+    Args:
+        value: of a column of labels.
+        names: of the classes, where they are known.
+
+    >>> is_missing("None"), is_missing("None", ["None", "Some"]), is_missing("none")
+    (True, False, False)
+    """
+    if isinstance(value, str):
+        return value not in (names or ()) and value.strip() in MISSING
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def check_missing(table: Table, values: Sequence[object], names: Sequence[str] | None) -> None:
+    """Raise `DataError` with the place of every row that has no label.
+
+    Args:
+        values: the labels.
+        names: of the classes, where they are known.
+    """
+    rows = [row for row, value in enumerate(values) if is_missing(value, names)]
+    if rows:
+        found = list(dict.fromkeys(_shown(values[row]) for row in rows))
+        is_class = any(isinstance(values[row], str) and values[row] for row in rows)
+        advice = f"leave out the {'row' if len(rows) == 1 else 'rows'}"
+        advice += ", or name it with --label-names (label_names=) if it is a class" if is_class else ""
+        problem = f"label {found[0]} is a missing value"
+        if len(found) > 1:
+            problem = f"labels {some_of(found)} are missing values"
+        raise DataError(f"{table.path}, {table.places_of(rows)}: {problem}; {advice}")
+
+
 def _number(value: object) -> float | None:
     """The value as a finite number, or None."""
     if not isinstance(value, str | int | float) or "_" in str(value):  # float() would read 1_2 as 12
@@ -378,28 +418,58 @@ def _labels(
     labels: list[float] = []
     for row, value in enumerate(values):
         number = _number(value) if names is None else _class(value, names)
-        if may_lack and value in ("", None, -1, "-1"):
+        if may_lack and _is_unlabelled(value, names):
             number = math.nan if names is None else -1
         if number is None:
-            expected = "a number" if names is None else f"one of {some_of(names)}, or its number from 0"
+            expected = "a finite number" if names is None else f"one of {some_of(names)}, or its number from 0"
             raise table.error(row, f"label {_shown(value)} is not {expected}")
         labels.append(number)
     return np.asarray(labels, dtype=np.float32 if names is None else np.int32)
 
 
-def _with_inferred_labels(task: Task, values: Sequence[object], table: Table) -> Task:
+def _with_inferred_labels(task: Task, values: Sequence[object], table: Table, may_lack: bool) -> Task:
     """The task as a regression if labels are numbers and not all whole, else with each distinct label as a class."""
-    names: tuple[str, ...] | None
-    if all(_number(value) is not None for value in values):
-        whole = {number for value in values if (number := whole_number(value)) is not None}
-        names = None if any(whole_number(value) is None for value in values) else tuple(map(str, sorted(whole)))
+    known = {row: value for row, value in enumerate(values) if not (may_lack and _is_unlabelled(value))}
+    numbers = {row: number for row, value in known.items() if (number := _number(value)) is not None}
+    names = {row: value for row, value in known.items() if row not in numbers}
+    classes: tuple[str, ...] | None
+    for row, value in names.items():
+        if not isinstance(value, str | int | float):
+            raise table.error(row, f"label {_shown(value)} is neither a number nor a name")
+        if _is_infinite(value) and (numbers or isinstance(value, float)):
+            raise table.error(row, f"label {_shown(value)} is not a finite number")
+    if names:
+        _check_mixed(table, names, numbers, known)
+        classes = tuple(sorted({str(value) for value in known.values()}))
     else:
-        names_or_numbers = [isinstance(value, str | int) or _number(value) is not None for value in values]
-        wrong = [row for row, value in enumerate(values) if value == "" or not names_or_numbers[row]]
-        for row in wrong or [row for row, value in enumerate(values) if not isinstance(value, str | int)]:
-            raise table.error(row, f"label {_shown(values[row])} is neither a number nor a name")
-        names = tuple(sorted({str(value) for value in values}))
-    return replace(task, label_names=names, metrics=default_metrics(names))
+        whole = {number for value in known.values() if (number := whole_number(value)) is not None}
+        is_rated = not known or any(not number.is_integer() for number in numbers.values())
+        classes = None if is_rated else tuple(map(str, sorted(whole)))
+    return replace(task, label_names=classes, metrics=default_metrics(classes))
+
+
+def _check_mixed(
+    table: Table, names: Mapping[int, object], numbers: Mapping[int, float], known: Mapping[int, object]
+) -> None:
+    """Raise `DataError` where some labels are names and others are floats or numbers with a fraction."""
+    for row, number in numbers.items():
+        if not number.is_integer() or isinstance(known[row], float):
+            name, label = next(iter(names)), _shown(known[row])
+            problem = f"label {_shown(names[name])} is a name, but label {label} on {table.place(row)} is a number"
+            raise table.error(name, f"{problem}; name the classes with --label-names (label_names=)")
+
+
+def _is_unlabelled(value: object, names: Sequence[str] | None = None) -> bool:
+    """Whether a value says that a row of a test split has no label."""
+    return is_missing(value, names) or value in (-1, "-1")
+
+
+def _is_infinite(value: object) -> bool:
+    """Whether a value is an infinite number, or a text that stands for one."""
+    try:
+        return isinstance(value, str | float) and math.isinf(float(value))
+    except ValueError:
+        return False
 
 
 def _shown(value: object) -> str:
@@ -417,7 +487,7 @@ def _with_classes(
     if infer and classes:
         task = replace(task, label_names=classes, metrics=default_metrics(classes))
     elif infer:
-        task = _with_inferred_labels(task, values, table)
+        task = _with_inferred_labels(task, values, table, may_lack)
     # Names that say no more than numbers do leave it to the task what the numbers mean.
     if task.label_names is None or classes == tuple(map(str, range(len(classes)))):
         return task, values

@@ -18,7 +18,7 @@ from pathlib import Path
 from bertjax.data.tasks import Task
 from bertjax.errors import DataError, some_of
 from bertjax.formatting import format_bytes, visible
-from bertjax.json_files import JsonError, parse_json
+from bertjax.json_files import DuplicateKey, JsonError, parse_json
 from bertjax.paths import open_data
 
 # GLUE's own loaders drop the few rows of QQP that lack fields or the label (line breaks inside questions). So do we, to
@@ -34,9 +34,12 @@ LINE = "text"  # the column of a .txt file
 # line), per list, object or value of JSON, and per row besides its values.
 LINE_BYTES, JSON_BYTES, ROW_BYTES = 16, 160, 400
 MOST_BLANK = 1_000_000  # consecutive lines
+MOST_SHOWN = 10  # rows that a message names
 _NEVER = object()  # the value of a column that a row does not have
 _SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
 LONGEST_FIELD = 2**31 - 1  # the most that `csv` takes on all systems
+NUL = "holds a NUL character, which no text does; copy the file again"
+LINE_ENDS = "a carriage return without a line feed; save the file with the line ends of Unix or Windows"
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,16 @@ class Table:
         """Where a row is in the file: `line 7`, or `row 5 (from 0)`."""
         return f"line {self.places[row]}" if self.has_lines else f"row {self.places[row]} (from 0)"
 
+    def places_of(self, rows: Sequence[int]) -> str:
+        """Where rows are in the file: `lines 3 and 5`, or `rows 1 and 3 (from 0)`."""
+        if len(rows) == 1:
+            return self.place(rows[0])
+        shown = [str(self.places[row]) for row in rows[:MOST_SHOWN]]
+        more = len(rows) - len(shown)
+        first, last = (shown[:-1], shown[-1]) if not more else (shown, f"{more} more")
+        several = f"{', '.join(first)} and {last}"
+        return f"lines {several}" if self.has_lines else f"rows {several} (from 0)"
+
     def error(self, row: int, problem: str) -> DataError:
         """A `DataError` that names the file and the row's place."""
         return DataError(f"{self.path}, {self.place(row)}: {problem}")
@@ -99,6 +112,15 @@ def _size_of(value: object) -> int:
     if isinstance(value, dict):
         return size + sum(map(_size_of, value.values()))
     return size + sum(map(_size_of, value)) if isinstance(value, list) else size
+
+
+def holds_nul(value: object) -> bool:
+    """Whether a str, or one inside a list or dict, holds a NUL character."""
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, dict):
+        return any(map(holds_nul, value)) or any(map(holds_nul, value.values()))
+    return isinstance(value, list) and any(map(holds_nul, value))
 
 
 def brief(value: object, most: int = 60) -> str:
@@ -180,9 +202,12 @@ class Kept:
         self.values = {name: [] for name in columns if name in chosen}
 
     def add(self, place: int, number: int, row: Mapping[str, object]) -> None:
-        """Keep a row. Raises `DataError` if there is no room."""
+        """Keep a row. Raises `DataError` if there is no room, or a value holds a NUL character."""
         for name, column in self.values.items():
             value = row.get(name, _NEVER)
+            if holds_nul(value):
+                where = f"line {place}" if self.has_lines else f"row {place} (from 0)"
+                raise DataError(f"{self.path}, {where}: column {brief(name)} {NUL}")
             column.append(value)
             self.taken += _size_of(value)
         self.places.append(place)
@@ -213,9 +238,16 @@ class Kept:
         )
 
     def lines_of(self, file: io.BufferedReader) -> Iterator[tuple[int, str]]:
-        """The file's non-blank lines without their ends, each with its number from 1."""
+        """The file's non-blank lines without their ends, each with its number from 1.
+
+        Raises:
+            DataError: a line holds a carriage return that ends no line, as files of old Macs do.
+        """
         for number, text in self.whole_lines_of(file):
-            if text := text.removesuffix("\n").removesuffix("\r"):
+            text = text.removesuffix("\n").removesuffix("\r")
+            if "\r" in text:
+                raise DataError(f"{self.path}, line {number}: {LINE_ENDS}")
+            if text:
                 yield number, text
 
     def whole_lines_of(self, file: io.BufferedReader) -> Iterator[tuple[int, str]]:
@@ -243,11 +275,14 @@ class Kept:
 
     def _decode(self, content: bytes, number: int) -> str:
         try:
-            return content.decode()
+            text = content.decode()
         except UnicodeDecodeError as error:
             guess = ", but looks like UTF-16" if number == 1 and content[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
             problem = f"not UTF-8{guess} ({error.reason}); save the file as UTF-8"
             raise DataError(f"{self.path}, line {number}: {problem}") from error
+        if "\0" in text:
+            raise DataError(f"{self.path}, line {number}: {NUL}")
+        return text
 
 
 def read_text(file: io.BufferedReader, kept: Kept, task: Task) -> Table:
@@ -315,8 +350,6 @@ class _Lines:
         self.last, text = next(self._lines)
         self.first = self.first or self.last
         self.size += len(text)
-        if "\0" in text:
-            raise self.error("holds a NUL character, which no text does; copy the file again", self.last)
         if self.size > self._kept.left // LINE_BYTES:
             problem = f"a row of more than {self.size:,} characters takes up to {LINE_BYTES} times that to read"
             raise self._kept.refusal(self.first, f"{problem} (is a quotation mark left open?)")
@@ -354,7 +387,7 @@ def _csv_problem(reason: str, lines: _Lines) -> str:
     if "expected after" in reason:
         return f'text behind a closing quotation mark{end}; inside a quoted field write it twice ("")'
     if "new-line" in reason:
-        return "a carriage return without a line feed; save the file with the line ends of Unix or Windows"
+        return LINE_ENDS
     return f"not CSV ({reason}){end}"
 
 
@@ -370,7 +403,8 @@ def _read_jsonl(file: io.BufferedReader, kept: Kept) -> Table:
         try:
             row = parse_json(text)
         except JsonError as error:
-            raise DataError(f"{kept.path}, line {line}: {error}; write one JSON object per line") from error
+            advice = "" if isinstance(error, DuplicateKey) else "; write one JSON object per line"
+            raise DataError(f"{kept.path}, line {line}: {error}{advice}") from error
         if not isinstance(row, dict):
             raise DataError(f"{kept.path}, line {line}: found {brief(text)}; write one JSON object per line")
         if not number:

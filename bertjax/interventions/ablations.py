@@ -295,6 +295,9 @@ def _set_lines(path: Path) -> list[tuple[int, str, list[str]]]:
     """Number, name and heads of each line of a file that holds a set. Raises `InputError` where it cannot be read."""
     set_lines = []
     for number, line in enumerate(read_text(path, InputError, MOST_BYTES).split("\n"), start=1):
+        if "\r" in line.removesuffix("\r"):
+            ends = "a carriage return without a line feed; save the file with the line ends of Unix or Windows"
+            raise InputError(f"{path}, line {number}: {ends}")
         content = line.split("#")[0].strip()
         if content:
             name, _, heads = content.rpartition(":")
