@@ -12,7 +12,7 @@ import argparse
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -277,8 +277,9 @@ def rankings(reference: Reference, head: Head | None) -> tuple[np.ndarray, Score
     from torchmetrics.functional import retrieval
 
     settings = reference.results.summary["settings"]
-    examples = load_examples("ranking", data=settings["data"], limit=settings["limit"], seed=settings["seed"])
-    sought: Any = examples.content
+    options = {name: settings[name] for name in ("limit", "seed", "exclude_self")}
+    examples = load_examples("ranking", data=settings["data"], **options)
+    sought: Any = [_without_excluded(one) for one in examples.content or ()]
     embeds = reference.results.summary["outputs"] == "ranking"
     score = _similarities if embeds else _scores_of_pairs
     given = score(reference, head, [(query, one.pool.texts) for query, one in zip(examples.first, sought, strict=True)])
@@ -295,6 +296,13 @@ def rankings(reference: Reference, head: Head | None) -> tuple[np.ndarray, Score
         "mrr_10": _mean(retrieval.retrieval_reciprocal_rank(own, grades > 0, top_k=10) for own, grades in tensors),
         "recall_10": _mean(retrieval.retrieval_recall(own, grades > 0, top_k=10) for own, grades in tensors),
     }
+
+
+def _without_excluded(one: Any) -> Any:
+    """Candidates without the one that is excluded."""
+    pairs = [pair for pair in zip(one.pool.names, one.pool.texts, strict=True) if pair[0] != one.excluded]
+    names, texts = zip(*pairs, strict=True)
+    return replace(one, pool=replace(one.pool, names=names, texts=texts))
 
 
 def _mean(values: Iterable[Any]) -> float:

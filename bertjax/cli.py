@@ -491,6 +491,8 @@ def _add_source(add: Callable[..., None]) -> None:
     text = "where words are masked by themselves: mask the word's later pieces too (within-word), or not"
     add("pll", text, choices=PLL)
     add("stride", "with question-answering: tokens that windows on a long text share", type=whole, metavar="N")
+    text = "with ranking: leave out the candidate that has the query's id, its own document (ArguAna, Quora)"
+    add("exclude_self", text, action="store_true")
 
 
 def _add_how(add: Callable[..., None]) -> None:

@@ -1,8 +1,8 @@
 """JSON that a user's files hold: whatever is wrong with it ends in one of the project's errors, in one line.
 
 Strict JSON, and only what Python can hold and write again: no NaN and no infinity, no number beyond a float's range,
-no text with half of a surrogate pair, nothing nested deeper than `DEEPEST`. An object must not have a key twice: parsers
-differ in which value they take.
+no text with half of a surrogate pair, nothing nested deeper than `DEEPEST`. An object must not have a key twice:
+parsers differ in which value they take.
 """
 
 import json

@@ -159,8 +159,8 @@ def test_csv_has_quotes_blank_lines_a_byte_order_mark_and_long_fields(tmp_path):
         ("text,label\n", ": holds no examples"),
         ("\n\n", ": holds no examples"),
         ("text,text\na,1\n", ", line 1: a column's name appears twice in text, text"),
-        ("text,label\na,1\nb,\n", ", line 3: label '' is a missing value; leave out the row$"),
-        ("text,label\na,1.5\nb,\n", ", line 3: label '' is a missing value; leave out the row$"),
+        ("text,label\na,1\nb,\n", ", line 3: label '' is neither a number nor a name"),
+        ("text,label\na,1.5\nb,\n", ", line 3: label '' is neither a number nor a name"),
         ("text\na\n", ", line 1: no column is called as labels are .*; there are 'text'; name it with --label-column"),
         ("text;label\na;1\n", ", line 1: .* there is only 'text;label', which looks like columns between semicolons"),
         ("text;label\na,b;1\n", ", line 1: .* there is only 'text;label', which looks like columns between semicolons"),
@@ -197,9 +197,9 @@ def test_only_glues_tsv_of_cola_and_qqp_is_read_with_leniency(tmp_path):
     ("columns", "message"),
     [
         ({"text": ["a"] * 12 + [None], "label": [1] * 13}, ", row 12 (from 0): column 'text' is null"),
-        ({"text": ["a"] * 13, "label": [1.5] * 12 + [None]}, ", row 12 (from 0): label null is a missing value"),
-        ({"text": ["a"] * 3, "label": ["x", None, "y"]}, ", row 1 (from 0): label null is a missing value"),
-        ({"text": ["a"] * 2, "label": [1.0, float("nan")]}, ", row 1 (from 0): label nan is a missing value"),
+        ({"text": ["a"] * 13, "label": [1.5] * 12 + [None]}, ", row 12 (from 0): label null is neither"),
+        ({"text": ["a"] * 3, "label": ["x", None, "y"]}, ", row 1 (from 0): label null is neither"),
+        ({"text": ["a"] * 2, "label": [1.0, float("nan")]}, ", row 1 (from 0): label nan is neither"),
         ({"text": [1, 2], "label": [1, 0]}, ", row 0 (from 0): column 'text' holds 1, which is not a text"),
         ({"text": [["a"]], "label": [1]}, ": column 'text' holds 'list<"),
         ({"text": [{"a": "b"}], "label": [1]}, ": column 'text' holds 'struct<"),
@@ -407,7 +407,7 @@ def test_a_null_in_a_saved_dataset_is_named_by_its_row(tmp_path):
     )
     assert refusal(path) == ", row 1499 (from 0): column 'sentence2' is null, which is not a text"
     path = save(tmp_path / "other", {"sentence1": ["a"] * 2, "sentence2": ["b"] * 2, "label": [1, None]})
-    assert refusal(path).startswith(", row 1 (from 0): label null is a missing value")
+    assert refusal(path).startswith(", row 1 (from 0): label null is not one of not_equivalent, equivalent")
 
 
 def test_a_saved_split_may_say_which_it_is(tmp_path):

@@ -46,11 +46,13 @@ class Reader:
         read: takes the path, the task, the text columns and bytes of memory.
         files: what is needed, for messages.
         folders: whether it may be a directory.
+        labelled: whether rows have labels, which a test split may lack; `read` takes then `may_lack` too.
     """
 
-    read: Callable[[Path, Task, Sequence[str] | None, int | None], Examples]
+    read: Callable[..., Examples]
     files: str
     folders: bool = False
+    labelled: bool = False
 
 
 READERS: Mapping[Asks, Reader] = {
@@ -62,15 +64,20 @@ READERS: Mapping[Asks, Reader] = {
     ),
     "tags": Reader(read_tagged, "a file of words and tags (.conll), or of lists tokens and tags (.jsonl, .parquet)"),
     "choices": Reader(
-        read_choices, "a file of context or question, choices and label (.jsonl, .csv, .tsv or .parquet)"
+        read_choices,
+        "a file of context or question, choices and label (.jsonl, .csv, .tsv or .parquet)",
+        labelled=True,
     ),
-    "label-sets": Reader(read_label_sets, "a file of texts and labels (.jsonl, .csv, .tsv or .parquet)"),
+    "label-sets": Reader(read_label_sets, "a file of texts and labels (.jsonl, .csv, .tsv or .parquet)", labelled=True),
     "order": Reader(
         read_rankings,
         "a file of queries, candidates and relevance, or a directory of queries, corpus and qrels",
         folders=True,
     ),
-    "answers": Reader(read_questions, "a .json file in SQuAD's form"),
+    "answers": Reader(
+        read_questions,
+        "a .json file in SQuAD's form, or a file of question, context and answers (.jsonl or .parquet)",
+    ),
 }
 
 __all__ = ["TASKS", "Examples", "Task", "draw", "load_examples", "task_named"]
@@ -91,6 +98,7 @@ def load_examples(
     limit: int | None = None,
     seed: int | None = None,
     memory: int | None = None,
+    exclude_self: bool = False,
 ) -> Examples:
     """Examples of a task, in the order of their source.
 
@@ -99,6 +107,7 @@ def load_examples(
             whose words are masked), `minimal-pairs`, `agreement`, or `custom` or None for a file of your own.
         split: `train`, `validation` or `test`; a test split may lack labels. If it is `validation`, a file whose
             name states a split is read as that split. Of a saved dataset with several splits, any of their names.
+            Other directories of minimal pairs and of ranking have no splits.
         data: a GLUE directory, a task's folder in it, a `.tsv`, `.csv`, `.jsonl` or `.parquet` file (also `.gz`), or
             a directory saved by HuggingFace `datasets`. TSV is read without quoting, CSV with it. For `mlm` also a
             `.txt` file with a text in each line; ` @-@ ` and the like, as WikiText has them, are joined. Where None,
@@ -116,6 +125,8 @@ def load_examples(
         limit: the most examples to take: the first ones or, with a seed, a random choice.
         seed: of the random choice; without `limit` it has no effect.
         memory: bytes that this process may hold while reading; None for most of what is free.
+        exclude_self: of `ranking`: leave out the candidate that has the query's id, its own document, as in the
+            published scores of ArguAna and Quora. By default it is a candidate like any other, as in trec_eval.
 
     Returns:
         The examples; their `source` says where they came from.
@@ -142,11 +153,18 @@ def load_examples(
         raise DataError(f"columns or label names are of your own file; give the {READABLE} file as data")
     if chosen_task.asks not in ("labels", "label-sets") and (label_column or label_names is not None):
         raise DataError(f"{chosen_task.name} has no labels in a file: leave them out")
+    if data is not None and data_dir is not None:
+        raise DataError("data_dir is the directory of TensorFlow Datasets, in whose place data is read: leave one out")
+    if exclude_self and chosen_task.asks != "order":
+        raise DataError(f"--exclude-self is for ranking; {chosen_task.name} has no candidates: leave it out")
     if chosen_task.name == MASKED and data is None:
-        return _limited(_shipped_sentences(chosen_task), limit, seed)
+        return _limited(_shipped_sentences(chosen_task, split), limit, seed)
     if chosen_task.asks in READERS:
+        if id_column is not None:
+            raise DataError(f"{chosen_task.name} takes no id column: leave it out")
         named = replace(chosen_task, label_column=label_column or chosen_task.label_column)
-        return _limited(_of_own_format(named, data, split, text_columns, memory), limit, seed)
+        more = {"exclude_self": True} if exclude_self else {}
+        return _limited(_of_own_format(named, data, split, text_columns, memory, **more), limit, seed)
     if chosen_task.name == SAMPLE:
         return _limited(_shipped(chosen_task, split, data), limit, seed)
     if data is None:
@@ -179,21 +197,32 @@ def _custom(text_columns: Sequence[str] | None, label_column: str | None) -> Tas
 
 
 def _of_own_format(
-    task: Task, data: str | Path | None, split: str, columns: Sequence[str] | None, memory: int | None
+    task: Task, data: str | Path | None, split: str, columns: Sequence[str] | None, memory: int | None, **own: bool
 ) -> Examples:
-    """Examples of a task whose files have a format of their own."""
+    """Examples of a task whose files have a format of their own.
+
+    Args:
+        own: what else its reader takes.
+    """
     reader = READERS[task.asks]
     if data is None:
         raise DataError(f"{task.name} needs data: {reader.files}")
     path = user_path(data)
     if not is_there(path):
         raise DataError(f"{path}: no such file or directory; check the path")
-    if not (is_directory(path) and is_saved_dataset(path)):
-        if is_directory(path) and not reader.folders:
-            raise DataError(f"{path}: is a directory; {task.name} needs {reader.files}")
-        return reader.read(path, task, columns, memory)
-    part, name = saved_split(path, task, split)
-    return replace(reader.read(part, task, columns, memory), split=name)
+    if not is_directory(path):
+        part, name = _file_and_split(path, task, split)
+    elif is_saved_dataset(path):
+        part, name = saved_split(path, task, split)
+    elif not reader.folders:
+        raise DataError(f"{path}: is a directory; {task.name} needs {reader.files}")
+    elif split != "validation":
+        raise DataError(f"{path}: has no splits to choose {split!r} from; give a file, or leave --split out")
+    else:
+        part, name = path, split
+    if reader.labelled:
+        own["may_lack"] = name.startswith("test")
+    return replace(reader.read(part, task, columns, memory, **own), split=name)
 
 
 def _shipped(task: Task, split: str, data: str | Path | None) -> Examples:
@@ -208,8 +237,12 @@ def _shipped(task: Task, split: str, data: str | Path | None) -> Examples:
     return replace(examples, source=source)
 
 
-def _shipped_sentences(task: Task) -> Examples:
+def _shipped_sentences(task: Task, split: str) -> Examples:
     """The different sentences of the sample, as texts without labels."""
+    if split_named(task, split) != "validation":
+        raise DataError(
+            f"{task.name} has no split {split!r} without data; its sentences are of QNLI's validation split"
+        )
     sample = _shipped(TASKS[SAMPLE], "validation", None)
     assert sample.second is not None
     sentences = tuple(dict.fromkeys(sample.second))
@@ -238,7 +271,9 @@ def _file_and_split(path: Path, task: Task, split: str) -> tuple[Path, str]:
         split = split_named(task, split)
         return glue_file(path, task, split), split
     matched = re.match(r"(train|dev|validation|test)(_matched|_mismatched)?(?![a-zA-Z])", path.name)
-    if split != "validation" or matched is None:
+    if split != "validation":
+        return path, split_named(task, split)
+    if matched is None:
         return path, split
     return path, split_named(task, matched[1] + (matched[2] or "" if task.section else ""))
 

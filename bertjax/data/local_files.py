@@ -35,7 +35,8 @@ _SINGLES = ("text", "sentence", "review", "content", "comment_text")
 _LABELS = ("label", "labels", "gold_label", "score", "target", "class")
 # What a text means that stands for a missing value: the `na_values` of pandas' readers.
 MISSING = frozenset(
-    "|#N/A|#N/A N/A|#NA|-1.#IND|-1.#QNAN|-NaN|-nan|1.#IND|1.#QNAN|<NA>|N/A|NA|NULL|NaN|None|n/a|nan|null".split("|")
+    ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA")
+    + ("NULL", "NaN", "None", "n/a", "nan", "null")
 )
 
 
@@ -137,7 +138,8 @@ def read_examples(
     if columns.labelled:
         values = table.column(columns.label)
         if not may_lack:
-            check_missing(table, values, task.label_names)
+            names = task.label_names or table.classes.get(columns.label)
+            check_missing(table, values, names, infer_labels)
         task, values = _with_classes(task, values, table, columns.label, infer_labels, may_lack)
     task = replace(task, text_columns=columns.texts, label_column=columns.label)
     texts = [texts_of(table, name) for name in columns.texts]
@@ -323,19 +325,31 @@ def _ids(table: Table, name: str | None) -> tuple[int | str, ...]:
                 if len(set(whole)) == len(ids):
                     return whole
         return tuple(table.numbers)
-    values = table.column(name)
+    values = [id_of(table, name, row, value) for row, value in enumerate(table.column(name))]
     seen: dict[str, int] = {}
     for row, value in enumerate(values):
-        if value is None:
-            raise table.error(row, f"column {name!r} is null, which is no id")
-        if HALF_CHARACTER.search(str(value)):
-            raise table.error(row, f"column {name!r} holds half a character (a lone surrogate)")
         first_row = seen.setdefault(str(value), row)
         if first_row != row:
             raise table.error(row, f"id {brief(value)} of column {name!r} was already on {table.place(first_row)}")
     numbers = [_whole_id(value) for value in values]
     whole = tuple(number for number in numbers if number is not None)
     return whole if len(whole) == len(values) else tuple(str(value) for value in values)
+
+
+def id_of(table: Table, name: str, row: int, value: object) -> str | int | float:
+    """An id, as it stands in a column.
+
+    Raises:
+        DataError: it is missing, or neither a str nor a finite number.
+    """
+    if value is None or (isinstance(value, str) and not value.strip()):
+        raise table.error(row, f"column {name!r} is {'null' if value is None else 'empty'}, which is no id")
+    if not isinstance(value, str) and (_number(value) is None or isinstance(value, bool)):
+        raise table.error(row, f"column {name!r} holds {brief(value)}; an id is a text or a whole number")
+    if HALF_CHARACTER.search(str(value)):
+        raise table.error(row, f"column {name!r} holds half a character (a lone surrogate)")
+    assert isinstance(value, str | int | float)
+    return value
 
 
 def _whole_id(value: object) -> int | None:
@@ -359,23 +373,41 @@ def is_missing(value: object, names: Sequence[str] | None = None) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def check_missing(table: Table, values: Sequence[object], names: Sequence[str] | None) -> None:
+def check_missing(table: Table, values: Sequence[object], names: Sequence[str] | None, infer: bool) -> None:
     """Raise `DataError` with the place of every row that has no label.
 
     Args:
         values: the labels.
         names: of the classes, where they are known.
+        infer: whether classes are inferred where no names are known.
     """
     rows = [row for row, value in enumerate(values) if is_missing(value, names)]
     if rows:
-        found = list(dict.fromkeys(_shown(values[row]) for row in rows))
+        expected = "neither a number nor a name" if infer else "not a finite number"
         is_class = any(isinstance(values[row], str) and values[row] for row in rows)
-        advice = f"leave out the {'row' if len(rows) == 1 else 'rows'}"
-        advice += ", or name it with --label-names (label_names=) if it is a class" if is_class else ""
-        problem = f"label {found[0]} is a missing value"
-        if len(found) > 1:
-            problem = f"labels {some_of(found)} are missing values"
-        raise DataError(f"{table.path}, {table.places_of(rows)}: {problem}; {advice}")
+        alternative = "name it with --label-names (label_names=) if it is a class" if is_class else ""
+        raise missing_labels(
+            table, values, rows, f"not one of {some_of(names)}" if names else expected, alternative=alternative
+        )
+
+
+def missing_labels(
+    table: Table, values: Sequence[object], rows: Sequence[int], expected: str, *, alternative: str
+) -> DataError:
+    """The error for rows that have no label.
+
+    Args:
+        values: the labels.
+        rows: those without one.
+        expected: what a missing label is not, in words.
+        alternative: what else may be done than to leave them out.
+    """
+    found = list(dict.fromkeys(_shown(values[row]) for row in rows))
+    problem = f"label {found[0]} is {expected}, but a missing value"
+    if len(found) > 1:
+        problem = f"labels {some_of(found)} are {expected}, but missing values"
+    advice = f"leave out the {'row' if len(rows) == 1 else 'rows'}{', or ' * bool(alternative)}{alternative}"
+    return DataError(f"{table.path}, {table.places_of(rows)}: {problem}; {advice}")
 
 
 def _number(value: object) -> float | None:

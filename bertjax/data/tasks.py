@@ -335,10 +335,12 @@ class Candidates:
     Args:
         pool: the candidates.
         relevance: of the texts that are relevant, by name, whole numbers from 1; also of those that are no candidates.
+        excluded: the name of the text in the pool that is no candidate of this query: its own document; None for none.
     """
 
     pool: Pool
     relevance: Mapping[str, int]
+    excluded: str | None = None
 
 
 Content: TypeAlias = (
@@ -430,7 +432,8 @@ class Examples:
 def _facts(content: Tagged | Answers | Choices | LabelSet | Candidates | Beside) -> dict[str, Any]:
     """What makes an example's content, for a hash."""
     if isinstance(content, Candidates):
-        return {"pool": content.pool.sha256, "relevance": dict(content.relevance)}
+        facts = {"pool": content.pool.sha256, "relevance": dict(content.relevance)}
+        return facts if content.excluded is None else {**facts, "excluded": content.excluded}
     return asdict(content)
 
 

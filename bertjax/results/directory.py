@@ -415,7 +415,7 @@ def _describe_candidates(sought: Candidates, firsts: Collection[int]) -> list[di
     return [
         {"number": number, "name": name, "text": text, "relevance": sought.relevance.get(name, 0)}
         for number, (name, text) in enumerate(zip(pool.names, pool.texts, strict=True))
-        if number in firsts or name in sought.relevance
+        if name != sought.excluded and (number in firsts or name in sought.relevance)
     ]
 
 

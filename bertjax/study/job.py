@@ -158,6 +158,7 @@ def read_examples(settings: Settings, model: PretrainedModel) -> Examples:
         limit=settings.limit,
         seed=settings.seed,
         memory=budget_of_texts(settings.memory_budget),
+        exclude_self=settings.exclude_self,
     )
 
 

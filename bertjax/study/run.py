@@ -67,6 +67,7 @@ def ablate(
     every_word: bool = False,
     pll: str = "original",
     stride: int = 128,
+    exclude_self: bool = False,
     readout: str = "auto",
     precision: str = "auto",
     attention: str = "auto",
@@ -98,6 +99,8 @@ def ablate(
         pll: where words are masked by themselves: 'original', or 'within-word' to mask with each piece those that
             follow in the same word.
         stride: with task 'question-answering': tokens of a long text that successive windows share.
+        exclude_self: with task 'ranking': leave out the candidate that has the query's id, its own document, as in the
+            published scores of ArguAna and Quora; by default it is a candidate like any other, as in trec_eval.
         readout: 'similarity' treats any BERT as a sentence embedder.
         precision, attention: in which numbers, and by which form of attention.
         memory: how much to stay within, such as '8GB'.
@@ -139,6 +142,7 @@ def ablate(
         every_word=every_word,
         pll=pll,
         stride=stride,
+        exclude_self=exclude_self,
         readout=readout,
         precision=precision,
         attention=attention,

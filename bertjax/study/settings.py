@@ -86,6 +86,7 @@ class Settings:
         pll: for words that are masked by themselves: 'original', or 'within-word' to mask with each piece those that
             follow in the same word.
         stride: for 'question-answering': tokens of a long text that successive windows share.
+        exclude_self: for 'ranking': leave out the candidate that has the query's id, its own document.
         readout: 'auto' by the kind of checkpoint, or 'similarity' to treat any BERT as a sentence embedder.
         overwrite: replace results that are there; an unfinished sweep with the same settings resumes nevertheless.
         resume: resume an unfinished sweep; a plain rerun does so too, but refuses a directory that is complete.
@@ -113,6 +114,7 @@ class Settings:
     every_word: bool = False
     pll: str = "original"
     stride: int = 128
+    exclude_self: bool = False
     precision: str = "auto"
     seed: int = 0
     readout: str = "auto"
@@ -248,7 +250,7 @@ TEXTS = ("model", "task", "mode", "ablate", "engine", "attention", "precision", 
 OPTIONAL_TEXTS = ("output", "memory", "data", "data_dir", "label_column")
 LISTS, SWITCHES = (
     ("heads", "text_columns", "label_names", "prompts"),
-    ("overwrite", "resume", "distributed", "every_word"),
+    ("overwrite", "resume", "distributed", "every_word", "exclude_self"),
 )
 
 

@@ -39,6 +39,7 @@ class _Query:
         names: of the candidates.
         places: of each in the order of names, the last first, which decides between equal scores.
         relevant: which candidates are.
+        excluded: the one that is no candidate, the query's own document; -1 for none.
     """
 
     number: int
@@ -46,11 +47,18 @@ class _Query:
     names: tuple[str, ...]
     places: Int[np.ndarray, " candidates"]
     relevant: Bool[np.ndarray, " candidates"]
+    excluded: int = -1
+
+    @property
+    def kept(self) -> Bool[np.ndarray, " candidates"]:
+        """Which candidates are not excluded."""
+        return np.arange(len(self.names)) != self.excluded
 
     @property
     def members(self) -> Int[np.ndarray, " texts"]:
         """Its texts: its own, if it has one, and those of the candidates, the relevant ones first."""
         order = np.argsort(~self.relevant, kind="stable")
+        order = order[order != self.excluded]
         own = np.array([self.number] * (self.number >= 0), np.int64)
         return np.concatenate([own, self.texts[order]])
 
@@ -69,14 +77,16 @@ class _Query:
 
     def margin(self, scores: Float32[np.ndarray, " candidates"]) -> float:
         """How far the best relevant candidate is before the best other one; 0 where either is missing."""
-        if self.relevant.all() or not self.relevant.any():
+        others = ~self.relevant & self.kept
+        if not others.any() or not self.relevant.any():
             return 0.0
-        return float(scores[self.relevant].max()) - float(scores[~self.relevant].max())
+        return float(scores[self.relevant].max()) - float(scores[others].max())
 
     def for_trec(self, scores: Float32[np.ndarray, " candidates"]) -> dict[str, float]:
         """The scores of the first candidates by name, and of all that equal the last of these."""
         least = np.partition(scores, -CUT)[-CUT] if len(scores) > CUT else scores.min()
-        return {self.names[number]: float(scores[number]) for number in np.flatnonzero(scores >= least).tolist()}
+        first = np.flatnonzero((scores >= least) & self.kept)
+        return {self.names[number]: float(scores[number]) for number in first.tolist()}
 
 
 class _Texts:
@@ -119,7 +129,7 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
         shown=2 if options.embeds else 1,
         objective=Objective(
             readouts.sentence_embedding if options.embeds else readouts.logits,
-            partial(grade_ranking, [np.sort(query.relevant)[::-1] for query in queries]),
+            partial(grade_ranking, [np.sort(query.relevant[query.kept])[::-1] for query in queries]),
             "cross-entropy of the relevant candidates in a softmax over all",
         ),
     )
@@ -179,9 +189,13 @@ def _queries(texts: _Texts, first: Sequence[str], sought: Sequence[Candidates], 
                 numbers[pool] = np.array([texts.number(before_candidate + other) for other in pool.texts])
             its = numbers[pool]
         else:
-            its = np.array([texts.number(before_query + text, other) for other in pool.texts])
-        relevant = np.array([name in one.relevance for name in pool.names])
-        yield _Query(own, its, pool.names, places[pool], relevant)
+            pairs = zip(pool.names, pool.texts, strict=True)
+            its = np.array(
+                [0 if name == one.excluded else texts.number(before_query + text, other) for name, other in pairs]
+            )
+        relevant = np.array([name in one.relevance and name != one.excluded for name in pool.names])
+        excluded = -1 if one.excluded is None else pool.names.index(one.excluded)
+        yield _Query(own, its, pool.names, places[pool], relevant, excluded)
 
 
 def _places(names: Sequence[str]) -> Int[np.ndarray, " names"]:
@@ -198,12 +212,14 @@ def _collect(queries: Sequence[_Query], evaluator: Any, given: Float[np.ndarray,
     firsts = np.zeros((2, len(given), len(queries)), np.int32)
     for run, values in enumerate(given):
         scores = _similarities(queries, values) if values.ndim > 1 else [values[query.texts] for query in queries]
+        for query, own in zip(queries, scores, strict=True):
+            own[~query.kept] = -np.inf
         found = evaluator.evaluate(
             {str(number): query.for_trec(own) for number, (query, own) in enumerate(zip(queries, scores, strict=True))}
         )
         for number, (query, own) in enumerate(zip(queries, scores, strict=True)):
             outputs[run, number] = (query.margin(own), *_of_trec(found[str(number)]))
-            firsts[:, run, number] = query.first(own, np.ones(len(own), bool)), query.rank(own)
+            firsts[:, run, number] = query.first(own, query.kept), query.rank(own)
     return Collected(outputs, {"first": firsts[0], "rank": firsts[1]})
 
 

@@ -2,38 +2,66 @@
 
 Choices are a list in a column (`choices`, `endings`, `options`, `answers`) of JSONL, Parquet or `datasets`, or columns
 of their own (`ending0`, `choice1`, `sol1` ...). What stands before them is in `context` (or `ctx`, `premise`,
-`passage`, `article`, `sent1`) and `question` (or `sent2`), one of which may be missing. The label is the right one's
-number from 0, its letter, or its text.
+`passage`, `article`, `sent1`, `goal`, `sentence`) and `question` (or `sent2`, `question_stem`), one of which may be
+missing. Where choices have labels, as in ARC, CommonsenseQA and OpenBookQA (`choices.text` and `choices.label`), the
+label of a row is one of these. Else it is the right one's number from 0, its letter, or its text, in all rows of a file
+alike; WinoGrande's `answer` is the number in the name of its columns, `option1` and `option2`.
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
-from bertjax.data.local_files import read_table, texts_of
+from bertjax.data.local_files import is_missing, missing_labels, read_table, texts_of, whole_number
 from bertjax.data.tables import Table, brief, no_column
 from bertjax.data.tasks import Choices, Examples, Task
+from bertjax.errors import DataError, some_of
 from bertjax.formatting import HALF_CHARACTER, count_of
 from bertjax.machine import memory_left
 
 LISTS = ("choices", "endings", "options", "answers")
-CONTEXTS = ("context", "ctx", "premise", "passage", "article", "sent1")
-QUESTIONS = ("question", "sent2")
+CONTEXTS = ("context", "ctx", "premise", "passage", "article", "sent1", "goal", "sentence")
+QUESTIONS = ("question", "sent2", "question_stem")
 LABELS = ("label", "answer", "answerKey", "labels", "gold_label")
+BY_LABEL = "label"  # of the choices
+WINOGRANDE = ("option1", "option2")
 SINGLE = re.compile(r"(ending|choice|sol|solution|option|answer)_?(\d)")
 
 
-def read_choices(path: Path, task: Task, columns: Sequence[str] | None = None, memory: int | None = None) -> Examples:
+@dataclass(frozen=True)
+class _Row:
+    """The choices of a row.
+
+    Args:
+        texts: of the choices.
+        labels: the label of each, which the row's label is looked up among; empty where they have none.
+    """
+
+    texts: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+
+
+def read_choices(
+    path: Path,
+    task: Task,
+    columns: Sequence[str] | None = None,
+    memory: int | None = None,
+    *,
+    may_lack: bool = False,
+) -> Examples:
     """Questions of a file, or of the directory of a split that `datasets` saved.
 
     Args:
         task: `multiple-choice`.
         columns: one or two, of what stands before the choices, in place of the usual ones.
         memory: bytes that this process may hold while reading.
+        may_lack: whether labels may be missing, as in a test split.
 
     Raises:
         DataError: a line of it is wrong.
@@ -48,9 +76,9 @@ def read_choices(path: Path, task: Task, columns: Sequence[str] | None = None, m
     if label is None:
         raise no_column("label", table.columns, str(path))
     texts = [texts_of(table, name) for name in before]
-    choices = _choices(table)
-    labels = [_label(table, row, value, choices[row]) for row, value in enumerate(table.column(label))]
-    count = len(choices[0])
+    choices = _choices(table, label)
+    labels = _labels(table, label, choices, may_lack)
+    count = len(choices[0].texts)
     what = f"{count_of(len(table), 'question')} with {count} choices each, behind {' and '.join(before)}"
     return Examples(
         task=replace(task, label_names=tuple(map(str, range(count)))),
@@ -60,7 +88,7 @@ def read_choices(path: Path, task: Task, columns: Sequence[str] | None = None, m
         labels=np.array(labels, np.int32),
         source=f"{path} ({what})",
         split="validation",
-        content=tuple(Choices(several) for several in choices),
+        content=tuple(Choices(one.texts) for one in choices),
     )
 
 
@@ -70,38 +98,159 @@ def _wanted(columns: Sequence[str] | None, found: Sequence[str], where: str) -> 
     return {name for name in found if name in known or SINGLE.fullmatch(name)}
 
 
-def _choices(table: Table) -> list[tuple[str, ...]]:
+def _choices(table: Table, label: str) -> list[_Row]:
     """The choices of each row, as many everywhere."""
     name = next((name for name in LISTS if name in table.columns), None)
     single = sorted(name for name in table.columns if SINGLE.fullmatch(name))
     if name is None and len(single) < 2:
         raise no_column("choices", table.columns, str(table.path))
     if name is None:
-        return list(zip(*(texts_of(table, column) for column in single), strict=True))
-    found: list[tuple[str, ...]] = []
+        # WinoGrande counts from 1 as its columns do; COPA and PIQA, whose columns count from 1 too, from 0.
+        numbered = tuple(single) == WINOGRANDE and label == "answer"
+        labels = tuple(column.removeprefix("option") for column in single) if numbered else ()
+        return [_Row(texts, labels) for texts in zip(*(texts_of(table, column) for column in single), strict=True)]
+    found: list[_Row] = []
     for row, value in enumerate(table.column(name)):
-        texts = value.get("text") if isinstance(value, dict) else value  # ARC has the labels beside them
+        texts, labels = _texts_and_labels(value)
         if not isinstance(texts, list) or len(texts) < 2 or not all(isinstance(text, str) for text in texts):
             raise table.error(row, f"column {name!r} holds {brief(value)}, which is no list of two texts or more")
         if any(HALF_CHARACTER.search(text) for text in texts):
             raise table.error(row, f"column {name!r} holds half a character (a lone surrogate)")
-        if found and len(texts) != len(found[0]):
-            raise table.error(row, f"there are {len(texts)} choices, {len(found[0])} in the rows before")
-        found.append(tuple(texts))
+        if found and len(texts) != len(found[0].texts):
+            raise table.error(row, f"there are {len(texts)} choices, {len(found[0].texts)} in the rows before")
+        if labels is not None:
+            _check_labels(table, row, name, labels, len(texts))
+        if found and bool(found[0].labels) != (labels is not None):
+            has, before = ("have labels", "none") if labels is not None else ("have no labels", "some")
+            raise table.error(row, f"the choices {has}, and in the rows before they have {before}")
+        found.append(_Row(tuple(texts), tuple(str(one).strip() for one in labels or ())))
     return found
 
 
-def _label(table: Table, row: int, value: object, choices: tuple[str, ...]) -> int:
-    """The number of the right choice, or -1 where that is not said."""
-    text = str(value).strip()
-    if value in ("", None, -1, "-1"):
-        return -1
-    if text.isdecimal() and not isinstance(value, bool) and len(text) < 4 and int(text) < len(choices):
-        return int(text)
-    if len(text) == 1 and "A" <= text <= "Z" and ord(text) - ord("A") < len(choices):
-        return ord(text) - ord("A")
-    if choices.count(text) == 1:
-        return choices.index(text)
-    raise table.error(
-        row, f"label {brief(value)} is none of the {len(choices)} choices, by number from 0, letter or text"
+def _texts_and_labels(value: object) -> tuple[Any, Any]:
+    """Texts and labels of choices: a list of texts, an object with both, or a list of such objects, as ARC has them."""
+    if isinstance(value, dict):
+        return value.get("text"), value.get("label")
+    if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+        labels = [one.get("label") for one in value]
+        return [one.get("text") for one in value], None if labels == [None] * len(labels) else labels
+    return value, None
+
+
+def _check_labels(table: Table, row: int, name: str, labels: object, count: int) -> None:
+    """Raise `DataError` where choices do not have a label each, no two alike."""
+    known = isinstance(labels, list) and all(
+        isinstance(one, str | int) and not isinstance(one, bool) and str(one).strip() for one in labels
     )
+    if not isinstance(labels, list) or not known or len(labels) != count:
+        raise table.error(row, f"column {name!r} has the labels {brief(labels)}, not one for each of {count} choices")
+    if len({str(one).strip() for one in labels}) < count:
+        raise table.error(row, f"column {name!r} has a label twice: {brief(labels)}")
+
+
+def _labels(table: Table, column: str, choices: Sequence[_Row], may_lack: bool) -> list[int]:
+    """The index of the right choice of each row, or -1 where that is not said."""
+    values: Sequence[object] = [
+        _named(table, column, value) if choices[0].labels else value for value in table.column(column)
+    ]
+    missing = [row for row, value in enumerate(values) if _is_missing(value, choices[row])]
+    if missing and not may_lack:
+        count = len(choices[0].texts)
+        alternative = "say that it is a test split with --split test"
+        raise missing_labels(table, values, missing, f"none of the {count} choices", alternative=alternative)
+    known = {row: value for row, value in enumerate(values) if row not in {*missing}}
+    for way in _ways(table, choices, known):
+        found = {row: FINDERS[way](value, choices[row]) for row, value in known.items()}
+        return [-1 if index is None else index for index in (found.get(row) for row in range(len(values)))]
+    return [-1] * len(values)
+
+
+def _ways(table: Table, choices: Sequence[_Row], known: Mapping[int, object]) -> list[str]:
+    """The ways in which all labels can be read, which agree; none where there is no label.
+
+    Raises:
+        DataError: there is no such way, or two differ.
+    """
+    found = {way: {row: find(value, choices[row]) for row, value in known.items()} for way, find in FINDERS.items()}
+    if not known:
+        return []
+    if any(index is not None for index in found[BY_LABEL].values()):  # then no other way is meant
+        found = {BY_LABEL: found[BY_LABEL]}
+    fitting = [way for way, indices in found.items() if None not in indices.values()]
+    if not fitting:
+        raise _no_way(table, choices, known, found)
+    first, *others = fitting
+    for other in others:
+        for row, index in found[first].items():
+            if found[other][row] != index:
+                problem = f"label {brief(known[row])} is choice {index} (from 0) by its {first}"
+                raise table.error(row, f"{problem}, and choice {found[other][row]} by its {other}; write its letter")
+    return fitting
+
+
+def _no_way(
+    table: Table,
+    choices: Sequence[_Row],
+    known: Mapping[int, object],
+    found: Mapping[str, Mapping[int, int | None]],
+) -> DataError:
+    """The error for the first label that cannot be read as those before it."""
+    before = [*found]
+    for row, value in known.items():
+        still = [way for way in before if found[way][row] is not None]
+        if still:
+            before = still
+            continue
+        labels = choices[row].labels if [*found] == [BY_LABEL] else ()
+        if labels:
+            return table.error(row, f"label {brief(value)} is none of the labels {some_of(labels)} of its choices")
+        problem = f"label {brief(value)} is none of the {len(choices[row].texts)} choices"
+        if row == next(iter(known)) or len(before) == len(found):
+            return table.error(row, f"{problem}, by number from 0, letter or text")
+        return table.error(row, f"{problem} by its {' or '.join(before)}, as the labels in the rows before are")
+    raise AssertionError("each label can be read as those before it")
+
+
+def _named(table: Table, column: str, value: object) -> object:
+    """A label, by the name that the file gives to the number of its class."""
+    names = table.classes.get(column, ())
+    is_class = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names)
+    return names[value] if is_class and isinstance(value, int) else value
+
+
+def _is_missing(value: object, row: _Row) -> bool:
+    """Whether a row has no label; a text that elsewhere means a missing value may be a choice."""
+    names = (*row.labels, *row.texts)
+    return is_missing(value, names) or (value in (-1, "-1") and str(value) not in names)
+
+
+def _by_label(value: object, row: _Row) -> int | None:
+    number = whole_number(value) if isinstance(value, float) else None
+    text = str(value if number is None else number).strip()
+    return row.labels.index(text) if text in row.labels and not isinstance(value, bool) else None
+
+
+def _by_number(value: object, row: _Row) -> int | None:
+    text = value.strip() if isinstance(value, str) else value
+    if isinstance(text, bool) or (isinstance(text, str) and not text.isdecimal()):
+        return None
+    number = whole_number(text)
+    return number if number is not None and 0 <= number < len(row.texts) else None
+
+
+def _by_letter(value: object, row: _Row) -> int | None:
+    text = value.strip() if isinstance(value, str) else ""
+    index = ord(text) - ord("A") if len(text) == 1 else -1
+    return index if 0 <= index < min(len(row.texts), 26) else None
+
+
+def _by_text(value: object, row: _Row) -> int | None:
+    texts = [text.strip() for text in row.texts]
+    text = value.strip() if isinstance(value, str) else None
+    return texts.index(text) if text is not None and texts.count(text) == 1 else None
+
+
+FINDERS: Mapping[str, Callable[[object, _Row], int | None]] = MappingProxyType(
+    {BY_LABEL: _by_label, "number from 0": _by_number, "letter": _by_letter, "text": _by_text}
+)
+"""How the right choice of a row is found by the row's label."""

@@ -3,21 +3,23 @@
 A directory holds `queries` and `corpus` (or `collection`), each `.jsonl` with `_id`, `text` and perhaps `title`, or
 `.tsv` with the id first; judgments in `qrels` (`.tsv`, `.txt` or none) or in files of a folder `qrels`, in four columns
 as TREC has them, or in BEIR's three; and perhaps a `run` in TREC's six columns, whose texts are then the candidates.
+Columns of judgments and runs are separated by tabs, or in a line without tabs by spaces.
 Without it each query is to find its texts in the whole corpus. A file of judgments in the place of its directory
 chooses it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bertjax.data.arrow_tables import is_saved_dataset
 from bertjax.data.local_files import whole_number
-from bertjax.data.tables import brief, numbered_lines
+from bertjax.data.tables import NUL, brief, holds_nul, numbered_lines
 from bertjax.data.tasks import Candidates, Pool
 from bertjax.errors import DataError, some_of
 from bertjax.formatting import HALF_CHARACTER, count_of
-from bertjax.json_files import JsonError, parse_json
+from bertjax.json_files import DuplicateKey, JsonError, parse_json
 from bertjax.paths import is_directory, is_file, listing
 
 QUERY_IDS = ("query_id", "query-id", "qid", "question_id")
@@ -26,6 +28,7 @@ OF_QUERIES, OF_TEXTS = ("queries", "topics"), ("corpus", "collection", "document
 OF_JUDGMENTS, OF_RUNS = ("qrels", "qrel"), ("run",)
 KINDS = (".jsonl", ".tsv", ".txt", ".trec", "")
 IDS, CONTENTS = ("_id", "id", "docid", "qid", "query_id", "pid"), ("text", "contents", "body", "query", "question")
+MISSING = object()  # the value of a key that an object does not have
 HEADERS = {*IDS, *QUERY_IDS, *TEXT_IDS}
 
 
@@ -36,36 +39,47 @@ def is_collection(path: Path) -> bool:
     return _is_called(path, OF_JUDGMENTS) or path.parent.name in OF_JUDGMENTS
 
 
-def read_collection(path: Path, room: int) -> list[tuple[str, str, Candidates]]:
-    """The queries that have judgments: id, text and what each is to find.
+def read_collection(path: Path, room: int) -> tuple[list[tuple[str, str, Candidates]], list[str]]:
+    """The queries that have judgments: id, text and what each is to find; and what was left out, in words.
+
+    Queries and texts without any text are left out. A judgment whose text is not in the corpus stays: trec_eval counts
+    it as not found.
 
     Args:
         path: the directory, or a file of judgments in it or in its folder `qrels`.
         room: bytes of memory that each file may take.
 
     Raises:
-        DataError: a file is missing, or a line of it is wrong.
+        DataError: a file is missing or holds nothing, or a line of it is wrong.
     """
     judgments, home = _judgments(path)
-    relevance = _read_judgments(judgments, room)
+    judged = _read_judgments(judgments, room)
     run = _one_of(home, OF_RUNS)
     retrieved = None if run is None else _read_run(run, room)
-    asked = relevance.keys() & retrieved.keys() if retrieved is not None else relevance.keys()
-    queries = dict(_read_texts(_needed(home, OF_QUERIES), room, asked))
-    if missing := sorted(asked - queries.keys()):
+    asked = judged.keys() & retrieved.keys() if retrieved is not None else judged.keys()
+    if not asked:
+        raise DataError(f"{run}: holds none of the queries that {judgments.name} judges")
+    queries = _read_texts(_needed(home, OF_QUERIES), room, asked)
+    if missing := sorted(asked - queries.names):
         raise DataError(f"{judgments}: there is no query {some_of(missing)} in {home}")
     wanted = None if retrieved is None else {name for names in retrieved.values() for name in names}
-    corpus = dict(_read_texts(_needed(home, OF_TEXTS), room, wanted))
-    whole = Pool(tuple(corpus), tuple(corpus.values()))
+    corpus = _read_texts(_needed(home, OF_TEXTS), room, wanted)
+    whole = Pool(tuple(corpus.texts), tuple(corpus.texts.values()))
     found = []
-    for name in queries:
+    for name, text in queries.texts.items():
         pool = whole
         if retrieved is not None:
-            if missing := [one for one in retrieved[name] if one not in corpus]:
+            if missing := [one for one in retrieved[name] if one not in corpus.names]:
                 raise DataError(f"{run}: there is no text {some_of(missing)} of query {brief(name)} in {home}")
-            pool = Pool(tuple(retrieved[name]), tuple(corpus[one] for one in retrieved[name]))
-        found.append((name, queries[name], Candidates(pool, relevance[name])))
-    return found
+            names = tuple(one for one in retrieved[name] if one in corpus.texts)
+            pool = Pool(names, tuple(corpus.texts[one] for one in names))
+        relevance = {one: grade for one, grade in judged[name].items() if grade > 0}
+        found.append((name, text, Candidates(pool, relevance)))
+    absent = [one for name in asked for one in judged[name] if one not in corpus.names]
+    if len(absent) == sum(len(judged[name]) for name in asked):
+        raise DataError(f"{judgments}: no text that it judges is in {corpus.path}, such as {some_of(absent, most=1)}")
+    said = [f"{count_of(len(absent), 'judgment')} of texts that {corpus.path.name} does not hold"] if absent else []
+    return found, [*queries.left_out("query"), *corpus.left_out("text"), *said]
 
 
 def _is_called(path: Path, names: Sequence[str]) -> bool:
@@ -111,28 +125,35 @@ def _needed_judgments(home: Path) -> Path:
 
 
 def _fields(path: Path, room: int, counts: Iterable[int]) -> Iterator[tuple[int, list[str]]]:
-    """The columns of each line, but of a first line that names them."""
+    """The columns of each line, but of a first line that names them.
+
+    Tabs alone separate the columns of a line that has any, so that ids may hold spaces.
+    """
     for line, text in numbered_lines(path, room):
-        fields = text.split()
+        content = text.strip()
+        fields = [part.strip() for part in content.split("\t")] if "\t" in content else content.split()
         if not fields or (line == 1 and fields[0].lower() in HEADERS):
             continue
         if len(fields) not in counts:
             raise DataError(
                 f"{path}, line {line}: {count_of(len(fields), 'column')}, not {some_of([*map(str, counts)])}"
             )
+        if not all(fields):
+            raise DataError(f"{path}, line {line}: a column is empty")
         yield line, fields
 
 
 def _read_judgments(path: Path, room: int) -> dict[str, dict[str, int]]:
-    """What is relevant for each query; its id is the first column, text and relevance are the last two."""
+    """The relevance of each text for each query; its id is the first column, text and relevance are the last two."""
     found: dict[str, dict[str, int]] = {}
     for line, fields in _fields(path, room, (3, 4)):
         grade = grade_of(fields[-1])
         if grade is None:
             raise DataError(f"{path}, line {line}: relevance {brief(fields[-1])} is no whole number")
-        own = found.setdefault(fields[0], {})
-        if grade > 0:
-            own[fields[-2]] = grade
+        earlier = found.setdefault(fields[0], {}).setdefault(fields[-2], grade)
+        if earlier != grade:
+            pair = f"text {brief(fields[-2])} of query {brief(fields[0])}"
+            raise DataError(f"{path}, line {line}: {pair} has relevance {grade}, and {earlier} in a line before")
     if not found:
         raise DataError(f"{path}: holds no judgments")
     return found
@@ -151,29 +172,61 @@ def _read_run(path: Path, room: int) -> dict[str, dict[str, None]]:
     return found
 
 
-def _read_texts(path: Path, room: int, wanted: Iterable[str] | None) -> Iterator[tuple[str, str]]:
-    """Ids and texts of a file of queries or documents.
+@dataclass(frozen=True)
+class _Texts:
+    """Queries or texts of a file.
+
+    Args:
+        path: of the file.
+        texts: those that are wanted, by id.
+        names: the ids of all.
+        empty: the ids of those that are wanted and have no text.
+    """
+
+    path: Path
+    texts: dict[str, str] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    empty: list[str] = field(default_factory=list)
+
+    def left_out(self, noun: str) -> list[str]:
+        """In words, what has no text; nothing where all have."""
+        if not self.empty:
+            return []
+        return [f"{count_of(len(self.empty), noun)} without text left out: {some_of(self.empty)}"]
+
+
+def _read_texts(path: Path, room: int, wanted: Iterable[str] | None) -> _Texts:
+    """A file of queries or texts.
 
     Args:
         wanted: only these ids; None for all.
     """
-    chosen, seen = None if wanted is None else {*wanted}, set[str]()
+    chosen, found = None if wanted is None else {*wanted}, _Texts(path)
     is_json = ".jsonl" in path.name
     for line, text in numbered_lines(path, room):
-        if line == 1 and not is_json and text.split("\t")[0].lower() in HEADERS:
+        if line == 1 and not is_json and text.split("\t")[0].strip().lower() in HEADERS:
             continue
         where = f"{path}, line {line}"
         name, content = _of_json(where, text) if is_json else _of_columns(where, text)
-        if name in seen:
+        if name in found.names:
             raise DataError(f"{where}: {brief(name)} is there twice")
-        seen.add(name)
-        if chosen is None or name in chosen:
-            yield name, content
+        found.names.add(name)
+        if chosen is not None and name not in chosen:
+            continue
+        if content:
+            found.texts[name] = content
+        else:
+            found.empty.append(name)
+    if not found.names:
+        raise DataError(f"{path}: holds no texts")
+    if found.empty and not found.texts:
+        raise DataError(f"{path}: none of the {count_of(len(found.names), 'text')} that are needed holds any text")
+    return found
 
 
 def _of_columns(where: str, line: str) -> tuple[str, str]:
-    name, _, text = line.partition("\t")
-    if not text.strip():
+    name, tab, text = line.partition("\t")
+    if not tab or not name.strip():
         raise DataError(f"{where}: an id, a tab and a text are needed")
     return name.strip(), text.replace("\t", " ").strip()
 
@@ -182,18 +235,25 @@ def _of_json(where: str, line: str) -> tuple[str, str]:
     """Id and text of an object, behind its title if it has one."""
     try:
         row: Mapping[str, Any] = parse_json(line)
+    except DuplicateKey as error:
+        raise DataError(f"{where}: {error}") from error
     except JsonError as error:
         raise DataError(f"{where}: {error}; write one JSON object per line") from error
     if not isinstance(row, dict):
         raise DataError(f"{where}: found {brief(line)}; write one JSON object per line")
-    name, text = (next((row[key] for key in keys if key in row), None) for keys in (IDS, CONTENTS))
-    if not isinstance(name, str | int) or not isinstance(text, str):
+    name, text = (next((row[key] for key in keys if key in row), MISSING) for keys in (IDS, CONTENTS))
+    text = "" if text is None else text
+    if not isinstance(name, str | int) or isinstance(name, bool) or not isinstance(text, str):
         raise DataError(f"{where}: it takes an id and a text, as {IDS[0]} and {CONTENTS[0]}")
-    title = row.get("title")
+    title, name = row.get("title"), str(name).strip()
     whole = f"{title} {text}".strip() if isinstance(title, str) else text.strip()
-    if not whole or HALF_CHARACTER.search(f"{name} {whole}"):
-        raise DataError(f"{where}: its text is empty, or holds half a character")
-    return str(name), whole
+    if not name:
+        raise DataError(f"{where}: its id is empty")
+    if HALF_CHARACTER.search(f"{name} {whole}"):
+        raise DataError(f"{where}: it holds half a character")
+    if holds_nul(f"{name} {whole}"):
+        raise DataError(f"{where}: {NUL}")
+    return name, whole
 
 
 def grade_of(value: object) -> int | None:

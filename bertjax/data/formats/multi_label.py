@@ -14,7 +14,15 @@ from pathlib import Path
 
 import numpy as np
 
-from bertjax.data.local_files import guess_label, guess_texts, read_table, texts_of, whole_number
+from bertjax.data.local_files import (
+    guess_label,
+    guess_texts,
+    is_missing,
+    missing_labels,
+    read_table,
+    texts_of,
+    whole_number,
+)
 from bertjax.data.tables import Table, available, brief, no_column
 from bertjax.data.tasks import Examples, LabelSet, Task, plain_label
 from bertjax.errors import DataError, some_of
@@ -50,7 +58,12 @@ class _Columns:
 
 
 def read_label_sets(
-    path: Path, task: Task, columns: Sequence[str] | None = None, memory: int | None = None
+    path: Path,
+    task: Task,
+    columns: Sequence[str] | None = None,
+    memory: int | None = None,
+    *,
+    may_lack: bool = False,
 ) -> Examples:
     """Texts of a file, or of the directory of a split that `datasets` saved, with their labels.
 
@@ -58,6 +71,7 @@ def read_label_sets(
         task: `multi-label`, with `label_names` where these are known, and `label_column` where it was named.
         columns: one or two, of texts, in place of those with usual names.
         memory: bytes that this process may hold while reading.
+        may_lack: whether labels may be missing, as in a test split.
 
     Raises:
         DataError: a row of it is wrong, with its number.
@@ -69,7 +83,7 @@ def read_label_sets(
     found = find(table.columns, str(path))
     texts = [texts_of(table, name) for name in found.texts]
     if found.together:
-        names, sets, how = _of_one_column(table, found.together, task.label_names)
+        names, sets, how = _of_one_column(table, found.together, task.label_names, may_lack)
     else:
         own_names = task.label_names if not found.guessed else None
         names, sets, how = own_names or found.apart, _of_columns(table, found), "a column for each"
@@ -138,15 +152,28 @@ def _of_columns(table: Table, columns: _Columns) -> list[Set]:
     return sets
 
 
-def _of_one_column(table: Table, column: str, given: tuple[str, ...] | None) -> tuple[tuple[str, ...], list[Set], str]:
+def _of_one_column(
+    table: Table, column: str, given: tuple[str, ...] | None, may_lack: bool
+) -> tuple[tuple[str, ...], list[Set], str]:
     """Names of all labels, the labels of each row by number, and in words what its entries are.
 
     Args:
         given: names of labels, where they are known.
+        may_lack: whether labels may be missing, as in a test split.
     """
     classes = table.classes.get(column, ())
     names = classes if not given or (classes and all(map(GENERIC.fullmatch, given))) else given
-    rows = [_items(table, row, column, value, names) for row, value in enumerate(table.column(column))]
+    values = table.column(column)
+    missing = [row for row, value in enumerate(values) if _is_missing(value, names)]
+    if missing and not may_lack:
+        alternative = "name it with --label-names (label_names=) if it is a label"
+        raise missing_labels(table, values, missing, "not a set of labels", alternative=alternative)
+    known = [row for row, value in enumerate(values) if value is not None and row not in {*missing}]
+    if may_lack and 0 < len(known) < len(table):
+        names, of_known, how = _of_one_column(table.take(known), column, given, may_lack)
+        by_row = dict(zip(known, of_known, strict=True))
+        return names, [by_row.get(row) for row in range(len(table))], how
+    rows = [_items(table, row, column, value, names) for row, value in enumerate(values)]
     sets: list[Set]
     if not classes and _say_of_each(rows, names):
         count = len(names or rows[0])
@@ -162,6 +189,16 @@ def _of_one_column(table: Table, column: str, given: tuple[str, ...] | None) -> 
         sets.append(numbers)
     by = "name" if any(isinstance(item, str) for items in rows for item in items) else "number"
     return names, sets, f"by {by} in {column}"
+
+
+def _is_missing(value: object, names: Sequence[str]) -> bool:
+    """Whether a row's labels are NaN or a text that means a missing value, or such a text is among them.
+
+    A field that is empty is a text without labels.
+    """
+    items = re.split(r"[,|;]", value) if isinstance(value, str) and value not in names else [value]
+    items = value if isinstance(value, list) else items
+    return any(is_missing(item, names) for item in items if item is not None and str(item).strip())
 
 
 def _items(table: Table, row: int, column: str, value: object, names: Sequence[str]) -> list[Item]:

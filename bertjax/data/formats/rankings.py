@@ -8,17 +8,17 @@ Of collections in the form of TREC and BEIR see `collections`.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from bertjax.data.formats.collections import QUERY_IDS, TEXT_IDS, grade_of, is_collection, read_collection
-from bertjax.data.local_files import read_table, texts_of
+from bertjax.data.local_files import id_of, read_table, texts_of
 from bertjax.data.tables import Table, brief, no_column
 from bertjax.data.tasks import Candidates, Examples, Pool, Task
-from bertjax.errors import DataError
+from bertjax.errors import DataError, some_of
 from bertjax.formatting import HALF_CHARACTER, count_of
 from bertjax.machine import memory_left
 
@@ -38,7 +38,7 @@ class _Query:
     Args:
         text: of the query.
         texts: of its candidates, by name.
-        relevance: of those that are relevant, by name.
+        relevance: of its candidates, by name.
     """
 
     text: str
@@ -48,21 +48,54 @@ class _Query:
     def add(self, name: str, text: str, grade: int) -> None:
         """Add a candidate."""
         self.texts[name] = text
-        if grade > 0:
-            self.relevance[name] = grade
+        self.relevance[name] = grade
+
+    def contradicted(self) -> str | None:
+        """A text that is a candidate twice, and relevant only once; None where there is none."""
+        grades: dict[str, int] = {}
+        for name, text in self.texts.items():
+            if grades.setdefault(text, self.relevance[name]) != self.relevance[name]:
+                return text
+        return None
 
     def candidates(self) -> Candidates:
         """What it is to find, and among what."""
-        return Candidates(Pool(tuple(self.texts), tuple(self.texts.values())), self.relevance)
+        relevance = {name: grade for name, grade in self.relevance.items() if grade > 0}
+        return Candidates(Pool(tuple(self.texts), tuple(self.texts.values())), relevance)
 
 
-def read_rankings(path: Path, task: Task, columns: Sequence[str] | None = None, memory: int | None = None) -> Examples:
+@dataclass(frozen=True)
+class _Found:
+    """The queries of a file or collection.
+
+    Args:
+        queries: id, text and what each is to find.
+        columns: which columns hold what, where that was guessed; empty or from a comma on.
+        left_out: what was left out, in words.
+        has_ids: whether queries and texts have ids of the data's own.
+    """
+
+    queries: Sequence[tuple[str, str, Candidates]]
+    columns: str = ""
+    left_out: Sequence[str] = ()
+    has_ids: bool = True
+
+
+def read_rankings(
+    path: Path,
+    task: Task,
+    columns: Sequence[str] | None = None,
+    memory: int | None = None,
+    *,
+    exclude_self: bool = False,
+) -> Examples:
     """Queries of a file or collection, without those for which nothing is relevant.
 
     Args:
         task: `ranking`.
         columns: of a file with a row for each candidate, those of queries and of candidates.
         memory: bytes that this process may hold while reading.
+        exclude_self: leave out the candidate that has the id of the query, its own document.
 
     Raises:
         DataError: something in it is wrong, or nothing is relevant for any query.
@@ -70,45 +103,73 @@ def read_rankings(path: Path, task: Task, columns: Sequence[str] | None = None, 
     room = memory_left(memory)
     if is_collection(path) and columns is not None:
         raise DataError(f"{path}: a collection has no text columns: leave them out")
-    found, columns_said = (
-        (read_collection(path, room), "") if is_collection(path) else _read_rows(path, task, columns, room)
-    )
-    kept = [one for one in found if one[2].relevance]
+    found = _Found(*_of_collection(path, room)) if is_collection(path) else _read_rows(path, task, columns, room)
+    if exclude_self and not found.has_ids:
+        raise DataError(f"{path}: --exclude-self takes ids of queries and candidates, which it lacks: leave it out")
+    queries, excluded = (_without_own(found.queries), True) if exclude_self else (list(found.queries), False)
+    kept = [one for one in queries if one[2].relevance and not _is_alone(one[2])]
     if not kept:
-        raise DataError(f"{path}: nothing is relevant for any of {count_of(len(found), 'query')}")
+        raise DataError(f"{path}: nothing is relevant for any of {count_of(len(queries), 'query')}")
     ids, texts, content = zip(*kept, strict=True)
     pools = {id(one.pool): len(one.pool.names) for one in content}
-    said = f"{count_of(len(kept), 'query')}, {count_of(sum(pools.values()), 'candidate')}{columns_said}"
-    if dropped := len(found) - len(kept):
-        said += f"; {count_of(dropped, 'query')} left out, for which nothing is relevant"
+    said = [f"{count_of(len(kept), 'query')}, {count_of(sum(pools.values()), 'candidate')}{found.columns}"]
+    if dropped := len(queries) - len(kept):
+        said.append(f"{count_of(dropped, 'query')} left out, for which nothing is relevant")
+    said += found.left_out
+    if excluded:
+        own = sum(one.excluded is not None for one in content)
+        said.append(f"the query's own document excluded for {count_of(own, 'query')}")
     return Examples(
         task=task,
         ids=ids,
         first=texts,
         second=None,
         labels=np.full(len(kept), np.nan, np.float32),
-        source=f"{path} ({said})",
+        source=f"{path} ({'; '.join(said)})",
         split="validation",
         content=content,
     )
 
 
-def _read_rows(
-    path: Path, task: Task, columns: Sequence[str] | None, room: int
-) -> tuple[list[tuple[str, str, Candidates]], str]:
-    """The queries of a file, and which columns hold what, where that was guessed."""
+def _of_collection(path: Path, room: int) -> tuple[list[tuple[str, str, Candidates]], str, list[str]]:
+    """Queries of a collection, and what was left out."""
+    queries, left_out = read_collection(path, room)
+    return queries, "", left_out
+
+
+def _without_own(queries: Sequence[tuple[str, str, Candidates]]) -> list[tuple[str, str, Candidates]]:
+    """The queries, the candidate that has a query's id excluded."""
+    names = {id(one.pool): {*one.pool.names} for _, _, one in queries}
+    return [
+        (name, text, replace(one, excluded=name if name in names[id(one.pool)] else None))
+        for name, text, one in queries
+    ]
+
+
+def _is_alone(one: Candidates) -> bool:
+    """Whether no candidate is left."""
+    return len(one.pool.names) <= (one.excluded is not None)
+
+
+def _read_rows(path: Path, task: Task, columns: Sequence[str] | None, room: int) -> _Found:
+    """The queries of a file."""
     if columns is not None and len(columns) != 2:
         raise DataError(f"{task.name} takes two text columns, the queries' first; found {', '.join(columns)}")
     table = read_table(path, task, partial(_wanted, columns), room, lists=True)
     query = columns[0] if columns else _column(table, QUERIES)
+    left_out: list[str] = []
     if columns is None and any(name in table.columns for name in (*POSITIVE, *LISTS)):
-        found, said = _queries_of_lists(table, query), f", queries in {query}"
+        found, said = _queries_of_lists(table, query, left_out), f", queries in {query}"
+        has_ids = False
     else:
         text = columns[1] if columns else _column(table, TEXTS, not_this=query)
         grade = _column(table, RELEVANCE)
-        found = _queries_of_rows(table, query, text, grade)
+        found = _queries_of_rows(table, (query, text, grade), left_out)
         said = f", queries in {query}, candidates in {text}, relevance in {grade}"
-    return [(name, one.text, one.candidates()) for name, one in found.items()], said
+        has_ids = all(any(name in table.columns for name in names) for names in (QUERY_IDS, TEXT_IDS))
+    queries = [(name, one.text, one.candidates()) for name, one in found.items()]
+    several = f"{count_of(len(left_out), 'candidate')} without text left out: {some_of(left_out)}"
+    return _Found(queries, said, [several] if left_out else [], has_ids)
 
 
 def _wanted(columns: Sequence[str] | None, found: Sequence[str], where: str) -> set[str]:
@@ -125,8 +186,14 @@ def _column(table: Table, names: Sequence[str], not_this: str = "") -> str:
     raise no_column(names[0], table.columns, str(table.path))
 
 
-def _queries_of_rows(table: Table, query: str, text: str, grade: str) -> dict[str, _Query]:
-    """Queries with a row for each candidate, by id or by text."""
+def _queries_of_rows(table: Table, columns: tuple[str, str, str], left_out: list[str]) -> dict[str, _Query]:
+    """Queries with a row for each candidate, by id or by text.
+
+    Args:
+        columns: of queries, of candidates and of relevance.
+        left_out: takes the places of candidates without text.
+    """
+    query, text, grade = columns
     queries, texts = texts_of(table, query), texts_of(table, text)
     grades, names = table.column(grade), table.classes.get(grade, ())
     ids, text_ids = (_optional(table, names) for names in (QUERY_IDS, TEXT_IDS))
@@ -134,6 +201,9 @@ def _queries_of_rows(table: Table, query: str, text: str, grade: str) -> dict[st
     found: dict[str, _Query] = {}
     for row, (content, candidate) in enumerate(zip(queries, texts, strict=True)):
         _check_text(table, row, content, query)
+        if not candidate.strip():
+            left_out.append(table.place(row))
+            continue
         key = content if ids is None else ids[row]
         one = found.setdefault(key, _Query(content))
         name = f"{row:0{digits}}" if text_ids is None else text_ids[row]
@@ -145,6 +215,10 @@ def _queries_of_rows(table: Table, query: str, text: str, grade: str) -> dict[st
         if isinstance(value, int) and 0 <= value < len(names):
             value = names[value]
         one.add(name, candidate, _grade(table, row, value))
+    for key, one in found.items():
+        if contradicted := one.contradicted():
+            problem = f"query {brief(key)} has the candidate {brief(contradicted)} twice, with different relevance"
+            raise DataError(f"{table.path}: {problem}")
     return found if ids is not None else {str(number): one for number, one in enumerate(found.values())}
 
 
@@ -153,11 +227,8 @@ def _optional(table: Table, names: Sequence[str]) -> list[str] | None:
     name = next((name for name in names if name in table.columns), None)
     if name is None:
         return None
-    values = [str(value) for value in table.column(name)]
-    for row, value in enumerate(values):
-        if HALF_CHARACTER.search(value):
-            raise table.error(row, f"column {name!r} holds half a character (a lone surrogate)")
-    return values
+    values = [id_of(table, name, row, value) for row, value in enumerate(table.column(name))]
+    return [str(value).strip() for value in values]
 
 
 def _check_text(table: Table, row: int, text: str, name: str) -> None:
@@ -165,8 +236,12 @@ def _check_text(table: Table, row: int, text: str, name: str) -> None:
         raise table.error(row, f"column {name!r} holds no text")
 
 
-def _queries_of_lists(table: Table, query: str) -> dict[str, _Query]:
-    """Queries with a row each, whose candidates are lists."""
+def _queries_of_lists(table: Table, query: str, left_out: list[str]) -> dict[str, _Query]:
+    """Queries with a row each, whose candidates are lists.
+
+    Args:
+        left_out: takes the places of candidates without text.
+    """
     queries, ids = texts_of(table, query), _optional(table, QUERY_IDS)
     found: dict[str, _Query] = {}
     for row, content in enumerate(queries):
@@ -175,9 +250,14 @@ def _queries_of_lists(table: Table, query: str) -> dict[str, _Query]:
         if key in found:
             raise table.error(row, f"query {brief(key)} is there twice")
         for number, (text, grade) in enumerate(_graded(table, row)):
-            one.add(f"{number:06}", text, grade)
+            if text.strip():
+                one.add(f"{number:06}", text, grade)
+            else:
+                left_out.append(table.place(row))
         if not one.texts:
             raise table.error(row, "there is no candidate")
+        if contradicted := one.contradicted():
+            raise table.error(row, f"the candidate {brief(contradicted)} is there twice, with different relevance")
         found[key] = one
     return found
 

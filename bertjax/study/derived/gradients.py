@@ -45,6 +45,7 @@ def importance(
     every_word: bool = False,
     pll: str = "original",
     stride: int = 128,
+    exclude_self: bool = False,
     readout: str = "auto",
     progress: Progress | bool = True,
 ) -> Results:
@@ -56,7 +57,7 @@ def importance(
         output: a directory to write to; None writes nothing.
         overwrite: replace results that are there.
         model, task, limit, seed, data, data_dir, split, text_columns, label_column, label_names, max_length, prompts, \
-            every_word, pll, stride, readout: as in `ablate`.
+            every_word, pll, stride, exclude_self, readout: as in `ablate`.
         progress: True shows a bar; or a function called with the work done and the total work.
 
     Returns: results whose metrics are 'predicted_loss', the mean loss that gradients predict without a head;
@@ -88,6 +89,7 @@ def importance(
         every_word=every_word,
         pll=pll,
         stride=stride,
+        exclude_self=exclude_self,
         readout=readout,
     )
     return call(partial(run_importance, steps=steps), settings, progress, "gradients")

@@ -28,6 +28,7 @@ class JobOptions(TypedDict, total=False):
     every_word: bool
     pll: str
     stride: int
+    exclude_self: bool
     readout: str
     precision: str
     attention: str

@@ -51,6 +51,7 @@ WITHOUT = (
     "every_word",
     "pll",
     "stride",
+    "exclude_self",
     "readout",
     "screen",
     "distributed",
