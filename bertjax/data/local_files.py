@@ -35,8 +35,10 @@ _SINGLES = ("text", "sentence", "review", "content", "comment_text")
 _LABELS = ("label", "labels", "gold_label", "score", "target", "class")
 # What a text means that stands for a missing value: the `na_values` of pandas' readers.
 MISSING = frozenset(
-    ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA")
-    + ("NULL", "NaN", "None", "n/a", "nan", "null")
+    (
+        *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>"),
+        *("N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+    )
 )
 
 

@@ -215,8 +215,10 @@ def label_order(id2label: Mapping[int, str], task: Task) -> tuple[int, ...]:
         return tuple(range(len(wanted)))
     of_model, of_task = [plain_label(name) for name in names], [plain_label(name) for name in wanted]
     if len(set(of_task)) < len(of_task) or sorted(of_model) != sorted(of_task):
-        raise ConfigError(
-            f"the model's labels {some_of(names)} are not {task.name}'s {some_of(wanted)}: "
-            "name them alike in the model's config.json (id2label)"
-        )
+        advice = "name them alike in the model's config.json (id2label)"
+        if all(name.isdecimal() for name in wanted):
+            example = " ".join(names) if len(names) <= 6 else "NAME NAME ..."
+            advice = "give the names of your numbers in ascending order with --label-names (label_names=), such as "
+            advice += f"--label-names {example} if that is their order"
+        raise ConfigError(f"the model's labels {some_of(names)} are not {task.name}'s {some_of(wanted)}: {advice}")
     return tuple(of_model.index(name) for name in of_task)

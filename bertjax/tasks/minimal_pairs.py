@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bertjax.data import Encoding, Examples, Tokenizer
-from bertjax.errors import DataError
+from bertjax.errors import DataError, some_of
 from bertjax.formatting import count_of
 from bertjax.interventions import readouts
 from bertjax.machine import memory_left
@@ -45,27 +45,70 @@ class _Copies:
         return Asked.of_lists(self.places, self.targets, self.examples)
 
 
+@dataclass
+class _LeftOut:
+    """The pairs that cannot be scored, by reason.
+
+    Args:
+        wordless: ids of those with a sentence without words.
+        cut: how many are truncated before they differ.
+        alike: how many have sentences of the same pieces.
+        several: how many differ in more than one piece.
+    """
+
+    wordless: list[int | str] = field(default_factory=list)
+    cut: int = 0
+    alike: int = 0
+    several: int = 0
+
+    def note(self) -> str:
+        """The pairs and their reasons, in words; empty where none is left out."""
+        has = "example {} has" if len(self.wordless) == 1 else "examples {} have"
+        reasons = (
+            (self.cut, "left out, truncated before their sentences differ: give a larger --max-length"),
+            (self.alike, "skipped, whose sentences have the same pieces"),
+            (self.several, "skipped, whose forms differ in more than one piece"),
+        )
+        notes = [f"{count_of(count, 'pair')} {reason}" for count, reason in reasons if count]
+        if self.wordless:
+            names = some_of([str(name) for name in self.wordless])
+            notes.append(
+                f"{has.format(names)} a sentence without words, and {count_of(len(self.wordless), 'pair')} left out"
+            )
+        return ", ".join(notes)
+
+
 def encode_pairs(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encoded:
     """Both sentences of each pair, a copy for each piece that is hidden.
 
+    Pairs that are truncated before they differ, or have a sentence without words, are left out.
+
     Raises:
-        DataError: a sentence without words.
+        DataError: all are.
     """
     within_word = options.pll == WITHIN_WORD
-    copies, starts, equal = _Copies(), [], []
+    copies, left_out = _Copies(), _LeftOut()
+    starts, equal, kept = list[int](), list[bool](), list[int]()
     for example, both in enumerate(zip(*_sentences(tokenizer, examples, options), strict=True)):
+        words = [words_of(tokenizer, sentence, unknown=True) for sentence in both]
+        if not all(words):
+            left_out.wordless.append(examples.ids[example])
+            continue
+        if _cut_alike(examples, example, *both):
+            left_out.cut += 1
+            continue
         equal.append(both[0].input_ids == both[1].input_ids)
-        for sentence in both:
-            words = words_of(tokenizer, sentence, unknown=True)
-            if not words:
-                raise DataError(f"example {examples.ids[example]} has a sentence without words: leave it out")
+        for sentence, places in zip(both, words, strict=True):
             starts.append(len(copies.texts))
-            for place in words:
+            for place in places:
                 hidden = rest_of_word(sentence, place) if within_word else [place]
                 copies.texts.append(hide(tokenizer, sentence, hidden))
                 copies.places.append([place])
                 copies.targets.append([sentence.input_ids[place]])
-                copies.examples.append(example)
+                copies.examples.append(len(kept))
+        kept.append(example)
+    if not kept:
+        raise DataError(f"no pair can be scored: {left_out.note()}")
 
     def collect(given: Float[np.ndarray, "runs texts 1"]) -> Collected:
         """The pseudo-log-likelihoods of the bad and the good sentence of each pair."""
@@ -73,41 +116,55 @@ def encode_pairs(tokenizer: Tokenizer, examples: Examples, options: Options) -> 
         sums[:, equal, 1] = sums[:, equal, 0]  # elsewhere in a row of the engine rounding may differ
         return Collected(sums.astype(given.dtype))
 
-    texts, pad_id, asked = tuple(copies.texts), tokenizer.pad_id, copies.asked()
+    texts, asked = tuple(copies.texts), copies.asked()
     good = np.searchsorted(starts, np.arange(len(texts)), side="right") % 2 == 0
     return Encoded(
         "likelihoods",
         texts,
-        pad_id,
-        len(examples),
+        tokenizer.pad_id,
+        len(kept),
         asked=asked,
         collect=collect,
         objective=Objective(readouts.log_probabilities, partial(grade_pair, asked, good), GOOD),
+        kept_examples=None if len(kept) == len(examples) else tuple(kept),
+        note=left_out.note(),
     )
+
+
+def _cut_alike(examples: Examples, example: int, bad: Encoding, good: Encoding) -> bool:
+    """Whether two sentences that differ are alike as far as they are read, because one was truncated."""
+    assert examples.second is not None
+    differ = examples.first[example] != examples.second[example]
+    return differ and bad.input_ids == good.input_ids and (bad.truncated or good.truncated)
 
 
 def encode_agreement(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encoded:
     """Of each pair the sentence without the word in which its forms differ, asked for both words.
 
-    Pairs that differ elsewhere too, or in words of several pieces, are skipped.
+    Pairs that are truncated before they differ, that differ elsewhere too, or in words of several pieces, are skipped.
 
     Raises:
         DataError: all are.
     """
-    copies, kept = _Copies(), list[int]()
+    copies, kept, left_out = _Copies(), list[int](), _LeftOut()
     for example, (bad, good) in enumerate(zip(*_sentences(tokenizer, examples, options), strict=True)):
         place = differing_piece(bad, good)
-        if place is None:
-            continue
-        copies.texts.append(hide(tokenizer, good, [place]))
-        copies.places.append([place] * 2)
-        copies.targets.append([bad.input_ids[place], good.input_ids[place]])
-        copies.examples.append(len(kept))
-        kept.append(example)
+        if _cut_alike(examples, example, bad, good) or (place is not None and _is_cut(tokenizer, bad, good, place)):
+            left_out.cut += 1
+        elif bad.input_ids == good.input_ids:
+            left_out.alike += 1
+        elif place is None:
+            left_out.several += 1
+        else:
+            copies.texts.append(hide(tokenizer, good, [place]))
+            copies.places.append([place] * 2)
+            copies.targets.append([bad.input_ids[place], good.input_ids[place]])
+            copies.examples.append(len(kept))
+            kept.append(example)
     if not kept:
-        raise DataError("no pair has forms that differ in a single piece of the tokenizer's: nothing can be measured")
-    skipped, asked = len(examples) - len(kept), copies.asked()
-    note = f"{count_of(skipped, 'pair')} skipped, whose forms differ in more than one piece" if skipped else ""
+        reasons = left_out.note()
+        raise DataError(f"no pair has forms that differ in a single piece of the tokenizer's: {reasons}")
+    asked = copies.asked()
     return Encoded(
         "likelihoods",
         tuple(copies.texts),
@@ -117,8 +174,15 @@ def encode_agreement(tokenizer: Tokenizer, examples: Examples, options: Options)
         collect=_as_given,
         objective=Objective(readouts.log_probabilities, partial(grade_pair, asked, np.ones(len(kept), bool)), GOOD),
         kept_examples=tuple(kept),
-        note=note,
+        note=left_out.note(),
     )
+
+
+def _is_cut(tokenizer: Tokenizer, bad: Encoding, good: Encoding, place: int) -> bool:
+    """Whether two sentences differ in the last piece before one was truncated: the rest of the word may be missing."""
+    words = words_of(tokenizer, good, unknown=True) or [place]
+    end = words[-1] if tokenizer.truncation_side == "right" else words[0]
+    return place == end and (bad.truncated or good.truncated)
 
 
 def differing_piece(first: Encoding, second: Encoding) -> int | None:

@@ -1,64 +1,167 @@
 """Questions on texts, as SQuAD 1.1 and 2.0 have them (Rajpurkar et al. 2016, 2018), XQuAD and others.
 
-One JSON object for the whole file, `data` > `paragraphs` > `qas`, also `.gz`. Where any question is marked
-`is_impossible` the data are of SQuAD 2.0's kind, in which a question may have no answer.
+One JSON object for the whole file, `data` > `paragraphs` > `qas`, also `.gz`; or rows as the HuggingFace hub has them
+(JSONL, Parquet, `datasets`): `id`, `question`, `context`, and `answers` with lists `text` and `answer_start`. Where any
+question is marked `is_impossible`, or any row has no answer, the data are of SQuAD 2.0's kind, in which a question may
+have no answer. An empty answer is no answer, as in the official program of SQuAD 2.0.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bertjax.data.tables import JSON_BYTES, LINE_BYTES, brief
+from bertjax.data.local_files import read_table, texts_of
+from bertjax.data.tables import JSON_BYTES, LINE_BYTES, NUL, Table, brief, holds_nul, no_column
 from bertjax.data.tasks import Answers, Examples, Task
 from bertjax.errors import DataError
-from bertjax.formatting import count_of, format_bytes
+from bertjax.formatting import HALF_CHARACTER, count_of, format_bytes
 from bertjax.json_files import JsonError, parse_json
 from bertjax.machine import memory_left
-from bertjax.paths import open_data
+from bertjax.paths import is_directory, open_data
 
-Found = tuple[str, str, str, list[str], bool]  # id, question, context, answers, whether it is said to have none
+ROWS = (".jsonl", ".jsonl.gz", ".parquet", ".parquet.gz")
+COLUMNS = ("question", "context", "answers")
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A question as it is read.
+
+    Args:
+        name: its id; None where it has none.
+        question, context: the texts.
+        answers: those that are not empty.
+        can_lack: whether it shows that questions of these data may have no answer.
+        place: where it is in the file, for messages.
+    """
+
+    name: str | None
+    question: str
+    context: str
+    answers: tuple[str, ...]
+    can_lack: bool
+    place: str
 
 
 def read_questions(path: Path, task: Task, columns: Sequence[str] | None = None, memory: int | None = None) -> Examples:
-    """Questions of a file, with their contexts.
+    """Questions of a file, or of the directory of a split that `datasets` saved, with their contexts.
 
     Args:
         task: `question-answering`.
-        columns: refused: these files have none.
+        columns: refused: these files have columns of fixed names.
         memory: bytes that this process may hold while reading.
 
     Raises:
         DataError: something in it is wrong.
     """
     if columns is not None:
-        raise DataError(f"{task.name} reads SQuAD's form, which has no columns: leave out text columns")
-    if not path.name.endswith((".json", ".json.gz")):
-        raise DataError(f"{path}: {task.name} needs a .json file in SQuAD's form (also .gz)")
-    try:
-        content = parse_json(_read(path, memory_left(memory)))
-    except JsonError as error:
-        raise DataError(f"{path}: {error}") from error
-    questions = list(_questions(path, content))
+        raise DataError(f"{task.name} reads SQuAD's form, whose columns have fixed names: leave out text columns")
+    room = memory_left(memory)
+    if is_directory(path) or path.name.endswith(ROWS):
+        questions = _questions_of_rows(path, task, room)
+    elif path.name.endswith((".json", ".json.gz")):
+        questions = _questions_of_file(path, room)
+    else:
+        raise DataError(
+            f"{path}: {task.name} needs a .json file in SQuAD's form (also .gz), or one of {', '.join(ROWS)}"
+        )
     if not questions:
         raise DataError(f"{path}: holds no questions")
-    can_lack = any(lacks for *_, lacks in questions)
-    for name, _, _, answers, _ in questions:
-        if not answers and not can_lack:
-            raise DataError(f"{path}: question {brief(name)} has no answer, and none is marked is_impossible")
-    ids, first, second, true, _ = zip(*questions, strict=True)
-    lacking = sum(not texts for texts in true)
+    can_lack = any(one.can_lack for one in questions)
+    for one in questions:
+        if not one.answers and not can_lack:
+            raise DataError(f"{path}: question {brief(one.name)} has no answer, and none is marked is_impossible")
+    lacking = sum(not one.answers for one in questions)
     return Examples(
         task=task,
-        ids=ids if len(set(ids)) == len(ids) else tuple(range(len(ids))),
-        first=first,
-        second=second,
-        labels=np.full(len(ids), np.nan, np.float32),
-        source=f"{path} ({count_of(len(ids), 'question')}{f', {lacking} without answer' * can_lack})",
+        ids=_ids(path, questions),
+        first=tuple(one.question for one in questions),
+        second=tuple(one.context for one in questions),
+        labels=np.full(len(questions), np.nan, np.float32),
+        source=f"{path} ({count_of(len(questions), 'question')}{f', {lacking} without answer' * can_lack})",
         split="validation",
-        content=tuple(Answers(tuple(texts), can_lack) for texts in true),
+        content=tuple(Answers(one.answers, can_lack) for one in questions),
     )
+
+
+def _ids(path: Path, questions: Sequence[_Question]) -> tuple[int | str, ...]:
+    """The questions' ids; their numbers from 0 where none has an id.
+
+    Raises:
+        DataError: some have none, or two have the same.
+    """
+    if all(one.name is None for one in questions):
+        return tuple(range(len(questions)))
+    places: dict[str, str] = {}
+    for one in questions:
+        if one.name is None:
+            raise DataError(f"{path}: {one.place}: a question has no id, and others have one")
+        if one.name in places:
+            raise DataError(
+                f"{path}: {one.place}: the id {brief(one.name)} is there twice, first in {places[one.name]}"
+            )
+        places[one.name] = one.place
+    return tuple(places)
+
+
+def _questions_of_rows(path: Path, task: Task, room: int) -> list[_Question]:
+    """Questions with a row each."""
+    wanted = {"id", "is_impossible", *COLUMNS}
+    table = read_table(path, task, lambda found, where: wanted & {*found}, room, lists=True)
+    for name in COLUMNS:
+        if name not in table.columns:
+            raise no_column(name, table.columns, str(path))
+    questions, contexts = (_needed_texts(table, name) for name in COLUMNS[:2])
+    ids = table.column("id") if "id" in table.columns else [None] * len(table)
+    marks = table.column("is_impossible") if "is_impossible" in table.columns else [None] * len(table)
+    found = []
+    for row, value in enumerate(table.column("answers")):
+        answers, place = _answers_of_row(table, row, value), table.place(row)
+        can_lack = not answers or marks[row] is True
+        question_id = _id_of(path, place, ids[row])
+        found.append(_Question(question_id, questions[row], contexts[row], answers, can_lack, place))
+    if "is_impossible" not in table.columns and not any(one.answers for one in found):
+        raise DataError(f"{path}: no question has an answer, as in a test split that keeps them back")
+    return found
+
+
+def _needed_texts(table: Table, name: str) -> tuple[str, ...]:
+    texts = texts_of(table, name)
+    for row, text in enumerate(texts):
+        if not text.strip():
+            raise table.error(row, f"column {name!r} holds no text")
+    return texts
+
+
+def _answers_of_row(table: Table, row: int, value: object) -> tuple[str, ...]:
+    """The answers of a row: an object of lists as the hub has it, or a list of objects as SQuAD's own file has it."""
+    if isinstance(value, dict):
+        value = value.get("text")
+    elif isinstance(value, list) and all(isinstance(one, dict) for one in value):
+        value = [one.get("text") for one in value]
+    else:
+        value = None
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise table.error(row, "column 'answers' needs answers of texts, as {'text': [...], 'answer_start': [...]}")
+    if any(HALF_CHARACTER.search(text) for text in value):
+        raise table.error(row, "column 'answers' holds half a character (a lone surrogate)")
+    return _not_empty(value)
+
+
+def _not_empty(answers: Iterable[str]) -> tuple[str, ...]:
+    return tuple(text for text in answers if text.strip())
+
+
+def _id_of(path: Path, place: str, value: object) -> str | None:
+    """The id of a question; None where it has none."""
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        raise DataError(f"{path}: {place}: the id {brief(value)} is neither a text nor a whole number")
+    return str(value)
 
 
 def _read(path: Path, room: int) -> str:
@@ -80,7 +183,16 @@ def _read(path: Path, room: int) -> str:
         raise DataError(f"{path}: not UTF-8 ({error.reason}); save the file as UTF-8") from error
 
 
-def _questions(path: Path, content: Any) -> Iterator[Found]:
+def _questions_of_file(path: Path, room: int) -> list[_Question]:
+    """Questions of a file of one JSON object."""
+    try:
+        content = parse_json(_read(path, room))
+    except JsonError as error:
+        raise DataError(f"{path}: {error}") from error
+    return list(_questions(path, content))
+
+
+def _questions(path: Path, content: Any) -> Iterator[_Question]:
     for article, group in enumerate(_list(path, content, "data", "the file")):
         where = f"article {article} (from 0)"
         for number, paragraph in enumerate(_list(path, group, "paragraphs", where)):
@@ -88,11 +200,17 @@ def _questions(path: Path, content: Any) -> Iterator[Found]:
             context = _text(path, paragraph, "context", place)
             for one in _list(path, paragraph, "qas", place):
                 question = _text(path, one, "question", place)
-                name = one.get("id", "")
-                if not isinstance(name, str | int):
-                    raise DataError(f"{path}: {place}: the id {brief(name)} is no text")
-                answers = [_text(path, answer, "text", place) for answer in _list(path, one, "answers", place)]
-                yield str(name), question, context, answers, one.get("is_impossible") is True
+                texts = [_answer(path, answer, place) for answer in _list(path, one, "answers", place)]
+                answers = _not_empty(texts)
+                can_lack = one.get("is_impossible") is True or (bool(texts) and not answers)
+                yield _Question(_id_of(path, place, one.get("id")), question, context, answers, can_lack, place)
+
+
+def _answer(path: Path, value: Any, where: str) -> str:
+    """The text of an answer, which may be empty."""
+    if isinstance(value, dict) and value.get("text") == "":
+        return ""
+    return _text(path, value, "text", where)
 
 
 def _list(path: Path, value: Any, key: str, where: str) -> list[Any]:
@@ -106,4 +224,6 @@ def _text(path: Path, value: Any, key: str, where: str) -> str:
     found = value.get(key) if isinstance(value, dict) else None
     if not isinstance(found, str) or not found.strip():
         raise DataError(f"{path}: {where} has no {key}, a text: that is not SQuAD's form")
+    if holds_nul(found):
+        raise DataError(f"{path}: {where}: {key} {NUL}")
     return found
