@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from bertjax.errors import InputError
+from bertjax.errors import InputError, OutputError
 from bertjax.evidence import BUILT_IN, Evidence, describe_statistics, summarise
 from bertjax.formatting import finite
 from bertjax.json_files import JsonError, json_kind, parse_json
@@ -26,6 +26,8 @@ from bertjax.results.table import SCHEMA, SHORT, kind_of, make_rows
 NAME = "summary.json"
 UNSEALED = 1  # the schema version without hashes
 AGAIN = "run the ablation again"
+# Keys by which a file of bertjax is recognised.
+KEYS = {"summary.json": ("schema", "ablations"), "numbers.json": ("program", "versions"), "journal.json": ("facts",)}
 
 
 def describe_files(paths: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
@@ -75,6 +77,15 @@ def read_summary(directory: Path) -> dict[str, Any]:
     if fault is not None:
         raise InputError(f"{path} is damaged, {fault}: {AGAIN}")
     return summary
+
+
+def read_recorded(path: Path) -> dict[str, Any] | None:
+    """The content of a `summary.json`, `numbers.json` or `journal.json`; None for a foreign file of that name."""
+    try:
+        content = parse_json(read_text(path, OutputError), halves=True)
+    except (OutputError, JsonError):
+        return None
+    return content if isinstance(content, dict) and all(key in content for key in KEYS[path.name]) else None
 
 
 def _of_another_version(path: Path, summary: Mapping[str, Any]) -> str:

@@ -150,6 +150,12 @@ class Settings:
         return None if self.memory is None else parse_bytes(self.memory)
 
     @property
+    def inputs(self) -> list[str]:
+        """Files and directories that are read, by the names that the settings have for them."""
+        sets = None if self.ablate in COLLECTIONS else self.ablate
+        return [name for name in (self.model, self.data, self.data_dir, sets) if name]
+
+    @property
     def journal(self) -> Path:
         """Where the finished parts of a sweep are kept until its results are written."""
         return self.directory / "journal"
