@@ -19,6 +19,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -32,7 +33,7 @@ from bertjax.atomic_files import atomic_write, encode_json, made_directory, remo
 from bertjax.data import Answers, Beside, Candidates, Choices, Examples, LabelSet, Tagged
 from bertjax.errors import DataError, InputError, OutputError, some_of
 from bertjax.evidence import score
-from bertjax.formatting import finite, to_json
+from bertjax.formatting import finite, table_heads, table_name, to_json
 from bertjax.json_files import JsonError, parse_json
 from bertjax.paths import hash_file, is_there, user_path
 from bertjax.plots import save_page
@@ -236,9 +237,18 @@ def read_results(directory: str | Path) -> Results:
     with verify(directory, path.name, summary) as file:
         rows = read_parquet(file, path, len(metrics) * len(entries))
     keys = [(entry, metric) for entry in entries for metric in metrics]
+    rows = [_with_plain_names(row, entry) for row, (entry, _) in zip(rows, keys, strict=True)]
     if not all(_same(row, *key, summary) for row, key in zip(rows, keys, strict=True)):
         raise InputError(f"{directory}: summary.json and results.parquet are of different results")
     return Results(summary, rows, _Files(directory, summary, rows))
+
+
+def _with_plain_names(row: Row, entry: Mapping[str, Any]) -> Row:
+    """A row of the table with the names of heads as the summary has them, where it names the same ablation."""
+    written = table_name(entry["name"], entry["heads"], entry["layer"]), table_heads(entry["heads"])
+    if (row.name, [*row.heads]) != written:
+        return row
+    return replace(row, name=entry["name"], heads=entry["heads"])
 
 
 def _same(row: Row, entry: Mapping[str, Any], metric: str, summary: Mapping[str, Any]) -> bool:

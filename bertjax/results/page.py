@@ -10,6 +10,7 @@ import contextlib
 import gzip
 import importlib.resources
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from jaxtyping import Float, UInt8
 from bertjax.atomic_files import atomic_write
 from bertjax.errors import InputError, OutputError
 from bertjax.evidence import predictions_from_logits
-from bertjax.formatting import FORMULA, count_of, finite, to_json
+from bertjax.formatting import FORMULA, count_of, finite, table_heads, table_name, to_json
 from bertjax.paths import is_file, user_path
 from bertjax.results.contents import Contents
 from bertjax.results.examples import shown
@@ -112,6 +113,7 @@ def page_data(saved: Contents) -> dict[str, Any]:
         "names": names,
         "places": [[summary["ablations"][number][part] for part in ("layer", "head")] for number in kept],
         "heads": [summary["ablations"][number]["heads"] for number in kept],
+        "written": [_written(summary["ablations"][number]) for number in kept],
         "rows": {metric: _columns(saved, metric, kept) for metric in summary["metrics"]},
         "columns": list(COLUMNS),
         "formula": FORMULA,
@@ -120,6 +122,11 @@ def page_data(saved: Contents) -> dict[str, Any]:
         "facts": _facts(saved),
         "picture": _picture(saved),
     }
+
+
+def _written(entry: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Name and heads of an ablation in the files that the page saves."""
+    return table_name(entry["name"], entry["heads"], entry["layer"]), table_heads(entry["heads"])
 
 
 def _picture(saved: Contents) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from bertjax.checkpoints import MODEL, MODEL_FILES, TOKENIZER, TOKENIZER_FILES, check_saving, locate
 from bertjax.data import Tokenizer
 from bertjax.errors import InputError, OutputError
+from bertjax.formatting import plain_name
 from bertjax.interventions import Head, parse_head, remove_heads
 from bertjax.model import load
 from bertjax.paths import is_there, refuse_inputs_in, user_path
@@ -24,6 +25,7 @@ def heads_gone_in(results: Results, run: str) -> tuple[str, ...]:
         InputError: there is no such run, or its heads were replaced by something else than zero.
     """
     rows = {row.name: row for row in results.rows_of()}
+    run = run if run in rows else plain_name(run)
     if run not in rows:
         raise InputError(f"{results.source} has no run {run!r}: bertjax show {results.source} lists them")
     if results.summary["settings"]["ablate"] not in COLLECTIONS:

@@ -127,6 +127,10 @@ class Settings:
     label_column: str | None = None
     label_names: tuple[str, ...] | None = None
 
+    def __post_init__(self) -> None:
+        if isinstance(self.heads, tuple):  # other values are refused by `check_settings`
+            object.__setattr__(self, "heads", tuple(map(arguments.plain_head_name, self.heads)))
+
     def describe(self) -> dict[str, Any]:
         """The settings, and digests of the files that they name: what results depend on."""
         sets = None if self.ablate in COLLECTIONS else hash_sets(user_path(self.ablate, InputError))

@@ -65,6 +65,8 @@ class Paths:
             arguments.one_of(place, "a receiver", RECEIVING)
         if not any(self.receivers.values()):
             raise InputError("name receivers: heads whose queries, keys or values receive")
+        plain = {place: tuple(map(arguments.plain_head_name, heads)) for place, heads in self.receivers.items()}
+        object.__setattr__(self, "receivers", plain)
 
     @classmethod
     def of_words(cls, words: Sequence[str], direction: Direction, freeze_feed_forward: bool) -> "Paths":
